@@ -1,0 +1,20 @@
+/* Filling in a hearth_error, the one error type of the project.
+ *
+ * Functions return a hearth_code (0 or negative); whoever finds the fault writes the message, in one line that
+ * names what is wrong and what to do. Callers pass it up unchanged or add context with error_prefix(). */
+#ifndef BASE_ERROR_H
+#define BASE_ERROR_H
+
+#include "hearth.h"
+
+/* Fills in the error (which may be NULL) with no param and returns the code. */
+int error_set(hearth_error *error, hearth_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The same, naming the field, key or file at fault. */
+int error_at(hearth_error *error, hearth_code code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Puts context before the message of an error that is already filled in. */
+void error_prefix(hearth_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

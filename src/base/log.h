@@ -1,0 +1,58 @@
+/* The log: one line an event, on stderr or in a file, as text or as JSON lines.
+ *
+ *     log_event(LOG_INFO, "batch-engine", "started", log_int("slots", 4), log_str("model", name));
+ *     2026-03-01T12:00:00.123Z info  batch-engine: started slots=4 model=demo
+ *
+ * `group` says who speaks, the text is fixed (people search for it), what varies goes into fields, with the unit in
+ * the field's name (took_ms, size_bytes). Prompts and replies are never logged. Thread-safe; a line is written whole. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "hearth.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
+struct log_field {
+    const char *name; /* NULL ends the list */
+    enum { LOG_FIELD_INT, LOG_FIELD_NUM, LOG_FIELD_STR, LOG_FIELD_BOOL } type;
+    union {
+        int64_t i;
+        double num;
+        const char *str; /* borrowed for the call */
+        bool b;
+    } value;
+};
+
+static inline struct log_field log_int(const char *name, int64_t value)
+{
+    return (struct log_field){.name = name, .type = LOG_FIELD_INT, .value.i = value};
+}
+
+static inline struct log_field log_num(const char *name, double value)
+{
+    return (struct log_field){.name = name, .type = LOG_FIELD_NUM, .value.num = value};
+}
+
+static inline struct log_field log_str(const char *name, const char *value)
+{
+    return (struct log_field){.name = name, .type = LOG_FIELD_STR, .value.str = value};
+}
+
+static inline struct log_field log_bool(const char *name, bool value)
+{
+    return (struct log_field){.name = name, .type = LOG_FIELD_BOOL, .value.b = value};
+}
+
+#define log_event(level, group, ...) log_write(level, group, LOG_FIELDS_(__VA_ARGS__, (struct log_field){0}))
+#define LOG_FIELDS_(text, ...)       (text), (const struct log_field[]){__VA_ARGS__}
+
+bool log_enabled(enum log_level level);
+void log_write(enum log_level level, const char *group, const char *text, const struct log_field *fields);
+
+/* Where the log goes from now on; see hearth_log_open(). */
+int log_open(const char *path, const char *level, const char *format, hearth_error *error);
+
+#endif

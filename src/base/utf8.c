@@ -1,0 +1,95 @@
+#include "base/utf8.h"
+
+#include <stdbool.h>
+
+#define REPLACEMENT "\xEF\xBF\xBD"
+
+/* Length that the first byte announces, 0 for a byte that cannot begin a character. */
+static size_t announced(unsigned char c)
+{
+    if (c < 0x80) return 1;
+    if (c >= 0xC2 && c <= 0xDF) return 2;
+    if (c >= 0xE0 && c <= 0xEF) return 3;
+    if (c >= 0xF0 && c <= 0xF4) return 4;
+    return 0;
+}
+
+/* The second byte has narrower limits after some first bytes: no overlong forms, no surrogates, nothing past
+ * U+10FFFF (Unicode standard, table 3-7). */
+static bool second_fits(unsigned char first, unsigned char second)
+{
+    switch (first) {
+    case 0xE0: return second >= 0xA0 && second <= 0xBF;
+    case 0xED: return second >= 0x80 && second <= 0x9F;
+    case 0xF0: return second >= 0x90 && second <= 0xBF;
+    case 0xF4: return second >= 0x80 && second <= 0x8F;
+    default: return second >= 0x80 && second <= 0xBF;
+    }
+}
+
+/* How many of the `need` bytes of the character at text fit; stops at the first that does not. */
+static size_t fitting(const unsigned char *text, size_t len, size_t need)
+{
+    size_t n = 1;
+    while (n < need && n < len && (n == 1 ? second_fits(text[0], text[1]) : (text[n] & 0xC0) == 0x80)) n++;
+    return n;
+}
+
+size_t utf8_incomplete_tail(const char *text, size_t len)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    for (size_t back = 1; back <= 3 && back <= len; back++) {
+        size_t need = announced(bytes[len - back]);
+        if (need == 0) continue;
+        return need > back && fitting(bytes + len - back, back, need) == back ? back : 0;
+    }
+    return 0;
+}
+
+/* Walks over the text: calls for each valid character and for each byte that is none. */
+static void each_character(struct buf *out, const char *text, size_t len,
+                           void (*put)(struct buf *, const char *, size_t))
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    for (size_t i = 0; i < len;) {
+        size_t need = announced(bytes[i]);
+        if (need > 0 && i + need <= len && fitting(bytes + i, len - i, need) == need) {
+            put(out, text + i, need);
+            i += need;
+        } else {
+            put(out, REPLACEMENT, 3);
+            i += need > 0 ? fitting(bytes + i, len - i, need) : 1;
+        }
+    }
+}
+
+static void put_bytes(struct buf *out, const char *text, size_t len)
+{
+    buf_append(out, text, len);
+}
+
+void utf8_put_clean(struct buf *out, const char *text, size_t len)
+{
+    each_character(out, text, len, put_bytes);
+}
+
+static void put_escaped(struct buf *out, const char *text, size_t len)
+{
+    static const char short_forms[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
+    unsigned char c = (unsigned char)text[0];
+    if (c == '"' || c == '\\')
+        buf_printf(out, "\\%c", c);
+    else if (c < sizeof short_forms && short_forms[c] != 0)
+        buf_printf(out, "\\%c", short_forms[c]);
+    else if (c < 0x20 || c == 0x7F)
+        buf_printf(out, "\\u%04x", c);
+    else
+        buf_append(out, text, len);
+}
+
+void utf8_put_json_string(struct buf *out, const char *text, size_t len)
+{
+    buf_puts(out, "\"");
+    each_character(out, text, len, put_escaped);
+    buf_puts(out, "\"");
+}

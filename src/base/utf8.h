@@ -1,0 +1,18 @@
+/* UTF-8 as bytes arrive: where a character ends, and what to put in place of bytes that are none. */
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
+
+#include "base/buf.h"
+
+#include <stddef.h>
+
+/* Length of the bytes at the end of `text` that begin a character and need more bytes to complete it; 0 if none. */
+size_t utf8_incomplete_tail(const char *text, size_t len);
+
+/* Appends `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD. */
+void utf8_put_clean(struct buf *out, const char *text, size_t len);
+
+/* Appends `text` as a JSON string, quotes included; invalid bytes become U+FFFD. */
+void utf8_put_json_string(struct buf *out, const char *text, size_t len);
+
+#endif
