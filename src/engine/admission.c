@@ -1,0 +1,127 @@
+#include "engine/admission.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+struct admission {
+    struct clock *clock;
+    int64_t timeout;
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    struct job_list waiting;
+    size_t places, taken;
+    bool closed;
+};
+
+struct admission *admission_open(struct clock *clock, size_t places, int64_t timeout_ns)
+{
+    struct admission *a = mem_alloc(sizeof *a);
+    a->clock = clock;
+    a->timeout = timeout_ns;
+    a->places = places;
+    pthread_mutex_init(&a->mutex, NULL);
+    clock_cond_init(&a->changed);
+    return a;
+}
+
+void admission_release(struct admission *a)
+{
+    if (a == NULL) return;
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->mutex);
+    free(a);
+}
+
+bool admission_enter(struct admission *a, struct job *job)
+{
+    pthread_mutex_lock(&a->mutex);
+    bool open = !a->closed;
+    if (open) {
+        job_list_append(&a->waiting, job);
+        pthread_cond_broadcast(&a->changed);
+    }
+    pthread_mutex_unlock(&a->mutex);
+    return open;
+}
+
+static struct job *take_cancelled(struct admission *a)
+{
+    struct job_list cancelled = job_list_take_matching(&a->waiting, job_is_cancelled);
+    struct job *job = job_list_take_first(&cancelled);
+    struct job *other;
+    while ((other = job_list_take_first(&cancelled)) != NULL) job_list_append(&a->waiting, other);
+    return job;
+}
+
+/* The verdict on the job that has waited longest, if there is one to be given now. Every job waits equally long at
+ * most, so the first is also the first to expire. */
+static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
+{
+    *job = take_cancelled(a);
+    if (*job != NULL) {
+        *verdict = ADMISSION_CANCELLED;
+        return true;
+    }
+    if (a->waiting.first == NULL) {
+        *verdict = ADMISSION_CLOSED;
+        return a->closed;
+    }
+    if (a->taken < a->places) {
+        *verdict = ADMISSION_GO;
+        a->taken++;
+    } else if (clock_now(a->clock) >= a->waiting.first->submitted_at + a->timeout) {
+        *verdict = ADMISSION_EXPIRED;
+    } else {
+        return false;
+    }
+    *job = job_list_take_first(&a->waiting);
+    (*job)->has_place = *verdict == ADMISSION_GO;
+    return true;
+}
+
+enum admission_verdict admission_next(struct admission *a, struct job **job)
+{
+    enum admission_verdict verdict;
+    pthread_mutex_lock(&a->mutex);
+    while (!decide(a, &verdict, job)) {
+        int64_t deadline = a->waiting.first == NULL ? CLOCK_NEVER : a->waiting.first->submitted_at + a->timeout;
+        a->clock->wait(a->clock, &a->changed, &a->mutex, deadline);
+    }
+    pthread_mutex_unlock(&a->mutex);
+    return verdict;
+}
+
+void admission_leave(struct admission *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    a->taken--;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+void admission_poke(struct admission *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->mutex);
+}
+
+struct job_list admission_close(struct admission *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    struct job_list left = a->waiting;
+    a->waiting = (struct job_list){0};
+    a->closed = true;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->mutex);
+    return left;
+}
+
+size_t admission_waiting(struct admission *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    size_t len = a->waiting.len;
+    pthread_mutex_unlock(&a->mutex);
+    return len;
+}

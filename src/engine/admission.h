@@ -1,0 +1,40 @@
+/* The door to a model: at most `places` requests are in flight (n_seq_max x queue_depth); further ones wait here in
+ * order, until a place is free, their time is up, or they are cancelled.
+ *
+ * Thread-safe. Jobs enter from any thread; preparing threads fetch them with admission_next(). */
+#ifndef ENGINE_ADMISSION_H
+#define ENGINE_ADMISSION_H
+
+#include "base/clock.h"
+#include "engine/job.h"
+
+struct admission;
+
+enum admission_verdict {
+    ADMISSION_GO,        /* the job has a place: whoever ends it calls admission_leave() */
+    ADMISSION_EXPIRED,   /* waited too long */
+    ADMISSION_CANCELLED, /* its client gave up */
+    ADMISSION_CLOSED     /* no job: the door is closed and nobody waits */
+};
+
+struct admission *admission_open(struct clock *clock, size_t places, int64_t timeout_ns);
+void admission_release(struct admission *admission); /* after every job has left */
+
+/* Takes the job in, or returns false (the job stays the caller's) when the door is closed. */
+bool admission_enter(struct admission *admission, struct job *job);
+
+/* Waits for the next job to deal with. */
+enum admission_verdict admission_next(struct admission *admission, struct job **job);
+
+/* Gives one place back. */
+void admission_leave(struct admission *admission);
+
+/* Some job's `cancelled` was set: look whether it waits here. */
+void admission_poke(struct admission *admission);
+
+/* Closes the door; returns those that were waiting, for the caller to fail. */
+struct job_list admission_close(struct admission *admission);
+
+size_t admission_waiting(struct admission *admission);
+
+#endif

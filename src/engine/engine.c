@@ -1,0 +1,235 @@
+/* The engine's thread and the doors to it: a mailbox for jobs, a snapshot for those who ask how things are. */
+#include "engine/core.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- Abort ---- */
+
+/* A decode is given up when nobody wants what it computes. One client more or less does not end it: the others would
+ * lose their rows, and while anybody streams a tick is short anyway. */
+static bool nobody_wants_it(void *ud)
+{
+    const struct engine *engine = ud;
+    if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
+    for (size_t i = 0; i < engine->n_running; i++)
+        if (!job_is_cancelled(engine->slots[engine->running[i].slot].job)) return false;
+    return engine->n_running > 0;
+}
+
+/* ---- Snapshot ---- */
+
+static const char *const state_names[] = {"idle", "prefill", "generate"};
+
+static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
+{
+    hearth_slot s = {.id = slot->id,
+                     .seq_id = slot->seq,
+                     .model = engine->name,
+                     .state = state_names[slot->state],
+                     .n_past = slot->state == SLOT_IDLE ? 0 : slot->n_cells,
+                     .cached_tokens = slot->state == SLOT_IDLE ? slot->n_cells : slot->n_cached,
+                     .last_used = slot->last_used_unix_ms};
+    if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
+    if (s.cached_tokens > 0 && slot->state == SLOT_IDLE)
+        snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)slot->hash);
+    return s;
+}
+
+static void publish_status(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->status_mutex);
+    for (size_t i = 0; i < engine->n_slots; i++) engine->status[i] = status_of(engine, &engine->slots[i]);
+    pthread_mutex_unlock(&engine->status_mutex);
+}
+
+size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max)
+{
+    pthread_mutex_lock(&engine->status_mutex);
+    for (size_t i = 0; i < engine->n_slots && i < max; i++) slots[i] = engine->status[i];
+    pthread_mutex_unlock(&engine->status_mutex);
+    return engine->n_slots;
+}
+
+const struct engine_stats *engine_stats(const struct engine *engine)
+{
+    return &engine->stats;
+}
+
+int32_t engine_window(const struct engine *engine)
+{
+    return engine->window;
+}
+
+/* ---- The thread ---- */
+
+static bool any_slot_busy(const struct engine *engine)
+{
+    return metric_get(&engine->stats.slots_busy) > 0;
+}
+
+/* Jobs may wait although every slot is idle: when all slots became free in the tick before. */
+static bool has_work(const struct engine *engine)
+{
+    return any_slot_busy(engine) || engine->waiting.first != NULL;
+}
+
+/* Takes in what has come; sleeps first when there is nothing to do. False: the engine is to end. */
+static bool take_mail(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    while (engine->inbox.first == NULL && !engine->poked && !engine->closing && !has_work(engine)) {
+        engine->busy = false;
+        pthread_cond_broadcast(&engine->calm);
+        pthread_cond_wait(&engine->mail, &engine->mutex);
+    }
+    engine->busy = true;
+    engine->poked = false;
+    struct job_list refused = {0};
+    struct job *job;
+    while ((job = job_list_take_first(&engine->inbox)) != NULL) job_list_append(&engine->waiting, job);
+    if (engine->draining) {
+        refused = engine->waiting;
+        engine->waiting = (struct job_list){0};
+    }
+    bool go_on = !engine->closing || has_work(engine);
+    pthread_mutex_unlock(&engine->mutex);
+    metric_add(&engine->stats.requests_failed, (int64_t)refused.len);
+    job_list_fail(&refused, HEARTH_UNAVAILABLE, "engine shutting down");
+    return go_on;
+}
+
+static void *run(void *ud)
+{
+    struct engine *engine = ud;
+    log_event(LOG_INFO, "batch-engine", "started", log_str("model", engine->name),
+              log_int("slots", (int64_t)engine->n_slots), log_int("context_window", engine->window),
+              log_int("n_batch", engine->n_batch));
+    while (take_mail(engine)) {
+        finish_cancelled(engine);
+        place_jobs(engine);
+        publish_status(engine);
+        if (any_slot_busy(engine)) tick(engine);
+        publish_status(engine);
+    }
+    log_event(LOG_INFO, "batch-engine", "stopped", log_str("model", engine->name));
+    return NULL;
+}
+
+/* ---- From other threads ---- */
+
+void engine_submit(struct engine *engine, struct job *job)
+{
+    pthread_mutex_lock(&engine->mutex);
+    bool refused = engine->draining;
+    if (!refused) {
+        job_list_append(&engine->inbox, job);
+        engine->busy = true;
+        pthread_cond_signal(&engine->mail);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    if (refused) job_fail_with(job, HEARTH_UNAVAILABLE, "submit: engine shutting down");
+}
+
+void engine_poke(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->poked = true;
+    pthread_cond_signal(&engine->mail);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void engine_drain(struct engine *engine, int64_t deadline)
+{
+    log_event(LOG_INFO, "batch-engine", "drain-started", log_str("model", engine->name),
+              log_int("active_slots", metric_get(&engine->stats.slots_busy)));
+    pthread_mutex_lock(&engine->mutex);
+    engine->draining = true;
+    engine->poked = true;
+    engine->busy = true;
+    pthread_cond_signal(&engine->mail);
+    while (engine->busy) {
+        if (deadline != CLOCK_NEVER && clock_now(engine->clock) >= deadline &&
+            !atomic_exchange(&engine->stop_now, true)) {
+            engine->poked = true;
+            pthread_cond_signal(&engine->mail);
+        }
+        int64_t until = atomic_load(&engine->stop_now) ? CLOCK_NEVER : deadline;
+        engine->clock->wait(engine->clock, &engine->calm, &engine->mutex, until);
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    log_event(LOG_INFO, "batch-engine", "drain-finished", log_str("model", engine->name));
+}
+
+/* ---- Life ---- */
+
+static void init_slots(struct engine *engine, size_t n)
+{
+    engine->n_slots = n;
+    engine->slots = mem_alloc(n * sizeof *engine->slots);
+    engine->needs = mem_alloc(n * sizeof *engine->needs);
+    engine->status = mem_alloc(n * sizeof *engine->status);
+    for (size_t i = 0; i < n; i++) engine->slots[i].id = engine->slots[i].seq = (int32_t)i;
+    plan_init(&engine->plan, n);
+    publish_status(engine);
+}
+
+static void free_engine(struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) tokens_release(&engine->slots[i].tokens);
+    llm_context_close(engine->context);
+    plan_release(&engine->plan);
+    pthread_mutex_destroy(&engine->mutex);
+    pthread_mutex_destroy(&engine->status_mutex);
+    pthread_cond_destroy(&engine->mail);
+    pthread_cond_destroy(&engine->calm);
+    free(engine->slots);
+    free(engine->needs);
+    free(engine->status);
+    free(engine->rows);
+    free(engine->name);
+    free(engine);
+}
+
+struct engine *engine_open(const struct engine_params *params, hearth_error *error)
+{
+    struct engine *engine = mem_alloc(sizeof *engine);
+    struct llm_context_params context = params->context;
+    context.abort = nobody_wants_it;
+    context.ud = engine;
+    engine->context = llm_context_open(params->model, &context, error);
+    if (engine->context == NULL) {
+        free(engine);
+        return NULL;
+    }
+    engine->name = mem_strdup(params->name);
+    engine->model = params->model;
+    engine->clock = params->clock;
+    engine->window = context.window;
+    engine->n_batch = context.n_batch;
+    engine->deterministic = params->deterministic;
+    engine->rows = mem_alloc((size_t)context.n_batch * sizeof *engine->rows);
+    pace_init(&engine->pace, params->max_gap_ns, PLAN_PIECE / 2);
+    pthread_mutex_init(&engine->mutex, NULL);
+    pthread_mutex_init(&engine->status_mutex, NULL);
+    clock_cond_init(&engine->mail);
+    clock_cond_init(&engine->calm);
+    init_slots(engine, (size_t)context.n_seq);
+    pthread_create(&engine->thread, NULL, run, engine);
+    return engine;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (engine == NULL) return;
+    engine_drain(engine, clock_now(engine->clock));
+    pthread_mutex_lock(&engine->mutex);
+    engine->closing = true;
+    pthread_cond_signal(&engine->mail);
+    pthread_mutex_unlock(&engine->mutex);
+    pthread_join(engine->thread, NULL);
+    free_engine(engine);
+}

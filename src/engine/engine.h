@@ -1,0 +1,56 @@
+/* The batch engine: one thread that owns a llama context, `n_slots` slots, and a tick that computes the rows of all
+ * of them together.
+ *
+ * engine_open() starts the thread; it sleeps when there is nothing to do. Jobs come in from any thread, have been
+ * admitted and prepared, and are answered through their events on the engine's thread. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "engine/job.h"
+#include "llm/context.h"
+
+struct engine;
+
+struct engine_params {
+    const char *name; /* of the model, for logs and metrics */
+    struct llm_model *model;
+    struct llm_context_params context; /* n_seq slots; abort and ud are set by the engine */
+    int64_t max_gap_ns;                /* a tick with a prompt in it may take so long while a reply is being streamed */
+    bool deterministic;                /* fixed cuts, one slot a decode call */
+    struct clock *clock;
+};
+
+struct engine *engine_open(const struct engine_params *params, hearth_error *error);
+
+/* Takes the job. After engine_drain() it fails at once. */
+void engine_submit(struct engine *engine, struct job *job);
+
+/* Some job's `cancelled` was set: look at once, also in the middle of a decode. */
+void engine_poke(struct engine *engine);
+
+/* Fails the jobs that have no slot yet and waits until those that run have ended; at `deadline` they are failed. */
+void engine_drain(struct engine *engine, int64_t deadline);
+
+/* Drains without patience, ends the thread, frees everything. */
+void engine_close(struct engine *engine);
+
+/* Fills up to `max` entries; returns the number of slots. From any thread; tells the state after the last tick. */
+size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max);
+
+/* Tokens that one request may have, prompt and reply together. */
+int32_t engine_window(const struct engine *engine);
+
+/* Numbers since the start, for metrics; updated by the engine's thread, read by any. */
+struct engine_stats {
+    metric_value requests_done, requests_failed, requests_cancelled;
+    metric_value prompt_tokens, cached_tokens, generated_tokens;
+    metric_value decode_calls, ticks, slots_busy, jobs_waiting;
+    struct histogram queue_wait, first_token, tick, batch;
+};
+
+const struct engine_stats *engine_stats(const struct engine *engine);
+
+#endif

@@ -1,0 +1,79 @@
+#include "engine/job.h"
+
+#include "base/error.h"
+
+void job_list_append(struct job_list *list, struct job *job)
+{
+    job->next = NULL;
+    if (list->last == NULL)
+        list->first = job;
+    else
+        list->last->next = job;
+    list->last = job;
+    list->len++;
+}
+
+struct job *job_list_take_first(struct job_list *list)
+{
+    struct job *job = list->first;
+    if (job == NULL) return NULL;
+    list->first = job->next;
+    if (list->first == NULL) list->last = NULL;
+    list->len--;
+    job->next = NULL;
+    return job;
+}
+
+struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(const struct job *job))
+{
+    struct job_list taken = {0}, kept = {0};
+    struct job *job;
+    while ((job = job_list_take_first(list)) != NULL) job_list_append(matches(job) ? &taken : &kept, job);
+    *list = kept;
+    return taken;
+}
+
+bool job_is_cancelled(const struct job *job)
+{
+    return atomic_load_explicit(&job->cancelled, memory_order_relaxed);
+}
+
+static void send(struct job *job, const hearth_event *event)
+{
+    job->on_event(job->ud, event);
+}
+
+void job_send_started(struct job *job, const hearth_result *result)
+{
+    send(job, &(hearth_event){.type = HEARTH_EVENT_STARTED, .token = -1, .result = result});
+}
+
+void job_send_text(struct job *job, const char *text, size_t len, int32_t token)
+{
+    send(job, &(hearth_event){.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = token});
+}
+
+void job_done(struct job *job, const hearth_result *result)
+{
+    send(job, &(hearth_event){.type = HEARTH_EVENT_DONE, .token = -1, .result = result});
+    job->on_end(job);
+}
+
+void job_fail(struct job *job, const hearth_error *error)
+{
+    send(job, &(hearth_event){.type = HEARTH_EVENT_FAILED, .token = -1, .error = error});
+    job->on_end(job);
+}
+
+void job_fail_with(struct job *job, hearth_code code, const char *message)
+{
+    hearth_error error;
+    error_set(&error, code, "%s", message);
+    job_fail(job, &error);
+}
+
+void job_list_fail(struct job_list *list, hearth_code code, const char *message)
+{
+    struct job *job;
+    while ((job = job_list_take_first(list)) != NULL) job_fail_with(job, code, message);
+}

@@ -1,0 +1,58 @@
+/* One request on its way through admission and the engine.
+ *
+ * Whoever makes a job fills in the first part before handing it to admission_enter(); from then on it is passed from
+ * owner to owner (admission, a preparing thread, the engine) and only its owner touches it, except `cancelled`,
+ * which anybody may set. The last owner calls job_done() or job_fail(), which delivers the last event and then
+ * calls on_end(); after that the job is no longer theirs. */
+#ifndef ENGINE_JOB_H
+#define ENGINE_JOB_H
+
+#include "base/tokens.h"
+#include "hearth.h"
+#include "llm/sampler.h"
+
+#include <stdatomic.h>
+
+struct job {
+    char id[64];
+    hearth_event_fn on_event;
+    void *ud;
+    void (*on_end)(struct job *job);
+
+    struct tokens prompt; /* empty until it has been prepared */
+    struct llm_sampling sampling;
+    const char *const *stop;
+    size_t n_stop;
+    int32_t max_tokens; /* may exceed what the window leaves */
+    bool cache_prompt;
+
+    _Atomic bool cancelled;
+    int64_t submitted_at; /* clock of the engine */
+    bool has_place;       /* admission let it in */
+    struct job *next;     /* in the list of its owner */
+};
+
+/* A first-in, first-out list of jobs; {0} is an empty one. */
+struct job_list {
+    struct job *first, *last;
+    size_t len;
+};
+
+void job_list_append(struct job_list *list, struct job *job);
+struct job *job_list_take_first(struct job_list *list);
+
+/* Takes out every job for which `matches` holds and returns them as a list, in order. */
+struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(const struct job *job));
+
+bool job_is_cancelled(const struct job *job);
+
+void job_send_started(struct job *job, const hearth_result *result);
+void job_send_text(struct job *job, const char *text, size_t len, int32_t token);
+void job_done(struct job *job, const hearth_result *result);
+void job_fail(struct job *job, const hearth_error *error);
+void job_fail_with(struct job *job, hearth_code code, const char *message);
+
+/* Fails every job of the list with the same words. */
+void job_list_fail(struct job_list *list, hearth_code code, const char *message);
+
+#endif

@@ -1,0 +1,52 @@
+/* What one tick computes: a row for every slot that generates, then rows of prompts, shared out in turn so that no
+ * prompt starves another. A pure function of what the slots need: it can be printed, tested and then carried out. */
+#ifndef ENGINE_PLAN_H
+#define ENGINE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Prompts are cut at multiples of this many positions, counted from the beginning of the sequence: odd pieces are slow
+ * ones. Where the room is smaller than that, they are cut anywhere. */
+#define PLAN_QUANTUM 8
+
+/* In deterministic mode prompts are computed in pieces of exactly this many positions, whatever was cached and whoever
+ * else is there, so that every run computes the same. 64 rows reach 95 % of the prefill speed of large batches. */
+#define PLAN_PIECE 64
+
+/* What a slot needs before its next token can be sampled: positions [from, to). */
+struct plan_need {
+    int32_t from, to; /* equal: the slot is idle */
+    bool generating;  /* its reply is being streamed and it needs one row */
+};
+
+struct plan_limits {
+    int32_t n_batch;    /* rows of a decode call at most */
+    int32_t budget;     /* rows of a tick while some slot generates */
+    bool deterministic; /* whole pieces only */
+    bool apart;         /* one slot a call */
+    size_t turn;        /* the slot whose prompt comes first */
+};
+
+/* The rows of one slot in one decode call. */
+struct plan_share {
+    size_t slot;
+    int32_t from, to;
+};
+
+/* The calls of a tick, one after the other: call i has the shares [calls[i], calls[i + 1]). */
+struct plan {
+    struct plan_share *shares; /* room for n_slots */
+    size_t n_shares;
+    size_t *calls; /* room for n_slots + 1 */
+    size_t n_calls;
+    int32_t prompt_rows, rows;
+    bool generating; /* some slot generates */
+};
+
+void plan_init(struct plan *plan, size_t n_slots);
+void plan_release(struct plan *plan);
+void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots, const struct plan_limits *limits);
+
+#endif

@@ -1,0 +1,261 @@
+/* One tick: plan, compute, take in what came of it.
+ *
+ * A decode call that fails is taken apart until the fault is found: other requests go on, and only the one that
+ * cannot be computed fails. Nothing here ever clears more than the cells of one sequence. */
+#include "engine/core.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+static void run_call(struct engine *engine, struct plan_share *shares, size_t n);
+
+/* ---- What a tick is to compute ---- */
+
+static struct plan_need need_of(const struct slot *slot)
+{
+    if (slot->state == SLOT_IDLE || slot->deferred) return (struct plan_need){0};
+    int32_t wanted = (int32_t)slot->tokens.len;
+    return (struct plan_need){
+        .from = slot->n_cells, .to = wanted, .generating = slot->state == SLOT_GENERATE && wanted - slot->n_cells == 1};
+}
+
+/* Returns the prompt rows that the tick might have had. */
+static int32_t make_plan(struct engine *engine)
+{
+    bool generating = false;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        engine->needs[i] = need_of(&engine->slots[i]);
+        generating = generating || engine->needs[i].generating;
+    }
+    struct plan_limits limits = {.n_batch = engine->n_batch,
+                                 .budget = generating ? pace_budget(&engine->pace, engine->n_batch) : engine->n_batch,
+                                 .deterministic = engine->deterministic,
+                                 .apart = engine->deterministic || engine->apart,
+                                 .turn = engine->turn};
+    plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
+    engine->apart = false;
+    return limits.budget;
+}
+
+/* The slot after the one whose prompt came first this time is the first next time. */
+static void pass_the_turn(struct engine *engine)
+{
+    for (size_t i = 0; i < engine->plan.n_shares; i++) {
+        size_t slot = engine->plan.shares[i].slot;
+        if (engine->needs[slot].generating) continue;
+        engine->turn = (slot + 1) % engine->n_slots;
+        return;
+    }
+}
+
+/* ---- After a successful decode ---- */
+
+static void first_token_came(struct engine *engine, struct slot *slot)
+{
+    slot->state = SLOT_GENERATE;
+    slot->first_token_at = clock_now(engine->clock);
+    histogram_observe(&engine->stats.first_token, &histogram_seconds,
+                      clock_to_ms(slot->first_token_at - slot->job->submitted_at) / 1e3);
+}
+
+/* All tokens are in their cells: the logits of the last row give the next one. */
+static void sample(struct engine *engine, struct slot *slot, int32_t row)
+{
+    if (slot->max_tokens <= 0) {
+        finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
+        return;
+    }
+    int32_t token = llm_sample(slot->sampler, engine->context, row);
+    if (slot->n_predicted == 0) first_token_came(engine, slot);
+    slot->last_token_at = clock_now(engine->clock);
+    slot->n_predicted++;
+    metric_add(&engine->stats.generated_tokens, 1);
+    if (llm_token_ends_generation(engine->model, token) && !slot->job->sampling.ignore_eos) {
+        finish_done(engine, slot, HEARTH_FINISH_STOP, NULL);
+        return;
+    }
+    struct buf bytes = {0};
+    llm_token_bytes(engine->model, token, false, &bytes);
+    const char *stop = reply_add(&slot->reply, bytes.v == NULL ? "" : bytes.v, bytes.len);
+    buf_release(&bytes);
+    job_send_text(slot->job, slot->reply.ready.v, slot->reply.ready.len, token);
+    if (stop != NULL)
+        finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
+    else if (slot->n_predicted >= slot->max_tokens)
+        finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
+    else
+        tokens_push(&slot->tokens, token);
+}
+
+static void take_in(struct engine *engine, const struct plan_share *share, int32_t first_row)
+{
+    struct slot *slot = &engine->slots[share->slot];
+    int32_t n = share->to - share->from;
+    if (slot->n_exact == share->from && share->from % PLAN_PIECE == 0)
+        slot->n_exact = share->to / PLAN_PIECE * PLAN_PIECE;
+    slot->n_cells = share->to;
+    if (slot->state == SLOT_PREFILL) metric_add(&engine->stats.prompt_tokens, n);
+    if (slot->n_cells == (int32_t)slot->tokens.len) sample(engine, slot, first_row + n - 1);
+}
+
+/* ---- After a failed one ---- */
+
+/* Cells of an idle slot are only a promise to be quick later: the oldest make room for what runs. */
+static bool drop_idle_cells(struct engine *engine)
+{
+    struct slot *oldest = NULL;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot->state != SLOT_IDLE || slot->n_cells == 0) continue;
+        if (oldest == NULL || slot->last_used < oldest->last_used) oldest = slot;
+    }
+    if (oldest == NULL) return false;
+    log_event(LOG_INFO, "batch-engine", "idle-cells-dropped", log_int("slot", oldest->id),
+              log_int("tokens", oldest->n_cells));
+    slot_keep(engine, oldest, 0);
+    tokens_truncate(&oldest->tokens, 0);
+    return true;
+}
+
+static void fail_share(struct engine *engine, const struct plan_share *share, enum llm_decoded outcome)
+{
+    static const struct {
+        hearth_code code;
+        const char *message;
+    } texts[] = {
+        [LLM_NO_CELLS] = {HEARTH_TOO_LONG, "unable to process request: the context window is full. Please reduce the "
+                                           "input size or increase the context window"},
+        [LLM_ABORTED] = {HEARTH_CANCELLED, "request was cancelled"},
+        [LLM_REFUSED] = {HEARTH_INTERNAL, "unable to process request: the input could not be processed. Please try "
+                                          "reducing the input size or context length"},
+        [LLM_FAILED] = {HEARTH_INTERNAL, "an internal error occurred while processing your request"},
+    };
+    struct slot *slot = &engine->slots[share->slot];
+    hearth_error error;
+    error_set(&error, texts[outcome].code, "%s", texts[outcome].message);
+    log_event(LOG_WARN, "batch-engine", "decode-error", log_int("slot", slot->id), log_str("id", slot->job->id),
+              log_int("position", share->from), log_int("rows", share->to - share->from),
+              log_str("error", error.message));
+    finish_failed(engine, slot, &error);
+}
+
+/* Who gives way when not even one more row fits: the prompt that holds most cells, before a reply is touched. NULL
+ * when giving way would help nobody, because nobody else is being computed. */
+static struct slot *who_gives_way(struct engine *engine, struct slot *in_need)
+{
+    struct slot *most = NULL;
+    size_t computed = 0;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot->state == SLOT_IDLE || slot->deferred) continue;
+        computed++;
+        if (slot->state == SLOT_PREFILL && (most == NULL || slot->n_cells > most->n_cells)) most = slot;
+    }
+    if (computed < 2) return NULL;
+    return most != NULL ? most : in_need;
+}
+
+static bool defer(struct engine *engine, struct slot *in_need)
+{
+    struct slot *slot = who_gives_way(engine, in_need);
+    if (slot == NULL) return false;
+    log_event(LOG_INFO, "batch-engine", "slot-deferred", log_int("slot", slot->id), log_str("id", slot->job->id),
+              log_int("tokens", slot->n_cells));
+    slot_keep(engine, slot, 0);
+    slot->deferred = true;
+    return true;
+}
+
+/* Some rows may have reached their cells before the call ended: back to what is known. */
+static void take_back(struct engine *engine, const struct plan_share *shares, size_t n)
+{
+    for (size_t i = 0; i < n; i++) slot_keep(engine, &engine->slots[shares[i].slot], shares[i].from);
+}
+
+/* Can the share still be computed as it was planned? Not if the slot had to give up its cells meanwhile: then it
+ * begins again with a later tick. */
+static bool still_fits(const struct engine *engine, const struct plan_share *share)
+{
+    const struct slot *slot = &engine->slots[share->slot];
+    return !slot->deferred && slot->n_cells == share->from;
+}
+
+static void run_apart(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
+{
+    if (n > 1) {
+        run_call(engine, shares, n / 2);
+        run_call(engine, shares + n / 2, n - n / 2);
+    } else if (outcome == LLM_NO_CELLS && shares->to - shares->from > 1) {
+        shares->to = shares->from + (shares->to - shares->from) / 2; /* the rest comes with the next tick */
+        run_call(engine, shares, 1);
+    } else if (outcome == LLM_NO_CELLS && defer(engine, &engine->slots[shares->slot])) {
+        run_call(engine, shares, 1);
+    } else {
+        fail_share(engine, shares, outcome);
+    }
+}
+
+static void recover(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
+{
+    if (outcome == LLM_NO_CELLS && drop_idle_cells(engine)) {
+        run_call(engine, shares, n);
+        return;
+    }
+    if (outcome == LLM_ABORTED || outcome == LLM_FAILED) take_back(engine, shares, n);
+    if (outcome == LLM_FAILED) engine->apart = true;
+    /* Aborted: those that were cancelled are finished before the next tick, the others begin again with it. */
+    if (outcome != LLM_ABORTED) run_apart(engine, shares, n, outcome);
+}
+
+/* ---- One decode call ---- */
+
+static int32_t fill_rows(struct engine *engine, const struct plan_share *shares, size_t n)
+{
+    int32_t n_rows = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct slot *slot = &engine->slots[shares[i].slot];
+        for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
+            engine->rows[n_rows++] = (struct llm_row){.token = slot->tokens.v[pos], .pos = pos, .seq = slot->seq};
+        engine->rows[n_rows - 1].logits = shares[i].to == (int32_t)slot->tokens.len;
+    }
+    return n_rows;
+}
+
+static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
+{
+    size_t n_live = 0;
+    for (size_t i = 0; i < n; i++)
+        if (still_fits(engine, &shares[i])) shares[n_live++] = shares[i];
+    n = n_live;
+    if (n == 0) return;
+    int32_t n_rows = fill_rows(engine, shares, n);
+    engine->running = shares;
+    engine->n_running = n;
+    enum llm_decoded outcome = llm_decode(engine->context, engine->rows, n_rows);
+    engine->n_running = 0;
+    metric_add(&engine->stats.decode_calls, 1);
+    if (outcome != LLM_DECODED) {
+        recover(engine, shares, n, outcome);
+        return;
+    }
+    histogram_observe(&engine->stats.batch, &histogram_tokens, n_rows);
+    int32_t first_row = 0;
+    for (size_t i = 0; i < n; i++) {
+        take_in(engine, &shares[i], first_row);
+        first_row += shares[i].to - shares[i].from;
+    }
+}
+
+void tick(struct engine *engine)
+{
+    int64_t begin = clock_now(engine->clock);
+    int32_t allowed = make_plan(engine);
+    pass_the_turn(engine);
+    struct plan *plan = &engine->plan;
+    for (size_t i = 0; i < plan->n_calls; i++)
+        run_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
+    int64_t took = clock_now(engine->clock) - begin;
+    pace_observe(&engine->pace, plan->prompt_rows, allowed, took);
+    metric_add(&engine->stats.ticks, 1);
+    histogram_observe(&engine->stats.tick, &histogram_seconds, clock_to_ms(took) / 1e3);
+}

@@ -1,0 +1,33 @@
+/* A client of the engine for tests: makes jobs, collects their events, waits for their ends. */
+#ifndef FAKES_CLIENT_H
+#define FAKES_CLIENT_H
+
+#include "engine/job.h"
+
+#include <pthread.h>
+
+struct client {
+    struct job job; /* first */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct tokens got; /* tokens of the reply */
+    struct buf text;
+    bool started, ended, failed;
+    int n_last_events; /* DONE or FAILED: must become exactly 1 */
+    hearth_result start, result;
+    hearth_error error;
+    void (*on_text)(struct client *client); /* called on the engine's thread, may be NULL */
+};
+
+/* A client with a prompt of n tokens: first, first + 1, … (modulo 190). */
+void client_init(struct client *client, int32_t first, size_t n, int32_t max_tokens);
+void client_release(struct client *client);
+
+void client_await_end(struct client *client);
+void client_await_tokens(struct client *client, size_t n);
+void client_await_start(struct client *client);
+
+/* Whether the reply is what the fake model gives to this prompt when nothing goes wrong. */
+bool client_got_right_reply(struct client *client);
+
+#endif

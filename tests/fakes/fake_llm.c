@@ -1,0 +1,185 @@
+#include "fakes/fake_llm.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fake_llm fake_llm;
+
+static _Atomic int allowed; /* decode calls that may pass the gate */
+static _Atomic int at_gate;
+
+struct llm_context {
+    struct llm_context_params params;
+    struct tokens *seqs;
+    int32_t row_tokens[4096]; /* next token for each row of the last call */
+};
+
+struct llm_sampler {
+    int32_t drawn;
+    bool ignore_eos;
+};
+
+void fake_llm_reset(struct fake_clock *clock)
+{
+    fake_llm = (struct fake_llm){.cuts = true, .n_cells = INT32_MAX, .clock = clock, .poison = -1};
+    allowed = 0;
+    at_gate = 0;
+}
+
+void fake_llm_step(int n)
+{
+    atomic_fetch_add(&allowed, n);
+}
+
+void fake_llm_await_call(void)
+{
+    while (atomic_load(&at_gate) == 0) sched_yield();
+}
+
+static int32_t next_token(const int32_t *tokens, size_t len)
+{
+    struct tokens list = {.v = (int32_t *)(uintptr_t)tokens, .len = len};
+    return (int32_t)(tokens_short_hash(&list) % (FAKE_VOCAB - 1));
+}
+
+void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n)
+{
+    struct tokens all = {0};
+    tokens_append(&all, prompt, len);
+    for (size_t i = 0; i < n; i++) {
+        reply[i] = next_token(all.v, all.len);
+        tokens_push(&all, reply[i]);
+    }
+    tokens_release(&all);
+}
+
+/* ---- src/llm/context.h ---- */
+
+struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
+                                     hearth_error *error)
+{
+    (void)model;
+    (void)error;
+    struct llm_context *c = mem_alloc(sizeof *c);
+    c->params = *params;
+    c->seqs = mem_alloc((size_t)params->n_seq * sizeof *c->seqs);
+    return c;
+}
+
+void llm_context_close(struct llm_context *c)
+{
+    for (int32_t i = 0; i < c->params.n_seq; i++) tokens_release(&c->seqs[i]);
+    free(c->seqs);
+    free(c);
+}
+
+static int32_t cells_used(const struct llm_context *c)
+{
+    size_t used = 0;
+    for (int32_t i = 0; i < c->params.n_seq; i++) used += c->seqs[i].len;
+    return (int32_t)used;
+}
+
+static bool pass_gate(struct llm_context *c)
+{
+    if (!fake_llm.held) return !c->params.abort(c->params.ud);
+    atomic_store(&at_gate, 1);
+    bool aborted = false;
+    while (!aborted) {
+        int n = atomic_load(&allowed);
+        if (n > 0 && atomic_compare_exchange_strong(&allowed, &n, n - 1)) break;
+        aborted = c->params.abort(c->params.ud);
+        sched_yield();
+    }
+    atomic_store(&at_gate, 0);
+    return !aborted;
+}
+
+static void note_call(const struct llm_row *rows, int32_t n_rows)
+{
+    int32_t seqs = 0;
+    for (int32_t i = 0; i < n_rows; i++) seqs += i == 0 || rows[i].seq != rows[i - 1].seq;
+    if (fake_llm.calls < 4096) fake_llm.batch_rows[fake_llm.calls] = n_rows;
+    fake_llm.calls++;
+    if (n_rows > fake_llm.max_rows) fake_llm.max_rows = n_rows;
+    if (seqs > fake_llm.max_seqs) fake_llm.max_seqs = seqs;
+    memcpy(fake_llm.last_rows, rows, (size_t)n_rows * sizeof *rows);
+    fake_llm.last_n = n_rows;
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.row_ns);
+}
+
+enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+{
+    if (!pass_gate(c)) return LLM_ABORTED;
+    note_call(rows, n_rows);
+    if (cells_used(c) + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
+    for (int32_t i = 0; i < n_rows; i++) {
+        struct tokens *seq = &c->seqs[rows[i].seq];
+        if (rows[i].token == fake_llm.poison) return LLM_FAILED; /* rows before it stay, as with the real one */
+        if (rows[i].pos != (int32_t)seq->len) return LLM_REFUSED;
+        tokens_push(seq, rows[i].token);
+        c->row_tokens[i] = rows[i].logits ? next_token(seq->v, seq->len) : -1;
+    }
+    return LLM_DECODED;
+}
+
+bool llm_seq_cut(struct llm_context *c, int32_t seq, int32_t from)
+{
+    if (from >= (int32_t)c->seqs[seq].len) return true;
+    if (!fake_llm.cuts) return false;
+    tokens_truncate(&c->seqs[seq], (size_t)from);
+    return true;
+}
+
+void llm_seq_clear(struct llm_context *c, int32_t seq)
+{
+    tokens_truncate(&c->seqs[seq], 0);
+}
+
+int32_t llm_seq_end(struct llm_context *c, int32_t seq)
+{
+    return (int32_t)c->seqs[seq].len;
+}
+
+/* ---- src/llm/model.h ---- */
+
+void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
+{
+    (void)model;
+    (void)special;
+    buf_append(out, (char[]){(char)('a' + token % 26)}, 1);
+}
+
+bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
+{
+    (void)model;
+    return token == FAKE_END;
+}
+
+/* ---- src/llm/sampler.h ---- */
+
+struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
+                                     const struct tokens *prompt)
+{
+    (void)model;
+    (void)prompt;
+    struct llm_sampler *s = mem_alloc(sizeof *s);
+    s->ignore_eos = sampling->ignore_eos;
+    return s;
+}
+
+void llm_sampler_close(struct llm_sampler *s)
+{
+    free(s);
+}
+
+int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t row)
+{
+    if (fake_llm.end_after > 0 && s->drawn++ >= fake_llm.end_after && !s->ignore_eos) return FAKE_END;
+    return c->row_tokens[row];
+}

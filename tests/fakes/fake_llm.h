@@ -1,0 +1,46 @@
+/* A model without weights: the next token is a hash of all tokens that the sequence's cells hold, so that a missing,
+ * foreign or misplaced cell shows as a wrong reply. Stands for src/llm/ in the tests of the engine. */
+#ifndef FAKES_FAKE_LLM_H
+#define FAKES_FAKE_LLM_H
+
+#include "fakes/fake_clock.h"
+#include "llm/context.h"
+#include "llm/sampler.h"
+
+#define FAKE_VOCAB 200 /* tokens 0..199; the text of token t is the letter 'a' + t % 26 */
+#define FAKE_END   199 /* ends generation; the hash never gives it */
+
+struct fake_llm {
+    /* Set by the test before engine_open(). */
+    bool cuts;               /* sequences can be cut (false: like a recurrent model) */
+    int32_t n_cells;         /* cells of all sequences together; more give LLM_NO_CELLS */
+    int64_t row_ns, call_ns; /* time that a decode takes on `clock` */
+    struct fake_clock *clock;
+    int32_t poison;    /* a batch with this token fails with LLM_FAILED; -1: none */
+    int32_t end_after; /* the reply ends after so many tokens; 0: never */
+
+    /* What happened; read it when the engine is calm, or under fake_llm_lock(). */
+    int32_t calls;
+    int32_t max_rows, max_seqs; /* of one call */
+    int32_t batch_rows[4096];   /* rows of each call */
+    struct llm_row last_rows[4096];
+    int32_t last_n;
+
+    /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
+    bool held;
+};
+
+extern struct fake_llm fake_llm;
+
+void fake_llm_reset(struct fake_clock *clock);
+
+/* With `held`: lets `n` more decode calls through. */
+void fake_llm_step(int n);
+
+/* With `held`: waits until a decode call is standing at the gate. */
+void fake_llm_await_call(void);
+
+/* The reply that the model gives to the prompt when nothing goes wrong: n tokens. */
+void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n);
+
+#endif

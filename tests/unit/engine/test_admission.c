@@ -1,0 +1,161 @@
+/* The door: places, order, time-outs with a clock that the test moves. */
+#include "fakes/cmocka_all.h"
+#include "fakes/fake_clock.h"
+
+#include "engine/admission.h"
+
+#include <string.h>
+
+#define SECOND 1000000000LL
+
+struct rig {
+    struct fake_clock clock;
+    struct admission *admission;
+    struct job jobs[8];
+};
+
+static struct rig the_rig;
+
+static int set_up(void **state)
+{
+    memset(&the_rig, 0, sizeof the_rig);
+    fake_clock_init(&the_rig.clock);
+    the_rig.admission = admission_open(&the_rig.clock.clock, 2, 30 * SECOND);
+    *state = &the_rig;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *rig = *state;
+    admission_release(rig->admission);
+    fake_clock_release(&rig->clock);
+    return 0;
+}
+
+static void enter(struct rig *rig, int i)
+{
+    rig->jobs[i].submitted_at = clock_now(&rig->clock.clock);
+    assert_true(admission_enter(rig->admission, &rig->jobs[i]));
+}
+
+static void expect(struct rig *rig, enum admission_verdict verdict, int i)
+{
+    struct job *job = NULL;
+    assert_int_equal(admission_next(rig->admission, &job), verdict);
+    if (i >= 0) assert_ptr_equal(job, &rig->jobs[i]);
+}
+
+/* A preparing thread: asks once. */
+struct asker {
+    struct rig *rig;
+    enum admission_verdict verdict;
+    struct job *job;
+    pthread_t thread;
+};
+
+static void *ask(void *ud)
+{
+    struct asker *asker = ud;
+    asker->verdict = admission_next(asker->rig->admission, &asker->job);
+    return NULL;
+}
+
+static void start_asking(struct asker *asker, struct rig *rig)
+{
+    *asker = (struct asker){.rig = rig};
+    pthread_create(&asker->thread, NULL, ask, asker);
+}
+
+static void requests_are_let_in_in_order_while_there_are_places(void **state)
+{
+    struct rig *rig = *state;
+    for (int i = 0; i < 2; i++) enter(rig, i);
+    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_GO, 1);
+    assert_true(rig->jobs[0].has_place);
+}
+
+static void a_request_waits_until_a_place_is_free(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    for (int i = 0; i < 3; i++) enter(rig, i);
+    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_GO, 1);
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    admission_leave(rig->admission);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_GO);
+    assert_ptr_equal(asker.job, &rig->jobs[2]);
+}
+
+static void a_request_that_waited_too_long_expires_and_not_before(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    for (int i = 0; i < 3; i++) enter(rig, i);
+    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_GO, 1);
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    fake_clock_advance(&rig->clock, 30 * SECOND - 1);
+    fake_clock_await_waiter(&rig->clock);
+    assert_int_equal(admission_waiting(rig->admission), 1);
+    fake_clock_advance(&rig->clock, 1);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_EXPIRED);
+    assert_ptr_equal(asker.job, &rig->jobs[2]);
+    assert_false(rig->jobs[2].has_place);
+}
+
+static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    for (int i = 0; i < 4; i++) enter(rig, i);
+    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_GO, 1);
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    atomic_store(&rig->jobs[3].cancelled, true);
+    admission_poke(rig->admission);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_CANCELLED);
+    assert_ptr_equal(asker.job, &rig->jobs[3]);
+    assert_int_equal(admission_waiting(rig->admission), 1);
+    admission_leave(rig->admission);
+    expect(rig, ADMISSION_GO, 2);
+}
+
+static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    for (int i = 0; i < 4; i++) enter(rig, i);
+    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_GO, 1);
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    struct job_list left = admission_close(rig->admission);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_CLOSED);
+    assert_int_equal(left.len, 2);
+    assert_ptr_equal(left.first, &rig->jobs[2]);
+    assert_false(admission_enter(rig->admission, &rig->jobs[5]));
+}
+
+#define door_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        door_test(requests_are_let_in_in_order_while_there_are_places),
+        door_test(a_request_waits_until_a_place_is_free),
+        door_test(a_request_that_waited_too_long_expires_and_not_before),
+        door_test(a_request_whose_client_gave_up_does_not_wait_for_its_turn),
+        door_test(closing_hands_back_those_that_wait_and_ends_the_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
