@@ -1,0 +1,199 @@
+/* What no single key shows: keys that exclude or need each other, and the files and disks that they name. Reads the
+ * configuration and the file system; changes nothing. */
+#include "base/buf.h"
+#include "base/memory.h"
+#include "config/edit.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+struct check {
+    const struct hearth_config *config;
+    const struct config_model *model; /* NULL outside models.* */
+    struct config_faults *faults;
+};
+
+/* ---- Saying what is wrong ---- */
+
+static const struct config_note *note_of(const struct check *c, const char *pattern)
+{
+    const struct config_note *notes = c->model != NULL ? c->model->notes : c->config->notes;
+    return &notes[config_row_index(config_row_find(pattern))];
+}
+
+/* A fault of the key with that pattern, at the line where it was set. */
+#define FAULT(c, pattern, ...)                                                                                         \
+    do {                                                                                                               \
+        char *key_ = key_path(c, pattern);                                                                             \
+        config_fault((c)->faults, HEARTH_INVALID, place_of(c, pattern, key_), __VA_ARGS__);                            \
+        free(key_);                                                                                                    \
+    } while (0)
+
+static char *key_path(const struct check *c, const char *pattern)
+{
+    const char *star = strchr(pattern, '*');
+    if (star == NULL) return mem_strdup(pattern);
+    return mem_format("%.*s%s%s", (int)(star - pattern), pattern, c->model->name, star + 1);
+}
+
+static struct config_place place_of(const struct check *c, const char *pattern, const char *key)
+{
+    const struct config_note *note = note_of(c, pattern);
+    const char *file = note->file > 0 ? c->config->files.v[note->file - 1] : "";
+    return (struct config_place){.file = file, .line = note->line, .key = key};
+}
+
+static void check_file(struct check *c, const char *pattern, const char *path)
+{
+    struct stat info;
+    if (path == NULL) return;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
+        FAULT(c, pattern, "cannot read %s: %s", path, strerror(errno));
+    } else if (S_ISDIR(info.st_mode)) {
+        FAULT(c, pattern, "cannot read %s: it is a folder, name a file", path);
+    }
+}
+
+/* ---- The server ---- */
+
+static bool is_port(const char *text)
+{
+    size_t len = strlen(text);
+    return len > 0 && len <= 5 && strspn(text, "0123456789") == len && atoi(text) <= 65535;
+}
+
+/* What is wrong with an address to listen on, or NULL. */
+static const char *address_fault(const char *address)
+{
+    if (!strncmp(address, "unix:", 5)) {
+        size_t len = strlen(address + 5);
+        if (len == 0) return "names no path after unix:";
+        return len < sizeof((struct sockaddr_un *)0)->sun_path ? NULL : "has a path too long for a socket";
+    }
+    const char *colon = strrchr(address, ':');
+    if (colon == NULL || !is_port(colon + 1)) return "does not end in :PORT, from 0 to 65535";
+    size_t host = (size_t)(colon - address);
+    if (host == 0) return "names no host before the port";
+    bool bracketed = address[0] == '[' && address[host - 1] == ']';
+    if (bracketed) {
+        return host > 2 && strspn(address + 1, "0123456789abcdefABCDEF:.%") >= host - 2 ? NULL : "is no IPv6 address";
+    }
+    if (memchr(address, ':', host) != NULL) return "needs brackets around its IPv6 address: [ADDRESS]:PORT";
+    return strcspn(address, " /[]") < host ? "has a host name with a character that none has" : NULL;
+}
+
+static void check_listen(struct check *c)
+{
+    const struct config_strings *listen = &c->config->server.listen;
+    if (listen->len == 0) FAULT(c, "server.listen", "needs at least one address");
+    for (size_t i = 0; i < listen->len; i++) {
+        const char *fault = address_fault(listen->v[i]);
+        if (fault != NULL) FAULT(c, "server.listen", "%s %s", listen->v[i], fault);
+    }
+}
+
+static void check_server(struct check *c)
+{
+    const struct config_server *server = &c->config->server;
+    check_listen(c);
+    check_file(c, "server.api_keys_file", server->api_keys_file);
+    check_file(c, "server.tls_cert", server->tls_cert);
+    check_file(c, "server.tls_key", server->tls_key);
+    if (server->tls_cert != NULL && server->tls_key == NULL) {
+        FAULT(c, "server.tls_cert", "needs server.tls_key, the private key that belongs to it");
+    }
+    if (server->tls_key != NULL && server->tls_cert == NULL) {
+        FAULT(c, "server.tls_key", "needs server.tls_cert, the certificate that belongs to it");
+    }
+}
+
+/* ---- The store ---- */
+
+/* Bytes of the file system that the folder is on, or will be once it is made; 0 if that cannot be told. */
+static uint64_t disk_bytes(const char *folder)
+{
+    struct statvfs disk;
+    char *path = mem_strdup(folder);
+    int failed = statvfs(path, &disk);
+    while (failed != 0 && errno == ENOENT && strcmp(path, "/") && strcmp(path, ".")) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL) {
+            strcpy(path, ".");
+        } else {
+            slash[slash == path ? 1 : 0] = '\0';
+        }
+        failed = statvfs(path, &disk);
+    }
+    free(path);
+    return failed != 0 ? 0 : (uint64_t)disk.f_blocks * disk.f_frsize;
+}
+
+/* The default quota is not held against a small disk: nobody asked for it. */
+static void check_quota(struct check *c, const char *pattern, const struct config_tier *tier)
+{
+    if (!note_of(c, pattern)->set || tier->quota_mb == 0) return;
+    uint64_t bytes = disk_bytes(tier->path);
+    if (bytes == 0 || (uint64_t)tier->quota_mb <= bytes >> 20) return;
+    FAULT(c, pattern, "%lld MiB are more than the %llu MiB of the disk that %s is on", (long long)tier->quota_mb,
+          (unsigned long long)(bytes >> 20), tier->path);
+}
+
+/* ---- A model ---- */
+
+static void check_model_files(struct check *c)
+{
+    const struct config_model *m = c->model;
+    if (m->path == NULL) FAULT(c, "models.*.path", "is missing: name the GGUF file of this model");
+    check_file(c, "models.*.path", m->path);
+    check_file(c, "models.*.mmproj", m->mmproj);
+    check_file(c, "models.*.jinja_file", m->jinja_file);
+    for (size_t i = 0; i < m->lora.len; i++) check_file(c, "models.*.lora", m->lora.v[i].path);
+}
+
+static bool is_quantised(const char *type)
+{
+    return type[0] == 'q' || !strncmp(type, "iq", 2);
+}
+
+static void check_model(struct check *c)
+{
+    const struct config_model *m = c->model;
+    check_model_files(c);
+    if (m->system_prompt_cache && m->incremental_cache) {
+        /* People search for this text: it is kept word for word. */
+        FAULT(c, "models.*.system_prompt_cache",
+              "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes the "
+              "system prompt)");
+    }
+    if (m->n_ubatch > m->n_batch) {
+        FAULT(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch, (long long)m->n_batch);
+    }
+    if (is_quantised(m->cache_type_v) && !strcmp(m->flash_attention, "off")) {
+        FAULT(c, "models.*.cache_type_v", "%s needs flash attention, and flash_attention is off", m->cache_type_v);
+    }
+    if (m->context_window * m->n_seq_max > INT_MAX) {
+        FAULT(c, "models.*.context_window", "%lld tokens x %lld slots are more cells than a context can have, %d",
+              (long long)m->context_window, (long long)m->n_seq_max, INT_MAX);
+    }
+}
+
+int hearth_config_check(const hearth_config *config, hearth_config_report report, void *ud, hearth_error *error)
+{
+    struct config_faults faults = {.report = report, .ud = ud, .error = error};
+    struct check c = {.config = config, .faults = &faults};
+    check_server(&c);
+    check_quota(&c, "cache.tiers.ram_file.quota_mb", &config->cache.tiers.ram_file);
+    check_quota(&c, "cache.tiers.disk.quota_mb", &config->cache.tiers.disk);
+    for (size_t i = 0; i < config->n_models; i++) {
+        c.model = &config->models[i];
+        check_model(&c);
+    }
+    return faults.code;
+}

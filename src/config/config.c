@@ -1,0 +1,353 @@
+/* The life of a configuration: made, read over, set by path, copied, asked, freed. Every change is made on a copy that
+ * takes the place of the original only when all of it was right. Owned by the caller; one thread at a time while it is
+ * changed. */
+#include "config/config.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "config/edit.h"
+#include "config/text.h"
+#include "config/value.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Defaults ---- */
+
+/* The table's defaults are right by test. */
+static void set_default(const struct config_row *row, void *owner)
+{
+    struct buf why = {0};
+    value_read_text(row, row->default_value, config_field(row, owner), &why);
+    buf_release(&why);
+}
+
+static struct config_note *set_defaults(void *owner, bool in_model)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (config_row_in_model(&config_rows[i]) == in_model) set_default(&config_rows[i], owner);
+    }
+    return mem_alloc(config_n_rows * sizeof(struct config_note));
+}
+
+bool config_is_set(const struct config_note *notes, const char *pattern)
+{
+    return notes[config_row_index(config_row_find(pattern))].set;
+}
+
+/* Defaults that follow from what was set. */
+static void derive(struct config_model *model)
+{
+    if (model->n_seq_max == 0) model->n_seq_max = 1;
+    if (!config_is_set(model->notes, "models.*.incremental_cache")) {
+        model->incremental_cache = !model->system_prompt_cache;
+    }
+    if (!config_is_set(model->notes, "models.*.n_ubatch")) {
+        set_default(config_row_find("models.*.n_ubatch"), model);
+        if (model->mmproj != NULL) model->n_ubatch = 2048;
+        if (model->n_ubatch > model->n_batch) model->n_ubatch = model->n_batch;
+    }
+}
+
+/* What hearth_config_get() hands out: made beforehand, so that asking changes nothing. */
+static void write_texts(void *owner, bool in_model, struct config_note *notes)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (config_row_in_model(&config_rows[i]) != in_model) continue;
+        free(notes[i].text);
+        notes[i].text = value_text(&config_rows[i], config_field(&config_rows[i], owner));
+    }
+}
+
+static void finish(struct hearth_config *config)
+{
+    write_texts(config, false, config->notes);
+    for (size_t i = 0; i < config->n_models; i++) {
+        derive(&config->models[i]);
+        write_texts(&config->models[i], true, config->models[i].notes);
+    }
+}
+
+/* ---- Life ---- */
+
+static struct hearth_config *new_empty(void)
+{
+    struct hearth_config *config = mem_alloc(sizeof *config);
+    config->notes = set_defaults(config, false);
+    return config;
+}
+
+hearth_config *hearth_config_new(void)
+{
+    struct hearth_config *config = new_empty();
+    finish(config);
+    return config;
+}
+
+static void release(void *owner, bool in_model, struct config_note *notes)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        free(notes[i].text);
+        if (config_row_in_model(&config_rows[i]) == in_model) {
+            value_release(&config_rows[i], config_field(&config_rows[i], owner));
+        }
+    }
+    free(notes);
+}
+
+void hearth_config_free(hearth_config *config)
+{
+    if (config == NULL) return;
+    for (size_t i = 0; i < config->n_models; i++) {
+        release(&config->models[i], true, config->models[i].notes);
+        free(config->models[i].name);
+    }
+    free(config->models);
+    for (size_t i = 0; i < config->files.len; i++) free(config->files.v[i]);
+    free(config->files.v);
+    release(config, false, config->notes);
+    free(config);
+}
+
+static void copy_values(void *to, const void *from, bool in_model, struct config_note *to_notes,
+                        const struct config_note *from_notes)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+        if (config_row_in_model(row) != in_model) continue;
+        value_release(row, config_field(row, to));
+        value_copy(row, config_field(row, to), config_field(row, from));
+        char *text = to_notes[i].text;
+        to_notes[i] = from_notes[i];
+        to_notes[i].text = text;
+    }
+}
+
+struct hearth_config *config_copy(const struct hearth_config *config)
+{
+    struct hearth_config *copy = new_empty();
+    copy_values(copy, config, false, copy->notes, config->notes);
+    for (size_t i = 0; i < config->n_models; i++) {
+        struct config_model *model = config_declare_model(copy, config->models[i].name);
+        copy_values(model, &config->models[i], true, model->notes, config->models[i].notes);
+    }
+    copy->files.len = config->files.len;
+    copy->files.v = mem_alloc(copy->files.len * sizeof *copy->files.v);
+    for (size_t i = 0; i < copy->files.len; i++) copy->files.v[i] = mem_strdup(config->files.v[i]);
+    finish(copy);
+    return copy;
+}
+
+/* Ends a change: the draft takes the configuration's place if no fault was found. */
+static int commit(struct hearth_config *config, struct hearth_config *draft, int code)
+{
+    if (code == 0) {
+        finish(draft);
+        struct hearth_config before = *config;
+        *config = *draft;
+        *draft = before;
+    }
+    hearth_config_free(draft);
+    return code;
+}
+
+/* ---- Models ---- */
+
+const char *config_name_fault(const struct hearth_config *config, const char *name, size_t len)
+{
+    if (len == 0 || len > CONFIG_MAX_NAME) return "a model's name has 1 to 128 bytes";
+    if (!text_is_printable(name, len) || memchr(name, ' ', len) != NULL)
+        return "a model's name has no spaces or control characters";
+    if (!strcmp(name, "*")) return "a model's name must say which one";
+    if (config->n_models >= CONFIG_MAX_MODELS && config_find_model(config, name) == NULL)
+        return "there are too many models";
+    return NULL;
+}
+
+struct config_model *config_declare_model(struct hearth_config *config, const char *name)
+{
+    const struct config_model *known = config_find_model(config, name);
+    if (known != NULL) return &config->models[known - config->models];
+    config->models = mem_grow(config->models, config->n_models + 1, sizeof *config->models);
+    struct config_model *model = &config->models[config->n_models++];
+    *model = (struct config_model){.name = mem_strdup(name)};
+    model->notes = set_defaults(model, true);
+    return model;
+}
+
+const struct config_model *config_find_model(const struct hearth_config *config, const char *name)
+{
+    for (size_t i = 0; i < config->n_models; i++) {
+        if (name == NULL || !strcmp(config->models[i].name, name)) return &config->models[i];
+    }
+    return NULL;
+}
+
+const char *hearth_config_model(const hearth_config *config, size_t index)
+{
+    return index < config->n_models ? config->models[index].name : NULL;
+}
+
+/* ---- By path ---- */
+
+/* What a key names: a row, and for models.* whose. */
+struct target {
+    const struct config_row *row; /* NULL: no such key */
+    char *pattern;                /* as the table writes it, or as near as the key comes to that */
+    char *model;                  /* NULL outside models.* */
+};
+
+static char *fold_dashes(const char *key)
+{
+    char *text = mem_strdup(key);
+    for (char *c = text; *c != '\0'; c++) {
+        if (*c == '-') *c = '_';
+    }
+    return text;
+}
+
+/* A model's name may hold dots: the first one after which a known key follows ends it. Where none does, the name is
+ * taken to end at the first dot, for the message. */
+static struct target find_in_model(const char *key)
+{
+    const char *name = key + strlen("models.");
+    struct target first = {0};
+    for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+        char *rest = fold_dashes(dot + 1);
+        struct target t = {.pattern = mem_format("models.*.%s", rest),
+                           .model = mem_strndup(name, (size_t)(dot - name))};
+        free(rest);
+        t.row = config_row_find(t.pattern);
+        bool keep = t.row != NULL || first.pattern == NULL;
+        struct target *drop = keep ? &first : &t;
+        free(drop->pattern);
+        free(drop->model);
+        if (keep) first = t;
+        if (t.row != NULL) break;
+    }
+    if (first.pattern == NULL) first.pattern = mem_strdup(key);
+    return first;
+}
+
+static struct target find_target(const char *key)
+{
+    if (!strncmp(key, "models.", strlen("models."))) return find_in_model(key);
+    struct target t = {.pattern = fold_dashes(key)};
+    t.row = config_row_find(t.pattern);
+    return t;
+}
+
+static void release_target(struct target *t)
+{
+    free(t->pattern);
+    free(t->model);
+}
+
+static void unknown(struct config_faults *faults, const char *key, const struct target *t)
+{
+    struct config_place place = {"", 0, key};
+    struct buf nearest = {0};
+    config_put_nearest(&nearest, t->pattern);
+    if (config_is_section(t->pattern)) {
+        config_fault(faults, HEARTH_INVALID, place, "is a section: name a key in it");
+    } else {
+        config_fault(faults, HEARTH_INVALID, place, "unknown key; the nearest known one is %s", nearest.v);
+    }
+    buf_release(&nearest);
+}
+
+static void set_value(struct hearth_config *draft, const struct target *t, const char *value,
+                      struct config_faults *faults, const char *key)
+{
+    struct config_place place = {"", 0, key};
+    void *owner = draft;
+    struct config_note *notes = draft->notes;
+    if (t->model != NULL) {
+        const char *fault = config_name_fault(draft, t->model, strlen(t->model));
+        if (fault != NULL) {
+            config_fault(faults, HEARTH_INVALID, place, "%s", fault);
+            return;
+        }
+        struct config_model *model = config_declare_model(draft, t->model);
+        owner = model;
+        notes = model->notes;
+    }
+    struct buf why = {0};
+    if (!value_read_text(t->row, value, config_field(t->row, owner), &why)) {
+        config_fault(faults, HEARTH_INVALID, place, "%s", why.v);
+    }
+    struct config_note *note = &notes[config_row_index(t->row)];
+    *note = (struct config_note){.text = note->text, .set = true};
+    buf_release(&why);
+}
+
+int hearth_config_set(hearth_config *config, const char *key, const char *value, hearth_error *error)
+{
+    struct config_faults faults = {.error = error};
+    struct hearth_config *draft = config_copy(config);
+    struct target t = find_target(key);
+    struct buf shown = {0};
+    text_put_shown(key, strlen(key), &shown);
+    if (t.row == NULL) {
+        unknown(&faults, shown.v, &t);
+    } else {
+        set_value(draft, &t, value, &faults, shown.v);
+    }
+    buf_release(&shown);
+    release_target(&t);
+    return commit(config, draft, faults.code);
+}
+
+const char *hearth_config_get(const hearth_config *config, const char *key)
+{
+    struct target t = find_target(key);
+    const struct config_note *notes = config->notes;
+    if (t.model != NULL) {
+        const struct config_model *model = config_find_model(config, t.model);
+        notes = model == NULL ? NULL : model->notes;
+    }
+    const char *text = t.row == NULL || notes == NULL ? NULL : notes[config_row_index(t.row)].text;
+    release_target(&t);
+    return text;
+}
+
+/* ---- Files ---- */
+
+int config_load_text(struct hearth_config *config, const char *name, const char *text, size_t len,
+                     struct config_faults *faults)
+{
+    struct hearth_config *draft = config_copy(config);
+    config_read(draft, name, text, len, faults);
+    return commit(config, draft, faults->code);
+}
+
+/* False with errno set. Stops soon after the size from which the text is refused anyway. */
+static bool read_file(const char *path, struct buf *text)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return false;
+    char part[65536];
+    size_t n;
+    while (text->len < 2 * 1024 * 1024 && (n = fread(part, 1, sizeof part, file)) > 0) buf_append(text, part, n);
+    int failed = ferror(file) ? errno : 0;
+    fclose(file);
+    errno = failed;
+    return failed == 0;
+}
+
+int hearth_config_load(hearth_config *config, const char *path, hearth_config_report report, void *ud,
+                       hearth_error *error)
+{
+    struct config_faults faults = {.report = report, .ud = ud, .error = error};
+    struct buf text = {0};
+    if (read_file(path, &text)) {
+        config_load_text(config, path, text.v == NULL ? "" : text.v, text.len, &faults);
+    } else {
+        config_fault(&faults, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, (struct config_place){path, 0, ""},
+                     "cannot be read: %s", strerror(errno));
+    }
+    buf_release(&text);
+    return faults.code;
+}

@@ -1,0 +1,105 @@
+/* The configuration: one table (table.c) says of every key its type, default, range and meaning; parsing, checking,
+ * dumping and docs/config.md all come from it. Keys are known by their path ("models.demo.n_seq_max"); kebab-case is
+ * read like snake_case; an unknown key is an error that names the nearest known one.
+ *
+ * Owned by one thread until it is handed to hearth_open(), which copies what it needs. */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "hearth.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct config_strings {
+    char **v;
+    size_t len;
+};
+
+struct config_loras {
+    struct config_lora {
+        char *path;
+        double scale;
+    } * v;
+    size_t len;
+};
+
+/* What is known of a key beside its value. */
+struct config_note {
+    char *text; /* the value as hearth_config_get() gives it: NULL for null */
+    bool set;   /* by a file or by hearth_config_set(): not a default */
+    int file;   /* which of the files read set it, counted from 1; 0: none did */
+    int line;   /* in that file */
+};
+
+struct config_server {
+    struct config_strings listen;                        /* host:port, [v6]:port or unix:PATH */
+    char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
+    char *log_level, *log_format;
+    int64_t max_body_bytes;
+    int64_t max_connections;
+    double drain_timeout; /* seconds */
+};
+
+struct config_tier {
+    int64_t quota_mb;
+    char *path; /* NULL for the tier in RAM */
+};
+
+struct config_cache {
+    int64_t boundary_align_tokens, continued_interval, evict_save_timeout_ms, session_resume_wait_ms;
+    char *save_tier; /* ram | ram_file | disk */
+    struct {
+        struct config_tier ram, ram_file, disk;
+    } tiers;
+};
+
+struct config_model {
+    char *name;                       /* the key under models: */
+    char *path, *mmproj, *jinja_file; /* NULL: none */
+    int64_t context_window, n_seq_max, queue_depth, n_batch, n_ubatch, max_decode_gap_ms;
+    double admission_timeout; /* seconds */
+    char *kv_unified;         /* auto | true | false */
+    bool deterministic;
+    char *cache_type_k, *cache_type_v, *flash_attention; /* auto | f16 …; auto | on | off */
+    bool system_prompt_cache, incremental_cache;
+    int64_t cache_min_tokens;
+    double cache_slot_timeout; /* seconds */
+    char *preempt;             /* park | fail */
+    int64_t n_gpu_layers;
+    char *split_mode; /* none | layer | row */
+    bool offload_kqv, op_offload;
+    int64_t threads;
+    char *rope_scaling;                     /* none | linear | yarn */
+    double rope_freq_base, rope_freq_scale; /* NAN: not set, likewise yarn_* */
+    double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
+    int64_t yarn_orig_ctx; /* 0: the model's */
+    char *embedding;       /* auto | true | false */
+    struct config_loras lora;
+    struct {
+        double temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
+        int64_t top_k, repeat_last_n;
+    } sampling;
+    struct config_note *notes; /* one a row of the table */
+};
+
+struct hearth_config {
+    struct config_server server;
+    struct config_cache cache;
+    struct config_model *models;
+    size_t n_models;
+    struct config_note *notes;   /* one a row of the table, for what is not a model's */
+    struct config_strings files; /* those read so far */
+};
+
+/* A copy that shares nothing with the original; hearth_config_free() it. */
+struct hearth_config *config_copy(const struct hearth_config *config);
+
+/* NULL where no model has that name; with a NULL name the first model. Valid until the configuration is changed. */
+const struct config_model *config_find_model(const struct hearth_config *config, const char *name);
+
+/* Whether a key ("models.*.n_batch", with the model's notes) was set, rather than left at its default. */
+bool config_is_set(const struct config_note *notes, const char *pattern);
+
+#endif

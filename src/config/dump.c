@@ -1,0 +1,149 @@
+/* The table in two forms for people: a YAML file with every key, its value and its meaning, and the manual. Functions
+ * without state. */
+#include "base/buf.h"
+#include "config/table.h"
+#include "config/text.h"
+#include "config/value.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- YAML ---- */
+
+struct dump {
+    struct buf *out;
+    const char *margin; /* before every line */
+    int indent;         /* of the keys of the section */
+    bool with_comments;
+};
+
+static void start_line(const struct dump *d, int indent)
+{
+    buf_printf(d->out, "%s%*s", d->margin, indent, "");
+}
+
+static void put_comment(const struct dump *d, const struct config_row *row, int indent)
+{
+    start_line(d, indent);
+    buf_printf(d->out, "# %s\n", row->meaning);
+    start_line(d, indent);
+    buf_puts(d->out, "# (");
+    value_put_expected(row, d->out);
+    buf_printf(d->out, "; default %s)\n", row->default_value);
+}
+
+/* Writes the headings of the sections that `key` is in and `before` is not, and gives the name left over: for
+ * "tiers.disk.path" after "tiers.ram.quota_mb" it writes "disk:". */
+static const char *put_headings(const struct dump *d, const char *key, const char *before, int *indent)
+{
+    *indent = d->indent;
+    bool open = true;
+    for (const char *dot; (dot = strchr(key, '.')) != NULL; key = dot + 1, *indent += 2) {
+        size_t len = (size_t)(dot - key) + 1;
+        open = open && !strncmp(key, before, len);
+        if (open) {
+            before += len;
+            continue;
+        }
+        start_line(d, *indent);
+        buf_printf(d->out, "%.*s:\n", (int)len - 1, key);
+    }
+    return key;
+}
+
+static void put_rows(const struct dump *d, const char *prefix, const void *owner)
+{
+    const char *before = "";
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+        if (strncmp(row->path, prefix, strlen(prefix))) continue;
+        const char *key = row->path + strlen(prefix);
+        int indent;
+        const char *name = put_headings(d, key, before, &indent);
+        if (d->with_comments) put_comment(d, row, indent);
+        start_line(d, indent);
+        buf_printf(d->out, "%s: ", name);
+        value_put_yaml(row, config_field(row, owner), d->out);
+        buf_puts(d->out, "\n");
+        before = key;
+    }
+}
+
+/* Where there is no model, its keys are shown as a comment. */
+static void put_example_model(struct buf *out)
+{
+    hearth_config *example = hearth_config_new();
+    hearth_config_set(example, "models.NAME.n_batch", "2048", NULL);
+    buf_puts(out, "  # NAME:\n");
+    put_rows(&(struct dump){out, "  # ", 2, true}, "models.*.", &example->models[0]);
+    hearth_config_free(example);
+}
+
+char *hearth_config_dump(const hearth_config *config)
+{
+    struct buf out = {0};
+    buf_puts(&out, "# Every key of hearth's configuration, with its value.\n");
+    for (size_t i = 0; i < CONFIG_SECTIONS; i++) {
+        const struct config_section *section = &config_sections[i];
+        buf_printf(&out, "\n# %s\n%s:\n", section->meaning, section->name);
+        if (strchr(section->prefix, '*') == NULL) {
+            put_rows(&(struct dump){&out, "", 2, true}, section->prefix, config);
+            continue;
+        }
+        for (size_t m = 0; m < config->n_models; m++) {
+            buf_puts(&out, "  ");
+            text_put_yaml(config->models[m].name, &out);
+            buf_puts(&out, ":\n");
+            put_rows(&(struct dump){&out, "", 4, m == 0}, section->prefix, &config->models[m]);
+        }
+        if (config->n_models == 0) put_example_model(&out);
+    }
+    return buf_take(&out);
+}
+
+/* ---- Manual ---- */
+
+static const char manual_intro[] =
+    "# Configuration\n"
+    "\n"
+    "hearth reads one YAML file (`--config FILE`); `--set KEY=VALUE` on the command line sets one key by its path, "
+    "for\n"
+    "instance `--set models.demo.n_seq_max=4`. Every key has a default, only a model's `path` must be given:\n"
+    "\n"
+    "```yaml\n"
+    "models:\n"
+    "  demo:\n"
+    "    path: models/demo.gguf\n"
+    "```\n"
+    "\n"
+    "- Keys are in snake_case; kebab-case (`n-seq-max`) is read too.\n"
+    "- A list of one may be written without brackets.\n"
+    "- In a path `~/` is the home folder; any other relative path starts at the folder that hearth runs in.\n"
+    "- YAML aliases (`*name`) and tags (`!name`) are refused.\n"
+    "- `hearth config check FILE` reports every error with file, line and key; `hearth config dump` writes all keys "
+    "with\n"
+    "  their values, as a file to start from.\n";
+
+static void put_manual_row(struct buf *out, const struct config_row *row, const char *prefix)
+{
+    buf_printf(out, "| `%s` | ", row->path + strlen(prefix));
+    value_put_expected(row, out);
+    buf_printf(out, " | `%s` | %s |\n", row->default_value, row->meaning);
+}
+
+char *hearth_config_manual(void)
+{
+    struct buf out = {0};
+    buf_puts(&out, manual_intro);
+    for (size_t s = 0; s < CONFIG_SECTIONS; s++) {
+        const struct config_section *section = &config_sections[s];
+        bool models = strchr(section->prefix, '*') != NULL;
+        buf_printf(&out, "\n## %s%s\n\n%s\n\n", section->name, models ? ".NAME" : "", section->meaning);
+        buf_puts(&out, "| key | value | default | meaning |\n| --- | --- | --- | --- |\n");
+        for (size_t i = 0; i < config_n_rows; i++) {
+            if (strncmp(config_rows[i].path, section->prefix, strlen(section->prefix))) continue;
+            put_manual_row(&out, &config_rows[i], section->prefix);
+        }
+    }
+    return buf_take(&out);
+}

@@ -1,0 +1,167 @@
+/* From the nodes of a YAML file to the fields of the configuration. Goes on after an error, so that all of them are
+ * reported. Works on the caller's draft; no state of its own. */
+#include "base/memory.h"
+#include "config/edit.h"
+#include "config/node.h"
+#include "config/text.h"
+#include "config/value.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+    struct hearth_config *config;
+    const char *file;
+    int file_number;
+    struct config_faults *faults;
+};
+
+/* Where in the tree of keys the reader stands. */
+struct position {
+    const char *pattern;        /* as the table writes it: "models.*.sampling"; "" at the root */
+    const char *path;           /* as the user does: "models.demo.sampling" */
+    struct config_model *model; /* below models.*, else NULL */
+};
+
+static struct config_place at(const struct reader *r, int line, const char *key)
+{
+    return (struct config_place){.file = r->file, .line = line, .key = key};
+}
+
+/* The path of a key below `parent`, on one line whatever the key is made of. */
+static char *join(const char *parent, const struct node *key, bool fold)
+{
+    struct buf out = {0};
+    if (parent[0] != '\0') buf_printf(&out, "%s.", parent);
+    size_t start = out.len;
+    text_put_shown(key->text, key->len, &out);
+    for (size_t i = start; fold && i < out.len; i++) {
+        if (out.v[i] == '-') out.v[i] = '_';
+    }
+    return buf_take(&out);
+}
+
+static char folded(char c)
+{
+    return c == '-' ? '_' : c;
+}
+
+static bool same_key(const struct node *a, const struct node *b, bool fold)
+{
+    if (a->kind != NODE_SCALAR || b->kind != NODE_SCALAR || a->len != b->len) return false;
+    for (size_t i = 0; i < a->len; i++) {
+        if (fold ? folded(a->text[i]) != folded(b->text[i]) : a->text[i] != b->text[i]) return false;
+    }
+    return true;
+}
+
+/* The line of an earlier entry with the same key; 0 if there is none. Maps are short (see node.c). */
+static int earlier_line(const struct node *map, size_t entry, bool fold)
+{
+    for (size_t i = 0; i < entry; i += 2) {
+        if (same_key(&map->v[i], &map->v[entry], fold)) return map->v[i].line;
+    }
+    return 0;
+}
+
+static void read_value(struct reader *r, const struct config_row *row, const struct position *here, int line,
+                       const struct node *value)
+{
+    struct buf why = {0};
+    if (value_read(row, value, config_field(row, here->model != NULL ? (void *)here->model : r->config), &why)) {
+        struct config_note *note =
+            &(here->model != NULL ? here->model->notes : r->config->notes)[config_row_index(row)];
+        note->set = true;
+        note->file = r->file_number;
+        note->line = line;
+    } else {
+        config_fault(r->faults, HEARTH_INVALID, at(r, line, here->path), "%s", why.v);
+    }
+    buf_release(&why);
+}
+
+static void unknown_key(struct reader *r, const struct position *here, int line)
+{
+    struct buf nearest = {0};
+    config_put_nearest(&nearest, here->pattern);
+    config_fault(r->faults, HEARTH_INVALID, at(r, line, here->path), "unknown key; the nearest known one is %s",
+                 nearest.v);
+    buf_release(&nearest);
+}
+
+static void read_section(struct reader *r, const struct position *here, const struct node *map);
+
+static void read_key(struct reader *r, const struct position *here, const struct node *key, const struct node *value)
+{
+    const struct config_row *row = config_row_find(here->pattern);
+    if (row != NULL) {
+        read_value(r, row, here, key->line, value);
+    } else if (!config_is_section(here->pattern)) {
+        unknown_key(r, here, key->line);
+    } else if (value->kind == NODE_MAP) {
+        read_section(r, here, value);
+    } else if (!node_is_null(value)) {
+        config_fault(r->faults, HEARTH_INVALID, at(r, key->line, here->path), "expects keys with values below it");
+    }
+}
+
+static void read_model(struct reader *r, const char *path, const struct node *key, const struct node *value)
+{
+    const char *fault = config_name_fault(r->config, key->text, key->len);
+    if (fault != NULL) {
+        config_fault(r->faults, HEARTH_INVALID, at(r, key->line, path), "%s", fault);
+        return;
+    }
+    struct position below = {"models.*", path, config_declare_model(r->config, key->text)};
+    read_key(r, &below, key, value);
+}
+
+/* Calls itself for sections below; the nodes are only so deep. */
+static void read_section(struct reader *r, const struct position *here, const struct node *map)
+{
+    bool names = !strcmp(here->pattern, "models");
+    for (size_t i = 0; i + 1 < map->n; i += 2) {
+        const struct node *key = &map->v[i];
+        if (key->kind != NODE_SCALAR) {
+            config_fault(r->faults, HEARTH_INVALID, at(r, key->line, here->path), "a key must be a name");
+            continue;
+        }
+        char *path = join(here->path, key, !names);
+        char *pattern = join(here->pattern, key, true);
+        int line = earlier_line(map, i, !names);
+        struct position below = {pattern, path, here->model};
+        if (line > 0) {
+            config_fault(r->faults, HEARTH_INVALID, at(r, key->line, path), "stands here a second time, after line %d",
+                         line);
+        } else if (names) {
+            read_model(r, path, key, &map->v[i + 1]);
+        } else {
+            read_key(r, &below, key, &map->v[i + 1]);
+        }
+        free(pattern);
+        free(path);
+    }
+}
+
+void config_read(struct hearth_config *draft, const char *name, const char *text, size_t len,
+                 struct config_faults *faults)
+{
+    struct config_strings *files = &draft->files;
+    files->v = mem_grow(files->v, files->len + 1, sizeof *files->v);
+    files->v[files->len++] = mem_strdup(name);
+    struct reader r = {.config = draft, .file = name, .file_number = (int)files->len, .faults = faults};
+
+    struct node root;
+    struct buf why = {0};
+    int line = 0;
+    if (!node_parse(&root, text, len, &why, &line)) {
+        config_fault(faults, HEARTH_INVALID, at(&r, line, ""), "%s", why.v);
+    } else if (root.kind == NODE_MAP) {
+        read_section(&r, &(struct position){"", "", NULL}, &root);
+    } else if (!node_is_null(&root)) {
+        config_fault(faults, HEARTH_INVALID, at(&r, root.line, ""), "expects sections: server, cache or models");
+    }
+    buf_release(&why);
+    node_release(&root);
+}

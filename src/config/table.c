@@ -1,0 +1,286 @@
+/* All configuration keys, one row each: what a key is called, what may stand there and what it is for is said here and
+ * nowhere else. Constant data, read by any thread. */
+#include "config/table.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define SERVER(field) offsetof(struct hearth_config, server.field)
+#define CACHE(field)  offsetof(struct hearth_config, cache.field)
+#define MODEL(field)  offsetof(struct config_model, field)
+
+/* What narrows a type. */
+#define ANY                     .null_ok = false
+#define OR_NULL                 .null_ok = true
+#define RANGE(low, top)         .min = (low), .max = (top)
+#define RANGE_OR_NULL(low, top) .min = (low), .max = (top), .null_ok = true
+#define CHOICES(names)          .choices = (names)
+
+#define KEY(path_, type_, offset_, default_, meaning_, limits)                                                         \
+    {                                                                                                                  \
+        .path = (path_), .type = (type_), .offset = (offset_), .default_value = (default_), .meaning = (meaning_),     \
+        limits                                                                                                         \
+    }
+
+#define DAY           86400
+#define MEBIBYTES_MAX 1e9
+#define CACHE_TYPES   "auto|f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl"
+
+/* Sections are contiguous: the dump and the manual are written in this order. */
+const struct config_row config_rows[] = {
+    KEY("server.listen", CONFIG_STRINGS, SERVER(listen), "[127.0.0.1:8080]",
+        "Addresses to listen on: host:port, [IPv6]:port or unix:PATH. Port 0 takes a free one.", ANY),
+    KEY("server.api_keys_file", CONFIG_PATH, SERVER(api_keys_file), "null",
+        "File of API keys, one a line, with an optional name and grants. Without it no key is asked for.", OR_NULL),
+    KEY("server.tls_cert", CONFIG_PATH, SERVER(tls_cert), "null", "Certificate chain (PEM) to serve HTTPS with.",
+        OR_NULL),
+    KEY("server.tls_key", CONFIG_PATH, SERVER(tls_key), "null", "Private key (PEM) that belongs to tls_cert.", OR_NULL),
+    KEY("server.max_body_bytes", CONFIG_INT, SERVER(max_body_bytes), "33554432",
+        "Size up to which a request's body is read; a larger one is answered with 413.", RANGE(1024, 1099511627776.0)),
+    KEY("server.max_connections", CONFIG_INT, SERVER(max_connections), "1024", "Connections that may be open at once.",
+        RANGE(1, 1000000)),
+    KEY("server.drain_timeout", CONFIG_SECONDS, SERVER(drain_timeout), "10",
+        "How long running requests may go on after SIGTERM or SIGINT.", RANGE(0, DAY)),
+    KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
+        "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
+    KEY("server.log_level", CONFIG_ENUM, SERVER(log_level), "info", "The least important events that are logged.",
+        CHOICES("error|warn|info|debug")),
+    KEY("server.log_format", CONFIG_ENUM, SERVER(log_format), "text", "Log lines as text or as JSON.",
+        CHOICES("text|json")),
+
+    KEY("cache.boundary_align_tokens", CONFIG_INT, CACHE(boundary_align_tokens), "256",
+        "Size of a stored block, and the stride at which the longest stored prefix is looked for.", RANGE(1, 65536)),
+    KEY("cache.continued_interval", CONFIG_INT, CACHE(continued_interval), "2048",
+        "Tokens generated between two saves of a reply that is still growing.", RANGE(1, INT_MAX)),
+    KEY("cache.evict_save_timeout_ms", CONFIG_INT, CACHE(evict_save_timeout_ms), "30000",
+        "Milliseconds that saving may hold up an eviction or the shutdown.", RANGE(0, INT_MAX)),
+    KEY("cache.session_resume_wait_ms", CONFIG_INT, CACHE(session_resume_wait_ms), "500",
+        "Milliseconds that a request waits for the save of the turn it continues.", RANGE(0, INT_MAX)),
+    KEY("cache.save_tier", CONFIG_ENUM, CACHE(save_tier), "disk", "The tier that saves go to; a save never moves.",
+        CHOICES("ram|ram_file|disk")),
+    KEY("cache.tiers.ram.quota_mb", CONFIG_INT, CACHE(tiers.ram.quota_mb), "1024",
+        "Mebibytes that the tier in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
+    KEY("cache.tiers.ram_file.quota_mb", CONFIG_INT, CACHE(tiers.ram_file.quota_mb), "0",
+        "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
+    KEY("cache.tiers.ram_file.path", CONFIG_PATH, CACHE(tiers.ram_file.path), "/dev/shm/hearth",
+        "Folder of that tier. It outlives the process, not the machine's next boot.", ANY),
+    KEY("cache.tiers.disk.quota_mb", CONFIG_INT, CACHE(tiers.disk.quota_mb), "8192",
+        "Mebibytes that the tier on disk may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
+    KEY("cache.tiers.disk.path", CONFIG_PATH, CACHE(tiers.disk.path), "~/.cache/hearth/kv", "Folder of that tier.",
+        ANY),
+
+    KEY("models.*.path", CONFIG_PATH, MODEL(path), "null",
+        "The weights: a GGUF file, or the first part of a split one. Every model needs it.", OR_NULL),
+    KEY("models.*.mmproj", CONFIG_PATH, MODEL(mmproj), "null",
+        "Projection file for images and sound, of a model that can take them. No effect in this version.", OR_NULL),
+    KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
+        "Tokens that one slot can hold, prompt and reply together. The length the model was trained for limits it, "
+        "unless rope_scaling is on.",
+        RANGE(1, INT_MAX)),
+    KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
+        "Slots: requests computed at once. The context has context_window x n_seq_max cells. 0 is read as 1.",
+        RANGE(0, 256)),
+    KEY("models.*.queue_depth", CONFIG_INT, MODEL(queue_depth), "2",
+        "Requests that may be in flight (running or waiting) for each slot.", RANGE(1, 1024)),
+    KEY("models.*.admission_timeout", CONFIG_SECONDS, MODEL(admission_timeout), "30",
+        "How long a request may wait for a place in the queue before it is answered with 429.", RANGE(0, DAY)),
+    KEY("models.*.n_batch", CONFIG_INT, MODEL(n_batch), "2048",
+        "Tokens of all slots together in one decode call at most.", RANGE(1, 1048576)),
+    KEY("models.*.n_ubatch", CONFIG_INT, MODEL(n_ubatch), "512",
+        "Tokens computed together; more is faster and needs more memory. Where it is not set: 2048 with mmproj, and "
+        "never "
+        "more than n_batch.",
+        RANGE(1, 1048576)),
+    KEY("models.*.max_decode_gap_ms", CONFIG_INT, MODEL(max_decode_gap_ms), "250",
+        "Milliseconds that the prompt of one request may hold up the replies of others.", RANGE(1, 3600000)),
+    KEY("models.*.kv_unified", CONFIG_ENUM, MODEL(kv_unified), "auto",
+        "One pool of cells shared by all slots (true), or one stream of cells for each (false).",
+        CHOICES("auto|true|false")),
+    KEY("models.*.deterministic", CONFIG_BOOL, MODEL(deterministic), "false",
+        "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower.", ANY),
+    KEY("models.*.cache_type_k", CONFIG_ENUM, MODEL(cache_type_k), "f16", "Type of the cells' keys.",
+        CHOICES(CACHE_TYPES)),
+    KEY("models.*.cache_type_v", CONFIG_ENUM, MODEL(cache_type_v), "f16",
+        "Type of the cells' values. A quantised one needs flash attention.", CHOICES(CACHE_TYPES)),
+    KEY("models.*.flash_attention", CONFIG_ENUM, MODEL(flash_attention), "auto",
+        "Flash attention; auto turns it on where the model and the device support it.", CHOICES("auto|on|off")),
+    KEY("models.*.system_prompt_cache", CONFIG_BOOL, MODEL(system_prompt_cache), "false",
+        "SPC: keeps the state of the system prompt in memory and restores it into the slot of every request. Excludes "
+        "incremental_cache.",
+        ANY),
+    KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
+        "IMC: a slot keeps its whole conversation and computes only what is new. Where it is not set: false with "
+        "system_prompt_cache.",
+        ANY),
+    KEY("models.*.cache_min_tokens", CONFIG_INT, MODEL(cache_min_tokens), "100",
+        "Tokens below which a system prompt is not cached and a common prefix is not reused.", RANGE(0, INT_MAX)),
+    KEY("models.*.cache_slot_timeout", CONFIG_SECONDS, MODEL(cache_slot_timeout), "30",
+        "How long a request waits for the slot that holds its conversation before another is preempted.",
+        RANGE(0, DAY)),
+    KEY("models.*.preempt", CONFIG_ENUM, MODEL(preempt), "park",
+        "What becomes of a preempted request: park lets it go on later, fail ends it with an error.",
+        CHOICES("park|fail")),
+    KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
+        "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
+    KEY("models.*.split_mode", CONFIG_ENUM, MODEL(split_mode), "layer",
+        "How several GPUs share a model; row is best for mixtures of experts.", CHOICES("none|layer|row")),
+    KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the cells on the GPU.", ANY),
+    KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
+        "Lets the GPU compute large batches of layers that are kept in the machine's memory.", ANY),
+    KEY("models.*.threads", CONFIG_INT, MODEL(threads), "0", "CPU threads that compute; 0: one a physical core.",
+        RANGE(0, 1024)),
+    KEY("models.*.rope_scaling", CONFIG_ENUM, MODEL(rope_scaling), "none",
+        "How positions are stretched for a window longer than trained; yarn is good for two to four times.",
+        CHOICES("none|linear|yarn")),
+    KEY("models.*.rope_freq_base", CONFIG_NUMBER, MODEL(rope_freq_base), "null", "Base frequency; null: the model's.",
+        RANGE_OR_NULL(1, 1e12)),
+    KEY("models.*.rope_freq_scale", CONFIG_NUMBER, MODEL(rope_freq_scale), "null",
+        "Frequency factor; null: from the ratio of the windows.", RANGE_OR_NULL(1e-6, 1e6)),
+    KEY("models.*.yarn_ext_factor", CONFIG_NUMBER, MODEL(yarn_ext_factor), "null",
+        "Share of extrapolation; null: chosen for the model, 0: none.", RANGE_OR_NULL(0, 100)),
+    KEY("models.*.yarn_attn_factor", CONFIG_NUMBER, MODEL(yarn_attn_factor), "null",
+        "Scale of the attention's magnitude; null: 1.", RANGE_OR_NULL(0, 100)),
+    KEY("models.*.yarn_beta_fast", CONFIG_NUMBER, MODEL(yarn_beta_fast), "null", "Low correction dimension; null: 32.",
+        RANGE_OR_NULL(0, 10000)),
+    KEY("models.*.yarn_beta_slow", CONFIG_NUMBER, MODEL(yarn_beta_slow), "null", "High correction dimension; null: 1.",
+        RANGE_OR_NULL(0, 10000)),
+    KEY("models.*.yarn_orig_ctx", CONFIG_INT, MODEL(yarn_orig_ctx), "0",
+        "Window that the model was trained for; 0 or null: what its file says.", RANGE_OR_NULL(0, INT_MAX)),
+    KEY("models.*.jinja_file", CONFIG_PATH, MODEL(jinja_file), "null",
+        "Chat template to use in place of the model's own.", OR_NULL),
+    KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",
+        "Whether the model is for embeddings; auto: what its file says. No effect in this version.",
+        CHOICES("auto|true|false")),
+    KEY("models.*.lora", CONFIG_LORAS, MODEL(lora), "[]",
+        "Adapters put on the weights, each with its strength. No effect in this version.", ANY),
+    KEY("models.*.sampling.temperature", CONFIG_NUMBER, MODEL(sampling.temperature), "0.8",
+        "Randomness of a reply; 0 always takes the likeliest token. A request may set its own, here and below.",
+        RANGE(0, 100)),
+    KEY("models.*.sampling.top_k", CONFIG_INT, MODEL(sampling.top_k), "40",
+        "Only so many of the likeliest tokens are drawn from; 0: off.", RANGE(0, INT_MAX)),
+    KEY("models.*.sampling.top_p", CONFIG_NUMBER, MODEL(sampling.top_p), "0.9",
+        "Only the likeliest tokens that together reach this probability are drawn from; 1: off.", RANGE(0, 1)),
+    KEY("models.*.sampling.min_p", CONFIG_NUMBER, MODEL(sampling.min_p), "0.0",
+        "Tokens less likely than this share of the likeliest are left out; 0: off.", RANGE(0, 1)),
+    KEY("models.*.sampling.repeat_penalty", CONFIG_NUMBER, MODEL(sampling.repeat_penalty), "1.0",
+        "Divides the score of tokens that have occurred; 1: off.", RANGE(0.01, 100)),
+    KEY("models.*.sampling.repeat_last_n", CONFIG_INT, MODEL(sampling.repeat_last_n), "64",
+        "Tokens that the penalties look back at; 0: off, -1: the whole window.", RANGE(-1, INT_MAX)),
+    KEY("models.*.sampling.frequency_penalty", CONFIG_NUMBER, MODEL(sampling.frequency_penalty), "0.0",
+        "Taken off a token's score for each time it has occurred; 0: off.", RANGE(-2, 2)),
+    KEY("models.*.sampling.presence_penalty", CONFIG_NUMBER, MODEL(sampling.presence_penalty), "0.0",
+        "Taken off a token's score once it has occurred; 0: off.", RANGE(-2, 2)),
+};
+
+const size_t config_n_rows = sizeof config_rows / sizeof config_rows[0];
+
+const struct config_section config_sections[CONFIG_SECTIONS] = {
+    {"server", "server.", "The HTTP server and its log."},
+    {"cache", "cache.",
+     "The store of computed state on disk and in memory, shared by all models. It has no effect in this version: the "
+     "keys are "
+     "read and checked only."},
+    {"models", "models.*.", "The models, each under the name that requests use for it."},
+};
+
+const struct config_row *config_row_find(const char *pattern)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (!strcmp(config_rows[i].path, pattern)) return &config_rows[i];
+    }
+    return NULL;
+}
+
+bool config_is_section(const char *pattern)
+{
+    size_t len = strlen(pattern);
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (!strncmp(config_rows[i].path, pattern, len) && config_rows[i].path[len] == '.') return true;
+    }
+    return false;
+}
+
+bool config_row_in_model(const struct config_row *row)
+{
+    return !strncmp(row->path, "models.", strlen("models."));
+}
+
+size_t config_row_index(const struct config_row *row)
+{
+    return (size_t)(row - config_rows);
+}
+
+void *config_field(const struct config_row *row, const void *owner)
+{
+    return (char *)(uintptr_t)owner + row->offset;
+}
+
+/* A key name in a path: the last part, and what stands before it. */
+struct leaf {
+    const char *name;
+    size_t len;
+    const char *section;
+    size_t section_len;
+};
+
+static struct leaf leaf_of(const char *path, size_t len)
+{
+    size_t start = len;
+    while (start > 0 && path[start - 1] != '.') start--;
+    return (struct leaf){path + start, len - start, path, start > 0 ? start - 1 : 0};
+}
+
+/* Key names are short: what lies past this many letters is a difference like any other. */
+#define LETTERS 48
+
+/* Letters to insert, remove or replace to get from one to the other. */
+static size_t edit_distance(const struct leaf *a, const struct leaf *b)
+{
+    size_t rows = a->len < LETTERS ? a->len : LETTERS;
+    size_t columns = b->len < LETTERS ? b->len : LETTERS;
+    size_t line[LETTERS + 1];
+    for (size_t j = 0; j <= columns; j++) line[j] = j;
+    for (size_t i = 1; i <= rows; i++) {
+        size_t diagonal = line[0];
+        line[0] = i;
+        for (size_t j = 1; j <= columns; j++) {
+            size_t above = line[j];
+            size_t best = diagonal + (a->name[i - 1] != b->name[j - 1]);
+            if (above + 1 < best) best = above + 1;
+            if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
+            diagonal = above;
+            line[j] = best;
+        }
+    }
+    return line[columns];
+}
+
+/* A key of the same section wins over one of another that is spelled as near. */
+static size_t cost(const struct leaf *wanted, const struct leaf *known)
+{
+    bool same =
+        wanted->section_len == known->section_len && !strncmp(wanted->section, known->section, wanted->section_len);
+    return 2 * edit_distance(wanted, known) + !same;
+}
+
+void config_put_nearest(struct buf *out, const char *pattern)
+{
+    struct leaf wanted = leaf_of(pattern, strlen(pattern));
+    size_t best = SIZE_MAX;
+    const char *path = "";
+    size_t len = 0;
+    for (size_t i = 0; i < config_n_rows; i++) {
+        /* Each prefix of a row's path is a section, the whole is the key. */
+        for (size_t end = 1; end <= strlen(config_rows[i].path); end++) {
+            char after = config_rows[i].path[end];
+            if ((after != '.' && after != '\0') || config_rows[i].path[end - 1] == '*') continue;
+            struct leaf known = leaf_of(config_rows[i].path, end);
+            size_t candidate = cost(&wanted, &known);
+            if (candidate >= best) continue;
+            best = candidate;
+            path = config_rows[i].path;
+            len = end;
+        }
+    }
+    for (size_t i = 0; i < len; i++) buf_append(out, path[i] == '*' ? "NAME" : path + i, path[i] == '*' ? 4 : 1);
+}

@@ -1,0 +1,27 @@
+/* The words that values are made of: text to bool or number and back, quoting, and making text fit to be shown. */
+#ifndef CONFIG_TEXT_H
+#define CONFIG_TEXT_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Valid UTF-8 without control characters and line breaks of any kind. */
+bool text_is_printable(const char *text, size_t len);
+
+/* False where the text is none; the value is then undefined. */
+bool text_to_bool(const char *text, bool *value);
+bool text_to_int(const char *text, int64_t *value);
+bool text_to_number(const char *text, double *value);
+
+/* Appends the shortest spelling that reads back to the same number. */
+void text_put_number(double value, struct buf *out);
+
+/* Appends a string in its YAML spelling, quoted where it must be. */
+void text_put_yaml(const char *text, struct buf *out);
+
+/* Appends the beginning of any bytes, made fit for a message of one line. */
+void text_put_shown(const char *bytes, size_t len, struct buf *out);
+
+#endif

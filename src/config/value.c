@@ -1,0 +1,444 @@
+/* Reading, copying and printing one value, by the type that its row has. Strings are checked here once, so that
+ * everything behind can rely on them: they are printable UTF-8, never empty, and can be written back as YAML. No state;
+ * any thread. */
+#include "config/value.h"
+
+#include "base/memory.h"
+#include "config/text.h"
+
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- What a row allows ---- */
+
+static void put_bounds(const struct config_row *row, const char *unit, struct buf *out)
+{
+    buf_puts(out, unit);
+    buf_puts(out, " from ");
+    if (row->type == CONFIG_INT) {
+        buf_printf(out, "%lld to %lld", (long long)row->min, (long long)row->max);
+    } else {
+        text_put_number(row->min, out);
+        buf_puts(out, " to ");
+        text_put_number(row->max, out);
+    }
+}
+
+static void put_choices(const struct config_row *row, struct buf *out)
+{
+    buf_puts(out, "one of ");
+    for (const char *c = row->choices; *c != '\0'; c++) {
+        buf_append(out, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
+    }
+}
+
+void value_put_expected(const struct config_row *row, struct buf *out)
+{
+    switch (row->type) {
+    case CONFIG_BOOL:
+        buf_puts(out, "true or false");
+        break;
+    case CONFIG_INT:
+        put_bounds(row, "a whole number", out);
+        break;
+    case CONFIG_NUMBER:
+        put_bounds(row, "a number", out);
+        break;
+    case CONFIG_SECONDS:
+        put_bounds(row, "seconds", out);
+        break;
+    case CONFIG_PATH:
+        buf_puts(out, "a path");
+        break;
+    case CONFIG_ENUM:
+        put_choices(row, out);
+        break;
+    case CONFIG_STRINGS:
+        buf_puts(out, "a string or a list of strings");
+        break;
+    case CONFIG_LORAS:
+        buf_puts(out, "a list of {path: FILE, scale: NUMBER}");
+        break;
+    }
+    if (row->null_ok) buf_puts(out, ", or null");
+}
+
+static bool refuse(const struct config_row *row, const struct node *node, struct buf *why)
+{
+    buf_puts(why, "expects ");
+    value_put_expected(row, why);
+    buf_puts(why, "; got ");
+    if (node->kind == NODE_LIST) {
+        buf_puts(why, "a list");
+    } else if (node->kind == NODE_MAP) {
+        buf_puts(why, "a map");
+    } else if (node_is_null(node)) {
+        buf_puts(why, "null");
+    } else {
+        buf_puts(why, node->plain ? "" : "the string ");
+        buf_puts(why, "\"");
+        text_put_shown(node->text, node->len, why);
+        buf_puts(why, "\"");
+    }
+    return false;
+}
+
+/* ---- Reading ---- */
+
+/* A scalar's text where it is without zero bytes inside. */
+static const char *scalar(const struct node *node)
+{
+    return node->kind == NODE_SCALAR && strlen(node->text) == node->len ? node->text : NULL;
+}
+
+static const char *plain_scalar(const struct node *node)
+{
+    return node->kind == NODE_SCALAR && node->plain ? scalar(node) : NULL;
+}
+
+static bool read_bool(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    const char *text = plain_scalar(node);
+    bool value;
+    if (text == NULL || !text_to_bool(text, &value)) return refuse(row, node, why);
+    *(bool *)field = value;
+    return true;
+}
+
+static bool read_int(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    const char *text = plain_scalar(node);
+    int64_t value = 0;
+    bool null = row->null_ok && node_is_null(node);
+    if (!null && (text == NULL || !text_to_int(text, &value))) return refuse(row, node, why);
+    if (!null && ((double)value < row->min || (double)value > row->max)) return refuse(row, node, why);
+    *(int64_t *)field = value;
+    return true;
+}
+
+static bool read_number(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    const char *text = plain_scalar(node);
+    double value = NAN;
+    bool null = row->null_ok && node_is_null(node);
+    if (!null && (text == NULL || !text_to_number(text, &value))) return refuse(row, node, why);
+    if (!null && (value < row->min || value > row->max)) return refuse(row, node, why);
+    *(double *)field = value;
+    return true;
+}
+
+/* The home folder as the environment says, else as the user database does. */
+static char *expand_home(const char *path)
+{
+    if (strcmp(path, "~") && strncmp(path, "~/", 2)) return mem_strdup(path);
+    const char *home = getenv("HOME");
+    if (home != NULL && home[0] != '\0') return mem_format("%s%s", home, path + 1);
+    struct passwd user, *found = NULL;
+    char names[1024];
+    getpwuid_r(getuid(), &user, names, sizeof names, &found);
+    return mem_format("%s%s", found == NULL ? "" : user.pw_dir, path + 1);
+}
+
+/* NULL where the node is no string that a configuration can hold. */
+static char *take_string(const struct node *node, bool is_path)
+{
+    const char *text = scalar(node);
+    if (text == NULL || node->len == 0 || node_is_null(node) || !text_is_printable(text, node->len)) return NULL;
+    return is_path ? expand_home(text) : mem_strdup(text);
+}
+
+static bool read_path(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    char *path = take_string(node, true);
+    if (path == NULL && !(row->null_ok && node_is_null(node))) return refuse(row, node, why);
+    value_release(row, field);
+    *(char **)field = path;
+    return true;
+}
+
+/* The spelling of the choice that the text stands for, which ends at '|' or at the end of the choices. A choice on,
+ * off, true or false can be written in any way that a bool can. */
+static const char *find_choice(const char *choices, const char *text, size_t *len)
+{
+    bool wanted, flag;
+    bool is_flag = text_to_bool(text, &wanted);
+    for (const char *c = choices;; c += *len + 1) {
+        *len = strcspn(c, "|");
+        char name[32];
+        snprintf(name, sizeof name, "%.*s", (int)*len, c);
+        if (!strcmp(name, text) || (is_flag && text_to_bool(name, &flag) && flag == wanted)) return c;
+        if (c[*len] == '\0') return NULL;
+    }
+}
+
+static bool read_enum(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    size_t len;
+    const char *text = scalar(node);
+    const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
+    if (choice == NULL) return refuse(row, node, why);
+    value_release(row, field);
+    *(char **)field = mem_strndup(choice, len);
+    return true;
+}
+
+/* A list written as a scalar or a map is a list of one. */
+static const struct node *items_of(const struct node *node, size_t *n)
+{
+    *n = node->kind == NODE_LIST ? node->n : 1;
+    return node->kind == NODE_LIST ? node->v : node;
+}
+
+static bool read_strings(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    size_t n;
+    const struct node *items = items_of(node, &n);
+    struct config_strings list = {mem_alloc(n * sizeof *list.v), 0};
+    for (size_t i = 0; i < n; i++) {
+        char *text = take_string(&items[i], false);
+        if (text == NULL) {
+            value_release(row, &list);
+            return refuse(row, &items[i], why);
+        }
+        list.v[list.len++] = text;
+    }
+    value_release(row, field);
+    *(struct config_strings *)field = list;
+    return true;
+}
+
+static bool read_lora(const struct node *node, struct config_lora *lora)
+{
+    *lora = (struct config_lora){.path = NULL, .scale = 1};
+    if (node->kind == NODE_SCALAR) {
+        lora->path = take_string(node, true);
+        return lora->path != NULL;
+    }
+    for (size_t i = 0; node->kind == NODE_MAP && i + 1 < node->n; i += 2) {
+        const char *key = scalar(&node->v[i]);
+        const struct node *value = &node->v[i + 1];
+        bool ok = false;
+        if (key != NULL && !strcmp(key, "path") && lora->path == NULL) {
+            lora->path = take_string(value, true);
+            ok = lora->path != NULL;
+        } else if (key != NULL && !strcmp(key, "scale") && plain_scalar(value) != NULL) {
+            ok = text_to_number(value->text, &lora->scale);
+        }
+        if (!ok) return false;
+    }
+    return lora->path != NULL;
+}
+
+static bool read_loras(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    size_t n;
+    const struct node *items = items_of(node, &n);
+    struct config_loras list = {mem_alloc(n * sizeof *list.v), 0};
+    for (size_t i = 0; i < n; i++) {
+        if (read_lora(&items[i], &list.v[list.len++])) continue;
+        value_release(row, &list);
+        return refuse(row, &items[i], why);
+    }
+    value_release(row, field);
+    *(struct config_loras *)field = list;
+    return true;
+}
+
+bool value_read(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
+        [CONFIG_BOOL] = read_bool,       [CONFIG_INT] = read_int,     [CONFIG_NUMBER] = read_number,
+        [CONFIG_SECONDS] = read_number,  [CONFIG_PATH] = read_path,   [CONFIG_ENUM] = read_enum,
+        [CONFIG_STRINGS] = read_strings, [CONFIG_LORAS] = read_loras,
+    };
+    return readers[row->type](row, node, field, why);
+}
+
+static bool is_wrapped(const char *text, size_t len)
+{
+    static const char *const pairs[] = {"[]", "{}", "\"\"", "''"};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (len >= 2 && text[0] == pairs[i][0] && text[len - 1] == pairs[i][1]) return true;
+    }
+    return false;
+}
+
+bool value_read_text(const struct config_row *row, const char *text, void *field, struct buf *why)
+{
+    size_t len = strlen(text);
+    if (!is_wrapped(text, len)) {
+        struct node node = {.kind = NODE_SCALAR, .text = (char *)(uintptr_t)text, .len = len, .plain = true};
+        return value_read(row, &node, field, why);
+    }
+    struct node node;
+    int line;
+    bool ok = node_parse(&node, text, len, why, &line) && value_read(row, &node, field, why);
+    node_release(&node);
+    return ok;
+}
+
+/* ---- Keeping ---- */
+
+static void release_text(char **text)
+{
+    free(*text);
+    *text = NULL;
+}
+
+void value_release(const struct config_row *row, void *field)
+{
+    if (row->type == CONFIG_PATH || row->type == CONFIG_ENUM) {
+        release_text(field);
+    } else if (row->type == CONFIG_STRINGS) {
+        struct config_strings *list = field;
+        for (size_t i = 0; i < list->len; i++) free(list->v[i]);
+        free(list->v);
+        *list = (struct config_strings){0};
+    } else if (row->type == CONFIG_LORAS) {
+        struct config_loras *list = field;
+        for (size_t i = 0; i < list->len; i++) free(list->v[i].path);
+        free(list->v);
+        *list = (struct config_loras){0};
+    }
+}
+
+static struct config_strings copy_strings(const struct config_strings *from)
+{
+    struct config_strings list = {mem_alloc(from->len * sizeof *list.v), from->len};
+    for (size_t i = 0; i < list.len; i++) list.v[i] = mem_strdup(from->v[i]);
+    return list;
+}
+
+static struct config_loras copy_loras(const struct config_loras *from)
+{
+    struct config_loras list = {mem_alloc(from->len * sizeof *list.v), from->len};
+    for (size_t i = 0; i < list.len; i++) {
+        list.v[i] = (struct config_lora){mem_strdup(from->v[i].path), from->v[i].scale};
+    }
+    return list;
+}
+
+void value_copy(const struct config_row *row, void *to, const void *from)
+{
+    switch (row->type) {
+    case CONFIG_BOOL:
+        *(bool *)to = *(const bool *)from;
+        break;
+    case CONFIG_INT:
+        *(int64_t *)to = *(const int64_t *)from;
+        break;
+    case CONFIG_NUMBER:
+    case CONFIG_SECONDS:
+        *(double *)to = *(const double *)from;
+        break;
+    case CONFIG_PATH:
+    case CONFIG_ENUM:
+        *(char **)to = mem_strdup(*(char *const *)from);
+        break;
+    case CONFIG_STRINGS:
+        *(struct config_strings *)to = copy_strings(from);
+        break;
+    case CONFIG_LORAS:
+        *(struct config_loras *)to = copy_loras(from);
+        break;
+    }
+}
+
+/* ---- Printing ---- */
+
+/* How lists and strings are written is what differs between YAML and text. */
+struct style {
+    const char *open, *comma, *close;
+    bool quoted;
+};
+
+static const struct style yaml_style = {"[", ", ", "]", true};
+static const struct style text_style = {"", ",", "", false};
+
+static void put_text(const struct style *style, const char *text, struct buf *out)
+{
+    if (style->quoted) {
+        text_put_yaml(text, out);
+    } else {
+        buf_puts(out, text);
+    }
+}
+
+static void put_strings(const struct style *style, const struct config_strings *list, struct buf *out)
+{
+    buf_puts(out, style->open);
+    for (size_t i = 0; i < list->len; i++) {
+        buf_puts(out, i == 0 ? "" : style->comma);
+        put_text(style, list->v[i], out);
+    }
+    buf_puts(out, style->close);
+}
+
+static void put_loras(const struct style *style, const struct config_loras *list, struct buf *out)
+{
+    buf_puts(out, style->open);
+    for (size_t i = 0; i < list->len; i++) {
+        buf_puts(out, i == 0 ? "" : style->comma);
+        buf_puts(out, "{path: ");
+        text_put_yaml(list->v[i].path, out);
+        buf_puts(out, ", scale: ");
+        text_put_number(list->v[i].scale, out);
+        buf_puts(out, "}");
+    }
+    buf_puts(out, style->close);
+}
+
+static void put_value(const struct config_row *row, const void *field, const struct style *style, struct buf *out)
+{
+    switch (row->type) {
+    case CONFIG_BOOL:
+        buf_puts(out, *(const bool *)field ? "true" : "false");
+        break;
+    case CONFIG_INT:
+        buf_printf(out, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case CONFIG_NUMBER:
+    case CONFIG_SECONDS:
+        text_put_number(*(const double *)field, out);
+        break;
+    case CONFIG_PATH:
+        put_text(style, *(char *const *)field, out);
+        break;
+    case CONFIG_ENUM:
+        buf_puts(out, *(char *const *)field);
+        break;
+    case CONFIG_STRINGS:
+        put_strings(style, field, out);
+        break;
+    case CONFIG_LORAS:
+        put_loras(style, field, out);
+        break;
+    }
+}
+
+static bool is_null(const struct config_row *row, const void *field)
+{
+    if (row->type == CONFIG_PATH) return *(char *const *)field == NULL;
+    return (row->type == CONFIG_NUMBER || row->type == CONFIG_SECONDS) && isnan(*(const double *)field);
+}
+
+void value_put_yaml(const struct config_row *row, const void *field, struct buf *out)
+{
+    if (is_null(row, field)) {
+        buf_puts(out, "null");
+    } else {
+        put_value(row, field, &yaml_style, out);
+    }
+}
+
+char *value_text(const struct config_row *row, const void *field)
+{
+    if (is_null(row, field)) return NULL;
+    struct buf out = {0};
+    put_value(row, field, &text_style, &out);
+    return buf_take(&out);
+}

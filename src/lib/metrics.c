@@ -1,0 +1,86 @@
+/* The numbers of all engines in Prometheus' text format. */
+#include "lib/instance.h"
+
+#include "base/metrics.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+static const struct value_row {
+    const char *name, *type, *help;
+    size_t offset; /* of a metric_value in struct engine_stats */
+} value_rows[] = {
+    {"hearth_requests_done_total", "counter", "Requests that ended with a reply.",
+     offsetof(struct engine_stats, requests_done)},
+    {"hearth_requests_failed_total", "counter", "Requests that failed in the engine.",
+     offsetof(struct engine_stats, requests_failed)},
+    {"hearth_requests_cancelled_total", "counter", "Requests whose client gave up.",
+     offsetof(struct engine_stats, requests_cancelled)},
+    {"hearth_prompt_tokens_total", "counter", "Prompt tokens computed.", offsetof(struct engine_stats, prompt_tokens)},
+    {"hearth_cached_tokens_total", "counter", "Prompt tokens that did not have to be computed.",
+     offsetof(struct engine_stats, cached_tokens)},
+    {"hearth_generated_tokens_total", "counter", "Tokens generated.", offsetof(struct engine_stats, generated_tokens)},
+    {"hearth_decode_calls_total", "counter", "Decode calls.", offsetof(struct engine_stats, decode_calls)},
+    {"hearth_ticks_total", "counter", "Ticks of the engine.", offsetof(struct engine_stats, ticks)},
+    {"hearth_slots_busy", "gauge", "Slots with a request.", offsetof(struct engine_stats, slots_busy)},
+    {"hearth_requests_waiting", "gauge", "Admitted requests without a slot.",
+     offsetof(struct engine_stats, jobs_waiting)},
+};
+
+static const struct histogram_row {
+    const char *name, *help;
+    size_t offset; /* of a struct histogram in struct engine_stats */
+    const struct histogram_bounds *bounds;
+} histogram_rows[] = {
+    {"hearth_queue_wait_seconds", "From submission to a slot.", offsetof(struct engine_stats, queue_wait),
+     &histogram_seconds},
+    {"hearth_time_to_first_token_seconds", "From submission to the first token.",
+     offsetof(struct engine_stats, first_token), &histogram_seconds},
+    {"hearth_tick_seconds", "Time of a tick.", offsetof(struct engine_stats, tick), &histogram_seconds},
+    {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
+};
+
+static void labels_of(const struct model *model, char *labels, size_t size)
+{
+    snprintf(labels, size, "model=\"%s\"", model->config->name);
+}
+
+static void put_waiting_at_door(const struct hearth *instance, size_t n, struct buf *out)
+{
+    metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests waiting to be let in.");
+    for (size_t m = 0; m < n; m++) {
+        char labels[256];
+        labels_of(&instance->models[m], labels, sizeof labels);
+        metrics_put_value(out, "hearth_admission_waiting", labels,
+                          (double)admission_waiting(instance->models[m].admission));
+    }
+}
+
+char *hearth_metrics(const hearth *instance)
+{
+    struct buf out = {0};
+    char labels[256];
+    size_t n = atomic_load(&instance->n_loaded);
+    for (size_t i = 0; i < sizeof value_rows / sizeof *value_rows; i++) {
+        const struct value_row *row = &value_rows[i];
+        metrics_put_head(&out, row->name, row->type, row->help);
+        for (size_t m = 0; m < n; m++) {
+            const char *stats = (const char *)engine_stats(instance->models[m].engine);
+            labels_of(&instance->models[m], labels, sizeof labels);
+            metrics_put_value(&out, row->name, labels,
+                              (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
+        }
+    }
+    for (size_t i = 0; i < sizeof histogram_rows / sizeof *histogram_rows; i++) {
+        const struct histogram_row *row = &histogram_rows[i];
+        metrics_put_head(&out, row->name, "histogram", row->help);
+        for (size_t m = 0; m < n; m++) {
+            const char *stats = (const char *)engine_stats(instance->models[m].engine);
+            labels_of(&instance->models[m], labels, sizeof labels);
+            metrics_put_histogram(&out, row->name, labels,
+                                  (const struct histogram *)(const void *)(stats + row->offset), row->bounds);
+        }
+    }
+    put_waiting_at_door(instance, n, &out);
+    return buf_take(&out);
+}

@@ -1,0 +1,595 @@
+/* Chat templates: what they render, what they refuse, and what is told about it. The templates are small ones written
+ * here and those that come with llama.cpp's source. */
+#include "base/buf.h"
+#include "base/memory.h"
+#include "chat/chat.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CHATML                                                                                                         \
+    "{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' -}}{%- endfor -%}"     \
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+
+#define USER_SAYS(text)   "[{\"role\":\"user\",\"content\":\"" text "\"}]"
+#define SYSTEM_USER       "{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi\"}"
+#define ANSWER_AND_USER   "{\"role\":\"assistant\",\"content\":\"Hello.\"},{\"role\":\"user\",\"content\":\"More\"}"
+#define CONVERSATION      "[" SYSTEM_USER "," ANSWER_AND_USER "]"
+#define MORNING_2026_3_01 1772352000
+
+static struct chat_template *opened(const char *source)
+{
+    hearth_error error = {0};
+    struct chat_template_params params = {.source = source, .bos = "<s>", .eos = "</s>"};
+    struct chat_template *template_ = chat_template_open(&params, &error);
+    if (template_ == NULL) fail_msg("%s", error.message);
+    return template_;
+}
+
+static struct chat_request asking(const char *messages)
+{
+    return (struct chat_request){.messages_json = messages, .generation_cue = true, .now = MORNING_2026_3_01};
+}
+
+static char *rendered(const struct chat_template *template_, const struct chat_request *request)
+{
+    hearth_error error = {0};
+    char *text = chat_render(template_, request, &error);
+    if (text == NULL) fail_msg("%s: %s", error.param, error.message);
+    return text;
+}
+
+/* Renders with a template of its own and compares. */
+static void assert_renders(const char *source, const char *messages, const char *kwargs, const char *expected)
+{
+    struct chat_template *template_ = opened(source);
+    struct chat_request request = asking(messages);
+    request.kwargs_json = kwargs;
+    char *text = rendered(template_, &request);
+    assert_string_equal(text, expected);
+    free(text);
+    chat_template_close(template_);
+}
+
+static void assert_refused(const char *source, const struct chat_request *request, hearth_code code, const char *param,
+                           const char *message)
+{
+    hearth_error error = {0};
+    struct chat_template *template_ = opened(source);
+    assert_null(chat_render(template_, request, &error));
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.param, param);
+    if (message != NULL) assert_string_equal(error.message, message);
+    assert_true(error.message[0] != 0 && strchr(error.message, '\n') == NULL);
+    chat_template_close(template_);
+}
+
+static char *templates_path(const char *name)
+{
+    return mem_format("%s/source/models/templates/%s", getenv("HEARTH_LLAMA"), name);
+}
+
+static char *file_text(const char *name)
+{
+    char *path = templates_path(name), bytes[4096];
+    struct buf text = {0};
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;) buf_append(&text, bytes, n);
+    fclose(file);
+    free(path);
+    return buf_take(&text);
+}
+
+static struct chat_template *opened_file(const char *name, const char *bos, bool adds_bos)
+{
+    hearth_error error = {0};
+    char *source = file_text(name);
+    struct chat_template_params params = {.source = source, .bos = bos, .eos = "</s>", .adds_bos = adds_bos};
+    struct chat_template *template_ = chat_template_open(&params, &error);
+    if (template_ == NULL) fail_msg("%s: %s", name, error.message);
+    free(source);
+    return template_;
+}
+
+/* ---- Text ---- */
+
+static void chatml_renders_with_and_without_cue(void **state)
+{
+    (void)state;
+    static const char turns[] = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+                                "<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nMore<|im_end|>\n";
+    struct chat_template *template_ = opened(CHATML);
+    struct chat_request request = asking(CONVERSATION);
+    char *with = rendered(template_, &request);
+    request.generation_cue = false;
+    char *without = rendered(template_, &request);
+    assert_string_equal(without, turns);
+    assert_memory_equal(with, turns, strlen(turns));
+    assert_string_equal(with + strlen(turns), "<|im_start|>assistant\n");
+    free(with);
+    free(without);
+    chat_template_close(template_);
+}
+
+static void the_render_without_cue_begins_the_one_with_it(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"Qwen-Qwen3-0.6B.jinja", "meta-llama-Llama-3.1-8B-Instruct.jinja",
+                                        "google-gemma-2-2b-it.jinja", "openai-gpt-oss-120b.jinja"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct chat_template *template_ = opened_file(names[i], "<s>", false);
+        struct chat_request request = asking(CONVERSATION);
+        char *with = rendered(template_, &request);
+        request.generation_cue = false;
+        char *without = rendered(template_, &request);
+        assert_memory_equal(with, without, strlen(without));
+        assert_true(strlen(with) > strlen(without));
+        free(with);
+        free(without);
+        chat_template_close(template_);
+    }
+}
+
+static void a_bos_that_tokenising_adds_is_taken_out(void **state)
+{
+    (void)state;
+    static const char bos[] = "<|begin_of_text|>";
+    for (int adds = 0; adds <= 1; adds++) {
+        struct chat_template *template_ = opened_file("meta-llama-Llama-3.1-8B-Instruct.jinja", bos, adds);
+        struct chat_request request = asking(CONVERSATION);
+        char *text = rendered(template_, &request);
+        const char *first = strstr(text, bos);
+        if (adds)
+            assert_null(first);
+        else
+            assert_ptr_equal(first, text);
+        assert_null(strstr(text + 1, bos));
+        assert_non_null(strstr(text, "<|start_header_id|>user<|end_header_id|>\n\nMore<|eot_id|>"));
+        free(text);
+        chat_template_close(template_);
+    }
+}
+
+static void an_eos_that_tokenising_adds_is_taken_out(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template_params params = {.source = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}",
+                                          .bos = "<s>",
+                                          .eos = "</s>",
+                                          .adds_bos = true,
+                                          .adds_eos = true};
+    struct chat_template *template_ = chat_template_open(&params, &error);
+    assert_non_null(template_);
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    struct chat_prompt prompt;
+    assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), 0);
+    assert_string_equal(prompt.text, "Hi");
+    assert_int_equal(prompt.n_parts, 1);
+    assert_true(prompt.parts[0].is_input);
+    chat_prompt_release(&prompt);
+    chat_template_close(template_);
+}
+
+static void text_parts_are_joined_for_templates_that_want_a_string(void **state)
+{
+    (void)state;
+    assert_renders(CHATML,
+                   "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"A\"},{\"type\":\"text\","
+                   "\"text\":\"B\"}]}]",
+                   NULL, "<|im_start|>user\nA\nB<|im_end|>\n<|im_start|>assistant\n");
+}
+
+static void a_system_message_goes_into_the_next_where_the_template_has_none(void **state)
+{
+    (void)state;
+    struct chat_template *template_ = opened_file("google-gemma-2-2b-it.jinja", "<bos>", true);
+    struct chat_request request = asking(CONVERSATION);
+    char *text = rendered(template_, &request);
+    assert_non_null(strstr(text, "<start_of_turn>user\nBe brief.\nHi<end_of_turn>"));
+    free(text);
+    chat_template_close(template_);
+}
+
+static void unicode_and_zero_bytes_pass_through(void **state)
+{
+    (void)state;
+    assert_renders("{{ messages[0].content }}", USER_SAYS("\\u00e9\xc3\xa9\\ud83d\\ude00\xf0\x9f\x98\x80"), NULL,
+                   "\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f\x98\x80");
+
+    hearth_error error = {0};
+    struct chat_template *template_ = opened("{{ messages[0].content }}");
+    struct chat_request request = asking(USER_SAYS("a\\u0000b"));
+    struct chat_prompt prompt;
+    assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), 0);
+    assert_int_equal(prompt.len, 3);
+    assert_memory_equal(prompt.text, "a\0b", 4);
+    chat_prompt_release(&prompt);
+    assert_null(chat_render(template_, &request, &error));
+    assert_string_equal(error.param, "messages");
+    chat_template_close(template_);
+}
+
+static void a_message_of_a_megabyte_renders_whole(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 20 };
+    char *content = mem_alloc(SIZE + 1);
+    memset(content, 'x', SIZE);
+    char *messages = mem_format(USER_SAYS("%s"), content);
+    struct chat_template *template_ = opened_file("Qwen-Qwen3-0.6B.jinja", "<s>", false);
+    struct chat_request request = asking(messages);
+    char *text = rendered(template_, &request);
+    assert_non_null(strstr(text, content));
+    assert_true(strlen(text) < SIZE + 200);
+    free(text);
+    free(messages);
+    free(content);
+    chat_template_close(template_);
+}
+
+/* ---- Tools in the history ---- */
+
+#define CALL(content, arguments)                                                                                       \
+    "[{\"role\":\"user\",\"content\":\"?\"},{\"role\":\"assistant\"" content ",\"tool_calls\":[{\"id\":\"c1\","        \
+    "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]},{\"role\":\"tool\","           \
+    "\"tool_call_id\":\"c1\"" content "}]"
+
+static void tool_calls_reach_the_template_whatever_their_form(void **state)
+{
+    (void)state;
+    static const char *const same[] = {CALL(",\"content\":null", "\"{\\\"a\\\": 1}\""), CALL("", "\"{\\\"a\\\":1}\""),
+                                       CALL("", "{\"a\":1}"), CALL(",\"content\":\"\"", "{\"a\":1}")};
+    struct chat_template *template_ = opened_file("Qwen-Qwen3-0.6B.jinja", "<s>", false);
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        struct chat_request request = asking(same[i]);
+        char *text = rendered(template_, &request);
+        assert_non_null(strstr(text, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+        assert_non_null(strstr(text, "<tool_response>\n\n</tool_response>"));
+        free(text);
+    }
+    struct chat_request request = asking(CALL(",\"content\":\"null\"", "{}"));
+    char *text = rendered(template_, &request);
+    assert_non_null(strstr(text, "<tool_response>\nnull\n</tool_response>"));
+    free(text);
+    request = asking(CALL("", "\"{not json\""));
+    hearth_error error = {0};
+    assert_null(chat_render(template_, &request, &error));
+    assert_string_equal(error.param, "messages[1].tool_calls[0].function.arguments");
+    chat_template_close(template_);
+}
+
+/* ---- What the template may see ---- */
+
+static void kwargs_reach_the_template_with_their_types(void **state)
+{
+    (void)state;
+    assert_renders("{{ a + 1 }} {{ b.c }} {{ 'yes' if d else 'no' }} {{ e }}", USER_SAYS("Hi"),
+                   "{\"a\":1,\"b\":{\"c\":\"x\"},\"d\":false,\"e\":2.5}", "2 x no 2.5");
+}
+
+static void enable_thinking_is_honoured(void **state)
+{
+    (void)state;
+    static const char closed[] = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    struct chat_template *template_ = opened_file("Qwen-Qwen3-0.6B.jinja", "<s>", false);
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    char *thinking = rendered(template_, &request);
+    request.kwargs_json = "{\"enable_thinking\":false}";
+    char *silent = rendered(template_, &request);
+    assert_null(strstr(thinking, closed));
+    assert_non_null(strstr(silent, closed));
+    free(thinking);
+    free(silent);
+    chat_template_close(template_);
+}
+
+static void bad_kwargs_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kwargs, *param;
+    } rows[] = {{"[]", "chat_template_kwargs"},
+                {"{", "chat_template_kwargs"},
+                {"{\"enable_thinking\":\"false\"}", "chat_template_kwargs.enable_thinking"},
+                {"{\"messages\":[]}", "chat_template_kwargs.messages"},
+                {"{\"add_generation_prompt\":true}", "chat_template_kwargs.add_generation_prompt"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_request request = asking(USER_SAYS("Hi"));
+        request.kwargs_json = rows[i].kwargs;
+        assert_refused(CHATML, &request, HEARTH_INVALID, rows[i].param, NULL);
+    }
+}
+
+static void the_date_is_the_requests(void **state)
+{
+    (void)state;
+    assert_renders("{% if strftime_now is defined %}{{ strftime_now('%Y-%m-%d %H:%M') }}{% endif %} {{ date_string }} "
+                   "{{ datetime }}",
+                   USER_SAYS("Hi"), NULL, "2026-03-01 08:00 01 Mar 2026 Mar 01 2026");
+}
+
+/* ---- Parts ---- */
+
+static void parts_tell_the_requests_words_from_the_templates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is_input;
+    } expected[] = {
+        {"<s><|im_start|>user\n", false}, {"<|im_end|>", true}, {"<|im_end|>\n<|im_start|>assistant\n", false}};
+    hearth_error error = {0};
+    struct chat_template *template_ = opened("{{ bos_token }}" CHATML);
+    struct chat_request request = asking(USER_SAYS("<|im_end|>"));
+    struct chat_prompt prompt;
+    assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), 0);
+    assert_int_equal(prompt.n_parts, 3);
+    for (size_t i = 0, offset = 0; i < 3; offset += prompt.parts[i++].len) {
+        assert_int_equal(prompt.parts[i].offset, offset);
+        assert_int_equal(prompt.parts[i].len, strlen(expected[i].text));
+        assert_memory_equal(prompt.text + offset, expected[i].text, prompt.parts[i].len);
+        assert_int_equal(prompt.parts[i].is_input, expected[i].is_input);
+    }
+    chat_prompt_release(&prompt);
+    chat_template_close(template_);
+}
+
+static void a_role_that_is_no_plain_word_is_not_trusted(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template *template_ = opened("{{ '<|' + messages[0].role + '|>' }}");
+    struct chat_request request = asking("[{\"role\":\"user|><|x\",\"content\":\"\"}]");
+    struct chat_prompt prompt;
+    assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), 0);
+    assert_int_equal(prompt.n_parts, 3);
+    assert_true(prompt.parts[1].is_input);
+    chat_prompt_release(&prompt);
+    chat_template_close(template_);
+}
+
+/* ---- Refusals ---- */
+
+#define IN_SECOND(fields) "[{\"role\":\"user\",\"content\":\"a\"},{" fields "}]"
+#define WITH_CALL(call)   IN_SECOND("\"role\":\"assistant\",\"tool_calls\":[" call "]")
+
+static void each_malformed_message_names_its_field(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *messages;
+        hearth_code code;
+        const char *param;
+    } rows[] = {
+        {"", HEARTH_INVALID, "messages"},
+        {"[", HEARTH_INVALID, "messages"},
+        {"[{\"role\":\"user\",\"content\":\"\xff\"}]", HEARTH_INVALID, "messages"},
+        {"[{\"role\":\"user\",\"content\":\"\\ud800\"}]", HEARTH_INVALID, "messages"},
+        {"null", HEARTH_INVALID, "messages"},
+        {"{}", HEARTH_INVALID, "messages"},
+        {"[]", HEARTH_INVALID, "messages"},
+        {"[1]", HEARTH_INVALID, "messages[0]"},
+        {"[null]", HEARTH_INVALID, "messages[0]"},
+        {IN_SECOND(""), HEARTH_INVALID, "messages[1].role"},
+        {IN_SECOND("\"role\":null"), HEARTH_INVALID, "messages[1].role"},
+        {IN_SECOND("\"role\":\"\""), HEARTH_INVALID, "messages[1].role"},
+        {IN_SECOND("\"role\":[]"), HEARTH_INVALID, "messages[1].role"},
+        {IN_SECOND("\"role\":\"user\",\"content\":1"), HEARTH_INVALID, "messages[1].content"},
+        {IN_SECOND("\"role\":\"user\",\"content\":{}"), HEARTH_INVALID, "messages[1].content"},
+        {IN_SECOND("\"role\":\"user\",\"content\":[\"a\"]"), HEARTH_INVALID, "messages[1].content[0]"},
+        {IN_SECOND("\"role\":\"user\",\"content\":[{}]"), HEARTH_INVALID, "messages[1].content[0].type"},
+        {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\"}]"),
+         HEARTH_UNSUPPORTED, "messages[1].content[1].type"},
+        {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\"}]"), HEARTH_INVALID,
+         "messages[1].content[0].text"},
+        {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":2}]"), HEARTH_INVALID,
+         "messages[1].content[0].text"},
+        {IN_SECOND("\"role\":\"user\",\"name\":3"), HEARTH_INVALID, "messages[1].name"},
+        {IN_SECOND("\"role\":\"tool\",\"tool_call_id\":3"), HEARTH_INVALID, "messages[1].tool_call_id"},
+        {IN_SECOND("\"role\":\"assistant\",\"reasoning_content\":3"), HEARTH_INVALID, "messages[1].reasoning_content"},
+        {IN_SECOND("\"role\":\"assistant\",\"tool_calls\":{}"), HEARTH_INVALID, "messages[1].tool_calls"},
+        {WITH_CALL("1"), HEARTH_INVALID, "messages[1].tool_calls[0]"},
+        {WITH_CALL("{\"type\":\"custom\"}"), HEARTH_UNSUPPORTED, "messages[1].tool_calls[0].type"},
+        {WITH_CALL("{}"), HEARTH_INVALID, "messages[1].tool_calls[0].function"},
+        {WITH_CALL("{\"function\":{}}"), HEARTH_INVALID, "messages[1].tool_calls[0].function.name"},
+        {WITH_CALL("{\"function\":{\"name\":\"f\"}}"), HEARTH_INVALID, "messages[1].tool_calls[0].function.arguments"},
+        {WITH_CALL("{\"function\":{\"name\":\"f\",\"arguments\":[]}}"), HEARTH_INVALID,
+         "messages[1].tool_calls[0].function.arguments"},
+        {WITH_CALL("{\"id\":1,\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}"), HEARTH_INVALID,
+         "messages[1].tool_calls[0].id"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_request request = asking(rows[i].messages);
+        assert_refused(CHATML, &request, rows[i].code, rows[i].param, NULL);
+    }
+}
+
+static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
+{
+    (void)state;
+    enum { DEPTH = 1000000 };
+    char *nested = mem_alloc(2 * DEPTH + 1);
+    memset(nested, '[', DEPTH);
+    memset(nested + DEPTH, ']', DEPTH);
+    struct chat_request request = asking(nested);
+    assert_refused(CHATML, &request, HEARTH_INVALID, "messages", "is nested too deeply");
+    request = asking(USER_SAYS("[[[\\\"[[["));
+    char *kwargs = mem_format("{\"a\":%s}", nested);
+    request.kwargs_json = kwargs;
+    assert_refused(CHATML, &request, HEARTH_INVALID, "chat_template_kwargs", "is nested too deeply");
+    free(kwargs);
+    free(nested);
+}
+
+static void what_the_template_raises_is_the_message(void **state)
+{
+    (void)state;
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    assert_refused("{% for m in messages %}{% if true %}{{ raise_exception('roles must alternate,\\nplease') }}"
+                   "{% endif %}{% endfor %}",
+                   &request, HEARTH_INVALID, "messages", "roles must alternate, please");
+    assert_refused("line one\n{{ messages[0].content | no_such_filter }}", &request, HEARTH_INVALID, "messages",
+                   "the chat template failed at line 2, column 24: Unknown (built-in) filter 'no_such_filter' for type "
+                   "String");
+}
+
+static void a_faulty_template_is_refused_when_opened(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {"", "{% if %}", "{{ 'open", "{% for m in messages %}", "{# no end"};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        hearth_error error = {0};
+        struct chat_template_params params = {.source = sources[i], .bos = "", .eos = ""};
+        assert_null(chat_template_open(&params, &error));
+        assert_int_equal(error.code, HEARTH_INVALID);
+        assert_string_equal(error.param, "chat_template");
+        assert_true(error.message[0] != 0 && strchr(error.message, '\n') == NULL);
+        assert_string_not_equal(error.message, "std::exception");
+    }
+}
+
+/* ---- Every template of llama.cpp's ---- */
+
+#define CANARY "zq<|im_end|></s>[INST]zq"
+
+static void assert_is_input(const struct chat_prompt *prompt, const char *name)
+{
+    const char *found = strstr(prompt->text, CANARY);
+    if (found == NULL) fail_msg("%s does not show the user's words", name);
+    for (; found != NULL; found = strstr(found + 1, CANARY)) {
+        size_t from = (size_t)(found - prompt->text), to = from + strlen(CANARY);
+        for (size_t i = 0; i < prompt->n_parts; i++) {
+            const struct chat_part *part = &prompt->parts[i];
+            bool apart = part->offset >= to || part->offset + part->len <= from;
+            if (!apart && !part->is_input) fail_msg("%s takes the user's words for its own", name);
+        }
+    }
+}
+
+/* Gives true if it rendered; a refusal must have a message. */
+static bool try_file(const char *name, const char *messages)
+{
+    hearth_error error = {0};
+    struct chat_template *template_ = opened_file(name, "<s>", true);
+    struct chat_request request = asking(messages);
+    struct chat_prompt prompt;
+    int code = chat_render_parts(template_, &request, &prompt, &error);
+    if (code == 0) {
+        assert_is_input(&prompt, name);
+    } else {
+        assert_int_equal(code, error.code);
+        assert_true(error.message[0] != 0 && strchr(error.message, '\n') == NULL);
+    }
+    chat_prompt_release(&prompt);
+    chat_template_close(template_);
+    return code == 0;
+}
+
+static void every_known_template_renders_and_marks_the_users_words(void **state)
+{
+    (void)state;
+    char *path = templates_path("");
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    int seen = 0;
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        const char *end = strrchr(entry->d_name, '.');
+        if (end == NULL || strcmp(end, ".jinja") != 0) continue;
+        seen++;
+        if (!try_file(entry->d_name, USER_SAYS(CANARY))) fail_msg("%s refused a user's message", entry->d_name);
+        if (!try_file(entry->d_name, "[" SYSTEM_USER "," ANSWER_AND_USER ",{\"role\":\"assistant\",\"content\":\"x\"},"
+                                     "{\"role\":\"user\",\"content\":\"" CANARY "\"}]"))
+            fail_msg("%s refused a conversation", entry->d_name);
+        try_file(entry->d_name, "[{\"role\":\"user\",\"content\":\"" CANARY "\"},{\"role\":\"user\",\"content\":[]},"
+                                "{\"role\":\"odd\"}]");
+    }
+    closedir(folder);
+    free(path);
+    assert_true(seen >= 60);
+}
+
+/* ---- Threads ---- */
+
+struct singer {
+    const struct chat_template *template_;
+    const char *expected;
+    int wrong;
+};
+
+static void *render_often(void *ud)
+{
+    struct singer *singer = ud;
+    for (int i = 0; i < 50; i++) {
+        struct chat_request request = asking(CONVERSATION);
+        hearth_error error = {0};
+        char *text = chat_render(singer->template_, &request, &error);
+        if (text == NULL || strcmp(text, singer->expected) != 0) singer->wrong++;
+        free(text);
+    }
+    return NULL;
+}
+
+static void threads_share_one_template(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"meta-llama-Llama-3.2-3B-Instruct.jinja", "openai-gpt-oss-120b.jinja"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        struct chat_template *template_ = opened_file(names[n], "<s>", true);
+        struct chat_request request = asking(CONVERSATION);
+        char *expected = rendered(template_, &request);
+        struct singer singers[4];
+        pthread_t threads[4];
+        for (size_t i = 0; i < 4; i++) {
+            singers[i] = (struct singer){.template_ = template_, .expected = expected};
+            assert_int_equal(pthread_create(&threads[i], NULL, render_often, &singers[i]), 0);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            pthread_join(threads[i], NULL);
+            assert_int_equal(singers[i].wrong, 0);
+        }
+        free(expected);
+        chat_template_close(template_);
+    }
+}
+
+int main(void)
+{
+    setenv("TZ", "UTC", 1);
+    tzset();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chatml_renders_with_and_without_cue),
+        cmocka_unit_test(the_render_without_cue_begins_the_one_with_it),
+        cmocka_unit_test(a_bos_that_tokenising_adds_is_taken_out),
+        cmocka_unit_test(an_eos_that_tokenising_adds_is_taken_out),
+        cmocka_unit_test(text_parts_are_joined_for_templates_that_want_a_string),
+        cmocka_unit_test(a_system_message_goes_into_the_next_where_the_template_has_none),
+        cmocka_unit_test(unicode_and_zero_bytes_pass_through),
+        cmocka_unit_test(a_message_of_a_megabyte_renders_whole),
+        cmocka_unit_test(tool_calls_reach_the_template_whatever_their_form),
+        cmocka_unit_test(kwargs_reach_the_template_with_their_types),
+        cmocka_unit_test(enable_thinking_is_honoured),
+        cmocka_unit_test(bad_kwargs_are_refused),
+        cmocka_unit_test(the_date_is_the_requests),
+        cmocka_unit_test(parts_tell_the_requests_words_from_the_templates),
+        cmocka_unit_test(a_role_that_is_no_plain_word_is_not_trusted),
+        cmocka_unit_test(each_malformed_message_names_its_field),
+        cmocka_unit_test(deep_nesting_is_refused_before_it_exhausts_the_stack),
+        cmocka_unit_test(what_the_template_raises_is_the_message),
+        cmocka_unit_test(a_faulty_template_is_refused_when_opened),
+        cmocka_unit_test(every_known_template_renders_and_marks_the_users_words),
+        cmocka_unit_test(threads_share_one_template),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+/* hearth_config_check(): keys that exclude or need each other, and files that are not there. */
+#include "support.h"
+
+#include <stdio.h>
+
+/* A configuration with one model whose path exists; more of its keys follow from line 4 on. */
+static hearth_config *with_model(const char *text)
+{
+    char all[2048];
+    snprintf(all, sizeof all, "models:\n m:\n  path: /proc/self/exe\n%s", text);
+    return loaded(all);
+}
+
+static void assert_check(hearth_config *config, const char *expected)
+{
+    struct buf reported = {0};
+    hearth_error error = {0};
+    int code = hearth_config_check(config, note_fault, &reported, &error);
+    assert_string_equal(reported.v == NULL ? "" : reported.v, expected);
+    assert_int_equal(code, expected[0] == '\0' ? HEARTH_OK : HEARTH_INVALID);
+    assert_int_equal(error.code, code);
+    buf_release(&reported);
+    hearth_config_free(config);
+}
+
+static void the_defaults_and_no_model_are_fine(void **state)
+{
+    (void)state;
+    assert_check(hearth_config_new(), "");
+    assert_check(with_model(""), "");
+}
+
+static void both_caches_are_refused_with_the_known_text(void **state)
+{
+    (void)state;
+    const char *text = "  system_prompt_cache: true\n  incremental_cache: true\n";
+    assert_check(with_model(text), "4|models.m.system_prompt_cache|cannot enable both SystemPromptCache and "
+                                   "IncrementalCache; use IncrementalCache alone (it includes the system prompt)\n");
+    hearth_config *config = with_model(text);
+    hearth_error error = {0};
+    assert_int_equal(hearth_config_check(config, NULL, NULL, &error), HEARTH_INVALID);
+    assert_string_equal(error.param, "models.m.system_prompt_cache");
+    assert_string_equal(error.message,
+                        "test.yaml:4: models.m.system_prompt_cache: cannot enable both SystemPromptCache and "
+                        "IncrementalCache; use IncrementalCache alone (it includes the system prompt)");
+    hearth_config_free(config);
+}
+
+static void the_system_prompt_cache_alone_is_fine(void **state)
+{
+    (void)state;
+    assert_check(with_model("  system_prompt_cache: true\n"), "");
+    assert_check(with_model("  system_prompt_cache: true\n  incremental_cache: false\n"), "");
+}
+
+static void a_model_needs_a_file_that_is_there(void **state)
+{
+    (void)state;
+    assert_check(loaded("models:\n m: {}\n"), "0|models.m.path|is missing: name the GGUF file of this model\n");
+    assert_check(loaded("models:\n m:\n  path: /nowhere/m.gguf\n  jinja_file: /nowhere/t\n  lora: [/nowhere/l]\n"),
+                 "3|models.m.path|cannot read /nowhere/m.gguf: No such file or directory\n"
+                 "4|models.m.jinja_file|cannot read /nowhere/t: No such file or directory\n"
+                 "5|models.m.lora|cannot read /nowhere/l: No such file or directory\n");
+    assert_check(loaded("models: {m: {path: /proc}}\n"),
+                 "1|models.m.path|cannot read /proc: it is a folder, name a file\n");
+}
+
+static void batches_cells_and_cache_types_must_fit_together(void **state)
+{
+    (void)state;
+    assert_check(with_model("  n_batch: 64\n  n_ubatch: 65\n"), "5|models.m.n_ubatch|65 is more than n_batch, 64\n");
+    assert_check(with_model("  n_batch: 64\n"), "");
+    assert_check(with_model("  cache_type_v: iq4_nl\n  flash_attention: off\n"),
+                 "4|models.m.cache_type_v|iq4_nl needs flash attention, and flash_attention is off\n");
+    assert_check(with_model("  cache_type_v: q8_0\n"), "");
+    assert_check(with_model("  cache_type_v: bf16\n  cache_type_k: q4_0\n  flash_attention: off\n"), "");
+    assert_check(with_model("  context_window: 1073741824\n  n_seq_max: 2\n"),
+                 "4|models.m.context_window|1073741824 tokens x 2 slots are more cells than a context can have, "
+                 "2147483647\n");
+}
+
+static void certificate_and_key_belong_together(void **state)
+{
+    (void)state;
+    assert_check(loaded("server: {tls_cert: /proc/self/exe}\n"),
+                 "1|server.tls_cert|needs server.tls_key, the private key that belongs to it\n");
+    assert_check(loaded("server: {tls_key: /proc/self/exe}\n"),
+                 "1|server.tls_key|needs server.tls_cert, the certificate that belongs to it\n");
+    assert_check(loaded("server: {tls_key: /proc/self/exe, tls_cert: /proc/self/exe}\n"), "");
+    assert_check(loaded("server: {api_keys_file: /nowhere/keys}\n"),
+                 "1|server.api_keys_file|cannot read /nowhere/keys: No such file or directory\n");
+}
+
+static void addresses_to_listen_on_are_checked(void **state)
+{
+    (void)state;
+    assert_check(loaded("server: {listen: ['0.0.0.0:0', 'localhost:65535', '[::1]:80', '[fe80::1%1]:80', 'unix:/x']}"),
+                 "");
+    assert_check(loaded("server:\n  listen:\n  - ':80'\n  - '::1:80'\n  - 'host'\n  - 'host:65536'\n  - 'host:'\n"
+                        "  - '[x]:1'\n  - '[]:1'\n  - 'unix:'\n  - 'a b:1'\n  - 'host:+1'\n"),
+                 "2|server.listen|:80 names no host before the port\n"
+                 "2|server.listen|::1:80 needs brackets around its IPv6 address: [ADDRESS]:PORT\n"
+                 "2|server.listen|host does not end in :PORT, from 0 to 65535\n"
+                 "2|server.listen|host:65536 does not end in :PORT, from 0 to 65535\n"
+                 "2|server.listen|host: does not end in :PORT, from 0 to 65535\n"
+                 "2|server.listen|[x]:1 is no IPv6 address\n"
+                 "2|server.listen|[]:1 is no IPv6 address\n"
+                 "2|server.listen|unix: names no path after unix:\n"
+                 "2|server.listen|a b:1 has a host name with a character that none has\n"
+                 "2|server.listen|host:+1 does not end in :PORT, from 0 to 65535\n");
+    assert_check(loaded("server: {listen: []}\n"), "1|server.listen|needs at least one address\n");
+}
+
+static void a_quota_larger_than_the_disk_is_refused(void **state)
+{
+    (void)state;
+    struct buf reported = {0};
+    hearth_config *config = loaded("cache:\n  tiers:\n    disk: {quota_mb: 1000000000, path: ./not/there/yet}\n");
+    assert_int_equal(hearth_config_check(config, note_fault, &reported, NULL), HEARTH_INVALID);
+    const char *start = "3|cache.tiers.disk.quota_mb|1000000000 MiB are more than the ";
+    assert_int_equal(strncmp(reported.v, start, strlen(start)), 0);
+    assert_non_null(strstr(reported.v, "of the disk that ./not/there/yet is on\n"));
+    buf_release(&reported);
+    hearth_config_free(config);
+    assert_check(loaded("cache: {tiers: {disk: {quota_mb: 1, path: /not/there/yet}}}\n"), "");
+    assert_check(loaded("cache: {tiers: {disk: {quota_mb: 1, path: not-there-yet}}}\n"), "");
+}
+
+static void what_was_set_by_path_is_checked_too_and_has_no_line(void **state)
+{
+    (void)state;
+    hearth_config *config = with_model("  n_batch: 64\n");
+    set(config, "models.m.n_ubatch", "65");
+    struct buf reported = {0};
+    hearth_error error = {0};
+    assert_int_equal(hearth_config_check(config, note_fault, &reported, &error), HEARTH_INVALID);
+    assert_string_equal(reported.v, "0|models.m.n_ubatch|65 is more than n_batch, 64\n");
+    assert_string_equal(error.message, "models.m.n_ubatch: 65 is more than n_batch, 64");
+    buf_release(&reported);
+    hearth_config_free(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_defaults_and_no_model_are_fine),
+        cmocka_unit_test(both_caches_are_refused_with_the_known_text),
+        cmocka_unit_test(the_system_prompt_cache_alone_is_fine),
+        cmocka_unit_test(a_model_needs_a_file_that_is_there),
+        cmocka_unit_test(batches_cells_and_cache_types_must_fit_together),
+        cmocka_unit_test(certificate_and_key_belong_together),
+        cmocka_unit_test(addresses_to_listen_on_are_checked),
+        cmocka_unit_test(a_quota_larger_than_the_disk_is_refused),
+        cmocka_unit_test(what_was_set_by_path_is_checked_too_and_has_no_line),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
