@@ -1,0 +1,129 @@
+/* The architectures that hearth-mkmodel can write, as data: sizes, metadata keys and tensors, one row each.
+ *
+ * A row names lengths by `enum size`; arch_resolve() turns the options, the row's defaults and the vocabulary into
+ * numbers. Everything here is constant, so any thread may read it. */
+#ifndef MKMODEL_ARCH_H
+#define MKMODEL_ARCH_H
+
+#include "hearth.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Every length that a key or a tensor can have. */
+enum size {
+    SIZE_END, /* ends a tensor's dimensions */
+
+    /* Set by options; in a row, the default. 0: the architecture has no such thing. */
+    SIZE_LAYERS,
+    SIZE_EMBD,
+    SIZE_HEADS,
+    SIZE_KV_HEADS,
+    SIZE_HEAD_DIM,
+    SIZE_FF, /* of one expert, where there are experts */
+    SIZE_CTX,
+    SIZE_EXPERTS,
+    SIZE_SWA,
+
+    /* Fixed by the row. */
+    SIZE_PERIOD,      /* every n-th layer attends to the whole sequence, the others are recurrent or see a window */
+    SIZE_ROTARY_PART, /* n: one n-th of a head is rotated */
+    SIZE_KERNEL,      /* of the convolution before a recurrent layer */
+    SIZE_STATE,       /* of a recurrent head */
+    SIZE_GROUPS,      /* recurrent heads that share B and C (or K and Q) */
+    SIZE_TOKEN_TYPES,
+
+    /* Computed. */
+    SIZE_VOCAB,
+    SIZE_Q,
+    SIZE_Q_GATED, /* queries and the gates of their outputs in one matrix */
+    SIZE_KV,
+    SIZE_EXPERTS_USED,
+    SIZE_ROTARY,
+    SIZE_EMBD_3,
+    SIZE_SSM_HEADS,
+    SIZE_INNER,
+    SIZE_INNER_GROUP,
+    SIZE_CONV,
+    SIZE_SSM_IN,
+    SIZE_ONE,
+
+    SIZE_COUNT
+};
+
+/* In a row: unless the option says otherwise, SIZE_HEAD_DIM is embedding / heads, and SIZE_KV_HEADS is heads. */
+#define SIZE_DERIVED (-1)
+
+/* How a tensor's numbers are drawn; write.c says why. */
+enum fill {
+    FILL_MATRIX,
+    FILL_QK,             /* what queries and keys come from */
+    FILL_ATTENTION,      /* what attention adds to its input */
+    FILL_ROUTER,         /* what chooses experts */
+    FILL_EMBEDDING,      /* one row a token */
+    FILL_TIED_EMBEDDING, /* one row a token, the output too */
+    FILL_OUTPUT,         /* one row a token: the logits */
+    FILL_POSITION,       /* one row a position */
+    FILL_CONV,
+    FILL_ONE,
+    FILL_QUIET, /* a norm between attention and what it adds to */
+    FILL_LOUD,  /* the last norm before a tied output */
+    FILL_BIAS,
+    FILL_DECAY, /* below 0: how fast a recurrent state fades */
+    FILL_STEP,  /* bias of a recurrent layer's time step */
+};
+
+struct tensor_rule {
+    const char *name; /* without "blk.N."; NULL ends a list */
+    enum size ne[4];
+    enum fill fill;
+};
+
+enum layers { LAYERS_NONE, LAYERS_EVERY, LAYERS_ATTENTION, LAYERS_RECURRENT };
+
+/* Tensors that come together, and the layers that have them; LAYERS_NONE: they stand outside the layers. */
+struct part {
+    enum layers layers;
+    const struct tensor_rule *tensors; /* NULL ends a list */
+};
+
+enum key_kind {
+    KEY_SIZE,        /* u32: the length `size` */
+    KEY_U32,         /* u32: `value` */
+    KEY_F32,         /* f32: `value` */
+    KEY_BOOL,        /* bool: `value` */
+    KEY_SECTIONS,    /* i32[4]: the rotated pairs of a head by kind of position (M-RoPE) */
+    KEY_SIZE_OR_NONE /* u32[layers]: the length `size` in attention layers, 0 in recurrent ones */
+};
+
+struct key {
+    const char *name; /* without "ARCH."; NULL ends a list */
+    enum key_kind kind;
+    enum size size;
+    double value;
+};
+
+struct arch {
+    const char *name;  /* --arch; NULL ends the table */
+    const char *gguf;  /* general.architecture */
+    const char *about; /* for --help */
+    int32_t sizes[SIZE_VOCAB];
+    bool square; /* heads x head size must be the embedding's length */
+    double rope_base;
+    const struct key *keys[8];
+    struct part parts[12];
+};
+
+extern const struct arch arch_table[];
+
+/* The row of that name, or NULL. */
+const struct arch *arch_find(const char *name);
+
+/* Whether `layer` of the model is one that LAYERS_ATTENTION names. */
+bool arch_layer_attends(const int64_t sizes[SIZE_COUNT], int64_t layer);
+
+/* Completes `sizes`: on entry what options set (0: not given) and SIZE_VOCAB, on return every length. Fails with
+ * HEARTH_INVALID, naming the option in `param`, where llama.cpp could not load or run such a model. */
+int arch_resolve(const struct arch *arch, int64_t sizes[SIZE_COUNT], hearth_error *error);
+
+#endif

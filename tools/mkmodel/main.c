@@ -1,0 +1,218 @@
+/* hearth-mkmodel: the command line. Reads the options into a struct model and has it written; one thread. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "write.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <ggml.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_BAD_USAGE = 2 };
+
+enum option_id { OPTION_ARCH = 1000, OPTION_VOCAB, OPTION_SEED, OPTION_TYPE, OPTION_TEMPLATE, OPTION_HELP };
+
+/* Options that set a length have the length's number. */
+static const struct option options[] = {
+    {"arch", required_argument, NULL, OPTION_ARCH},
+    {"vocab", required_argument, NULL, OPTION_VOCAB},
+    {"layers", required_argument, NULL, SIZE_LAYERS},
+    {"embd", required_argument, NULL, SIZE_EMBD},
+    {"heads", required_argument, NULL, SIZE_HEADS},
+    {"kv-heads", required_argument, NULL, SIZE_KV_HEADS},
+    {"head-dim", required_argument, NULL, SIZE_HEAD_DIM},
+    {"ff", required_argument, NULL, SIZE_FF},
+    {"ctx", required_argument, NULL, SIZE_CTX},
+    {"experts", required_argument, NULL, SIZE_EXPERTS},
+    {"swa", required_argument, NULL, SIZE_SWA},
+    {"seed", required_argument, NULL, OPTION_SEED},
+    {"type", required_argument, NULL, OPTION_TYPE},
+    {"template", required_argument, NULL, OPTION_TEMPLATE},
+    {"output", required_argument, NULL, 'o'},
+    {"help", no_argument, NULL, OPTION_HELP},
+    {0},
+};
+
+/* llama.cpp's own limits, and beyond them what still fits its 32-bit lengths. */
+static const long long size_limits[SIZE_VOCAB] = {
+    [SIZE_LAYERS] = 512, [SIZE_EMBD] = 1 << 16, [SIZE_HEADS] = 1024,  [SIZE_KV_HEADS] = 1024, [SIZE_HEAD_DIM] = 1024,
+    [SIZE_FF] = 1 << 18, [SIZE_CTX] = 1 << 24,  [SIZE_EXPERTS] = 512, [SIZE_SWA] = 1 << 24,
+};
+
+static void print_help(void)
+{
+    puts("hearth-mkmodel - write a random-weight model with a real tokenizer, for tests\n"
+         "\n"
+         "usage: hearth-mkmodel --arch A --vocab V [options] -o OUT.gguf\n"
+         "\n"
+         "  --arch A         architecture, see below\n"
+         "  --vocab V        a GGUF file with a tokenizer (a path or a name that ends in .gguf), or NAME for\n"
+         "                   llama.cpp's models/ggml-vocab-NAME.gguf; HEARTH_VOCAB_DIR names another folder\n"
+         "  -o, --output F   the file to write\n"
+         "\n"
+         "  --layers N       layers                      --ctx N          context length it claims\n"
+         "  --embd N         length of an embedding      --experts N      experts, two of them used per token\n"
+         "  --heads N        attention heads             --swa N          sliding window, in tokens\n"
+         "  --kv-heads N     key and value heads         --seed N         another seed, other weights (default 1)\n"
+         "  --head-dim N     length of a head            --type T         f32 (default), f16 or q8_0\n"
+         "  --ff N           inner length of the feed-forward part (of one expert)\n"
+         "  --template FILE  chat template (default: the vocabulary's own, if it has one)\n"
+         "\n"
+         "The same arguments give the same bytes. Control tokens such as end-of-text are never the likeliest.\n"
+         "\n"
+         "architectures (defaults: layers, embedding, window):");
+    for (const struct arch *arch = arch_table; arch->name != NULL; arch++) {
+        char window[32] = "";
+        if (arch->sizes[SIZE_SWA] > 0) snprintf(window, sizeof window, ", %d", arch->sizes[SIZE_SWA]);
+        printf("  %-10s %s (%d, %d%s)\n", arch->name, arch->about, arch->sizes[SIZE_LAYERS], arch->sizes[SIZE_EMBD],
+               window);
+    }
+    puts("\n"
+         "examples:\n"
+         "  hearth-mkmodel --arch llama --vocab models/demo.gguf -o tiny.gguf\n"
+         "  hearth-mkmodel --arch gemma3 --vocab gemma-4 --swa 64 --type f16 -o window.gguf\n"
+         "  hearth-mkmodel --arch qwen3 --vocab qwen2 --layers 28 --embd 1024 --heads 16 --kv-heads 8 \\\n"
+         "      --head-dim 128 --ff 3072 --ctx 40960 --type q8_0 -o qwen3-0.6b-shaped.gguf");
+}
+
+static int parse_number(const char *option, const char *text, long long limit, long long *value, hearth_error *error)
+{
+    char *end;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || *value < 1 || *value > limit) {
+        return error_at(error, HEARTH_INVALID, option, "--%s must be a number from 1 to %lld, not '%s'", option, limit,
+                        text);
+    }
+    return 0;
+}
+
+static int parse_arch(const char *text, struct model *model, hearth_error *error)
+{
+    model->arch = arch_find(text);
+    if (model->arch != NULL) return 0;
+    return error_at(error, HEARTH_INVALID, "arch", "unknown architecture '%s': --help lists the known ones", text);
+}
+
+static int parse_type(const char *text, struct model *model, hearth_error *error)
+{
+    for (const struct weight_type *type = weight_types; type->name != NULL; type++) {
+        if (strcmp(type->name, text) != 0) continue;
+        model->type = type;
+        return 0;
+    }
+    return error_at(error, HEARTH_INVALID, "type", "unknown type '%s': use f32, f16 or q8_0", text);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+    return len >= end_len && !strcmp(text + len - end_len, end);
+}
+
+/* A file as it is, a name as the path of llama.cpp's vocabulary file of that name. */
+static char *vocab_path(const char *vocab)
+{
+    if (strchr(vocab, '/') != NULL || ends_with(vocab, ".gguf")) return mem_strdup(vocab);
+    const char *folder = getenv("HEARTH_VOCAB_DIR");
+    return mem_format("%s/ggml-vocab-%s.gguf", folder != NULL ? folder : HEARTH_VOCAB_DIR, vocab);
+}
+
+/* What the command line said. */
+struct arguments {
+    struct model model; /* its strings are borrowed from argv, but for vocab_path */
+    const char *vocab;
+    bool help;
+};
+
+static int parse_option(int id, const char *name, const char *text, struct arguments *args, hearth_error *error)
+{
+    long long number = 0;
+    struct model *model = &args->model;
+    switch (id) {
+    case OPTION_ARCH:
+        return parse_arch(text, model, error);
+    case OPTION_TYPE:
+        return parse_type(text, model, error);
+    case OPTION_VOCAB:
+        args->vocab = text;
+        return 0;
+    case OPTION_TEMPLATE:
+        model->template_path = text;
+        return 0;
+    case OPTION_HELP:
+        args->help = true;
+        return 0;
+    case 'o':
+        model->out_path = text;
+        return 0;
+    case OPTION_SEED: {
+        int code = parse_number(name, text, INT64_MAX, &number, error);
+        model->seed = (uint64_t)number;
+        return code;
+    }
+    default: {
+        int code = parse_number(name, text, size_limits[id], &number, error);
+        model->sizes[id] = number;
+        return code;
+    }
+    }
+}
+
+static int check_complete(const struct arguments *args, hearth_error *error)
+{
+    const char *missing = args->model.arch == NULL       ? "--arch A"
+                          : args->vocab == NULL          ? "--vocab V"
+                          : args->model.out_path == NULL ? "-o OUT.gguf"
+                                                         : NULL;
+    if (missing == NULL) return 0;
+    return error_set(error, HEARTH_INVALID, "%s is missing: --help shows examples", missing);
+}
+
+static int parse_arguments(int argc, char **argv, struct arguments *args, hearth_error *error)
+{
+    opterr = 0;
+    int id, which = 0;
+    while ((id = getopt_long(argc, argv, ":o:", options, &which)) != -1) {
+        if (id == '?') {
+            return error_set(error, HEARTH_INVALID, "unknown option %s: --help lists them", argv[optind - 1]);
+        }
+        if (id == ':') return error_set(error, HEARTH_INVALID, "%s needs a value", argv[optind - 1]);
+        int code = parse_option(id, options[which].name, optarg, args, error);
+        if (code != 0 || args->help) return code;
+    }
+    if (optind < argc) {
+        return error_set(error, HEARTH_INVALID, "unexpected argument '%s': --help shows the usage", argv[optind]);
+    }
+    return check_complete(args, error);
+}
+
+static void stay_quiet(enum ggml_log_level level, const char *text, void *ud)
+{
+    (void)level;
+    (void)text;
+    (void)ud;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments args = {.model = {.type = &weight_types[0], .seed = 1}};
+    hearth_error error = {0};
+    ggml_log_set(stay_quiet, NULL); /* one line on stderr is enough, and it is ours */
+    int code = parse_arguments(argc, argv, &args, &error);
+    if (code == 0 && args.help) {
+        print_help();
+        return EXIT_SUCCESS;
+    }
+    if (code == 0) {
+        char *path = vocab_path(args.vocab);
+        args.model.vocab_path = path;
+        code = model_write(&args.model, &error);
+        free(path);
+    }
+    if (code == 0) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth-mkmodel: %s\n", error.message);
+    return code == HEARTH_INVALID ? EXIT_BAD_USAGE : EXIT_FAILURE;
+}
