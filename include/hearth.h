@@ -77,8 +77,8 @@ HEARTH_API int hearth_config_set(hearth_config *config, const char *key, const c
 HEARTH_API int hearth_config_check(const hearth_config *config, hearth_config_report report, void *ud,
                                    hearth_error *error);
 
-/* The value of a key as text, its default where nothing was set; NULL for an unknown key. Lists are joined by
- * commas. The string belongs to the configuration and lives until it is next changed. */
+/* The value of a key as text, its default where nothing was set; NULL for an unknown key and where the value is
+ * null. Lists are joined by commas. The string belongs to the configuration and lives until it is next changed. */
 HEARTH_API const char *hearth_config_get(const hearth_config *config, const char *key);
 
 /* Names of the models declared, by index; NULL past the last. */

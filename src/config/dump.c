@@ -51,7 +51,9 @@ static const char *put_headings(const struct dump *d, const char *key, const cha
     return key;
 }
 
-static void put_rows(const struct dump *d, const char *prefix, const void *owner)
+/* A value that follows from others is written as a comment unless it was set: read back as set, it would no longer give
+ * way to them. */
+static void put_rows(const struct dump *d, const char *prefix, const void *owner, const struct config_note *notes)
 {
     const char *before = "";
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -62,7 +64,7 @@ static void put_rows(const struct dump *d, const char *prefix, const void *owner
         const char *name = put_headings(d, key, before, &indent);
         if (d->with_comments) put_comment(d, row, indent);
         start_line(d, indent);
-        buf_printf(d->out, "%s: ", name);
+        buf_printf(d->out, "%s%s: ", row->follows && !notes[i].set ? "# " : "", name);
         value_put_yaml(row, config_field(row, owner), d->out);
         buf_puts(d->out, "\n");
         before = key;
@@ -75,7 +77,7 @@ static void put_example_model(struct buf *out)
     hearth_config *example = hearth_config_new();
     hearth_config_set(example, "models.NAME.n_batch", "2048", NULL);
     buf_puts(out, "  # NAME:\n");
-    put_rows(&(struct dump){out, "  # ", 2, true}, "models.*.", &example->models[0]);
+    put_rows(&(struct dump){out, "  # ", 2, true}, "models.*.", &example->models[0], example->models[0].notes);
     hearth_config_free(example);
 }
 
@@ -87,14 +89,14 @@ char *hearth_config_dump(const hearth_config *config)
         const struct config_section *section = &config_sections[i];
         buf_printf(&out, "\n# %s\n%s:\n", section->meaning, section->name);
         if (strchr(section->prefix, '*') == NULL) {
-            put_rows(&(struct dump){&out, "", 2, true}, section->prefix, config);
+            put_rows(&(struct dump){&out, "", 2, true}, section->prefix, config, config->notes);
             continue;
         }
         for (size_t m = 0; m < config->n_models; m++) {
             buf_puts(&out, "  ");
             text_put_yaml(config->models[m].name, &out);
             buf_puts(&out, ":\n");
-            put_rows(&(struct dump){&out, "", 4, m == 0}, section->prefix, &config->models[m]);
+            put_rows(&(struct dump){&out, "", 4, m == 0}, section->prefix, &config->models[m], config->models[m].notes);
         }
         if (config->n_models == 0) put_example_model(&out);
     }

@@ -15,11 +15,12 @@
 #define RANGE(low, top)         .min = (low), .max = (top)
 #define RANGE_OR_NULL(low, top) .min = (low), .max = (top), .null_ok = true
 #define CHOICES(names)          .choices = (names)
+#define FOLLOWS                 .follows = true
 
-#define KEY(path_, type_, offset_, default_, meaning_, limits)                                                         \
+#define KEY(path_, type_, offset_, default_, meaning_, ...)                                                            \
     {                                                                                                                  \
         .path = (path_), .type = (type_), .offset = (offset_), .default_value = (default_), .meaning = (meaning_),     \
-        limits                                                                                                         \
+        __VA_ARGS__                                                                                                    \
     }
 
 #define DAY           86400
@@ -61,11 +62,12 @@ const struct config_row config_rows[] = {
     KEY("cache.tiers.ram.quota_mb", CONFIG_INT, CACHE(tiers.ram.quota_mb), "1024",
         "Mebibytes that the tier in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
     KEY("cache.tiers.ram_file.quota_mb", CONFIG_INT, CACHE(tiers.ram_file.quota_mb), "0",
-        "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
+        "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX),
+        FOLLOWS),
     KEY("cache.tiers.ram_file.path", CONFIG_PATH, CACHE(tiers.ram_file.path), "/dev/shm/hearth",
         "Folder of that tier. It outlives the process, not the machine's next boot.", ANY),
     KEY("cache.tiers.disk.quota_mb", CONFIG_INT, CACHE(tiers.disk.quota_mb), "8192",
-        "Mebibytes that the tier on disk may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
+        "Mebibytes that the tier on disk may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX), FOLLOWS),
     KEY("cache.tiers.disk.path", CONFIG_PATH, CACHE(tiers.disk.path), "~/.cache/hearth/kv", "Folder of that tier.",
         ANY),
 
@@ -76,7 +78,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
         "Tokens that one slot can hold, prompt and reply together. The length the model was trained for limits it, "
         "unless rope_scaling is on.",
-        RANGE(1, INT_MAX)),
+        RANGE(1, INT_MAX), FOLLOWS),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
         "Slots: requests computed at once. The context has context_window x n_seq_max cells. 0 is read as 1.",
         RANGE(0, 256)),
@@ -90,7 +92,7 @@ const struct config_row config_rows[] = {
         "Tokens computed together; more is faster and needs more memory. Where it is not set: 2048 with mmproj, and "
         "never "
         "more than n_batch.",
-        RANGE(1, 1048576)),
+        RANGE(1, 1048576), FOLLOWS),
     KEY("models.*.max_decode_gap_ms", CONFIG_INT, MODEL(max_decode_gap_ms), "250",
         "Milliseconds that the prompt of one request may hold up the replies of others.", RANGE(1, 3600000)),
     KEY("models.*.kv_unified", CONFIG_ENUM, MODEL(kv_unified), "auto",
@@ -111,7 +113,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
         "IMC: a slot keeps its whole conversation and computes only what is new. Where it is not set: false with "
         "system_prompt_cache.",
-        ANY),
+        ANY, FOLLOWS),
     KEY("models.*.cache_min_tokens", CONFIG_INT, MODEL(cache_min_tokens), "100",
         "Tokens below which a system prompt is not cached and a common prefix is not reused.", RANGE(0, INT_MAX)),
     KEY("models.*.cache_slot_timeout", CONFIG_SECONDS, MODEL(cache_slot_timeout), "30",

@@ -23,6 +23,7 @@ struct config_row {
     const char *default_value; /* in its YAML spelling */
     const char *meaning;       /* one line */
     bool null_ok;              /* null is read as NULL, NAN or 0 */
+    bool follows;              /* not set, it means more than its value: it gives way to other keys, model or disk */
     double min, max;           /* of numbers */
     const char *choices;       /* of an enum, joined by '|' */
 };

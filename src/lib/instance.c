@@ -179,8 +179,25 @@ static bool report_progress(void *ud, float fraction)
     return p->progress == NULL || p->progress(p->ud, p->name, fraction);
 }
 
+/* Keys that are read and checked but not served by this version: better refused than ignored. */
+static int refuse_unserved(const struct config_model *config, hearth_error *error)
+{
+    const struct {
+        bool set;
+        const char *key;
+    } unserved[] = {{config->mmproj != NULL, "mmproj"}, {config->lora.len > 0, "lora"}};
+    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
+        if (unserved[i].set)
+            return error_at(error, HEARTH_UNSUPPORTED, unserved[i].key,
+                            "models.%s.%s: this version cannot serve it; remove the key", config->name,
+                            unserved[i].key);
+    return HEARTH_OK;
+}
+
 static int load(struct hearth *instance, struct model *model, struct progress_of_model *progress, hearth_error *error)
 {
+    int rc = refuse_unserved(model->config, error);
+    if (rc != HEARTH_OK) return rc;
     int64_t begin = clock_now(instance->clock);
     struct llm_model_params params = {.path = model->config->path,
                                       .n_gpu_layers = (int)model->config->n_gpu_layers,
@@ -195,7 +212,7 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
         return error_at(error, HEARTH_UNSUPPORTED, model->config->path,
                         "%s is an encoder (%s): this version serves models that generate text", model->config->path,
                         info->architecture);
-    int rc = open_template(model, error);
+    rc = open_template(model, error);
     if (rc == HEARTH_OK) rc = open_engine(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
     start_preparers(model, instance->clock);

@@ -164,9 +164,19 @@ static void assert_same_values(const struct config_row *row, const void *a, cons
     buf_release(&second);
 }
 
+/* What follows from other keys must go on doing so. */
+static void assert_same_notes(const struct config_note *a, const struct config_note *b)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (config_rows[i].follows) assert_int_equal(a[i].set, b[i].set);
+    }
+}
+
 static void assert_same(const hearth_config *a, const hearth_config *b)
 {
     assert_int_equal(a->n_models, b->n_models);
+    assert_same_notes(a->notes, b->notes);
+    for (size_t m = 0; m < a->n_models; m++) assert_same_notes(a->models[m].notes, b->models[m].notes);
     for (size_t i = 0; i < config_n_rows; i++) {
         bool in_model = config_row_in_model(&config_rows[i]);
         if (!in_model) assert_same_values(&config_rows[i], a, b);
