@@ -6,10 +6,12 @@
 
 void slot_keep(struct engine *engine, struct slot *slot, int32_t n)
 {
-    if (n > 0 && llm_seq_cut(engine->context, slot->seq, n)) {
+    bool cut = n > 0 && llm_seq_cut(engine->context, slot->seq, n);
+    if (cut && llm_seq_end(engine->context, slot->seq) == n) {
         slot->n_cells = n;
     } else {
-        /* Recurrent states and sliding windows cannot always be cut: then everything is computed again. */
+        /* Recurrent states and sliding windows cannot always be cut, and a decode that broke off may have taken them
+         * along: then everything is computed again. */
         llm_seq_clear(engine->context, slot->seq);
         slot->n_cells = 0;
     }

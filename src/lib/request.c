@@ -129,6 +129,20 @@ static void set_id(struct job *job, const char *id)
     }
 }
 
+/* Bytes of text that one token can stand for, generously. */
+#define MAX_TOKEN_BYTES 512
+
+/* A prompt that cannot fit by its size alone is refused before anybody keeps a copy of it. */
+static int check_size(const hearth_params *p, const struct model *model, hearth_error *error)
+{
+    size_t window = (size_t)engine_window(model->engine);
+    size_t text = p->messages_json != NULL ? strlen(p->messages_json) : p->text_len;
+    if (p->n_tokens <= window && text / MAX_TOKEN_BYTES <= window) return HEARTH_OK;
+    return error_at(error, HEARTH_TOO_LONG, p->messages_json != NULL ? "messages" : "prompt",
+                    "the prompt (%zu %s) exceeds context window [%zu]", p->n_tokens > window ? p->n_tokens : text,
+                    p->n_tokens > window ? "tokens" : "bytes", window);
+}
+
 static int check_params(const hearth_params *p, const struct model *model, hearth_error *error)
 {
     int32_t n_vocab = llm_model_info(model->weights)->n_vocab;
@@ -150,7 +164,7 @@ static int check_params(const hearth_params *p, const struct model *model, heart
         return error_at(error, HEARTH_UNSUPPORTED, "messages",
                         "model '%s' has no chat template: use completions, or name one with models.%s.jinja_file",
                         model->config->name, model->config->name);
-    return HEARTH_OK;
+    return check_size(p, model, error);
 }
 
 static hearth_request *new_request(const hearth_params *p, struct model *model, struct clock *clock)
@@ -215,13 +229,34 @@ static int64_t today(void)
     return (int64_t)(now - now % 86400);
 }
 
-static int render(hearth_request *request, hearth_error *error)
+/* What the request says stays text, even where it spells a special token. Only then is the prompt tokenised part by
+ * part: as a whole, tokens may reach over the border between the template's words and the request's. */
+static void tokenise_chat(const struct llm_model *weights, const struct chat_prompt *chat, struct tokens *prompt)
+{
+    bool spelled = false;
+    for (size_t i = 0; i < chat->n_parts && !spelled; i++) {
+        const struct chat_part *part = &chat->parts[i];
+        spelled = part->is_input && llm_spells_special(weights, chat->text + part->offset, part->len);
+    }
+    if (!spelled) {
+        llm_tokenize(weights, chat->text, chat->len, true, true, prompt);
+        return;
+    }
+    for (size_t i = 0; i < chat->n_parts; i++) {
+        const struct chat_part *part = &chat->parts[i];
+        llm_tokenize(weights, chat->text + part->offset, part->len, i == 0, !part->is_input, prompt);
+    }
+}
+
+static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     struct chat_request chat = {
         .messages_json = request->messages, .kwargs_json = request->kwargs, .generation_cue = true, .now = today()};
-    request->text = chat_render(request->model->template_, &chat, error);
-    if (request->text == NULL) return (int)error->code;
-    request->text_len = strlen(request->text);
+    struct chat_prompt prompt;
+    int rc = chat_render_parts(request->model->template_, &chat, &prompt, error);
+    if (rc != HEARTH_OK) return rc;
+    tokenise_chat(request->model->weights, &prompt, &request->job.prompt);
+    chat_prompt_release(&prompt);
     return HEARTH_OK;
 }
 
@@ -229,7 +264,7 @@ static int prepare(hearth_request *request, hearth_error *error)
 {
     struct tokens *prompt = &request->job.prompt;
     if (request->messages != NULL) {
-        int rc = render(request, error);
+        int rc = prepare_chat(request, error);
         if (rc != HEARTH_OK) return rc;
     }
     if (request->text != NULL)

@@ -1,0 +1,97 @@
+/* The memory of all request bodies together.
+ *
+ * A connection whose body would go over the sum of all is not read until memory frees; its bytes wait in the kernel,
+ * so the client waits too. That alone could lock up: many bodies, each half there, none of which can be finished. So
+ * the body that began first may always go on, unless requests that were handed out hold memory: these end by
+ * themselves and free it. All bodies together thus stay under max_bodies + max_body (and one read buffer). */
+#include "http/connection.h"
+
+static bool is_receiving(const struct connection *connection)
+{
+    return connection->older != NULL || connection->server->bodies.oldest == connection;
+}
+
+/* Connections are resumed from the loop: whoever frees memory is in the middle of something else. */
+static void room_changed(struct http_bodies *bodies)
+{
+    if (bodies->stalled > 0) event_active(bodies->resume, EV_TIMEOUT, 0);
+}
+
+static struct connection *next_to_resume(struct http_bodies *bodies)
+{
+    struct connection *c = bodies->oldest;
+    while (c != NULL && !(c->stalled && bodies_may_read(c))) c = c->newer;
+    return c;
+}
+
+/* Starts over after each: resuming one may call the handler, which may close any other. */
+static void resume_all(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct http_server *server = ud;
+    for (struct connection *c; (c = next_to_resume(&server->bodies)) != NULL;) connection_resume(c);
+}
+
+void bodies_init(struct http_server *server)
+{
+    server->bodies.resume = event_new(server->base, -1, 0, resume_all, server);
+}
+
+void bodies_release(struct http_server *server)
+{
+    event_free(server->bodies.resume);
+}
+
+void bodies_enter(struct connection *connection)
+{
+    struct http_bodies *bodies = &connection->server->bodies;
+    connection->older = bodies->newest;
+    connection->newer = NULL;
+    *(bodies->newest != NULL ? &bodies->newest->newer : &bodies->oldest) = connection;
+    bodies->newest = connection;
+}
+
+void bodies_leave(struct connection *connection)
+{
+    if (!is_receiving(connection)) return;
+    struct http_bodies *bodies = &connection->server->bodies;
+    bodies_stall(connection, false);
+    *(connection->older != NULL ? &connection->older->newer : &bodies->oldest) = connection->newer;
+    *(connection->newer != NULL ? &connection->newer->older : &bodies->newest) = connection->older;
+    connection->older = connection->newer = NULL;
+    room_changed(bodies);
+}
+
+bool bodies_may_read(struct connection *connection)
+{
+    const struct http_bodies *bodies = &connection->server->bodies;
+    if (bodies->held < connection->server->limits.max_bodies) return true;
+    return bodies->handed == 0 && bodies->oldest == connection;
+}
+
+void bodies_stall(struct connection *connection, bool stalled)
+{
+    if (connection->stalled == stalled) return;
+    connection->stalled = stalled;
+    if (stalled)
+        connection->server->bodies.stalled++;
+    else
+        connection->server->bodies.stalled--;
+}
+
+void bodies_add(struct http_server *server, size_t len)
+{
+    server->bodies.held += len;
+}
+
+void bodies_hand_out(struct http_server *server, size_t len)
+{
+    server->bodies.handed += len;
+}
+
+void bodies_free(struct http_server *server, size_t len, bool handed_out)
+{
+    server->bodies.held -= len;
+    if (handed_out) server->bodies.handed -= len;
+    room_changed(&server->bodies);
+}

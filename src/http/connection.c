@@ -1,0 +1,367 @@
+/* One connection's life: reading requests one after the other, handing each to the handler, sending its answer, and
+ * noticing at every moment that the client went away or takes too long.
+ *
+ * While a request is being answered the parser rests; what the client sends meanwhile waits in the input buffer, up
+ * to READ_AHEAD bytes, then in the kernel. End of input during an answer means that the client is gone: a client that
+ * only shut down its sending side cannot be told from one that closed, and computing for nobody is the dearer error.
+ * An answer that has ended already is still sent to the last byte. One thing stays unseen: the orderly end of a client
+ * that pipelined more than the kernel's buffer holds, for its end waits behind its bytes. The next byte of the answer
+ * finds out. */
+#include "http/connection.h"
+
+#include "base/memory.h"
+
+#include <event2/buffer.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    READ_AHEAD = 16384,
+    LINGER_MS = 2000 /* for the client to read our last words before the connection is torn down */
+};
+
+static void set_timer(struct connection *c, int ms)
+{
+    struct timeval after = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    event_add(c->timer, &after);
+}
+
+static struct evbuffer *input_of(struct connection *c)
+{
+    return bufferevent_get_input(c->bev);
+}
+
+/* ---- The end ---- */
+
+static void forget_hangup(struct connection *c)
+{
+    if (c->hangup == NULL) return;
+    event_free(c->hangup);
+    close(c->hangup_fd);
+    c->hangup = NULL;
+}
+
+static void unlink_connection(struct connection *c)
+{
+    *(c->prev != NULL ? &c->prev->next : &c->server->connections) = c->next;
+    if (c->next != NULL) c->next->prev = c->prev;
+    c->server->n_connections--;
+}
+
+void connection_free(struct connection *c)
+{
+    struct http_server *server = c->server;
+    if (c->dispatching) {
+        c->state = CONNECTION_CLOSED;
+        return;
+    }
+    bodies_leave(c);
+    if (c->request != NULL) request_free(c->request);
+    forget_hangup(c);
+    event_free(c->timer);
+    bufferevent_free(c->bev);
+    unlink_connection(c);
+    free(c);
+    server_update_listeners(server);
+}
+
+void connection_gone(struct connection *c)
+{
+    struct http_request *request = c->request;
+    if (request != NULL && request->handed_out) {
+        c->request = NULL;
+        request_lose_client(request);
+    }
+    connection_free(c);
+}
+
+/* ---- Noticing that the client went away ---- */
+
+static void on_hangup(evutil_socket_t fd, short what, void *ud)
+{
+    (void)what;
+    struct pollfd state = {.fd = fd, .events = POLLRDHUP};
+    if (poll(&state, 1, 0) > 0) connection_gone(ud);
+}
+
+/* While the socket is not read, its end is not seen either. Edge-triggered events tell it without telling again and
+ * again of the bytes that wait; libevent wants all events of a descriptor alike, so they watch a duplicate. Without
+ * a descriptor to spare, the end is noticed late, by writing. */
+static void watch_hangup(struct connection *c)
+{
+    evutil_socket_t fd = bufferevent_getfd(c->bev);
+    if (c->hangup != NULL || fd < 0) return;
+    c->hangup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (c->hangup_fd < 0) return;
+    short what = EV_READ | EV_CLOSED | EV_ET | EV_PERSIST;
+    c->hangup = event_new(c->server->base, c->hangup_fd, what, on_hangup, c);
+    event_add(c->hangup, NULL);
+}
+
+static void stop_reading(struct connection *c)
+{
+    bufferevent_disable(c->bev, EV_READ);
+    if (c->state != CONNECTION_FLUSHING) watch_hangup(c); /* there, writing tells */
+}
+
+static void start_reading(struct connection *c)
+{
+    forget_hangup(c);
+    bufferevent_enable(c->bev, EV_READ);
+}
+
+/* libevent stops reading at the high watermark by itself, but then calls back again and again. */
+static void stop_reading_if_full(struct connection *c)
+{
+    if (evbuffer_get_length(input_of(c)) >= READ_AHEAD) stop_reading(c);
+}
+
+/* ---- Sending ---- */
+
+static void become_idle(struct connection *c)
+{
+    c->state = CONNECTION_IDLE;
+    set_timer(c, c->server->limits.idle_timeout_ms);
+}
+
+/* Closing while bytes of the client are unread would make its kernel throw our answer away. */
+static void linger(struct connection *c)
+{
+    evutil_socket_t fd = bufferevent_getfd(c->bev);
+    if (c->reading_closed || fd < 0 || shutdown(fd, SHUT_WR) != 0) {
+        connection_free(c);
+        return;
+    }
+    c->state = CONNECTION_LINGERING;
+    set_timer(c, LINGER_MS);
+    evbuffer_drain(input_of(c), evbuffer_get_length(input_of(c)));
+    start_reading(c);
+}
+
+static void start_flushing(struct connection *c)
+{
+    request_free(c->request);
+    c->request = NULL;
+    c->state = CONNECTION_FLUSHING;
+    forget_hangup(c);
+    event_del(c->timer);
+    /* Nothing left to send: what comes after sending is due from the loop all the same, for the caller may be the
+     * handler. */
+    if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)
+        bufferevent_trigger(c->bev, EV_WRITE, BEV_TRIG_DEFER_CALLBACKS);
+}
+
+void connection_answered(struct connection *c)
+{
+    c->server->n_active--;
+    start_flushing(c);
+}
+
+static void refuse(struct connection *c, struct http_fault fault)
+{
+    bodies_leave(c);
+    reply_refuse(c, fault);
+    c->keep_alive = false;
+    start_flushing(c);
+}
+
+/* ---- Receiving ---- */
+
+static void dispatch(struct connection *c)
+{
+    struct http_request *request = c->request;
+    struct http_server *server = c->server;
+    bodies_leave(c);
+    bodies_hand_out(server, request->body.len);
+    request->handed_out = true;
+    server->n_active++;
+    c->state = CONNECTION_ANSWERING;
+    event_del(c->timer);
+    stop_reading_if_full(c);
+    c->dispatching = true;
+    server->handler.on_request(server->handler.ud, request);
+    c->dispatching = false;
+    if (c->state == CONNECTION_CLOSED) connection_free(c);
+}
+
+static void begin_request(struct connection *c)
+{
+    c->request = request_new(c);
+    c->state = CONNECTION_HEAD;
+    set_timer(c, c->server->limits.read_timeout_ms);
+}
+
+/* An empty line between two requests is none. */
+static void forget_empty_line(struct connection *c)
+{
+    request_free(c->request);
+    c->request = NULL;
+    become_idle(c);
+}
+
+static void begin_body(struct connection *c)
+{
+    c->state = CONNECTION_BODY;
+    bodies_enter(c);
+    if (c->request->wants_continue && evbuffer_get_length(input_of(c)) == 0) reply_continue(c);
+}
+
+static void stall(struct connection *c)
+{
+    bodies_stall(c, true);
+    stop_reading(c);
+}
+
+/* These take a piece of the input and say whether the connection still receives a request; if it does not, it may even
+ * be freed. */
+static bool take_head(struct connection *c, const char *bytes, size_t len)
+{
+    struct http_request *request = c->request;
+    size_t used = 0;
+    enum parse parsed = request_parse_head(request, bytes, len, &used);
+    evbuffer_drain(input_of(c), used);
+    if (parsed == PARSE_FAULT) {
+        refuse(c, request->fault);
+    } else if (parsed == PARSE_WHOLE && request->whole) {
+        dispatch(c);
+    } else {
+        if (parsed == PARSE_WHOLE)
+            begin_body(c);
+        else if (request->head.len == 0)
+            forget_empty_line(c);
+        return true;
+    }
+    return false;
+}
+
+static bool take_body(struct connection *c, const char *bytes, size_t len)
+{
+    struct http_request *request = c->request;
+    if (!bodies_may_read(c)) {
+        stall(c);
+        return false;
+    }
+    size_t used = 0;
+    enum parse parsed = request_parse_body(request, bytes, len, &used);
+    evbuffer_drain(input_of(c), used);
+    if (parsed == PARSE_FAULT)
+        refuse(c, request->fault);
+    else if (parsed == PARSE_WHOLE)
+        dispatch(c);
+    return parsed == PARSE_MORE;
+}
+
+static bool take(struct connection *c)
+{
+    size_t len = evbuffer_get_contiguous_space(input_of(c));
+    if (len == 0) return false;
+    const char *bytes = (const char *)evbuffer_pullup(input_of(c), (ssize_t)len);
+    if (c->state == CONNECTION_IDLE) begin_request(c);
+    return c->state == CONNECTION_HEAD ? take_head(c, bytes, len) : take_body(c, bytes, len);
+}
+
+static void receive(struct connection *c)
+{
+    while (take(c)) continue;
+}
+
+void connection_resume(struct connection *c)
+{
+    bodies_stall(c, false);
+    start_reading(c);
+    receive(c);
+}
+
+static void next_request(struct connection *c)
+{
+    become_idle(c);
+    start_reading(c);
+    receive(c);
+}
+
+/* ---- What libevent calls ---- */
+
+static void on_readable(struct bufferevent *bev, void *ud)
+{
+    (void)bev;
+    struct connection *c = ud;
+    switch (c->state) {
+    case CONNECTION_IDLE:
+    case CONNECTION_HEAD:
+    case CONNECTION_BODY:
+        if (!c->stalled) receive(c);
+        break;
+    case CONNECTION_LINGERING:
+        evbuffer_drain(input_of(c), evbuffer_get_length(input_of(c)));
+        break;
+    case CONNECTION_ANSWERING:
+    case CONNECTION_FLUSHING:
+        stop_reading_if_full(c);
+        break;
+    case CONNECTION_CLOSED:
+        break;
+    }
+}
+
+static void on_drained(struct bufferevent *bev, void *ud)
+{
+    struct connection *c = ud;
+    if (c->state != CONNECTION_FLUSHING || evbuffer_get_length(bufferevent_get_output(bev)) > 0) return;
+    if (c->keep_alive && !c->reading_closed)
+        next_request(c);
+    else
+        linger(c);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *ud)
+{
+    (void)bev;
+    struct connection *c = ud;
+    bool only_end = (what & BEV_EVENT_EOF) != 0;
+    if (only_end && c->state == CONNECTION_FLUSHING)
+        c->reading_closed = true;
+    else
+        connection_gone(c);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct connection *c = ud;
+    if (c->state != CONNECTION_HEAD && c->state != CONNECTION_BODY)
+        connection_free(c);
+    else if (c->stalled)
+        refuse(c, (struct http_fault){503, "too many requests are being received, try again later"});
+    else
+        refuse(c, (struct http_fault){408, "the request took too long to arrive"});
+}
+
+/* ---- The beginning ---- */
+
+struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd)
+{
+    return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
+}
+
+struct connection *connection_open(struct http_server *server, struct bufferevent *bev)
+{
+    struct connection *c = mem_alloc(sizeof *c);
+    c->server = server;
+    c->bev = bev;
+    c->next = server->connections;
+    if (c->next != NULL) c->next->prev = c;
+    server->connections = c;
+    server->n_connections++;
+    c->timer = evtimer_new(server->base, on_timer, c);
+    int ms = server->limits.write_timeout_ms;
+    struct timeval patience = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+    bufferevent_set_timeouts(bev, NULL, &patience);
+    bufferevent_setwatermark(bev, EV_READ, 0, READ_AHEAD);
+    bufferevent_setcb(bev, on_readable, on_drained, on_event, c);
+    bufferevent_enable(bev, EV_READ | EV_WRITE);
+    become_idle(c);
+    return c;
+}

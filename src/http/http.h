@@ -1,0 +1,98 @@
+/* An HTTP/1.1 server on one thread: libevent moves the bytes, llhttp parses, this folder keeps the limits.
+ *
+ * Everything declared here runs on the server's thread, the one that calls http_run(), except http_post(), which may
+ * be called from any. A handler is called once a request is there whole; it may answer at once or keep the pointer
+ * and answer later, until `on_gone` is called or it has ended the answer. */
+#ifndef HTTP_HTTP_H
+#define HTTP_HTTP_H
+
+#include "base/buf.h"
+#include "hearth.h"
+
+#include <event2/event.h>
+
+struct http_server;
+struct http_request;
+
+struct http_limits {
+    size_t max_body;      /* bytes of one body; more is 413 */
+    size_t max_bodies;    /* bytes of all bodies together; above it, connections are not read until others end */
+    size_t max_head;      /* bytes of request line and headers; more is 431 */
+    int max_connections;  /* further ones wait in the kernel's queue */
+    int read_timeout_ms;  /* a request must be there whole this long after its first byte; 408 */
+    int idle_timeout_ms;  /* a kept-alive connection without a request is closed */
+    int write_timeout_ms; /* a client that takes no bytes for so long is gone */
+};
+
+struct http_handler {
+    /* A request is there. */
+    void (*on_request)(void *ud, struct http_request *request);
+    void *ud;
+};
+
+struct http_limits http_limits_default(void);
+
+struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler,
+                              hearth_error *error);
+
+/* Adds a listening socket: "host:port", "[v6]:port" or "unix:PATH" (0600; a stale socket file is replaced). Port 0
+ * takes a free one. `bound` (may be NULL, else free() it) gets the address as clients write it. */
+int http_listen(struct http_server *server, const char *address, char **bound, hearth_error *error);
+
+/* Serves until http_stop(). */
+void http_run(struct http_server *server);
+
+/* Makes http_run() return after the current events. From the server's thread (http_post() gets you there). */
+void http_stop(struct http_server *server);
+
+/* Closes listeners only; running requests go on. */
+void http_stop_listening(struct http_server *server);
+
+/* After http_run() has returned, on its thread or any other, when nobody posts any more. Runs what was posted, then
+ * closes every connection: requests that are watched get on_gone, all others are freed. NULL is fine. */
+void http_close(struct http_server *server);
+struct event_base *http_base(struct http_server *server); /* for timers and signals of the caller */
+
+/* Requests that were handed out and not yet ended, and open connections. */
+size_t http_active(const struct http_server *server);
+size_t http_connections(const struct http_server *server);
+
+/* Runs `call(ud)` on the server's thread, soon. From any thread; wakes the loop. */
+void http_post(struct http_server *server, void (*call)(void *ud), void *ud);
+
+/* ---- A request ---- */
+
+const char *http_method(const struct http_request *request);                   /* "GET" */
+const char *http_path(const struct http_request *request);                     /* decoded, without the query */
+const char *http_query(const struct http_request *request, const char *name);  /* decoded; NULL if absent */
+const char *http_header(const struct http_request *request, const char *name); /* the first; NULL if absent; any case */
+const char *http_body(const struct http_request *request, size_t *len);        /* zero-terminated */
+
+/* Frees the body's memory early, once it has been parsed. */
+void http_drop_body(struct http_request *request);
+
+/* Keeps `ud` with the request and tells when the client goes away before the answer was ended: after on_gone the
+ * request is invalid. A client that shuts down only its sending side counts as gone too. A request that is not
+ * watched stays valid, its answer going nowhere, until the handler has ended it. */
+void http_watch(struct http_request *request, void (*on_gone)(void *ud), void *ud);
+
+/* ---- An answer: headers, then either http_reply() or http_begin(), http_send()…, http_end() ----
+ * http_reply(), http_end() and http_abort() end it: the request is invalid afterwards. Date, Connection and what tells
+ * the body's length are written by the server. content_type may be NULL. */
+
+/* Adds a header; both strings are copied. */
+void http_set_header(struct http_request *request, const char *name, const char *value);
+void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len);
+void http_begin(struct http_request *request, int status, const char *content_type); /* chunked */
+void http_send(struct http_request *request, const void *bytes, size_t len);
+void http_end(struct http_request *request);
+
+/* Bytes handed to http_send() that the client has not taken yet. */
+size_t http_backlog(const struct http_request *request);
+
+/* Drops the connection without a word; the request is invalid afterwards and on_gone is not called. */
+void http_abort(struct http_request *request);
+
+const char *http_status_text(int status);
+
+#endif

@@ -1,0 +1,210 @@
+/* Listening sockets: from an address as people write it to a socket that accepts. */
+#include "http/connection.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024 };
+
+static int fail(hearth_error *error, const char *address, int number)
+{
+    char text[128];
+    const char *reason = strerror_r(number, text, sizeof text);
+    return error_at(error, HEARTH_IO, address, "cannot listen on %s: %c%s", address, tolower((unsigned char)*reason),
+                    *reason == '\0' ? "" : reason + 1);
+}
+
+static int fail_reason(hearth_error *error, const char *address, const char *reason)
+{
+    return error_at(error, HEARTH_INVALID, address, "cannot listen on %s: %s", address, reason);
+}
+
+static void add_listener(struct http_server *server, int fd, const char *unix_path)
+{
+    struct http_listener *listener = mem_alloc(sizeof *listener);
+    unsigned flags = LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC;
+    listener->listener = evconnlistener_new(server->base, server_accept, server, flags, 0, fd);
+    evconnlistener_set_error_cb(listener->listener, server_accept_error);
+    struct stat file;
+    if (unix_path != NULL && stat(unix_path, &file) == 0) {
+        listener->unix_path = mem_strdup(unix_path);
+        listener->node = file.st_ino;
+    }
+    listener->next = server->listeners;
+    server->listeners = listener;
+    server_update_listeners(server);
+}
+
+void listener_free(struct http_listener *listener)
+{
+    struct stat file;
+    if (listener->unix_path != NULL && stat(listener->unix_path, &file) == 0 && file.st_ino == listener->node)
+        unlink(listener->unix_path);
+    evconnlistener_free(listener->listener);
+    free(listener->unix_path);
+    free(listener);
+}
+
+/* ---- host:port ---- */
+
+/* A socket that listens, or a negated errno. */
+static int open_tcp(const struct addrinfo *info)
+{
+    int fd = socket(info->ai_family, info->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, info->ai_protocol);
+    if (fd < 0) return -errno;
+    int one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    /* So that 0.0.0.0 and [::] can both be listened on. */
+    if (info->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    int number = errno;
+    close(fd);
+    return -number;
+}
+
+static in_port_t *port_of(struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6) return &((struct sockaddr_in6 *)address)->sin6_port;
+    return &((struct sockaddr_in *)address)->sin_port;
+}
+
+static in_port_t bound_port(int fd)
+{
+    struct sockaddr_storage storage = {0};
+    socklen_t len = sizeof storage;
+    getsockname(fd, (struct sockaddr *)&storage, &len);
+    return *port_of((struct sockaddr *)&storage);
+}
+
+/* Splits "host:port" or "[v6]:port" at its last colon; `host` is cut off in place and returned without brackets. */
+static char *split_port(char *text, const char **port)
+{
+    char *colon = strrchr(text, ':');
+    if (colon == NULL || colon == text) return NULL;
+    *colon = '\0';
+    *port = colon + 1;
+    char *end;
+    unsigned long number = strtoul(*port, &end, 10);
+    if (!isdigit((unsigned char)**port) || *end != '\0' || number > 65535) return NULL;
+    if (text[0] != '[') return strchr(text, ':') == NULL ? text : NULL;
+    if (colon[-1] != ']') return NULL;
+    colon[-1] = '\0';
+    return text + 1;
+}
+
+/* A name may stand for several addresses, such as localhost's two. All are listened on, with one port; a family that
+ * this machine does not have is passed over as long as one is left. */
+static int listen_all(struct http_server *server, const char *address, struct addrinfo *infos, in_port_t *port,
+                      hearth_error *error)
+{
+    int last = EADDRNOTAVAIL;
+    bool any = false;
+    for (struct addrinfo *info = infos; info != NULL; info = info->ai_next) {
+        if (any) *port_of(info->ai_addr) = *port;
+        int fd = open_tcp(info);
+        if (fd < 0) {
+            last = -fd;
+            if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue;
+            return fail(error, address, last);
+        }
+        *port = bound_port(fd);
+        any = true;
+        add_listener(server, fd, NULL);
+    }
+    return any ? 0 : fail(error, address, last);
+}
+
+static int listen_tcp(struct http_server *server, const char *address, char **bound, hearth_error *error)
+{
+    char *text = mem_strdup(address);
+    const char *port = NULL;
+    char *host = split_port(text, &port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *infos = NULL;
+    int rc;
+    if (host == NULL) {
+        rc = fail_reason(error, address, "write it as host:port, [v6]:port or unix:PATH");
+    } else if ((rc = getaddrinfo(host, port, &hints, &infos)) != 0) {
+        rc = fail_reason(error, address, gai_strerror(rc));
+    } else {
+        in_port_t number = 0;
+        rc = listen_all(server, address, infos, &number, error);
+        freeaddrinfo(infos);
+        if (rc == 0 && bound != NULL) {
+            int host_len = (int)(strrchr(address, ':') - address);
+            *bound = mem_format("%.*s:%d", host_len, address, ntohs(number));
+        }
+    }
+    free(text);
+    return rc;
+}
+
+/* ---- unix:PATH ---- */
+
+static int unix_socket(void)
+{
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+/* The file of a server that died refuses connections. Only such a one is removed. */
+static int remove_stale(const struct sockaddr_un *name)
+{
+    struct stat file;
+    if (lstat(name->sun_path, &file) != 0) return errno == ENOENT ? 0 : errno;
+    if (!S_ISSOCK(file.st_mode)) return EEXIST;
+    int fd = unix_socket();
+    if (fd < 0) return errno;
+    int refused = connect(fd, (const struct sockaddr *)name, sizeof *name) != 0 && errno == ECONNREFUSED;
+    close(fd);
+    if (!refused) return EADDRINUSE;
+    return unlink(name->sun_path) == 0 ? 0 : errno;
+}
+
+/* Linux gives the file the mode of the socket, so that there is no moment at which others may connect. */
+static int open_unix(const struct sockaddr_un *name)
+{
+    int number = remove_stale(name);
+    if (number != 0) return -number;
+    int fd = unix_socket();
+    if (fd < 0) return -errno;
+    if (fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    number = errno;
+    close(fd);
+    return -number;
+}
+
+static int listen_unix(struct http_server *server, const char *address, const char *path, char **bound,
+                       hearth_error *error)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    if (*path == '\0' || strlen(path) >= sizeof name.sun_path)
+        return fail_reason(error, address, "the path of a socket has 1 to 107 bytes");
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    int fd = open_unix(&name);
+    if (fd == -EEXIST) return fail_reason(error, address, "there is a file of this name that is not a socket");
+    if (fd < 0) return fail(error, address, -fd);
+    add_listener(server, fd, path);
+    if (bound != NULL) *bound = mem_strdup(address);
+    return 0;
+}
+
+int http_listen(struct http_server *server, const char *address, char **bound, hearth_error *error)
+{
+    static const char prefix[] = "unix:";
+    size_t len = sizeof prefix - 1;
+    if (strncmp(address, prefix, len) == 0) return listen_unix(server, address, address + len, bound, error);
+    return listen_tcp(server, address, bound, error);
+}

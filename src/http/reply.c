@@ -1,0 +1,219 @@
+/* Answers: the status line, headers and how the end of the body is told (length, chunks, or the end of the
+ * connection). Bytes go into the connection's output buffer; libevent sends them.
+ *
+ * Once the client is gone these functions write nothing; the one that ends the answer still frees the request. */
+#include "http/connection.h"
+
+#include "base/memory.h"
+
+#include <ctype.h>
+#include <event2/buffer.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct {
+    int status;
+    const char *text;
+} statuses[] = {
+    {100, "Continue"},
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {304, "Not Modified"},
+    {307, "Temporary Redirect"},
+    {308, "Permanent Redirect"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {406, "Not Acceptable"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {410, "Gone"},
+    {411, "Length Required"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {417, "Expectation Failed"},
+    {422, "Unprocessable Content"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {499, "Client Closed Request"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {502, "Bad Gateway"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+    {505, "HTTP Version Not Supported"},
+    {529, "Overloaded"},
+};
+
+const char *http_status_text(int status)
+{
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        if (statuses[i].status == status) return statuses[i].text;
+    }
+    return "Unknown";
+}
+
+/* ---- The head ---- */
+
+static void add_text(struct evbuffer *out, const char *text)
+{
+    evbuffer_add(out, text, strlen(text));
+}
+
+static void add_status(struct evbuffer *out, int status)
+{
+    char date[40];
+    time_t now = time(NULL);
+    struct tm tm;
+    evutil_date_rfc1123(date, sizeof date, gmtime_r(&now, &tm));
+    evbuffer_add_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", status, http_status_text(status), date);
+}
+
+static void add_connection(struct evbuffer *out, bool keep_alive)
+{
+    add_text(out, keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n");
+}
+
+/* A line end in a value would begin another header. */
+static void append_value(struct buf *b, const char *value)
+{
+    for (; *value != '\0'; value++) {
+        unsigned char c = (unsigned char)*value;
+        buf_append(b, (c < ' ' && c != '\t') || c == 0x7f ? " " : value, 1);
+    }
+}
+
+static void append_header(struct buf *b, const char *name, const char *value)
+{
+    buf_puts(b, name);
+    buf_puts(b, ": ");
+    append_value(b, value);
+    buf_puts(b, "\r\n");
+}
+
+void http_set_header(struct http_request *request, const char *name, const char *value)
+{
+    if (request->reply == REPLY_NONE) append_header(&request->reply_headers, name, value);
+}
+
+static bool status_has_body(int status)
+{
+    return status >= 200 && status != 204 && status != 304;
+}
+
+static struct evbuffer *output_of(const struct http_request *request)
+{
+    return request->connection == NULL ? NULL : bufferevent_get_output(request->connection->bev);
+}
+
+/* Writes all of the head but what tells the body's length; NULL if there is nobody to answer. */
+static struct evbuffer *begin_head(struct http_request *request, int status, const char *content_type)
+{
+    request->bodyless = request->parser.method == HTTP_HEAD || !status_has_body(status);
+    struct evbuffer *out = output_of(request);
+    if (out == NULL) return NULL;
+    if (content_type != NULL) append_header(&request->reply_headers, "Content-Type", content_type);
+    request->connection->keep_alive = request->keep_alive;
+    add_status(out, status);
+    add_connection(out, request->keep_alive);
+    evbuffer_add(out, request->reply_headers.v, request->reply_headers.len);
+    return out;
+}
+
+/* ---- Whole answers ---- */
+
+static void end(struct http_request *request)
+{
+    request->reply = REPLY_ENDED;
+    if (request->connection != NULL)
+        connection_answered(request->connection);
+    else
+        request_end_orphan(request);
+}
+
+void http_reply(struct http_request *request, int status, const char *content_type, const void *body, size_t len)
+{
+    if (request->reply != REPLY_NONE) return;
+    struct evbuffer *out = begin_head(request, status, content_type);
+    if (out != NULL) {
+        if (status_has_body(status)) evbuffer_add_printf(out, "Content-Length: %zu\r\n", len);
+        add_text(out, "\r\n");
+        if (!request->bodyless) evbuffer_add(out, body, len);
+    }
+    end(request);
+}
+
+/* ---- Answers in pieces ---- */
+
+void http_begin(struct http_request *request, int status, const char *content_type)
+{
+    if (request->reply != REPLY_NONE) return;
+    request->reply = REPLY_STREAMING;
+    /* HTTP/1.0 knows no chunks: there the end of the connection is the end of the body. */
+    request->chunked = !request->version_1_0 && status_has_body(status);
+    if (request->version_1_0 && status_has_body(status)) request->keep_alive = false;
+    struct evbuffer *out = begin_head(request, status, content_type);
+    if (out != NULL) add_text(out, request->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
+}
+
+void http_send(struct http_request *request, const void *bytes, size_t len)
+{
+    struct evbuffer *out = output_of(request);
+    /* A chunk of no bytes would end the body. */
+    if (out == NULL || request->reply != REPLY_STREAMING || request->bodyless || len == 0) return;
+    if (request->chunked) evbuffer_add_printf(out, "%zx\r\n", len);
+    evbuffer_add(out, bytes, len);
+    if (request->chunked) add_text(out, "\r\n");
+}
+
+void http_end(struct http_request *request)
+{
+    if (request->reply != REPLY_STREAMING) return;
+    struct evbuffer *out = output_of(request);
+    if (out != NULL && request->chunked && !request->bodyless) add_text(out, "0\r\n\r\n");
+    end(request);
+}
+
+size_t http_backlog(const struct http_request *request)
+{
+    struct evbuffer *out = output_of(request);
+    return out == NULL ? 0 : evbuffer_get_length(out);
+}
+
+/* ---- Answers of the server itself ---- */
+
+/* The status in words, as API errors spell them: "payload_too_large". */
+static void status_code(char *code, size_t size, int status)
+{
+    snprintf(code, size, "%s", http_status_text(status));
+    for (char *c = code; *c != '\0'; c++) *c = (char)(isalpha((unsigned char)*c) ? tolower((unsigned char)*c) : '_');
+}
+
+void reply_refuse(struct connection *connection, struct http_fault fault)
+{
+    char code[64];
+    status_code(code, sizeof code, fault.status);
+    struct evbuffer *out = bufferevent_get_output(connection->bev);
+    const struct http_request *request = connection->request;
+    const char *type = fault.status >= 500 && fault.status != 505 ? "server_error" : "invalid_request_error";
+    char *body = mem_format("{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"code\":\"%s\",\"param\":null}}",
+                            fault.message, type, code);
+    add_status(out, fault.status);
+    add_connection(out, false);
+    evbuffer_add_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", strlen(body));
+    if (!request->head_done || request->parser.method != HTTP_HEAD) add_text(out, body);
+    free(body);
+}
+
+void reply_continue(struct connection *connection)
+{
+    add_text(bufferevent_get_output(connection->bev), "HTTP/1.1 100 Continue\r\n\r\n");
+}

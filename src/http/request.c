@@ -1,0 +1,384 @@
+/* One request: parsing its head and body with llhttp, and what the handler may ask of it.
+ *
+ * The head is fed to llhttp in whole lines that were checked for line ends and control characters beforehand. llhttp
+ * and this file must agree where the head ends; the framing of the body is refused wherever two readers could
+ * disagree about it (RFC 9112, section 6), since a proxy in front may be the other reader. */
+#include "http/connection.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static int fail(struct http_request *request, int status, const char *message)
+{
+    request->fault = (struct http_fault){.status = status, .message = message};
+    return HPE_USER;
+}
+
+/* ---- What llhttp calls ---- */
+
+static int on_url(llhttp_t *parser, const char *at, size_t len)
+{
+    struct http_request *request = parser->data;
+    (void)len;
+    request->url = (size_t)(at - request->head.v);
+    return 0;
+}
+
+static int on_header_field(llhttp_t *parser, const char *at, size_t len)
+{
+    struct http_request *request = parser->data;
+    (void)len;
+    if (request->head_done) return 0; /* a trailer: nobody asks for these */
+    if (request->n_fields == request->cap_fields) {
+        request->cap_fields = request->cap_fields == 0 ? 16 : request->cap_fields * 2;
+        request->fields = mem_grow(request->fields, request->cap_fields, sizeof *request->fields);
+    }
+    request->fields[request->n_fields++] = (struct http_field){.name = (size_t)(at - request->head.v)};
+    return 0;
+}
+
+static int on_headers_complete(llhttp_t *parser)
+{
+    struct http_request *request = parser->data;
+    request->head_done = true;
+    request->keep_alive = llhttp_should_keep_alive(parser);
+    request->has_length = (parser->flags & F_CONTENT_LENGTH) != 0;
+    request->length = parser->content_length;
+    return 0;
+}
+
+static int check_room(struct http_request *request, uint64_t more)
+{
+    size_t room = request->server->limits.max_body - request->body.len;
+    return more > room ? fail(request, 413, "the body is too large") : 0;
+}
+
+/* Refused before the chunk arrives. */
+static int on_chunk_header(llhttp_t *parser)
+{
+    return check_room(parser->data, parser->content_length);
+}
+
+static int on_body(llhttp_t *parser, const char *at, size_t len)
+{
+    struct http_request *request = parser->data;
+    buf_append(&request->body, at, len);
+    bodies_add(request->server, len);
+    request->framing = 0;
+    return 0;
+}
+
+/* Pausing here keeps llhttp from reading on into the next request. */
+static int on_message_complete(llhttp_t *parser)
+{
+    struct http_request *request = parser->data;
+    request->whole = true;
+    return HPE_PAUSED;
+}
+
+static const llhttp_settings_t settings = {
+    .on_url = on_url,
+    .on_header_field = on_header_field,
+    .on_headers_complete = on_headers_complete,
+    .on_chunk_header = on_chunk_header,
+    .on_body = on_body,
+    .on_message_complete = on_message_complete,
+};
+
+/* ---- Life ---- */
+
+struct http_request *request_new(struct connection *connection)
+{
+    struct http_request *request = mem_alloc(sizeof *request);
+    request->server = connection->server;
+    request->connection = connection;
+    llhttp_init(&request->parser, HTTP_REQUEST, &settings);
+    request->parser.data = request;
+    return request;
+}
+
+void http_drop_body(struct http_request *request)
+{
+    size_t len = request->body.len;
+    buf_release(&request->body);
+    if (len > 0) bodies_free(request->server, len, request->handed_out);
+}
+
+void request_free(struct http_request *request)
+{
+    http_drop_body(request);
+    target_release(&request->target);
+    buf_release(&request->head);
+    buf_release(&request->reply_headers);
+    free(request->fields);
+    free(request);
+}
+
+static void unlink_orphan(struct http_request *request)
+{
+    *(request->prev != NULL ? &request->prev->next : &request->server->orphans) = request->next;
+    if (request->next != NULL) request->next->prev = request->prev;
+}
+
+static void become_orphan(struct http_request *request)
+{
+    struct http_server *server = request->server;
+    request->next = server->orphans;
+    if (request->next != NULL) request->next->prev = request;
+    server->orphans = request;
+}
+
+void request_lose_client(struct http_request *request)
+{
+    request->connection = NULL;
+    if (request->on_gone == NULL) {
+        become_orphan(request);
+        return;
+    }
+    request->server->n_active--;
+    request->reply = REPLY_ENDED; /* whatever on_gone still does with it is without effect */
+    request->on_gone(request->ud);
+    request_free(request);
+}
+
+void request_end_orphan(struct http_request *request)
+{
+    request->server->n_active--;
+    unlink_orphan(request);
+    request_free(request);
+}
+
+void http_abort(struct http_request *request)
+{
+    struct connection *connection = request->connection;
+    if (request->reply == REPLY_ENDED) return;
+    if (connection == NULL) {
+        request_end_orphan(request);
+        return;
+    }
+    request->server->n_active--;
+    connection->request = NULL;
+    request_free(request);
+    connection_free(connection);
+}
+
+/* ---- The head ---- */
+
+/* llhttp's own words name what is wrong; a few faults have a status of their own. */
+static enum parse parser_fault(struct http_request *request, llhttp_errno_t error)
+{
+    if (request->fault.status == 0) {
+        const char *reason = llhttp_get_error_reason(&request->parser);
+        if (error == HPE_INVALID_VERSION)
+            fail(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        else
+            fail(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
+    }
+    return PARSE_FAULT;
+}
+
+static bool has_control(const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        if ((c < ' ' && c != '\t' && c != '\r' && c != '\n') || c == 0x7f) return true;
+    }
+    return false;
+}
+
+/* The text of a request line's end: llhttp would also take RTSP/1.0, and a line with no version at all. */
+static int check_version(struct http_request *request, const char *line, size_t len)
+{
+    static const char form[] = " HTTP/";
+    const char *version = len < 9 ? line : line + len - 9;
+    if (len < 9 || memcmp(version, form, 6) != 0) return fail(request, 400, "the request line is malformed");
+    if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
+        return fail(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    request->version_1_0 = version[8] == '0';
+    return 0;
+}
+
+/* `len` counts neither CR nor LF. */
+static int check_line(struct http_request *request, const char *line, size_t len)
+{
+    if (memchr(line, '\r', len) != NULL) return fail(request, 400, "a carriage return inside a line");
+    if (request->line == 0) return check_version(request, line, len);
+    if (len > 0 && (line[0] == ' ' || line[0] == '\t')) return fail(request, 400, "folded header lines are obsolete");
+    return 0;
+}
+
+/* Hands one line, CRLF included, to llhttp. */
+static enum parse parse_line(struct http_request *request)
+{
+    const char *line = request->head.v + request->line;
+    size_t len = request->head.len - request->line;
+    bool blank = len == 2;
+    if (len < 2 || line[len - 2] != '\r') {
+        fail(request, 400, "lines end with carriage return and line feed");
+        return PARSE_FAULT;
+    }
+    if (check_line(request, line, len - 2) != 0) return PARSE_FAULT;
+    llhttp_errno_t error = llhttp_execute(&request->parser, line, len);
+    bool paused = error == HPE_PAUSED || error == HPE_PAUSED_UPGRADE;
+    if (error != HPE_OK && !(paused && request->whole)) return parser_fault(request, error);
+    if (blank != request->head_done) {
+        fail(request, 400, "malformed request");
+        return PARSE_FAULT;
+    }
+    request->line = request->head.len;
+    return blank ? PARSE_WHOLE : PARSE_MORE;
+}
+
+/* Line ends and colons become the ends of strings. */
+static void cut_strings(struct http_request *request)
+{
+    char *head = request->head.v;
+    head[request->url + strcspn(head + request->url, " ")] = '\0';
+    for (size_t i = 0; i < request->n_fields; i++) {
+        struct http_field *field = &request->fields[i];
+        size_t colon = field->name + strcspn(head + field->name, ":");
+        head[colon] = '\0';
+        field->value = colon + 1 + strspn(head + colon + 1, " \t");
+        size_t end = field->value + strcspn(head + field->value, "\r");
+        while (end > field->value && (head[end - 1] == ' ' || head[end - 1] == '\t')) end--;
+        head[end] = '\0';
+    }
+}
+
+static size_t count_fields(const struct http_request *request, const char *name)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < request->n_fields; i++) {
+        n += strcasecmp(request->head.v + request->fields[i].name, name) == 0;
+    }
+    return n;
+}
+
+static int check_framing(struct http_request *request)
+{
+    const char *coding = http_header(request, "Transfer-Encoding");
+    if (coding != NULL && count_fields(request, "Content-Length") > 0)
+        return fail(request, 400, "both Content-Length and Transfer-Encoding");
+    if (count_fields(request, "Content-Length") > 1) return fail(request, 400, "more than one Content-Length");
+    if (coding == NULL) return 0;
+    if (count_fields(request, "Transfer-Encoding") > 1) return fail(request, 400, "more than one Transfer-Encoding");
+    if (strcasecmp(coding, "chunked") != 0) return fail(request, 400, "the only Transfer-Encoding is chunked");
+    if (request->version_1_0) return fail(request, 400, "HTTP/1.0 has no Transfer-Encoding");
+    return 0;
+}
+
+static int check_host(struct http_request *request)
+{
+    size_t n = count_fields(request, "Host");
+    if (n > 1) return fail(request, 400, "more than one Host header");
+    return n == 1 || request->version_1_0 ? 0 : fail(request, 400, "a Host header is missing");
+}
+
+static int check_expect(struct http_request *request)
+{
+    const char *expect = http_header(request, "Expect");
+    if (expect == NULL || request->version_1_0) return 0;
+    if (strcasecmp(expect, "100-continue") != 0) return fail(request, 417, "the only Expect is 100-continue");
+    request->wants_continue = true;
+    return 0;
+}
+
+static int check_head(struct http_request *request)
+{
+    int rc = check_framing(request);
+    if (rc == 0) rc = check_host(request);
+    if (rc == 0) rc = check_expect(request);
+    if (rc != 0) return rc;
+    if (request->parser.method == HTTP_CONNECT) return fail(request, 400, "this is no proxy");
+    if (!target_decode(&request->target, request->head.v + request->url))
+        return fail(request, 400, "the address is malformed");
+    return request->has_length ? check_room(request, request->length) : 0;
+}
+
+enum parse request_parse_head(struct http_request *request, const char *bytes, size_t len, size_t *used)
+{
+    enum parse parsed = PARSE_MORE;
+    for (*used = 0; *used < len && parsed == PARSE_MORE;) {
+        const char *from = bytes + *used;
+        const char *end = memchr(from, '\n', len - *used);
+        size_t n = end == NULL ? len - *used : (size_t)(end - from) + 1;
+        *used += n;
+        if (n > request->server->limits.max_head - request->head.len) {
+            fail(request, 431, "request line and headers are too large");
+            return PARSE_FAULT;
+        }
+        if (has_control(from, n)) {
+            fail(request, 400, "a control character in request line or headers");
+            return PARSE_FAULT;
+        }
+        buf_append(&request->head, from, n);
+        /* Some clients send an empty line after a body. */
+        if (request->head.len == 2 && memcmp(request->head.v, "\r\n", 2) == 0)
+            buf_clear(&request->head);
+        else if (end != NULL)
+            parsed = parse_line(request);
+    }
+    if (parsed != PARSE_WHOLE) return parsed;
+    cut_strings(request);
+    return check_head(request) == 0 ? PARSE_WHOLE : PARSE_FAULT;
+}
+
+/* ---- The body ---- */
+
+enum parse request_parse_body(struct http_request *request, const char *bytes, size_t len, size_t *used)
+{
+    *used = 0;
+    if (request->whole) return PARSE_WHOLE;
+    size_t before = request->body.len;
+    llhttp_errno_t error = llhttp_execute(&request->parser, bytes, len);
+    *used = error == HPE_OK ? len : (size_t)(llhttp_get_error_pos(&request->parser) - bytes);
+    if (error != HPE_OK && !request->whole) return parser_fault(request, error);
+    if (request->whole) return PARSE_WHOLE;
+    if (request->body.len == before) request->framing += len;
+    if (request->framing > request->server->limits.max_head) {
+        fail(request, 431, "chunk extensions or trailers are too large");
+        return PARSE_FAULT;
+    }
+    return PARSE_MORE;
+}
+
+/* ---- What the handler asks ---- */
+
+const char *http_method(const struct http_request *request)
+{
+    return llhttp_method_name((llhttp_method_t)request->parser.method);
+}
+
+const char *http_path(const struct http_request *request)
+{
+    return request->target.path;
+}
+
+const char *http_query(const struct http_request *request, const char *name)
+{
+    return target_query(&request->target, name);
+}
+
+const char *http_header(const struct http_request *request, const char *name)
+{
+    for (size_t i = 0; i < request->n_fields; i++) {
+        if (strcasecmp(request->head.v + request->fields[i].name, name) == 0)
+            return request->head.v + request->fields[i].value;
+    }
+    return NULL;
+}
+
+const char *http_body(const struct http_request *request, size_t *len)
+{
+    if (len != NULL) *len = request->body.len;
+    return request->body.v == NULL ? "" : request->body.v;
+}
+
+void http_watch(struct http_request *request, void (*on_gone)(void *ud), void *ud)
+{
+    request->on_gone = on_gone;
+    request->ud = ud;
+}

@@ -1,0 +1,212 @@
+/* The server: its loop, taking connections, and calls posted from other threads.
+ *
+ * One thread runs the loop and with it everything of this folder. Only the queue of posted calls is shared with
+ * others, under its mutex. */
+#include "http/connection.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <event2/thread.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { ACCEPT_AGAIN_MS = 100 };
+
+struct http_limits http_limits_default(void)
+{
+    return (struct http_limits){
+        .max_body = 32u << 20,
+        .max_bodies = 256u << 20,
+        .max_head = 64u << 10,
+        .max_connections = 1024,
+        .read_timeout_ms = 60000,
+        .idle_timeout_ms = 120000,
+        .write_timeout_ms = 60000,
+    };
+}
+
+/* ---- Taking connections ---- */
+
+void server_update_listeners(struct http_server *server)
+{
+    bool room = !server->accept_failed && server->n_connections < (size_t)server->limits.max_connections;
+    for (struct http_listener *l = server->listeners; l != NULL; l = l->next) {
+        if (room)
+            evconnlistener_enable(l->listener);
+        else
+            evconnlistener_disable(l->listener);
+    }
+}
+
+void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud)
+{
+    (void)listener, (void)len;
+    struct http_server *server = ud;
+    int one = 1;
+    if (address->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    server->accept_warned = false;
+    connection_open(server, connection_bufferevent(server->base, fd));
+    server_update_listeners(server);
+}
+
+/* Most likely there are no descriptors left. The connection still waits, so trying at once would spin. */
+void server_accept_error(struct evconnlistener *listener, void *ud)
+{
+    (void)listener;
+    struct http_server *server = ud;
+    const char *reason = evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR());
+    if (!server->accept_warned)
+        log_event(LOG_WARN, "http", "connections cannot be taken", log_str("reason", reason),
+                  log_int("connections", (int64_t)server->n_connections), log_int("retry_ms", ACCEPT_AGAIN_MS));
+    server->accept_warned = server->accept_failed = true;
+    server_update_listeners(server);
+    struct timeval after = {.tv_usec = ACCEPT_AGAIN_MS * 1000};
+    event_add(server->accept_again, &after);
+}
+
+static void accept_again(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct http_server *server = ud;
+    server->accept_failed = false;
+    server_update_listeners(server);
+}
+
+void http_stop_listening(struct http_server *server)
+{
+    while (server->listeners != NULL) {
+        struct http_listener *listener = server->listeners;
+        server->listeners = listener->next;
+        listener_free(listener);
+    }
+}
+
+/* ---- Posted calls ---- */
+
+void http_post(struct http_server *server, void (*call)(void *ud), void *ud)
+{
+    struct http_posts *posts = &server->posts;
+    pthread_mutex_lock(&posts->mutex);
+    if (posts->len == posts->cap) {
+        posts->cap = posts->cap == 0 ? 64 : posts->cap * 2;
+        posts->v = mem_grow(posts->v, posts->cap, sizeof *posts->v);
+    }
+    posts->v[posts->len++] = (struct http_posted){.call = call, .ud = ud};
+    /* Whoever posts the first wakes the loop; under the mutex, so that http_close() cannot free the event meanwhile. */
+    if (posts->len == 1) event_active(posts->wake, EV_TIMEOUT, 0);
+    pthread_mutex_unlock(&posts->mutex);
+}
+
+/* The calls that are there now; those that they post are left for the next turn. */
+static size_t run_posted(struct http_posts *posts)
+{
+    pthread_mutex_lock(&posts->mutex);
+    struct http_posted *v = posts->v;
+    size_t len = posts->len;
+    posts->v = NULL;
+    posts->len = posts->cap = 0;
+    pthread_mutex_unlock(&posts->mutex);
+    for (size_t i = 0; i < len; i++) v[i].call(v[i].ud);
+    free(v);
+    return len;
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    run_posted(ud);
+}
+
+/* ---- Life ---- */
+
+static void use_threads(void)
+{
+    evthread_use_pthreads();
+}
+
+/* Edge-triggered events are what connections watch hang-ups with. */
+static struct event_base *open_base(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, use_threads);
+    struct event_config *config = event_config_new();
+    if (config == NULL) return NULL;
+    event_config_require_features(config, EV_FEATURE_ET | EV_FEATURE_EARLY_CLOSE);
+    struct event_base *base = event_base_new_with_config(config);
+    event_config_free(config);
+    return base;
+}
+
+/* Writing to a socket whose client is gone is an error to handle, not a reason to end the process. */
+static void ignore_sigpipe(void)
+{
+    struct sigaction action;
+    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
+struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler, hearth_error *error)
+{
+    struct event_base *base = open_base();
+    if (base == NULL) {
+        error_set(error, HEARTH_UNSUPPORTED, "no event loop with epoll: unset EVENT_NOEPOLL");
+        return NULL;
+    }
+    ignore_sigpipe();
+    struct http_server *server = mem_alloc(sizeof *server);
+    server->base = base;
+    server->limits = *limits;
+    server->handler = *handler;
+    server->accept_again = evtimer_new(base, accept_again, server);
+    server->posts.wake = event_new(base, -1, 0, on_wake, &server->posts);
+    pthread_mutex_init(&server->posts.mutex, NULL);
+    bodies_init(server);
+    return server;
+}
+
+void http_run(struct http_server *server)
+{
+    event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
+}
+
+void http_stop(struct http_server *server)
+{
+    event_base_loopexit(server->base, NULL);
+}
+
+void http_close(struct http_server *server)
+{
+    if (server == NULL) return;
+    while (run_posted(&server->posts) > 0) continue; /* what was posted owns memory */
+    http_stop_listening(server);
+    while (server->connections != NULL) connection_gone(server->connections);
+    while (server->orphans != NULL) request_end_orphan(server->orphans);
+    while (run_posted(&server->posts) > 0) continue;
+    bodies_release(server);
+    event_free(server->posts.wake);
+    event_free(server->accept_again);
+    free(server->posts.v);
+    pthread_mutex_destroy(&server->posts.mutex);
+    event_base_free(server->base);
+    free(server);
+}
+
+struct event_base *http_base(struct http_server *server)
+{
+    return server->base;
+}
+
+size_t http_active(const struct http_server *server)
+{
+    return server->n_active;
+}
+
+size_t http_connections(const struct http_server *server)
+{
+    return server->n_connections;
+}

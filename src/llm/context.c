@@ -1,0 +1,201 @@
+/* A context, its threads and its one batch. It belongs to the engine's thread; llama.cpp's workers run inside
+ * llm_decode() alone and sleep otherwise. */
+#include "llm/context.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct llm_context {
+    struct llama_context *handle;
+    struct ggml_threadpool *threads;
+    struct llama_batch batch;
+    int32_t capacity; /* rows of the batch */
+    int32_t window, n_seq, n_vocab, n_swa;
+    bool recurrent; /* a state that moves forward only: recurrent and hybrid models */
+    bool flash_attention;
+    struct llm_memory memory;
+};
+
+/* ---- Opening ---- */
+
+static int check_model(const struct llm_model_info *info, hearth_error *error)
+{
+    if (info->has_decoder) return HEARTH_OK;
+    return error_set(error, HEARTH_UNSUPPORTED,
+                     "a model of the architecture '%s' cannot generate text: it is an encoder", info->architecture);
+}
+
+static int explain(const struct llm_context_params *params, const struct llm_heard *heard, hearth_error *error)
+{
+    if (strstr(heard->reason, "alloc") == NULL)
+        return error_set(error, HEARTH_UNSUPPORTED, "no context of %d sequences of %d tokens (keys %s, values %s): %s",
+                         params->n_seq, params->window, params->type_k, params->type_v, heard->reason);
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "no memory for a context of %d sequences of %d tokens (%s; %.2f GiB free): lower context_window, "
+                     "n_seq_max or n_ubatch, or take a smaller cache_type_k and cache_type_v",
+                     params->n_seq, params->window, heard->reason,
+                     (double)llm_free_memory(params->offload_kqv && llm_has_gpu()) / (1024.0 * 1024 * 1024));
+}
+
+/* Workers of this context alone. They do not poll between decodes (llama.cpp's default does, for some 100 ms after
+ * each): an idle server costs nothing, and waking them takes microseconds against the milliseconds of a decode. */
+static struct ggml_threadpool *start_threads(int n_threads)
+{
+    struct ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
+    params.poll = 0;
+    return ggml_threadpool_new(&params);
+}
+
+static struct llm_memory memory_of(const struct llm_model *model, const struct llm_heard *heard)
+{
+    return (struct llm_memory){.weights = llm_model_weights(model), .cells = heard->cells, .compute = heard->compute};
+}
+
+struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
+                                     hearth_error *error)
+{
+    const struct llm_model_info *info = llm_model_info(model);
+    struct llama_context_params translated;
+    if (check_model(info, error) < 0 || llm_translate(&translated, params, info, error) < 0) return NULL;
+    struct llm_heard heard;
+    llm_listen(&heard);
+    struct llama_context *handle = llama_init_from_model(llm_model_handle(model), translated);
+    llm_listen_end();
+    if (handle == NULL) {
+        explain(params, &heard, error);
+        return NULL;
+    }
+    struct llm_context *context = mem_alloc(sizeof *context);
+    context->handle = handle;
+    context->threads = start_threads(translated.n_threads);
+    llama_attach_threadpool(handle, context->threads, NULL);
+    context->capacity = (int32_t)llama_n_batch(handle);
+    context->batch = llama_batch_init(context->capacity, 0, 1);
+    context->window = params->window;
+    context->n_seq = params->n_seq;
+    context->n_vocab = info->n_vocab;
+    context->n_swa = info->n_swa;
+    context->recurrent = info->kind == LLM_RECURRENT || info->kind == LLM_HYBRID;
+    context->flash_attention =
+        translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !heard.flash_attention_refused;
+    context->memory = memory_of(model, &heard);
+    return context;
+}
+
+void llm_context_close(struct llm_context *context)
+{
+    if (context == NULL) return;
+    llama_batch_free(context->batch);
+    llama_free(context->handle);
+    ggml_threadpool_free(context->threads);
+    free(context);
+}
+
+bool llm_flash_attention(const struct llm_context *context)
+{
+    return context->flash_attention;
+}
+
+struct llm_memory llm_context_memory(const struct llm_context *context)
+{
+    return context->memory;
+}
+
+struct llama_context *llm_context_handle(const struct llm_context *context)
+{
+    return context->handle;
+}
+
+/* ---- Sequences ---- */
+
+int32_t llm_seq_end(struct llm_context *context, int32_t seq)
+{
+    return llama_memory_seq_pos_max(llama_get_memory(context->handle), seq) + 1;
+}
+
+void llm_seq_clear(struct llm_context *context, int32_t seq)
+{
+    llama_memory_seq_rm(llama_get_memory(context->handle), seq, -1, -1);
+}
+
+/* Whether the window before `from` would be complete. llama.cpp removes cells from a sliding window without a word
+ * when older ones, which the new end would need, have been overwritten. All positions from pos_min on are there. */
+static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t from)
+{
+    if (context->n_swa <= 0) return true;
+    int32_t needed = from > context->n_swa ? from - context->n_swa : 0;
+    return llama_memory_seq_pos_min(llama_get_memory(context->handle), seq) <= needed;
+}
+
+bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
+{
+    if (from >= llm_seq_end(context, seq)) return true;
+    if (from <= 0) {
+        llm_seq_clear(context, seq);
+        return true;
+    }
+    /* A hybrid asks its recurrent part first, which refuses before anything is removed. */
+    return window_is_complete(context, seq, from) &&
+           llama_memory_seq_rm(llama_get_memory(context->handle), seq, from, -1);
+}
+
+/* ---- Decoding ---- */
+
+/* What llama.cpp does not check by itself, or checks by ending the process. */
+static bool is_valid(const struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
+{
+    if (n_rows < 1 || n_rows > context->capacity) return false;
+    for (int32_t i = 0; i < n_rows; i++) {
+        if (rows[i].seq < 0 || rows[i].seq >= context->n_seq) return false;
+        if (rows[i].pos < 0 || rows[i].pos >= context->window) return false;
+        if (rows[i].token < 0 || rows[i].token >= context->n_vocab) return false;
+    }
+    return true;
+}
+
+static void fill_batch(struct llama_batch *batch, const struct llm_row *rows, int32_t n_rows)
+{
+    batch->n_tokens = n_rows;
+    for (int32_t i = 0; i < n_rows; i++) {
+        batch->token[i] = rows[i].token;
+        batch->pos[i] = rows[i].pos;
+        batch->n_seq_id[i] = 1;
+        batch->seq_id[i][0] = rows[i].seq;
+        batch->logits[i] = rows[i].logits;
+    }
+}
+
+/* A broken-off decode leaves a recurrent state that has moved on by an unknown part of its rows, while its position
+ * says that all of them are in: such a state must not be used again. */
+static void drop_broken_states(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
+{
+    if (!context->recurrent) return;
+    for (int32_t i = 0; i < n_rows; i++) llm_seq_clear(context, rows[i].seq);
+}
+
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
+{
+    if (!is_valid(context, rows, n_rows)) return LLM_REFUSED;
+    fill_batch(&context->batch, rows, n_rows);
+    int32_t result = llama_decode(context->handle, context->batch);
+    switch (result) {
+    case 0:
+        return LLM_DECODED;
+    case 1:
+        return LLM_NO_CELLS;
+    case -1:
+        return LLM_REFUSED;
+    default:
+        drop_broken_states(context, rows, n_rows);
+        return result == 2 ? LLM_ABORTED : LLM_FAILED;
+    }
+}
+
+const float *llm_logits(struct llm_context *context, int32_t row)
+{
+    return llama_get_logits_ith(context->handle, row);
+}

@@ -1,0 +1,82 @@
+/* A context: the cells (KV cache or recurrent state) of a fixed number of sequences, and the one call that computes.
+ *
+ * Not thread-safe: after llm_context_open() a context belongs to one thread, the engine's, which alone may call
+ * what is declared here. The abort callback is called on that thread and on llama.cpp's workers during a decode. */
+#ifndef LLM_CONTEXT_H
+#define LLM_CONTEXT_H
+
+#include "hearth.h"
+#include "llm/model.h"
+
+struct llm_context;
+
+struct llm_context_params {
+    int32_t window;     /* tokens of one sequence; the context has window x n_seq cells */
+    int32_t n_seq;      /* sequences */
+    int32_t n_batch;    /* rows of one llm_decode() at most */
+    int32_t n_ubatch;   /* rows computed together */
+    bool unified;       /* one pool of cells for all sequences, or one stream each */
+    const char *type_k; /* auto | f32 | f16 | bf16 | q8_0 | q4_0 … */
+    const char *type_v;
+    const char *flash_attention; /* auto | on | off */
+    bool offload_kqv, op_offload;
+    int threads;                            /* 0: as many as there are physical cores */
+    const char *rope_scaling;               /* none (the model's own stays) | linear | yarn */
+    double rope_freq_base, rope_freq_scale; /* NAN: the model's; with linear and yarn the scale that fits the window */
+    double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* NAN: the model's */
+    int32_t yarn_orig_ctx;                                                    /* 0: the model's */
+    bool (*abort)(void *ud); /* true ends the running decode; called often, from several threads */
+    void *ud;
+};
+
+/* One row of a batch: a token at a position of a sequence. */
+struct llm_row {
+    int32_t token, pos, seq;
+    bool logits; /* wanted: llm_logits() with this row's index */
+};
+
+enum llm_decoded {
+    LLM_DECODED,  /* all rows are in their cells */
+    LLM_NO_CELLS, /* no room for the rows; nothing was changed */
+    LLM_ABORTED,  /* the abort callback said so; some rows may be in: ask llm_seq_end(). A recurrent or hybrid
+                     model's sequences of that batch are empty then: their states cannot be taken back */
+    LLM_REFUSED,  /* the batch is invalid (a position at or past the window, too); nothing was changed */
+    LLM_FAILED    /* a fault below; otherwise as LLM_ABORTED */
+};
+
+/* What the cells and buffers cost, from llama.cpp itself once a context is open. */
+struct llm_memory {
+    uint64_t weights, cells, compute; /* bytes, over all devices */
+};
+
+struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
+                                     hearth_error *error);
+void llm_context_close(struct llm_context *context);
+
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows);
+
+/* n_vocab logits of the row with that index in the last llm_decode(); valid until the next. */
+const float *llm_logits(struct llm_context *context, int32_t row);
+
+/* Removes the cells of positions [from, end). False: this kind of memory cannot, nothing was changed (but see
+ * llm_seq_clear(), which always can). A sliding window that would be left incomplete counts as "cannot". */
+bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from);
+void llm_seq_clear(struct llm_context *context, int32_t seq);
+
+/* One past the last position held by the sequence; 0 for an empty one. */
+int32_t llm_seq_end(struct llm_context *context, int32_t seq);
+
+/* Whether flash attention was chosen, as resolved from "auto". */
+bool llm_flash_attention(const struct llm_context *context);
+struct llm_memory llm_context_memory(const struct llm_context *context);
+
+/* ---- Estimates, before anything is allocated ---- */
+
+/* Bytes of one element of a cell type ("q8_0": 34/32); 0 for an unknown name. */
+double llm_type_bytes(const char *type);
+
+/* Free memory where the cells would go: the GPU's, or the machine's for a CPU-only build. */
+uint64_t llm_free_memory(bool on_gpu);
+bool llm_has_gpu(void);
+
+#endif

@@ -1,0 +1,214 @@
+/* What the machine offers: cores, memory, GPUs, and the CPU features that the kernels were built to use. Every
+ * function may be called from any thread after llm_init(). */
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Cores ---- */
+
+/* The number in a small file of /sys; -1 where there is none. */
+static long read_number(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return -1;
+    long number = -1;
+    if (fscanf(file, "%ld", &number) != 1) number = -1;
+    fclose(file);
+    return number;
+}
+
+/* A number that two CPUs share if they are threads of one core. */
+static long core_of(size_t cpu)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/core_id", cpu);
+    long core = read_number(path);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%zu/topology/physical_package_id", cpu);
+    long package = read_number(path);
+    return core < 0 ? -1 - (long)cpu : package * 65536 + core;
+}
+
+int llm_physical_cores(void)
+{
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+    long cores[CPU_SETSIZE];
+    int n = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed)) continue;
+        long core = core_of(cpu);
+        int known = 0;
+        while (known < n && cores[known] != core) known++;
+        if (known == n) cores[n++] = core;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* ---- Memory ---- */
+
+/* The number behind a word at the start of a line, as in /proc/meminfo and memory.stat; 0 where there is none. */
+static uint64_t read_entry(const char *path, const char *word)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return 0;
+    char line[256];
+    uint64_t number = 0;
+    size_t len = strlen(word);
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, word, len) != 0) continue;
+        number = strtoull(line + len, NULL, 10);
+        break;
+    }
+    fclose(file);
+    return number;
+}
+
+/* The two versions of control groups differ in names only. "max" and v1's huge number both read as no limit. */
+struct group_version {
+    const char *line; /* how this version's line of /proc/self/cgroup is told */
+    const char *root, *limit, *usage, *reclaimable;
+};
+
+static const struct group_version group_versions[] = {
+    {"0::", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "},
+    {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
+};
+
+/* What one group may still take: its limit less what it uses and could not give back at once. */
+static uint64_t room_in_group(const struct group_version *version, const char *group)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s%s/%s", version->root, group, version->limit);
+    long limit = read_number(path);
+    if (limit < 0) return UINT64_MAX;
+    snprintf(path, sizeof path, "%s%s/%s", version->root, group, version->usage);
+    long usage = read_number(path);
+    snprintf(path, sizeof path, "%s%s/memory.stat", version->root, group);
+    uint64_t held = usage < 0 ? 0 : (uint64_t)usage;
+    uint64_t reclaimable = read_entry(path, version->reclaimable);
+    held -= reclaimable < held ? reclaimable : held;
+    return (uint64_t)limit > held ? (uint64_t)limit - held : 0;
+}
+
+/* The least room of a group and all above it. A group that is not visible under its name is one seen from inside a
+ * container, where the root stands for it: the walk ends there in any case. */
+static uint64_t room_in_groups(const struct group_version *version)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (file == NULL) return UINT64_MAX;
+    char line[512];
+    uint64_t room = UINT64_MAX;
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *group = strstr(line, version->line);
+        if (group == NULL) continue;
+        group += strlen(version->line);
+        group[strcspn(group, "\n")] = '\0';
+        for (;;) {
+            uint64_t here = room_in_group(version, group);
+            if (here < room) room = here;
+            char *slash = strrchr(group, '/');
+            if (slash == NULL) break;
+            *slash = '\0';
+        }
+        break;
+    }
+    fclose(file);
+    return room;
+}
+
+static uint64_t free_on_machine(void)
+{
+    uint64_t bytes = read_entry("/proc/meminfo", "MemAvailable:") * 1024;
+    for (size_t i = 0; i < sizeof group_versions / sizeof group_versions[0]; i++) {
+        uint64_t room = room_in_groups(&group_versions[i]);
+        if (room < bytes) bytes = room;
+    }
+    return bytes;
+}
+
+/* ---- GPUs ---- */
+
+static bool is_gpu(ggml_backend_dev_t device)
+{
+    enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
+    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
+}
+
+static uint64_t free_on_gpus(void)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        size_t available = 0, total = 0;
+        if (is_gpu(device)) ggml_backend_dev_memory(device, &available, &total);
+        sum += available;
+    }
+    return sum;
+}
+
+bool llm_has_gpu(void)
+{
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++)
+        if (is_gpu(ggml_backend_dev_get(i))) return true;
+    return false;
+}
+
+uint64_t llm_free_memory(bool on_gpu)
+{
+    return on_gpu ? free_on_gpus() : free_on_machine();
+}
+
+/* ---- CPU features ---- */
+
+static const struct {
+    const char *name;
+    int (*in_use)(void);
+} features[] = {
+    {"SSE3", ggml_cpu_has_sse3},
+    {"SSSE3", ggml_cpu_has_ssse3},
+    {"AVX", ggml_cpu_has_avx},
+    {"AVX_VNNI", ggml_cpu_has_avx_vnni},
+    {"AVX2", ggml_cpu_has_avx2},
+    {"F16C", ggml_cpu_has_f16c},
+    {"FMA", ggml_cpu_has_fma},
+    {"BMI2", ggml_cpu_has_bmi2},
+    {"AVX512", ggml_cpu_has_avx512},
+    {"AVX512_VBMI", ggml_cpu_has_avx512_vbmi},
+    {"AVX512_VNNI", ggml_cpu_has_avx512_vnni},
+    {"AVX512_BF16", ggml_cpu_has_avx512_bf16},
+    {"AMX_INT8", ggml_cpu_has_amx_int8},
+    {"NEON", ggml_cpu_has_neon},
+    {"ARM_FMA", ggml_cpu_has_arm_fma},
+    {"FP16_VA", ggml_cpu_has_fp16_va},
+    {"DOTPROD", ggml_cpu_has_dotprod},
+    {"MATMUL_INT8", ggml_cpu_has_matmul_int8},
+    {"SVE", ggml_cpu_has_sve},
+    {"SME", ggml_cpu_has_sme},
+    {"RISCV_V", ggml_cpu_has_riscv_v},
+    {"VSX", ggml_cpu_has_vsx},
+    {"VXE", ggml_cpu_has_vxe},
+};
+
+static char feature_list[256];
+
+static void list_features(void)
+{
+    size_t len = 0;
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        if (!features[i].in_use()) continue;
+        int n = snprintf(feature_list + len, sizeof feature_list - len, "%s%s", len > 0 ? " " : "", features[i].name);
+        if (n > 0 && (size_t)n < sizeof feature_list - len) len += (size_t)n;
+    }
+}
+
+const char *llm_cpu_features(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, list_features);
+    return feature_list;
+}

@@ -1,0 +1,265 @@
+/* Opens a model and works out what the rest of hearth asks about it. A model owns llama.cpp's handle and its own copy
+ * of the facts; nothing changes after llm_model_open(), so any thread may ask. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct llm_model {
+    struct llama_model *handle;
+    uint64_t weights; /* bytes in buffers */
+    int32_t *n_head_kv;
+    struct llm_specials *specials;
+    struct llm_model_info info;
+};
+
+/* ---- Facts ---- */
+
+const char *llm_kind_name(enum llm_kind kind)
+{
+    static const char *const names[] = {"dense", "moe", "hybrid", "recurrent"};
+    return names[kind];
+}
+
+static enum llm_kind find_kind(const struct llama_model *handle, int32_t n_expert)
+{
+    if (llama_model_is_hybrid(handle)) return LLM_HYBRID;
+    if (llama_model_is_recurrent(handle)) return LLM_RECURRENT;
+    return n_expert > 0 ? LLM_MOE : LLM_DENSE;
+}
+
+/* An encoder says of itself that its attention looks ahead; one that a decoder follows needs a call of its own. */
+static bool is_decoder(const struct llama_model *handle, const struct gguf_context *file)
+{
+    return llama_model_has_decoder(handle) && !llama_model_has_encoder(handle) &&
+           llm_file_hparam(file, "attention.causal", 0, 1) != 0;
+}
+
+/* Whether a layer of a hybrid model is recurrent. Models with an array of head counts say it there, by 0. */
+static bool is_recurrent_layer(const struct gguf_context *file, int32_t layer)
+{
+    if (llm_file_has_hparam(file, "attention.recurrent_layers"))
+        return llm_file_hparam(file, "attention.recurrent_layers", layer, 0) != 0;
+    int64_t interval = llm_file_hparam(file, "full_attention_interval", 0, 0);
+    return interval > 0 && (layer + 1) % interval != 0;
+}
+
+static bool every_layer_is_recurrent(const struct gguf_context *file, int32_t n_layer)
+{
+    for (int32_t i = 0; i < n_layer; i++)
+        if (!is_recurrent_layer(file, i)) return false;
+    return true;
+}
+
+static int32_t *count_kv_heads(const struct gguf_context *file, const struct llm_model_info *info)
+{
+    int32_t n_layer = info->n_layer;
+    int32_t *heads = mem_alloc((size_t)(n_layer > 0 ? n_layer : 1) * sizeof *heads);
+    if (info->kind == LLM_RECURRENT) return heads;
+    /* Where all layers of a hybrid are recurrent, each has attention beside it (falcon-h1). */
+    bool split = info->kind == LLM_HYBRID && !every_layer_is_recurrent(file, n_layer);
+    int64_t borrowing = llm_file_hparam(file, "attention.shared_kv_layers", 0, 0); /* at the end: cells of others */
+    for (int32_t i = 0; i < n_layer - borrowing; i++) {
+        if (split && is_recurrent_layer(file, i)) continue;
+        int64_t n_head = llm_file_hparam(file, "attention.head_count", i, 0);
+        heads[i] = (int32_t)llm_file_hparam(file, "attention.head_count_kv", i, n_head);
+    }
+    return heads;
+}
+
+static void find_head_sizes(struct llm_model_info *info, const struct gguf_context *file)
+{
+    int64_t usual = info->n_head > 0 ? info->n_embd / info->n_head : 0;
+    info->n_embd_head_k = (int32_t)llm_file_hparam(file, "attention.key_length", 0, usual);
+    info->n_embd_head_v = (int32_t)llm_file_hparam(file, "attention.value_length", 0, usual);
+    /* Multi-head latent attention reads the values out of the cells of the keys. */
+    if (llm_file_has_hparam(file, "attention.key_length_mla")) info->n_embd_head_v = 0;
+}
+
+static const char *token_text(const struct llama_vocab *vocab, llama_token token)
+{
+    const char *text = token == LLAMA_TOKEN_NULL ? NULL : llama_vocab_get_text(vocab, token);
+    return text == NULL ? "" : text;
+}
+
+static void describe_vocabulary(struct llm_model_info *info, const struct llama_model *handle)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(handle);
+    info->n_vocab = llama_vocab_n_tokens(vocab);
+    info->bos_text = token_text(vocab, llama_vocab_bos(vocab));
+    info->eos_text = token_text(vocab, llama_vocab_eos(vocab));
+    info->adds_bos = llama_vocab_get_add_bos(vocab);
+    info->adds_eos = llama_vocab_get_add_eos(vocab);
+    info->chat_template = llama_model_chat_template(handle, NULL);
+}
+
+static void describe(struct llm_model *model, const struct gguf_context *file)
+{
+    const struct llama_model *handle = model->handle;
+    struct llm_model_info *info = &model->info;
+    const char *name = llm_file_text(file, "general.name");
+    snprintf(info->architecture, sizeof info->architecture, "%s", llm_file_text(file, "general.architecture"));
+    snprintf(info->name, sizeof info->name, "%s", name == NULL ? "" : name);
+    llama_model_desc(handle, info->description, sizeof info->description);
+    info->size_bytes = llama_model_size(handle);
+    info->n_params = llama_model_n_params(handle);
+    info->n_layer = llama_model_n_layer(handle);
+    info->n_embd = llama_model_n_embd(handle);
+    info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a bare vocabulary has no layers to ask */
+    info->n_ctx_train = llama_model_n_ctx_train(handle);
+    info->n_swa = llama_model_n_swa(handle);
+    info->n_expert = (int32_t)llm_file_hparam(file, "expert_count", 0, 0);
+    info->kind = find_kind(handle, info->n_expert);
+    info->has_decoder = is_decoder(handle, file);
+    find_head_sizes(info, file);
+    model->n_head_kv = count_kv_heads(file, info);
+    info->n_head_kv = model->n_head_kv;
+    describe_vocabulary(info, handle);
+}
+
+/* ---- Loading ---- */
+
+struct loading {
+    const struct llm_model_params *params;
+    const struct gguf_context *file;
+    bool only_vocabulary; /* the file holds no tensors */
+    bool aborted;
+    struct llm_heard heard;
+};
+
+static bool on_progress(float fraction, void *ud)
+{
+    struct loading *loading = ud;
+    if (loading->params->progress != NULL && !loading->params->progress(loading->params->ud, fraction))
+        loading->aborted = true;
+    return !loading->aborted;
+}
+
+static int find_split_mode(const char *name, enum llama_split_mode *mode, hearth_error *error)
+{
+    static const char *const names[] = {"none", "layer", "row"};
+    static const enum llama_split_mode modes[] = {LLAMA_SPLIT_MODE_NONE, LLAMA_SPLIT_MODE_LAYER, LLAMA_SPLIT_MODE_ROW};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        *mode = modes[i];
+        return HEARTH_OK;
+    }
+    return error_at(error, HEARTH_INVALID, "split_mode", "unknown split mode '%s': use none, layer or row", name);
+}
+
+/* llama.cpp counts the other way round: negative is all layers, 0 none. */
+static int32_t layers_on_gpu(int wanted)
+{
+    if (wanted == 0) return -1;
+    return wanted < 0 ? 0 : wanted;
+}
+
+static int check_contents(struct loading *loading, hearth_error *error)
+{
+    const char *path = loading->params->path;
+    if (llm_file_text(loading->file, "general.architecture") == NULL)
+        return error_at(error, HEARTH_INVALID, path, "%s names no architecture: it is not a model", path);
+    /* The first part of a model in several files may hold metadata alone. */
+    bool in_parts = llm_file_number(loading->file, "split.count", 0) > 1;
+    loading->only_vocabulary = gguf_get_n_tensors(loading->file) == 0 && !in_parts;
+    if (loading->only_vocabulary && loading->params->weights)
+        return error_at(error, HEARTH_INVALID, path, "%s holds a vocabulary but no weights", path);
+    return HEARTH_OK;
+}
+
+static struct llama_model *load(struct loading *loading, enum llama_split_mode split_mode)
+{
+    struct llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers = layers_on_gpu(loading->params->n_gpu_layers);
+    params.split_mode = split_mode;
+    params.vocab_only = loading->only_vocabulary;
+    params.no_alloc = !loading->params->weights && !loading->only_vocabulary;
+    if (params.no_alloc) params.load_mode = LLAMA_LOAD_MODE_NONE; /* what is not allocated must not be mapped either */
+    params.progress_callback = on_progress;
+    params.progress_callback_user_data = loading;
+    llm_listen(&loading->heard);
+    struct llama_model *handle = llama_model_load_from_file(loading->params->path, params);
+    llm_listen_end();
+    return handle;
+}
+
+static int explain(const struct loading *loading, hearth_error *error)
+{
+    const char *path = loading->params->path, *reason = loading->heard.reason;
+    if (loading->aborted) return error_at(error, HEARTH_CANCELLED, path, "loading %s was aborted", path);
+    if (strstr(reason, "unknown model architecture") != NULL)
+        return error_at(error, HEARTH_UNSUPPORTED, path,
+                        "%s is of the architecture '%s', which llama.cpp %s does not know", path,
+                        llm_file_text(loading->file, "general.architecture"), llm_version());
+    if (strstr(reason, "alloc") != NULL)
+        return error_at(
+            error, HEARTH_NO_MEMORY, path,
+            "no memory for the weights of %s (%s; %.2f GiB free): take a smaller model or a smaller weight type", path,
+            reason, (double)llm_free_memory(llm_has_gpu()) / (1024.0 * 1024 * 1024));
+    return error_at(error, HEARTH_UNSUPPORTED, path, "%s cannot be loaded: %s", path, reason);
+}
+
+static struct llm_model *open_file(struct loading *loading, hearth_error *error)
+{
+    enum llama_split_mode split_mode = LLAMA_SPLIT_MODE_LAYER;
+    if (check_contents(loading, error) < 0) return NULL;
+    if (find_split_mode(loading->params->split_mode, &split_mode, error) < 0) return NULL;
+    struct llama_model *handle = load(loading, split_mode);
+    if (handle == NULL) {
+        explain(loading, error);
+        return NULL;
+    }
+    if (llama_vocab_type(llama_model_get_vocab(handle)) == LLAMA_VOCAB_TYPE_NONE) {
+        error_at(error, HEARTH_UNSUPPORTED, loading->params->path, "%s has no tokenizer", loading->params->path);
+        llama_model_free(handle);
+        return NULL;
+    }
+    struct llm_model *model = mem_alloc(sizeof *model);
+    model->handle = handle;
+    model->weights = loading->heard.weights;
+    describe(model, loading->file);
+    model->specials = llm_specials_open(handle);
+    return model;
+}
+
+struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error)
+{
+    struct gguf_context *file = llm_file_open(params->path, error);
+    if (file == NULL) return NULL;
+    struct loading loading = {.params = params, .file = file};
+    struct llm_model *model = open_file(&loading, error);
+    gguf_free(file);
+    return model;
+}
+
+void llm_model_close(struct llm_model *model)
+{
+    if (model == NULL) return;
+    llm_specials_close(model->specials);
+    llama_model_free(model->handle);
+    free(model->n_head_kv);
+    free(model);
+}
+
+const struct llm_model_info *llm_model_info(const struct llm_model *model)
+{
+    return &model->info;
+}
+
+bool llm_spells_special(const struct llm_model *model, const char *text, size_t len)
+{
+    return llm_specials_in(model->specials, text, len);
+}
+
+struct llama_model *llm_model_handle(const struct llm_model *model)
+{
+    return model->handle;
+}
+
+uint64_t llm_model_weights(const struct llm_model *model)
+{
+    return model->weights;
+}

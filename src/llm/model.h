@@ -1,0 +1,65 @@
+/* A model's weights and vocabulary. Immutable once open: any thread may ask. Only src/llm/ includes llama.h. */
+#ifndef LLM_MODEL_H
+#define LLM_MODEL_H
+
+#include "base/buf.h"
+#include "base/tokens.h"
+#include "hearth.h"
+
+struct llm_model;
+
+struct llm_model_params {
+    const char *path;
+    int n_gpu_layers;       /* layers kept on the GPU: 0 all, -1 none, N that many (not llama.cpp's numbers) */
+    const char *split_mode; /* none | layer | row */
+    bool weights;           /* false: metadata and vocabulary only */
+    bool (*progress)(void *ud, float fraction); /* false aborts; may be NULL */
+    void *ud;
+};
+
+/* How the state of a sequence can be cut and kept. */
+enum llm_kind { LLM_DENSE, LLM_MOE, LLM_HYBRID, LLM_RECURRENT };
+
+struct llm_model_info {
+    char architecture[64];
+    char name[128];        /* general.name; may be empty */
+    char description[128]; /* llama.cpp's own line */
+    enum llm_kind kind;
+    bool has_decoder; /* false: an encoder, good for embeddings only */
+    uint64_t size_bytes, n_params;
+    int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
+    /* For the estimate of the cells: per layer, 0 where a layer keeps none. n_layer entries. */
+    const int32_t *n_head_kv;
+    int32_t n_embd_head_k, n_embd_head_v;
+    const char *chat_template;       /* NULL if there is none */
+    const char *bos_text, *eos_text; /* "" if there is none */
+    bool adds_bos, adds_eos;
+};
+
+/* Fails with one line naming the file: missing, truncated, not GGUF, unknown architecture, out of memory, aborted. */
+struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error);
+void llm_model_close(struct llm_model *model);
+const struct llm_model_info *llm_model_info(const struct llm_model *model);
+const char *llm_kind_name(enum llm_kind kind);
+
+/* Appends the tokens of the text. add_special: begin and end markers as the model wants them; parse_special: markers
+ * written in the text become tokens. */
+void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
+                  struct tokens *out);
+
+/* Whether the text spells a token that only parse_special would make of it. */
+bool llm_spells_special(const struct llm_model *model, const char *text, size_t len);
+
+/* Appends the bytes of a token (which may be part of a character). special: also those of control tokens. */
+void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out);
+bool llm_token_ends_generation(const struct llm_model *model, int32_t token);
+
+/* Versions and machine, for `hearth version`. */
+const char *llm_version(void);
+const char *llm_cpu_features(void);
+
+/* Sends llama.cpp's own log lines to ours (debug level, its warnings and errors as they are) and starts its
+ * backends. Once a process, before anything else here; further calls do nothing. */
+void llm_init(void);
+
+#endif

@@ -1,0 +1,191 @@
+/* Turns our parameters of a context into llama.cpp's, and refuses by name what cannot be. No state; any thread. */
+#include "base/error.h"
+#include "llm/private.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Names ---- */
+
+static const struct {
+    const char *name;
+    enum ggml_type type;
+} cell_types[] = {
+    {"auto", GGML_TYPE_F16}, /* llama.cpp's own choice */
+    {"f32", GGML_TYPE_F32},   {"f16", GGML_TYPE_F16},   {"bf16", GGML_TYPE_BF16},
+    {"q8_0", GGML_TYPE_Q8_0}, {"q4_0", GGML_TYPE_Q4_0}, {"q4_1", GGML_TYPE_Q4_1},
+    {"q5_0", GGML_TYPE_Q5_0}, {"q5_1", GGML_TYPE_Q5_1}, {"iq4_nl", GGML_TYPE_IQ4_NL},
+};
+
+static enum ggml_type find_type(const char *name)
+{
+    for (size_t i = 0; i < sizeof cell_types / sizeof cell_types[0]; i++)
+        if (strcmp(name, cell_types[i].name) == 0) return cell_types[i].type;
+    return GGML_TYPE_COUNT;
+}
+
+double llm_type_bytes(const char *name)
+{
+    enum ggml_type type = find_type(name);
+    return type == GGML_TYPE_COUNT ? 0 : (double)ggml_type_size(type) / (double)ggml_blck_size(type);
+}
+
+static int set_type(enum ggml_type *type, const char *param, const char *name, hearth_error *error)
+{
+    *type = find_type(name);
+    if (*type != GGML_TYPE_COUNT) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, param,
+                    "unknown cell type '%s': use auto, f32, f16, bf16, q8_0, q5_1, q5_0, "
+                    "q4_1, q4_0 or iq4_nl",
+                    name);
+}
+
+static int set_flash_attention(enum llama_flash_attn_type *type, const char *name, hearth_error *error)
+{
+    if (strcmp(name, "auto") == 0)
+        *type = LLAMA_FLASH_ATTN_TYPE_AUTO;
+    else if (strcmp(name, "on") == 0)
+        *type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    else if (strcmp(name, "off") == 0)
+        *type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    else
+        return error_at(error, HEARTH_INVALID, "flash_attention", "unknown flash_attention '%s': use auto, on or off",
+                        name);
+    return HEARTH_OK;
+}
+
+/* ---- Sizes ---- */
+
+/* llama.cpp pads the cells of a sequence to this, so asking for less would give a sequence of a split context less
+ * than its window. */
+#define CELL_PADDING 256
+
+static uint64_t count_cells(const struct llm_context_params *params)
+{
+    uint64_t window = (uint64_t)params->window;
+    if (!params->unified) window = (window + CELL_PADDING - 1) / CELL_PADDING * CELL_PADDING;
+    return window * (uint64_t)params->n_seq;
+}
+
+static int check_sizes(const struct llm_context_params *params, hearth_error *error)
+{
+    const struct {
+        const char *param;
+        int64_t value, max;
+    } sizes[] = {
+        {"context_window", params->window, INT32_MAX / 2},
+        {"n_seq_max", params->n_seq, (int64_t)llama_max_parallel_sequences()},
+        {"n_batch", params->n_batch, INT32_MAX / 2},
+        {"n_ubatch", params->n_ubatch, INT32_MAX / 2},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].max)
+            return error_at(error, HEARTH_INVALID, sizes[i].param, "%s is %lld: it must be from 1 to %lld",
+                            sizes[i].param, (long long)sizes[i].value, (long long)sizes[i].max);
+    if (count_cells(params) > INT32_MAX)
+        return error_at(error, HEARTH_INVALID, "context_window", "%d sequences of %d tokens are more cells than %d",
+                        params->n_seq, params->window, INT32_MAX);
+    return HEARTH_OK;
+}
+
+/* The least that the cells take: in a model with a sliding window it is not known here which layers have one, so all
+ * count as if they had. */
+static double least_cell_bytes(const struct llm_context_params *params, const struct llm_model_info *info)
+{
+    double cells = (double)count_cells(params);
+    double in_window = ((double)info->n_swa + params->n_ubatch) * params->n_seq;
+    if (info->n_swa > 0 && in_window < cells) cells = in_window;
+    double per_head =
+        info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
+    double bytes = 0;
+    for (int32_t i = 0; i < info->n_layer; i++) bytes += cells * info->n_head_kv[i] * per_head;
+    return bytes;
+}
+
+/* Linux hands out more memory than there is and ends the process that uses it, so malloc() would not refuse these
+ * cells. A GPU does. */
+static int check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error)
+{
+    if (params->offload_kqv && llm_has_gpu()) return HEARTH_OK;
+    const double gib = 1024.0 * 1024 * 1024;
+    double needed = least_cell_bytes(params, info), available = (double)llm_free_memory(false);
+    if (needed <= available) return HEARTH_OK;
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "a context of %d sequences of %d tokens needs %.2f GiB for its cells, %.2f GiB are free: lower "
+                     "context_window or n_seq_max, or take a smaller cache_type_k and cache_type_v",
+                     params->n_seq, params->window, needed / gib, available / gib);
+}
+
+/* ---- Translation ---- */
+
+static void set_if_given(float *value, double given)
+{
+    if (!isnan(given)) *value = (float)given;
+}
+
+static int set_rope(struct llama_context_params *out, const struct llm_context_params *params,
+                    const struct llm_model_info *info, hearth_error *error)
+{
+    set_if_given(&out->rope_freq_base, params->rope_freq_base);
+    set_if_given(&out->yarn_ext_factor, params->yarn_ext_factor);
+    set_if_given(&out->yarn_attn_factor, params->yarn_attn_factor);
+    set_if_given(&out->yarn_beta_fast, params->yarn_beta_fast);
+    set_if_given(&out->yarn_beta_slow, params->yarn_beta_slow);
+    out->yarn_orig_ctx = (uint32_t)params->yarn_orig_ctx;
+    if (strcmp(params->rope_scaling, "yarn") == 0)
+        out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_YARN;
+    else if (strcmp(params->rope_scaling, "linear") == 0)
+        out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_LINEAR;
+    else if (strcmp(params->rope_scaling, "none") == 0)
+        /* None of ours. What a model was trained with stays: without its own scaling it would write nonsense. */
+        out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED;
+    else
+        return error_at(error, HEARTH_INVALID, "rope_scaling", "unknown rope_scaling '%s': use none, linear or yarn",
+                        params->rope_scaling);
+    /* Scaling asked for without a factor stretches the trained context to the window. */
+    int32_t trained = params->yarn_orig_ctx > 0 ? params->yarn_orig_ctx : info->n_ctx_train;
+    bool stretched = out->rope_scaling_type != LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED && params->window > trained;
+    if (stretched) out->rope_freq_scale = (float)trained / (float)params->window;
+    set_if_given(&out->rope_freq_scale, params->rope_freq_scale);
+    return HEARTH_OK;
+}
+
+static int set_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error)
+{
+    int code = set_type(&out->type_k, "cache_type_k", params->type_k, error);
+    if (code == 0) code = set_type(&out->type_v, "cache_type_v", params->type_v, error);
+    if (code == 0) code = set_flash_attention(&out->flash_attn_type, params->flash_attention, error);
+    if (code < 0) return code;
+    if (ggml_is_quantized(out->type_v) && out->flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED)
+        return error_at(error, HEARTH_INVALID, "cache_type_v",
+                        "values of type %s need flash attention: set flash_attention to auto, or cache_type_v to f16",
+                        params->type_v);
+    return HEARTH_OK;
+}
+
+int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
+                  const struct llm_model_info *info, hearth_error *error)
+{
+    *out = llama_context_default_params();
+    int code = check_sizes(params, error);
+    if (code == 0) code = set_cells(out, params, error);
+    if (code == 0) code = set_rope(out, params, info, error);
+    if (code == 0) code = check_room(params, info, error);
+    if (code < 0) return code;
+    out->n_ctx = (uint32_t)count_cells(params);
+    out->n_batch = (uint32_t)params->n_batch;
+    out->n_ubatch = (uint32_t)params->n_ubatch;
+    out->n_seq_max = (uint32_t)params->n_seq;
+    out->kv_unified = params->unified;
+    /* Only the newest n_swa tokens of a window layer are kept, whatever llama.cpp's default. */
+    out->swa_full = false;
+    out->offload_kqv = params->offload_kqv;
+    out->op_offload = params->op_offload;
+    out->abort_callback = params->abort;
+    out->abort_callback_data = params->ud;
+    out->no_perf = true;
+    out->n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
+    if (out->n_threads > GGML_MAX_N_THREADS) out->n_threads = GGML_MAX_N_THREADS;
+    out->n_threads_batch = out->n_threads;
+    return HEARTH_OK;
+}

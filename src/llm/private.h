@@ -1,0 +1,63 @@
+/* What the files of this folder share: handles of llama.cpp's objects, and what its log lines tell.
+ *
+ * Only src/llm/ includes this header, as it alone includes llama.h. */
+#ifndef LLM_PRIVATE_H
+#define LLM_PRIVATE_H
+
+#include "llm/context.h"
+#include "llm/model.h"
+
+#include <llama.h>
+
+/* ---- Listening to llama.cpp's log ---- */
+
+/* Facts that llama.cpp tells in its log and nowhere else in its C interface: why a call failed, and how large the
+ * buffers are that it allocated. (The functions behind the sizes, llama_get_memory_breakdown() and its like, are C++
+ * only; differences of free memory would count what other threads and processes do meanwhile.) The sizes are printed
+ * with two decimals of a MiB, so each buffer is known to within 5 KiB. */
+struct llm_heard {
+    char reason[256];                 /* the first error line, without the name of the function; "" if there was none */
+    uint64_t weights, cells, compute; /* bytes */
+    bool flash_attention_refused;
+};
+
+/* From here to llm_listen_end() lines that this thread logs are heard. Does not nest. */
+void llm_listen(struct llm_heard *heard);
+void llm_listen_end(void);
+
+/* ---- A model file before llama.cpp loads it ---- */
+
+/* Metadata of the file, with every tensor's bytes inside the file; or NULL and one line that names the file. */
+struct gguf_context *llm_file_open(const char *path, hearth_error *error);
+const char *llm_file_text(const struct gguf_context *file, const char *key); /* NULL: not there */
+int64_t llm_file_number(const struct gguf_context *file, const char *key, int64_t otherwise);
+/* The same for a key named after the architecture ("llama.block_count" is "block_count"), at an index where it is an
+ * array; the number itself at every index where it is none. */
+int64_t llm_file_hparam(const struct gguf_context *file, const char *key, int64_t index, int64_t otherwise);
+bool llm_file_has_hparam(const struct gguf_context *file, const char *key);
+
+/* ---- Parameters of a context ---- */
+
+int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
+                  const struct llm_model_info *info, hearth_error *error);
+
+/* ---- Handles ---- */
+
+struct llama_model *llm_model_handle(const struct llm_model *model);
+uint64_t llm_model_weights(const struct llm_model *model); /* bytes in buffers */
+struct llama_context *llm_context_handle(const struct llm_context *context);
+
+/* ---- Special tokens ---- */
+
+struct llm_specials;
+
+struct llm_specials *llm_specials_open(const struct llama_model *handle); /* texts stay the vocabulary's */
+void llm_specials_close(struct llm_specials *specials);
+bool llm_specials_in(const struct llm_specials *specials, const char *text, size_t len);
+
+/* ---- The machine ---- */
+
+/* Physical cores among the CPUs that this process may run on; at least 1. */
+int llm_physical_cores(void);
+
+#endif

@@ -1,0 +1,64 @@
+/* Which texts spell a special token. What a user writes must stay text even where it looks like one: whoever
+ * tokenises a user's words asks here first, and takes the slower way only where it matters. */
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct llm_specials {
+    const char **texts; /* of the vocabulary; sorted by their first byte */
+    size_t n;
+    size_t first[257]; /* texts[first[c]] … texts[first[c + 1] - 1] begin with byte c */
+};
+
+/* Tokenising finds these in a text only when it is told to parse special tokens. */
+static bool is_special(const struct llama_vocab *vocab, llama_token token)
+{
+    return (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+}
+
+static int by_first_byte(const void *a, const void *b)
+{
+    unsigned char x = (unsigned char)(*(const char *const *)a)[0], y = (unsigned char)(*(const char *const *)b)[0];
+    return (x > y) - (x < y);
+}
+
+struct llm_specials *llm_specials_open(const struct llama_model *handle)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(handle);
+    struct llm_specials *specials = mem_alloc(sizeof *specials);
+    int32_t n_vocab = llama_vocab_n_tokens(vocab);
+    for (llama_token token = 0; token < n_vocab; token++) {
+        const char *text = llama_vocab_get_text(vocab, token);
+        if (!is_special(vocab, token) || text == NULL || text[0] == '\0') continue;
+        specials->texts = mem_grow(specials->texts, specials->n + 1, sizeof *specials->texts);
+        specials->texts[specials->n++] = text;
+    }
+    if (specials->n > 0) qsort(specials->texts, specials->n, sizeof *specials->texts, by_first_byte);
+    for (size_t c = 0, i = 0; c < 256; c++) {
+        specials->first[c] = i;
+        while (i < specials->n && (unsigned char)specials->texts[i][0] == c) i++;
+        specials->first[c + 1] = i;
+    }
+    return specials;
+}
+
+void llm_specials_close(struct llm_specials *specials)
+{
+    if (specials == NULL) return;
+    free(specials->texts);
+    free(specials);
+}
+
+bool llm_specials_in(const struct llm_specials *specials, const char *text, size_t len)
+{
+    for (size_t at = 0; at < len; at++) {
+        unsigned char c = (unsigned char)text[at];
+        for (size_t i = specials->first[c]; i < specials->first[c + 1]; i++) {
+            size_t n = strlen(specials->texts[i]);
+            if (n <= len - at && memcmp(text + at, specials->texts[i], n) == 0) return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,46 @@
+/* Text to tokens and back. No state besides the model's; any thread. */
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
+                  struct tokens *out)
+{
+    assert(len < INT32_MAX - 16); /* llama.cpp counts in int32_t; the limit of a request is far below */
+    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    /* A token is a byte or more in all but odd vocabularies, so the first try fits: a second one costs as much again.
+     */
+    int32_t room = (int32_t)len + 16;
+    llama_token *v = mem_grow(NULL, (size_t)room, sizeof *v);
+    int32_t n = llama_tokenize(vocab, text, (int32_t)len, v, room, add_special, parse_special);
+    if (n < 0 && n != INT32_MIN) {
+        room = -n;
+        v = mem_grow(v, (size_t)room, sizeof *v);
+        n = llama_tokenize(vocab, text, (int32_t)len, v, room, add_special, parse_special);
+    }
+    if (n > 0) tokens_append(out, v, (size_t)n);
+    free(v);
+}
+
+void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    char few[64];
+    int32_t n = llama_token_to_piece(vocab, token, few, sizeof few, 0, special);
+    if (n >= 0) {
+        buf_append(out, few, (size_t)n);
+        return;
+    }
+    int32_t room = -n;
+    char *bytes = mem_grow(NULL, (size_t)room, 1);
+    n = llama_token_to_piece(vocab, token, bytes, room, 0, special);
+    if (n > 0) buf_append(out, bytes, (size_t)n);
+    free(bytes);
+}
+
+bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
+{
+    return llama_vocab_is_eog(llama_model_get_vocab(llm_model_handle(model)), token);
+}

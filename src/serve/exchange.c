@@ -1,0 +1,296 @@
+/* The life of one exchange.
+ *
+ * It is open while its call wants an answer: until that was given, or the client went away. From then on it only
+ * waits for the last event of each of its requests, and is freed with the last of them. hearth's threads touch
+ * nothing but the outbox; all else is the HTTP thread's, so that an exchange needs no lock of its own. */
+#include "serve/exchange.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/outbox.h"
+#include "serve/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct exchange_limits exchange_limits_default = {
+    .outbox_bytes = 4 << 20, .backlog_bytes = 256 << 10, .recheck_ms = 20, .ping_ms = 5000};
+
+/* What is formatted goes to the socket in pieces of about this size, to keep chunks few and memory small. */
+#define PIECE_BYTES (16 << 10)
+
+struct exchange;
+
+/* What an event finds its way back with. */
+struct choice {
+    struct exchange *exchange;
+    size_t index;
+    hearth_request *request; /* NULL: never submitted */
+    char *stop_string;
+};
+
+struct exchange {
+    struct call *call; /* NULL: closed */
+    struct http_server *http;
+    struct exchange_limits limits;
+    const struct dialect *dialect;
+    void *state;
+    bool stream, begun; /* begun: the headers are out */
+    bool blocked;       /* the timer waits for the client to take bytes, not for a ping */
+    struct outbox outbox;
+    struct event *timer; /* NULL unless streaming */
+    struct buf out;      /* formatted, not sent */
+    size_t n, n_running, n_done;
+    struct choice *choices;
+    struct exchange_reply *replies;
+};
+
+/* ---- Closing ---- */
+
+static void cancel_all(struct exchange *ex)
+{
+    for (size_t i = 0; i < ex->n; i++)
+        if (ex->choices[i].request != NULL) hearth_cancel(ex->choices[i].request);
+}
+
+static void close_exchange(struct exchange *ex)
+{
+    ex->call = NULL;
+    if (ex->timer != NULL) event_free(ex->timer);
+    ex->timer = NULL;
+    buf_release(&ex->out);
+}
+
+static void free_exchange(struct exchange *ex)
+{
+    for (size_t i = 0; i < ex->n; i++) {
+        if (ex->choices[i].request != NULL) hearth_request_release(ex->choices[i].request);
+        free(ex->choices[i].stop_string);
+        buf_release(&ex->replies[i].text);
+    }
+    outbox_release(&ex->outbox);
+    ex->dialect->release(ex->state);
+    free(ex->choices);
+    free(ex->replies);
+    free(ex);
+}
+
+/* A wake-up that is still under way points at the exchange, so it must arrive before the end. */
+static bool is_over(struct exchange *ex)
+{
+    return ex->call == NULL && ex->n_running == 0 && !outbox_is_awake(&ex->outbox);
+}
+
+/* ---- Sending ---- */
+
+static void flush(struct exchange *ex)
+{
+    if (ex->out.len == 0) return;
+    http_send(ex->call->http, ex->out.v, ex->out.len);
+    buf_clear(&ex->out);
+}
+
+/* Headers wait for the first sign of success: what fails before it is a proper HTTP error. */
+static void begin(struct exchange *ex)
+{
+    if (ex->begun) return;
+    ex->begun = true;
+    call_begin(ex->call);
+}
+
+static void end_stream(struct exchange *ex)
+{
+    struct call *call = ex->call;
+    flush(ex);
+    close_exchange(ex);
+    call_end(call);
+}
+
+static void fail(struct exchange *ex, const hearth_error *error)
+{
+    cancel_all(ex);
+    if (ex->begun) {
+        ex->dialect->broken(ex->state, error, &ex->out);
+        end_stream(ex);
+        return;
+    }
+    struct call *call = ex->call;
+    close_exchange(ex);
+    call_fail(call, error, ex->dialect->error);
+}
+
+static void finish(struct exchange *ex)
+{
+    if (ex->stream) {
+        ex->dialect->ended(ex->state, ex->replies, ex->n, &ex->out);
+        end_stream(ex);
+        return;
+    }
+    struct call *call = ex->call;
+    struct buf body = {0};
+    ex->dialect->whole(ex->state, ex->replies, ex->n, &body);
+    close_exchange(ex);
+    call_reply(call, 200, "application/json", &body);
+}
+
+/* ---- Events ---- */
+
+static void note_started(struct exchange *ex, size_t index)
+{
+    if (ex->replies[index].started) return;
+    ex->replies[index].started = true;
+    if (!ex->stream) return;
+    begin(ex);
+    ex->dialect->started(ex->state, index, &ex->out);
+}
+
+static void note_text(struct exchange *ex, const struct outbox_event *event)
+{
+    note_started(ex, event->choice);
+    if (ex->stream)
+        ex->dialect->text(ex->state, event->choice, event->text, event->len, &ex->out);
+    else
+        buf_append(&ex->replies[event->choice].text, event->text, event->len);
+}
+
+static void note_done(struct exchange *ex, const struct outbox_event *event)
+{
+    struct exchange_reply *reply = &ex->replies[event->choice];
+    struct choice *choice = &ex->choices[event->choice];
+    note_started(ex, event->choice);
+    reply->done = true;
+    reply->result = event->result;
+    if (event->len > 0) choice->stop_string = mem_strndup(event->text, event->len);
+    reply->result.stop_string = choice->stop_string;
+    if (ex->stream) ex->dialect->done(ex->state, event->choice, &reply->result, &ex->out);
+    if (++ex->n_done == ex->n) finish(ex);
+}
+
+static void handle(struct exchange *ex, const struct outbox_event *event)
+{
+    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) ex->n_running--;
+    if (ex->call == NULL) return;
+    switch (event->type) {
+    case HEARTH_EVENT_STARTED:
+        note_started(ex, event->choice);
+        break;
+    case HEARTH_EVENT_TEXT:
+        note_text(ex, event);
+        break;
+    case HEARTH_EVENT_DONE:
+        note_done(ex, event);
+        break;
+    case HEARTH_EVENT_FAILED:
+        fail(ex, event->error);
+        break;
+    }
+}
+
+static bool is_blocked(const struct exchange *ex)
+{
+    return ex->call != NULL && ex->begun && http_backlog(ex->call->http) + ex->out.len >= ex->limits.backlog_bytes;
+}
+
+static void arm(struct exchange *ex)
+{
+    ex->blocked = is_blocked(ex);
+    int ms = ex->blocked ? ex->limits.recheck_ms : ex->limits.ping_ms;
+    struct timeval delay = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
+    event_add(ex->timer, &delay);
+}
+
+/* Moves events from the outbox to the client, as many as it takes, and frees the exchange when it is over. */
+static void pump(struct exchange *ex)
+{
+    if (ex->call != NULL && outbox_is_overflown(&ex->outbox)) {
+        hearth_error error;
+        error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
+        log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
+        fail(ex, &error);
+    }
+    struct outbox_event *event;
+    while (!is_blocked(ex) && (event = outbox_take(&ex->outbox)) != NULL) {
+        handle(ex, event);
+        outbox_free_event(event);
+        if (ex->call != NULL && ex->out.len >= PIECE_BYTES) flush(ex);
+    }
+    if (ex->call != NULL) flush(ex);
+    if (ex->call != NULL && ex->begun) arm(ex);
+    if (is_over(ex)) free_exchange(ex);
+}
+
+static void on_wake(void *ud)
+{
+    struct exchange *ex = ud;
+    outbox_answer(&ex->outbox);
+    pump(ex);
+}
+
+/* Either the client may have taken bytes meanwhile, or nothing was sent for a while: then it gets a comment line, so
+ * that nobody between takes the connection for dead during a long prefill. */
+static void on_timer(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct exchange *ex = ud;
+    if (!ex->blocked) buf_puts(&ex->out, ":\n\n");
+    pump(ex);
+}
+
+static void on_gone(void *ud)
+{
+    struct exchange *ex = ud;
+    struct call *call = ex->call;
+    cancel_all(ex);
+    close_exchange(ex);
+    call_gone(call);
+    pump(ex);
+}
+
+/* On a thread of hearth's. Once the outbox has the last event the exchange may end at any moment, unless it was this
+ * call that has to wake the HTTP thread: then it waits for that. */
+static void on_event(void *ud, const hearth_event *event)
+{
+    struct choice *choice = ud;
+    struct exchange *ex = choice->exchange;
+    if (outbox_put(&ex->outbox, choice->index, event)) http_post(ex->http, on_wake, ex);
+}
+
+/* ---- Starting ---- */
+
+static struct exchange *make(struct call *call, const struct exchange_plan *plan)
+{
+    struct exchange *ex = mem_alloc(sizeof *ex);
+    ex->call = call;
+    ex->http = call->server->http;
+    ex->limits = call->server->limits;
+    ex->dialect = plan->dialect;
+    ex->state = plan->state;
+    ex->stream = plan->stream;
+    ex->n = plan->n_choices;
+    ex->choices = mem_alloc(ex->n * sizeof *ex->choices);
+    ex->replies = mem_alloc(ex->n * sizeof *ex->replies);
+    outbox_init(&ex->outbox, ex->limits.outbox_bytes);
+    if (ex->stream) ex->timer = event_new(http_base(ex->http), -1, 0, on_timer, ex);
+    return ex;
+}
+
+void exchange_start(struct call *call, const struct exchange_plan *plan)
+{
+    struct exchange *ex = make(call, plan);
+    hearth_error error;
+    http_watch(call->http, on_gone, ex);
+    for (size_t i = 0; i < ex->n; i++) {
+        struct choice *choice = &ex->choices[i];
+        hearth_params params = plan->choices[i];
+        params.request_id = call->id;
+        *choice = (struct choice){.exchange = ex, .index = i};
+        choice->request = hearth_submit(call->server->instance, &params, on_event, choice, &error);
+        if (choice->request == NULL) {
+            fail(ex, &error);
+            break;
+        }
+        ex->n_running++;
+    }
+    if (is_over(ex)) free_exchange(ex);
+}

@@ -1,0 +1,42 @@
+/* OpenAI's answers: what chat completions and completions have in common. Each of the two routes is a form, the few
+ * pieces in which they differ, around the dialect in openai.c. HTTP thread only. */
+#ifndef SERVE_OPENAI_H
+#define SERVE_OPENAI_H
+
+#include "serve/call.h"
+#include "serve/exchange.h"
+#include "serve/fields.h"
+
+/* How a route writes its choices: the members of a choice between "index" and "logprobs". */
+struct openai_form {
+    int route;                            /* FIELDS_CHAT, FIELDS_COMPLETION */
+    const char *id_prefix;                /* "chatcmpl-" */
+    const char *object;                   /* of a whole answer */
+    const char *chunk;                    /* of a piece of a stream */
+    bool opens_with_role;                 /* a stream of a choice begins with a chunk without text */
+    void (*put_opening)(struct buf *out); /* where opens_with_role */
+    void (*put_piece)(struct buf *out, const char *text, size_t len);
+    void (*put_closing)(struct buf *out);
+    void (*put_whole)(struct buf *out, const char *text, size_t len);
+};
+
+/* Reads the body of the call and starts its exchange, or answers with the error. */
+void openai_start(struct call *call, const struct openai_form *form);
+
+/* The routes. */
+void openai_chat(struct call *call);
+void openai_completion(struct call *call);
+
+/* For openai_start() and tests: the dialect and its state. `model` and `id` are copied. */
+extern const struct dialect openai_dialect;
+
+struct openai_names {
+    const char *model, *id;
+    int64_t created; /* unix time, seconds */
+};
+
+void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names);
+
+extern const struct openai_form openai_chat_form, openai_completion_form;
+
+#endif

@@ -1,0 +1,257 @@
+/* The life of a server: open, listen, load, serve, drain, close.
+ *
+ * Three threads at most: the calling one is the HTTP thread; one loads the models; one drains, while the HTTP thread
+ * goes on sending what the last requests have to say. struct life belongs to the calling thread, which outlives the
+ * other two. */
+#include "serve/serve.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/routes.h"
+#include "serve/server.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* After a drain: how long clients get to take the rest of their answers; how long connections whose answers have
+ * ended stay open for the last bytes, since some of them are only kept alive; how often that is looked at. */
+#define FLUSH_MS       2000
+#define QUIET_MS       200
+#define FLUSH_CHECK_MS 10
+
+enum { SIGNAL_TERM, SIGNAL_INT, SIGNAL_HUP, N_SIGNALS };
+
+struct life {
+    struct server server;
+    const hearth_config *config;
+    const struct serve_options *options;
+    struct event *signals[N_SIGNALS];
+    struct event *flush_timer;
+    int64_t flush_deadline, quiet_deadline;
+    pthread_t loader, drainer;
+    int load_rc; /* written by the loader before it posts */
+    hearth_error load_error;
+    bool load_failed;
+};
+
+enum server_stage server_stage(struct server *server)
+{
+    pthread_mutex_lock(&server->mutex);
+    enum server_stage stage = server->stage;
+    pthread_mutex_unlock(&server->mutex);
+    return stage;
+}
+
+/* NULL for what is not set, which the configuration spells in its own ways. */
+static const char *setting(const struct life *life, const char *key)
+{
+    const char *value = hearth_config_get(life->config, key);
+    return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : value;
+}
+
+static double setting_number(const struct life *life, const char *key, double otherwise)
+{
+    const char *value = setting(life, key);
+    return value == NULL ? otherwise : strtod(value, NULL);
+}
+
+/* ---- Loading ---- */
+
+static bool on_progress(void *ud, const char *model, float fraction)
+{
+    struct life *life = ud;
+    struct server *server = &life->server;
+    pthread_mutex_lock(&server->mutex);
+    snprintf(server->loading_model, sizeof server->loading_model, "%s", model);
+    server->loading_progress = (double)fraction;
+    bool go_on = server->stage == SERVER_LOADING;
+    pthread_mutex_unlock(&server->mutex);
+    const struct serve_options *options = life->options;
+    if (options->on_progress != NULL && !options->on_progress(options->ud, model, fraction)) go_on = false;
+    return go_on;
+}
+
+static void note_load_failed(void *ud)
+{
+    struct life *life = ud;
+    /* A load that a signal broke off is no failure, and the drain is under way. */
+    if (server_stage(&life->server) == SERVER_STOPPING) return;
+    life->load_failed = true;
+    http_stop(life->server.http);
+}
+
+static void *load(void *ud)
+{
+    struct life *life = ud;
+    struct server *server = &life->server;
+    life->load_rc = hearth_load(server->instance, on_progress, life, &life->load_error);
+    if (life->load_rc != HEARTH_OK) {
+        http_post(server->http, note_load_failed, life);
+        return NULL;
+    }
+    pthread_mutex_lock(&server->mutex);
+    bool ready = server->stage == SERVER_LOADING;
+    if (ready) server->stage = SERVER_READY;
+    pthread_mutex_unlock(&server->mutex);
+    if (ready && life->options->on_ready != NULL) life->options->on_ready(life->options->ud);
+    return NULL;
+}
+
+/* ---- Stopping ---- */
+
+static void check_flushed(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct life *life = ud;
+    struct http_server *http = life->server.http;
+    int64_t now = clock_now(clock_monotonic());
+    if (http_active(http) > 0) life->quiet_deadline = now + clock_from_ms(QUIET_MS);
+    bool late = now >= life->flush_deadline || now >= life->quiet_deadline;
+    if (http_connections(http) == 0 || late) http_stop(http);
+}
+
+static void note_drained(void *ud)
+{
+    struct life *life = ud;
+    struct timeval often = {.tv_usec = FLUSH_CHECK_MS * 1000};
+    int64_t now = clock_now(clock_monotonic());
+    life->flush_deadline = now + clock_from_ms(FLUSH_MS);
+    life->quiet_deadline = now + clock_from_ms(QUIET_MS);
+    event_add(life->flush_timer, &often);
+}
+
+/* The loader is waited for first: a load that has not noticed the stop yet may not meet a drain. */
+static void *drain(void *ud)
+{
+    struct life *life = ud;
+    pthread_join(life->loader, NULL);
+    hearth_drain(life->server.instance, (int64_t)(setting_number(life, "server.drain_timeout", 10) * 1000));
+    http_post(life->server.http, note_drained, life);
+    return NULL;
+}
+
+static void on_stop_signal(evutil_socket_t number, short what, void *ud)
+{
+    (void)what;
+    struct life *life = ud;
+    struct server *server = &life->server;
+    if (server_stage(server) == SERVER_STOPPING) _exit(128 + (int)number);
+    log_event(LOG_INFO, "http", "stopping", log_int("signal", (int64_t)number));
+    pthread_mutex_lock(&server->mutex);
+    server->stage = SERVER_STOPPING;
+    pthread_mutex_unlock(&server->mutex);
+    http_stop_listening(server->http);
+    pthread_create(&life->drainer, NULL, drain, life);
+}
+
+static void on_reopen_signal(evutil_socket_t number, short what, void *ud)
+{
+    (void)number, (void)what;
+    const struct life *life = ud;
+    const char *level = setting(life, "server.log_level"), *format = setting(life, "server.log_format");
+    hearth_error error;
+    if (hearth_log_open(setting(life, "server.log_file"), level != NULL ? level : "info",
+                        format != NULL ? format : "text", &error) != HEARTH_OK)
+        log_event(LOG_ERROR, "http", "log not reopened", log_str("error", error.message));
+}
+
+/* ---- Opening ---- */
+
+static int open_http(struct life *life, hearth_error *error)
+{
+    struct http_limits limits = http_limits_default();
+    struct http_handler handler = {.on_request = routes_request, .ud = &life->server};
+    limits.max_body = (size_t)setting_number(life, "server.max_body_bytes", (double)limits.max_body);
+    limits.max_connections = (int)setting_number(life, "server.max_connections", limits.max_connections);
+    if (limits.max_bodies < limits.max_body) limits.max_bodies = limits.max_body;
+    life->server.http = http_open(&limits, &handler, error);
+    return life->server.http == NULL ? (int)error->code : HEARTH_OK;
+}
+
+static int listen_one(struct life *life, const char *address, hearth_error *error)
+{
+    char *bound;
+    int rc = http_listen(life->server.http, address, &bound, error);
+    if (rc != HEARTH_OK) return rc;
+    log_event(LOG_INFO, "http", "listening", log_str("address", bound));
+    if (life->options->on_listening != NULL) life->options->on_listening(life->options->ud, bound);
+    free(bound);
+    return HEARTH_OK;
+}
+
+static int listen_all(struct life *life, hearth_error *error)
+{
+    const char *setting_text = setting(life, "server.listen");
+    if (setting_text == NULL)
+        return error_at(error, HEARTH_INVALID, "server.listen", "server.listen is empty: name at least one address");
+    char *list = mem_strdup(setting_text), *rest = list, *address;
+    int rc = HEARTH_OK;
+    while (rc == HEARTH_OK && (address = strsep(&rest, ",")) != NULL) {
+        address += strspn(address, " ");
+        if (address[0] != '\0') rc = listen_one(life, address, error);
+    }
+    free(list);
+    return rc;
+}
+
+static void add_signals(struct life *life)
+{
+    static const struct {
+        int number;
+        event_callback_fn handler;
+    } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
+                           [SIGNAL_INT] = {SIGINT, on_stop_signal},
+                           [SIGNAL_HUP] = {SIGHUP, on_reopen_signal}};
+    struct event_base *base = http_base(life->server.http);
+    signal(SIGPIPE, SIG_IGN); /* a client that closes is an error of write(), not a reason to end */
+    for (int i = 0; i < N_SIGNALS; i++) {
+        life->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, life);
+        event_add(life->signals[i], NULL);
+    }
+    life->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, life);
+}
+
+static void serve(struct life *life)
+{
+    add_signals(life);
+    pthread_create(&life->loader, NULL, load, life);
+    http_run(life->server.http);
+    pthread_join(server_stage(&life->server) == SERVER_STOPPING ? life->drainer : life->loader, NULL);
+    for (int i = 0; i < N_SIGNALS; i++) event_free(life->signals[i]);
+    event_free(life->flush_timer);
+}
+
+int server_run(const hearth_config *config, const struct serve_options *options, const struct exchange_limits *limits,
+               hearth_error *error)
+{
+    struct serve_options none = {0};
+    hearth_error unread;
+    if (error == NULL) error = &unread;
+    struct life life = {.config = config, .options = options != NULL ? options : &none};
+    struct server *server = &life.server;
+    server->limits = *limits;
+    pthread_mutex_init(&server->mutex, NULL);
+    server->instance = hearth_open(config, error);
+    int rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
+    if (rc == HEARTH_OK) rc = listen_all(&life, error);
+    if (rc == HEARTH_OK) serve(&life);
+    if (life.load_failed) {
+        rc = life.load_rc;
+        *error = life.load_error;
+    }
+    if (server->http != NULL) http_close(server->http);
+    hearth_close(server->instance);
+    free(server->counts);
+    pthread_mutex_destroy(&server->mutex);
+    return rc;
+}
+
+int serve_run(const hearth_config *config, const struct serve_options *options, hearth_error *error)
+{
+    return server_run(config, options, &exchange_limits_default, error);
+}

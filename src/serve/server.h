@@ -1,0 +1,42 @@
+/* What the files of this folder share: the instance that is served, how far it is, and what HTTP counted. */
+#ifndef SERVE_SERVER_H
+#define SERVE_SERVER_H
+
+#include "http/http.h"
+#include "serve/exchange.h"
+#include "serve/serve.h"
+
+#include <pthread.h>
+
+enum server_stage { SERVER_LOADING, SERVER_READY, SERVER_STOPPING };
+
+/* Requests answered on one route with one status. */
+struct server_count {
+    const char *route; /* of the route table */
+    int status;
+    int64_t n;
+};
+
+struct server {
+    hearth *instance;
+    struct http_server *http;
+    struct exchange_limits limits;
+
+    /* The HTTP thread's. */
+    struct server_count *counts;
+    size_t n_counts;
+
+    /* Written by the loading thread and by signals, read by the HTTP thread. */
+    pthread_mutex_t mutex;
+    enum server_stage stage;
+    char loading_model[128];
+    double loading_progress;
+};
+
+enum server_stage server_stage(struct server *server);
+
+/* serve_run() with other bounds for its streams. */
+int server_run(const hearth_config *config, const struct serve_options *options, const struct exchange_limits *limits,
+               hearth_error *error);
+
+#endif

@@ -1,0 +1,542 @@
+/* One mutex guards everything; events are told without it, one at a time for each request. */
+#include "fakes/fake_hearth.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_REQUESTS 4096
+#define MAX_SETTINGS 16
+
+struct hearth {
+    int unused;
+};
+
+struct hearth_request {
+    hearth_params params; /* a deep copy */
+    hearth_event_fn on_event;
+    void *ud;
+    pthread_mutex_t telling;
+    bool ended, cancelled, released;
+};
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    hearth instance;
+    bool drained, log_opened, hold_load, stop;
+    float progress; /* < 0: none to tell */
+    pthread_t player;
+    size_t n, n_played;
+    hearth_request *requests[MAX_REQUESTS];
+    const struct fake_script *script;
+    hearth_error load_error, submit_error;
+    size_t submit_error_nth;
+    size_t n_settings;
+    const char *keys[MAX_SETTINGS], *values[MAX_SETTINGS];
+} fake = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void lock(void)
+{
+    pthread_mutex_lock(&fake.mutex);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&fake.mutex);
+}
+
+static void change(void)
+{
+    pthread_cond_broadcast(&fake.changed);
+    unlock();
+}
+
+static void wait_for_change(void)
+{
+    pthread_cond_wait(&fake.changed, &fake.mutex);
+}
+
+/* ---- Events ---- */
+
+static bool tell(hearth_request *request, const hearth_event *event)
+{
+    bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
+    pthread_mutex_lock(&request->telling);
+    bool told = !request->ended;
+    if (told) request->on_event(request->ud, event);
+    if (last && told) {
+        lock();
+        request->ended = true;
+        change();
+    }
+    pthread_mutex_unlock(&request->telling);
+    return told;
+}
+
+static bool tell_failed(hearth_request *request, hearth_code code, const char *message)
+{
+    hearth_error error;
+    error_set(&error, code, "%s", message);
+    hearth_event event = {.type = HEARTH_EVENT_FAILED, .error = &error};
+    return tell(request, &event);
+}
+
+static bool tell_text(hearth_request *request, const char *text, size_t len)
+{
+    hearth_event event = {.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = 1};
+    return tell(request, &event);
+}
+
+static void play(hearth_request *request, const struct fake_script *script)
+{
+    hearth_event started = {.type = HEARTH_EVENT_STARTED, .result = &script->result};
+    hearth_event done = {.type = HEARTH_EVENT_DONE, .result = &script->result};
+    if (script->fail != HEARTH_OK && script->fail_before_started) {
+        tell_failed(request, script->fail, script->message);
+        return;
+    }
+    tell(request, &started);
+    for (size_t i = 0; i < script->n_texts; i++) tell_text(request, script->texts[i], strlen(script->texts[i]));
+    if (script->fail != HEARTH_OK)
+        tell_failed(request, script->fail, script->message);
+    else
+        tell(request, &done);
+}
+
+static hearth_request *next_cancelled(void)
+{
+    for (size_t i = 0; i < fake.n; i++)
+        if (fake.requests[i]->cancelled && !fake.requests[i]->ended) return fake.requests[i];
+    return NULL;
+}
+
+/* The fake's thread. */
+static void *player(void *ud)
+{
+    (void)ud;
+    lock();
+    for (;;) {
+        hearth_request *cancelled = next_cancelled();
+        if (cancelled != NULL) {
+            unlock();
+            tell_failed(cancelled, HEARTH_CANCELLED, "cancelled");
+            lock();
+        } else if (fake.script != NULL && fake.n_played < fake.n) {
+            hearth_request *request = fake.requests[fake.n_played++];
+            const struct fake_script *script = fake.script;
+            unlock();
+            play(request, script);
+            lock();
+        } else if (fake.stop) {
+            break;
+        } else {
+            wait_for_change();
+        }
+    }
+    unlock();
+    return NULL;
+}
+
+/* ---- For tests ---- */
+
+static void free_request(hearth_request *request)
+{
+    hearth_params *p = &request->params;
+    free((char *)p->model);
+    free((char *)p->request_id);
+    free((char *)p->messages_json);
+    free((char *)p->template_kwargs_json);
+    free((char *)p->text);
+    free((int32_t *)p->tokens);
+    for (size_t i = 0; i < p->n_stop; i++) free((char *)p->stop[i]);
+    free((void *)p->stop);
+    free((hearth_bias *)p->logit_bias);
+    pthread_mutex_destroy(&request->telling);
+    free(request);
+}
+
+void fake_reset(void)
+{
+    lock();
+    for (size_t i = 0; i < fake.n; i++) free_request(fake.requests[i]);
+    fake.n = fake.n_played = fake.n_settings = 0;
+    fake.script = NULL;
+    fake.hold_load = fake.drained = fake.log_opened = fake.stop = false;
+    fake.progress = -1;
+    fake.load_error = fake.submit_error = (hearth_error){0};
+    unlock();
+}
+
+void fake_set(const char *key, const char *value)
+{
+    lock();
+    fake.keys[fake.n_settings] = key;
+    fake.values[fake.n_settings++] = value;
+    unlock();
+}
+
+void fake_hold_load(bool hold)
+{
+    lock();
+    fake.hold_load = hold;
+    change();
+}
+
+void fake_load_progress(float fraction)
+{
+    lock();
+    fake.progress = fraction;
+    pthread_cond_broadcast(&fake.changed);
+    while (fake.progress >= 0) wait_for_change();
+    unlock();
+}
+
+void fake_fail_load(hearth_code code, const char *message)
+{
+    error_set(&fake.load_error, code, "%s", message);
+}
+
+void fake_fail_submit(size_t nth, hearth_code code, const char *param, const char *message)
+{
+    lock();
+    fake.submit_error_nth = nth;
+    error_at(&fake.submit_error, code, param, "%s", message);
+    unlock();
+}
+
+void fake_wait_log_opened(void)
+{
+    lock();
+    while (!fake.log_opened) wait_for_change();
+    unlock();
+}
+
+void fake_wait_drained(void)
+{
+    lock();
+    while (!fake.drained) wait_for_change();
+    unlock();
+}
+
+void fake_play(const struct fake_script *script)
+{
+    lock();
+    fake.script = script;
+    fake.n_played = fake.n;
+    change();
+}
+
+static hearth_request *wait_submitted(size_t i)
+{
+    lock();
+    while (fake.n <= i) wait_for_change();
+    hearth_request *request = fake.requests[i];
+    unlock();
+    return request;
+}
+
+const hearth_params *fake_wait(size_t i)
+{
+    return &wait_submitted(i)->params;
+}
+
+size_t fake_submitted(void)
+{
+    lock();
+    size_t n = fake.n;
+    unlock();
+    return n;
+}
+
+void fake_wait_ended(size_t i)
+{
+    hearth_request *request = wait_submitted(i);
+    lock();
+    while (!request->ended) wait_for_change();
+    unlock();
+}
+
+bool fake_cancelled(size_t i)
+{
+    hearth_request *request = wait_submitted(i);
+    lock();
+    bool cancelled = request->cancelled;
+    unlock();
+    return cancelled;
+}
+
+void fake_wait_cancelled(size_t i)
+{
+    hearth_request *request = wait_submitted(i);
+    lock();
+    while (!request->cancelled) wait_for_change();
+    unlock();
+}
+
+size_t fake_unreleased(void)
+{
+    lock();
+    size_t n = 0;
+    for (size_t i = 0; i < fake.n; i++) n += !fake.requests[i]->released;
+    unlock();
+    return n;
+}
+
+bool fake_started(size_t i)
+{
+    hearth_result result = {0};
+    hearth_event event = {.type = HEARTH_EVENT_STARTED, .result = &result};
+    return tell(wait_submitted(i), &event);
+}
+
+bool fake_text(size_t i, const char *text)
+{
+    return tell_text(wait_submitted(i), text, strlen(text));
+}
+
+bool fake_text_bytes(size_t i, const char *text, size_t len)
+{
+    return tell_text(wait_submitted(i), text, len);
+}
+
+bool fake_done(size_t i, const hearth_result *result)
+{
+    hearth_event event = {.type = HEARTH_EVENT_DONE, .result = result};
+    return tell(wait_submitted(i), &event);
+}
+
+bool fake_failed(size_t i, hearth_code code, const char *message)
+{
+    return tell_failed(wait_submitted(i), code, message);
+}
+
+/* ---- hearth.h ---- */
+
+const char *hearth_config_get(const hearth_config *config, const char *key)
+{
+    (void)config;
+    const char *value = NULL;
+    lock();
+    for (size_t i = 0; i < fake.n_settings; i++)
+        if (strcmp(fake.keys[i], key) == 0) value = fake.values[i];
+    unlock();
+    return value;
+}
+
+void hearth_free(char *string)
+{
+    free(string);
+}
+
+hearth *hearth_open(const hearth_config *config, hearth_error *error)
+{
+    (void)config, (void)error;
+    fake.stop = false;
+    pthread_create(&fake.player, NULL, player, NULL);
+    return &fake.instance;
+}
+
+static struct timespec in_ms(int64_t ms)
+{
+    struct timespec then;
+    clock_gettime(CLOCK_REALTIME, &then);
+    then.tv_sec += (then.tv_nsec / 1000000 + ms) / 1000;
+    then.tv_nsec = (then.tv_nsec / 1000000 + ms) % 1000 * 1000000;
+    return then;
+}
+
+int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
+{
+    (void)instance;
+    bool go_on = true;
+    float fraction = 0;
+    /* A real load calls its progress function all the time, and so notices that it is to stop. */
+    do {
+        lock();
+        struct timespec soon = in_ms(1);
+        if (fake.hold_load) pthread_cond_timedwait(&fake.changed, &fake.mutex, &soon);
+        bool news = fake.progress >= 0;
+        if (news) fraction = fake.progress;
+        unlock();
+        go_on = progress(ud, "demo", fraction);
+        lock();
+        if (news) fake.progress = -1;
+        bool hold = fake.hold_load;
+        change();
+        if (!hold) break;
+    } while (go_on);
+    if (!go_on) return error_set(error, HEARTH_CANCELLED, "loading was broken off");
+    if (fake.load_error.code != HEARTH_OK) *error = fake.load_error;
+    return fake.load_error.code;
+}
+
+void hearth_drain(hearth *instance, int64_t timeout_ms)
+{
+    (void)instance;
+    struct timespec deadline = in_ms(timeout_ms);
+    lock();
+    fake.drained = true;
+    pthread_cond_broadcast(&fake.changed);
+    bool late = false;
+    for (size_t i = 0; i < fake.n; i++) {
+        while (!late && !fake.requests[i]->ended)
+            late = pthread_cond_timedwait(&fake.changed, &fake.mutex, &deadline) != 0;
+        if (!fake.requests[i]->ended) fake.requests[i]->cancelled = true;
+    }
+    pthread_cond_broadcast(&fake.changed);
+    for (size_t i = 0; i < fake.n; i++)
+        while (!fake.requests[i]->ended) wait_for_change();
+    unlock();
+}
+
+void hearth_close(hearth *instance)
+{
+    if (instance == NULL) return;
+    lock();
+    fake.stop = true;
+    change();
+    pthread_join(fake.player, NULL);
+}
+
+bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
+{
+    (void)instance;
+    if (index > 0) return false;
+    *info = (hearth_model_info){.name = "demo",
+                                .path = "demo.gguf",
+                                .architecture = "qwen3",
+                                .kind = "dense",
+                                .description = "a fake",
+                                .size_bytes = 1234567890123,
+                                .n_params = 600000000,
+                                .n_vocab = 151936,
+                                .n_embd = 1024,
+                                .n_layer = 28,
+                                .n_ctx_train = 40960,
+                                .context_window = 8192,
+                                .n_slots = 4,
+                                .has_chat_template = true,
+                                .created = 1700000000};
+    return true;
+}
+
+hearth_params hearth_params_default(void)
+{
+    return (hearth_params){.max_tokens = HEARTH_UNSET,
+                           .cache_prompt = true,
+                           .temperature = NAN,
+                           .top_p = NAN,
+                           .min_p = NAN,
+                           .repeat_penalty = NAN,
+                           .frequency_penalty = NAN,
+                           .presence_penalty = NAN,
+                           .top_k = HEARTH_UNSET,
+                           .repeat_last_n = HEARTH_UNSET,
+                           .seed = -1};
+}
+
+static void *copy(const void *bytes, size_t len)
+{
+    if (bytes == NULL) return NULL;
+    char *made = mem_alloc(len + 1);
+    memcpy(made, bytes, len);
+    return made;
+}
+
+static void copy_params(hearth_params *to, const hearth_params *from)
+{
+    *to = *from;
+    to->model = mem_strdup(from->model);
+    to->request_id = mem_strdup(from->request_id);
+    to->messages_json = mem_strdup(from->messages_json);
+    to->template_kwargs_json = mem_strdup(from->template_kwargs_json);
+    to->text = copy(from->text, from->text_len);
+    to->tokens = copy(from->tokens, from->n_tokens * sizeof *from->tokens);
+    to->logit_bias = copy(from->logit_bias, from->n_logit_bias * sizeof *from->logit_bias);
+    char **stop = mem_alloc((from->n_stop + 1) * sizeof *stop);
+    for (size_t i = 0; i < from->n_stop; i++) stop[i] = mem_strdup(from->stop[i]);
+    to->stop = (const char *const *)stop;
+}
+
+hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hearth_event_fn on_event, void *ud,
+                              hearth_error *error)
+{
+    (void)instance;
+    lock();
+    if (fake.submit_error.code != HEARTH_OK && fake.submit_error_nth == fake.n) {
+        *error = fake.submit_error;
+        unlock();
+        return NULL;
+    }
+    if (params->model != NULL && strcmp(params->model, "demo") != 0) {
+        error_at(error, HEARTH_NOT_FOUND, "model", "there is no model '%s'", params->model);
+        unlock();
+        return NULL;
+    }
+    if (fake.n == MAX_REQUESTS) abort();
+    hearth_request *request = mem_alloc(sizeof *request);
+    copy_params(&request->params, params);
+    request->on_event = on_event;
+    request->ud = ud;
+    pthread_mutex_init(&request->telling, NULL);
+    fake.requests[fake.n++] = request;
+    change();
+    return request;
+}
+
+void hearth_cancel(hearth_request *request)
+{
+    lock();
+    request->cancelled = true;
+    change();
+}
+
+void hearth_request_release(hearth_request *request)
+{
+    lock();
+    request->released = true;
+    change();
+}
+
+size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
+{
+    (void)instance;
+    if (max > 0)
+        slots[0] = (hearth_slot){.id = 0,
+                                 .seq_id = 3,
+                                 .model = "demo",
+                                 .state = "generate",
+                                 .request_id = "req-1",
+                                 .cached_messages = 2,
+                                 .cached_tokens = 40,
+                                 .n_past = 45,
+                                 .hash = "0011223344556677",
+                                 .last_used = 1700000000123};
+    return 1;
+}
+
+char *hearth_metrics(const hearth *instance)
+{
+    (void)instance;
+    return mem_strdup("# TYPE hearth_fake gauge\nhearth_fake 1\n");
+}
+
+const char *hearth_version(void)
+{
+    return "0.1.0";
+}
+
+int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error)
+{
+    (void)path, (void)level, (void)format, (void)error;
+    lock();
+    fake.log_opened = true;
+    change();
+    return HEARTH_OK;
+}

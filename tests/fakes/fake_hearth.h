@@ -1,0 +1,56 @@
+/* A stand-in for libhearth, for the tests of its clients: it computes nothing, and says what a test tells it to.
+ *
+ * A test either gives a script beforehand, which every request then plays on a thread of the fake's, or plays each
+ * request itself: fake_wait() for it, then fake_started(), fake_text(), … from the test's thread, which stands for
+ * one of hearth's. A request that was cancelled fails with HEARTH_CANCELLED on the fake's thread, unless it ended
+ * before. One instance at a time; any thread. */
+#ifndef FAKES_FAKE_HEARTH_H
+#define FAKES_FAKE_HEARTH_H
+
+#include "hearth.h"
+
+/* Forgets requests, script, settings and faults, and puts one model named "demo" there. No instance may be open. */
+void fake_reset(void);
+
+/* ---- What the library is ---- */
+
+void fake_set(const char *key, const char *value); /* hearth_config_get(); both are borrowed */
+void fake_hold_load(bool hold);                    /* hearth_load() waits until it is let go */
+void fake_load_progress(float fraction);           /* the held load calls its progress function with it, once */
+void fake_fail_load(hearth_code code, const char *message);
+void fake_fail_submit(size_t nth, hearth_code code, const char *param, const char *message); /* 0: the first */
+void fake_wait_log_opened(void); /* hearth_log_open() was called */
+void fake_wait_drained(void);    /* hearth_drain() was called */
+
+/* ---- Scripts: what every request from now on plays by itself ---- */
+
+struct fake_script {
+    const char *const *texts; /* the reply in pieces */
+    size_t n_texts;
+    hearth_result result;
+    hearth_code fail; /* other than HEARTH_OK: fails in place of DONE */
+    bool fail_before_started;
+    const char *message;
+};
+
+/* NULL: requests are played by the test. The script is borrowed. */
+void fake_play(const struct fake_script *script);
+
+/* ---- Requests, by the order of their submission ---- */
+
+/* Waits until request `i` was submitted and returns a copy of its parameters, which the fake keeps. */
+const hearth_params *fake_wait(size_t i);
+size_t fake_submitted(void);
+void fake_wait_ended(size_t i); /* DONE or FAILED was told */
+bool fake_cancelled(size_t i);
+void fake_wait_cancelled(size_t i);
+size_t fake_unreleased(void); /* handles not given back */
+
+/* False, and nothing told, if the request has ended already. */
+bool fake_started(size_t i);
+bool fake_text(size_t i, const char *text);
+bool fake_text_bytes(size_t i, const char *text, size_t len);
+bool fake_done(size_t i, const hearth_result *result);
+bool fake_failed(size_t i, hearth_code code, const char *message);
+
+#endif

@@ -1,0 +1,406 @@
+/* The server as a whole: addresses, limits over all connections, calls posted by other threads. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+/* ---- Addresses ---- */
+
+static void listens(struct fixture *f, const char *address, const char *bound_prefix)
+{
+    hearth_error error = {0};
+    char *bound = NULL;
+    if (http_listen(f->server, address, &bound, &error) != 0) fail_msg("%s: %s", address, error.message);
+    assert_ptr_equal(strstr(bound, bound_prefix), bound);
+    assert_string_not_equal(bound, address); /* port 0 became a real one */
+    free(bound);
+}
+
+static void does_not_listen(struct fixture *f, const char *address, const char *reason)
+{
+    hearth_error error = {0};
+    assert_true(http_listen(f->server, address, NULL, &error) < 0);
+    if (strstr(error.message, address) == NULL || strstr(error.message, reason) == NULL)
+        fail_msg("%s: unexpected message: %s", address, error.message);
+}
+
+static bool machine_has_ipv6(void)
+{
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    bool has = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    if (fd >= 0) close(fd);
+    return has;
+}
+
+static void an_address_is_listened_on_or_the_reason_told(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(short_limits());
+    listens(f, "127.0.0.1:0", "127.0.0.1:");
+    listens(f, "localhost:0", "localhost:");
+    if (machine_has_ipv6())
+        listens(f, "[::1]:0", "[::1]:");
+    else
+        does_not_listen(f, "[::1]:0", "cannot assign requested address");
+    char taken[32];
+    snprintf(taken, sizeof taken, "127.0.0.1:%d", f->port);
+    does_not_listen(f, taken, "address already in use");
+    static const char *const malformed[] = {"8080",      ":8080",          "127.0.0.1:",   "127.0.0.1:65536",
+                                            "[::1",      "127.0.0.1:http", "::1:8080",     "127.0.0.1:80 ",
+                                            "[::1]8080", "127.0.0.1:-1",   "[127.0.0.1:80"};
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
+        does_not_listen(f, malformed[i], "write it as host:port");
+    does_not_listen(f, "name.invalid:80", "ame"); /* "Name or service not known" or "failure in name resolution" */
+    does_not_listen(f, "192.0.2.1:0", "cannot assign requested address");
+    fixture_close(f);
+}
+
+static int dial_unix(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof name), 0);
+    return fd;
+}
+
+/* The socket file of a server that died. */
+static void leave_stale_socket(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof name), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    close(fd);
+}
+
+struct listen_call {
+    const char *address;
+    int rc;
+    hearth_error error;
+};
+
+static void listen_there(struct fixture *f, void *arg)
+{
+    struct listen_call *call = arg;
+    call->rc = http_listen(f->server, call->address, NULL, &call->error);
+}
+
+static void a_unix_socket_is_private_and_only_a_dead_one_replaced(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test-http-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char path[64], address[80];
+    snprintf(path, sizeof path, "%s/socket", folder);
+    snprintf(address, sizeof address, "unix:%s", path);
+    leave_stale_socket(path);
+
+    struct fixture *f = fixture_open(short_limits());
+    struct listen_call call = {.address = address};
+    on_server(f, listen_there, &call);
+    assert_int_equal(call.rc, 0);
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    assert_true(S_ISSOCK(file.st_mode));
+    assert_int_equal(file.st_mode & 0777, 0600);
+    int fd = dial_unix(path);
+    ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    say(fd, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until(f, n.held == 1);
+    close(fd);
+    wait_until(f, n.gone == 1);
+
+    struct fixture *second = fixture_open(short_limits());
+    does_not_listen(second, address, "address already in use");
+    fixture_close(second);
+    fixture_close(f);
+    assert_int_equal(access(path, F_OK), -1); /* a server removes its own file */
+
+    f = fixture_open(short_limits());
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    does_not_listen(f, address, "not a socket");
+    unlink(path);
+    rmdir(folder);
+    does_not_listen(f, address, "no such file or directory");
+    char *longer = mem_format("unix:/tmp/%0120d", 0);
+    does_not_listen(f, longer, "1 to 107 bytes");
+    free(longer);
+    fixture_close(f);
+}
+
+static void stop_listening(struct fixture *f, void *arg)
+{
+    (void)arg;
+    http_stop_listening(f->server);
+}
+
+static void open_connections_outlive_the_listeners(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(short_limits());
+    int fd = dial(f);
+    say(fd, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until(f, n.held == 1);
+    on_server(f, stop_listening, NULL);
+    int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(other, (struct sockaddr *)&address, sizeof address), -1);
+    close(other);
+    on_server(f, release_held, NULL);
+    hear_only(fd, 200);
+    close(fd);
+    fixture_close(f);
+}
+
+/* ---- Connections ---- */
+
+static void further_connections_wait_until_one_closes(void **state)
+{
+    (void)state;
+    struct http_limits limits = short_limits();
+    limits.max_connections = 2;
+    struct fixture *f = fixture_open(limits);
+    int fds[5];
+    for (int i = 0; i < 5; i++) {
+        fds[i] = dial(f);
+        say(fds[i], "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    for (int i = 0; i < 5; i += 2) {
+        wait_until(f, n.held == (i < 4 ? 2u : 1u));
+        assert_int_equal(counts_of(f).connections, i < 4 ? 2 : 1);
+        on_server(f, release_held, NULL);
+        for (int k = i; k < i + 2 && k < 5; k++) {
+            hear_only(fds[k], 200);
+            close(fds[k]);
+        }
+    }
+    wait_until(f, n.connections == 0 && n.requests == 5);
+    fixture_close(f);
+}
+
+static void running_out_of_descriptors_is_survived_without_spinning(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(short_limits());
+    struct rlimit before, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int spare[64], n_spare = 0;
+    while ((spare[n_spare] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0) n_spare++;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0); /* the kernel takes it */
+    say(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    int64_t cpu = cpu_ms(f);
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&readable, 1, 500), 0);
+    assert_true(cpu_ms(f) - cpu < 200);
+    while (n_spare > 0) close(spare[--n_spare]);
+    hear_only(fd, 200);
+    close(fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    fixture_close(f);
+}
+
+/* ---- Memory of bodies ---- */
+
+enum { BODY = 60000, MAX_BODY = 65536, MAX_BODIES = 100000 };
+
+static struct http_limits tight_limits(void)
+{
+    struct http_limits limits = short_limits();
+    limits.max_body = MAX_BODY;
+    limits.max_bodies = MAX_BODIES;
+    return limits;
+}
+
+static int post_part(struct fixture *f, const char *path, size_t len)
+{
+    static const char body[BODY];
+    char head[128];
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", path, BODY);
+    int fd = dial(f);
+    say(fd, head);
+    assert_true(say_bytes(fd, body, len));
+    return fd;
+}
+
+static void post_rest(int fd, size_t len)
+{
+    static const char body[BODY];
+    assert_true(say_bytes(fd, body + len, BODY - len));
+}
+
+static void many_bodies_share_little_memory_and_all_come_through(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(tight_limits());
+    int fds[24];
+    for (int i = 0; i < 24; i++) fds[i] = post_part(f, "/", 40000);
+    wait_until(f, n.stalled > 10); /* none whole, no memory left */
+    assert_int_equal(counts_of(f).requests, 0);
+    for (int i = 23; i >= 0; i--) post_rest(fds[i], 40000);
+    for (int i = 0; i < 24; i++) {
+        struct answer answer = hear(fds[i], false);
+        assert_int_equal(answer.body.len, BODY);
+        answer_release(&answer);
+        close(fds[i]);
+    }
+    wait_until(f, n.bodies == 0 && n.stalled == 0 && n.connections == 0);
+    assert_true(counts_of(f).peak_bodies <= MAX_BODIES + MAX_BODY + 16384);
+    fixture_close(f);
+}
+
+static void bodies_that_are_held_keep_others_waiting(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(tight_limits());
+    int first = post_part(f, "/hold", BODY);
+    wait_until(f, n.held == 1);
+    int second = post_part(f, "/", BODY);
+    wait_until(f, n.stalled == 1);
+    int none = dial(f); /* a request without a body needs no memory */
+    ask_only(none, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    int leaving = post_part(f, "/", 100);
+    wait_until(f, n.stalled == 2);
+    close(leaving);
+    wait_until(f, n.stalled == 1 && n.connections == 3); /* noticed although it is not read */
+    on_server(f, release_held, NULL);
+    hear_only(second, 200);
+    close(first);
+    close(second);
+    close(none);
+    wait_until(f, n.bodies == 0 && n.connections == 0);
+    fixture_close(f);
+}
+
+static void a_body_that_was_dropped_makes_room_at_once(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(tight_limits());
+    int fds[8];
+    for (int i = 0; i < 8; i++) fds[i] = post_part(f, "/dropped", BODY);
+    wait_until(f, n.held == 8 && n.bodies == 0);
+    for (int i = 0; i < 8; i++) close(fds[i]);
+    wait_until(f, n.gone == 8);
+    fixture_close(f);
+}
+
+static void a_body_that_finds_no_memory_in_time_is_told_so(void **state)
+{
+    (void)state;
+    struct http_limits limits = tight_limits();
+    limits.read_timeout_ms = 300;
+    struct fixture *f = fixture_open(limits);
+    int first = post_part(f, "/hold", BODY);
+    wait_until(f, n.held == 1);
+    int second = post_part(f, "/", BODY);
+    struct answer answer = hear(second, false);
+    assert_int_equal(answer.status, 503);
+    assert_non_null(strstr(answer.body.v, "\"type\":\"server_error\""));
+    answer_release(&answer);
+    close(second);
+    close(first);
+    wait_until(f, n.connections == 0 && n.bodies == 0);
+    fixture_close(f);
+}
+
+/* ---- Posted calls ---- */
+
+enum { POSTERS = 4, POSTS = 20000 };
+
+struct poster {
+    struct fixture *fixture;
+    pthread_t thread;
+    int seen; /* on the server's thread */
+};
+
+static void count_post(void *ud)
+{
+    struct poster *poster = ud;
+    poster->seen++;
+    poster->fixture->backlog++;
+}
+
+static void *post_many(void *ud)
+{
+    struct poster *poster = ud;
+    for (int i = 0; i < POSTS; i++) http_post(poster->fixture->server, count_post, poster);
+    return NULL;
+}
+
+static void posts_of_many_threads_all_arrive(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(short_limits());
+    struct poster posters[POSTERS];
+    for (int i = 0; i < POSTERS; i++) {
+        posters[i] = (struct poster){.fixture = f};
+        pthread_create(&posters[i].thread, NULL, post_many, &posters[i]);
+    }
+    for (int i = 0; i < POSTERS; i++) pthread_join(posters[i].thread, NULL);
+    wait_until(f, n.backlog == POSTERS * POSTS);
+    for (int i = 0; i < POSTERS; i++) assert_int_equal(posters[i].seen, POSTS);
+    fixture_close(f);
+}
+
+static void append_letter(void *ud)
+{
+    struct buf *letters = ((void **)ud)[0];
+    buf_append(letters, ((void **)ud)[1], 1);
+    free(ud);
+}
+
+static void post_letters(struct fixture *f, void *arg)
+{
+    for (const char *letter = "abcdefgh"; *letter != '\0'; letter++) {
+        void **ud = mem_alloc(2 * sizeof *ud);
+        ud[0] = arg;
+        ud[1] = (void *)(uintptr_t)letter;
+        http_post(f->server, append_letter, ud);
+    }
+}
+
+static void posts_run_in_order_and_none_is_lost_at_the_end(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(short_limits());
+    struct buf letters = {0};
+    on_server(f, post_letters, &letters);
+    on_server(f, read_counts, &(struct counts){0});
+    assert_string_equal(letters.v, "abcdefgh");
+    on_server(f, stop_server, NULL);
+    pthread_join(f->thread, NULL);
+    post_letters(f, &letters); /* nobody runs the loop any more: http_close() runs them */
+    http_close(f->server);
+    assert_string_equal(letters.v, "abcdefghabcdefgh");
+    buf_release(&letters);
+    free(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_address_is_listened_on_or_the_reason_told),
+        cmocka_unit_test(a_unix_socket_is_private_and_only_a_dead_one_replaced),
+        cmocka_unit_test(open_connections_outlive_the_listeners),
+        cmocka_unit_test(further_connections_wait_until_one_closes),
+        cmocka_unit_test(running_out_of_descriptors_is_survived_without_spinning),
+        cmocka_unit_test(many_bodies_share_little_memory_and_all_come_through),
+        cmocka_unit_test(bodies_that_are_held_keep_others_waiting),
+        cmocka_unit_test(a_body_that_was_dropped_makes_room_at_once),
+        cmocka_unit_test(a_body_that_finds_no_memory_in_time_is_told_so),
+        cmocka_unit_test(posts_of_many_threads_all_arrive),
+        cmocka_unit_test(posts_run_in_order_and_none_is_lost_at_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

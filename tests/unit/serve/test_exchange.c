@@ -1,0 +1,369 @@
+/* Replies over real sockets: streamed and whole, several choices, clients that leave or do not read, failures. */
+#include "unit/serve/harness.h"
+
+#include <jansson.h>
+
+#define CHAT        "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+#define CHAT_WHOLE  "{" CHAT "}"
+#define CHAT_STREAM "{\"stream\":true," CHAT "}"
+#define CHAT_ROUTE  "/v1/chat/completions"
+
+static const hearth_result result = {.cache_n = 8, .prompt_n = 2, .predicted_n = 2, .prompt_ms = 1, .predicted_ms = 1};
+
+static void a_reply_is_one_json_object(void **state)
+{
+    static const char *const texts[] = {"Hel", "lo \xe2\x9c\x93 ", "\xf0\x9f\x94\xa5"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 3, .result = {.cache_n = 8, .prompt_n = 2}};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    struct response response = ask(&client, "POST", CHAT_ROUTE, CHAT_WHOLE);
+    assert_int_equal(response.status, 200);
+    assert_string_equal(response_header(&response, "Content-Type"), "application/json");
+    json_t *json = json_loads(response.body.v, 0, NULL);
+    assert_non_null(json);
+    json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(choice, "message"), "content")),
+                        "Hello \xe2\x9c\x93 \xf0\x9f\x94\xa5");
+    assert_string_equal(json_string_value(json_object_get(json, "model")), "demo");
+    assert_memory_equal(json_string_value(json_object_get(json, "id")), "chatcmpl-", 9);
+    json_decref(json);
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_stream_says_nothing_until_it_started_and_then_all_in_order(void **state)
+{
+    struct client client = harness_start(*state);
+    char byte;
+    client_send(&client, "POST", CHAT_ROUTE, "X-Request-Id: mine-1\r\n", CHAT_STREAM);
+    const hearth_params *params = fake_wait(0);
+    assert_string_equal(params->request_id, "mine-1");
+    /* The server has nothing to say, and a second answer proves that it had the time to. */
+    struct client other = client_open(((struct harness *)*state)->port, 0);
+    struct response health = ask(&other, "GET", "/health", NULL);
+    response_release(&health);
+    assert_int_equal(recv(client.fd, &byte, 1, MSG_DONTWAIT), -1);
+
+    fake_started(0);
+    client_await(&client, "\"role\":\"assistant\"");
+    fake_text(0, "one");
+    client_await(&client, "{\"content\":\"one\"}");
+    fake_text(0, "two");
+    fake_done(0, &result);
+    struct response response = client_read(&client, true);
+    assert_int_equal(response.status, 200);
+    assert_string_equal(response_header(&response, "Content-Type"), "text/event-stream");
+    assert_string_equal(response_header(&response, "X-Request-Id"), "mine-1");
+    const char *role = strstr(response.body.v, "\"role\""), *one = strstr(response.body.v, "\"one\""),
+               *two = strstr(response.body.v, "\"two\""),
+               *finish = strstr(response.body.v, "\"finish_reason\":\"stop\""),
+               *done = strstr(response.body.v, "data: [DONE]\n\n");
+    assert_true(role != NULL && role < one && one < two && two < finish && finish < done);
+    assert_string_equal(done, "data: [DONE]\n\n");
+    response_release(&response);
+    client_close(&client);
+    client_close(&other);
+}
+
+static void choices_of_several_prompts_come_prompt_by_prompt(void **state)
+{
+    struct client client = harness_start(*state);
+    client_send(&client, "POST", "/v1/completions", "", "{\"prompt\":[\"a\",[7,8]],\"n\":2}");
+    fake_wait(3);
+    assert_string_equal(fake_wait(1)->text, "a");
+    assert_int_equal(fake_wait(2)->n_tokens, 2);
+    assert_int_equal(fake_wait(3)->tokens[0], 7);
+    for (size_t i = 4; i-- > 0;) {
+        char text[] = {(char)('0' + i), '\0'};
+        fake_started(i);
+        fake_text(i, text);
+        fake_done(i, &result);
+    }
+    struct response response = client_read(&client, true);
+    const char *at = response.body.v;
+    for (int i = 0; i < 4; i++) {
+        char part[64];
+        snprintf(part, sizeof part, "{\"index\":%d,\"text\":\"%d\"", i, i);
+        at = strstr(at, part);
+        assert_non_null(at);
+    }
+    assert_contains(response.body.v, "\"prompt_tokens\":20,\"completion_tokens\":8,");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void streams_of_several_choices_interleave_by_index(void **state)
+{
+    struct client client = harness_start(*state);
+    client_send(&client, "POST", CHAT_ROUTE, "", "{\"stream\":true,\"n\":2," CHAT "}");
+    fake_wait(1);
+    fake_started(0);
+    fake_text(0, "a0");
+    fake_started(1);
+    fake_text(1, "b1");
+    fake_text(0, "c0");
+    fake_done(1, &result);
+    client_await(&client, "{\"index\":1,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}");
+    assert_null(strstr(client.in.v, "[DONE]"));
+    fake_done(0, &result);
+    struct response response = client_read(&client, true);
+    assert_contains(response.body.v, "{\"index\":1,\"delta\":{\"role\"");
+    const char *a = strstr(response.body.v, "{\"index\":0,\"delta\":{\"content\":\"a0\"}"),
+               *b = strstr(response.body.v, "{\"index\":1,\"delta\":{\"content\":\"b1\"}"),
+               *c = strstr(response.body.v, "{\"index\":0,\"delta\":{\"content\":\"c0\"}");
+    assert_true(a != NULL && a < b && b < c);
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_client_that_leaves_cancels_all_its_requests(void **state)
+{
+    static const char *const bodies[] = {"{\"stream\":true,\"n\":2," CHAT "}", "{\"n\":2," CHAT "}"};
+    struct harness *h = *state;
+    struct client other = harness_start(h);
+    for (size_t i = 0; i < 4; i++) {
+        bool started = i % 2 == 0;
+        struct client client = client_open(h->port, 0);
+        client_send(&client, "POST", CHAT_ROUTE, "", bodies[i / 2]);
+        fake_wait(2 * i + 1);
+        if (started) {
+            fake_started(2 * i);
+            fake_text(2 * i, "x");
+            if (i == 0) client_await(&client, "\"x\"");
+        }
+        client_close(&client);
+        fake_wait_ended(2 * i);
+        fake_wait_ended(2 * i + 1);
+        assert_true(fake_cancelled(2 * i) && fake_cancelled(2 * i + 1));
+    }
+    struct response response = ask(&other, "GET", "/metrics", NULL);
+    assert_contains(response.body.v, "hearth_http_requests_total{route=\"/v1/chat/completions\",status=\"499\"} 4\n");
+    assert_contains(response.body.v, "hearth_http_active_requests 1\n");
+    response_release(&response);
+    client_close(&other);
+}
+
+static void events_after_the_client_left_are_harmless(void **state)
+{
+    struct harness *h = *state;
+    struct client other = harness_start(h);
+    struct client client = client_open(h->port, 0);
+    client_send(&client, "POST", CHAT_ROUTE, "", CHAT_STREAM);
+    fake_wait(0);
+    fake_started(0);
+    client_close(&client);
+    while (fake_text(0, "more")) continue;
+    fake_wait_ended(0);
+    struct response response = ask(&other, "GET", "/health", NULL);
+    assert_int_equal(response.status, 200);
+    response_release(&response);
+    client_close(&other);
+}
+
+/* The kernel takes a few megabytes by itself; what the server holds on top of it is within its limits. Answers in
+ * between prove that it had the time to take each piece. */
+static void a_client_that_does_not_read_is_cut_off(void **state)
+{
+    struct harness *h = *state;
+    h->limits.outbox_bytes = 64 << 10;
+    h->limits.backlog_bytes = 16 << 10;
+    struct client other = harness_start(h);
+    struct client client = client_open(h->port, 4096);
+    static char text[16384];
+    memset(text, 'x', sizeof text - 1);
+    client_send(&client, "POST", CHAT_ROUTE, "", CHAT_STREAM);
+    fake_wait(0);
+    fake_started(0);
+    for (size_t sent = 0; fake_text(0, text); sent += sizeof text) {
+        struct response response = ask(&other, "GET", "/health", NULL);
+        assert_int_equal(response.status, 200);
+        response_release(&response);
+        if (sent > (size_t)32 << 20) fail_msg("%zu bytes were taken for a client that does not read", sent);
+    }
+    fake_wait_ended(0);
+    assert_true(fake_cancelled(0));
+    client_await(&client, "\"code\":\"cancelled\"");
+    client_close(&client);
+    client_close(&other);
+}
+
+static void a_slow_client_that_reads_on_gets_everything(void **state)
+{
+    struct harness *h = *state;
+    h->limits.backlog_bytes = 4 << 10;
+    struct client unused = harness_start(h);
+    struct client client = client_open(h->port, 4096);
+    client_send(&client, "POST", CHAT_ROUTE, "", CHAT_STREAM);
+    fake_wait(0);
+    fake_started(0);
+    for (int i = 0; i < 4000; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "<%d>", i);
+        assert_true(fake_text(0, text));
+    }
+    fake_done(0, &result);
+    struct response response = client_read(&client, true);
+    const char *at = response.body.v;
+    for (int i = 0; i < 4000; i++) {
+        char part[32];
+        snprintf(part, sizeof part, "\"<%d>\"", i);
+        at = strstr(at, part);
+        if (at == NULL) fail_msg("piece %d is missing", i);
+    }
+    assert_contains(at, "data: [DONE]\n\n");
+    assert_false(fake_cancelled(0));
+    response_release(&response);
+    client_close(&client);
+    client_close(&unused);
+}
+
+static void a_quiet_stream_is_kept_alive_with_comments(void **state)
+{
+    struct harness *h = *state;
+    h->limits.ping_ms = 20;
+    struct client client = harness_start(h);
+    client_send(&client, "POST", CHAT_ROUTE, "", CHAT_STREAM);
+    fake_wait(0);
+    fake_started(0);
+    client_await(&client, "3\r\n:\n\n\r\n3\r\n:\n\n\r\n");
+    fake_done(0, &result);
+    struct response response = client_read(&client, true);
+    assert_contains(response.body.v, "data: [DONE]\n\n");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_failure_before_the_start_is_an_http_error(void **state)
+{
+    static const struct {
+        hearth_code code;
+        int status;
+        const char *name, *retry_after;
+    } rows[] = {{HEARTH_BUSY, 429, "\"server_busy\"", "1"},
+                {HEARTH_TOO_LONG, 400, "\"context_length_exceeded\"", NULL},
+                {HEARTH_UNAVAILABLE, 503, "\"unavailable\"", "1"},
+                {HEARTH_UNSUPPORTED, 501, "\"not_supported\"", NULL},
+                {HEARTH_INTERNAL, 500, "\"internal_error\"", NULL}};
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        client_send(&client, "POST", CHAT_ROUTE, "", i % 2 ? CHAT_WHOLE : CHAT_STREAM);
+        fake_wait(i);
+        fake_failed(i, rows[i / 2].code, "it went wrong");
+        struct response response = client_read(&client, true);
+        assert_int_equal(response.status, rows[i / 2].status);
+        assert_contains(response.body.v, rows[i / 2].name);
+        assert_contains(response.body.v, "it went wrong");
+        const char *retry_after = response_header(&response, "Retry-After");
+        if (rows[i / 2].retry_after == NULL)
+            assert_null(retry_after);
+        else
+            assert_string_equal(retry_after, rows[i / 2].retry_after);
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
+static void a_failure_after_the_start_ends_the_stream_with_an_error(void **state)
+{
+    struct client client = harness_start(*state);
+    client_send(&client, "POST", CHAT_ROUTE, "", CHAT_STREAM);
+    fake_wait(0);
+    fake_started(0);
+    fake_text(0, "begun");
+    fake_failed(0, HEARTH_INTERNAL, "decode failed");
+    struct response response = client_read(&client, true);
+    assert_int_equal(response.status, 200);
+    assert_contains(response.body.v, "\"begun\"");
+    const char *error = strstr(response.body.v, "data: {\"error\":{\"message\":\"decode failed\"");
+    assert_non_null(error);
+    assert_null(strstr(error, "[DONE]"));
+    response_release(&response);
+    client_close(&client);
+}
+
+static void one_failing_choice_fails_all(void **state)
+{
+    struct client client = harness_start(*state);
+    client_send(&client, "POST", CHAT_ROUTE, "", "{\"n\":3," CHAT "}");
+    fake_wait(2);
+    fake_started(0);
+    fake_failed(1, HEARTH_BUSY, "server busy");
+    struct response response = client_read(&client, true);
+    assert_int_equal(response.status, 429);
+    fake_wait_ended(0);
+    fake_wait_ended(2);
+    assert_true(fake_cancelled(0) && fake_cancelled(2));
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_choice_that_cannot_be_submitted_takes_the_others_back(void **state)
+{
+    struct client client = harness_start(*state);
+    fake_fail_submit(1, HEARTH_INVALID, "max_tokens", "no");
+    struct response response = ask(&client, "POST", CHAT_ROUTE, "{\"n\":3," CHAT "}");
+    assert_int_equal(response.status, 400);
+    assert_contains(response.body.v, "\"param\":\"max_tokens\"");
+    fake_wait_ended(0);
+    assert_true(fake_cancelled(0));
+    assert_int_equal(fake_submitted(), 1);
+    response_release(&response);
+    client_close(&client);
+}
+
+static void many_clients_get_their_own_streams(void **state)
+{
+    enum { CLIENTS = 16, PIECES = 50 };
+    struct harness *h = *state;
+    struct client unused = harness_start(h), clients[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        char body[64];
+        clients[i] = client_open(h->port, 0);
+        snprintf(body, sizeof body, "{\"stream\":true,\"prompt\":\"%d\"}", i);
+        client_send(&clients[i], "POST", "/v1/completions", "", body);
+        fake_wait((size_t)i);
+        fake_started((size_t)i);
+    }
+    for (int piece = 0; piece < PIECES; piece++)
+        for (int i = 0; i < CLIENTS; i++) {
+            char text[32];
+            snprintf(text, sizeof text, "<%s>", fake_wait((size_t)i)->text);
+            fake_text((size_t)i, text);
+        }
+    for (int i = 0; i < CLIENTS; i++) {
+        char text[32];
+        int n = 0;
+        snprintf(text, sizeof text, "\"text\":\"<%d>\"", i);
+        fake_done((size_t)i, &result);
+        struct response response = client_read(&clients[i], true);
+        for (const char *at = response.body.v; (at = strstr(at, "\"text\":\"<")) != NULL; at++, n++)
+            assert_memory_equal(at, text, strlen(text));
+        assert_int_equal(n, PIECES);
+        response_release(&response);
+        client_close(&clients[i]);
+    }
+    client_close(&unused);
+}
+
+#define ROW(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ROW(a_reply_is_one_json_object),
+        ROW(a_stream_says_nothing_until_it_started_and_then_all_in_order),
+        ROW(choices_of_several_prompts_come_prompt_by_prompt),
+        ROW(streams_of_several_choices_interleave_by_index),
+        ROW(a_client_that_leaves_cancels_all_its_requests),
+        ROW(events_after_the_client_left_are_harmless),
+        ROW(a_client_that_does_not_read_is_cut_off),
+        ROW(a_slow_client_that_reads_on_gets_everything),
+        ROW(a_quiet_stream_is_kept_alive_with_comments),
+        ROW(a_failure_before_the_start_is_an_http_error),
+        ROW(a_failure_after_the_start_ends_the_stream_with_an_error),
+        ROW(one_failing_choice_fails_all),
+        ROW(a_choice_that_cannot_be_submitted_takes_the_others_back),
+        ROW(many_clients_get_their_own_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

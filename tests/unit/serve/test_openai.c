@@ -1,0 +1,215 @@
+/* The exact bytes of OpenAI's answers. */
+#include "serve/openai.h"
+
+#include "serve/errors.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHUNK                                                                                                          \
+    "data: {\"id\":\"chatcmpl-abc\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,\"model\":\"demo\","   \
+    "\"system_fingerprint\":\"hearth-0.1.0\",\"choices\":["
+#define TEXT_HEAD                                                                                                      \
+    "{\"id\":\"cmpl-abc\",\"object\":\"text_completion\",\"created\":1700000000,\"model\":\"demo\","                   \
+    "\"system_fingerprint\":\"hearth-0.1.0\",\"choices\":["
+#define TIMINGS                                                                                                        \
+    "\"timings\":{\"cache_n\":8,\"prompt_n\":2,\"prompt_ms\":4.000,\"prompt_per_second\":500.000,\"predicted_n\":3,"   \
+    "\"predicted_ms\":6.000,\"predicted_per_second\":500.000,\"queue_ms\":1.500,\"restore_ms\":0.250}"
+
+static const hearth_result result = {.finish = HEARTH_FINISH_STOP,
+                                     .cache_n = 8,
+                                     .prompt_n = 2,
+                                     .predicted_n = 3,
+                                     .queue_ms = 1.5,
+                                     .restore_ms = 0.25,
+                                     .prompt_ms = 4,
+                                     .predicted_ms = 6};
+
+static void *open_state(const struct openai_form *form, const char *body)
+{
+    static const struct openai_names names = {"demo", "abc", 1700000000};
+    struct fields fields;
+    hearth_error error;
+    assert_int_equal(fields_read(&fields, form->route, body, strlen(body), &error), 0);
+    void *state = openai_state(form, &fields, &names);
+    fields_release(&fields);
+    return state;
+}
+
+static void assert_taken(struct buf *out, const char *expected)
+{
+    assert_string_equal(out->v, expected);
+    buf_clear(out);
+}
+
+/* Every "data:" line but the last has to be JSON. */
+static void assert_json(const char *text)
+{
+    json_error_t error;
+    json_t *json = json_loads(text, 0, &error);
+    if (json == NULL) fail_msg("%s: %s", error.text, text);
+    json_decref(json);
+}
+
+static void a_chat_streams_in_openais_chunks(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"stream\":true}");
+    struct buf out = {0};
+    openai_dialect.started(state, 0, &out);
+    assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
+                             "\"finish_reason\":null}]}\n\n");
+    openai_dialect.text(state, 0, "\"H\xc3\xa9\n", 5, &out);
+    assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"\\\"H\xc3\xa9\\n\"},\"logprobs\":null,"
+                             "\"finish_reason\":null}]}\n\n");
+    openai_dialect.done(state, 0, &result, &out);
+    assert_taken(&out,
+                 CHUNK "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]," TIMINGS "}\n\n");
+    struct exchange_reply reply = {.result = result};
+    openai_dialect.ended(state, &reply, 1, &out);
+    assert_taken(&out, "data: [DONE]\n\n");
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
+static void usage_comes_in_a_chunk_of_its_own_when_asked_for(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form,
+                             "{\"messages\":[{}],\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+    struct buf out = {0};
+    openai_dialect.text(state, 0, "a", 1, &out);
+    assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},\"logprobs\":null,"
+                             "\"finish_reason\":null}],\"usage\":null}\n\n");
+    struct exchange_reply reply = {.result = result};
+    openai_dialect.ended(state, &reply, 1, &out);
+    assert_taken(&out, CHUNK "],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":3,\"total_tokens\":13,"
+                             "\"prompt_tokens_details\":{\"cached_tokens\":8}}," TIMINGS "}\n\ndata: [DONE]\n\n");
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
+static void a_whole_chat_is_openais_object(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}]}");
+    struct exchange_reply reply = {.result = result};
+    struct buf out = {0};
+    buf_puts(&reply.text, "Hello");
+    reply.result.finish = HEARTH_FINISH_LENGTH;
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_json(out.v);
+    assert_taken(&out, "{\"id\":\"chatcmpl-abc\",\"object\":\"chat.completion\",\"created\":1700000000,"
+                       "\"model\":\"demo\",\"system_fingerprint\":\"hearth-0.1.0\",\"choices\":[{\"index\":0,"
+                       "\"message\":{\"role\":\"assistant\",\"content\":\"Hello\",\"refusal\":null},"
+                       "\"logprobs\":null,\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":10,"
+                       "\"completion_tokens\":3,\"total_tokens\":13,\"prompt_tokens_details\":{\"cached_tokens\":8}}"
+                       "," TIMINGS "}");
+    openai_dialect.release(state);
+    buf_release(&reply.text);
+    buf_release(&out);
+}
+
+static void usage_counts_a_prompt_once_however_many_choices_it_has(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_completion_form, "{\"prompt\":[\"a\",\"b\"],\"n\":2}");
+    struct exchange_reply replies[4];
+    struct buf out = {0};
+    for (int i = 0; i < 4; i++) replies[i] = (struct exchange_reply){.result = result};
+    openai_dialect.whole(state, replies, 4, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, "\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":12,\"total_tokens\":32,"
+                                  "\"prompt_tokens_details\":{\"cached_tokens\":16}}"));
+    assert_non_null(strstr(out.v, "\"timings\":{\"cache_n\":32,\"prompt_n\":8,"));
+    assert_non_null(strstr(out.v, "},{\"index\":3,\"text\":\"\","));
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
+static void a_completion_streams_text_and_echoes_its_prompt(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_completion_form, "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true}");
+    struct buf out = {0};
+    openai_dialect.started(state, 1, &out);
+    assert_taken(&out, "data: " TEXT_HEAD "{\"index\":1,\"text\":\"Twice\",\"logprobs\":null,\"finish_reason\":null}]}"
+                       "\n\n");
+    openai_dialect.done(state, 1, &result, &out);
+    assert_taken(&out, "data: " TEXT_HEAD
+                       "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\"}]," TIMINGS "}\n\n");
+    struct exchange_reply replies[2] = {{.result = result}, {.result = result}};
+    buf_puts(&replies[0].text, " upon");
+    openai_dialect.whole(state, replies, 2, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, "{\"index\":0,\"text\":\"Once upon\","));
+    assert_non_null(strstr(out.v, "{\"index\":1,\"text\":\"Twice\","));
+    openai_dialect.release(state);
+    buf_release(&replies[0].text);
+    buf_release(&out);
+}
+
+static void a_completion_without_echo_begins_with_its_first_text(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_completion_form, "{\"prompt\":\"Once\"}");
+    struct buf out = {0};
+    openai_dialect.started(state, 0, &out);
+    assert_int_equal(out.len, 0);
+    openai_dialect.release(state);
+}
+
+static void an_error_has_openais_form(void **unused)
+{
+    (void)unused;
+    struct buf out = {0};
+    hearth_error error = {.code = HEARTH_INVALID, .param = "stop", .message = "bad \"stop\""};
+    errors_put(&out, &error);
+    assert_taken(&out, "{\"error\":{\"message\":\"bad \\\"stop\\\"\",\"type\":\"invalid_request_error\","
+                       "\"code\":\"invalid_value\",\"param\":\"stop\"}}");
+    error = (hearth_error){.code = HEARTH_INTERNAL, .message = "x"};
+    openai_dialect.broken(NULL, &error, &out);
+    assert_taken(&out, "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":\"internal_error\","
+                       "\"param\":null}}\n\n");
+    buf_release(&out);
+}
+
+static void every_code_of_the_library_has_a_status(void **unused)
+{
+    (void)unused;
+    static const struct {
+        int code, status;
+    } rows[] = {{HEARTH_INVALID, 400},
+                {HEARTH_NOT_FOUND, 404},
+                {HEARTH_TOO_LONG, 400},
+                {HEARTH_BUSY, 429},
+                {HEARTH_UNSUPPORTED, 501},
+                {HEARTH_UNAVAILABLE, 503},
+                {HEARTH_CANCELLED, 503},
+                {HEARTH_NO_MEMORY, 500},
+                {HEARTH_IO, 500},
+                {HEARTH_INTERNAL, 500},
+                {-55, 500}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(errors_kind(rows[i].code)->status, rows[i].status);
+    assert_string_equal(errors_kind(HEARTH_TOO_LONG)->name, "context_length_exceeded");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chat_streams_in_openais_chunks),
+        cmocka_unit_test(usage_comes_in_a_chunk_of_its_own_when_asked_for),
+        cmocka_unit_test(a_whole_chat_is_openais_object),
+        cmocka_unit_test(usage_counts_a_prompt_once_however_many_choices_it_has),
+        cmocka_unit_test(a_completion_streams_text_and_echoes_its_prompt),
+        cmocka_unit_test(a_completion_without_echo_begins_with_its_first_text),
+        cmocka_unit_test(an_error_has_openais_form),
+        cmocka_unit_test(every_code_of_the_library_has_a_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

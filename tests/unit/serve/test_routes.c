@@ -1,0 +1,195 @@
+/* Routes that answer at once: status, errors of routing, CORS, ids; and errors of bodies as a client sees them. */
+#include "unit/serve/harness.h"
+
+#include <jansson.h>
+
+static void unknown_routes_and_wrong_methods_are_told_apart(void **state)
+{
+    static const struct {
+        const char *method, *path, *allow;
+        int status;
+    } rows[] = {
+        {"GET", "/v1/nothing", NULL, 404},
+        {"POST", "/", NULL, 404},
+        {"GET", "/v1/models/", NULL, 404},
+        {"POST", "/v1/responses", NULL, 404},
+        {"GET", "/v1/chat/completions", "POST, OPTIONS", 405},
+        {"DELETE", "/v1/completions", "POST, OPTIONS", 405},
+        {"POST", "/health", "GET, HEAD, OPTIONS", 405},
+        {"PUT", "/v1/models/demo", "GET, HEAD, OPTIONS", 405},
+    };
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct response response = ask(&client, rows[i].method, rows[i].path, NULL);
+        assert_int_equal(response.status, rows[i].status);
+        assert_contains(response.body.v, rows[i].status == 404 ? "\"code\":\"route_not_found\"" : "method_not_allowed");
+        if (rows[i].allow != NULL) assert_string_equal(response_header(&response, "Allow"), rows[i].allow);
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
+static void a_head_has_the_headers_of_a_get(void **state)
+{
+    struct client client = harness_start(*state);
+    struct response response = ask(&client, "HEAD", "/health", NULL);
+    assert_int_equal(response.status, 200);
+    response_release(&response);
+    response = ask(&client, "GET", "/health", NULL);
+    assert_string_equal(response.body.v, "{\"status\":\"ok\"}");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void browsers_of_any_origin_may_ask(void **state)
+{
+    static const char *const paths[] = {"/v1/chat/completions", "/v1/models", "/v1/models/demo", "/metrics"};
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < 4; i++) {
+        client_send(&client, "OPTIONS", paths[i], "Origin: https://a.example\r\n", NULL);
+        struct response response = client_read(&client, false);
+        assert_int_equal(response.status, 204);
+        assert_string_equal(response_header(&response, "Access-Control-Allow-Origin"), "*");
+        assert_string_equal(response_header(&response, "Access-Control-Allow-Methods"), "GET, POST, OPTIONS");
+        assert_contains(response_header(&response, "Access-Control-Allow-Headers"), "Authorization");
+        response_release(&response);
+    }
+    struct response response = ask(&client, "POST", "/v1/completions", "{}");
+    assert_int_equal(response.status, 400);
+    assert_string_equal(response_header(&response, "Access-Control-Allow-Origin"), "*");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_request_id_is_kept_where_it_is_sane(void **state)
+{
+    static const char *const odd[] = {"", "a b", "x\"y",
+                                      "0123456789012345678901234567890123456789012345678901234567890123"};
+    struct client client = harness_start(*state);
+    client_send(&client, "GET", "/health", "X-Request-Id: A1-b_c.d:e\r\n", NULL);
+    struct response response = client_read(&client, true);
+    assert_string_equal(response_header(&response, "X-Request-Id"), "A1-b_c.d:e");
+    response_release(&response);
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        char header[128];
+        snprintf(header, sizeof header, "X-Request-Id: %s\r\n", odd[i]);
+        client_send(&client, "GET", "/health", header, NULL);
+        response = client_read(&client, true);
+        const char *made = response_header(&response, "X-Request-Id");
+        assert_memory_equal(made, "req-", 4);
+        assert_int_equal(strlen(made), 28);
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
+static void errors_of_the_body_name_the_field(void **state)
+{
+    struct client client = harness_start(*state);
+    struct response response =
+        ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"temperature\":\"hot\"}");
+    assert_int_equal(response.status, 400);
+    assert_string_equal(response.body.v,
+                        "{\"error\":{\"message\":\"'temperature' must be a number from 0 to 100\",\"type\":"
+                        "\"invalid_request_error\",\"code\":\"invalid_value\",\"param\":\"temperature\"}}");
+    response_release(&response);
+    response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"tools\":[{}]}");
+    assert_int_equal(response.status, 501);
+    assert_contains(response.body.v, "\"param\":\"tools\"");
+    response_release(&response);
+    response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"model\":\"other\"}");
+    assert_int_equal(response.status, 404);
+    assert_contains(response.body.v, "\"code\":\"model_not_found\",\"param\":\"model\"");
+    response_release(&response);
+    response = ask(&client, "POST", "/v1/chat/completions", "not json");
+    assert_int_equal(response.status, 400);
+    response_release(&response);
+    assert_int_equal(fake_submitted(), 0);
+    client_close(&client);
+}
+
+static void models_are_listed_and_shown(void **state)
+{
+#define DEMO                                                                                                           \
+    "{\"id\":\"demo\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"meta\":{"                  \
+    "\"architecture\":\"qwen3\",\"kind\":\"dense\",\"n_ctx\":8192,\"n_ctx_train\":40960,\"n_params\":600000000,"       \
+    "\"size\":1234567890123,\"n_vocab\":151936,\"n_embd\":1024,\"n_swa\":0,\"slots\":4}}"
+    struct client client = harness_start(*state);
+    struct response response = ask(&client, "GET", "/v1/models", NULL);
+    assert_string_equal(response.body.v, "{\"object\":\"list\",\"data\":[" DEMO "]}");
+    response_release(&response);
+    response = ask(&client, "GET", "/v1/models/demo", NULL);
+    assert_string_equal(response.body.v, DEMO);
+    response_release(&response);
+    response = ask(&client, "GET", "/v1/models/some/other", NULL);
+    assert_int_equal(response.status, 404);
+    assert_contains(response.body.v, "'some/other'");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void slots_tell_what_is_warm(void **state)
+{
+    struct client client = harness_start(*state);
+    struct response response = ask(&client, "GET", "/slots", NULL);
+    assert_string_equal(response.body.v,
+                        "[{\"id\":0,\"seq_id\":3,\"model\":\"demo\",\"state\":\"generate\",\"request_id\":\"req-1\","
+                        "\"cached_messages\":2,\"cached_tokens\":40,\"n_past\":45,\"hash\":\"0011223344556677\","
+                        "\"last_used\":1700000000123}]");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void metrics_count_by_route_and_status_never_by_path(void **state)
+{
+    struct client client = harness_start(*state);
+    const char *const paths[] = {"/health", "/health", "/v1/models/demo", "/v1/models/x", "/a", "/b"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct response response = ask(&client, "GET", paths[i], NULL);
+        response_release(&response);
+    }
+    struct response response = ask(&client, "GET", "/metrics", NULL);
+    assert_string_equal(response_header(&response, "Content-Type"), "text/plain; version=0.0.4");
+    assert_contains(response.body.v, "hearth_fake 1\n");
+    assert_contains(response.body.v, "hearth_http_requests_total{route=\"/health\",status=\"200\"} 2\n");
+    assert_contains(response.body.v, "hearth_http_requests_total{route=\"/v1/models/{id}\",status=\"404\"} 1\n");
+    assert_contains(response.body.v, "hearth_http_requests_total{route=\"other\",status=\"404\"} 2\n");
+    assert_contains(response.body.v, "hearth_http_connections 1\n");
+    assert_contains(response.body.v, "hearth_http_active_requests 1\n");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void one_connection_serves_request_after_request(void **state)
+{
+    static const char *const texts[] = {"ok"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 1};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    for (int i = 0; i < 20; i++) {
+        struct response response = ask(&client, "POST", "/v1/completions",
+                                       i % 2 ? "{\"prompt\":\"a\"}" : "{\"prompt\":\"a\",\"stream\":true}");
+        assert_int_equal(response.status, 200);
+        assert_contains(response.body.v, "\"text\":\"ok\"");
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
+#define ROW(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ROW(unknown_routes_and_wrong_methods_are_told_apart),
+        ROW(a_head_has_the_headers_of_a_get),
+        ROW(browsers_of_any_origin_may_ask),
+        ROW(a_request_id_is_kept_where_it_is_sane),
+        ROW(errors_of_the_body_name_the_field),
+        ROW(models_are_listed_and_shown),
+        ROW(slots_tell_what_is_warm),
+        ROW(metrics_count_by_route_and_status_never_by_path),
+        ROW(one_connection_serves_request_after_request),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
