@@ -190,7 +190,7 @@ size_t http_backlog(const struct http_request *request)
 
 /* ---- Answers of the server itself ---- */
 
-/* The status in words, as API errors spell them: "payload_too_large". */
+/* The status in words, as API errors spell them: "content_too_large". */
 static void status_code(char *code, size_t size, int status)
 {
     snprintf(code, size, "%s", http_status_text(status));

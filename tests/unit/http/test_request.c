@@ -24,7 +24,7 @@ static void refused(struct fixture *f, const char *bytes, size_t len, int status
     assert_string_equal(answer_header(&answer, "Connection"), "close");
     assert_ptr_equal(strstr(answer.body.v, "{\"error\":{\"message\":\""), answer.body.v);
     assert_non_null(strstr(answer.body.v, "\"type\":\"invalid_request_error\""));
-    if (status == 413) assert_non_null(strstr(answer.body.v, "\"code\":\"payload_too_large\",\"param\":null}}"));
+    if (status == 413) assert_non_null(strstr(answer.body.v, "\"code\":\"content_too_large\",\"param\":null}}"));
     assert_true(ended(fd));
     answer_release(&answer);
     close(fd);
