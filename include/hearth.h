@@ -84,6 +84,10 @@ HEARTH_API const char *hearth_config_get(const hearth_config *config, const char
 /* Names of the models declared, by index; NULL past the last. */
 HEARTH_API const char *hearth_config_model(const hearth_config *config, size_t index);
 
+/* Forgets every model but those named; an unknown name is HEARTH_NOT_FOUND and changes nothing. */
+HEARTH_API int hearth_config_keep_models(hearth_config *config, const char *const *names, size_t n,
+                                         hearth_error *error);
+
 /* All keys with their values, defaults and meanings, as a YAML file that reads back to the same configuration. */
 HEARTH_API char *hearth_config_dump(const hearth_config *config);
 
@@ -118,22 +122,22 @@ HEARTH_API void hearth_close(hearth *instance);
 
 /* How a model keeps its state decides how its cache can be cut. The names are dense, moe, hybrid, recurrent. */
 typedef struct hearth_model_info {
-    const char *name;          /* the name in the configuration */
-    const char *path;          /* the weights file */
-    const char *architecture;  /* e.g. "qwen3" */
-    const char *kind;          /* dense | moe | hybrid | recurrent */
-    const char *description;   /* llama.cpp's one-line description, with the weight type */
-    uint64_t size_bytes;       /* size of the weights */
-    uint64_t n_params;         /* number of weights */
-    int32_t n_vocab;           /* tokens in the vocabulary */
-    int32_t n_embd;            /* width of the model */
-    int32_t n_layer;           /* number of layers */
-    int32_t n_swa;             /* size of the sliding attention window; 0: none */
-    int32_t n_ctx_train;       /* tokens the model was trained for */
-    int32_t context_window;    /* tokens a slot can hold here */
-    int32_t n_slots;           /* requests computed at once */
-    bool has_chat_template;    /* chat needs one; completions do not */
-    int64_t created;           /* unix time of loading */
+    const char *name;         /* the name in the configuration */
+    const char *path;         /* the weights file */
+    const char *architecture; /* e.g. "qwen3" */
+    const char *kind;         /* dense | moe | hybrid | recurrent */
+    const char *description;  /* llama.cpp's one-line description, with the weight type */
+    uint64_t size_bytes;      /* size of the weights */
+    uint64_t n_params;        /* number of weights */
+    int32_t n_vocab;          /* tokens in the vocabulary */
+    int32_t n_embd;           /* width of the model */
+    int32_t n_layer;          /* number of layers */
+    int32_t n_swa;            /* size of the sliding attention window; 0: none */
+    int32_t n_ctx_train;      /* tokens the model was trained for */
+    int32_t context_window;   /* tokens a slot can hold here */
+    int32_t n_slots;          /* requests computed at once */
+    bool has_chat_template;   /* chat needs one; completions do not */
+    int64_t created;          /* unix time of loading */
 } hearth_model_info;
 
 /* Describes the index-th loaded model; false past the last. The strings live as long as the instance. */

@@ -15,8 +15,8 @@ void buf_append(struct buf *b, const void *bytes, size_t len);
 void buf_puts(struct buf *b, const char *text);
 void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_drop_front(struct buf *b, size_t len);
-void buf_clear(struct buf *b);          /* keeps the memory */
+void buf_clear(struct buf *b); /* keeps the memory */
 void buf_release(struct buf *b);
-char *buf_take(struct buf *b);          /* never NULL; free() it */
+char *buf_take(struct buf *b); /* never NULL; free() it */
 
 #endif

@@ -36,9 +36,15 @@ static void put_time(struct buf *b)
 static void put_value(struct buf *b, const struct log_field *field, bool json)
 {
     switch (field->type) {
-    case LOG_FIELD_INT: buf_printf(b, "%lld", (long long)field->value.i); break;
-    case LOG_FIELD_NUM: buf_printf(b, "%.3f", field->value.num); break;
-    case LOG_FIELD_BOOL: buf_puts(b, field->value.b ? "true" : "false"); break;
+    case LOG_FIELD_INT:
+        buf_printf(b, "%lld", (long long)field->value.i);
+        break;
+    case LOG_FIELD_NUM:
+        buf_printf(b, "%.3f", field->value.num);
+        break;
+    case LOG_FIELD_BOOL:
+        buf_puts(b, field->value.b ? "true" : "false");
+        break;
     case LOG_FIELD_STR: {
         const char *str = field->value.str == NULL ? "" : field->value.str;
         bool plain = !json && str[0] != '\0' && strpbrk(str, " \t\r\n\"=\\") == NULL;
@@ -104,7 +110,9 @@ static int find_level(const char *name)
 int log_open(const char *path, const char *level, const char *format, hearth_error *error)
 {
     int number = find_level(level);
-    if (number < 0) return error_at(error, HEARTH_INVALID, "level", "unknown log level '%s': use error, warn, info or debug", level);
+    if (number < 0)
+        return error_at(error, HEARTH_INVALID, "level", "unknown log level '%s': use error, warn, info or debug",
+                        level);
     bool json = strcmp(format, "json") == 0;
     if (!json && strcmp(format, "text") != 0)
         return error_at(error, HEARTH_INVALID, "format", "unknown log format '%s': use text or json", format);

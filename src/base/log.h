@@ -4,7 +4,8 @@
  *     2026-03-01T12:00:00.123Z info  batch-engine: started slots=4 model=demo
  *
  * `group` says who speaks, the text is fixed (people search for it), what varies goes into fields, with the unit in
- * the field's name (took_ms, size_bytes). Prompts and replies are never logged. Thread-safe; a line is written whole. */
+ * the field's name (took_ms, size_bytes). Prompts and replies are never logged. Thread-safe; a line is written whole.
+ */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -47,7 +48,11 @@ static inline struct log_field log_bool(const char *name, bool value)
 }
 
 #define log_event(level, group, ...) log_write(level, group, LOG_FIELDS_(__VA_ARGS__, (struct log_field){0}))
-#define LOG_FIELDS_(text, ...)       (text), (const struct log_field[]){__VA_ARGS__}
+#define LOG_FIELDS_(text, ...)                                                                                         \
+    (text), (const struct log_field[])                                                                                 \
+    {                                                                                                                  \
+        __VA_ARGS__                                                                                                    \
+    }
 
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *group, const char *text, const struct log_field *fields);

@@ -5,9 +5,9 @@
 
 #include <stddef.h>
 
-void *mem_alloc(size_t size);                            /* zeroed */
-void *mem_grow(void *block, size_t count, size_t item);  /* realloc, overflow checked */
-char *mem_strdup(const char *text);                      /* NULL stays NULL */
+void *mem_alloc(size_t size);                           /* zeroed */
+void *mem_grow(void *block, size_t count, size_t item); /* realloc, overflow checked */
+char *mem_strdup(const char *text);                     /* NULL stays NULL */
 char *mem_strndup(const char *text, size_t len);
 char *mem_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -39,7 +39,7 @@ static const struct config_note *note_of(const struct check *c, const char *patt
 static char *key_path(const struct check *c, const char *pattern)
 {
     const char *star = strchr(pattern, '*');
-    if (star == NULL) return mem_strdup(pattern);
+    if (star == NULL || c->model == NULL) return mem_strdup(pattern);
     return mem_format("%.*s%s%s", (int)(star - pattern), pattern, c->model->name, star + 1);
 }
 
@@ -66,7 +66,7 @@ static void check_file(struct check *c, const char *pattern, const char *path)
 static bool is_port(const char *text)
 {
     size_t len = strlen(text);
-    return len > 0 && len <= 5 && strspn(text, "0123456789") == len && atoi(text) <= 65535;
+    return len > 0 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) <= 65535;
 }
 
 /* What is wrong with an address to listen on, or NULL. */
@@ -120,15 +120,14 @@ static void check_server(struct check *c)
 static uint64_t disk_bytes(const char *folder)
 {
     struct statvfs disk;
-    char *path = mem_strdup(folder);
+    char *path = mem_format("%s", folder);
     int failed = statvfs(path, &disk);
     while (failed != 0 && errno == ENOENT && strcmp(path, "/") && strcmp(path, ".")) {
         char *slash = strrchr(path, '/');
-        if (slash == NULL) {
-            strcpy(path, ".");
-        } else {
+        if (slash == NULL)
+            memcpy(path, ".", 2);
+        else
             slash[slash == path ? 1 : 0] = '\0';
-        }
         failed = statvfs(path, &disk);
     }
     free(path);

@@ -97,13 +97,16 @@ static void release(void *owner, bool in_model, struct config_note *notes)
     free(notes);
 }
 
+static void release_model(struct config_model *model)
+{
+    release(model, true, model->notes);
+    free(model->name);
+}
+
 void hearth_config_free(hearth_config *config)
 {
     if (config == NULL) return;
-    for (size_t i = 0; i < config->n_models; i++) {
-        release(&config->models[i], true, config->models[i].notes);
-        free(config->models[i].name);
-    }
+    for (size_t i = 0; i < config->n_models; i++) release_model(&config->models[i]);
     free(config->models);
     for (size_t i = 0; i < config->files.len; i++) free(config->files.v[i]);
     free(config->files.v);
@@ -188,6 +191,32 @@ const struct config_model *config_find_model(const struct hearth_config *config,
 const char *hearth_config_model(const hearth_config *config, size_t index)
 {
     return index < config->n_models ? config->models[index].name : NULL;
+}
+
+static bool is_among(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!strcmp(names[i], name)) return true;
+    }
+    return false;
+}
+
+int hearth_config_keep_models(hearth_config *config, const char *const *names, size_t n, hearth_error *error)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (config_find_model(config, names[i]) == NULL)
+            return error_at(error, HEARTH_NOT_FOUND, names[i], "the configuration has no model named %s", names[i]);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < config->n_models; i++) {
+        if (is_among(config->models[i].name, names, n)) {
+            config->models[kept++] = config->models[i];
+        } else {
+            release_model(&config->models[i]);
+        }
+    }
+    config->n_models = kept;
+    return 0;
 }
 
 /* ---- By path ---- */

@@ -2,6 +2,8 @@
  * nowhere else. Constant data, read by any thread. */
 #include "config/table.h"
 
+#include "base/nearest.h"
+
 #include <limits.h>
 #include <string.h>
 
@@ -232,37 +234,12 @@ static struct leaf leaf_of(const char *path, size_t len)
     return (struct leaf){path + start, len - start, path, start > 0 ? start - 1 : 0};
 }
 
-/* Key names are short: what lies past this many letters is a difference like any other. */
-#define LETTERS 48
-
-/* Letters to insert, remove or replace to get from one to the other. */
-static size_t edit_distance(const struct leaf *a, const struct leaf *b)
-{
-    size_t rows = a->len < LETTERS ? a->len : LETTERS;
-    size_t columns = b->len < LETTERS ? b->len : LETTERS;
-    size_t line[LETTERS + 1];
-    for (size_t j = 0; j <= columns; j++) line[j] = j;
-    for (size_t i = 1; i <= rows; i++) {
-        size_t diagonal = line[0];
-        line[0] = i;
-        for (size_t j = 1; j <= columns; j++) {
-            size_t above = line[j];
-            size_t best = diagonal + (a->name[i - 1] != b->name[j - 1]);
-            if (above + 1 < best) best = above + 1;
-            if (line[j - 1] + 1 < best) best = line[j - 1] + 1;
-            diagonal = above;
-            line[j] = best;
-        }
-    }
-    return line[columns];
-}
-
 /* A key of the same section wins over one of another that is spelled as near. */
 static size_t cost(const struct leaf *wanted, const struct leaf *known)
 {
     bool same =
         wanted->section_len == known->section_len && !strncmp(wanted->section, known->section, wanted->section_len);
-    return 2 * edit_distance(wanted, known) + !same;
+    return 2 * edit_distance(wanted->name, wanted->len, known->name, known->len) + !same;
 }
 
 void config_put_nearest(struct buf *out, const char *pattern)

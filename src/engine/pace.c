@@ -5,12 +5,19 @@
 
 void pace_init(struct pace *p, int64_t max_gap_ns, int32_t first_rows)
 {
-    *p = (struct pace){.gap = (int64_t)((double)max_gap_ns * AIM), .first = first_rows, .last = first_rows};
+    *p = (struct pace){.gap = (double)max_gap_ns * AIM, .first = first_rows, .last = first_rows};
 }
 
 int32_t pace_budget(struct pace *p, int32_t most)
 {
-    double rows = p->row_ns > 0 ? (double)p->gap / p->row_ns : (double)p->first;
+    double rows = p->first;
+    if (p->row_ns > 0) {
+        double room = p->gap - p->call_ns;
+        /* Where a tick takes longer than the gap even without prompts, or nearly so, prompts must get on all the same:
+         * they may add half of what the tick costs anyway. */
+        if (room < p->call_ns / 2) room = p->call_ns / 2;
+        rows = room / p->row_ns;
+    }
     /* Grow by doubling only: the estimate may come from ticks of another size or from a shallower context. */
     if (rows > 2.0 * p->last) rows = 2.0 * p->last;
     if (rows > most) rows = most;
@@ -19,11 +26,21 @@ int32_t pace_budget(struct pace *p, int32_t most)
     return p->last;
 }
 
+/* One tick out of the ordinary must not decide: the machine may have been busy elsewhere. */
+static void blend(double *estimate, double value)
+{
+    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
+}
+
 void pace_observe(struct pace *p, int32_t prompt_rows, int32_t allowed, int64_t ns)
 {
-    /* A row of a small tick costs many times that of a full one: only ticks that used their budget tell something. */
-    if (prompt_rows == 0 || prompt_rows * 2 < allowed) return;
-    double cost = (double)ns / prompt_rows;
-    /* Up at once, for the stream's sake; down step by step, as one quick tick proves little. */
-    p->row_ns = cost > p->row_ns ? cost : (p->row_ns + cost) / 2;
+    if (prompt_rows == 0) {
+        blend(&p->call_ns, (double)ns);
+        return;
+    }
+    /* The rows of a small tick tell little about those of a full one: only ticks that used their budget count. */
+    if (prompt_rows * 2 < allowed) return;
+    double extra = (double)ns - p->call_ns;
+    if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed part cannot be nearly all: it was overestimated */
+    blend(&p->row_ns, extra / prompt_rows);
 }

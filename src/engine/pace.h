@@ -1,16 +1,17 @@
 /* How many prompt rows a tick may take while somebody's reply is being streamed, so that the tick ends before the
- * gap between two tokens grows too long. Learned from the ticks themselves: the cost of a row differs by a factor of
- * a thousand between machines and models, and grows with the depth of the context. */
+ * gap between two tokens grows too long. Learned from the ticks themselves, as a fixed cost and a cost for each row:
+ * both differ by a factor of a thousand between machines and models, and grow with the depth of the context. */
 #ifndef ENGINE_PACE_H
 #define ENGINE_PACE_H
 
 #include <stdint.h>
 
 struct pace {
-    int64_t gap;   /* nanoseconds that a tick may take */
-    int32_t first; /* rows to begin with, before anything was measured */
-    double row_ns; /* cost of a row in a full tick; 0: not known yet */
-    int32_t last;  /* rows of the last budget */
+    double gap;     /* nanoseconds that a tick may take */
+    int32_t first;  /* rows to begin with, before anything was measured */
+    double call_ns; /* a tick without prompt rows; 0: not known yet */
+    double row_ns;  /* what a prompt row adds in a full tick; 0: not known yet */
+    int32_t last;   /* rows of the last budget */
 };
 
 void pace_init(struct pace *pace, int64_t max_gap_ns, int32_t first_rows);

@@ -58,7 +58,7 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
     for (size_t i = 0; i < n_slots && room > 0; i++) {
         size_t slot = (turn + i) % n_slots;
         if (!needs_prompt(&needs[slot])) continue;
-        int32_t part = room / prompts;
+        int32_t part = room / (prompts > 1 ? prompts : 1);
         if (part < PLAN_PIECE) part = room < PLAN_PIECE ? room : PLAN_PIECE;
         int32_t end = cut(needs[slot].from, needs[slot].to, part);
         add_share(plan, slot, needs[slot].from, end, true);

@@ -84,7 +84,7 @@ static in_port_t bound_port(int fd)
 {
     struct sockaddr_storage storage = {0};
     socklen_t len = sizeof storage;
-    getsockname(fd, (struct sockaddr *)&storage, &len);
+    if (getsockname(fd, (struct sockaddr *)&storage, &len) != 0) return 0;
     return *port_of((struct sockaddr *)&storage);
 }
 

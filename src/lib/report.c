@@ -18,6 +18,11 @@ static void put_number(struct buf *out, const char *name, int64_t value)
     buf_printf(out, "%-16s %lld\n", name, (long long)value);
 }
 
+static void put_count(struct buf *out, const char *name, uint64_t value)
+{
+    buf_printf(out, "%-16s %llu (%.2f M)\n", name, (unsigned long long)value, (double)value / 1e6);
+}
+
 char *hearth_model_report(const char *path, hearth_error *error)
 {
     llm_init();
@@ -31,7 +36,7 @@ char *hearth_model_report(const char *path, hearth_error *error)
     put_row(&out, "architecture", info->architecture);
     put_row(&out, "description", info->description);
     put_row(&out, "kind", info->has_decoder ? llm_kind_name(info->kind) : "encoder");
-    put_number(&out, "parameters", (int64_t)info->n_params);
+    put_count(&out, "parameters", info->n_params);
     put_number(&out, "size_bytes", (int64_t)info->size_bytes);
     put_number(&out, "layers", info->n_layer);
     put_number(&out, "embedding", info->n_embd);

@@ -148,7 +148,7 @@ static int check_params(const hearth_params *p, const struct model *model, heart
     int32_t n_vocab = llm_model_info(model->weights)->n_vocab;
     if ((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) != 1)
         return error_at(error, HEARTH_INVALID, "prompt", "give exactly one of messages, prompt text and prompt tokens");
-    for (size_t i = 0; i < p->n_tokens; i++)
+    for (size_t i = 0; p->tokens != NULL && i < p->n_tokens; i++)
         if (p->tokens[i] < 0 || p->tokens[i] >= n_vocab)
             return error_at(error, HEARTH_INVALID, "prompt", "token %d is not in the vocabulary (0 to %d)",
                             p->tokens[i], n_vocab - 1);

@@ -17,6 +17,7 @@ struct pending_line {
 
 static _Thread_local struct pending_line pending;
 static _Thread_local struct llm_heard *listener;
+static _Thread_local bool hushed;
 
 void llm_listen(struct llm_heard *heard)
 {
@@ -27,6 +28,11 @@ void llm_listen(struct llm_heard *heard)
 void llm_listen_end(void)
 {
     listener = NULL;
+}
+
+void llm_hush(bool on)
+{
+    hushed = on;
 }
 
 /* "llama_kv_cache: failed to …" without the function, which says nothing to a user. */
@@ -72,8 +78,10 @@ static void hear(struct llm_heard *heard, enum ggml_log_level level, const char 
     hear_size(heard, line);
 }
 
+/* What goes wrong while somebody listens, or in a decode, is reported by hearth itself, once and in its own words. */
 static enum log_level level_of(enum ggml_log_level level)
 {
+    if (listener != NULL || hushed) return LOG_DEBUG;
     if (level == GGML_LOG_LEVEL_ERROR) return LOG_ERROR;
     return level == GGML_LOG_LEVEL_WARN ? LOG_WARN : LOG_DEBUG;
 }

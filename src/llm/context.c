@@ -181,7 +181,9 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *r
 {
     if (!is_valid(context, rows, n_rows)) return LLM_REFUSED;
     fill_batch(&context->batch, rows, n_rows);
+    llm_hush(true);
     int32_t result = llama_decode(context->handle, context->batch);
+    llm_hush(false);
     switch (result) {
     case 0:
         return LLM_DECODED;

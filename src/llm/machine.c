@@ -16,10 +16,11 @@ static long read_number(const char *path)
 {
     FILE *file = fopen(path, "re");
     if (file == NULL) return -1;
-    long number = -1;
-    if (fscanf(file, "%ld", &number) != 1) number = -1;
+    char text[32] = "", *end;
+    size_t len = fread(text, 1, sizeof text - 1, file);
     fclose(file);
-    return number;
+    long number = strtol(text, &end, 10);
+    return len == 0 || end == text ? -1 : number;
 }
 
 /* A number that two CPUs share if they are threads of one core. */

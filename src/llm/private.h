@@ -25,6 +25,9 @@ struct llm_heard {
 void llm_listen(struct llm_heard *heard);
 void llm_listen_end(void);
 
+/* While on, what this thread logs is for those who debug: the caller reports failures itself. */
+void llm_hush(bool on);
+
 /* ---- A model file before llama.cpp loads it ---- */
 
 /* Metadata of the file, with every tensor's bytes inside the file; or NULL and one line that names the file. */

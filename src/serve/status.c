@@ -29,7 +29,7 @@ static json_t *clean(const char *name)
 {
     struct buf text = {0};
     utf8_put_clean(&text, name, strlen(name));
-    json_t *json = json_stringn(text.v, text.len);
+    json_t *json = json_stringn(text.v == NULL ? "" : text.v, text.len);
     buf_release(&text);
     return json;
 }

@@ -1,0 +1,47 @@
+# A front for CMake: installs what is missing, builds llama.cpp once, then hearth. `make help` lists the targets.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+.PHONY: all run test bench asan tsan fuzz install format tidy clean help
+
+all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
+	@scripts/build.sh release
+
+run: all ## build, then serve the demo model on 127.0.0.1:8080
+	@build/bin/hearth serve
+
+test: ## build and run every test; ends with `N passed, N failed`
+	@scripts/test.sh
+
+bench: all ## compare with llama-server: same llama.cpp, same model file
+	@BENCH_PEER=1 bench/run.sh
+
+asan: ## the unit and end-to-end tests under AddressSanitizer and UBSan
+	@scripts/test.sh asan
+
+tsan: ## the unit and end-to-end tests under ThreadSanitizer
+	@scripts/test.sh tsan
+
+fuzz: ## every fuzzer for FUZZ_SECONDS (120)
+	@scripts/test.sh fuzz
+
+install: all ## install under $(DESTDIR)$(PREFIX): programs, library, header, man pages, systemd unit
+	@DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX)
+
+format: ## bring the sources into shape with clang-format
+	@scripts/packages.sh test
+	@scripts/sources.sh | xargs clang-format -i
+
+tidy: all ## look for faults with clang-tidy
+	@scripts/packages.sh test
+	@scripts/tidy.sh
+
+clean: ## remove build/; llama.cpp stays in its cache
+	rm -rf build
+
+help: ## print this list
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+	@echo
+	@echo 'Variables: PREFIX (/usr/local), DESTDIR, HEARTH_DEPS (cache folder of llama.cpp, ~/.cache/hearth/deps),'
+	@echo '  LLAMA_CPP_DIR (own source tree of the pinned llama.cpp), LLAMA_FLAGS (-DGGML_CUDA=ON), FUZZ_SECONDS (120)'

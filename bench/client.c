@@ -1,0 +1,296 @@
+/* libcurl's multi interface on the caller's thread. Time stamps are taken where curl hands over what it has read, so
+ * tokens that the server sent in one piece have one time. */
+#include "client.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <curl/curl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A long prompt takes minutes on a slow machine; nobody waits longer than this for the next token. */
+#define PATIENCE_MS (10 * 60 * 1000)
+
+/* The token that replies consist of. It is "a" in the byte-level vocabularies (GPT-2's and its followers), and a
+ * printable character of one byte in SentencePiece's. */
+#define REPLY_TOKEN "64"
+
+/* Tokens that stand for single bytes in both kinds of vocabulary; none of them is a control token. */
+enum { PROMPT_TOKEN_FIRST = 16, PROMPT_TOKENS = 240 };
+
+struct stream_inside {
+    struct stream outside;
+    struct stream_inside *next;
+    CURL *curl;
+    char *body;
+    struct buf unread; /* bytes of an event that is not complete, or of an error's reply */
+    size_t cap_times;
+    hearth_error failure; /* code 0: none */
+};
+
+struct client {
+    CURLM *multi;
+    struct curl_slist *headers;
+    char *url, *model; /* model may be NULL */
+    struct stream_inside *streams;
+};
+
+/* ---- What arrives ---- */
+
+static void note_token(struct stream_inside *s)
+{
+    struct stream *out = &s->outside;
+    if (out->n_times == s->cap_times) {
+        s->cap_times = s->cap_times ? 2 * s->cap_times : 256;
+        out->times = mem_grow(out->times, s->cap_times, sizeof *out->times);
+    }
+    out->times[out->n_times++] = clock_now(clock_monotonic());
+}
+
+/* The message of {"error":{"message":…}}, or NULL. */
+static const char *error_message(const json_t *reply)
+{
+    return json_string_value(json_object_get(json_object_get(reply, "error"), "message"));
+}
+
+static void read_event(struct stream_inside *s, const char *data)
+{
+    if (!strcmp(data, "[DONE]")) {
+        s->outside.done = true;
+        return;
+    }
+    json_t *chunk = json_loads(data, 0, NULL);
+    const char *message = error_message(chunk);
+    const char *text = json_string_value(json_object_get(json_array_get(json_object_get(chunk, "choices"), 0), "text"));
+    const json_t *cached = json_object_get(json_object_get(chunk, "timings"), "cache_n");
+    if (chunk == NULL)
+        error_set(&s->failure, HEARTH_INTERNAL, "the server sent an event that is not JSON: %.200s", data);
+    else if (message != NULL)
+        error_set(&s->failure, HEARTH_INTERNAL, "the server ended a stream with: %.400s", message);
+    else if (text != NULL && text[0] != '\0')
+        note_token(s);
+    if (json_is_integer(cached)) s->outside.n_cached = json_integer_value(cached);
+    json_decref(chunk);
+}
+
+/* A line of the event stream; all but data lines (comments, blank lines) mean nothing here. */
+static void read_line(struct stream_inside *s, char *line, size_t len)
+{
+    if (len > 0 && line[len - 1] == '\r') len--;
+    line[len] = '\0';
+    if (strncmp(line, "data:", 5) != 0) return;
+    read_event(s, line + 5 + (line[5] == ' '));
+}
+
+static size_t receive(char *bytes, size_t size, size_t n, void *ud)
+{
+    struct stream_inside *s = ud;
+    long status = 0;
+    buf_append(&s->unread, bytes, size * n);
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200) return size * n; /* not a stream: read as a whole when it ends */
+
+    size_t read = 0;
+    char *end;
+    while ((end = memchr(s->unread.v + read, '\n', s->unread.len - read)) != NULL) {
+        char *line = s->unread.v + read;
+        read_line(s, line, (size_t)(end - line));
+        read = (size_t)(end - s->unread.v) + 1;
+    }
+    buf_drop_front(&s->unread, read);
+    return size * n;
+}
+
+static void note_refusal(struct stream_inside *s, long status)
+{
+    json_t *reply = s->unread.v ? json_loads(s->unread.v, 0, NULL) : NULL;
+    const char *message = error_message(reply);
+    error_set(&s->failure, HEARTH_INVALID, "the server answered %ld: %.400s", status,
+              message ? message : "no reason given");
+    json_decref(reply);
+}
+
+/* The connection's end. */
+static void note_end(struct stream_inside *s, CURLcode result)
+{
+    long status = 0;
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (s->failure.code != HEARTH_OK || s->outside.done) return;
+    if (result != CURLE_OK)
+        error_set(&s->failure, HEARTH_IO, "no reply from the server: %s", curl_easy_strerror(result));
+    else if (status != 200)
+        note_refusal(s, status);
+    else
+        error_set(&s->failure, HEARTH_IO, "the server closed a stream before its end");
+}
+
+/* ---- Progress ---- */
+
+static void collect_ends(struct client *client)
+{
+    int left;
+    CURLMsg *message;
+    while ((message = curl_multi_info_read(client->multi, &left)) != NULL) {
+        struct stream_inside *s = NULL;
+        if (message->msg != CURLMSG_DONE) continue;
+        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&s);
+        note_end(s, message->data.result);
+    }
+}
+
+static int first_failure(const struct client *client, hearth_error *error)
+{
+    for (const struct stream_inside *s = client->streams; s != NULL; s = s->next) {
+        if (s->failure.code == HEARTH_OK) continue;
+        *error = s->failure;
+        return s->failure.code;
+    }
+    return HEARTH_OK;
+}
+
+/* Waits for something to happen on any stream, then lets all of them make what progress they can. */
+static int step(struct client *client, hearth_error *error)
+{
+    int running;
+    CURLMcode result = curl_multi_poll(client->multi, NULL, 0, 1000, NULL);
+    if (result == CURLM_OK) result = curl_multi_perform(client->multi, &running);
+    if (result != CURLM_OK) return error_set(error, HEARTH_IO, "%s", curl_multi_strerror(result));
+    collect_ends(client);
+    return first_failure(client, error);
+}
+
+/* Until the stream has `n` tokens or is done. */
+static int run(struct client *client, const struct stream *stream, size_t n, hearth_error *error)
+{
+    int64_t patience = clock_from_ms(PATIENCE_MS);
+    while (stream->n_times < n && !stream->done) {
+        int64_t last = stream->n_times > 0 ? stream->times[stream->n_times - 1] : stream->started;
+        if (clock_now(clock_monotonic()) - last > patience)
+            return error_set(error, HEARTH_IO, "no token within %d s", PATIENCE_MS / 1000);
+        int rc = step(client, error);
+        if (rc != HEARTH_OK) return rc;
+    }
+    return HEARTH_OK;
+}
+
+int client_wait(struct client *client, const struct stream *stream, size_t n, hearth_error *error)
+{
+    int rc = run(client, stream, n, error);
+    if (rc == HEARTH_OK && stream->n_times < n)
+        return error_set(error, HEARTH_INTERNAL, "a stream ended after %zu tokens, %zu were waited for",
+                         stream->n_times, n);
+    return rc;
+}
+
+int client_finish(struct client *client, const struct stream *stream, hearth_error *error)
+{
+    return run(client, stream, SIZE_MAX, error);
+}
+
+/* ---- Requests ---- */
+
+static char *make_body(const struct client *client, const struct tokens *prompt, int32_t max_tokens)
+{
+    json_t *tokens = json_array();
+    for (size_t i = 0; i < prompt->len; i++) json_array_append_new(tokens, json_integer(prompt->v[i]));
+    json_t *body =
+        json_pack("{s:o, s:i, s:i, s:b, s:b, s:b, s:{s:i}}", "prompt", tokens, "max_tokens", max_tokens, "temperature",
+                  0, "stream", 1, "ignore_eos", 1, "cache_prompt", 0, "logit_bias", REPLY_TOKEN, 100);
+    if (client->model != NULL) json_object_set_new(body, "model", json_string(client->model));
+    char *text = json_dumps(body, JSON_COMPACT);
+    json_decref(body);
+    return text;
+}
+
+static CURL *make_request(struct client *client, struct stream_inside *s)
+{
+    CURL *curl = curl_easy_init();
+    if (curl == NULL) return NULL;
+    char *url = mem_format("%s/v1/completions", client->url);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, s->body); /* borrowed */
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, s);
+    curl_easy_setopt(curl, CURLOPT_PRIVATE, s);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    free(url);
+    return curl;
+}
+
+struct stream *client_stream(struct client *client, const struct tokens *prompt, int32_t max_tokens,
+                             hearth_error *error)
+{
+    int running;
+    struct stream_inside *s = mem_alloc(sizeof *s);
+    s->outside = (struct stream){.n_cached = -1, .inside = s};
+    s->body = make_body(client, prompt, max_tokens);
+    s->curl = make_request(client, s);
+    s->next = client->streams;
+    client->streams = s;
+
+    s->outside.started = clock_now(clock_monotonic());
+    if (s->curl == NULL || curl_multi_add_handle(client->multi, s->curl) != CURLM_OK ||
+        curl_multi_perform(client->multi, &running) != CURLM_OK) {
+        error_set(error, HEARTH_IO, "cannot start a request");
+        client_drop(client, &s->outside);
+        return NULL;
+    }
+    return &s->outside;
+}
+
+void client_drop(struct client *client, struct stream *stream)
+{
+    if (stream == NULL) return;
+    struct stream_inside *s = stream->inside, **link = &client->streams;
+    while (*link != s) link = &(*link)->next;
+    *link = s->next;
+    curl_multi_remove_handle(client->multi, s->curl);
+    curl_easy_cleanup(s->curl);
+    buf_release(&s->unread);
+    free(s->body);
+    free(s->outside.times);
+    free(s);
+}
+
+struct client *client_open(const char *url, const char *model, hearth_error *error)
+{
+    struct client *client = mem_alloc(sizeof *client);
+    size_t len = strlen(url);
+    while (len > 0 && url[len - 1] == '/') len--;
+    client->url = mem_strndup(url, len);
+    client->model = mem_strdup(model);
+    client->headers = curl_slist_append(NULL, "Content-Type: application/json");
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) client->multi = curl_multi_init();
+    if (client->multi == NULL) {
+        error_set(error, HEARTH_INTERNAL, "libcurl cannot be started");
+        client_close(client);
+        return NULL;
+    }
+    return client;
+}
+
+void client_close(struct client *client)
+{
+    if (client == NULL) return;
+    while (client->streams != NULL) client_drop(client, &client->streams->outside);
+    curl_multi_cleanup(client->multi);
+    curl_slist_free_all(client->headers);
+    curl_global_cleanup();
+    free(client->url);
+    free(client->model);
+    free(client);
+}
+
+void client_prompt(struct tokens *prompt, size_t n, uint64_t seed)
+{
+    uint64_t state = seed;
+    for (size_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005U + 1442695040888963407U; /* Knuth's MMIX generator */
+        tokens_push(prompt, PROMPT_TOKEN_FIRST + (int32_t)((state >> 33) % PROMPT_TOKENS));
+    }
+}

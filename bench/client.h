@@ -1,0 +1,51 @@
+/* The client of the workloads: streams completions from hearth or llama-server and notes when each token came.
+ *
+ * A client and its streams belong to one thread. Streams make progress only inside client_wait() and client_finish(),
+ * and all of them do, whichever is waited for. Functions that fail return a negative hearth_code and fill the error
+ * in; a stream that fails makes the wait fail, even if another one is waited for. */
+#ifndef BENCH_CLIENT_H
+#define BENCH_CLIENT_H
+
+#include "base/tokens.h"
+#include "hearth.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct client;
+
+/* To be read, not written. Times are clock_now()'s, in nanoseconds. */
+struct stream {
+    int64_t started; /* just before the request was sent */
+    int64_t *times;  /* when each token came */
+    size_t n_times;
+    bool done;
+    int64_t n_cached; /* prompt tokens that it did not have to compute; -1: not said */
+    struct stream_inside *inside;
+};
+
+/* `url` is the server's address without a path; `model` may be NULL where the server has only one. Both are copied. */
+struct client *client_open(const char *url, const char *model, hearth_error *error);
+
+/* Closes its streams too. */
+void client_close(struct client *client);
+
+/* Asks for max_tokens tokens after the prompt, never from a cache. The reply is the same printable character over and
+ * over, so that every token is a piece of text that can be seen to arrive. NULL: failed. */
+struct stream *client_stream(struct client *client, const struct tokens *prompt, int32_t max_tokens,
+                             hearth_error *error);
+
+/* Drops the connection if the reply is not complete. NULL does nothing. */
+void client_drop(struct client *client, struct stream *stream);
+
+/* Until the stream has `n` tokens. Fails if it ends earlier. */
+int client_wait(struct client *client, const struct stream *stream, size_t n, hearth_error *error);
+
+/* Until the stream is complete. */
+int client_finish(struct client *client, const struct stream *stream, hearth_error *error);
+
+/* Appends `n` tokens that every vocabulary has, the same ones for the same seed. */
+void client_prompt(struct tokens *prompt, size_t n, uint64_t seed);
+
+#endif

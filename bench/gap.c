@@ -1,0 +1,297 @@
+/* hearth_bench_gap: the longest gap in a stream while another client sends a long prompt, and what the long prompt's
+ * first token costs beside the stream. Works alike against hearth and llama-server. One thread. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "client.h"
+#include "report.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { EXIT_BAD_USAGE = 2 };
+
+enum {
+    PROBE_PROMPT = 1024,  /* long enough for what a row costs */
+    STREAM_PROMPT = 32,   /* of the client that streams */
+    STREAM_TOKENS = 4096, /* more than it gets before the long prompt is done */
+    STREAM_LEAD = 16,     /* tokens it has before the other client comes */
+    LONG_REPLY = 4,       /* tokens after the long prompt */
+    TICKS = 50,           /* of the stream, that the long prompt should take */
+    MAX_GAP_RATIO = 2,    /* promised: no gap is longer than so many times max_decode_gap_ms, … */
+};
+static const double max_ttft_ratio = 1.3; /* … and the first token takes at most so many times what it takes alone */
+
+static const char gap_largest[] = "largest gap in a stream while another prompt is read";
+static const char gap_median[] = "median gap";
+static const char gap_p99[] = "99th percentile of the gaps";
+static const char ttft_alone[] = "the prompt's time to first token, alone";
+static const char ttft_beside[] = "the prompt's time to first token, beside the stream";
+static const char ttft_ratio[] = "beside the stream / alone";
+
+struct options {
+    const char *url, *model;
+    long prompt; /* 0: TICKS ticks */
+    long context, rounds, max_decode_gap;
+    bool json, help;
+};
+
+struct bench {
+    const struct options *options;
+    struct client *client;
+    struct report *report;
+    uint64_t seed; /* of the last prompt: no two are alike, so that nothing can come from a cache */
+};
+
+/* ---- Measuring ---- */
+
+static struct stream *stream(struct bench *b, size_t n_prompt, int32_t max_tokens, hearth_error *error)
+{
+    struct tokens prompt = {0};
+    client_prompt(&prompt, n_prompt, ++b->seed);
+    struct stream *s = client_stream(b->client, &prompt, max_tokens, error);
+    tokens_release(&prompt);
+    return s;
+}
+
+/* Of a stream that is complete. */
+static int get_first_token(const struct stream *s, double *ms, hearth_error *error)
+{
+    if (s->n_times == 0) return error_set(error, HEARTH_INTERNAL, "the reply to the long prompt has no text");
+    if (s->n_cached > 0)
+        return error_set(error, HEARTH_INTERNAL, "%lld tokens of a prompt came from a cache: nothing was measured",
+                         (long long)s->n_cached);
+    *ms = clock_to_ms(s->times[0] - s->started);
+    return HEARTH_OK;
+}
+
+/* Time to first token of a prompt that has the server to itself. */
+static int measure_alone(struct bench *b, size_t n_prompt, double *ms, hearth_error *error)
+{
+    struct stream *s = stream(b, n_prompt, LONG_REPLY, error);
+    if (s == NULL) return error->code;
+    int rc = client_finish(b->client, s, error);
+    if (rc == HEARTH_OK) rc = get_first_token(s, ms, error);
+    client_drop(b->client, s);
+    return rc;
+}
+
+/* The gaps of stream `a` that overlap the time from the start of `b` to its first token. */
+static void collect_gaps(const struct stream *a, const struct stream *b, struct samples *gaps)
+{
+    for (size_t i = 1; i < a->n_times; i++)
+        if (a->times[i] > b->started && a->times[i - 1] < b->times[0])
+            samples_add(gaps, clock_to_ms(a->times[i] - a->times[i - 1]));
+}
+
+/* Stream `a` has tokens; then the long prompt `b` comes. `a` gets one more token after the first of `b`, which ends the
+ * last gap. */
+static int run_beside(struct bench *bench, size_t n_prompt, struct stream **a, struct stream **b, hearth_error *error)
+{
+    struct client *client = bench->client;
+    *a = stream(bench, STREAM_PROMPT, STREAM_TOKENS, error);
+    if (*a == NULL) return error->code;
+    int rc = client_wait(client, *a, STREAM_LEAD, error);
+    if (rc != HEARTH_OK) return rc;
+    *b = stream(bench, n_prompt, LONG_REPLY, error);
+    if (*b == NULL) return error->code;
+    rc = client_wait(client, *b, 1, error);
+    if (rc == HEARTH_OK) rc = client_wait(client, *a, (*a)->n_times + 1, error);
+    if (rc == HEARTH_OK) rc = client_finish(client, *b, error);
+    return rc;
+}
+
+static int measure_beside(struct bench *bench, size_t n_prompt, struct samples *gaps, double *ms, hearth_error *error)
+{
+    struct stream *a = NULL, *b = NULL;
+    int rc = run_beside(bench, n_prompt, &a, &b, error);
+    if (rc == HEARTH_OK) rc = get_first_token(b, ms, error);
+    if (rc == HEARTH_OK) collect_gaps(a, b, gaps);
+    client_drop(bench->client, b);
+    client_drop(bench->client, a);
+    return rc;
+}
+
+static int run_round(struct bench *b, size_t n_prompt, hearth_error *error)
+{
+    double alone = 0, beside = 0;
+    struct samples gaps = {0};
+    int rc = measure_alone(b, n_prompt, &alone, error);
+    if (rc == HEARTH_OK) rc = measure_beside(b, n_prompt, &gaps, &beside, error);
+    if (rc == HEARTH_OK) {
+        report_add(b->report, gap_largest, "ms", samples_max(&gaps));
+        report_add(b->report, gap_median, "ms", samples_median(&gaps));
+        report_add(b->report, gap_p99, "ms", samples_percentile(&gaps, 99));
+        report_add(b->report, ttft_alone, "ms", alone);
+        report_add(b->report, ttft_beside, "ms", beside);
+        report_add(b->report, ttft_ratio, "", beside / alone);
+    }
+    samples_release(&gaps);
+    return rc;
+}
+
+/* What a prompt row costs in ms. The server's first prompt is dearer than all others, hence the second try. */
+static int measure_row(struct bench *b, double *ms, hearth_error *error)
+{
+    double first = 0, second = 0;
+    int rc = measure_alone(b, PROBE_PROMPT, &first, error);
+    if (rc == HEARTH_OK) rc = measure_alone(b, PROBE_PROMPT, &second, error);
+    if (rc == HEARTH_OK) *ms = (first < second ? first : second) / PROBE_PROMPT;
+    return rc;
+}
+
+/* As many tokens as TICKS ticks can read when each may take the permitted gap, if they fit. */
+static int choose_prompt(struct bench *b, size_t *n_prompt, hearth_error *error)
+{
+    const struct options *o = b->options;
+    double ms = 0;
+    int rc = measure_row(b, &ms, error);
+    if (rc != HEARTH_OK) return rc;
+    double rows = (double)o->max_decode_gap / ms;
+    double fit = (double)(o->context - LONG_REPLY);
+    double wanted = o->prompt > 0 ? (double)o->prompt : TICKS * rows < fit ? TICKS * rows : fit;
+    *n_prompt = (size_t)wanted;
+    fprintf(stderr, "gap: a row takes %.2f ms, a tick of %ld ms %.0f rows; the prompt has %zu tokens, %.0f ticks\n", ms,
+            o->max_decode_gap, rows, *n_prompt, wanted / rows);
+    return HEARTH_OK;
+}
+
+static void check_promises(struct bench *b)
+{
+    double worst = samples_max(report_samples(b->report, gap_largest));
+    double ratio = samples_median(report_samples(b->report, ttft_ratio));
+    long limit = MAX_GAP_RATIO * b->options->max_decode_gap;
+    report_check(b->report, worst < (double)limit,
+                 "largest gap of all rounds %.0f ms < %d x max_decode_gap_ms = %ld ms", worst, MAX_GAP_RATIO, limit);
+    report_check(b->report, ratio <= max_ttft_ratio, "time to first token beside / alone %.2f <= %.1f", ratio,
+                 max_ttft_ratio);
+}
+
+static int measure(struct bench *b, hearth_error *error)
+{
+    size_t n_prompt;
+    int rc = choose_prompt(b, &n_prompt, error);
+    if (rc != HEARTH_OK) return rc;
+    b->report = report_open("gap", n_prompt);
+    for (long i = 0; i < b->options->rounds && rc == HEARTH_OK; i++) {
+        fprintf(stderr, "gap: round %ld of %ld\n", i + 1, b->options->rounds);
+        rc = run_round(b, n_prompt, error);
+    }
+    if (rc == HEARTH_OK) check_promises(b);
+    return rc;
+}
+
+static int run(const struct options *options)
+{
+    hearth_error error = {0};
+    struct bench b = {.options = options};
+    b.client = client_open(options->url, options->model, &error);
+    if (b.client != NULL && measure(&b, &error) == HEARTH_OK)
+        options->json ? report_print_json(b.report, stdout) : report_print(b.report, stdout);
+    report_close(b.report);
+    client_close(b.client);
+    if (error.code == HEARTH_OK) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth_bench_gap: %s\n", error.message);
+    return EXIT_FAILURE;
+}
+
+/* ---- Command line ---- */
+
+static const struct option long_options[] = {
+    {"url", required_argument, NULL, 'u'},
+    {"model", required_argument, NULL, 'm'},
+    {"prompt", required_argument, NULL, 'p'},
+    {"context", required_argument, NULL, 'c'},
+    {"max-decode-gap", required_argument, NULL, 'g'},
+    {"rounds", required_argument, NULL, 'r'},
+    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
+    {0},
+};
+
+static void print_help(void)
+{
+    puts("hearth_bench_gap - the longest gap in a stream while another client sends a long prompt\n"
+         "\n"
+         "usage: hearth_bench_gap --url URL [options]\n"
+         "\n"
+         "  --url URL            a running hearth or llama-server with two slots or more, http://127.0.0.1:8080\n"
+         "  --model NAME         the model to name in requests; needed where the server has several\n"
+         "  --prompt N           tokens of the long prompt; without it, so many that reading them takes 50 ticks of\n"
+         "                       --max-decode-gap, measured first\n"
+         "  --context N          the server's context window, which such a prompt must fit (16384)\n"
+         "  --max-decode-gap MS  hearth's max_decode_gap_ms (250)\n"
+         "  --rounds N           measure so many times; medians are printed (3)\n"
+         "  --json               print JSON, for hearth_bench_table\n"
+         "\n"
+         "examples:\n"
+         "  hearth_bench_gap --url http://127.0.0.1:8080\n"
+         "  hearth_bench_gap --url http://127.0.0.1:8080 --prompt 6400 --rounds 5 --json > hearth.json");
+}
+
+/* 0: not a number from 1 to a billion. */
+static long number(const char *text)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    return errno == 0 && *end == '\0' && value <= 1000000000 && value > 0 ? value : 0;
+}
+
+static bool set_number(long *target, const char *text, const char *name)
+{
+    *target = number(text);
+    if (*target == 0) fprintf(stderr, "hearth_bench_gap: --%s must be a number above 0, not '%s'\n", name, text);
+    return *target != 0;
+}
+
+static bool set_option(struct options *o, int id, const char *name)
+{
+    switch (id) {
+    case 'u':
+        o->url = optarg;
+        return true;
+    case 'm':
+        o->model = optarg;
+        return true;
+    case 'p':
+        return set_number(&o->prompt, optarg, name);
+    case 'c':
+        return set_number(&o->context, optarg, name);
+    case 'g':
+        return set_number(&o->max_decode_gap, optarg, name);
+    case 'r':
+        return set_number(&o->rounds, optarg, name);
+    case 'j':
+        o->json = true;
+        return true;
+    case 'h':
+        o->help = true;
+        return true;
+    default:
+        return false; /* getopt has said why */
+    }
+}
+
+static bool parse(int argc, char **argv, struct options *o)
+{
+    int id, index = 0;
+    while ((id = getopt_long(argc, argv, "", long_options, &index)) != -1)
+        if (!set_option(o, id, long_options[index].name)) return false;
+    if (o->help) return true;
+    if (optind < argc || o->url == NULL || o->context <= LONG_REPLY) {
+        fputs("hearth_bench_gap: give --url and nothing but options; --help lists them\n", stderr);
+        return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.context = 16384, .rounds = 3, .max_decode_gap = 250};
+    if (!parse(argc, argv, &options)) return EXIT_BAD_USAGE;
+    if (!options.help) return run(&options);
+    print_help();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,42 @@
+/* What a workload found: figures measured once a round, and promises that hold or not, as text for people or as JSON
+ * for hearth_bench_table.
+ *
+ * One thread. Strings of figures are borrowed and must live as long as the report: literals. */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* A growable list of numbers; struct samples s = {0} is an empty one. Below: NAN where there is none. */
+struct samples {
+    double *v;
+    size_t len, cap;
+};
+
+void samples_add(struct samples *s, double value);
+double samples_median(const struct samples *s);
+double samples_percentile(const struct samples *s, double percent); /* the smallest that so many are not above */
+double samples_max(const struct samples *s);
+void samples_release(struct samples *s);
+
+struct report;
+
+/* `workload` is the first column of the table, `prompt_tokens` the length of the prompt that its figures depend on. */
+struct report *report_open(const char *workload, size_t prompt_tokens);
+void report_close(struct report *report);
+
+/* Adds a round's value. The first figure that is ever added stands for the workload in the table. `unit` may be "". */
+void report_add(struct report *report, const char *figure, const char *unit, double value);
+
+/* A round's values of a figure so far; owned by the report. */
+const struct samples *report_samples(const struct report *report, const char *figure);
+
+/* A promise of hearth's, in words with the measured numbers. */
+void report_check(struct report *report, bool holds, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+void report_print(const struct report *report, FILE *out);
+void report_print_json(const struct report *report, FILE *out);
+
+#endif

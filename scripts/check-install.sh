@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs into an empty folder and uses what lies there as a packager and a user would: the programs run from their new
+# place, and a small program is linked to the shared and to the static library through pkg-config and run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+DESTDIR=$root cmake --install build --prefix /usr >/dev/null
+usr=$root/usr
+
+for file in bin/hearth bin/hearth-mkmodel include/hearth.h lib/libhearth.a lib/libhearth.so lib/pkgconfig/hearth.pc \
+    lib/systemd/system/hearth.service share/hearth/models/demo.gguf share/man/man1/hearth.1 share/man/man1/hearth-mkmodel.1; do
+    [ -s "$usr/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+grep -q '^ExecStart=/usr/bin/hearth ' "$usr/lib/systemd/system/hearth.service"
+
+foreign=$(nm -D --defined-only "$usr/lib/libhearth.so" | grep -vE ' (hearth_[a-z_]+|HEARTH_0)(@@.*)?$' || true)
+foreign+=$(nm --defined-only --extern-only "$usr/lib/libhearth.a" | grep -E ' [A-Zuvw] ' | grep -v ' hearth_' || true)
+[ -z "$foreign" ] || { printf 'the library exports more than hearth_*:\n%s\n' "$foreign" | head; exit 1; }
+
+# A name of hearth's inside must not clash with the program's.
+cat >"$root/use.c" <<'PROGRAM'
+#include <hearth.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int log_open(void) { return 7; }
+
+int main(int argc, char **argv)
+{
+    hearth_error error = {0};
+    char *report = argc > 1 ? hearth_model_report(argv[1], &error) : NULL;
+    if (report) puts(report); else fputs(error.message, stderr);
+    hearth_free(report);
+    return report && log_open() == 7 ? 0 : 1;
+}
+PROGRAM
+export PKG_CONFIG_PATH=$usr/lib/pkgconfig
+# shellcheck disable=SC2046 # flags are words
+{
+    cc -o "$root/shared" "$root/use.c" $(pkg-config --cflags --libs hearth)
+    cc -o "$root/static" "$root/use.c" $(pkg-config --cflags --libs --static hearth | sed 's/-lhearth/-l:libhearth.a/')
+}
+LD_LIBRARY_PATH=$usr/lib "$root/shared" "$usr/share/hearth/models/demo.gguf" | grep -q '^architecture *llama'
+"$root/static" "$usr/share/hearth/models/demo.gguf" | grep -q '^architecture *llama'
+
+echo 'What is a prompt cache?' | "$usr/bin/hearth" chat >/dev/null

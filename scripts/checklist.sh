@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Checks tests/checklist.tsv: every row of the list of behaviours has a place where it is shown, and the place exists.
+#
+# Columns, separated by tabs: id, where, remark. A row may stand on several lines. `where` is one of
+#   test:FILE:NAME      a test, by its function or its title
+#   doc:FILE#HEADING    a section of a document
+#   issue:NUMBER        work that is still to come
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+table=tests/checklist.tsv
+rows='A 121 B 77 C 89 E 34 X 52'
+
+bad=0
+complain() {
+    printf '%s\n' "$*"
+    bad=1
+}
+
+[ -f "$table" ] || { echo "$table is missing"; exit 1; }
+
+expected=$(set -- $rows; while [ $# -gt 0 ]; do seq -f "$1%g" 1 "$2"; shift 2; done)
+listed=$(grep -v '^#' "$table" | cut -f1 | grep -vx id | sort -u)
+for id in $(comm -23 <(sort <<<"$expected") <(echo "$listed")); do complain "$id: no line"; done
+for id in $(comm -13 <(sort <<<"$expected") <(echo "$listed")); do complain "$id: not a row of the list"; done
+
+check_test() { # id, file:name
+    local file=${2%%:*} name=${2#*:}
+    if [ ! -f "$file" ]; then
+        complain "$1: no file $file"
+    elif ! grep -qwF -- "$name" "$file"; then
+        complain "$1: no test '$name' in $file"
+    fi
+}
+
+check_heading() { # id, file#heading
+    local file=${2%%#*} heading=${2#*#}
+    if [ ! -f "$file" ]; then
+        complain "$1: no file $file"
+    elif ! sed -nE 's/^#+ +(.*)$/\1/p' "$file" | grep -qxF -- "$heading"; then
+        complain "$1: no heading '$heading' in $file"
+    fi
+}
+
+while IFS=$'\t' read -r id where _; do
+    case $where in
+        test:*:*) check_test "$id" "${where#test:}" ;;
+        doc:*'#'*) check_heading "$id" "${where#doc:}" ;;
+        issue:[0-9]*) ;;
+        *) complain "$id: '$where' is none of test:FILE:NAME, doc:FILE#HEADING, issue:NUMBER" ;;
+    esac
+done < <(grep -v '^#' "$table" | grep -v $'^id\t')
+exit $bad

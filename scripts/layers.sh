@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Checks which folder of src/ includes which: the table below is the whole truth. Every folder may include its own
+# headers, the system's, and hearth.h. tools/, tests/ and bench/ are free.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+allowed() {
+    case $1 in
+        base) echo '' ;;
+        config | llm | http | chat) echo base ;;
+        engine) echo base llm ;;
+        lib) echo base config llm chat engine ;;
+        serve) echo base http ;;
+        cli) echo base serve ;;
+        *) return 1 ;;
+    esac
+}
+
+# llama.cpp stays behind src/llm; the C++ shim of src/chat sees its helper library as well.
+llama='^(llama|ggml|gguf|mtmd)[a-z-]*\.h(pp)?$'
+
+bad=0
+complain() {
+    printf '%s\n' "$*"
+    bad=1
+}
+
+for path in src/*/; do
+    folder=$(basename "$path")
+    if ! others=$(allowed "$folder"); then
+        complain "src/$folder: not in the table of scripts/layers.sh"
+        continue
+    fi
+    while IFS=: read -r file line text; do
+        [[ $text =~ [\<\"]([^\>\"]+) ]] || continue
+        name=${BASH_REMATCH[1]}
+        top=${name%%/*}
+        if [[ $name =~ $llama ]]; then
+            [ "$folder" = llm ] || [ "$folder" = chat ] ||
+                complain "$file:$line: $name is llama.cpp's; only src/llm and the shim in src/chat may include it"
+        elif [ "$top" != "$name" ] && [ -d "src/$top" ] && [ "$top" != "$folder" ]; then
+            [[ " $others " == *" $top "* ]] || complain "$file:$line: src/$folder may not include src/$top ($name)"
+        fi
+    done < <(grep -nHE '^[[:space:]]*#[[:space:]]*include' -r "$path" || true)
+done
+exit $bad

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building needs and that are missing; silent when none is.
+#
+#   scripts/packages.sh          what a build needs
+#   scripts/packages.sh test     also what `make test` needs
+#
+# Programs are looked for by their command, so that one from elsewhere will do; libraries are asked of dpkg.
+set -euo pipefail
+
+programs='cmake:cmake ninja-build:ninja pkg-config:pkg-config git:git curl:curl openssl:openssl'
+libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-dev libssl-dev libisal-dev
+    libcurl4-openssl-dev libcmocka-dev node-llhttp'
+
+# llama.cpp's source comes through npm, once.
+deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
+if [ "${1:-}" = test ]; then
+    programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy'
+elif [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; then
+    programs+=' nodejs:node npm:npm'
+fi
+
+missing=()
+for entry in $programs; do
+    command -v "${entry#*:}" >/dev/null || missing+=("${entry%%:*}")
+done
+if command -v dpkg-query >/dev/null; then
+    # shellcheck disable=SC2086 # a list of words
+    installed=" $(dpkg-query -W -f='${db:Status-Status}:${Package} ' $libraries 2>/dev/null || true)"
+    for package in $libraries; do
+        [[ $installed == *" installed:$package "* ]] || missing+=("$package")
+    done
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+say() { printf 'packages: %s\n' "$*" >&2; }
+if ! command -v apt-get >/dev/null; then
+    say "missing, and there is no apt-get to install them: ${missing[*]} (names as in Debian)"
+    exit 1
+elif [ "$(id -u)" = 0 ]; then
+    as_root=()
+elif command -v sudo >/dev/null; then
+    as_root=(sudo)
+else
+    say "missing: ${missing[*]}; neither root nor sudo, so have them installed: apt-get install ${missing[*]}"
+    exit 1
+fi
+
+say "installing ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    say "apt-get failed; install by hand: apt-get install ${missing[*]}"
+    exit 1
+fi

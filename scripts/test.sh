@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Runs the tests. The last line printed is `N passed, N failed`, a line of its own; the exit status says the same.
+#
+#   scripts/test.sh             everything: `make test`
+#   scripts/test.sh asan|tsan   the unit and end-to-end tests on that sanitizer's build: `make asan`, `make tsan`
+#   scripts/test.sh fuzz        every fuzzer for FUZZ_SECONDS (120): `make fuzz`
+#
+# A step that fails does not stop those after it. Cases of test programs count one by one, any other step as one.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+logs=build/logs
+passed=0
+failed=0
+skipped=0
+number=0
+
+# Steps run in a subshell; one that counts its cases leaves "passed failed skipped" here.
+count() { printf '%d %d %d\n' "$@" >"$logs/count"; }
+
+step() { # title, command...
+    local title=$1 log started status counts
+    shift
+    number=$((number + 1))
+    log=$logs/$(printf '%02d' $number)-${title//[^A-Za-z0-9]/-}.log
+    rm -f "$logs/count"
+    started=$EPOCHREALTIME
+    printf '== %s\n' "$title"
+    ("$@") >"$log" 2>&1
+    status=$?
+    if [ -e "$logs/count" ]; then
+        counts=$(<"$logs/count")
+    else
+        counts=$([ $status = 0 ] && echo 1 0 0 || echo 0 1 0)
+    fi
+    # shellcheck disable=SC2086 # three numbers
+    tally $counts
+    [ $status = 0 ] || sed 's/^/   | /' "$log" | tail -n 200
+    awk -v a="$started" -v b="$EPOCHREALTIME" -v r="$([ $status = 0 ] && echo ok || echo FAILED)" -v c="$counts" \
+        'BEGIN { split(c, n); printf "   %s, %d passed, %d failed, %.1f s\n", r, n[1], n[2], b - a }'
+}
+
+tally() {
+    passed=$((passed + $1))
+    failed=$((failed + $2))
+    skipped=$((skipped + $3))
+}
+
+finish() {
+    printf '%d passed, %d failed' $passed $failed
+    [ $skipped = 0 ] || printf ', %d skipped' $skipped
+    printf '\n'
+    [ $failed = 0 ]
+    exit
+}
+
+# ---- Steps ------------------------------------------------------------------------------------------------------
+
+format() { scripts/sources.sh | xargs clang-format --dry-run -Werror; }
+
+folder_of() { [ "$1" = release ] && echo build || echo "build/$1"; }
+
+strict() { HEARTH_WERROR=ON scripts/build.sh "$@"; }
+
+# ctest counts programs; the cases are counted from what cmocka prints. A program that ended badly without a failed
+# case (a crash, a time-out, a sanitizer's report) counts as one failure.
+unit() { # preset
+    local folder status
+    folder=$(folder_of "$1")
+    strict "$1" tests || return
+    rm -f "$folder/Testing/Temporary/LastTest.log"
+    CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure
+    status=$?
+    # shellcheck disable=SC2046 # three numbers
+    count $(awk '
+        function close_program() { if (open && !fine && !bad) failed++; open = fine = bad = 0 }
+        /^[0-9]+\/[0-9]+ Testing: / { close_program(); open = 1 }
+        /^Test Passed\.$/ { fine = 1 }
+        /^(not )?ok [0-9]+ # SKIP/ { skipped++; next }
+        /^ok [0-9]+ - / { passed++ }
+        /^not ok [0-9]+ - / { failed++; bad = 1 }
+        END { close_program(); if (!passed) failed++; print passed + 0, failed + 0, skipped + 0 }
+    ' "$folder/Testing/Temporary/LastTest.log")
+    return $status
+}
+
+# End-to-end tests drive the built programs; they come with their own client libraries.
+e2e() { # preset
+    local folder status tap=$PWD/$logs/e2e.tap
+    folder=$PWD/$(folder_of "$1")
+    strict "$1" all || return
+    cd tests/e2e || return
+    if [ package-lock.json -nt node_modules/.package-lock.json ]; then
+        npm ci --silent --no-audit --no-fund || return
+    fi
+    HEARTH_BUILD=$folder node --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
+        --test-reporter=tap --test-reporter-destination="$tap"
+    status=$?
+    cd ../..
+    # shellcheck disable=SC2046 # three numbers
+    count $(awk '
+        /^# (pass|fail|cancelled|skipped|todo) / { n[$2] = $3 }
+        END { print n["pass"], n["fail"] + n["cancelled"] + !n["pass"], n["skipped"] + n["todo"] }
+    ' "$tap")
+    return $status
+}
+
+manual() { build/bin/hearth config manual | diff -u docs/config.md -; }
+
+fuzz() { # seconds each
+    local source name bad=0 names=()
+    for source in tests/fuzz/fuzz_*.c; do names+=("$(basename "$source" .c)"); done
+    scripts/build.sh fuzz "${names[@]}" || return
+    for name in "${names[@]}"; do
+        mkdir -p "build/fuzz/corpus/$name"
+        local folders=("build/fuzz/corpus/$name")
+        [ ! -d "tests/fuzz/corpus/$name" ] || folders+=("tests/fuzz/corpus/$name")
+        build/fuzz/bin/"$name" -max_total_time="$1" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+            -artifact_prefix=build/fuzz/ "${folders[@]}" || bad=$((bad + 1))
+    done
+    count $((${#names[@]} - bad)) $bad 0
+    [ $bad = 0 ]
+}
+
+sanitizer() { # preset
+    export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+    export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/scripts/tsan.supp
+    step "unit tests ($1)" unit "$1"
+    step "end-to-end tests ($1)" e2e "$1"
+}
+
+# ---- What was asked for -----------------------------------------------------------------------------------------
+
+mkdir -p $logs
+scripts/packages.sh test || exit
+case ${1:-all} in
+    asan | tsan) sanitizer "$1" ;;
+    fuzz) step "fuzzers" fuzz "${FUZZ_SECONDS:-120}" ;;
+    all)
+        step "format" format
+        step "layers" scripts/layers.sh
+        step "build with gcc, no warnings" strict release all tests
+        step "clang-tidy" scripts/tidy.sh
+        step "unit tests" unit release
+        step "docs/config.md is what the program knows" manual
+        step "checklist" scripts/checklist.sh
+        step "build with clang, no warnings" strict clang all tests
+        step "install, and a program linked to the library" scripts/check-install.sh
+        step "end-to-end tests" e2e release
+        ;;
+    *) sed -n '2,7s/^# \?//p' "$0"; exit 2 ;;
+esac
+finish

@@ -1,0 +1,43 @@
+#include "base/nearest.h"
+
+#include <string.h>
+
+#define LETTERS 48
+
+static size_t least(size_t a, size_t b, size_t c)
+{
+    const size_t ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    const size_t rows = a_len < LETTERS ? a_len : LETTERS, columns = b_len < LETTERS ? b_len : LETTERS;
+    size_t d[LETTERS + 1][LETTERS + 1];
+    for (size_t i = 0; i <= rows; i++) d[i][0] = i;
+    for (size_t j = 0; j <= columns; j++) d[0][j] = j;
+    for (size_t i = 1; i <= rows; i++) {
+        for (size_t j = 1; j <= columns; j++) {
+            const size_t change = a[i - 1] != b[j - 1];
+            d[i][j] = least(d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < d[i][j])
+                d[i][j] = d[i - 2][j - 2] + 1;
+        }
+    }
+    return d[rows][columns];
+}
+
+const char *nearest_name(const char *word, const char *const *names, size_t n)
+{
+    const char *nearest = NULL;
+    const size_t len = strlen(word);
+    size_t best = (len < LETTERS ? len : LETTERS) / 3 + 1;
+    for (size_t i = 0; i < n; i++) {
+        const size_t d = edit_distance(word, len, names[i], strlen(names[i]));
+        if (d <= best && (nearest == NULL || d < best)) {
+            nearest = names[i];
+            best = d;
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,146 @@
+/* Parsing of command lines and printing of help from one table; see args.h. */
+#include "cli/args.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/nearest.h"
+#include "cli/terminal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void args_append(struct args_list *list, const char *value)
+{
+    list->v = mem_grow(list->v, list->len + 1, sizeof *list->v);
+    list->v[list->len++] = value;
+}
+
+void args_release(struct args_list *list)
+{
+    free(list->v);
+    *list = (struct args_list){0};
+}
+
+static const struct args_option *find(const struct args_spec *spec, const char *name, size_t len)
+{
+    for (size_t i = 0; i < spec->n_options; i++) {
+        const struct args_option *option = &spec->options[i];
+        if (strlen(option->name) == len && memcmp(option->name, name, len) == 0) return option;
+    }
+    return NULL;
+}
+
+static int refuse_unknown(const struct args_spec *spec, const char *arg, size_t len, hearth_error *error)
+{
+    struct args_list names = {0};
+    for (size_t i = 0; i < spec->n_options; i++) args_append(&names, spec->options[i].name);
+    char *name = mem_strndup(arg, len);
+    const char *nearest = nearest_name(name, names.v, names.len);
+    if (nearest)
+        error_at(error, HEARTH_INVALID, name, "unknown option --%s; did you mean --%s?", name, nearest);
+    else
+        error_at(error, HEARTH_INVALID, name, "unknown option --%s; see %s --help", name, spec->command);
+    free(name);
+    args_release(&names);
+    return HEARTH_INVALID;
+}
+
+static void store(const struct args_option *option, const char *value)
+{
+    if (option->text)
+        *option->text = value;
+    else
+        args_append(option->list, value);
+}
+
+/* Takes the option at argv[*i], and its value, which may be the next word. */
+static int take_option(const struct args_spec *spec, int argc, char **argv, int *i, hearth_error *error)
+{
+    const char *name = argv[*i] + 2;
+    const size_t len = strcspn(name, "=");
+    const struct args_option *option = find(spec, name, len);
+    if (!option) return refuse_unknown(spec, name, len, error);
+    if (name[len] == '=')
+        store(option, name + len + 1);
+    else if (*i + 1 < argc)
+        store(option, argv[++*i]);
+    else
+        return error_at(error, HEARTH_INVALID, option->name, "--%s needs a value: --%s %s", option->name, option->name,
+                        option->value);
+    return 0;
+}
+
+static int take_operand(const struct args_spec *spec, const char *value, hearth_error *error)
+{
+    if (!spec->operand)
+        return error_set(error, HEARTH_INVALID, "unexpected argument '%s'; see %s --help", value, spec->command);
+    if (*spec->operand_value)
+        return error_set(error, HEARTH_INVALID, "one %s is enough: '%s' is one too many", spec->operand, value);
+    *spec->operand_value = value;
+    return 0;
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+int args_parse(const struct args_spec *spec, int argc, char **argv, bool *help, hearth_error *error)
+{
+    *help = asks_for_help(argc, argv);
+    if (*help) return 0;
+    bool options_ended = false;
+    for (int i = 0; i < argc; i++) {
+        int status = 0;
+        if (options_ended || argv[i][0] != '-' || argv[i][1] == '\0')
+            status = take_operand(spec, argv[i], error);
+        else if (strcmp(argv[i], "--") == 0)
+            options_ended = true;
+        else if (argv[i][1] == '-')
+            status = take_option(spec, argc, argv, &i, error);
+        else
+            status = error_set(error, HEARTH_INVALID, "unknown option %s; options begin with two dashes", argv[i]);
+        if (status < 0) return status;
+    }
+    if (spec->operand && !*spec->operand_value)
+        return error_set(error, HEARTH_INVALID, "%s is missing: %s %s", spec->operand, spec->command, spec->operand);
+    return 0;
+}
+
+static void print_help(const struct args_spec *spec)
+{
+    printf("Usage: %s%s%s%s\n\n%s\n", spec->command, spec->n_options > 0 ? " [options]" : "", spec->operand ? " " : "",
+           spec->operand ? spec->operand : "", spec->about);
+    if (spec->n_options > 0) printf("\nOptions:\n");
+    for (size_t i = 0; i < spec->n_options; i++) {
+        const struct args_option *option = &spec->options[i];
+        const int used = printf("  --%s %s%s", option->name, option->value, option->list ? " ..." : "");
+        printf("%*s%s\n", used < 26 ? 26 - used : 1, "", option->meaning);
+    }
+    printf("\nExamples:\n%s", spec->examples);
+}
+
+int args_fail(const char *command, const hearth_error *error, int status)
+{
+    terminal_clear_line();
+    fprintf(stderr, "%s: %s\n", command, error->message);
+    return status;
+}
+
+bool args_read(const struct args_spec *spec, int argc, char **argv, int *status)
+{
+    bool help;
+    hearth_error error;
+    if (args_parse(spec, argc, argv, &help, &error) < 0) {
+        *status = args_fail(spec->command, &error, EXIT_USAGE);
+        return false;
+    }
+    if (help) {
+        print_help(spec);
+        *status = EXIT_FINE;
+    }
+    return !help;
+}

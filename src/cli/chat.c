@@ -1,0 +1,270 @@
+/* hearth chat: a conversation in the terminal, in process.
+ *
+ * The main thread reads lines, prints replies and waits for whichever comes first, an event, a signal or input; it owns
+ * everything but `inbox`, which hearth's threads fill under its lock and announce through an eventfd. SIGINT is blocked
+ * in all threads and read from a signalfd, so that no handler runs at an awkward moment. */
+#include "base/buf.h"
+#include "base/utf8.h"
+#include "cli/args.h"
+#include "cli/command.h"
+#include "cli/setup.h"
+#include "cli/terminal.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+struct inbox {
+    pthread_mutex_t lock;
+    struct buf text; /* generated and not yet printed */
+    bool ended;
+    hearth_result result;
+    hearth_error error; /* code is HEARTH_OK where the reply is whole */
+};
+
+struct chat {
+    const char *command;
+    hearth *instance;
+    json_t *messages;
+    struct inbox inbox;
+    int arrivals; /* eventfd: something is in the inbox */
+    int signals;  /* signalfd: SIGINT and SIGTERM */
+    struct buf input;
+    bool input_ended;
+    bool asks;  /* stdin is a terminal: a prompt is shown */
+    bool tells; /* stdout is a terminal: figures follow each reply */
+};
+
+/* ---- Waiting ---- */
+
+/* Waits for `fd` or a signal; true where a signal came. */
+static bool wait_for(struct chat *chat, int fd)
+{
+    struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = chat->signals, .events = POLLIN}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (!(fds[1].revents & POLLIN)) return false;
+    struct signalfd_siginfo info;
+    return read(chat->signals, &info, sizeof info) == (ssize_t)sizeof info;
+}
+
+/* Moves the next line of input into `line`, without its end; false at the end of input or on Ctrl-C. */
+static bool read_line(struct chat *chat, struct buf *line)
+{
+    char *newline;
+    buf_clear(line);
+    while (!(newline = chat->input.len > 0 ? memchr(chat->input.v, '\n', chat->input.len) : NULL)) {
+        char block[4096];
+        if (chat->input_ended || wait_for(chat, STDIN_FILENO)) break;
+        const ssize_t n = read(STDIN_FILENO, block, sizeof block);
+        if (n > 0)
+            buf_append(&chat->input, block, (size_t)n);
+        else
+            chat->input_ended = n == 0 || errno != EINTR;
+    }
+    const size_t len = newline ? (size_t)(newline - chat->input.v) : chat->input_ended ? chat->input.len : 0;
+    buf_append(line, chat->input.v, len);
+    buf_drop_front(&chat->input, newline ? len + 1 : len);
+    return newline || len > 0;
+}
+
+/* ---- One reply ---- */
+
+/* Runs on a thread of hearth's. */
+static void on_event(void *ud, const hearth_event *event)
+{
+    struct chat *chat = ud;
+    struct inbox *inbox = &chat->inbox;
+    pthread_mutex_lock(&inbox->lock);
+    if (event->type == HEARTH_EVENT_TEXT) buf_append(&inbox->text, event->text, event->text_len);
+    if (event->type == HEARTH_EVENT_DONE) inbox->result = *event->result;
+    if (event->type == HEARTH_EVENT_FAILED) inbox->error = *event->error;
+    inbox->ended = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
+    eventfd_write(chat->arrivals, 1);
+    pthread_mutex_unlock(&inbox->lock);
+}
+
+/* Prints what has come and adds it to the reply; true once the reply has ended. */
+static bool print_arrivals(struct chat *chat, struct buf *reply)
+{
+    struct inbox *inbox = &chat->inbox;
+    eventfd_t ignored;
+    eventfd_read(chat->arrivals, &ignored);
+    pthread_mutex_lock(&inbox->lock);
+    struct buf text = inbox->text;
+    inbox->text = (struct buf){0};
+    const bool ended = inbox->ended;
+    pthread_mutex_unlock(&inbox->lock);
+    if (text.len > 0) {
+        fwrite(text.v, 1, text.len, stdout);
+        fflush(stdout);
+        buf_append(reply, text.v, text.len);
+    }
+    buf_release(&text);
+    return ended;
+}
+
+static void print_figures(const hearth_result *r)
+{
+    const double rate = r->predicted_ms > 0 ? 1000.0 * (r->predicted_n - 1) / r->predicted_ms : 0;
+    printf("\033[2m%d tokens, %d of %d prompt tokens cached, %.1f tokens/s\033[0m\n", r->predicted_n, r->cache_n,
+           r->cache_n + r->prompt_n, rate);
+}
+
+/* Submits the conversation and streams the reply to stdout. Ctrl-C cancels it; what was said by then stays said. */
+static int stream_reply(struct chat *chat, struct buf *reply, hearth_error *error)
+{
+    hearth_params params = hearth_params_default();
+    char *messages = json_dumps(chat->messages, JSON_COMPACT);
+    params.messages_json = messages;
+    chat->inbox.ended = false;
+    chat->inbox.error = (hearth_error){0};
+    hearth_request *request = hearth_submit(chat->instance, &params, on_event, chat, error);
+    free(messages);
+    if (!request) return error->code;
+    do {
+        if (wait_for(chat, chat->arrivals)) hearth_cancel(request);
+    } while (!print_arrivals(chat, reply));
+    hearth_request_release(request);
+    putchar('\n');
+    if (chat->inbox.error.code != HEARTH_OK && chat->inbox.error.code != HEARTH_CANCELLED) {
+        *error = chat->inbox.error;
+        return error->code;
+    }
+    if (chat->tells && chat->inbox.error.code == HEARTH_OK) print_figures(&chat->inbox.result);
+    return 0;
+}
+
+/* ---- The conversation ---- */
+
+/* Text typed or generated may hold broken UTF-8, which JSON cannot carry: U+FFFD takes the place of such bytes. */
+static void say(struct chat *chat, const char *role, const char *text, size_t len)
+{
+    struct buf clean = {0};
+    utf8_put_clean(&clean, text, len);
+    json_array_append_new(chat->messages,
+                          json_pack("{s:s, s:s%}", "role", role, "content", clean.v ? clean.v : "", clean.len));
+    buf_release(&clean);
+}
+
+/* A turn without a reply is taken back, so that the next one starts from a conversation the model has seen. */
+static int take_turn(struct chat *chat, const struct buf *line)
+{
+    struct buf reply = {0};
+    hearth_error error;
+    say(chat, "user", line->v, line->len);
+    const int status = stream_reply(chat, &reply, &error);
+    if (status < 0) args_fail(chat->command, &error, EXIT_FAILED);
+    if (reply.len > 0)
+        say(chat, "assistant", reply.v, reply.len);
+    else
+        json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
+    buf_release(&reply);
+    return status;
+}
+
+/* Replies that fail end the program where nobody sits in front of it. */
+static int converse(struct chat *chat)
+{
+    struct buf line = {0};
+    int status = 0;
+    for (;;) {
+        if (chat->asks) {
+            printf("> ");
+            fflush(stdout);
+        }
+        if (!read_line(chat, &line)) {
+            if (chat->asks) putchar('\n');
+            break;
+        }
+        if (strcmp(line.v, "/exit") == 0) break;
+        if (line.len > 0) status = take_turn(chat, &line);
+        if (status < 0 && !chat->asks) break;
+    }
+    buf_release(&line);
+    return status < 0 && !chat->asks ? EXIT_FAILED : EXIT_FINE;
+}
+
+static void block_signals(struct chat *chat)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    chat->signals = signalfd(-1, &set, SFD_CLOEXEC);
+    chat->arrivals = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+static int load_and_converse(struct chat *chat, const hearth_config *config)
+{
+    hearth_error error;
+    chat->instance = hearth_open(config, &error);
+    if (!chat->instance || hearth_load(chat->instance, terminal_progress, NULL, &error) < 0)
+        return args_fail(chat->command, &error, EXIT_FAILED);
+    if (chat->asks) printf("%s: Ctrl-C stops a reply, /exit or Ctrl-D ends\n", hearth_config_model(config, 0));
+    return converse(chat);
+}
+
+static int run(const char *command, const hearth_config *config, const char *system)
+{
+    struct chat chat = {
+        .command = command,
+        .messages = json_array(),
+        .inbox.lock = PTHREAD_MUTEX_INITIALIZER,
+        .asks = isatty(STDIN_FILENO),
+        .tells = isatty(STDOUT_FILENO),
+    };
+    hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
+    block_signals(&chat);
+    if (system) say(&chat, "system", system, strlen(system));
+    const int status = load_and_converse(&chat, config);
+    hearth_close(chat.instance);
+    json_decref(chat.messages);
+    buf_release(&chat.inbox.text);
+    buf_release(&chat.input);
+    close(chat.arrivals);
+    close(chat.signals);
+    return status;
+}
+
+int command_chat(int argc, char **argv)
+{
+    const char *model = NULL, *system = NULL;
+    struct setup setup = {.log_level = "error"};
+    const struct args_option options[] = {
+        setup_option_config(&setup),
+        {"model", "PATH|NAME", "a model file, or a model of the configuration", .text = &model},
+        {"system", "TEXT", "system prompt", .text = &system},
+        setup_option_set(&setup),
+        setup_option_log_level(&setup),
+    };
+    const struct args_spec spec = {
+        .command = "hearth chat",
+        .about = "Talks to a model in the terminal, without a server. Without --config and --model: the demo model.\n"
+                 "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /exit end. Input that does not come from a\n"
+                 "terminal is read line by line, each line a turn.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .examples = "  hearth chat\n"
+                    "  hearth chat --model Qwen3-8B-Q8_0.gguf --system 'Answer in one sentence.'\n"
+                    "  echo 'Who are you?' | hearth chat --set models.demo.sampling.temperature=0\n",
+    };
+    int status;
+    if (args_read(&spec, argc, argv, &status)) {
+        if (model) args_append(&setup.models, model);
+        hearth_config *config = setup_open(spec.command, &setup, &status);
+        if (config) status = run(spec.command, config, system);
+        hearth_config_free(config);
+    }
+    setup_release(&setup);
+    return status;
+}

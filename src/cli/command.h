@@ -1,0 +1,30 @@
+/* The commands of the program, and the choice among them. Each runs on the main thread and returns an exit status. */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <stddef.h>
+
+struct command {
+    const char *name;
+    const char *summary;               /* one line for the list of commands */
+    int (*run)(int argc, char **argv); /* the words after its name */
+};
+
+struct command_group {
+    const char *program; /* what stands before the command's name: "hearth", "hearth model" */
+    const char *about;
+    const char *examples; /* whole lines */
+    const struct command *commands;
+    size_t n_commands;
+};
+
+/* Runs the command named by argv[0]; with none prints the list of commands and says that usage was wrong. */
+int command_dispatch(const struct command_group *group, int argc, char **argv);
+
+int command_serve(int argc, char **argv);
+int command_chat(int argc, char **argv);
+int command_model(int argc, char **argv);
+int command_config(int argc, char **argv);
+int command_version(int argc, char **argv);
+
+#endif

@@ -1,0 +1,86 @@
+/* hearth model: what a model file holds and what memory it takes. */
+#include "cli/args.h"
+#include "cli/command.h"
+#include "cli/setup.h"
+
+#include <stdio.h>
+
+/* Prints a report and frees it; a report that could not be made is an error. */
+static int finish(const char *command, char *report, const hearth_error *error)
+{
+    if (!report) return args_fail(command, error, EXIT_FAILED);
+    fputs(report, stdout);
+    hearth_free(report);
+    return EXIT_FINE;
+}
+
+static int info(int argc, char **argv)
+{
+    const char *path = NULL;
+    const struct args_spec spec = {
+        .command = "hearth model info",
+        .about = "Describes a model file: architecture, kind, context, template, size.",
+        .operand = "PATH",
+        .operand_value = &path,
+        .examples = "  hearth model info models/demo.gguf\n",
+    };
+    int status;
+    if (!args_read(&spec, argc, argv, &status)) return status;
+    hearth_error error;
+    hearth_log_open(NULL, "error", "text", NULL);
+    return finish(spec.command, hearth_model_report(path, &error), &error);
+}
+
+static int print_memory(const char *command, const struct setup *setup)
+{
+    int status;
+    hearth_config *config = setup_open(command, setup, &status);
+    if (!config) return status;
+    hearth_error error;
+    hearth_log_open(NULL, "error", "text", NULL);
+    status = finish(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
+    hearth_config_free(config);
+    return status;
+}
+
+static int vram(int argc, char **argv)
+{
+    const char *path = NULL;
+    struct setup setup = {0};
+    const struct args_option options[] = {setup_option_set(&setup)};
+    const struct args_spec spec = {
+        .command = "hearth model vram",
+        .about =
+            "Estimates the memory that a model takes, step by step, and prints what is really allocated beside it.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .operand = "PATH",
+        .operand_value = &path,
+        .examples = "  hearth model vram models/demo.gguf\n"
+                    "  hearth model vram models/demo.gguf --set n_seq_max=4 --set context_window=2048\n",
+    };
+    int status;
+    if (args_read(&spec, argc, argv, &status)) {
+        args_append(&setup.models, path);
+        status = print_memory(spec.command, &setup);
+    }
+    setup_release(&setup);
+    return status;
+}
+
+int command_model(int argc, char **argv)
+{
+    static const struct command commands[] = {
+        {"info", "describe a model file", info},
+        {"vram", "estimate and measure the memory of a model", vram},
+    };
+    static const struct command_group group = {
+        .program = "hearth model",
+        .about = "Model files.",
+        .examples = "  hearth model info models/demo.gguf\n"
+                    "  hearth model vram models/demo.gguf --set n_seq_max=4\n",
+        .commands = commands,
+        .n_commands = sizeof commands / sizeof *commands,
+    };
+    return command_dispatch(&group, argc, argv);
+}

@@ -1,0 +1,211 @@
+/* From options to a configuration; see setup.h. */
+#include "cli/setup.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void setup_release(struct setup *setup)
+{
+    args_release(&setup->models);
+    args_release(&setup->sets);
+}
+
+void setup_report(void *ud, const char *file, int line, const char *key, const char *message)
+{
+    size_t *count = ud;
+    (*count)++;
+    if (file && *file) fprintf(stderr, line > 0 ? "%s:%d: " : "%s: ", file, line);
+    if (key && *key) fprintf(stderr, "%s: ", key);
+    fprintf(stderr, "%s\n", message);
+}
+
+/* ---- Models ---- */
+
+static bool is_declared(const hearth_config *config, const char *name)
+{
+    const char *known;
+    for (size_t i = 0; (known = hearth_config_model(config, i)); i++)
+        if (strcmp(known, name) == 0) return true;
+    return false;
+}
+
+static char *name_of_file(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const size_t len = strlen(base);
+    const bool gguf = len > 5 && strcmp(base + len - 5, ".gguf") == 0;
+    return mem_strndup(base, gguf ? len - 5 : len);
+}
+
+static int set_path(hearth_config *config, const char *model, const char *path, hearth_error *error)
+{
+    char *key = mem_format("models.%s.path", model);
+    struct buf quoted = {0};
+    utf8_put_json_string(&quoted, path, strlen(path));
+    const int status = hearth_config_set(config, key, quoted.v, error);
+    buf_release(&quoted);
+    free(key);
+    return status;
+}
+
+/* Declares the model in a file under its file name without folder and .gguf. */
+static int declare(hearth_config *config, const char *path, hearth_error *error)
+{
+    char *name = name_of_file(path);
+    int status = 0;
+    struct stat info;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0)
+        status = error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = error_at(error, HEARTH_NOT_FOUND, "model", "--model %s is not a file: name the GGUF file", path);
+    else if (is_declared(config, name))
+        status = error_at(error, HEARTH_INVALID, "model", "--model %s: there is a model named %s already", path, name);
+    else
+        status = set_path(config, name, path, error);
+    free(name);
+    return status;
+}
+
+static int refuse_unknown(const hearth_config *config, const char *word, hearth_error *error)
+{
+    if (!hearth_config_model(config, 0))
+        return error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: no such file", word);
+    return error_at(error, HEARTH_INVALID, "model",
+                    "--model %s: neither a model of the configuration, as %s is, nor a file", word,
+                    hearth_config_model(config, 0));
+}
+
+/* A word is the name of a declared model, or else the path of a file. Returns
+ * the model's name, which the caller frees. */
+static char *choose_model(hearth_config *config, const char *word, hearth_error *error)
+{
+    if (is_declared(config, word)) return mem_strdup(word);
+    if (!strchr(word, '/') && access(word, F_OK) != 0) {
+        refuse_unknown(config, word, error);
+        return NULL;
+    }
+    return declare(config, word, error) == 0 ? name_of_file(word) : NULL;
+}
+
+static int choose_models(hearth_config *config, const struct args_list *words, hearth_error *error)
+{
+    if (words->len == 0) return 0;
+    char **names = mem_alloc(words->len * sizeof *names);
+    size_t n = 0;
+    while (n < words->len && (names[n] = choose_model(config, words->v[n], error))) n++;
+    const int status =
+        n < words->len ? (int)error->code : hearth_config_keep_models(config, (const char *const *)names, n, error);
+    while (n > 0) free(names[--n]);
+    free(names);
+    return status;
+}
+/* Installed and built trees alike have bin/hearth beside share/hearth/models/.
+ */
+static int declare_demo(hearth_config *config, hearth_error *error)
+{
+    char program[PATH_MAX];
+    const ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (len < 0)
+        return error_set(error, HEARTH_IO,
+                         "cannot tell where the program lies, so the demo model is "
+                         "not found: use --model");
+    program[len] = '\0';
+    *strrchr(program, '/') = '\0';
+    char *path = mem_format("%s/../share/hearth/models/demo.gguf", program);
+    int status;
+    if (access(path, R_OK) != 0)
+        status =
+            error_at(error, HEARTH_NOT_FOUND, "model", "the demo model is missing (%s): use --model or --config", path);
+    else
+        status = declare(config, path, error);
+    free(path);
+    return status;
+}
+
+/* ---- The server's keys ---- */
+
+/* Takes server.listen's first address apart and puts --host and --port in
+ * place. */
+static int set_listen(hearth_config *config, const struct setup *setup, hearth_error *error)
+{
+    if (!setup->host && !setup->port) return 0;
+    const char *listen = hearth_config_get(config, "server.listen");
+    char *first = mem_strndup(listen, strcspn(listen, ","));
+    char *colon = strrchr(first, ':');
+    const bool is_socket = strncmp(first, "unix:", 5) == 0 || !colon;
+    if (!is_socket) *colon = '\0';
+    const char *host = setup->host ? setup->host : is_socket ? "127.0.0.1" : first;
+    const char *port = setup->port ? setup->port : is_socket ? "8080" : colon + 1;
+    const bool bare_ipv6 = strchr(host, ':') && host[0] != '[';
+    char *value = mem_format(bare_ipv6 ? "[\"[%s]:%s\"]" : "[\"%s:%s\"]", host, port);
+    const int status = hearth_config_set(config, "server.listen", value, error);
+    free(value);
+    free(first);
+    return status;
+}
+
+/* A key that begins with no section is the model's, where there is one alone.
+ */
+static char *full_key(const hearth_config *config, const char *key)
+{
+    static const char *const sections[] = {"server.", "cache.", "models."};
+    bool whole = !hearth_config_model(config, 0) || hearth_config_model(config, 1);
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        whole = whole || strncmp(key, sections[i], strlen(sections[i])) == 0;
+    return whole ? mem_strdup(key) : mem_format("models.%s.%s", hearth_config_model(config, 0), key);
+}
+
+static int set_word(hearth_config *config, const char *word, hearth_error *error)
+{
+    const char *equals = strchr(word, '=');
+    if (!equals || equals == word) return error_at(error, HEARTH_INVALID, "set", "--set %s: write KEY=VALUE", word);
+    char *given = mem_strndup(word, (size_t)(equals - word));
+    char *key = full_key(config, given);
+    const int status = hearth_config_set(config, key, equals + 1, error);
+    free(key);
+    free(given);
+    return status;
+}
+
+static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
+{
+    return value ? hearth_config_set(config, key, value, error) : 0;
+}
+
+static int apply(hearth_config *config, const struct setup *setup, hearth_error *error)
+{
+    int status = setup->config || setup->models.len > 0 ? 0 : declare_demo(config, error);
+    if (status == 0) status = choose_models(config, &setup->models, error);
+    if (status == 0) status = set_listen(config, setup, error);
+    if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
+    if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
+    for (size_t i = 0; i < setup->sets.len && status == 0; i++) status = set_word(config, setup->sets.v[i], error);
+    return status;
+}
+
+hearth_config *setup_open(const char *command, const struct setup *setup, int *exit_status)
+{
+    hearth_config *config = hearth_config_new();
+    hearth_error error = {0};
+    size_t reported = 0;
+    int status = setup->config ? hearth_config_load(config, setup->config, setup_report, &reported, &error) : 0;
+    *exit_status = EXIT_USAGE;
+    if (status == 0) {
+        status = apply(config, setup, &error);
+        if (status == HEARTH_NOT_FOUND) *exit_status = EXIT_FAILED;
+    }
+    if (status == 0) status = hearth_config_check(config, setup_report, &reported, &error);
+    if (status == 0) return config;
+    if (reported == 0) args_fail(command, &error, *exit_status);
+    hearth_config_free(config);
+    return NULL;
+}

@@ -1,0 +1,233 @@
+/* The log, through a file: the form of its lines, its levels, rotation, and lines of several threads. */
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct place {
+    char folder[64], path[96], moved[96];
+};
+
+static int set_up(void **state)
+{
+    struct place *place = mem_alloc(sizeof *place);
+    snprintf(place->folder, sizeof place->folder, "/tmp/unit-log-XXXXXX");
+    if (mkdtemp(place->folder) == NULL) return -1;
+    snprintf(place->path, sizeof place->path, "%s/log", place->folder);
+    snprintf(place->moved, sizeof place->moved, "%s/log.1", place->folder);
+    *state = place;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct place *place = *state;
+    hearth_error error;
+    int rc = log_open(NULL, "error", "text", &error);
+    unlink(place->path);
+    unlink(place->moved);
+    rmdir(place->folder);
+    free(place);
+    return rc;
+}
+
+static void open_log(const struct place *place, const char *level, const char *format)
+{
+    hearth_error error;
+    if (log_open(place->path, level, format, &error) != HEARTH_OK) fail_msg("%s", error.message);
+}
+
+static char *content(const char *path)
+{
+    struct buf text = {0};
+    char chunk[4096];
+    ssize_t n;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    while ((n = read(fd, chunk, sizeof chunk)) > 0) buf_append(&text, chunk, (size_t)n);
+    close(fd);
+    return buf_take(&text);
+}
+
+/* Checks that the text begins with the time of now and returns what follows it. */
+static const char *after_time(const char *text)
+{
+    struct tm tm = {0};
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+    assert_non_null(rest);
+    assert_true(labs((long)(timegm(&tm) - time(NULL))) < 100);
+    assert_int_equal(rest[0], '.');
+    assert_int_equal(strspn(rest + 1, "0123456789"), 3);
+    assert_int_equal(rest[4], 'Z');
+    return rest + 5;
+}
+
+static void a_text_line_has_time_level_group_text_and_fields(void **state)
+{
+    struct place *place = *state;
+    open_log(place, "info", "text");
+    log_event(LOG_INFO, "batch-engine", "started", log_int("slots", 4), log_num("took_ms", 1.5),
+              log_bool("unified", true), log_str("model", "demo"));
+    log_event(LOG_WARN, "g", "odd values", log_str("spaced", "a b"), log_str("empty", ""), log_str("none", NULL),
+              log_str("quote", "\"\n"));
+    log_event(LOG_ERROR, "g", "no fields");
+    char *text = content(place->path), *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
+    second[-1] = third[-1] = '\0';
+    assert_string_equal(after_time(text), " info  batch-engine: started slots=4 took_ms=1.500 unified=true model=demo");
+    assert_string_equal(after_time(second),
+                        " warn  g: odd values spaced=\"a b\" empty=\"\" none=\"\" quote=\"\\\"\\n\"");
+    assert_string_equal(after_time(third), " error g: no fields\n");
+    free(text);
+}
+
+static void a_json_line_is_an_object_with_typed_fields(void **state)
+{
+    struct place *place = *state;
+    open_log(place, "info", "json");
+    log_event(LOG_WARN, "spc", "say \"x\"\n", log_int("tokens", -7), log_num("took_ms", 0.25), log_bool("ok", false),
+              log_str("name", "a\tb\xFF"));
+    char *text = content(place->path);
+    assert_int_equal(strcspn(text, "\n") + 1, strlen(text));
+    json_t *line = json_loads(text, 0, NULL);
+    assert_non_null(line);
+    assert_string_equal(after_time(json_string_value(json_object_get(line, "time"))), "");
+    assert_string_equal(json_string_value(json_object_get(line, "level")), "warn");
+    assert_string_equal(json_string_value(json_object_get(line, "group")), "spc");
+    assert_string_equal(json_string_value(json_object_get(line, "text")), "say \"x\"\n");
+    assert_int_equal(json_integer_value(json_object_get(line, "tokens")), -7);
+    assert_true(json_real_value(json_object_get(line, "took_ms")) == 0.25);
+    assert_true(json_is_false(json_object_get(line, "ok")));
+    assert_string_equal(json_string_value(json_object_get(line, "name")), "a\tb\xEF\xBF\xBD");
+    json_decref(line);
+    free(text);
+}
+
+static void events_below_the_level_are_left_out(void **state)
+{
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+    struct place *place = *state;
+    for (int level = 0; level < 4; level++) {
+        unlink(place->path);
+        open_log(place, levels[level], "text");
+        int lines = 0;
+        for (int event = 0; event < 4; event++) {
+            log_event((enum log_level)event, "g", "said");
+            assert_int_equal(log_enabled((enum log_level)event), event <= level);
+        }
+        char *text = content(place->path);
+        for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) lines++;
+        assert_int_equal(lines, level + 1);
+        free(text);
+    }
+}
+
+static void a_rotated_log_is_opened_anew_and_appended_to(void **state)
+{
+    struct place *place = *state;
+    open_log(place, "info", "text");
+    log_event(LOG_INFO, "g", "before");
+    assert_int_equal(rename(place->path, place->moved), 0);
+    log_event(LOG_INFO, "g", "meanwhile");
+    open_log(place, "info", "text");
+    log_event(LOG_INFO, "g", "after");
+    open_log(place, "info", "text");
+    log_event(LOG_INFO, "g", "appended");
+    char *old = content(place->moved), *new = content(place->path);
+    assert_non_null(strstr(old, "before"));
+    assert_non_null(strstr(old, "meanwhile"));
+    assert_null(strstr(old, "after"));
+    assert_non_null(strstr(new, "after"));
+    assert_non_null(strstr(new, "appended"));
+    struct stat info;
+    assert_int_equal(stat(place->path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    free(old);
+    free(new);
+}
+
+static void a_wrong_level_format_or_file_is_refused_and_the_log_stays(void **state)
+{
+    struct place *place = *state;
+    hearth_error error;
+    open_log(place, "info", "text");
+    assert_int_equal(log_open(place->path, "loud", "text", &error), HEARTH_INVALID);
+    assert_string_equal(error.param, "level");
+    assert_int_equal(log_open(place->path, "info", "xml", &error), HEARTH_INVALID);
+    assert_string_equal(error.param, "format");
+    assert_int_equal(log_open("/nowhere/at/all", "info", "text", &error), HEARTH_IO);
+    assert_non_null(strstr(error.message, "/nowhere/at/all"));
+    log_event(LOG_INFO, "g", "still here");
+    char *text = content(place->path);
+    assert_non_null(strstr(text, "still here"));
+    free(text);
+}
+
+enum { THREADS = 4, LINES = 500 };
+
+static void *chatter(void *ud)
+{
+    char long_text[300];
+    memset(long_text, 'a' + *(int *)ud, sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    for (int i = 0; i < LINES; i++) log_event(LOG_INFO, "g", "said", log_int("line", i), log_str("text", long_text));
+    return NULL;
+}
+
+static void lines_of_several_threads_do_not_mix(void **state)
+{
+    struct place *place = *state;
+    pthread_t threads[THREADS];
+    int ids[THREADS], next[THREADS] = {0};
+    open_log(place, "info", "json");
+    for (int i = 0; i < THREADS; i++) {
+        ids[i] = i;
+        pthread_create(&threads[i], NULL, chatter, &ids[i]);
+    }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    char *text = content(place->path), *save = NULL;
+    for (char *at = strtok_r(text, "\n", &save); at != NULL; at = strtok_r(NULL, "\n", &save)) {
+        json_t *line = json_loads(at, 0, NULL);
+        assert_non_null(line);
+        const char *said = json_string_value(json_object_get(line, "text"));
+        json_decref(line);
+        assert_non_null(said);
+        int who = at[strlen(at) - 3] - 'a'; /* the last field is the long text */
+        assert_in_range(who, 0, THREADS - 1);
+        next[who]++;
+    }
+    for (int i = 0; i < THREADS; i++) assert_int_equal(next[i], LINES);
+    free(text);
+}
+
+/* ---- */
+
+#define log_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        log_test(a_text_line_has_time_level_group_text_and_fields),
+        log_test(a_json_line_is_an_object_with_typed_fields),
+        log_test(events_below_the_level_are_left_out),
+        log_test(a_rotated_log_is_opened_anew_and_appended_to),
+        log_test(a_wrong_level_format_or_file_is_refused_and_the_log_stays),
+        log_test(lines_of_several_threads_do_not_mix),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,167 @@
+/* The estimate of memory: the worked example of the manual, and the reports beside what llama.cpp allocates.
+ *
+ * The example counts q8_0 as 1 byte an element. hearth counts its block scales as well, 34 bytes for 32 elements, since
+ * llama.cpp allocates them; no cell type has exactly 1 byte. The example's own numbers are therefore numbers of
+ * elements here, and each type multiplies them by its exact size. */
+#include "support.h"
+
+#include "lib/instance.h"
+
+/* The model of the example, Qwen3-8B-Q8_0. */
+enum { LAYERS = 36, KV_HEADS = 8, HEAD = 128, WINDOW = 8192, SLOTS = 8 };
+
+static struct estimate estimate_with(const char *type_k, const char *type_v, int64_t slots)
+{
+    int32_t heads[LAYERS];
+    for (int i = 0; i < LAYERS; i++) heads[i] = KV_HEADS;
+    char k[8], v[8];
+    snprintf(k, sizeof k, "%s", type_k);
+    snprintf(v, sizeof v, "%s", type_v);
+    struct config_model config = {.cache_type_k = k, .cache_type_v = v, .n_seq_max = slots};
+    struct llm_model_info info = {
+        .n_layer = LAYERS, .n_head_kv = heads, .n_embd_head_k = HEAD, .n_embd_head_v = HEAD, .size_bytes = 9000000000U};
+    return estimate_memory(&config, &info, WINDOW);
+}
+
+static void assert_bytes(double got, double expected)
+{
+    if (got != expected) fail_msg("%.17g bytes, not %.17g", got, expected);
+}
+
+static void the_steps_of_the_example_come_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double element;
+    } types[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"q8_0", 34.0 / 32}, {"q4_0", 18.0 / 32}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        struct estimate e = estimate_with(types[i].name, types[i].name, SLOTS);
+        double element = types[i].element;
+        assert_bytes(e.row, 2048 * element);             /* step 1: 8 x (128 + 128) x 1 = 2,048 */
+        assert_bytes(e.sequence, 603979776.0 * element); /* step 2: 8,192 x 36 x 2,048 = ~0.6 GB */
+        assert_bytes(e.cells, 4831838208.0 * element);   /* step 3: x 8 = ~4.8 GB */
+        assert_bytes(e.total, 9e9 + e.cells);            /* step 4: 9.0 + 4.8 = ~13.8 GB */
+        assert_int_equal(e.attention_layers, LAYERS);
+    }
+    double nominal = 9e9 + estimate_with("f16", "f16", SLOTS).cells / 2;
+    assert_true(nominal > 13.8e9 && nominal < 13.9e9);
+}
+
+static void keys_and_values_are_counted_by_their_own_types(void **state)
+{
+    (void)state;
+    struct estimate e = estimate_with("f32", "q8_0", SLOTS);
+    assert_bytes(e.row, KV_HEADS * (HEAD * 4 + HEAD * 34.0 / 32));
+}
+
+static void every_slot_has_a_full_window(void **state)
+{
+    (void)state;
+    double one = estimate_with("q8_0", "q8_0", 1).cells;
+    for (int64_t slots = 2; slots <= 16; slots *= 2)
+        assert_bytes(estimate_with("q8_0", "q8_0", slots).cells, one * (double)slots);
+}
+
+/* ---- Reports ---- */
+
+/* The number that stands behind the last line that begins with this name, blanks aside, after the heading. */
+static double figure(const char *report, const char *heading, const char *name)
+{
+    const char *at = strstr(report, heading);
+    if (at == NULL) fail_msg("no '%s' in %s", heading, report);
+    for (at = strchr(at, '\n'); at != NULL; at = strchr(at + 1, '\n')) {
+        const char *line = at + 1 + strspn(at + 1, " ");
+        if (strncmp(line, name, strlen(name)) == 0) return strtod(line + strlen(name), NULL);
+    }
+    fail_msg("no '%s' in %s", name, report);
+    return 0;
+}
+
+static void assert_close(double a, double b, double share)
+{
+    if (a < b * (1 - share) || a > b * (1 + share)) fail_msg("%.0f is not within %.0f %% of %.0f", a, share * 100, b);
+}
+
+static void what_is_allocated_agrees_with_the_estimate(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        double element;
+    } types[] = {{"f16", 2}, {"q8_0", 34.0 / 32}, {"f32", 4}};
+    static const char *const slots[] = {"1", "4"};
+    for (int i = 0; i < 6; i++) {
+        const char *type = types[i % 3].type;
+        hearth_config *config =
+            DEMO("cache_type_k", type, "cache_type_v", type, "n_seq_max", slots[i / 3], "context_window", "2048");
+        hearth_error error;
+        char *report = hearth_memory_report(config, "demo", &error);
+        assert_non_null(report);
+        double row = 6 * (32 + 32) * types[i % 3].element; /* the demo model: 6 heads of 32, 4 layers */
+        double cells = row * 4 * 2048 * strtod(slots[i / 3], NULL);
+        assert_bytes(figure(report, "estimate", "1 a token, a layer"), row);
+        assert_bytes(figure(report, "estimate", "2 a slot (window x layers)"), row * 4 * 2048);
+        assert_bytes(figure(report, "estimate", "3 all slots"), cells);
+        assert_bytes(figure(report, "estimate", "weights") + cells, figure(report, "estimate", "4 total"));
+        assert_close(figure(report, "allocated", "cells"), cells, 0.02);
+        assert_close(figure(report, "allocated", "weights"), figure(report, "estimate", "weights"), 0.02);
+        assert_bytes(figure(report, "allocated", "total"), figure(report, "allocated", "weights") +
+                                                               figure(report, "allocated", "cells") +
+                                                               figure(report, "allocated", "compute buffers"));
+        hearth_free(report);
+        hearth_config_free(config);
+    }
+}
+
+static void what_cannot_be_allocated_is_estimated_all_the_same(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_config *config = DEMO("context_window", "8000000", "n_seq_max", "256", "rope_scaling", "linear");
+    char *report = hearth_memory_report(config, NULL, &error);
+    assert_non_null(report);
+    assert_bytes(figure(report, "estimate", "3 all slots"), 6 * 64 * 2.0 * 4 * 8000000 * 256);
+    assert_says(report, "not allocated: models.demo does not fit");
+    hearth_free(report);
+    assert_null(hearth_memory_report(config, "other", &error));
+    assert_int_equal(error.code, HEARTH_NOT_FOUND);
+    hearth_config_free(config);
+}
+
+static void the_report_on_a_file_has_its_figures(void **state)
+{
+    (void)state;
+    hearth_error error;
+    char *path = source_path("models/demo.gguf");
+    char *report = hearth_model_report(path, &error);
+    assert_non_null(report);
+    static const char *const lines[] = {
+        "architecture     llama\n", "kind             dense\n", "layers           4\n",
+        "embedding        192\n",   "heads            6\n",     "vocabulary       1024\n",
+        "context_length   2048\n",  "sliding_window   0\n",     "chat_template    yes\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) assert_says(report, lines[i]);
+    assert_says(report, path);
+    hearth_free(report);
+    free(path);
+    assert_null(hearth_model_report("/nowhere/a.gguf", &error));
+    assert_says(error.message, "/nowhere/a.gguf");
+    assert_null(hearth_model_report("/nowhere/a.gguf", NULL));
+}
+
+/* ---- */
+
+int main(void)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_steps_of_the_example_come_out),
+        cmocka_unit_test(keys_and_values_are_counted_by_their_own_types),
+        cmocka_unit_test(every_slot_has_a_full_window),
+        cmocka_unit_test(what_is_allocated_agrees_with_the_estimate),
+        cmocka_unit_test(what_cannot_be_allocated_is_estimated_all_the_same),
+        cmocka_unit_test(the_report_on_a_file_has_its_figures),
+    };
+    hearth_log_open(NULL, "error", "text", &error);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
