@@ -1,7 +1,9 @@
 /* The messages of a chat request: see messages.hpp. */
 #include "chat/messages.hpp"
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 
 namespace chat
 {
@@ -77,12 +79,20 @@ static std::string indexed(const std::string &path, size_t index)
     return path + "[" + std::to_string(index) + "]";
 }
 
+/* Parts that OpenAI's API knows and this version does not. */
+static bool is_media(const std::string &type)
+{
+    static const char *const known[] = {"image_url", "input_audio", "video_url", "input_video", "file", "refusal"};
+    return std::find(std::begin(known), std::end(known), type) != std::end(known);
+}
+
 static common_chat_msg_content_part read_part(const common_json &part, const std::string &path)
 {
     common_chat_msg_content_part result;
     result.type = required_text(part, "type", path);
     if (result.type != "text")
-        throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only parts of type \"text\" are supported"};
+        throw refusal{is_media(result.type) ? HEARTH_UNSUPPORTED : HEARTH_INVALID, path + ".type",
+                      "only parts of type \"text\" are supported"};
     if (find(part, "text") == nullptr) throw refusal{HEARTH_INVALID, path + ".text", "must be a string"};
     result.text = optional_text(part, "text", path);
     return result;

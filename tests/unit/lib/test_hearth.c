@@ -8,6 +8,9 @@
 
 #define CODE_QUESTION   "[" SYSTEM("The secret code is QX7B2.") "," USER("What is the secret code?") "]"
 
+/* A window that no reply fills within the time of a test. */
+#define LONG_WINDOW "context_window", "16384", "rope_scaling", "linear"
+
 /* ---- Replies ---- */
 
 static void a_chat_gets_an_answer(void **state)
@@ -292,7 +295,7 @@ static void a_handle_given_back_early_does_not_stop_the_events(void **state)
 static void an_instance_can_be_closed_while_requests_run(void **state)
 {
     (void)state;
-    hearth *instance = start(DEMO("n_seq_max", "2", "queue_depth", "1"));
+    hearth *instance = start(DEMO("n_seq_max", "2", "queue_depth", "1", LONG_WINDOW));
     struct caller callers[4];
     hearth_params params = text_params("Once", HEARTH_UNSET);
     params.ignore_eos = true;
@@ -329,7 +332,7 @@ static void *drain(void *ud)
 static void draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more(void **state)
 {
     (void)state;
-    hearth *instance = start(DEMO("queue_depth", "2"));
+    hearth *instance = start(DEMO("queue_depth", "1"));
     struct caller callers[4];
     hearth_params params = text_params("Once", 20);
     params.ignore_eos = true;
@@ -337,14 +340,14 @@ static void draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more(v
     callers[0].hold = true;
     caller_submit(&callers[0], instance, &params);
     caller_await_tokens(&callers[0], 1);
-    for (int i = 1; i < 4; i++) { /* one has a place without a slot, two stand at the door */
+    for (int i = 1; i < 4; i++) {
         caller_init(&callers[i]);
         caller_submit(&callers[i], instance, &params);
     }
     struct drain patient = {.instance = instance, .timeout_ms = 100000};
     pthread_t thread;
     pthread_create(&thread, NULL, drain, &patient);
-    for (int i = 2; i < 4; i++) caller_await_end(&callers[i]); /* while the engine stands still */
+    for (int i = 1; i < 4; i++) caller_await_end(&callers[i]); /* while the engine stands still */
     hearth_error error;
     assert_null(hearth_submit(instance, &params, caller_event, NULL, &error));
     assert_int_equal(error.code, HEARTH_UNAVAILABLE);
@@ -367,7 +370,7 @@ static void draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more(v
 static void a_drain_without_patience_ends_what_runs(void **state)
 {
     (void)state;
-    hearth *instance = start(DEMO(NULL));
+    hearth *instance = start(DEMO(LONG_WINDOW));
     struct caller caller;
     hearth_params params = text_params("Once", HEARTH_UNSET);
     params.ignore_eos = true;

@@ -1,0 +1,284 @@
+// The command line: what hearth says and how it exits.
+
+import { after, before, describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { bareModel, demo, smallModel } from './lib/models.js';
+import { run, serve } from './lib/server.js';
+
+let folder;
+before(() => { folder = mkdtempSync(join(tmpdir(), 'hearth-e2e-')); });
+after(() => rmSync(folder, { recursive: true }));
+
+const file = (name, text) => {
+  const path = join(folder, name);
+  writeFileSync(path, text);
+  return path;
+};
+
+// One line on stderr that matches all patterns, and this exit code. Lines of the log are not the message.
+const complains = (result, code, ...patterns) => {
+  assert.equal(result.code, code, result.stderr);
+  const lines = result.stderr.trim().split('\n');
+  const line = lines.find((text) => patterns.every((pattern) => pattern.test(text)));
+  assert.ok(line, `a line of stderr matches ${patterns.join(' and ')}:\n${result.stderr}`);
+  return lines;
+};
+
+test('version tells hearth\'s, llama.cpp\'s and the CPU\'s', async () => {
+  const { code, stdout } = await run(['version']);
+  assert.equal(code, 0);
+  assert.match(stdout, /hearth \d+\.\d+\.\d+/);
+  assert.match(stdout, /llama\.cpp .*0\.5\.0/);
+  assert.match(stdout, /cpu.*(SSE|AVX|NEON|BMI|FMA)/is);
+});
+
+test('every command explains itself with examples', async () => {
+  for (const command of [[], ['serve'], ['chat'], ['model'], ['model', 'info'], ['model', 'vram'], ['config', 'check'],
+    ['config', 'dump'], ['version']]) {
+    const { code, stdout, stderr } = await run([...command, '--help']);
+    assert.equal(code, 0, `${command.join(' ')}: ${stderr}`);
+    assert.match(stdout, /hearth/);
+    assert.match(stdout, /example/i, `${command.join(' ')} --help has examples`);
+  }
+});
+
+describe('bad usage exits 2', () => {
+  for (const args of [['serve', '--prot', '8080'], ['serve', '--port'], ['serve', '--port', 'http'],
+    ['serve', '--port', '70000'], ['frobnicate'], ['model', 'frobnicate'], ['model', 'info'], ['config', 'check'],
+    ['chat', '--nonsense'], ['version', 'x'], ['serve', '--set', 'novalue']]) {
+    test(`hearth ${args.join(' ')}`, async () => {
+      const result = await run(args);
+      assert.equal(result.code, 2, result.stderr);
+      assert.match(result.stderr, /\S/);
+      assert.ok(args.some((arg) => result.stderr.includes(arg)), `names what is wrong: ${result.stderr}`);
+    });
+  }
+
+  test('no command at all', async () => assert.equal((await run([])).code, 2));
+
+  test('an unknown option is told the nearest one', async () => {
+    complains(await run(['serve', '--prot', '8080']), 2, /--prot/, /--port/);
+  });
+
+  test('an unknown key of --set is told the nearest one', async () => {
+    complains(await run(['serve', '--set', 'models.demo.n_seqmax=4']), 2, /n_seqmax/, /n_seq_max/);
+    complains(await run(['serve', '--set', 'server.lisen=127.0.0.1:0']), 2, /lisen/, /listen/);
+  });
+
+  test('a value of --set that its key cannot take', async () => {
+    for (const set of ['models.demo.n_seq_max=many', 'models.demo.n_seq_max=-1', 'models.demo.context_window=0.5',
+      'models.demo.cache_type_k=f12', 'models.demo.deterministic=perhaps', 'server.max_body_bytes=-7']) {
+      const key = set.split('=')[0].split('.').at(-1);
+      complains(await run(['serve', '--port', '0', '--set', set]), 2, new RegExp(key));
+    }
+  });
+});
+
+describe('config check', () => {
+  test('a good file is fine', async () => {
+    const path = file('good.yaml', `server:
+  listen: 127.0.0.1:0
+  drain-timeout: 3        # kebab-case is read too
+cache:
+  tiers:
+    ram: {quota_mb: 64}
+models:
+  demo:
+    path: ${demo}
+    context_window: 2048
+    n_seq_max: 8
+    n_batch: 2048
+    n_ubatch: 512
+    cache_type_k: q8_0
+    cache_type_v: q8_0
+    flash_attention: true
+    sampling: {temperature: 0.5, top_k: 10}
+`);
+    const { code, stderr } = await run(['config', 'check', path]);
+    assert.equal(code, 0, stderr);
+  });
+
+  test('every error is told with file, line and key', async () => {
+    const path = file('bad.yaml', `server:
+  listn: 127.0.0.1:8080
+  drain_timeout: soon
+models:
+  demo:
+    path: ${demo}
+    n_seqmax: 4
+    context_window: [1, 2]
+    deterministic: 7.5
+`);
+    const result = await run(['config', 'check', path]);
+    const at = (line, ...words) => complains(result, 2, new RegExp(`bad\\.yaml:${line}\\b`), ...words);
+    at(2, /listn/, /listen/);
+    at(3, /drain_timeout/);
+    at(7, /n_seqmax/, /n_seq_max/);
+    at(8, /context_window/);
+    at(9, /deterministic/);
+  });
+
+  test('a key given twice, a file that is no YAML, a file that is not there', async () => {
+    const twice = file('twice.yaml', 'server:\n  drain_timeout: 1\n  drain_timeout: 2\n');
+    complains(await run(['config', 'check', twice]), 2, /twice\.yaml:3/, /drain_timeout/);
+    complains(await run(['config', 'check', file('broken.yaml', 'server:\n  listen: [1, 2\n')]), 2, /broken\.yaml:\d+/);
+    complains(await run(['config', 'check', join(folder, 'none.yaml')]), 2, /none\.yaml/);
+  });
+
+  test('system prompt cache and incremental cache exclude each other', async () => {
+    const path = file('both.yaml', `models:
+  demo:
+    path: ${demo}
+    system_prompt_cache: true
+    incremental_cache: true
+`);
+    complains(await run(['config', 'check', path]), 2, /system/i, /incremental/i);
+  });
+
+  test('serve refuses the same file the same way', async () => {
+    const path = file('bad2.yaml', 'server:\n  listn: 127.0.0.1:8080\n');
+    complains(await run(['serve', '--config', path]), 2, /bad2\.yaml:2/, /listn/);
+  });
+});
+
+test('config dump reads back and dumps the same again', async () => {
+  const { code, stdout } = await run(['config', 'dump']);
+  assert.equal(code, 0);
+  for (const key of ['max_body_bytes: 33554432', 'drain_timeout: 10', 'context_window: 8192', 'n_batch: 2048',
+    'max_decode_gap_ms: 250', 'queue_depth: 2', 'cache_min_tokens: 100']) {
+    assert.ok(stdout.includes(key), `${key} is in the dump`);
+  }
+  const path = file('dump.yaml', stdout);
+  const check = await run(['config', 'check', path]);
+  assert.equal(check.code, 0, check.stderr);
+});
+
+describe('model', () => {
+  test('info tells what a file is', async () => {
+    const { code, stdout } = await run(['model', 'info', demo]);
+    assert.equal(code, 0);
+    for (const pattern of [/llama/, /dense/, /2[,.]?048/, /Q8_0/i, /template/i, /\b2095872\b/]) {
+      assert.match(stdout, pattern);
+    }
+  });
+
+  test('info tells the kinds apart', async () => {
+    for (const [arch, kind] of [['qwen3', 'dense'], ['qwen3moe', 'moe'], ['mamba2', 'recurrent'], ['lfm2', 'hybrid']]) {
+      const { code, stdout, stderr } = await run(['model', 'info', smallModel(arch, extra[arch])]);
+      assert.equal(code, 0, stderr);
+      assert.match(stdout, new RegExp(`\\b${arch}\\b`));
+      assert.match(stdout, new RegExp(`\\b${kind}\\b`));
+    }
+  });
+  const headless = { heads: undefined, 'kv-heads': undefined, 'head-dim': undefined, ff: undefined };
+  const extra = { qwen3moe: { experts: 4 }, mamba2: headless };
+
+  // 4 layers x 192 x (2 + 2) bytes = 3,072 bytes a token; 2,048 tokens in 4 slots.
+  test('vram estimates the cells and tells what is allocated', async () => {
+    const sets = ['--set', 'n_seq_max=4', '--set', 'context_window=2048'];
+    const { code, stdout, stderr } = await run(['model', 'vram', demo, ...sets]);
+    assert.equal(code, 0, stderr);
+    const numbers = stdout.replace(/(\d)[,_'](?=\d{3})/g, '$1');
+    assert.match(numbers, /\b3072\b|\b768\b/, 'bytes a token');
+    assert.match(numbers, /\b25165824\b|24(\.0+)? ?Mi?B/, 'bytes of all slots');
+    assert.match(stdout, /alloc/i);
+  });
+});
+
+describe('a file that is no model', () => {
+  const commands = [['serve', '--port', '0', '--model'], ['chat', '--model'], ['model', 'info'], ['model', 'vram']];
+  const cases = {
+    'missing.gguf': () => join(folder, 'missing.gguf'),
+    'empty.gguf': () => file('empty.gguf', ''),
+    'text.gguf': () => file('text.gguf', 'This is no model.\n'.repeat(100)),
+    'cut-head.gguf': () => cut('cut-head.gguf', 1000),
+    'cut-data.gguf': () => cut('cut-data.gguf', 1500000),
+  };
+  const cut = (name, bytes) => {
+    const path = join(folder, name);
+    copyFileSync(demo, path);
+    truncateSync(path, bytes);
+    return path;
+  };
+  for (const [name, make] of Object.entries(cases)) {
+    test(`${name}: one clear line and exit 1`, async () => {
+      const path = make();
+      for (const command of commands) {
+        const result = await run([...command, path]);
+        const lines = complains(result, 1, new RegExp(name.replace('.', '\\.')));
+        assert.ok(lines.length <= (command[0] === 'serve' ? 8 : 1), `${command.join(' ')}: ${result.stderr}`);
+      }
+    });
+  }
+
+  test('a folder is no model either', async () => {
+    complains(await run(['serve', '--port', '0', '--model', folder]), 1, new RegExp(folder));
+  });
+});
+
+test('serve on a port that is taken exits 1 and names it', async () => {
+  const holder = createServer();
+  await new Promise((resolve) => { holder.listen(0, '127.0.0.1', resolve); });
+  const { port } = holder.address();
+  complains(await run(['serve', '--port', String(port)]), 1, new RegExp(`\\b${port}\\b`), /use|bind|listen/i);
+  holder.close();
+});
+
+test('memory that cannot be had is refused at load, with the numbers', async () => {
+  const result = await run(['serve', '--port', '0', '--set', 'models.demo.context_window=2048',
+    '--set', 'models.demo.n_seq_max=200000000']);
+  assert.ok([1, 2].includes(result.code), `exit ${result.code}: ${result.stderr}`);
+  assert.match(result.stderr, /\d/);
+});
+
+test('a configuration file is served', async (t) => {
+  const path = file('serve.yaml', `models:
+  little:
+    path: ${demo}
+    context_window: 512
+    n_seq_max: 3
+  other:
+    path: ${smallModel('qwen3')}
+    context_window: 256
+`);
+  const server = await serve({ t, args: ['--config', path] });
+  const { json } = await server.client.get('/v1/models');
+  assert.deepEqual(json.data.map((model) => model.id).sort(), ['little', 'other']);
+  const slots = await server.client.slots();
+  assert.equal(slots.filter((slot) => slot.model === 'little').length, 3);
+  for (const model of ['little', 'other']) {
+    const reply = await server.client.complete({ model, prompt: 'My name is', max_tokens: 3 });
+    assert.equal(reply.model, model);
+  }
+  await server.stop();
+});
+
+describe('chat', () => {
+  test('it answers from the demo model and remembers the name', async () => {
+    const { code, stdout, stderr } = await run(['chat'], { input: 'My name is Ottilie.\nWhat is my name?\n' });
+    assert.equal(code, 0, stderr);
+    const [, ...later] = stdout.split('Ottilie');
+    assert.ok(later.length >= 1, `the name is in the answers: ${stdout}`);
+    assert.match(stdout.trim().split('\n').at(-1) + stdout, /Ottilie/);
+  });
+
+  test('nothing to say is fine', async () => {
+    const { code } = await run(['chat'], { input: '' });
+    assert.equal(code, 0);
+  });
+
+  test('a model without a template is refused with a helpful line', async () => {
+    complains(await run(['chat', '--model', bareModel()], { input: 'Hello\n' }), 1, /template/);
+  });
+
+  test('what is piped out has no terminal control sequences', async () => {
+    const { stdout } = await run(['chat'], { input: 'Who are you?\n' });
+    assert.ok(!stdout.includes('\u001b') && !stdout.includes('\r'));
+    assert.match(stdout, /hearth|model|assistant/i);
+  });
+});
+

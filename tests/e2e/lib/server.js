@@ -1,0 +1,109 @@
+// Starts and ends `hearth serve` for a test, and runs hearth's other commands.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { Client } from './client.js';
+import { hearth } from './models.js';
+import { until, within } from './wait.js';
+
+const started = new Set();
+process.on('exit', () => started.forEach((child) => child.kill('SIGKILL')));
+
+// A running server. `log` is all it has written so far; `client` speaks HTTP to it.
+class Server {
+  constructor(child) {
+    this.child = child;
+    this.log = '';
+    this.ended = new Promise((resolve) => {
+      child.on('close', (code, signal) => {
+        started.delete(child);
+        resolve({ code, signal });
+      });
+    });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8');
+      stream.on('data', (text) => { this.log += text; });
+    }
+  }
+
+  get pid() {
+    return this.child.pid;
+  }
+
+  // Polls as until() does, but not on when the server has ended.
+  async whileAlive(what, condition, seconds) {
+    let how = null;
+    this.ended.then((result) => { how = result; });
+    const value = await until(what, async () => how !== null || condition(), { seconds });
+    assert.equal(how, null, `the server has ended: ${this.log}`);
+    return value;
+  }
+
+  // Waits for the address in the output; it may come before or after the model has been loaded.
+  async address() {
+    const found = await this.whileAlive('the server prints its address',
+      () => /http:\/\/127\.0\.0\.1:(\d+)/.exec(this.log), 60);
+    this.port = Number(found[1]);
+    this.url = `http://127.0.0.1:${this.port}`;
+    this.client = new Client(this.port);
+  }
+
+  ready() {
+    return this.whileAlive('/health answers 200', async () => (await this.client.get('/health')).status === 200, 120);
+  }
+
+  signal(name = 'SIGTERM') {
+    this.child.kill(name);
+  }
+
+  // Asks the server to end and insists that it does so in good order.
+  async stop() {
+    this.signal('SIGTERM');
+    const { code, signal } = await within(60, 'the server ends after SIGTERM', this.ended);
+    assert.deepEqual({ code, signal }, { code: 0, signal: null }, `the server did not end well: ${this.log}`);
+  }
+}
+
+// The name of a model that is given by its path is the file's without the ending.
+export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, '');
+
+// Starts a server and returns it once it listens; with `loaded` (the default) once its models are ready.
+// `model` is a path; the keys of `set` are the configuration's, those of `models` the one model's. One thread computes,
+// unless a test says otherwise: the small models are no slower with it, and a machine that is busy with other things
+// does not hold it up at every layer, as it does several threads that wait for each other.
+// A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
+export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true } = {}) {
+  const name = model ? modelName(model) : 'demo';
+  const own = args.includes('--config') ? models : { threads: 1, ...models };
+  const keys = { ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
+  const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
+  for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
+  const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  started.add(child);
+  t?.after(() => child.kill('SIGKILL'));
+  const server = new Server(child);
+  server.model = name;
+  await server.address();
+  if (loaded) await server.ready();
+  return server;
+}
+
+// Runs a command of hearth to its end: {code, stdout, stderr}.
+export async function run(args, { input = '', seconds = 60, cwd } = {}) {
+  const child = spawn(hearth, args, { stdio: ['pipe', 'pipe', 'pipe'], cwd });
+  started.add(child);
+  const result = { stdout: '', stderr: '' };
+  for (const name of ['stdout', 'stderr']) {
+    child[name].setEncoding('utf8');
+    child[name].on('data', (text) => { result[name] += text; });
+  }
+  child.stdin.on('error', () => {}); // a command that fails early does not read its input
+  child.stdin.end(input);
+  const ended = new Promise((resolve) => { child.on('close', (code, signal) => resolve({ code, signal })); });
+  try {
+    return { ...result, ...await within(seconds, `hearth ${args.join(' ')} ends`, ended), ...result };
+  } finally {
+    child.kill('SIGKILL');
+    started.delete(child);
+  }
+}
