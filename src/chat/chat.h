@@ -8,6 +8,8 @@
 
 #include "hearth.h"
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,6 +26,7 @@ struct chat_request {
     const char *messages_json; /* an array in OpenAI's form */
     const char *kwargs_json;   /* an object for the template, or NULL */
     bool generation_cue;       /* end with the words that make the assistant speak */
+    size_t n_messages;         /* render only so many of the first messages; 0: all */
     int64_t now;               /* unix seconds that the template may print; fixed for a conversation */
 };
 
@@ -38,6 +41,7 @@ struct chat_prompt {
     size_t len;
     struct chat_part *parts;
     size_t n_parts;
+    size_t n_messages; /* that the request has in all */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault. */

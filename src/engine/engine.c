@@ -22,20 +22,34 @@ static bool nobody_wants_it(void *ud)
 
 /* ---- Snapshot ---- */
 
-static const char *const state_names[] = {"idle", "prefill", "generate"};
+static const char *const state_names[] = {"idle", "pending", "prefill", "generate"};
+
+/* The sequence that an idle slot computed on last, if it is still there: to the outside that is what the slot holds. */
+static const struct seq *last_of(const struct engine *engine, const struct slot *slot)
+{
+    const struct seq *last = NULL;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq->slot != NULL || seq->n_cells == 0 || seq->last_slot != slot->id) continue;
+        if (last == NULL || seq->last_used > last->last_used) last = seq;
+    }
+    return last;
+}
 
 static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
 {
-    hearth_slot s = {.id = slot->id,
-                     .seq_id = slot->seq,
-                     .model = engine->name,
-                     .state = state_names[slot->state],
-                     .n_past = slot->state == SLOT_IDLE ? 0 : slot->n_cells,
-                     .cached_tokens = slot->state == SLOT_IDLE ? slot->n_cells : slot->n_cached,
-                     .last_used = slot->last_used_unix_ms};
+    hearth_slot s = {.id = slot->id, .seq_id = slot->id, .model = engine->name, .state = state_names[slot->state]};
     if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
-    if (s.cached_tokens > 0 && slot->state == SLOT_IDLE)
-        snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)slot->hash);
+    if (slot->state != SLOT_IDLE) {
+        s.cached_tokens = slot->n_cached;
+        s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
+        return s;
+    }
+    const struct seq *last = last_of(engine, slot);
+    if (last == NULL) return s;
+    s.cached_tokens = last->n_cells;
+    s.last_used = last->last_used_unix_ms;
+    snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)last->hash);
     return s;
 }
 
@@ -57,6 +71,11 @@ size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max)
 const struct engine_stats *engine_stats(const struct engine *engine)
 {
     return &engine->stats;
+}
+
+bool engine_wants_bounds(const struct engine *engine)
+{
+    return engine->unified && !engine->cuts_anywhere && !engine->deterministic;
 }
 
 int32_t engine_window(const struct engine *engine)
@@ -166,20 +185,23 @@ void engine_drain(struct engine *engine, int64_t deadline)
 
 /* ---- Life ---- */
 
-static void init_slots(struct engine *engine, size_t n)
+static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
 {
-    engine->n_slots = n;
-    engine->slots = mem_alloc(n * sizeof *engine->slots);
-    engine->needs = mem_alloc(n * sizeof *engine->needs);
-    engine->status = mem_alloc(n * sizeof *engine->status);
-    for (size_t i = 0; i < n; i++) engine->slots[i].id = engine->slots[i].seq = (int32_t)i;
-    plan_init(&engine->plan, n);
+    engine->n_slots = n_slots;
+    engine->n_seqs = n_seqs;
+    engine->slots = mem_alloc(n_slots * sizeof *engine->slots);
+    engine->seqs = mem_alloc(n_seqs * sizeof *engine->seqs);
+    engine->needs = mem_alloc(n_slots * sizeof *engine->needs);
+    engine->status = mem_alloc(n_slots * sizeof *engine->status);
+    for (size_t i = 0; i < n_slots; i++) engine->slots[i].id = (int32_t)i;
+    for (size_t i = 0; i < n_seqs; i++) engine->seqs[i].id = (int32_t)i;
+    plan_init(&engine->plan, n_slots);
     publish_status(engine);
 }
 
 static void free_engine(struct engine *engine)
 {
-    for (size_t i = 0; i < engine->n_slots; i++) tokens_release(&engine->slots[i].tokens);
+    for (size_t i = 0; i < engine->n_seqs; i++) tokens_release(&engine->seqs[i].tokens);
     llm_context_close(engine->context);
     plan_release(&engine->plan);
     pthread_mutex_destroy(&engine->mutex);
@@ -187,6 +209,7 @@ static void free_engine(struct engine *engine)
     pthread_cond_destroy(&engine->mail);
     pthread_cond_destroy(&engine->calm);
     free(engine->slots);
+    free(engine->seqs);
     free(engine->needs);
     free(engine->status);
     free(engine->rows);
@@ -217,7 +240,9 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);
     clock_cond_init(&engine->calm);
-    init_slots(engine, (size_t)context.n_seq);
+    engine->unified = context.unified;
+    engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
+    init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     pthread_create(&engine->thread, NULL, run, engine);
     return engine;
 }

@@ -17,13 +17,18 @@ struct engine;
 struct engine_params {
     const char *name; /* of the model, for logs and metrics */
     struct llm_model *model;
-    struct llm_context_params context; /* n_seq slots; abort and ud are set by the engine */
+    int32_t n_slots;                   /* requests computed at once */
+    struct llm_context_params context; /* n_seq: at least n_slots, exactly as many unless unified; abort and ud are set
+                                          by the engine */
     int64_t max_gap_ns;                /* a tick with a prompt in it may take so long while a reply is being streamed */
     bool deterministic;                /* fixed cuts, one slot a decode call */
     struct clock *clock;
 };
 
 struct engine *engine_open(const struct engine_params *params, hearth_error *error);
+
+/* Whether jobs should come with bounds: only where cells cannot be cut anywhere. */
+bool engine_wants_bounds(const struct engine *engine);
 
 /* Takes the job. After engine_drain() it fails at once. */
 void engine_submit(struct engine *engine, struct job *job);

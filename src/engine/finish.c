@@ -4,20 +4,6 @@
 #include "base/error.h"
 #include "base/log.h"
 
-void slot_keep(struct engine *engine, struct slot *slot, int32_t n)
-{
-    bool cut = n > 0 && llm_seq_cut(engine->context, slot->seq, n);
-    if (cut && llm_seq_end(engine->context, slot->seq) == n) {
-        slot->n_cells = n;
-    } else {
-        /* Recurrent states and sliding windows cannot always be cut, and a decode that broke off may have taken them
-         * along: then everything is computed again. */
-        llm_seq_clear(engine->context, slot->seq);
-        slot->n_cells = 0;
-    }
-    if (slot->n_exact > slot->n_cells) slot->n_exact = slot->n_cells;
-}
-
 static hearth_result result_of(const struct slot *slot)
 {
     bool any = slot->n_predicted > 0;
@@ -35,7 +21,7 @@ static hearth_result result_of(const struct slot *slot)
 static void log_finished(const struct engine *engine, const struct slot *slot, const char *how)
 {
     log_event(LOG_INFO, "batch-engine", "slot-finished", log_str("model", engine->name), log_int("slot", slot->id),
-              log_int("seq", slot->seq), log_str("id", slot->job->id), log_str("how", how),
+              log_int("seq", slot->seq == NULL ? -1 : slot->seq->id), log_str("id", slot->job->id), log_str("how", how),
               log_int("total_prompt", slot->n_prompt), log_int("output_tokens", slot->n_predicted),
               log_num("time_ms", clock_to_ms(clock_now(engine->clock) - slot->started_at)),
               log_int("active_streams", metric_get(&engine->stats.slots_busy) - 1));
@@ -49,14 +35,15 @@ static struct job *let_go(struct engine *engine, struct slot *slot, const char *
     log_finished(engine, slot, how);
     llm_sampler_close(slot->sampler);
     reply_release(&slot->reply);
-    if (!job->cache_prompt) slot_keep(engine, slot, 0);
-    tokens_truncate(&slot->tokens, (size_t)slot->n_cells);
-    slot->hash = tokens_short_hash(&slot->tokens);
+    if (slot->seq != NULL) {
+        if (!job->cache_prompt) seq_keep(engine, slot->seq, 0);
+        seq_retire(engine, slot->seq);
+    }
     slot->state = SLOT_IDLE;
+    slot->seq = NULL;
     slot->job = NULL;
     slot->sampler = NULL;
     slot->last_used = clock_now(engine->clock);
-    slot->last_used_unix_ms = clock_unix_ms();
     metric_add(&engine->stats.slots_busy, -1);
     for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].deferred = false; /* there may be room again */
     return job;

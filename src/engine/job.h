@@ -13,6 +13,8 @@
 
 #include <stdatomic.h>
 
+#define JOB_BOUNDS 4
+
 struct job {
     char id[64];
     hearth_event_fn on_event;
@@ -25,6 +27,8 @@ struct job {
     size_t n_stop;
     int32_t max_tokens; /* may exceed what the window leaves */
     bool cache_prompt;
+    int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
+    size_t n_bounds;
 
     _Atomic bool cancelled;
     int64_t submitted_at; /* clock of the engine */

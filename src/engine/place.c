@@ -1,65 +1,187 @@
-/* Which slot a request gets, and how much of what lies in the slot's cells it can go on from. */
+/* Where a request begins: which sequence it goes on from, whether it takes it, shares it or waits for it, and in which
+ * slot it is computed. A placement is worked out as a value first and then carried out. */
 #include "engine/core.h"
 
 #include "base/log.h"
 
 #include <stdlib.h>
 
-/* How many leading tokens of the prompt the slot's cells hold already. The last token of the prompt is always
- * computed: its logits give the first token of the reply. */
-static int32_t usable_prefix(const struct engine *engine, const struct slot *slot, const struct job *job)
+/* Sharing a prefix leaves what follows it where it is; taking a sequence cuts that off, which is better for a few stale
+ * tokens than to keep them. Cutting off up to this part of the prefix counts as a few. */
+#define STALE_PART 8
+
+/* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
+#define WORTH_WAITING 64
+
+struct placement {
+    enum { PLACE_FRESH, PLACE_TAKE, PLACE_SHARE, PLACE_WAIT } how;
+    struct seq *source; /* NULL: fresh */
+    int32_t n;          /* tokens to go on from, or to wait for */
+    int64_t cost;       /* tokens to compute, and tokens lost that somebody may come back for */
+};
+
+/* ---- What a sequence offers ---- */
+
+/* How many leading tokens of the prompt the sequence stands for. The last token of a prompt is always computed: its
+ * logits give the first token of the reply. */
+static int32_t agreeing(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
     if (!job->cache_prompt) return 0;
-    int32_t n = (int32_t)tokens_common_prefix(&slot->tokens, &job->prompt);
+    int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt);
     if (n >= (int32_t)job->prompt.len) n = (int32_t)job->prompt.len - 1;
-    if (!engine->deterministic) return n;
-    /* A cold run would compute the rest of a piece together with what is cached of it, and what was generated
-     * was computed row by row: only whole pieces of prompts are the same bit for bit. */
-    if (n > slot->n_exact) n = slot->n_exact;
-    return n / PLAN_PIECE * PLAN_PIECE;
+    /* Deterministic: a cold run would compute the rest of a piece together with what is cached of it. */
+    return engine->deterministic ? n / PLAN_PIECE * PLAN_PIECE : n;
 }
 
-/* Tokens that taking this slot costs: those to compute now, and those lost that somebody may come back for. */
-static int32_t cost(const struct engine *engine, const struct slot *slot, const struct job *job)
+/* How many of them can be gone on from now. */
+static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t agree)
 {
-    int32_t prefix = usable_prefix(engine, slot, job);
-    return (int32_t)job->prompt.len - prefix + slot->n_cells - prefix;
+    int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
+    if (engine->deterministic && n > seq->n_exact) n = seq->n_exact / PLAN_PIECE * PLAN_PIECE;
+    if (engine->cuts_anywhere || n == seq->n_cells) return n;
+    return llm_seq_can_cut(engine->context, seq->id, n) ? n : 0;
 }
 
-/* The idle slot that costs least; of equal ones, the one unused for longest. NULL if all are busy. */
-static struct slot *choose(struct engine *engine, const struct job *job)
+/* How many of them there will be once the slot that computes on it has got there: for cells that cannot be cut, at the
+ * places where the slot will leave a copy. */
+static int32_t expected(const struct engine *engine, const struct seq *seq, int32_t agree)
 {
-    struct slot *best = NULL;
-    int32_t best_cost = 0;
-    for (size_t i = 0; i < engine->n_slots; i++) {
-        struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_IDLE) continue;
-        int32_t c = cost(engine, slot, job);
-        if (best == NULL || c < best_cost || (c == best_cost && slot->last_used < best->last_used)) {
-            best = slot;
-            best_cost = c;
-        }
+    if (engine->cuts_anywhere) return agree;
+    int32_t n = 0;
+    for (size_t i = 0; i < seq->slot->job->n_bounds; i++) {
+        int32_t bound = seq->slot->job->bounds[i];
+        if (bound <= agree && bound > seq->n_cells) n = bound;
     }
+    return n;
+}
+
+static bool is_coming(const struct seq *seq)
+{
+    return seq->slot != NULL && seq->slot->state == SLOT_PREFILL && !seq->slot->deferred;
+}
+
+/* ---- Weighing ---- */
+
+static void consider(struct placement *best, struct placement other)
+{
+    bool older = best->source != NULL && other.source != NULL && other.source->last_used < best->source->last_used;
+    if (other.cost < best->cost || (other.cost == best->cost && older)) *best = other;
+}
+
+/* What a further sequence costs: nothing in one pool of cells, where room is made when it is needed; with a stream for
+ * each sequence, what the one unused for longest holds. False: every other sequence is in use. */
+static bool price_of_a_sequence(const struct engine *engine, const struct seq *but_not, int64_t *price)
+{
+    const struct seq *oldest = NULL;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq->slot != NULL || seq == but_not) continue;
+        if (oldest == NULL || seq->n_cells == 0 || (oldest->n_cells > 0 && seq->last_used < oldest->last_used))
+            oldest = seq;
+    }
+    if (oldest == NULL) return false;
+    *price = engine->unified ? 0 : oldest->n_cells;
+    return true;
+}
+
+static void weigh(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
+{
+    int64_t len = (int64_t)job->prompt.len;
+    int32_t agree = agreeing(engine, seq, job), n = usable(engine, seq, agree);
+    /* What can only be kept whole is lost as a place to go back to once it is taken and moves on. */
+    int32_t to_take = engine->cuts_anywhere ? 0 : n / STALE_PART, to_share = engine->cuts_anywhere ? n / STALE_PART : 0;
+    if (seq->slot == NULL && seq->n_cells > 0) {
+        int64_t lost = seq->n_cells - n;
+        consider(best, (struct placement){PLACE_TAKE, seq, n, len - n + lost + to_take});
+    }
+    int64_t price;
+    bool whole = n == seq->n_cells;
+    if (n > 0 && (engine->cuts_anywhere || whole) && price_of_a_sequence(engine, seq, &price))
+        consider(best, (struct placement){PLACE_SHARE, seq, n, len - n + price + to_share});
+    if (!is_coming(seq)) return;
+    int32_t later = expected(engine, seq, agree);
+    if (later >= n + WORTH_WAITING)
+        consider(best, (struct placement){PLACE_WAIT, seq, later, len - later + WORTH_WAITING});
+}
+
+static struct placement find_placement(struct engine *engine, const struct job *job)
+{
+    int64_t price = 0;
+    price_of_a_sequence(engine, NULL, &price);
+    struct placement best = {PLACE_FRESH, NULL, 0, (int64_t)job->prompt.len + price};
+    for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
     return best;
 }
+
+/* ---- Carrying out ---- */
 
 static void log_started(const struct engine *engine, const struct slot *slot)
 {
     log_event(LOG_INFO, "batch-engine", "slot-started", log_str("model", engine->name), log_int("slot", slot->id),
-              log_int("seq", slot->seq), log_str("id", slot->job->id), log_int("prompt_tokens", slot->n_prompt),
+              log_int("seq", slot->seq->id), log_str("id", slot->job->id), log_int("prompt_tokens", slot->n_prompt),
               log_int("cached_tokens", slot->n_cached));
 }
 
-static void start(struct engine *engine, struct slot *slot, struct job *job)
+/* The sequence that the placement says, with its first n cells in place. */
+static struct seq *obtain(struct engine *engine, const struct placement *p)
 {
-    slot_keep(engine, slot, usable_prefix(engine, slot, job));
-    tokens_truncate(&slot->tokens, 0);
-    tokens_append(&slot->tokens, job->prompt.v, job->prompt.len);
-    slot->job = job;
+    if (p->how == PLACE_TAKE) {
+        seq_keep(engine, p->source, p->n);
+        return p->source;
+    }
+    struct seq *seq = seq_take_free(engine, p->source);
+    bool shared = p->how == PLACE_SHARE && llm_seq_share(engine->context, p->source->id, seq->id, p->n);
+    seq->n_cells = shared ? p->n : 0;
+    seq->n_exact = shared && p->source->n_exact < p->n ? p->source->n_exact : seq->n_cells;
+    if (!shared) llm_seq_clear(engine->context, seq->id);
+    return seq;
+}
+
+static void bind(struct engine *engine, struct slot *slot, const struct placement *p)
+{
+    const struct tokens *prompt = &slot->job->prompt;
+    struct seq *seq = obtain(engine, p);
+    tokens_truncate(&seq->tokens, 0);
+    tokens_append(&seq->tokens, prompt->v, prompt->len);
+    seq->slot = slot;
+    seq->uses++;
+    seq->last_slot = slot->id;
+    slot->seq = seq;
     slot->state = SLOT_PREFILL;
+    slot->n_cached = seq->n_cells;
+    metric_add(&engine->stats.cached_tokens, slot->n_cached);
+    log_started(engine, slot);
+}
+
+static void wait_for(struct slot *slot, const struct placement *p)
+{
+    slot->state = SLOT_PENDING;
+    slot->awaited = p->source;
+    slot->awaited_use = p->source->uses;
+    slot->awaited_cells = p->n;
+    log_event(LOG_INFO, "batch-engine", "slot-pending", log_int("slot", slot->id), log_str("id", slot->job->id),
+              log_int("for_slot", p->source->slot->id), log_int("for_tokens", p->n));
+}
+
+/* The idle slot that computed last on the sequence that is taken, so that a conversation stays where it was seen; else
+ * the one unused for longest. NULL if all are busy. */
+static struct slot *choose_slot(struct engine *engine, const struct seq *source)
+{
+    struct slot *best = NULL;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot->state != SLOT_IDLE) continue;
+        if (source != NULL && source->last_slot == slot->id) return slot;
+        if (best == NULL || slot->last_used < best->last_used) best = slot;
+    }
+    return best;
+}
+
+static void assign(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)
+{
+    slot->job = job;
     slot->n_prompt = (int32_t)job->prompt.len;
-    slot->n_cached = slot->n_cells;
-    slot->n_predicted = 0;
+    slot->n_predicted = slot->n_cached = 0;
     int32_t room = engine->window - slot->n_prompt;
     slot->max_tokens = job->max_tokens < room ? job->max_tokens : room;
     slot->sampler = llm_sampler_open(engine->model, &job->sampling, &job->prompt);
@@ -67,21 +189,46 @@ static void start(struct engine *engine, struct slot *slot, struct job *job)
     slot->started_at = clock_now(engine->clock);
     histogram_observe(&engine->stats.queue_wait, &histogram_seconds,
                       clock_to_ms(slot->started_at - job->submitted_at) / 1e3);
-    metric_add(&engine->stats.cached_tokens, slot->n_cached);
     metric_add(&engine->stats.slots_busy, 1);
-    log_started(engine, slot);
+    if (p->how == PLACE_WAIT) {
+        wait_for(slot, p);
+    } else {
+        bind(engine, slot, p);
+    }
     job_send_started(job, &(hearth_result){.slot = slot->id,
-                                           .cache_n = slot->n_cached,
-                                           .prompt_n = slot->n_prompt - slot->n_cached,
+                                           .cache_n = p->n,
+                                           .prompt_n = slot->n_prompt - p->n,
                                            .queue_ms = clock_to_ms(slot->started_at - job->submitted_at)});
+}
+
+static bool is_still_coming(const struct slot *slot)
+{
+    const struct seq *seq = slot->awaited;
+    return seq->uses == slot->awaited_use && is_coming(seq) && seq->n_cells < slot->awaited_cells;
+}
+
+/* The cells that a pending slot waits for may be there now, or their slot may have ended before it got so far: either
+ * way the slot goes on from the best there is. */
+static void release_pending(struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot->state != SLOT_PENDING || is_still_coming(slot)) continue;
+        struct placement p = find_placement(engine, slot->job);
+        if (p.how == PLACE_WAIT)
+            wait_for(slot, &p);
+        else
+            bind(engine, slot, &p);
+    }
 }
 
 void place_jobs(struct engine *engine)
 {
-    while (engine->waiting.first != NULL) {
-        struct slot *slot = choose(engine, engine->waiting.first);
-        if (slot == NULL) break;
-        start(engine, slot, job_list_take_first(&engine->waiting));
+    release_pending(engine);
+    while (engine->waiting.first != NULL && choose_slot(engine, NULL) != NULL) {
+        struct placement p = find_placement(engine, engine->waiting.first);
+        assign(engine, choose_slot(engine, p.how == PLACE_TAKE ? p.source : NULL),
+               job_list_take_first(&engine->waiting), &p);
     }
     atomic_store_explicit(&engine->stats.jobs_waiting, (int64_t)engine->waiting.len, memory_order_relaxed);
 }

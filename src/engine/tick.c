@@ -11,12 +11,30 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
 
 /* ---- What a tick is to compute ---- */
 
+/* Where a prompt stops next so that a copy can be left: cells that can only be kept whole are worth keeping where other
+ * prompts part from this one. */
+static int32_t next_bound(const struct job *job, int32_t from, int32_t wanted)
+{
+    for (size_t i = 0; i < job->n_bounds; i++)
+        if (job->bounds[i] > from && job->bounds[i] < wanted) return job->bounds[i];
+    return wanted;
+}
+
+static bool is_bound(const struct job *job, int32_t n)
+{
+    for (size_t i = 0; i < job->n_bounds; i++)
+        if (job->bounds[i] == n) return true;
+    return false;
+}
+
 static struct plan_need need_of(const struct slot *slot)
 {
-    if (slot->state == SLOT_IDLE || slot->deferred) return (struct plan_need){0};
-    int32_t wanted = (int32_t)slot->tokens.len;
-    return (struct plan_need){
-        .from = slot->n_cells, .to = wanted, .generating = slot->state == SLOT_GENERATE && wanted - slot->n_cells == 1};
+    if (slot->seq == NULL || slot->deferred) return (struct plan_need){0};
+    const struct seq *seq = slot->seq;
+    int32_t wanted = (int32_t)seq->tokens.len;
+    return (struct plan_need){.from = seq->n_cells,
+                              .to = next_bound(slot->job, seq->n_cells, wanted),
+                              .generating = slot->state == SLOT_GENERATE && wanted - seq->n_cells == 1};
 }
 
 /* Returns the prompt rows that the tick might have had. */
@@ -84,38 +102,25 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
     else if (slot->n_predicted >= slot->max_tokens)
         finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
     else
-        tokens_push(&slot->tokens, token);
+        tokens_push(&slot->seq->tokens, token);
 }
 
 static void take_in(struct engine *engine, const struct plan_share *share, int32_t first_row)
 {
     struct slot *slot = &engine->slots[share->slot];
+    struct seq *seq = slot->seq;
     int32_t n = share->to - share->from;
-    if (slot->n_exact == share->from && share->from % PLAN_PIECE == 0)
-        slot->n_exact = share->to / PLAN_PIECE * PLAN_PIECE;
-    slot->n_cells = share->to;
-    if (slot->state == SLOT_PREFILL) metric_add(&engine->stats.prompt_tokens, n);
-    if (slot->n_cells == (int32_t)slot->tokens.len) sample(engine, slot, first_row + n - 1);
+    if (seq->n_exact == share->from && share->from % PLAN_PIECE == 0)
+        seq->n_exact = share->to / PLAN_PIECE * PLAN_PIECE;
+    seq->n_cells = share->to;
+    if (slot->state == SLOT_PREFILL) {
+        metric_add(&engine->stats.prompt_tokens, n);
+        if (is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
+    }
+    if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
 }
 
 /* ---- After a failed one ---- */
-
-/* Cells of an idle slot are only a promise to be quick later: the oldest make room for what runs. */
-static bool drop_idle_cells(struct engine *engine)
-{
-    struct slot *oldest = NULL;
-    for (size_t i = 0; i < engine->n_slots; i++) {
-        struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_IDLE || slot->n_cells == 0) continue;
-        if (oldest == NULL || slot->last_used < oldest->last_used) oldest = slot;
-    }
-    if (oldest == NULL) return false;
-    log_event(LOG_INFO, "batch-engine", "idle-cells-dropped", log_int("slot", oldest->id),
-              log_int("tokens", oldest->n_cells));
-    slot_keep(engine, oldest, 0);
-    tokens_truncate(&oldest->tokens, 0);
-    return true;
-}
 
 static void fail_share(struct engine *engine, const struct plan_share *share, enum llm_decoded outcome)
 {
@@ -147,9 +152,9 @@ static struct slot *who_gives_way(struct engine *engine, struct slot *in_need)
     size_t computed = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state == SLOT_IDLE || slot->deferred) continue;
+        if (slot->seq == NULL || slot->deferred) continue;
         computed++;
-        if (slot->state == SLOT_PREFILL && (most == NULL || slot->n_cells > most->n_cells)) most = slot;
+        if (slot->state == SLOT_PREFILL && (most == NULL || slot->seq->n_cells > most->seq->n_cells)) most = slot;
     }
     if (computed < 2) return NULL;
     return most != NULL ? most : in_need;
@@ -160,8 +165,8 @@ static bool defer(struct engine *engine, struct slot *in_need)
     struct slot *slot = who_gives_way(engine, in_need);
     if (slot == NULL) return false;
     log_event(LOG_INFO, "batch-engine", "slot-deferred", log_int("slot", slot->id), log_str("id", slot->job->id),
-              log_int("tokens", slot->n_cells));
-    slot_keep(engine, slot, 0);
+              log_int("tokens", slot->seq->n_cells));
+    seq_keep(engine, slot->seq, 0);
     slot->deferred = true;
     return true;
 }
@@ -169,7 +174,7 @@ static bool defer(struct engine *engine, struct slot *in_need)
 /* Some rows may have reached their cells before the call ended: back to what is known. */
 static void take_back(struct engine *engine, const struct plan_share *shares, size_t n)
 {
-    for (size_t i = 0; i < n; i++) slot_keep(engine, &engine->slots[shares[i].slot], shares[i].from);
+    for (size_t i = 0; i < n; i++) seq_keep(engine, engine->slots[shares[i].slot].seq, shares[i].from);
 }
 
 /* Can the share still be computed as it was planned? Not if the slot had to give up its cells meanwhile: then it
@@ -177,7 +182,7 @@ static void take_back(struct engine *engine, const struct plan_share *shares, si
 static bool still_fits(const struct engine *engine, const struct plan_share *share)
 {
     const struct slot *slot = &engine->slots[share->slot];
-    return !slot->deferred && slot->n_cells == share->from;
+    return !slot->deferred && slot->seq->n_cells == share->from;
 }
 
 static void run_apart(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
@@ -195,9 +200,16 @@ static void run_apart(struct engine *engine, struct plan_share *shares, size_t n
     }
 }
 
+static int32_t rows_of(const struct plan_share *shares, size_t n)
+{
+    int32_t rows = 0;
+    for (size_t i = 0; i < n; i++) rows += shares[i].to - shares[i].from;
+    return rows;
+}
+
 static void recover(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
 {
-    if (outcome == LLM_NO_CELLS && drop_idle_cells(engine)) {
+    if (outcome == LLM_NO_CELLS && seq_make_room(engine, rows_of(shares, n))) {
         run_call(engine, shares, n);
         return;
     }
@@ -213,10 +225,10 @@ static int32_t fill_rows(struct engine *engine, const struct plan_share *shares,
 {
     int32_t n_rows = 0;
     for (size_t i = 0; i < n; i++) {
-        const struct slot *slot = &engine->slots[shares[i].slot];
+        const struct seq *seq = engine->slots[shares[i].slot].seq;
         for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
-            engine->rows[n_rows++] = (struct llm_row){.token = slot->tokens.v[pos], .pos = pos, .seq = slot->seq};
-        engine->rows[n_rows - 1].logits = shares[i].to == (int32_t)slot->tokens.len;
+            engine->rows[n_rows++] = (struct llm_row){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
+        engine->rows[n_rows - 1].logits = shares[i].to == (int32_t)seq->tokens.len;
     }
     return n_rows;
 }

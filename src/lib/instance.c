@@ -15,6 +15,9 @@
 #include <string.h>
 #include <time.h>
 
+/* What llama.cpp can tell apart in one context. */
+#define MAX_SEQUENCES 256
+
 /* ---- Finding ---- */
 
 static void list_names(const struct hearth *instance, struct buf *out)
@@ -101,6 +104,21 @@ static bool decide_unified(const struct config_model *config)
     return strcmp(config->kv_unified, "true") == 0;
 }
 
+/* Sequences are more than slots: conversations that nobody computes on stay resident. In one pool of cells a sequence
+ * costs nothing by itself, but where each has a recurrent state or a sliding window of its own it does. */
+static int32_t decide_sequences(const struct config_model *config, const struct llm_model_info *info, bool unified)
+{
+    int32_t slots = (int32_t)config->n_seq_max, n = slots;
+    bool state_each = info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT;
+    if (unified && state_each)
+        n = 4 * slots;
+    else if (unified && info->n_swa > 0)
+        n = 2 * slots + 2;
+    else if (unified)
+        n = slots + (3 * slots > 28 ? 3 * slots : 28);
+    return n < MAX_SEQUENCES || n == slots ? n : MAX_SEQUENCES;
+}
+
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,
                             struct llm_context_params *params, hearth_error *error)
 {
@@ -111,12 +129,14 @@ int instance_context_params(const struct config_model *config, const struct llm_
         return error_at(error, HEARTH_INVALID, "n_batch",
                         "models.%s.n_batch is %lld: it must be at least n_seq_max (%lld)", config->name,
                         (long long)config->n_batch, (long long)config->n_seq_max);
+    bool unified = decide_unified(config);
     *params = (struct llm_context_params){
         .window = window,
-        .n_seq = (int32_t)config->n_seq_max,
+        .n_seq = decide_sequences(config, llm_model_info(weights), unified),
+        .n_cells = window * (int32_t)config->n_seq_max,
         .n_batch = (int32_t)config->n_batch,
         .n_ubatch = (int32_t)config->n_ubatch,
-        .unified = decide_unified(config),
+        .unified = unified,
         .type_k = config->cache_type_k,
         .type_v = config->cache_type_v,
         .flash_attention = config->flash_attention,
@@ -140,6 +160,7 @@ static int open_engine(struct model *model, struct clock *clock, hearth_error *e
     const struct config_model *config = model->config;
     struct engine_params params = {.name = config->name,
                                    .model = model->weights,
+                                   .n_slots = (int32_t)config->n_seq_max,
                                    .max_gap_ns = clock_from_ms(config->max_decode_gap_ms),
                                    .deterministic = config->deterministic,
                                    .clock = clock};

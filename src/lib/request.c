@@ -248,16 +248,51 @@ static void tokenise_chat(const struct llm_model *weights, const struct chat_pro
     }
 }
 
-static int prepare_chat(hearth_request *request, hearth_error *error)
+static int tokenise_messages(hearth_request *request, struct chat_request *chat, struct tokens *tokens,
+                             size_t *n_messages, hearth_error *error)
 {
-    struct chat_request chat = {
-        .messages_json = request->messages, .kwargs_json = request->kwargs, .generation_cue = true, .now = today()};
     struct chat_prompt prompt;
-    int rc = chat_render_parts(request->model->template_, &chat, &prompt, error);
+    int rc = chat_render_parts(request->model->template_, chat, &prompt, error);
     if (rc != HEARTH_OK) return rc;
-    tokenise_chat(request->model->weights, &prompt, &request->job.prompt);
+    tokenise_chat(request->model->weights, &prompt, tokens);
+    *n_messages = prompt.n_messages;
     chat_prompt_release(&prompt);
     return HEARTH_OK;
+}
+
+/* Where the prompt parts from that of a conversation which has only the first n messages in common with it. Templates
+ * may refuse a part of a conversation: then there is no bound. */
+static void add_bound(hearth_request *request, struct chat_request chat, size_t n)
+{
+    struct job *job = &request->job;
+    struct tokens part = {0};
+    chat.generation_cue = false;
+    chat.n_messages = n;
+    if (tokenise_messages(request, &chat, &part, &n, NULL) == HEARTH_OK) {
+        int32_t bound = (int32_t)tokens_common_prefix(&part, &job->prompt);
+        bool further = job->n_bounds == 0 || bound > job->bounds[job->n_bounds - 1];
+        if (further && bound > 0 && bound < (int32_t)job->prompt.len) job->bounds[job->n_bounds++] = bound;
+    }
+    tokens_release(&part);
+}
+
+/* The system prompt, which others share; all but the last message, which an edit leaves; all messages, which the next
+ * turn begins with. */
+static void add_bounds(hearth_request *request, const struct chat_request *chat, size_t n_messages)
+{
+    size_t ends[] = {1, n_messages - 1, n_messages};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends[i] > 0 && (i == 0 || ends[i] > ends[i - 1])) add_bound(request, *chat, ends[i]);
+}
+
+static int prepare_chat(hearth_request *request, hearth_error *error)
+{
+    size_t n_messages;
+    struct chat_request chat = {
+        .messages_json = request->messages, .kwargs_json = request->kwargs, .generation_cue = true, .now = today()};
+    int rc = tokenise_messages(request, &chat, &request->job.prompt, &n_messages, error);
+    if (rc == HEARTH_OK && engine_wants_bounds(request->model->engine)) add_bounds(request, &chat, n_messages);
+    return rc;
 }
 
 static int prepare(hearth_request *request, hearth_error *error)

@@ -14,6 +14,7 @@ struct llm_context {
     struct ggml_threadpool *threads;
     struct llama_batch batch;
     int32_t capacity; /* rows of the batch */
+    bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
     bool recurrent; /* a state that moves forward only: recurrent and hybrid models */
     bool flash_attention;
@@ -77,6 +78,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->batch = llama_batch_init(context->capacity, 0, 1);
     context->window = params->window;
     context->n_seq = params->n_seq;
+    context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
     context->recurrent = info->kind == LLM_RECURRENT || info->kind == LLM_HYBRID;
@@ -131,6 +133,12 @@ static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t
     return llama_memory_seq_pos_min(llama_get_memory(context->handle), seq) <= needed;
 }
 
+bool llm_seq_can_cut(struct llm_context *context, int32_t seq, int32_t from)
+{
+    if (from <= 0 || from >= llm_seq_end(context, seq)) return true;
+    return !context->recurrent && window_is_complete(context, seq, from);
+}
+
 bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
 {
     if (from >= llm_seq_end(context, seq)) return true;
@@ -141,6 +149,23 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
     /* A hybrid asks its recurrent part first, which refuses before anything is removed. */
     return window_is_complete(context, seq, from) &&
            llama_memory_seq_rm(llama_get_memory(context->handle), seq, from, -1);
+}
+
+bool llm_cuts_anywhere(const struct llm_context *context)
+{
+    return !context->recurrent && context->n_swa <= 0;
+}
+
+bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n)
+{
+    llama_memory_t memory = llama_get_memory(context->handle);
+    llm_seq_clear(context, to);
+    bool whole = n == llm_seq_end(context, from);
+    if (n <= 0 || (!whole && !llm_cuts_anywhere(context))) return false;
+    /* Across streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
+    bool part = context->unified && !whole;
+    llama_memory_seq_cp(memory, from, to, part ? 0 : -1, part ? n : -1);
+    return llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n;
 }
 
 /* ---- Decoding ---- */

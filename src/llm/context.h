@@ -11,8 +11,9 @@
 struct llm_context;
 
 struct llm_context_params {
-    int32_t window;     /* tokens of one sequence; the context has window x n_seq cells */
+    int32_t window;     /* tokens of one sequence */
     int32_t n_seq;      /* sequences */
+    int32_t n_cells;    /* in one pool: cells of all sequences together; 0, or a stream each: window x n_seq */
     int32_t n_batch;    /* rows of one llm_decode() at most */
     int32_t n_ubatch;   /* rows computed together */
     bool unified;       /* one pool of cells for all sequences, or one stream each */
@@ -61,7 +62,16 @@ const float *llm_logits(struct llm_context *context, int32_t row);
 /* Removes the cells of positions [from, end). False: this kind of memory cannot, nothing was changed (but see
  * llm_seq_clear(), which always can). A sliding window that would be left incomplete counts as "cannot". */
 bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from);
+bool llm_seq_can_cut(struct llm_context *context, int32_t seq, int32_t from); /* whether llm_seq_cut() would */
 void llm_seq_clear(struct llm_context *context, int32_t seq);
+
+/* Gives `to` the first n cells of `from`; what `to` held is gone. In one pool of cells nothing is copied: both then
+ * hold the same cells, and cutting or clearing one leaves the other whole. With a stream each, the cells are copied at
+ * the next decode. False: this kind of memory can be shared only whole (n == llm_seq_end()); `to` is then empty. */
+bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n);
+
+/* Whether the memory can be cut and shared at any length: false for recurrent states and sliding windows. */
+bool llm_cuts_anywhere(const struct llm_context *context);
 
 /* One past the last position held by the sequence; 0 for an empty one. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq);

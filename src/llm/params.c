@@ -62,6 +62,7 @@ static int set_flash_attention(enum llama_flash_attn_type *type, const char *nam
 
 static uint64_t count_cells(const struct llm_context_params *params)
 {
+    if (params->unified && params->n_cells > 0) return (uint64_t)params->n_cells;
     uint64_t window = (uint64_t)params->window;
     if (!params->unified) window = (window + CELL_PADDING - 1) / CELL_PADDING * CELL_PADDING;
     return window * (uint64_t)params->n_seq;

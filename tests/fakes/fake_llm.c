@@ -13,9 +13,16 @@ struct fake_llm fake_llm;
 static _Atomic int allowed; /* decode calls that may pass the gate */
 static _Atomic int at_gate;
 
+/* A sequence: its tokens, and the cells that hold them. Sequences may share cells. */
+struct fake_seq {
+    struct tokens tokens, cells;
+};
+
 struct llm_context {
     struct llm_context_params params;
-    struct tokens *seqs;
+    struct fake_seq *seqs;
+    struct tokens owners;     /* of each cell: how many sequences hold it */
+    int32_t n_used;           /* cells with an owner */
     int32_t row_tokens[4096]; /* next token for each row of the last call */
 };
 
@@ -73,16 +80,31 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
 
 void llm_context_close(struct llm_context *c)
 {
-    for (int32_t i = 0; i < c->params.n_seq; i++) tokens_release(&c->seqs[i]);
+    for (int32_t i = 0; i < c->params.n_seq; i++) {
+        tokens_release(&c->seqs[i].tokens);
+        tokens_release(&c->seqs[i].cells);
+    }
+    tokens_release(&c->owners);
     free(c->seqs);
     free(c);
 }
 
-static int32_t cells_used(const struct llm_context *c)
+static void hold(struct llm_context *c, struct fake_seq *seq, int32_t token, int32_t cell)
 {
-    size_t used = 0;
-    for (int32_t i = 0; i < c->params.n_seq; i++) used += c->seqs[i].len;
-    return (int32_t)used;
+    if (cell < 0) {
+        cell = (int32_t)c->owners.len;
+        tokens_push(&c->owners, 0);
+    }
+    c->n_used += c->owners.v[cell]++ == 0;
+    tokens_push(&seq->tokens, token);
+    tokens_push(&seq->cells, cell);
+}
+
+static void let_go(struct llm_context *c, struct fake_seq *seq, size_t keep)
+{
+    for (size_t i = keep; i < seq->cells.len; i++) c->n_used -= --c->owners.v[seq->cells.v[i]] == 0;
+    tokens_truncate(&seq->tokens, keep);
+    tokens_truncate(&seq->cells, keep);
 }
 
 static bool pass_gate(struct llm_context *c)
@@ -117,33 +139,52 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, i
 {
     if (!pass_gate(c)) return LLM_ABORTED;
     note_call(rows, n_rows);
-    if (cells_used(c) + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
+    if (c->n_used + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
     for (int32_t i = 0; i < n_rows; i++) {
-        struct tokens *seq = &c->seqs[rows[i].seq];
+        struct fake_seq *seq = &c->seqs[rows[i].seq];
         if (rows[i].token == fake_llm.poison) return LLM_FAILED; /* rows before it stay, as with the real one */
-        if (rows[i].pos != (int32_t)seq->len) return LLM_REFUSED;
-        tokens_push(seq, rows[i].token);
-        c->row_tokens[i] = rows[i].logits ? next_token(seq->v, seq->len) : -1;
+        if (rows[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
+        hold(c, seq, rows[i].token, -1);
+        c->row_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
     return LLM_DECODED;
 }
 
+bool llm_cuts_anywhere(const struct llm_context *c)
+{
+    (void)c;
+    return fake_llm.cuts;
+}
+
+bool llm_seq_can_cut(struct llm_context *c, int32_t seq, int32_t from)
+{
+    return fake_llm.cuts || from <= 0 || from >= llm_seq_end(c, seq);
+}
+
 bool llm_seq_cut(struct llm_context *c, int32_t seq, int32_t from)
 {
-    if (from >= (int32_t)c->seqs[seq].len) return true;
-    if (!fake_llm.cuts) return false;
-    tokens_truncate(&c->seqs[seq], (size_t)from);
+    if (!llm_seq_can_cut(c, seq, from)) return false;
+    if (from < llm_seq_end(c, seq)) let_go(c, &c->seqs[seq], (size_t)from);
     return true;
 }
 
 void llm_seq_clear(struct llm_context *c, int32_t seq)
 {
-    tokens_truncate(&c->seqs[seq], 0);
+    let_go(c, &c->seqs[seq], 0);
 }
 
 int32_t llm_seq_end(struct llm_context *c, int32_t seq)
 {
-    return (int32_t)c->seqs[seq].len;
+    return (int32_t)c->seqs[seq].tokens.len;
+}
+
+bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
+{
+    llm_seq_clear(c, to);
+    if (n <= 0 || (n != llm_seq_end(c, from) && !fake_llm.cuts)) return false;
+    for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[to], c->seqs[from].tokens.v[i], c->seqs[from].cells.v[i]);
+    fake_llm.shares++;
+    return true;
 }
 
 /* ---- src/llm/model.h ---- */

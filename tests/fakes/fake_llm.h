@@ -25,6 +25,7 @@ struct fake_llm {
     int32_t batch_rows[4096];   /* rows of each call */
     struct llm_row last_rows[4096];
     int32_t last_n;
+    int32_t shares; /* prefixes given to another sequence */
 
     /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
     bool held;

@@ -2,6 +2,7 @@
 #include "fakes/client.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_llm.h"
+#include "rig.h"
 
 #include "base/log.h"
 #include "engine/engine.h"
@@ -9,61 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct rig {
-    struct fake_clock clock;
-    struct engine *engine;
-};
-
-static struct engine *open_engine(struct rig *rig, int32_t n_slots, int32_t window, bool deterministic)
-{
-    hearth_error error;
-    struct engine_params params = {.name = "fake",
-                                   .context = {.window = window, .n_seq = n_slots, .n_batch = 512, .n_ubatch = 512},
-                                   .max_gap_ns = 250000000,
-                                   .deterministic = deterministic,
-                                   .clock = &rig->clock.clock};
-    rig->engine = engine_open(&params, &error);
-    return rig->engine;
-}
-
-static int set_up(void **state)
-{
-    struct rig *rig = calloc(1, sizeof *rig);
-    fake_clock_init(&rig->clock);
-    fake_llm_reset(&rig->clock);
-    *state = rig;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct rig *rig = *state;
-    engine_close(rig->engine);
-    fake_clock_release(&rig->clock);
-    free(rig);
-    return 0;
-}
-
-static void assert_all_idle(struct rig *rig)
-{
-    hearth_slot slots[16];
-    engine_drain(rig->engine, CLOCK_NEVER);
-    size_t n = engine_slots(rig->engine, slots, 16);
-    for (size_t i = 0; i < n; i++) assert_string_equal(slots[i].state, "idle");
-}
-
-static void run_alone(struct rig *rig, struct client *client)
-{
-    engine_submit(rig->engine, &client->job);
-    client_await_end(client);
-    assert_int_equal(client->n_last_events, 1);
-}
-
 static void a_request_gets_the_models_reply(void **state)
 {
     struct rig *rig = *state;
     struct client c;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&c, 5, 100, 20);
     run_alone(rig, &c);
     assert_false(c.failed);
@@ -81,7 +32,7 @@ static void an_end_token_ends_the_reply_and_is_counted(void **state)
     struct rig *rig = *state;
     struct client c;
     fake_llm.end_after = 3;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&c, 5, 10, 20);
     run_alone(rig, &c);
     assert_int_equal(c.got.len, 3);
@@ -94,7 +45,7 @@ static void the_reply_ends_with_the_window(void **state)
 {
     struct rig *rig = *state;
     struct client c;
-    open_engine(rig, 1, 64, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 64});
     client_init(&c, 1, 63, 1000);
     run_alone(rig, &c);
     assert_int_equal(c.got.len, 1);
@@ -107,7 +58,7 @@ static void several_requests_share_decode_calls_and_get_what_they_get_alone(void
     struct rig *rig = *state;
     struct client c[4];
     fake_llm.held = true;
-    open_engine(rig, 4, 1000, false);
+    open_engine(rig, (struct shape){.slots = 4, .window = 1000});
     for (int i = 0; i < 4; i++) client_init(&c[i], 10 * i, 50 + (size_t)i, 30);
     for (int i = 0; i < 4; i++) engine_submit(rig->engine, &c[i].job);
     fake_llm_step(1000000);
@@ -125,7 +76,7 @@ static void more_requests_than_slots_all_get_served(void **state)
 {
     struct rig *rig = *state;
     struct client c[20];
-    open_engine(rig, 3, 1000, false);
+    open_engine(rig, (struct shape){.slots = 3, .window = 1000});
     for (int i = 0; i < 20; i++) client_init(&c[i], 7 * i, 40 + (size_t)i, 10);
     for (int i = 0; i < 20; i++) engine_submit(rig->engine, &c[i].job);
     for (int i = 0; i < 20; i++) {
@@ -140,7 +91,7 @@ static void a_prompt_prefix_in_an_idle_slot_is_not_computed_again(void **state)
 {
     struct rig *rig = *state;
     struct client a, b;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&a, 5, 100, 10);
     run_alone(rig, &a);
     client_init(&b, 5, 100, 10);
@@ -158,7 +109,7 @@ static void the_same_prompt_again_computes_its_last_token_only(void **state)
 {
     struct rig *rig = *state;
     struct client a, b;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&a, 5, 100, 10);
     run_alone(rig, &a);
     client_init(&b, 5, 100, 10);
@@ -173,7 +124,7 @@ static void another_conversation_takes_an_empty_slot_before_it_cuts_one(void **s
 {
     struct rig *rig = *state;
     struct client a, b, again;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&a, 5, 200, 5);
     run_alone(rig, &a);
     client_init(&b, 5, 20, 5); /* shares 20 tokens of 200 */
@@ -192,7 +143,7 @@ static void cache_prompt_false_neither_uses_nor_leaves_anything(void **state)
 {
     struct rig *rig = *state;
     struct client a, b, c;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&a, 5, 100, 3);
     run_alone(rig, &a);
     client_init(&b, 5, 100, 3);
@@ -212,7 +163,7 @@ static void a_model_that_cannot_cut_computes_again_unless_the_prompt_only_grows(
     struct rig *rig = *state;
     struct client a, same, grown;
     fake_llm.cuts = false;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&a, 5, 100, 10);
     run_alone(rig, &a);
     client_init(&same, 5, 100, 10);
@@ -233,7 +184,7 @@ static void deterministic_mode_computes_one_slot_a_call_in_fixed_pieces(void **s
 {
     struct rig *rig = *state;
     struct client a, b;
-    open_engine(rig, 2, 1000, true);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000, .deterministic = true});
     client_init(&a, 5, 300, 10);
     run_alone(rig, &a);
     assert_int_equal(fake_llm.max_seqs, 1);
@@ -252,7 +203,7 @@ static void deterministic_mode_does_not_reuse_what_was_generated(void **state)
 {
     struct rig *rig = *state;
     struct client a, b;
-    open_engine(rig, 1, 1000, true);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000, .deterministic = true});
     client_init(&a, 5, 60, 100); /* generated tokens fill the quantum of the prompt's end and the next */
     run_alone(rig, &a);
     client_init(&b, 5, 60, 1);
@@ -269,7 +220,7 @@ static void a_cancelled_request_ends_and_disturbs_nobody(void **state)
     struct rig *rig = *state;
     struct client a, b;
     fake_llm.held = true;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&a, 5, 100, 500);
     client_init(&b, 50, 100, 30);
     engine_submit(rig->engine, &a.job);
@@ -295,7 +246,7 @@ static void a_decode_that_nobody_wants_is_aborted(void **state)
     struct rig *rig = *state;
     struct client a, b;
     fake_llm.held = true;
-    open_engine(rig, 1, 5000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 5000});
     client_init(&a, 5, 400, 5);
     engine_submit(rig->engine, &a.job);
     fake_llm_await_call(); /* no call is ever let through: only an abort can end it */
@@ -316,7 +267,7 @@ static void a_request_whose_rows_fail_fails_alone(void **state)
     struct client good, bad, after;
     fake_llm.held = true;
     fake_llm.poison = 195;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&good, 5, 100, 20);
     client_init(&bad, 50, 100, 20);
     bad.job.prompt.v[60] = 195;
@@ -345,7 +296,7 @@ static void a_failure_that_costs_uncuttable_sequences_still_ends(void **state)
     fake_llm.held = true;
     fake_llm.cuts = false;
     fake_llm.poison = 195;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&good, 5, 100, 20);
     client_init(&bad, 50, 100, 20);
     bad.job.prompt.v[60] = 195;
@@ -365,7 +316,7 @@ static void idle_cells_make_room_for_a_running_request(void **state)
     struct rig *rig = *state;
     struct client a, b;
     fake_llm.n_cells = 150;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&a, 5, 100, 5);
     run_alone(rig, &a);
     client_init(&b, 60, 100, 5);
@@ -382,7 +333,7 @@ static void a_request_out_of_room_fails_alone_with_the_reason(void **state)
     struct client small, large;
     fake_llm.held = true;
     fake_llm.n_cells = 200;
-    open_engine(rig, 2, 1000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&small, 5, 50, 20);
     client_init(&large, 60, 300, 20);
     engine_submit(rig->engine, &small.job);
@@ -406,7 +357,7 @@ static void a_stream_keeps_its_pace_while_a_long_prompt_comes_in(void **state)
     fake_llm.held = true;
     fake_llm.row_ns = 5000000;   /* 5 ms a row … */
     fake_llm.call_ns = 40000000; /* … and 40 ms a call: 512 rows would take 2.6 s */
-    open_engine(rig, 2, 4000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 4000});
     client_init(&stream, 5, 20, 400);
     client_init(&prompt, 50, 3000, 5);
     engine_submit(rig->engine, &stream.job);
@@ -434,7 +385,7 @@ static void with_nobody_streaming_a_prompt_takes_whole_batches(void **state)
 {
     struct rig *rig = *state;
     struct client c;
-    open_engine(rig, 1, 4000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 4000});
     client_init(&c, 5, 1500, 1);
     run_alone(rig, &c);
     int32_t expected[] = {512, 512, 476};
@@ -447,7 +398,7 @@ static void no_prompt_starves_another(void **state)
     struct rig *rig = *state;
     struct client big, small;
     fake_llm.held = true;
-    open_engine(rig, 2, 8000, false);
+    open_engine(rig, (struct shape){.slots = 2, .window = 8000});
     client_init(&big, 5, 7000, 1);
     client_init(&small, 50, 600, 1);
     engine_submit(rig->engine, &big.job);
@@ -465,7 +416,7 @@ static void draining_fails_those_that_wait_and_lets_the_others_finish(void **sta
     struct rig *rig = *state;
     struct client running, waiting, late;
     fake_llm.held = true;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&running, 5, 50, 10);
     client_init(&waiting, 60, 50, 10);
     client_init(&late, 90, 50, 10);
@@ -491,7 +442,7 @@ static void a_drain_out_of_patience_ends_what_runs(void **state)
     struct rig *rig = *state;
     struct client c;
     fake_llm.held = true;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&c, 5, 50, 10);
     engine_submit(rig->engine, &c.job);
     fake_llm_await_call();
@@ -505,7 +456,7 @@ static void stop_strings_end_the_reply_before_them(void **state)
 {
     struct rig *rig = *state;
     struct client plain, stopped;
-    open_engine(rig, 1, 1000, false);
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&plain, 5, 50, 30);
     run_alone(rig, &plain);
     char stop[4] = {plain.text.v[10], plain.text.v[11], plain.text.v[12], 0};
@@ -521,8 +472,6 @@ static void stop_strings_end_the_reply_before_them(void **state)
     client_release(&plain);
     client_release(&stopped);
 }
-
-#define engine_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {

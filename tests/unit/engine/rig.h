@@ -1,0 +1,76 @@
+/* An engine over the fake model, for the tests of this folder. */
+#ifndef UNIT_ENGINE_RIG_H
+#define UNIT_ENGINE_RIG_H
+
+#include "fakes/client.h"
+#include "fakes/cmocka_all.h"
+#include "fakes/fake_llm.h"
+
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct rig {
+    struct fake_clock clock;
+    struct engine *engine;
+};
+
+struct shape {
+    int32_t slots, seqs, window; /* seqs 0: as many as slots, a stream each; else one pool of cells */
+    bool deterministic;
+};
+
+static inline struct engine *open_engine(struct rig *rig, struct shape shape)
+{
+    hearth_error error;
+    struct engine_params params = {.name = "fake",
+                                   .n_slots = shape.slots,
+                                   .context = {.window = shape.window,
+                                               .n_seq = shape.seqs > 0 ? shape.seqs : shape.slots,
+                                               .unified = shape.seqs > 0,
+                                               .n_batch = 512,
+                                               .n_ubatch = 512},
+                                   .max_gap_ns = 250000000,
+                                   .deterministic = shape.deterministic,
+                                   .clock = &rig->clock.clock};
+    rig->engine = engine_open(&params, &error);
+    return rig->engine;
+}
+
+static inline int set_up(void **state)
+{
+    struct rig *rig = calloc(1, sizeof *rig);
+    fake_clock_init(&rig->clock);
+    fake_llm_reset(&rig->clock);
+    *state = rig;
+    return 0;
+}
+
+static inline int tear_down(void **state)
+{
+    struct rig *rig = *state;
+    engine_close(rig->engine);
+    fake_clock_release(&rig->clock);
+    free(rig);
+    return 0;
+}
+
+static inline void assert_all_idle(struct rig *rig)
+{
+    hearth_slot slots[16];
+    engine_drain(rig->engine, CLOCK_NEVER);
+    size_t n = engine_slots(rig->engine, slots, 16);
+    for (size_t i = 0; i < n; i++) assert_string_equal(slots[i].state, "idle");
+}
+
+static inline void run_alone(struct rig *rig, struct client *client)
+{
+    engine_submit(rig->engine, &client->job);
+    client_await_end(client);
+    assert_int_equal(client->n_last_events, 1);
+}
+
+#define engine_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+#endif
