@@ -131,6 +131,8 @@ static void what_a_user_spells_stays_text(void **state)
     int32_t *tokens;
     hearth_error error;
 
+    assert_int_equal(hearth_tokenize(instance, NULL, "<|im_start|>", 12, false, true, &tokens, &error), 1);
+    free(tokens);
     int32_t as_markers = hearth_tokenize(instance, NULL, meant, strlen(meant), true, true, &tokens, &error);
     free(tokens);
     int32_t around = hearth_tokenize(instance, NULL, parsed_count, strlen(parsed_count), true, true, &tokens, &error);
@@ -384,6 +386,73 @@ static void a_drain_without_patience_ends_what_runs(void **state)
     end(instance, &caller, 1);
 }
 
+/* ---- The queue ---- */
+
+static int refused_as_busy(struct caller *callers, int n)
+{
+    int refused = 0;
+    for (int i = 0; i < n; i++) {
+        if (!caller_ended(&callers[i])) continue;
+        assert_int_equal(callers[i].error.code, HEARTH_BUSY);
+        assert_string_equal(callers[i].error.message, "server busy processing other requests, try again shortly");
+        refused++;
+    }
+    return refused;
+}
+
+/* With the engine standing still, the one request too many is the only one that waits in vain. */
+static void as_many_requests_as_slots_times_depth_are_in_flight(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *slots, *depth;
+        int places;
+    } cases[] = {{"4", "2", 8}, {"2", "3", 6}, {"1", "1", 1}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        hearth *instance =
+            start(DEMO("n_seq_max", cases[c].slots, "queue_depth", cases[c].depth, "admission_timeout", "0.5"));
+        struct caller callers[9];
+        int n = cases[c].places + 1;
+        submit_holding(&callers[0], instance);
+        for (int i = 1; i < n; i++) {
+            hearth_params params = text_params("Once", 2);
+            caller_init(&callers[i]);
+            caller_submit(&callers[i], instance, &params);
+        }
+        caller_await_end(&callers[n - 1]);
+        assert_int_equal(refused_as_busy(callers, n), 1);
+        hearth_cancel(callers[0].request);
+        caller_let_go(&callers[0]);
+        for (int i = 0; i < n; i++) {
+            caller_await_end(&callers[i]);
+            assert_int_equal(callers[i].failed, i == 0 || i == n - 1);
+        }
+        end(instance, callers, (size_t)n);
+    }
+}
+
+static void waiting_time_and_first_token_are_measured(void **state)
+{
+    (void)state;
+    hearth *instance = start(DEMO("n_seq_max", "1"));
+    struct caller callers[3];
+    for (int i = 0; i < 3; i++) {
+        hearth_params params = text_params("Once", 3);
+        params.ignore_eos = true;
+        run(&callers[i], instance, &params);
+        assert_true(callers[i].first.queue_ms >= 0);
+        assert_true(callers[i].result.queue_ms == callers[i].first.queue_ms);
+        assert_true(callers[i].result.prompt_ms > 0 && callers[i].result.predicted_ms > 0);
+    }
+    char *metrics = hearth_metrics(instance);
+    assert_says(metrics, "# TYPE hearth_queue_wait_seconds histogram\n");
+    assert_says(metrics, "hearth_queue_wait_seconds_count{model=\"demo\"} 3\n");
+    assert_says(metrics, "hearth_time_to_first_token_seconds_count{model=\"demo\"} 3\n");
+    assert_says(metrics, "hearth_generated_tokens_total{model=\"demo\"} 9\n");
+    hearth_free(metrics);
+    end(instance, callers, 3);
+}
+
 /* ---- Wake-ups ---- */
 
 enum { ASKERS = 2, TIMES = 300 };
@@ -508,6 +577,8 @@ int main(void)
         cmocka_unit_test(an_instance_can_be_closed_while_requests_run),
         cmocka_unit_test(draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more),
         cmocka_unit_test(a_drain_without_patience_ends_what_runs),
+        cmocka_unit_test(as_many_requests_as_slots_times_depth_are_in_flight),
+        cmocka_unit_test(waiting_time_and_first_token_are_measured),
         cmocka_unit_test(no_wakeup_is_lost),
         cmocka_unit_test(contradictory_parameters_are_refused_by_name),
         cmocka_unit_test(what_only_shows_when_prepared_fails_with_an_event),

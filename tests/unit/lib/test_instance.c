@@ -92,6 +92,8 @@ static void cells_that_memory_cannot_hold_are_refused_with_numbers(void **state)
     (void)state;
     assert_not_loaded(DEMO("context_window", "8000000", "n_seq_max", "256", "rope_scaling", "linear"), HEARTH_NO_MEMORY,
                       "256 slots x 8000000 tokens need");
+    assert_not_loaded(DEMO("context_window", "8000000", "n_seq_max", "256", "rope_scaling", "linear"), HEARTH_NO_MEMORY,
+                      "lower n_seq_max or context_window, or set cache_type_k and cache_type_v to q8_0");
 }
 
 struct progress {
@@ -286,7 +288,7 @@ static void the_context_is_created_once_and_kept(void **state)
     hearth *instance = start(DEMO("n_seq_max", "2"));
     const char *made = "constructing llama_context";
     int after_load = occurrences(log, made);
-    assert_true(after_load > 0); /* llama.cpp says so when it makes one */
+    assert_int_equal(after_load, 1); /* llama.cpp says so when it makes one */
     struct caller callers[4];
     for (int i = 0; i < 4; i++) {
         hearth_params params = text_params(i % 2 ? "Once" : "My name is", 5);
@@ -297,6 +299,57 @@ static void the_context_is_created_once_and_kept(void **state)
     end(instance, callers, 4);
     assert_int_equal(hearth_log_open(NULL, "error", "text", &error), HEARTH_OK);
     remove_file(log);
+}
+
+static void the_log_tells_engine_slot_and_sequence(void **state)
+{
+    (void)state;
+    hearth_error error;
+    char *log = write_file("log", "");
+    assert_int_equal(hearth_log_open(log, "info", "text", &error), HEARTH_OK);
+    hearth *instance = start(DEMO("n_seq_max", "3"));
+    struct caller caller;
+    hearth_params params = text_params("Once", 4);
+    params.ignore_eos = true;
+    params.request_id = "my-id";
+    run(&caller, instance, &params);
+    int prompt = caller.result.prompt_n, slot = caller.result.slot;
+    end(instance, &caller, 1);
+    assert_int_equal(hearth_log_open(NULL, "error", "text", &error), HEARTH_OK);
+
+    char *line = mem_format(" batch-engine: slot-started model=demo slot=%d seq=%d id=my-id prompt_tokens=%d "
+                            "cached_tokens=0\n",
+                            slot, slot, prompt);
+    assert_int_equal(occurrences(log, line), 1);
+    free(line);
+    line = mem_format(" batch-engine: slot-finished model=demo slot=%d seq=%d id=my-id how=length total_prompt=%d "
+                      "output_tokens=4 time_ms=",
+                      slot, slot, prompt);
+    assert_int_equal(occurrences(log, line), 1);
+    free(line);
+    assert_int_equal(occurrences(log, " active_streams=0\n"), 1);
+    assert_int_equal(occurrences(log, " batch-engine: started model=demo slots=3"), 1);
+    assert_true(occurrences(log, " batch-engine: drain-started model=demo active_slots=") > 0);
+    assert_true(occurrences(log, " batch-engine: drain-finished model=demo") > 0);
+    assert_int_equal(occurrences(log, " batch-engine: stopped model=demo\n"), 1);
+    remove_file(log);
+}
+
+static void a_slot_stands_on_its_own_sequence_in_every_mode(void **state)
+{
+    (void)state;
+    static const char *const modes[][2] = {{"true", "false"}, {"false", "true"}, {"false", "false"}};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        hearth *instance =
+            start(DEMO("n_seq_max", "4", "system_prompt_cache", modes[i][0], "incremental_cache", modes[i][1]));
+        hearth_slot slots[8];
+        assert_int_equal(hearth_slots(instance, slots, 8), 4);
+        for (int32_t s = 0; s < 4; s++) {
+            assert_int_equal(slots[s].id, s);
+            assert_int_equal(slots[s].seq_id, s);
+        }
+        hearth_close(instance);
+    }
 }
 
 /* ---- */
@@ -316,6 +369,8 @@ int main(void)
         cmocka_unit_test(an_unknown_model_is_named_with_those_there_are),
         cmocka_unit_test(models_loaded_before_a_failure_stay_usable),
         cmocka_unit_test(the_context_is_created_once_and_kept),
+        cmocka_unit_test(the_log_tells_engine_slot_and_sequence),
+        cmocka_unit_test(a_slot_stands_on_its_own_sequence_in_every_mode),
     };
     hearth_log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);
