@@ -114,7 +114,7 @@ fuzz() { # seconds each
     for name in "${names[@]}"; do
         mkdir -p "build/fuzz/corpus/$name"
         local folders=("build/fuzz/corpus/$name")
-        [ ! -d "tests/fuzz/corpus/$name" ] || folders+=("tests/fuzz/corpus/$name")
+        [ ! -d "tests/fuzz/corpus/${name#fuzz_}" ] || folders+=("tests/fuzz/corpus/${name#fuzz_}")
         build/fuzz/bin/"$name" -max_total_time="$1" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
             -artifact_prefix=build/fuzz/ "${folders[@]}" || bad=$((bad + 1))
     done

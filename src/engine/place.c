@@ -10,6 +10,9 @@
  * tokens than to keep them. Cutting off up to this part of the prefix counts as a few. */
 #define STALE_PART 8
 
+/* Copying a whole stream takes about as long as computing this part of its tokens. */
+#define COPYING_PART 64
+
 /* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
 #define WORTH_WAITING 64
 
@@ -68,47 +71,85 @@ static void consider(struct placement *best, struct placement other)
     if (other.cost < best->cost || (other.cost == best->cost && older)) *best = other;
 }
 
-/* What a further sequence costs: nothing in one pool of cells, where room is made when it is needed; with a stream for
- * each sequence, what the one unused for longest holds. False: every other sequence is in use. */
-static bool price_of_a_sequence(const struct engine *engine, const struct seq *but_not, int64_t *price)
+/* The sequence that a further one would take the place of: a free one, else the one unused for longest. NULL: every
+ * other one is in use. */
+static const struct seq *next_victim(const struct engine *engine, const struct seq *but_not)
 {
     const struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
         if (seq->slot != NULL || seq == but_not) continue;
-        if (oldest == NULL || seq->n_cells == 0 || (oldest->n_cells > 0 && seq->last_used < oldest->last_used))
-            oldest = seq;
+        if (seq->n_cells == 0) return seq;
+        if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
     }
-    if (oldest == NULL) return false;
-    *price = engine->unified ? 0 : oldest->n_cells;
-    return true;
+    return oldest;
+}
+
+/* What is lost when the sequence keeps only n of its cells. Nothing, if its cells would be the next to go anyway: with
+ * a stream for each sequence something has to go, in one pool of cells room is made when it is needed. */
+static int64_t loss(const struct engine *engine, const struct seq *seq, int32_t n)
+{
+    bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
+    return goes_anyway ? 0 : seq->n_cells - n;
+}
+
+/* Whether a copy pays: with a stream for each sequence all of its cells are copied, which takes as long as computing a
+ * small part of them. */
+static bool worth_sharing(const struct engine *engine, int32_t n)
+{
+    return engine->unified ? n > 0 : n >= engine->window / COPYING_PART;
+}
+
+static void weigh_taking(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
+                         struct placement *best)
+{
+    if (seq->slot != NULL || n == 0) return;
+    /* What can only be kept whole is lost as a place to go back to once it is taken and moves on. */
+    int32_t moving_on = engine->cuts_anywhere ? 0 : n / STALE_PART;
+    int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n) + moving_on;
+    consider(best, (struct placement){PLACE_TAKE, seq, n, cost});
+}
+
+static void weigh_sharing(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
+                          struct placement *best)
+{
+    const struct seq *victim = next_victim(engine, seq);
+    bool whole = n == seq->n_cells;
+    if (victim == NULL || !worth_sharing(engine, n) || (!engine->cuts_anywhere && !whole)) return;
+    int64_t overwritten = engine->unified ? 0 : loss(engine, victim, 0);
+    int32_t staying_behind = engine->cuts_anywhere ? n / STALE_PART : 0;
+    int64_t cost = (int64_t)job->prompt.len - n + overwritten + staying_behind;
+    consider(best, (struct placement){PLACE_SHARE, seq, n, cost});
+}
+
+static void weigh_waiting(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t agree,
+                          struct placement *best)
+{
+    if (!is_coming(seq)) return;
+    int32_t later = expected(engine, seq, agree);
+    if (later < n + WORTH_WAITING) return;
+    int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
+    consider(best, (struct placement){PLACE_WAIT, seq, later, cost});
+}
+
+/* Who asked that nothing of a request be kept gave its cells to nobody. */
+static bool is_private(const struct seq *seq)
+{
+    return seq->slot != NULL && !seq->slot->job->cache_prompt;
 }
 
 static void weigh(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
-    int64_t len = (int64_t)job->prompt.len;
+    if (is_private(seq)) return;
     int32_t agree = agreeing(engine, seq, job), n = usable(engine, seq, agree);
-    /* What can only be kept whole is lost as a place to go back to once it is taken and moves on. */
-    int32_t to_take = engine->cuts_anywhere ? 0 : n / STALE_PART, to_share = engine->cuts_anywhere ? n / STALE_PART : 0;
-    if (seq->slot == NULL && seq->n_cells > 0) {
-        int64_t lost = seq->n_cells - n;
-        consider(best, (struct placement){PLACE_TAKE, seq, n, len - n + lost + to_take});
-    }
-    int64_t price;
-    bool whole = n == seq->n_cells;
-    if (n > 0 && (engine->cuts_anywhere || whole) && price_of_a_sequence(engine, seq, &price))
-        consider(best, (struct placement){PLACE_SHARE, seq, n, len - n + price + to_share});
-    if (!is_coming(seq)) return;
-    int32_t later = expected(engine, seq, agree);
-    if (later >= n + WORTH_WAITING)
-        consider(best, (struct placement){PLACE_WAIT, seq, later, len - later + WORTH_WAITING});
+    weigh_taking(engine, job, seq, n, best);
+    weigh_sharing(engine, job, seq, n, best);
+    weigh_waiting(engine, job, seq, n, agree, best);
 }
 
 static struct placement find_placement(struct engine *engine, const struct job *job)
 {
-    int64_t price = 0;
-    price_of_a_sequence(engine, NULL, &price);
-    struct placement best = {PLACE_FRESH, NULL, 0, (int64_t)job->prompt.len + price};
+    struct placement best = {PLACE_FRESH, NULL, 0, (int64_t)job->prompt.len};
     for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
     return best;
 }

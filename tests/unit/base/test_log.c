@@ -21,16 +21,18 @@
 #include <unistd.h>
 
 struct place {
-    char folder[64], path[96], moved[96];
+    char *folder, *path, *moved;
 };
 
 static int set_up(void **state)
 {
+    const char *build = getenv("HEARTH_BUILD");
+    if (build == NULL) return -1;
     struct place *place = mem_alloc(sizeof *place);
-    snprintf(place->folder, sizeof place->folder, "/tmp/unit-log-XXXXXX");
+    place->folder = mem_format("%s/unit-log-XXXXXX", build);
     if (mkdtemp(place->folder) == NULL) return -1;
-    snprintf(place->path, sizeof place->path, "%s/log", place->folder);
-    snprintf(place->moved, sizeof place->moved, "%s/log.1", place->folder);
+    place->path = mem_format("%s/log", place->folder);
+    place->moved = mem_format("%s/log.1", place->folder);
     *state = place;
     return 0;
 }
@@ -43,6 +45,9 @@ static int tear_down(void **state)
     unlink(place->path);
     unlink(place->moved);
     rmdir(place->folder);
+    free(place->folder);
+    free(place->path);
+    free(place->moved);
     free(place);
     return rc;
 }

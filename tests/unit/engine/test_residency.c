@@ -255,6 +255,48 @@ static void with_a_stream_each_a_prefix_is_copied_to_another_slot(void **state)
     client_release(&b);
 }
 
+static void nothing_is_shared_with_a_request_that_wants_nothing_kept(void **state)
+{
+    struct rig *rig = *state;
+    struct client secret, other;
+    fake_llm.held = true;
+    open_engine(rig, (struct shape){.slots = 2, .seqs = 8, .window = 4000});
+    agent_init(&secret, 0, 500, 50, 100);
+    secret.job.cache_prompt = false;
+    agent_init(&other, 0, 500, 50, 5);
+    engine_submit(rig->engine, &secret.job);
+    fake_llm_step(10);
+    client_await_tokens(&secret, 3);
+    engine_submit(rig->engine, &other.job);
+    fake_llm_step(1000000);
+    client_await_end(&other);
+    client_await_end(&secret);
+    assert_int_equal(other.result.cache_n, 0);
+    assert_true(client_got_right_reply(&secret));
+    client_release(&secret);
+    client_release(&other);
+}
+
+static void with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest(void **state)
+{
+    struct rig *rig = *state;
+    struct client old, young, third, again;
+    open_engine(rig, (struct shape){.slots = 2, .window = 4000});
+    client_init(&old, 5, 2000, 2);
+    run_alone(rig, &old);
+    client_init(&young, 60, 100, 2);
+    run_alone(rig, &young);
+    client_init(&third, 120, 100, 2);
+    run_alone(rig, &third);
+    client_init(&again, 60, 100, 2);
+    run_alone(rig, &again);
+    assert_int_equal(again.result.prompt_n, 1);
+    client_release(&old);
+    client_release(&young);
+    client_release(&third);
+    client_release(&again);
+}
+
 int main(void)
 {
     hearth_error error;
@@ -269,6 +311,8 @@ int main(void)
         engine_test(what_can_only_be_kept_whole_is_remembered_at_its_bounds),
         engine_test(agents_wait_for_a_bound_of_what_can_only_be_kept_whole),
         engine_test(with_a_stream_each_a_prefix_is_copied_to_another_slot),
+        engine_test(with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest),
+        engine_test(nothing_is_shared_with_a_request_that_wants_nothing_kept),
     };
     log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

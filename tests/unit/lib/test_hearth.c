@@ -236,24 +236,31 @@ static void a_running_request_ends_when_cancelled_from_its_own_event(void **stat
     end(instance, callers, 2);
 }
 
-static void a_request_that_waits_at_the_door_ends_at_once_when_cancelled(void **state)
+/* One after the other, the last first, so that the threads at the door have gone to sleep when most of them come. */
+static void requests_that_wait_at_the_door_end_at_once_when_cancelled(void **state)
 {
     (void)state;
+    enum { WAITING = 20 };
     hearth *instance = start(DEMO("queue_depth", "1"));
-    struct caller callers[2];
+    struct caller callers[1 + WAITING];
     hearth_params params = chat_params(CODE_QUESTION);
     submit_holding(&callers[0], instance);
-    caller_init(&callers[1]);
-    caller_submit(&callers[1], instance, &params);
-    hearth_cancel(callers[1].request);
-    caller_await_end(&callers[1]); /* while the engine stands still */
-    assert_int_equal(callers[1].error.code, HEARTH_CANCELLED);
-    assert_int_equal(callers[1].n_started, 0);
+    for (int i = 1; i <= WAITING; i++) {
+        caller_init(&callers[i]);
+        caller_submit(&callers[i], instance, &params);
+    }
+    for (int i = WAITING; i > 0; i--) {
+        hearth_cancel(callers[i].request);
+        caller_await_end(&callers[i]); /* while the engine stands still */
+        assert_int_equal(callers[i].error.code, HEARTH_CANCELLED);
+        assert_int_equal(callers[i].n_started, 0);
+        if (i > 1) assert_false(caller_ended(&callers[i - 1]));
+    }
     assert_false(caller_ended(&callers[0]));
     hearth_cancel(callers[0].request);
     caller_let_go(&callers[0]);
     caller_await_end(&callers[0]);
-    end(instance, callers, 2);
+    end(instance, callers, 1 + WAITING);
 }
 
 static void a_request_that_waits_for_a_slot_never_starts_when_cancelled(void **state)
@@ -571,7 +578,7 @@ int main(void)
         cmocka_unit_test(what_a_user_spells_stays_text),
         cmocka_unit_test(what_is_submitted_is_copied_and_left_as_it_was),
         cmocka_unit_test(a_running_request_ends_when_cancelled_from_its_own_event),
-        cmocka_unit_test(a_request_that_waits_at_the_door_ends_at_once_when_cancelled),
+        cmocka_unit_test(requests_that_wait_at_the_door_end_at_once_when_cancelled),
         cmocka_unit_test(a_request_that_waits_for_a_slot_never_starts_when_cancelled),
         cmocka_unit_test(a_handle_given_back_early_does_not_stop_the_events),
         cmocka_unit_test(an_instance_can_be_closed_while_requests_run),
