@@ -46,7 +46,7 @@ while IFS=$'\t' read -r id where _; do
     case $where in
         test:*:*) check_test "$id" "${where#test:}" ;;
         doc:*'#'*) check_heading "$id" "${where#doc:}" ;;
-        issue:[0-9]*) ;;
+        issue:[0-9]* | issue:media) ;;
         *) complain "$id: '$where' is none of test:FILE:NAME, doc:FILE#HEADING, issue:NUMBER" ;;
     esac
 done < <(grep -v '^#' "$table" | grep -v $'^id\t')

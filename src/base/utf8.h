@@ -9,7 +9,8 @@
 /* Length of the bytes at the end of `text` that begin a character and need more bytes to complete it; 0 if none. */
 size_t utf8_incomplete_tail(const char *text, size_t len);
 
-/* Appends `text` with every byte that is not part of valid UTF-8 replaced by U+FFFD. */
+/* Appends `text` with what is not valid UTF-8 replaced: one U+FFFD for each byte that begins nothing and for each
+ * character that breaks off. */
 void utf8_put_clean(struct buf *out, const char *text, size_t len);
 
 /* Appends `text` as a JSON string, quotes included; invalid bytes become U+FFFD. */

@@ -83,7 +83,8 @@ struct engine {
     pthread_cond_t calm;   /* a drained engine has nothing left to do */
     struct job_list inbox;
     bool poked, draining, closing, busy;
-    _Atomic bool stop_now; /* running requests are to end; any thread may read it */
+    size_t drained_pending; /* jobs without a slot that a drain failed */
+    _Atomic bool stop_now;  /* running requests are to end; any thread may read it */
 
     pthread_mutex_t status_mutex; /* guards the snapshot: */
     hearth_slot *status;

@@ -113,6 +113,7 @@ static bool take_mail(struct engine *engine)
     if (engine->draining) {
         refused = engine->waiting;
         engine->waiting = (struct job_list){0};
+        engine->drained_pending += refused.len;
     }
     bool go_on = !engine->closing || has_work(engine);
     pthread_mutex_unlock(&engine->mutex);
@@ -163,9 +164,11 @@ void engine_poke(struct engine *engine)
 
 void engine_drain(struct engine *engine, int64_t deadline)
 {
-    log_event(LOG_INFO, "batch-engine", "drain-started", log_str("model", engine->name),
-              log_int("active_slots", metric_get(&engine->stats.slots_busy)));
     pthread_mutex_lock(&engine->mutex);
+    bool first = !engine->draining;
+    if (first)
+        log_event(LOG_INFO, "batch-engine", "drain-started", log_str("model", engine->name),
+                  log_int("active_slots", metric_get(&engine->stats.slots_busy)));
     engine->draining = true;
     engine->poked = true;
     engine->busy = true;
@@ -179,8 +182,10 @@ void engine_drain(struct engine *engine, int64_t deadline)
         int64_t until = atomic_load(&engine->stop_now) ? CLOCK_NEVER : deadline;
         engine->clock->wait(engine->clock, &engine->calm, &engine->mutex, until);
     }
+    if (first)
+        log_event(LOG_INFO, "batch-engine", "drain-finished", log_str("model", engine->name),
+                  log_int("drained_pending", (int64_t)engine->drained_pending));
     pthread_mutex_unlock(&engine->mutex);
-    log_event(LOG_INFO, "batch-engine", "drain-finished", log_str("model", engine->name));
 }
 
 /* ---- Life ---- */

@@ -32,7 +32,9 @@ struct model *instance_find_model(const struct hearth *instance, const char *nam
     for (size_t i = 0; i < n; i++)
         if (name == NULL || strcmp(instance->models[i].config->name, name) == 0) return &instance->models[i];
     if (name == NULL || config_find_model(instance->config, name) != NULL) {
-        error_set(error, HEARTH_UNAVAILABLE, "loading model: try again in a moment");
+        error_set(error, HEARTH_UNAVAILABLE,
+                  atomic_load(&instance->load_failed) ? "the model could not be loaded"
+                                                      : "loading model: try again in a moment");
         return NULL;
     }
     struct buf names = {0};
@@ -76,7 +78,10 @@ static int open_template(struct model *model, hearth_error *error)
                                           .adds_eos = info->adds_eos};
     model->template_ = chat_template_open(&params, error);
     free(own);
-    return model->template_ == NULL ? (int)error->code : HEARTH_OK;
+    if (model->template_ != NULL) return HEARTH_OK;
+    error_prefix(error, "the chat template of %s: ",
+                 model->config->jinja_file != NULL ? model->config->jinja_file : model->config->path);
+    return (int)error->code;
 }
 
 /* The window that a slot gets. What the file does not say follows the model; what it says is kept or refused. */
@@ -256,6 +261,7 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
         int rc = load(instance, model, &of, error);
         if (rc != HEARTH_OK) {
             unload(model);
+            atomic_store(&instance->load_failed, true);
             return rc;
         }
         atomic_store(&instance->n_loaded, i + 1);
@@ -350,6 +356,8 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,
                         bool parse_special, int32_t **tokens, hearth_error *error)
 {
+    hearth_error own;
+    if (error == NULL) error = &own;
     struct model *found = instance_find_model(instance, model, error);
     if (found == NULL) return (int32_t)error->code;
     struct tokens list = {0};

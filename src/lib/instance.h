@@ -27,6 +27,7 @@ struct hearth {
     struct clock *clock;
     struct model *models;    /* room for all of the configuration */
     _Atomic size_t n_loaded; /* those before it are complete and never change again */
+    _Atomic bool load_failed;
 };
 
 /* request.c: the loop of a preparing thread; `ud` is a struct model. */

@@ -40,34 +40,39 @@ static const struct histogram_row {
     {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
 };
 
-static void labels_of(const struct model *model, char *labels, size_t size)
+/* The format escapes what a label's value is enclosed in. */
+static void labels_of(const struct model *model, struct buf *labels)
 {
-    snprintf(labels, size, "model=\"%s\"", model->config->name);
+    buf_clear(labels);
+    buf_puts(labels, "model=\"");
+    for (const char *c = model->config->name; *c != '\0'; c++)
+        buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    buf_puts(labels, "\"");
 }
 
 static void put_waiting_at_door(const struct hearth *instance, size_t n, struct buf *out)
 {
+    struct buf labels = {0};
     metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests waiting to be let in.");
     for (size_t m = 0; m < n; m++) {
-        char labels[256];
-        labels_of(&instance->models[m], labels, sizeof labels);
-        metrics_put_value(out, "hearth_admission_waiting", labels,
+        labels_of(&instance->models[m], &labels);
+        metrics_put_value(out, "hearth_admission_waiting", labels.v,
                           (double)admission_waiting(instance->models[m].admission));
     }
+    buf_release(&labels);
 }
 
 char *hearth_metrics(const hearth *instance)
 {
-    struct buf out = {0};
-    char labels[256];
+    struct buf out = {0}, labels = {0};
     size_t n = atomic_load(&instance->n_loaded);
     for (size_t i = 0; i < sizeof value_rows / sizeof *value_rows; i++) {
         const struct value_row *row = &value_rows[i];
         metrics_put_head(&out, row->name, row->type, row->help);
         for (size_t m = 0; m < n; m++) {
             const char *stats = (const char *)engine_stats(instance->models[m].engine);
-            labels_of(&instance->models[m], labels, sizeof labels);
-            metrics_put_value(&out, row->name, labels,
+            labels_of(&instance->models[m], &labels);
+            metrics_put_value(&out, row->name, labels.v,
                               (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
         }
     }
@@ -76,11 +81,12 @@ char *hearth_metrics(const hearth *instance)
         metrics_put_head(&out, row->name, "histogram", row->help);
         for (size_t m = 0; m < n; m++) {
             const char *stats = (const char *)engine_stats(instance->models[m].engine);
-            labels_of(&instance->models[m], labels, sizeof labels);
-            metrics_put_histogram(&out, row->name, labels,
+            labels_of(&instance->models[m], &labels);
+            metrics_put_histogram(&out, row->name, labels.v,
                                   (const struct histogram *)(const void *)(stats + row->offset), row->bounds);
         }
     }
     put_waiting_at_door(instance, n, &out);
+    buf_release(&labels);
     return buf_take(&out);
 }

@@ -200,6 +200,12 @@ static inline void end(hearth *instance, struct caller *callers, size_t n)
 
 /* ---- Requests ---- */
 
+#define USER(text)      "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define SYSTEM(text)    "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define ASSISTANT(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+
+#define CODE_QUESTION   "[" SYSTEM("The secret code is QX7B2.") "," USER("What is the secret code?") "]"
+
 static inline hearth_params greedy(int32_t max_tokens)
 {
     hearth_params params = hearth_params_default();
@@ -229,6 +235,17 @@ static inline void run(struct caller *caller, hearth *instance, const hearth_par
     caller_init(caller);
     caller_submit(caller, instance, params);
     caller_await_end(caller);
+}
+
+/* An endless reply whose engine stands still in the event of the first token until it is let go. */
+static inline void submit_holding(struct caller *caller, hearth *instance)
+{
+    hearth_params params = text_params("Once", HEARTH_UNSET);
+    params.ignore_eos = true;
+    caller_init(caller);
+    caller->hold = true;
+    caller_submit(caller, instance, &params);
+    caller_await_tokens(caller, 1);
 }
 
 static inline void assert_says(const char *text, const char *expected)

@@ -181,13 +181,7 @@ static void two_models_serve_side_by_side(void **state)
     for (int i = 0; i < 4; i++) {
         hearth_params params = chat_params("[{\"role\":\"user\",\"content\":\"Who are you?\"}]");
         params.model = names[i];
-        caller_init(&callers[i]);
-        caller_submit(&callers[i], instance, &params);
-        if (i > 0) continue;
-        caller_await_end(&callers[0]);
-    }
-    for (int i = 1; i < 4; i++) {
-        caller_await_end(&callers[i]);
+        run(&callers[i], instance, &params);
         assert_string_equal(callers[i].text.v, callers[0].text.v);
     }
     assert_true(callers[2].result.cache_n > 0); /* no name means the first: its cells, and no other model's */

@@ -1,0 +1,558 @@
+/* Cells that sequences share: what llm_seq_share() promises, for every architecture with a decoder and in both layouts.
+ * The oracle is a cold run: the same tokens computed from nothing in a context of their own.
+ *
+ * Everything is F32, so that what is left between a warm and a cold run is the order of summation: a prompt cut
+ * elsewhere, or the same cells at other indices. The models and contexts are opened once and cleared for each test. */
+#include "support.h"
+
+#include "base/log.h"
+
+enum { N_SEQ = 8, WINDOW = 256, CHUNK = 32, PROMPT = 128, OWN = 40, LONGEST = 120, N_OPERATIONS = 200 };
+
+/* `bound`: the largest difference of a logit allowed between a warm and a cold run. It is some eight times the largest
+ * seen over all tests of this file, which is at most 1.3e-4 (logits lie between -20 and 20), and a tenth of what one
+ * wrong token changes; a test below shows that it is. */
+struct arch {
+    const char *name;
+    bool cuts_anywhere;
+    float bound;
+};
+
+static const struct arch archs[] = {
+    {"llama", true, 1e-3F},      {"qwen3", true, 1e-3F},       {"qwen3moe", true, 1e-3F}, {"qwen2vl", true, 1e-3F},
+    {"gemma3", false, 1e-3F},    {"gpt-oss", false, 1e-3F},    {"qwen35", false, 1e-3F},
+    {"falcon-h1", false, 1e-3F}, {"lfm2", false, 1e-3F},       {"mamba2", false, 1e-3F},
+};
+
+enum { N_ARCHS = sizeof archs / sizeof *archs };
+
+/* A model in one layout, and a context for cold runs. */
+struct rig {
+    const struct arch *arch;
+    bool unified;
+    struct llm_model *model;
+    struct llm_context *context, *cold;
+    int32_t n_vocab;
+};
+
+static struct llm_model *models[N_ARCHS];
+static struct rig rigs[2 * N_ARCHS];
+
+/* ---- Tokens ---- */
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525 + 1013904223;
+    return *state >> 8;
+}
+
+static int32_t below(uint32_t *state, int32_t n)
+{
+    return (int32_t)(next_random(state) % (uint32_t)n);
+}
+
+static void add_random(const struct rig *rig, struct tokens *tokens, uint32_t seed, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) tokens_push(tokens, below(&seed, rig->n_vocab));
+}
+
+static struct tokens random_tokens(const struct rig *rig, uint32_t seed, int32_t n)
+{
+    struct tokens tokens = {0};
+    add_random(rig, &tokens, seed, n);
+    return tokens;
+}
+
+/* The first n of `tokens` and OWN others. */
+static struct tokens branch_of(const struct rig *rig, const struct tokens *tokens, int32_t n, uint32_t seed)
+{
+    struct tokens branch = {0};
+    tokens_append(&branch, tokens->v, (size_t)n);
+    add_random(rig, &branch, seed, OWN);
+    return branch;
+}
+
+/* ---- Warm against cold ---- */
+
+static void clear_all(struct rig *rig)
+{
+    for (int32_t seq = 0; seq < N_SEQ; seq++) llm_seq_clear(rig->context, seq);
+}
+
+static void put(struct rig *rig, int32_t seq, const struct tokens *tokens, int32_t from)
+{
+    assert_int_equal(decode_range(rig->context, tokens, seq, from, (int32_t)tokens->len, CHUNK), LLM_DECODED);
+}
+
+static const float *cold_logits(struct rig *rig, const struct tokens *tokens, int32_t chunk)
+{
+    int32_t len = (int32_t)tokens->len;
+    llm_seq_clear(rig->cold, 0);
+    assert_int_equal(decode_range(rig->cold, tokens, 0, 0, len, chunk), LLM_DECODED);
+    return llm_logits(rig->cold, (len - 1) % chunk);
+}
+
+static float difference(const struct rig *rig, const float *a, const float *b)
+{
+    float most = 0;
+    for (int32_t i = 0; i < rig->n_vocab; i++) most = fabsf(a[i] - b[i]) > most ? fabsf(a[i] - b[i]) : most;
+    return most;
+}
+
+static void expect_close(const struct rig *rig, const float *warm, const float *cold)
+{
+    float most = difference(rig, warm, cold);
+    if (!(most <= rig->arch->bound))
+        fail_msg("%s, %s: logits differ by %g", rig->arch->name, rig->unified ? "unified" : "split", (double)most);
+}
+
+/* Goes on in a sequence that holds the first `from` of the tokens; the logits are those of a cold run. */
+static void expect_goes_on(struct rig *rig, int32_t seq, const struct tokens *tokens, int32_t from)
+{
+    assert_int_equal(llm_seq_end(rig->context, seq), from);
+    put(rig, seq, tokens, from);
+    const float *warm = llm_logits(rig->context, ((int32_t)tokens->len - from - 1) % CHUNK);
+    expect_close(rig, warm, cold_logits(rig, tokens, CHUNK));
+}
+
+static void expect_branch(struct rig *rig, int32_t seq, const struct tokens *prefix, int32_t n, uint32_t seed)
+{
+    struct tokens tokens = branch_of(rig, prefix, n, seed);
+    expect_goes_on(rig, seq, &tokens, n);
+    tokens_release(&tokens);
+}
+
+static void each_rig(void (*test)(struct rig *rig))
+{
+    for (size_t i = 0; i < 2 * N_ARCHS; i++) {
+        clear_all(&rigs[i]);
+        test(&rigs[i]);
+    }
+}
+
+/* Lengths to share of PROMPT cells: what cannot be cut is shared whole. */
+static size_t lengths(const struct rig *rig, int32_t out[5])
+{
+    static const int32_t all[] = {PROMPT, 1, CHUNK, 50, PROMPT - 1};
+    memcpy(out, all, sizeof all);
+    return rig->arch->cuts_anywhere ? 5 : 1;
+}
+
+/* ---- The bound ---- */
+
+static void check_bound(struct rig *rig)
+{
+    struct tokens right = random_tokens(rig, 1, PROMPT), wrong = random_tokens(rig, 1, PROMPT);
+    wrong.v[PROMPT - OWN] = (wrong.v[PROMPT - OWN] + 1) % rig->n_vocab;
+    put(rig, 0, &wrong, 0);
+    float most = difference(rig, llm_logits(rig->context, CHUNK - 1), cold_logits(rig, &right, CHUNK));
+    if (!(most > 10 * rig->arch->bound))
+        fail_msg("%s: one wrong token changes logits by %g only", rig->arch->name, (double)most);
+    tokens_release(&right);
+    tokens_release(&wrong);
+}
+
+static void one_wrong_token_changes_logits_by_more_than_ten_times_the_bound(void **state)
+{
+    (void)state;
+    each_rig(check_bound);
+}
+
+static void check_kind(struct rig *rig)
+{
+    assert_int_equal(llm_cuts_anywhere(rig->context), rig->arch->cuts_anywhere);
+}
+
+static void what_can_be_cut_anywhere_is_known(void **state)
+{
+    (void)state;
+    each_rig(check_kind);
+}
+
+/* ---- Going on from shared cells ---- */
+
+static void check_cold(struct rig *rig)
+{
+    int32_t n[5];
+    size_t count = lengths(rig, n);
+    for (size_t i = 0; i < count; i++) {
+        clear_all(rig);
+        struct tokens prompt = random_tokens(rig, 2, PROMPT);
+        put(rig, 0, &prompt, 0);
+        put(rig, 1, &prompt, 0); /* what the sharer held is gone */
+        assert_true(llm_seq_share(rig->context, 0, 1, n[i]));
+        expect_branch(rig, 1, &prompt, n[i], 3);
+        expect_branch(rig, 0, &prompt, PROMPT, 4);
+        tokens_release(&prompt);
+    }
+}
+
+static void a_sequence_goes_on_from_shared_cells_as_from_its_own(void **state)
+{
+    (void)state;
+    each_rig(check_cold);
+}
+
+/* With a stream each, the cells of the copy have the indices of a cold run. */
+static void check_bits(struct rig *rig)
+{
+    if (rig->unified) return;
+    struct tokens prompt = random_tokens(rig, 5, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 6);
+    put(rig, 0, &prompt, 0);
+    assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
+    put(rig, 1, &branch, PROMPT);
+    const float *warm = llm_logits(rig->context, (OWN - 1) % CHUNK);
+    if (memcmp(warm, cold_logits(rig, &branch, CHUNK), (size_t)rig->n_vocab * sizeof *warm) != 0)
+        fail_msg("%s: not the bits of a cold run", rig->arch->name);
+    tokens_release(&branch);
+    tokens_release(&prompt);
+}
+
+static void a_copy_in_a_stream_of_its_own_gives_the_bits_of_a_cold_run(void **state)
+{
+    (void)state;
+    each_rig(check_bits);
+}
+
+static void check_among_others(struct rig *rig)
+{
+    struct tokens tokens[3];
+    for (int32_t seq = 0; seq < 3; seq++) tokens[seq] = random_tokens(rig, 10 + (uint32_t)seq, PROMPT);
+    for (int32_t pos = 0; pos < PROMPT; pos += 8) {
+        struct llm_row rows[24];
+        for (int32_t i = 0; i < 24; i++)
+            rows[i] = (struct llm_row){.token = tokens[i % 3].v[pos + i / 3], .pos = pos + i / 3, .seq = i % 3};
+        rows[23].logits = true;
+        assert_int_equal(llm_decode(rig->context, rows, 24), LLM_DECODED);
+    }
+    int32_t n[5];
+    size_t count = lengths(rig, n);
+    for (size_t i = 0; i < count; i++) {
+        assert_true(llm_seq_share(rig->context, 1, 3, n[i]));
+        expect_branch(rig, 3, &tokens[1], n[i], 13);
+    }
+    for (int32_t seq = 0; seq < 3; seq++) {
+        expect_branch(rig, seq, &tokens[seq], PROMPT, 14);
+        tokens_release(&tokens[seq]);
+    }
+}
+
+static void cells_that_lie_among_those_of_others_can_be_shared(void **state)
+{
+    (void)state;
+    each_rig(check_among_others);
+}
+
+static void check_chain(struct rig *rig)
+{
+    bool part = rig->arch->cuts_anywhere;
+    struct tokens a = random_tokens(rig, 20, PROMPT);
+    put(rig, 0, &a, 0);
+    int32_t first = part ? PROMPT - 21 : PROMPT;
+    struct tokens b = branch_of(rig, &a, first, 21);
+    assert_true(llm_seq_share(rig->context, 0, 1, first));
+    expect_goes_on(rig, 1, &b, first);
+    int32_t second = part ? first + OWN / 2 : first + OWN;
+    assert_true(llm_seq_share(rig->context, 1, 2, second));
+    assert_true(llm_seq_share(rig->context, 2, 3, second)); /* at once: nothing was computed in between */
+    llm_seq_clear(rig->context, 1);
+    expect_branch(rig, 3, &b, second, 22);
+    expect_branch(rig, 0, &a, PROMPT, 23);
+    llm_seq_clear(rig->context, 0);
+    expect_branch(rig, 2, &b, second, 24);
+    tokens_release(&a);
+    tokens_release(&b);
+}
+
+static void what_was_shared_can_be_shared_again(void **state)
+{
+    (void)state;
+    each_rig(check_chain);
+}
+
+/* ---- The source ---- */
+
+/* The logits of the source after some rows one by one; it was shared before them, or nothing happened. */
+static float *source_logits(struct rig *rig, bool share, bool sharer_goes_on)
+{
+    clear_all(rig);
+    struct tokens prompt = random_tokens(rig, 30, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 31);
+    put(rig, 0, &prompt, 0);
+    if (share) assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
+    if (sharer_goes_on) expect_branch(rig, 1, &prompt, PROMPT, 32);
+    float *logits = logits_after(rig->context, rig->model, &branch, 0, PROMPT, (int32_t)branch.len, 1);
+    expect_close(rig, logits, cold_logits(rig, &branch, CHUNK));
+    tokens_release(&prompt);
+    tokens_release(&branch);
+    return logits;
+}
+
+/* In one pool of cells the sharer's own rows move those that the source computes later to other indices. */
+static void check_source(struct rig *rig)
+{
+    float *alone = source_logits(rig, false, false);
+    float *shared = source_logits(rig, true, false);
+    float *both = source_logits(rig, true, true);
+    size_t size = (size_t)rig->n_vocab * sizeof *alone;
+    if (memcmp(alone, shared, size) != 0 || (!rig->unified && memcmp(alone, both, size) != 0))
+        fail_msg("%s, %s: the source was disturbed", rig->arch->name, rig->unified ? "unified" : "split");
+    free(alone);
+    free(shared);
+    free(both);
+}
+
+static void the_source_is_undisturbed_to_the_last_bit(void **state)
+{
+    (void)state;
+    each_rig(check_source);
+}
+
+/* ---- Cutting and clearing ---- */
+
+static void check_cleared(struct rig *rig)
+{
+    for (int32_t gone = 0; gone < 2; gone++) {
+        clear_all(rig);
+        struct tokens prompt = random_tokens(rig, 40, PROMPT);
+        put(rig, 0, &prompt, 0);
+        assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
+        llm_seq_clear(rig->context, gone);
+        expect_branch(rig, gone, &(struct tokens){0}, 0, 41);
+        expect_branch(rig, 1 - gone, &prompt, PROMPT, 42);
+        tokens_release(&prompt);
+    }
+}
+
+static void clearing_one_leaves_the_other_whole(void **state)
+{
+    (void)state;
+    each_rig(check_cleared);
+}
+
+static void check_cut(struct rig *rig)
+{
+    for (int32_t cut = 0; cut < 2 && rig->arch->cuts_anywhere; cut++) {
+        clear_all(rig);
+        struct tokens prompt = random_tokens(rig, 50, PROMPT);
+        put(rig, 0, &prompt, 0);
+        assert_true(llm_seq_share(rig->context, 0, 1, PROMPT - 10));
+        assert_true(llm_seq_cut(rig->context, cut, 20));
+        expect_branch(rig, cut, &prompt, 20, 51);
+        expect_branch(rig, 1 - cut, &prompt, cut == 0 ? PROMPT - 10 : PROMPT, 52);
+        tokens_release(&prompt);
+    }
+}
+
+static void cutting_one_leaves_the_other_whole(void **state)
+{
+    (void)state;
+    each_rig(check_cut);
+}
+
+static void check_reused(struct rig *rig)
+{
+    struct tokens prompt = random_tokens(rig, 60, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 61);
+    put(rig, 0, &prompt, 0);
+    assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
+    put(rig, 0, &branch, PROMPT);
+    llm_seq_clear(rig->context, 0);
+    for (int32_t seq = 2; seq < N_SEQ; seq++) {
+        struct tokens other = random_tokens(rig, 60 + (uint32_t)seq, WINDOW);
+        put(rig, seq, &other, 0);
+        tokens_release(&other);
+    }
+    expect_branch(rig, 1, &prompt, PROMPT, 69);
+    tokens_release(&prompt);
+    tokens_release(&branch);
+}
+
+static void a_sharer_is_right_when_the_source_is_gone_and_its_cells_are_used_again(void **state)
+{
+    (void)state;
+    each_rig(check_reused);
+}
+
+/* ---- What cannot be shared ---- */
+
+static void expect_refused(struct rig *rig, const struct tokens *prompt, int32_t n)
+{
+    struct tokens other = random_tokens(rig, 70, 30);
+    put(rig, 1, &other, llm_seq_end(rig->context, 1));
+    if (llm_seq_share(rig->context, 0, 1, n) || llm_seq_end(rig->context, 1) != 0)
+        fail_msg("%s, %s: sharing %d of %zu cells is not refused, or leaves %d of them", rig->arch->name,
+                 rig->unified ? "unified" : "split", n, prompt->len, llm_seq_end(rig->context, 1));
+    tokens_release(&other);
+}
+
+static void check_part(struct rig *rig)
+{
+    if (rig->arch->cuts_anywhere) return;
+    struct tokens prompt = random_tokens(rig, 71, PROMPT);
+    put(rig, 0, &prompt, 0);
+    static const int32_t parts[] = {1, 10, PROMPT / 2, PROMPT - 1};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) expect_refused(rig, &prompt, parts[i]);
+    expect_branch(rig, 1, &(struct tokens){0}, 0, 72);
+    expect_branch(rig, 0, &prompt, PROMPT, 73);
+    tokens_release(&prompt);
+}
+
+static void a_part_of_what_cannot_be_cut_is_refused_and_leaves_nothing(void **state)
+{
+    (void)state;
+    each_rig(check_part);
+}
+
+static void check_beyond(struct rig *rig)
+{
+    struct tokens prompt = random_tokens(rig, 74, PROMPT);
+    put(rig, 0, &prompt, 0);
+    expect_refused(rig, &prompt, 0);
+    expect_refused(rig, &prompt, PROMPT + 1);
+    expect_branch(rig, 1, &(struct tokens){0}, 0, 75);
+    expect_branch(rig, 0, &prompt, PROMPT, 76);
+    tokens_release(&prompt);
+}
+
+static void nothing_and_more_than_there_is_are_refused_and_leave_nothing(void **state)
+{
+    (void)state;
+    each_rig(check_beyond);
+}
+
+/* ---- Anything in any order ---- */
+
+/* Rows for one to three sequences in one batch; each is compared with a cold run of its own. */
+static void random_decode(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
+{
+    struct llm_row rows[3 * 24];
+    int32_t n_rows = 0, count = 1 + below(random, 3), first = below(random, N_SEQ), last_row[3];
+    for (int32_t i = 0; i < count; i++) {
+        struct tokens *tokens = &held[(first + i) % N_SEQ];
+        int32_t pos = (int32_t)tokens->len, n = 1 + below(random, 24);
+        if (n > LONGEST - pos) n = LONGEST - pos;
+        add_random(rig, tokens, next_random(random), n);
+        for (int32_t k = 0; k < n; k++, pos++)
+            rows[n_rows++] = (struct llm_row){.token = tokens->v[pos], .pos = pos, .seq = (first + i) % N_SEQ};
+        if (n > 0) rows[n_rows - 1].logits = true;
+        last_row[i] = n > 0 ? n_rows - 1 : -1;
+    }
+    if (n_rows == 0) return;
+    assert_int_equal(llm_decode(rig->context, rows, n_rows), LLM_DECODED);
+    for (int32_t i = 0; i < count; i++)
+        if (last_row[i] >= 0)
+            expect_close(rig, llm_logits(rig->context, last_row[i]),
+                         cold_logits(rig, &held[(first + i) % N_SEQ], LONGEST));
+}
+
+static void random_cut(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
+{
+    int32_t seq = below(random, N_SEQ), n = below(random, (int32_t)held[seq].len + 1);
+    bool can = llm_seq_can_cut(rig->context, seq, n);
+    assert_int_equal(llm_seq_cut(rig->context, seq, n), can);
+    if (rig->arch->cuts_anywhere) assert_true(can);
+    if (can) tokens_truncate(&held[seq], (size_t)n);
+}
+
+static void random_share(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
+{
+    int32_t from = below(random, N_SEQ), to = (from + 1 + below(random, N_SEQ - 1)) % N_SEQ;
+    int32_t len = (int32_t)held[from].len, n = below(random, 2) == 0 ? len : below(random, len + 1);
+    bool shared = llm_seq_share(rig->context, from, to, n);
+    assert_int_equal(shared, n > 0 && (n == len || rig->arch->cuts_anywhere));
+    tokens_truncate(&held[to], 0);
+    if (shared) tokens_append(&held[to], held[from].v, (size_t)n);
+}
+
+static void check_random(struct rig *rig)
+{
+    struct tokens held[N_SEQ] = {{0}};
+    uint32_t random = 80;
+    for (int i = 0; i < N_OPERATIONS; i++) {
+        int32_t what = below(&random, 10), seq = below(&random, N_SEQ);
+        if (what < 5) {
+            random_decode(rig, held, &random);
+        } else if (what < 8) {
+            random_share(rig, held, &random);
+        } else if (what < 9) {
+            random_cut(rig, held, &random);
+        } else {
+            llm_seq_clear(rig->context, seq);
+            tokens_truncate(&held[seq], 0);
+        }
+        for (seq = 0; seq < N_SEQ; seq++) assert_int_equal(llm_seq_end(rig->context, seq), held[seq].len);
+    }
+    for (int32_t seq = 0; seq < N_SEQ; seq++) {
+        expect_branch(rig, seq, &held[seq], (int32_t)held[seq].len, 81);
+        tokens_release(&held[seq]);
+    }
+}
+
+static void two_hundred_random_operations_leave_every_sequence_right(void **state)
+{
+    (void)state;
+    each_rig(check_random);
+}
+
+/* ---- */
+
+static void open_rig(struct rig *rig, const struct arch *arch, struct llm_model *model, bool unified)
+{
+    struct llm_context_params params = context_params(WINDOW, N_SEQ);
+    params.type_k = params.type_v = "f32";
+    params.flash_attention = "off";
+    params.unified = unified;
+    *rig = (struct rig){.arch = arch, .unified = unified, .model = model, .n_vocab = llm_model_info(model)->n_vocab};
+    rig->context = open_context(model, &params);
+    params.n_seq = 1;
+    params.unified = false;
+    rig->cold = open_context(model, &params);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    hearth_error error;
+    llm_init();
+    if (log_open(NULL, "error", "text", &error) != HEARTH_OK) return -1;
+    char *folder = folder_open();
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        char *path = make_model(folder, archs[i].name, "");
+        models[i] = open_model(path);
+        free(path);
+        for (size_t unified = 0; unified < 2; unified++)
+            open_rig(&rigs[2 * i + unified], &archs[i], models[i], unified == 1);
+    }
+    folder_remove(folder);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * N_ARCHS; i++) {
+        llm_context_close(rigs[i].context);
+        llm_context_close(rigs[i].cold);
+    }
+    for (size_t i = 0; i < N_ARCHS; i++) llm_model_close(models[i]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_can_be_cut_anywhere_is_known),
+        cmocka_unit_test(one_wrong_token_changes_logits_by_more_than_ten_times_the_bound),
+        cmocka_unit_test(a_sequence_goes_on_from_shared_cells_as_from_its_own),
+        cmocka_unit_test(a_copy_in_a_stream_of_its_own_gives_the_bits_of_a_cold_run),
+        cmocka_unit_test(cells_that_lie_among_those_of_others_can_be_shared),
+        cmocka_unit_test(what_was_shared_can_be_shared_again),
+        cmocka_unit_test(the_source_is_undisturbed_to_the_last_bit),
+        cmocka_unit_test(clearing_one_leaves_the_other_whole),
+        cmocka_unit_test(cutting_one_leaves_the_other_whole),
+        cmocka_unit_test(a_sharer_is_right_when_the_source_is_gone_and_its_cells_are_used_again),
+        cmocka_unit_test(a_part_of_what_cannot_be_cut_is_refused_and_leaves_nothing),
+        cmocka_unit_test(nothing_and_more_than_there_is_are_refused_and_leave_nothing),
+        cmocka_unit_test(two_hundred_random_operations_leave_every_sequence_right),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
