@@ -158,14 +158,15 @@ bool llm_cuts_anywhere(const struct llm_context *context)
 
 bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n)
 {
-    llama_memory_t memory = llama_get_memory(context->handle);
+    int32_t end = llm_seq_end(context, from);
     llm_seq_clear(context, to);
-    bool whole = n == llm_seq_end(context, from);
-    if (n <= 0 || (!whole && !llm_cuts_anywhere(context))) return false;
+    if (n <= 0 || n > end || (n < end && !llm_cuts_anywhere(context))) return false;
     /* Across streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
-    bool part = context->unified && !whole;
-    llama_memory_seq_cp(memory, from, to, part ? 0 : -1, part ? n : -1);
-    return llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n;
+    bool part = context->unified && n < end;
+    llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1, part ? n : -1);
+    if (llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n) return true;
+    llm_seq_clear(context, to);
+    return false;
 }
 
 /* ---- Decoding ---- */
