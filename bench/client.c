@@ -9,15 +9,12 @@
 
 #include <curl/curl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A long prompt takes minutes on a slow machine; nobody waits longer than this for the next token. */
 #define PATIENCE_MS (10 * 60 * 1000)
-
-/* The token that replies consist of. It is "a" in the byte-level vocabularies (GPT-2's and its followers), and a
- * printable character of one byte in SentencePiece's. */
-#define REPLY_TOKEN "64"
 
 /* Tokens that stand for single bytes in both kinds of vocabulary; none of them is a control token. */
 enum { PROMPT_TOKEN_FIRST = 16, PROMPT_TOKENS = 240 };
@@ -57,6 +54,12 @@ static const char *error_message(const json_t *reply)
     return json_string_value(json_object_get(json_object_get(reply, "error"), "message"));
 }
 
+static void note_number(const json_t *object, const char *name, int64_t *number)
+{
+    const json_t *value = json_object_get(object, name);
+    if (json_is_integer(value)) *number = json_integer_value(value);
+}
+
 static void read_event(struct stream_inside *s, const char *data)
 {
     if (!strcmp(data, "[DONE]")) {
@@ -66,14 +69,15 @@ static void read_event(struct stream_inside *s, const char *data)
     json_t *chunk = json_loads(data, 0, NULL);
     const char *message = error_message(chunk);
     const char *text = json_string_value(json_object_get(json_array_get(json_object_get(chunk, "choices"), 0), "text"));
-    const json_t *cached = json_object_get(json_object_get(chunk, "timings"), "cache_n");
+    const json_t *timings = json_object_get(chunk, "timings");
     if (chunk == NULL)
         error_set(&s->failure, HEARTH_INTERNAL, "the server sent an event that is not JSON: %.200s", data);
     else if (message != NULL)
         error_set(&s->failure, HEARTH_INTERNAL, "the server ended a stream with: %.400s", message);
     else if (text != NULL && text[0] != '\0')
         note_token(s);
-    if (json_is_integer(cached)) s->outside.n_cached = json_integer_value(cached);
+    note_number(timings, "cache_n", &s->outside.n_cached);
+    note_number(timings, "prompt_n", &s->outside.n_computed);
     json_decref(chunk);
 }
 
@@ -193,13 +197,15 @@ int client_finish(struct client *client, const struct stream *stream, hearth_err
 
 /* ---- Requests ---- */
 
-static char *make_body(const struct client *client, const struct tokens *prompt, int32_t max_tokens)
+static char *make_body(const struct client *client, const struct wish *wish)
 {
+    char reply_token[16];
+    snprintf(reply_token, sizeof reply_token, "%d", CLIENT_REPLY_TOKEN);
     json_t *tokens = json_array();
-    for (size_t i = 0; i < prompt->len; i++) json_array_append_new(tokens, json_integer(prompt->v[i]));
-    json_t *body =
-        json_pack("{s:o, s:i, s:i, s:b, s:b, s:b, s:{s:i}}", "prompt", tokens, "max_tokens", max_tokens, "temperature",
-                  0, "stream", 1, "ignore_eos", 1, "cache_prompt", 0, "logit_bias", REPLY_TOKEN, 100);
+    for (size_t i = 0; i < wish->prompt->len; i++) json_array_append_new(tokens, json_integer(wish->prompt->v[i]));
+    json_t *body = json_pack("{s:o, s:i, s:i, s:b, s:b, s:b, s:{s:i}}", "prompt", tokens, "max_tokens",
+                             wish->max_tokens, "temperature", 0, "stream", 1, "ignore_eos", 1, "cache_prompt",
+                             (int)wish->from_cache, "logit_bias", reply_token, 100);
     if (client->model != NULL) json_object_set_new(body, "model", json_string(client->model));
     char *text = json_dumps(body, JSON_COMPACT);
     json_decref(body);
@@ -222,13 +228,12 @@ static CURL *make_request(struct client *client, struct stream_inside *s)
     return curl;
 }
 
-struct stream *client_stream(struct client *client, const struct tokens *prompt, int32_t max_tokens,
-                             hearth_error *error)
+struct stream *client_stream(struct client *client, const struct wish *wish, hearth_error *error)
 {
     int running;
     struct stream_inside *s = mem_alloc(sizeof *s);
-    s->outside = (struct stream){.n_cached = -1, .inside = s};
-    s->body = make_body(client, prompt, max_tokens);
+    s->outside = (struct stream){.n_cached = -1, .n_computed = -1, .inside = s};
+    s->body = make_body(client, wish);
     s->curl = make_request(client, s);
     s->next = client->streams;
     client->streams = s;

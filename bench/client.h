@@ -15,13 +15,25 @@
 
 struct client;
 
+/* The token that replies consist of. It is "a" in the byte-level vocabularies (GPT-2's and its followers), and a
+ * printable character of one byte in SentencePiece's. */
+enum { CLIENT_REPLY_TOKEN = 64 };
+
+/* What to ask for; copied. */
+struct wish {
+    const struct tokens *prompt;
+    int32_t max_tokens;
+    bool from_cache; /* what the server has computed before may be used */
+};
+
 /* To be read, not written. Times are clock_now()'s, in nanoseconds. */
 struct stream {
     int64_t started; /* just before the request was sent */
     int64_t *times;  /* when each token came */
     size_t n_times;
     bool done;
-    int64_t n_cached; /* prompt tokens that it did not have to compute; -1: not said */
+    int64_t n_cached;   /* prompt tokens that it did not have to compute; -1: not said */
+    int64_t n_computed; /* prompt tokens that it computed; -1: not said */
     struct stream_inside *inside;
 };
 
@@ -31,10 +43,9 @@ struct client *client_open(const char *url, const char *model, hearth_error *err
 /* Closes its streams too. */
 void client_close(struct client *client);
 
-/* Asks for max_tokens tokens after the prompt, never from a cache. The reply is the same printable character over and
- * over, so that every token is a piece of text that can be seen to arrive. NULL: failed. */
-struct stream *client_stream(struct client *client, const struct tokens *prompt, int32_t max_tokens,
-                             hearth_error *error);
+/* Sends the request. The reply is CLIENT_REPLY_TOKEN max_tokens times, so that every token is a piece of text that can
+ * be seen to arrive, and that a next prompt can go on from it. NULL: failed. */
+struct stream *client_stream(struct client *client, const struct wish *wish, hearth_error *error);
 
 /* Drops the connection if the reply is not complete. NULL does nothing. */
 void client_drop(struct client *client, struct stream *stream);

@@ -3,14 +3,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
+#include "options.h"
 #include "report.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { EXIT_BAD_USAGE = 2 };
 
 enum {
     PROBE_PROMPT = 1024,  /* long enough for what a row costs */
@@ -50,7 +47,7 @@ static struct stream *stream(struct bench *b, size_t n_prompt, int32_t max_token
 {
     struct tokens prompt = {0};
     client_prompt(&prompt, n_prompt, ++b->seed);
-    struct stream *s = client_stream(b->client, &prompt, max_tokens, error);
+    struct stream *s = client_stream(b->client, &(struct wish){.prompt = &prompt, .max_tokens = max_tokens}, error);
     tokens_release(&prompt);
     return s;
 }
@@ -198,18 +195,6 @@ static int run(const struct options *options)
 
 /* ---- Command line ---- */
 
-static const struct option long_options[] = {
-    {"url", required_argument, NULL, 'u'},
-    {"model", required_argument, NULL, 'm'},
-    {"prompt", required_argument, NULL, 'p'},
-    {"context", required_argument, NULL, 'c'},
-    {"max-decode-gap", required_argument, NULL, 'g'},
-    {"rounds", required_argument, NULL, 'r'},
-    {"json", no_argument, NULL, 'j'},
-    {"help", no_argument, NULL, 'h'},
-    {0},
-};
-
 static void print_help(void)
 {
     puts("hearth_bench_gap - the longest gap in a stream while another client sends a long prompt\n"
@@ -230,57 +215,23 @@ static void print_help(void)
          "  hearth_bench_gap --url http://127.0.0.1:8080 --prompt 6400 --rounds 5 --json > hearth.json");
 }
 
-/* 0: not a number from 1 to a billion. */
-static long number(const char *text)
-{
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    return errno == 0 && *end == '\0' && value <= 1000000000 && value > 0 ? value : 0;
-}
-
-static bool set_number(long *target, const char *text, const char *name)
-{
-    *target = number(text);
-    if (*target == 0) fprintf(stderr, "hearth_bench_gap: --%s must be a number above 0, not '%s'\n", name, text);
-    return *target != 0;
-}
-
-static bool set_option(struct options *o, int id, const char *name)
-{
-    switch (id) {
-    case 'u':
-        o->url = optarg;
-        return true;
-    case 'm':
-        o->model = optarg;
-        return true;
-    case 'p':
-        return set_number(&o->prompt, optarg, name);
-    case 'c':
-        return set_number(&o->context, optarg, name);
-    case 'g':
-        return set_number(&o->max_decode_gap, optarg, name);
-    case 'r':
-        return set_number(&o->rounds, optarg, name);
-    case 'j':
-        o->json = true;
-        return true;
-    case 'h':
-        o->help = true;
-        return true;
-    default:
-        return false; /* getopt has said why */
-    }
-}
-
 static bool parse(int argc, char **argv, struct options *o)
 {
-    int id, index = 0;
-    while ((id = getopt_long(argc, argv, "", long_options, &index)) != -1)
-        if (!set_option(o, id, long_options[index].name)) return false;
+    const struct option_row rows[] = {
+        {"url", .text = &o->url},
+        {"model", .text = &o->model},
+        {"prompt", .number = &o->prompt},
+        {"context", .number = &o->context},
+        {"max-decode-gap", .number = &o->max_decode_gap},
+        {"rounds", .number = &o->rounds},
+        {"json", .flag = &o->json},
+        {"help", .flag = &o->help},
+        {0},
+    };
+    int end = options_parse(argc, argv, rows);
+    if (end < 0) return false;
     if (o->help) return true;
-    if (optind < argc || o->url == NULL || o->context <= LONG_REPLY) {
+    if (end < argc || o->url == NULL || o->context <= LONG_REPLY) {
         fputs("hearth_bench_gap: give --url and nothing but options; --help lists them\n", stderr);
         return false;
     }

@@ -66,7 +66,8 @@ void samples_release(struct samples *s)
 enum { FIGURES_MAX = 16, CHECKS_MAX = 8 };
 
 struct figure {
-    const char *name, *unit;
+    char *name;
+    const char *unit;
     struct samples rounds;
 };
 
@@ -95,7 +96,10 @@ struct report *report_open(const char *workload, size_t prompt_tokens)
 void report_close(struct report *report)
 {
     if (report == NULL) return;
-    for (size_t i = 0; i < report->n_figures; i++) samples_release(&report->figures[i].rounds);
+    for (size_t i = 0; i < report->n_figures; i++) {
+        free(report->figures[i].name);
+        samples_release(&report->figures[i].rounds);
+    }
     for (size_t i = 0; i < report->n_checks; i++) free(report->checks[i].text);
     free(report);
 }
@@ -113,7 +117,7 @@ void report_add(struct report *report, const char *name, const char *unit, doubl
     if (figure == NULL) {
         if (report->n_figures == FIGURES_MAX) abort(); /* the workload has more figures than the report was made for */
         figure = &report->figures[report->n_figures++];
-        *figure = (struct figure){.name = name, .unit = unit};
+        *figure = (struct figure){.name = mem_strdup(name), .unit = unit};
     }
     samples_add(&figure->rounds, value);
 }

@@ -1,7 +1,7 @@
 /* What a workload found: figures measured once a round, and promises that hold or not, as text for people or as JSON
  * for hearth_bench_table.
  *
- * One thread. Strings of figures are borrowed and must live as long as the report: literals. */
+ * One thread. The workload's name and the units are borrowed and must live as long as the report: literals. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 

@@ -2,7 +2,7 @@
 # Compares hearth with llama-server: same llama.cpp, same model file, same threads, cells and KV type, everything else
 # as each has it by default. Prints one table; ends with 0 unless something cannot be run.
 #
-#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap
+#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
@@ -15,20 +15,67 @@ cd "$(dirname "$0")/.."
 build=${HEARTH_BUILD:-build}
 out=$build/bench
 rounds=${BENCH_ROUNDS:-3}
-workloads=("${@:-gap}")
+workloads=("$@")
+[ $# -gt 0 ] || workloads=(gap agents tails long)
 
 threads=2
-slots=2
-context=16384 # of a slot
 max_decode_gap=250
 
 say() { printf 'bench: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# ---- The model --------------------------------------------------------------------------------------------------
+# ---- The workloads ----------------------------------------------------------------------------------------------
+# set_NAME says which model the servers have, how many slots, and the context of each. run_NAME SIDE writes
+# $out/NAME.SIDE.json with the server at $url. hearth is first, so that what it had to do can be given to its peer.
 
 # A row costs 1 to 4 ms on two cores: much more than what a server adds to it, and minutes are enough for a run.
-shape='--arch qwen3 --vocab gpt-2 --layers 12 --embd 768 --heads 12 --kv-heads 4 --head-dim 64 --ff 2304 --type q8_0'
+set_gap() {
+    shape='--arch qwen3 --vocab gpt-2 --layers 12 --embd 768 --heads 12 --kv-heads 4 --head-dim 64 --ff 2304 --type q8_0'
+    slots=2
+    context=16384
+}
+
+prompt_of() { sed -nE 's/.*"prompt_tokens": ([0-9]+).*/\1/p' "$1"; }
+
+run_gap() {
+    local prompt=()
+    [ "$1" = hearth ] || prompt=(--prompt "$(prompt_of "$out/gap.hearth.json")")
+    "$build/bin/hearth_bench_gap" --url "$url" --rounds "$rounds" --context "$context" --max-decode-gap $max_decode_gap \
+        "${prompt[@]}" --json >"$out/gap.$1.json"
+}
+
+# These count tokens, so that the cheapest model will do.
+tiny='--arch qwen3 --vocab gpt-2 --layers 1 --embd 32 --heads 1 --kv-heads 1 --head-dim 16 --ff 32'
+
+run_agents_with() {
+    local name=$1 side=$2
+    shift 2
+    "$build/bin/hearth_bench_agents" --url "$url" --name "$name" --json "$@" >"$out/$name.$side.json"
+}
+
+# 12 agents: 600 shared + 12 x (300 own + 6 replies of 20 + 5 x 40 added) = 8,040 of 16,384 cells.
+set_agents() {
+    shape=$tiny
+    slots=4
+    context=4096
+}
+run_agents() { run_agents_with agents "$1"; }
+
+# The first prompts differ in their last 5 % only, as they do behind a long system prompt.
+# 6 agents: 2,000 + 6 x (100 + 320) = 4,520 cells.
+set_tails() { set_agents; }
+run_tails() { run_agents_with tails "$1" --shared 2000 --own 100 6; }
+
+# One main agent, three with another system prompt: 2 x 20,000 + 4 x (8,000 + 320) = 73,280 of 160,000 cells.
+set_long() {
+    shape=$tiny
+    slots=4
+    context=40000
+}
+run_long() { run_agents_with long "$1" --main --shared 20000 --own 8000 4; }
+
+# ---- The model --------------------------------------------------------------------------------------------------
+
 model=
 
 make_model() {
@@ -70,18 +117,24 @@ wait_until_ready() {
     done
 }
 
+# Empty before the server starts, so that nothing is read from the log of an earlier one.
+new_log() {
+    log=$out/$1.log
+    : >"$log"
+}
+
 start_hearth() {
-    log=$out/hearth.log
-    "$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port 0 --set threads=$threads --set n_seq_max=$slots \
-        --set context_window=$context --set max_decode_gap_ms=$max_decode_gap --set cache_type_k=f16 \
+    new_log hearth
+    "$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port 0 --set threads=$threads --set n_seq_max="$slots" \
+        --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap --set cache_type_k=f16 \
         --set cache_type_v=f16 >"$log" 2>&1 &
     server=$!
     wait_until_ready
 }
 
 start_llama_server() {
-    log=$out/llama-server.log
-    "$llama_server" --model "$model" --host 127.0.0.1 --port 0 --threads $threads --parallel $slots \
+    new_log llama-server
+    "$llama_server" --model "$model" --host 127.0.0.1 --port 0 --threads $threads --parallel "$slots" \
         --ctx-size $((slots * context)) --cache-type-k f16 --cache-type-v f16 >"$log" 2>&1 &
     server=$!
     wait_until_ready
@@ -98,28 +151,15 @@ find_llama_server() {
     fi
 }
 
-# ---- The workloads ----------------------------------------------------------------------------------------------
-# run_NAME SIDE writes $out/NAME.SIDE.json with the server at $url. hearth is first, so that what it had to do can be
-# given to its peer.
+# ---- The runs ---------------------------------------------------------------------------------------------------
 
-prompt_of() { sed -nE 's/.*"prompt_tokens": ([0-9]+).*/\1/p' "$1"; }
-
-run_gap() {
-    local prompt=()
-    [ "$1" = hearth ] || prompt=(--prompt "$(prompt_of "$out/gap.hearth.json")")
-    "$build/bin/hearth_bench_gap" --url "$url" --rounds "$rounds" --context $context --max-decode-gap $max_decode_gap \
-        "${prompt[@]}" --json >"$out/gap.$1.json"
-}
-
-# Every workload against one server.
-run_side() {
-    local side=$1 name
-    say "$side: starting"
+run_workload() {
+    local name=$1 side=$2
+    say "$name: $side"
+    "set_$name"
+    make_model
     "start_${side//-/_}"
-    for name in "${workloads[@]}"; do
-        say "$side: $name"
-        "run_$name" "$side" || server_fails "$name failed against $side"
-    done
+    "run_$name" "$side" || server_fails "$name failed against $side"
     stop_server
 }
 
@@ -130,19 +170,18 @@ done
 cmake --build "$build" --target bench hearth-mkmodel >"$out.log" 2>&1 || { cat "$out.log" >&2; die "building failed"; }
 mkdir -p "$out"
 find_llama_server
-make_model
 
 # The threads of llama.cpp wait for each other hundreds of times a token: what else runs costs more than its share.
 load=$(cut -d' ' -f1 /proc/loadavg)
 [ "${load%.*}" = 0 ] || say "the machine is busy (load $load): the times will say more about that than about the servers"
 
-run_side hearth
-[ -z "$llama_server" ] || run_side llama-server
-
 results=()
 for name in "${workloads[@]}"; do
+    run_workload "$name" hearth
     results+=("$out/$name.hearth.json")
-    [ -n "$llama_server" ] && results+=("$out/$name.llama-server.json") || results+=(-)
+    [ -n "$llama_server" ] || { results+=(-); continue; }
+    run_workload "$name" llama-server
+    results+=("$out/$name.llama-server.json")
 done
 "$build/bin/hearth_bench_table" "${results[@]}"
-printf '%s threads, %s slots of %s cells, f16 KV, %s\n' $threads $slots $context "$(nproc) cores"
+printf '%s threads, f16 KV, %s cores\n' $threads "$(nproc)"

@@ -43,7 +43,8 @@ struct slot {
     const struct seq *awaited; /* while pending: whose cells, in which of its uses, and how many of them */
     uint64_t awaited_use;
     int32_t awaited_cells;
-    bool deferred; /* gave its cells to others; begins again when some request ends */
+    bool deferred;         /* gave its cells to others; begins again when some request ends */
+    int32_t suspect_until; /* was in a call that failed: computed by itself until it has so many cells */
     struct llm_sampler *sampler;
     struct reply reply;
     int32_t n_prompt, n_cached, n_predicted, max_tokens;
@@ -69,8 +70,8 @@ struct engine {
     struct plan plan;
     struct plan_need *needs;
     struct llm_row *rows;
+    struct buf token_bytes; /* of the token being sampled; kept so that none is allocated for each */
     size_t turn;
-    bool apart; /* the last tick met a failure that cost whole sequences: the next computes each slot by itself */
     struct engine_stats stats;
     pthread_t thread;
 

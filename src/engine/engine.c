@@ -218,6 +218,7 @@ static void free_engine(struct engine *engine)
     free(engine->needs);
     free(engine->status);
     free(engine->rows);
+    buf_release(&engine->token_bytes);
     free(engine->name);
     free(engine);
 }

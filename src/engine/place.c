@@ -6,11 +6,8 @@
 
 #include <stdlib.h>
 
-/* Sharing a prefix leaves what follows it where it is; taking a sequence cuts that off, which is better for a few stale
- * tokens than to keep them. Cutting off up to this part of the prefix counts as a few. */
-#define STALE_PART 8
-
-/* Copying a whole stream takes about as long as computing this part of its tokens. */
+/* With a stream for each sequence a prefix is shared by copying all of a stream, which takes about as long as computing
+ * this part of its tokens. */
 #define COPYING_PART 64
 
 /* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
@@ -65,10 +62,20 @@ static bool is_coming(const struct seq *seq)
 
 /* ---- Weighing ---- */
 
-static void consider(struct placement *best, struct placement other)
+/* Of ways that cost the same: taking what loses nothing by it is tidiest; but what can only be kept whole moves on when
+ * it is taken, and is lost as a place to go back to. */
+static int rank(const struct engine *engine, const struct placement *p)
 {
+    if (p->how == PLACE_TAKE) return engine->cuts_anywhere ? 0 : 2;
+    return p->how == PLACE_SHARE ? 1 : 3;
+}
+
+static void consider(const struct engine *engine, struct placement *best, struct placement other)
+{
+    int better = rank(engine, best) - rank(engine, &other);
     bool older = best->source != NULL && other.source != NULL && other.source->last_used < best->source->last_used;
-    if (other.cost < best->cost || (other.cost == best->cost && older)) *best = other;
+    bool preferred = better > 0 || (better == 0 && older);
+    if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
 }
 
 /* The sequence that a further one would take the place of: a free one, else the one unused for longest. NULL: every
@@ -93,33 +100,23 @@ static int64_t loss(const struct engine *engine, const struct seq *seq, int32_t 
     return goes_anyway ? 0 : seq->n_cells - n;
 }
 
-/* Whether a copy pays: with a stream for each sequence all of its cells are copied, which takes as long as computing a
- * small part of them. */
-static bool worth_sharing(const struct engine *engine, int32_t n)
-{
-    return engine->unified ? n > 0 : n >= engine->window / COPYING_PART;
-}
-
 static void weigh_taking(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                          struct placement *best)
 {
     if (seq->slot != NULL || n == 0) return;
-    /* What can only be kept whole is lost as a place to go back to once it is taken and moves on. */
-    int32_t moving_on = engine->cuts_anywhere ? 0 : n / STALE_PART;
-    int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n) + moving_on;
-    consider(best, (struct placement){PLACE_TAKE, seq, n, cost});
+    int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n);
+    consider(engine, best, (struct placement){PLACE_TAKE, seq, n, cost});
 }
 
+/* In one pool of cells sharing costs nothing, and leaves whatever follows the prefix where it is. */
 static void weigh_sharing(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                           struct placement *best)
 {
     const struct seq *victim = next_victim(engine, seq);
     bool whole = n == seq->n_cells;
-    if (victim == NULL || !worth_sharing(engine, n) || (!engine->cuts_anywhere && !whole)) return;
-    int64_t overwritten = engine->unified ? 0 : loss(engine, victim, 0);
-    int32_t staying_behind = engine->cuts_anywhere ? n / STALE_PART : 0;
-    int64_t cost = (int64_t)job->prompt.len - n + overwritten + staying_behind;
-    consider(best, (struct placement){PLACE_SHARE, seq, n, cost});
+    if (victim == NULL || n == 0 || (!engine->cuts_anywhere && !whole)) return;
+    int64_t price = engine->unified ? 0 : engine->window / COPYING_PART + loss(engine, victim, 0);
+    consider(engine, best, (struct placement){PLACE_SHARE, seq, n, (int64_t)job->prompt.len - n + price});
 }
 
 static void weigh_waiting(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t agree,
@@ -129,7 +126,7 @@ static void weigh_waiting(const struct engine *engine, const struct job *job, st
     int32_t later = expected(engine, seq, agree);
     if (later < n + WORTH_WAITING) return;
     int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
-    consider(best, (struct placement){PLACE_WAIT, seq, later, cost});
+    consider(engine, best, (struct placement){PLACE_WAIT, seq, later, cost});
 }
 
 /* Who asked that nothing of a request be kept gave its cells to nobody. */
@@ -222,7 +219,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
 {
     slot->job = job;
     slot->n_prompt = (int32_t)job->prompt.len;
-    slot->n_predicted = slot->n_cached = 0;
+    slot->n_predicted = slot->n_cached = slot->suspect_until = 0;
     int32_t room = engine->window - slot->n_prompt;
     slot->max_tokens = job->max_tokens < room ? job->max_tokens : room;
     slot->sampler = llm_sampler_open(engine->model, &job->sampling, &job->prompt);

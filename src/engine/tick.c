@@ -37,6 +37,16 @@ static struct plan_need need_of(const struct slot *slot)
                               .generating = slot->state == SLOT_GENERATE && wanted - seq->n_cells == 1};
 }
 
+/* A call failed, and it is not known yet whose fault it was. */
+static bool any_suspect(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (slot->seq != NULL && slot->seq->n_cells < slot->suspect_until) return true;
+    }
+    return false;
+}
+
 /* Returns the prompt rows that the tick might have had. */
 static int32_t make_plan(struct engine *engine)
 {
@@ -48,10 +58,9 @@ static int32_t make_plan(struct engine *engine)
     struct plan_limits limits = {.n_batch = engine->n_batch,
                                  .budget = generating ? pace_budget(&engine->pace, engine->n_batch) : engine->n_batch,
                                  .deterministic = engine->deterministic,
-                                 .apart = engine->deterministic || engine->apart,
+                                 .apart = engine->deterministic || any_suspect(engine),
                                  .turn = engine->turn};
     plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
-    engine->apart = false;
     return limits.budget;
 }
 
@@ -92,10 +101,10 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
         finish_done(engine, slot, HEARTH_FINISH_STOP, NULL);
         return;
     }
-    struct buf bytes = {0};
-    llm_token_bytes(engine->model, token, false, &bytes);
-    const char *stop = reply_add(&slot->reply, bytes.v == NULL ? "" : bytes.v, bytes.len);
-    buf_release(&bytes);
+    struct buf *bytes = &engine->token_bytes;
+    buf_clear(bytes);
+    llm_token_bytes(engine->model, token, false, bytes);
+    const char *stop = reply_add(&slot->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
     job_send_text(slot->job, slot->reply.ready.v, slot->reply.ready.len, token);
     if (stop != NULL)
         finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
@@ -115,7 +124,7 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     seq->n_cells = share->to;
     if (slot->state == SLOT_PREFILL) {
         metric_add(&engine->stats.prompt_tokens, n);
-        if (is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
+        if (slot->job->cache_prompt && is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
     }
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
 }
@@ -177,6 +186,13 @@ static void take_back(struct engine *engine, const struct plan_share *shares, si
     for (size_t i = 0; i < n; i++) seq_keep(engine, engine->slots[shares[i].slot].seq, shares[i].from);
 }
 
+/* What cannot be cut has lost all its cells with the call: the fault is found only if each slot gets past the place by
+ * itself. */
+static void suspect(struct engine *engine, const struct plan_share *shares, size_t n)
+{
+    for (size_t i = 0; i < n; i++) engine->slots[shares[i].slot].suspect_until = shares[i].to;
+}
+
 /* Can the share still be computed as it was planned? Not if the slot had to give up its cells meanwhile: then it
  * begins again with a later tick. */
 static bool still_fits(const struct engine *engine, const struct plan_share *share)
@@ -214,7 +230,7 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
         return;
     }
     if (outcome == LLM_ABORTED || outcome == LLM_FAILED) take_back(engine, shares, n);
-    if (outcome == LLM_FAILED) engine->apart = true;
+    if (outcome == LLM_FAILED) suspect(engine, shares, n);
     /* Aborted: those that were cancelled are finished before the next tick, the others begin again with it. */
     if (outcome != LLM_ABORTED) run_apart(engine, shares, n, outcome);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/plan.h"
 
 #include <errno.h>
 #include <math.h>
@@ -134,6 +135,10 @@ int instance_context_params(const struct config_model *config, const struct llm_
         return error_at(error, HEARTH_INVALID, "n_batch",
                         "models.%s.n_batch is %lld: it must be at least n_seq_max (%lld)", config->name,
                         (long long)config->n_batch, (long long)config->n_seq_max);
+    if (config->deterministic && config->n_batch < PLAN_PIECE)
+        return error_at(error, HEARTH_INVALID, "n_batch",
+                        "models.%s.n_batch is %lld: deterministic mode computes pieces of %d tokens and needs as many",
+                        config->name, (long long)config->n_batch, PLAN_PIECE);
     bool unified = decide_unified(config);
     *params = (struct llm_context_params){
         .window = window,

@@ -16,6 +16,7 @@ static _Atomic int at_gate;
 /* A sequence: its tokens, and the cells that hold them. Sequences may share cells. */
 struct fake_seq {
     struct tokens tokens, cells;
+    size_t longest; /* most cells it had since it was empty */
 };
 
 struct llm_context {
@@ -98,6 +99,7 @@ static void hold(struct llm_context *c, struct fake_seq *seq, int32_t token, int
     c->n_used += c->owners.v[cell]++ == 0;
     tokens_push(&seq->tokens, token);
     tokens_push(&seq->cells, cell);
+    if (seq->cells.len > seq->longest) seq->longest = seq->cells.len;
 }
 
 static void let_go(struct llm_context *c, struct fake_seq *seq, size_t keep)
@@ -105,6 +107,7 @@ static void let_go(struct llm_context *c, struct fake_seq *seq, size_t keep)
     for (size_t i = keep; i < seq->cells.len; i++) c->n_used -= --c->owners.v[seq->cells.v[i]] == 0;
     tokens_truncate(&seq->tokens, keep);
     tokens_truncate(&seq->cells, keep);
+    if (keep == 0) seq->longest = 0;
 }
 
 static bool pass_gate(struct llm_context *c)
@@ -135,14 +138,37 @@ static void note_call(const struct llm_row *rows, int32_t n_rows)
     if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.row_ns);
 }
 
+/* Sequences of a call that broke off are empty where they cannot be cut. */
+static void lose_uncuttable(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+{
+    if (fake_llm.torn_rows == 0 || fake_llm.cuts || fake_llm.cuts_back > 0) return;
+    for (int32_t i = 0; i < n_rows; i++) let_go(c, &c->seqs[rows[i].seq], 0);
+}
+
+/* What an abort in the middle of a call leaves behind. */
+static void tear(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+{
+    int32_t n = fake_llm.torn_rows < n_rows ? fake_llm.torn_rows : n_rows;
+    if (n <= 0 || c->n_used + n_rows > fake_llm.n_cells) return;
+    for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[rows[i].seq], rows[i].token, -1);
+    lose_uncuttable(c, rows, n_rows);
+}
+
 enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
 {
-    if (!pass_gate(c)) return LLM_ABORTED;
+    if (fake_llm.on_call != NULL) fake_llm.on_call(fake_llm.ud);
+    if (!pass_gate(c)) {
+        tear(c, rows, n_rows);
+        return LLM_ABORTED;
+    }
     note_call(rows, n_rows);
     if (c->n_used + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
     for (int32_t i = 0; i < n_rows; i++) {
         struct fake_seq *seq = &c->seqs[rows[i].seq];
-        if (rows[i].token == fake_llm.poison) return LLM_FAILED; /* rows before it stay, as with the real one */
+        if (rows[i].token == fake_llm.poison) {
+            lose_uncuttable(c, rows, n_rows);
+            return LLM_FAILED; /* rows before it stay, as with the real one */
+        }
         if (rows[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
         hold(c, seq, rows[i].token, -1);
         c->row_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
@@ -158,7 +184,8 @@ bool llm_cuts_anywhere(const struct llm_context *c)
 
 bool llm_seq_can_cut(struct llm_context *c, int32_t seq, int32_t from)
 {
-    return fake_llm.cuts || from <= 0 || from >= llm_seq_end(c, seq);
+    return fake_llm.cuts || from <= 0 || from >= llm_seq_end(c, seq) ||
+           from >= (int32_t)c->seqs[seq].longest - fake_llm.cuts_back;
 }
 
 bool llm_seq_cut(struct llm_context *c, int32_t seq, int32_t from)
@@ -180,11 +207,35 @@ int32_t llm_seq_end(struct llm_context *c, int32_t seq)
 
 bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
 {
+    if (from == to || n > llm_seq_end(c, from)) abort(); /* nobody may ask for that */
     llm_seq_clear(c, to);
     if (n <= 0 || (n != llm_seq_end(c, from) && !fake_llm.cuts)) return false;
     for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[to], c->seqs[from].tokens.v[i], c->seqs[from].cells.v[i]);
+    c->seqs[to].longest = c->seqs[from].longest;
     fake_llm.shares++;
     return true;
+}
+
+/* ---- For tests ---- */
+
+const struct tokens *fake_llm_cells(const struct llm_context *c, int32_t seq)
+{
+    return &c->seqs[seq].tokens;
+}
+
+bool fake_llm_cells_add_up(const struct llm_context *c)
+{
+    char *seen = mem_alloc(c->owners.len + 1);
+    int32_t n = 0;
+    for (int32_t s = 0; s < c->params.n_seq; s++) {
+        const struct tokens *cells = &c->seqs[s].cells;
+        for (size_t i = 0; i < cells->len; i++) {
+            n += !seen[cells->v[i]];
+            seen[cells->v[i]] = 1;
+        }
+    }
+    free(seen);
+    return n == c->n_used;
 }
 
 /* ---- src/llm/model.h ---- */

@@ -13,11 +13,16 @@
 struct fake_llm {
     /* Set by the test before engine_open(). */
     bool cuts;               /* sequences can be cut (false: like a recurrent model) */
+    int32_t cuts_back;       /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;         /* cells of all sequences together; more give LLM_NO_CELLS */
     int64_t row_ns, call_ns; /* time that a decode takes on `clock` */
     struct fake_clock *clock;
     int32_t poison;    /* a batch with this token fails with LLM_FAILED; -1: none */
     int32_t end_after; /* the reply ends after so many tokens; 0: never */
+    int32_t torn_rows; /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
+                          every call that breaks off */
+    void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
+    void *ud;
 
     /* What happened; read it when the engine is calm, or under fake_llm_lock(). */
     int32_t calls;
@@ -43,5 +48,11 @@ void fake_llm_await_call(void);
 
 /* The reply that the model gives to the prompt when nothing goes wrong: n tokens. */
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n);
+
+/* The tokens that the sequence's cells hold; on the engine's thread, or when it is calm. */
+const struct tokens *fake_llm_cells(const struct llm_context *context, int32_t seq);
+
+/* Whether the count of used cells is that of the different cells that the sequences hold. */
+bool fake_llm_cells_add_up(const struct llm_context *context);
 
 #endif

@@ -297,6 +297,82 @@ static void with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest
     client_release(&again);
 }
 
+static void more_reuse_beats_a_tidier_source(void **state)
+{
+    struct rig *rig = *state;
+    struct client longer, shorter, next;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 8, .window = 4000});
+    client_init(&longer, 0, 1050, 1);
+    for (int32_t i = 0; i < 400; i++) tokens_push(&longer.job.prompt, 7);
+    run_alone(rig, &longer);
+    client_init(&shorter, 0, 1000, 1); /* shares with the first, and stays beside it */
+    run_alone(rig, &shorter);
+    client_init(&next, 0, 1050, 1);
+    tokens_push(&next.job.prompt, 9);
+    run_alone(rig, &next);
+    assert_int_equal(next.result.cache_n, 1050);
+    client_release(&longer);
+    client_release(&shorter);
+    client_release(&next);
+}
+
+static void a_private_request_leaves_no_copies_at_its_bounds(void **state)
+{
+    struct rig *rig = *state;
+    struct client secret, other;
+    fake_llm.cuts = false;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 8, .window = 4000});
+    client_init(&secret, 0, 500, 5);
+    secret.job.cache_prompt = false;
+    secret.job.bounds[0] = 400;
+    secret.job.n_bounds = 1;
+    run_alone(rig, &secret);
+    client_init(&other, 0, 500, 5);
+    run_alone(rig, &other);
+    assert_int_equal(other.result.cache_n, 0);
+    client_release(&secret);
+    client_release(&other);
+}
+
+static void a_failure_far_into_uncuttable_sequences_still_ends(void **state)
+{
+    struct rig *rig = *state;
+    struct client good, bad;
+    fake_llm.held = true;
+    fake_llm.cuts = false;
+    fake_llm.poison = 195;
+    fake_llm.torn_rows = 1;
+    open_engine(rig, (struct shape){.slots = 2, .window = 1000});
+    client_init(&good, 5, 950, 40);
+    client_init(&bad, 50, 700, 20);
+    bad.job.prompt.v[600] = 195;
+    engine_submit(rig->engine, &good.job);
+    engine_submit(rig->engine, &bad.job);
+    fake_llm_step(100000000);
+    client_await_end(&good);
+    client_await_end(&bad);
+    assert_true(bad.failed);
+    assert_true(client_got_right_reply(&good));
+    client_release(&good);
+    client_release(&bad);
+}
+
+/* Agents with a long system prompt and few words of their own: none takes over what another one has said. */
+static void short_tails_behind_a_long_prefix_are_kept(void **state)
+{
+    struct rig *rig = *state;
+    open_engine(rig, (struct shape){.slots = 2, .seqs = 16, .window = 4000});
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 6; i++) {
+            struct client c;
+            agent_init(&c, i, 2000, 100, 1);
+            run_alone(rig, &c);
+            client_release(&c);
+        }
+    }
+    assert_int_equal(computed(rig), 2000 + 6 * 100 + 2 * 6);
+}
+
 int main(void)
 {
     hearth_error error;
@@ -313,6 +389,10 @@ int main(void)
         engine_test(with_a_stream_each_a_prefix_is_copied_to_another_slot),
         engine_test(with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest),
         engine_test(nothing_is_shared_with_a_request_that_wants_nothing_kept),
+        engine_test(more_reuse_beats_a_tidier_source),
+        engine_test(a_private_request_leaves_no_copies_at_its_bounds),
+        engine_test(a_failure_far_into_uncuttable_sequences_still_ends),
+        engine_test(short_tails_behind_a_long_prefix_are_kept),
     };
     log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,282 @@
+/* hearth_bench_agents: how many prompt tokens a server computes for agents whose conversations begin alike, beside how
+ * many it needs to. Works alike against hearth and llama-server. One thread. */
+#include "base/error.h"
+#include "client.h"
+#include "options.h"
+#include "report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { AGENTS_MAX = 64, COUNTS_MAX = 4 };
+
+static const double max_ratio = 1.02; /* promised, where the cells suffice */
+
+struct options {
+    const char *url, *model, *name;
+    long shared, own, added, reply, turns, rounds; /* tokens, but for the last two */
+    bool main_agent, json, help;
+    long counts[COUNTS_MAX];
+    size_t n_counts;
+};
+
+/* Its prompt grows by the reply and by what comes after it; the cells of whoever computed it hold what is known. */
+struct agent {
+    struct tokens prompt, known;
+    struct stream *stream;
+};
+
+struct tally {
+    int64_t computed, needed;
+};
+
+struct bench {
+    const struct options *options;
+    struct client *client;
+    struct report *report;
+    uint64_t seed; /* of the last tokens made up: nothing is shared but what is meant to be */
+    struct agent agents[AGENTS_MAX];
+    size_t n_agents;
+    struct tally tally;
+};
+
+/* ---- The agents ---- */
+
+static void copy(struct tokens *to, const struct tokens *from)
+{
+    tokens_truncate(to, 0);
+    tokens_append(to, from->v, from->len);
+}
+
+static void release_agents(struct bench *b)
+{
+    for (size_t i = 0; i < b->n_agents; i++) {
+        client_drop(b->client, b->agents[i].stream);
+        tokens_release(&b->agents[i].prompt);
+        tokens_release(&b->agents[i].known);
+        b->agents[i] = (struct agent){0};
+    }
+    b->n_agents = 0;
+}
+
+static void create_agents(struct bench *b, size_t n)
+{
+    const struct options *o = b->options;
+    uint64_t system_prompt = ++b->seed, sub_agents = o->main_agent ? ++b->seed : system_prompt;
+    b->n_agents = n;
+    for (size_t i = 0; i < n; i++) {
+        client_prompt(&b->agents[i].prompt, (size_t)o->shared, i == 0 ? system_prompt : sub_agents);
+        client_prompt(&b->agents[i].prompt, (size_t)o->own, ++b->seed);
+    }
+}
+
+/* Prompt tokens that nobody has computed before. The last one is always computed: its logits give the first token of
+ * the reply. */
+static int64_t needed(const struct bench *b, const struct agent *agent)
+{
+    size_t known = agent->prompt.len - 1;
+    size_t longest = 0;
+    for (size_t i = 0; i < b->n_agents; i++) {
+        size_t common = tokens_common_prefix(&b->agents[i].known, &agent->prompt);
+        if (common > longest) longest = common;
+    }
+    return (int64_t)(agent->prompt.len - (longest < known ? longest : known));
+}
+
+/* What is asked for is known from then on: a server can let others wait for what it is computing already. */
+static int ask(struct bench *b, struct agent *agent, hearth_error *error)
+{
+    b->tally.needed += needed(b, agent);
+    copy(&agent->known, &agent->prompt);
+    struct wish wish = {&agent->prompt, (int32_t)b->options->reply, .from_cache = true};
+    agent->stream = client_stream(b->client, &wish, error);
+    return agent->stream == NULL ? error->code : HEARTH_OK;
+}
+
+/* The next prompt. The last token of a reply is sent without being computed, so it is not known. */
+static void go_on(struct bench *b, struct agent *agent)
+{
+    for (long i = 0; i < b->options->reply; i++) tokens_push(&agent->prompt, CLIENT_REPLY_TOKEN);
+    copy(&agent->known, &agent->prompt);
+    tokens_truncate(&agent->known, agent->known.len - 1);
+    client_prompt(&agent->prompt, (size_t)b->options->added, ++b->seed);
+}
+
+static int hear(struct bench *b, struct agent *agent, hearth_error *error)
+{
+    int rc = client_finish(b->client, agent->stream, error);
+    if (rc != HEARTH_OK) return rc;
+    if (agent->stream->n_computed < 0)
+        return error_set(error, HEARTH_INTERNAL, "the server does not say how many prompt tokens it computed");
+    if (agent->stream->n_times != (size_t)b->options->reply)
+        return error_set(error, HEARTH_INTERNAL, "a reply has %zu pieces of text, not %ld", agent->stream->n_times,
+                         b->options->reply);
+    b->tally.computed += agent->stream->n_computed;
+    client_drop(b->client, agent->stream);
+    agent->stream = NULL;
+    go_on(b, agent);
+    return HEARTH_OK;
+}
+
+/* ---- The schedules ---- */
+
+static int take_turns(struct bench *b, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) {
+        rc = ask(b, &b->agents[i], error);
+        if (rc == HEARTH_OK) rc = hear(b, &b->agents[i], error);
+    }
+    return rc;
+}
+
+static int all_at_once(struct bench *b, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) rc = ask(b, &b->agents[i], error);
+    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) rc = hear(b, &b->agents[i], error);
+    return rc;
+}
+
+static const struct schedule {
+    const char *name;
+    int (*turn)(struct bench *b, hearth_error *error);
+} schedules[] = {{"in turn", take_turns}, {"at once", all_at_once}};
+
+enum { N_SCHEDULES = sizeof schedules / sizeof schedules[0] };
+
+/* ---- Measuring ---- */
+
+static void describe(char *text, size_t size, const struct options *o, long count, const struct schedule *schedule)
+{
+    if (o->main_agent)
+        snprintf(text, size, "1+%ld agents %s", count - 1, schedule->name);
+    else
+        snprintf(text, size, "%ld agents %s", count, schedule->name);
+}
+
+static int measure_case(struct bench *b, long count, const struct schedule *schedule, hearth_error *error)
+{
+    const struct options *o = b->options;
+    char agents[64], figure[128];
+    int rc = HEARTH_OK;
+    describe(agents, sizeof agents, o, count, schedule);
+    snprintf(figure, sizeof figure, "computed/needed, %s, %ld/%ld shared", agents, o->shared, o->shared + o->own);
+    for (long round = 0; round < o->rounds && rc == HEARTH_OK; round++) {
+        b->tally = (struct tally){0};
+        create_agents(b, (size_t)count);
+        for (long turn = 0; turn < o->turns && rc == HEARTH_OK; turn++) rc = schedule->turn(b, error);
+        release_agents(b);
+        if (rc == HEARTH_OK) report_add(b->report, figure, "", (double)b->tally.computed / (double)b->tally.needed);
+    }
+    if (rc != HEARTH_OK) return rc;
+    double worst = samples_max(report_samples(b->report, figure));
+    report_check(b->report, worst <= max_ratio, "%s: computed %lld, needed %lld, at worst %.3f <= %.2f", agents,
+                 (long long)b->tally.computed, (long long)b->tally.needed, worst, max_ratio);
+    return HEARTH_OK;
+}
+
+static int measure(struct bench *b, hearth_error *error)
+{
+    const struct options *o = b->options;
+    int rc = HEARTH_OK;
+    b->report = report_open(o->name, (size_t)(o->shared + o->own));
+    for (size_t i = 0; i < o->n_counts * N_SCHEDULES && rc == HEARTH_OK; i++)
+        rc = measure_case(b, o->counts[i / N_SCHEDULES], &schedules[i % N_SCHEDULES], error);
+    return rc;
+}
+
+static int run(const struct options *options)
+{
+    hearth_error error = {0};
+    struct bench b = {.options = options};
+    b.client = client_open(options->url, options->model, &error);
+    if (b.client != NULL && measure(&b, &error) == HEARTH_OK)
+        options->json ? report_print_json(b.report, stdout) : report_print(b.report, stdout);
+    report_close(b.report);
+    client_close(b.client);
+    if (error.code == HEARTH_OK) return EXIT_SUCCESS;
+    fprintf(stderr, "hearth_bench_agents: %s\n", error.message);
+    return EXIT_FAILURE;
+}
+
+/* ---- Command line ---- */
+
+static void print_help(void)
+{
+    puts(
+        "hearth_bench_agents - prompt tokens computed for agents whose conversations begin alike, beside those needed\n"
+        "\n"
+        "usage: hearth_bench_agents --url URL [options] [AGENTS]...\n"
+        "\n"
+        "  AGENTS         so many agents; each number is measured in turn and at once (3 6 12)\n"
+        "  --url URL      a running hearth or llama-server, http://127.0.0.1:8080\n"
+        "  --model NAME   the model to name in requests; needed where the server has several\n"
+        "  --shared N     tokens that the prompts of all agents begin with (600)\n"
+        "  --own N        tokens of each agent that follow in its first prompt (300)\n"
+        "  --main         the first agent begins with other tokens than the rest do\n"
+        "  --reply N      tokens of a reply (20)\n"
+        "  --added N      tokens that follow each reply (40)\n"
+        "  --turns N      prompts of each agent (6)\n"
+        "  --rounds N     measure so many times; medians are printed (1)\n"
+        "  --json         print JSON, for hearth_bench_table\n"
+        "\n"
+        "examples:\n"
+        "  hearth_bench_agents --url http://127.0.0.1:8080\n"
+        "  hearth_bench_agents --url http://127.0.0.1:8080 --main --shared 20000 --own 8000 6");
+}
+
+static bool read_counts(struct options *o, char **list, int n)
+{
+    if (n == 0) return true;
+    if (n > COUNTS_MAX) return false;
+    for (int i = 0; i < n; i++)
+        if (!options_number(&o->counts[i], list[i]) || o->counts[i] > AGENTS_MAX) return false;
+    o->n_counts = (size_t)n;
+    return true;
+}
+
+static bool parse(int argc, char **argv, struct options *o)
+{
+    const struct option_row rows[] = {
+        {"url", .text = &o->url},
+        {"model", .text = &o->model},
+        {"shared", .number = &o->shared},
+        {"own", .number = &o->own},
+        {"main", .flag = &o->main_agent},
+        {"reply", .number = &o->reply},
+        {"added", .number = &o->added},
+        {"turns", .number = &o->turns},
+        {"rounds", .number = &o->rounds},
+        {"name", .text = &o->name},
+        {"json", .flag = &o->json},
+        {"help", .flag = &o->help},
+        {0},
+    };
+    int end = options_parse(argc, argv, rows);
+    if (end < 0) return false;
+    if (o->help) return true;
+    if (o->url == NULL || !read_counts(o, argv + end, argc - end)) {
+        fprintf(stderr, "hearth_bench_agents: give --url and at most %d numbers of up to %d agents; --help says more\n",
+                COUNTS_MAX, AGENTS_MAX);
+        return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {.name = "agents",
+                              .shared = 600,
+                              .own = 300,
+                              .added = 40,
+                              .reply = 20,
+                              .turns = 6,
+                              .rounds = 1,
+                              .counts = {3, 6, 12},
+                              .n_counts = 3};
+    if (!parse(argc, argv, &options)) return EXIT_BAD_USAGE;
+    if (!options.help) return run(&options);
+    print_help();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,899 @@
+/* Random conversations against naive oracles: what the engine says, token for token, what it reuses, and what it holds
+ * when it is calm. The fake model's next token is a hash of all cells of a sequence: any wrong reuse is a wrong reply.
+ *
+ * Most rounds are driven by the engine's own thread, from inside its decode calls and its events: what happens when is
+ * then a function of the seed alone. Give the program the seed of a failure to run that round by itself. In the other
+ * rounds each client is a thread, and the seed gives only the shape and the words. */
+#include "rig.h"
+
+#include "base/log.h"
+#include "engine/core.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define ROUNDS           500
+#define FIRST_THREADED   1000000
+#define THREADED_ROUNDS  30
+#define MAX_REQUESTS     80
+#define MAX_TURNS        6
+#define MAX_TALKS        12
+#define MAX_CLIENTS      4
+#define NEVER            INT32_MAX
+#define POISON           500    /* no token of a reply: the model never says it */
+#define CALLS_FOR_A_ROW  3      /* more decode calls than this for each needed row: the round does not get on */
+#define IDLE_CLOCK_READS 100000 /* so many looks at the clock between two decode calls: nothing is computed at all */
+
+static uint64_t only_seed; /* the round to run alone; 0: all */
+
+/* What all rounds together met with: a test that meets with nothing proves nothing. */
+static struct {
+    int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares;
+} met;
+
+struct world;
+
+struct request {
+    struct client client; /* first */
+    struct world *world;
+    struct talk *talk;
+    bool open;
+    uint64_t asked_at, ended_at; /* in the order of what happened, as the test saw it */
+    int32_t calls_before;
+    int32_t cancel_at_token, cancel_at_call; /* of its own; NEVER */
+};
+
+/* A conversation: its turns, one after the other. */
+struct talk {
+    struct request *turns[MAX_TURNS];
+    int n_turns, n_planned;
+    int32_t due; /* decode calls after which the next turn comes */
+};
+
+struct world {
+    struct clock clock; /* first; moves as `time` does, and counts who looks at it */
+    struct fake_clock time;
+    uint64_t seed, random;
+    struct engine *engine;
+    struct engine_params params;
+    bool alone;     /* one request at a time */
+    bool calm;      /* and nothing is cancelled, poisoned or short of room */
+    bool untouched; /* nothing is cancelled, poisoned or short of room */
+    bool cancels, poison, threaded;
+    bool crowd; /* all come at once, with much in common */
+    int32_t alphabet, n_systems;
+    struct tokens systems[3];
+    struct talk talks[MAX_TALKS];
+    int n_talks;
+
+    pthread_mutex_t mutex; /* guards what follows, where clients are threads */
+    pthread_cond_t changed;
+    struct request *requests[MAX_REQUESTS];
+    size_t n_requests, n_open;
+    uint64_t events;
+    int32_t calls;
+    int64_t needed_rows;
+    _Atomic int32_t idle_reads;
+    char fault[160]; /* found on the engine's thread; empty: none */
+};
+
+/* ---- Chance ---- */
+
+/* splitmix64 (https://prng.di.unimi.it/splitmix64.c). */
+static uint64_t draw(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static int32_t below(struct world *w, int32_t n)
+{
+    return n <= 1 ? 0 : (int32_t)(draw(&w->random) % (uint64_t)n);
+}
+
+static int32_t between(struct world *w, int32_t least, int32_t most)
+{
+    return least + below(w, most - least + 1);
+}
+
+static bool one_in(struct world *w, int32_t n)
+{
+    return below(w, n) == 0;
+}
+
+#define ONE_OF(w, ...)                                                                                                 \
+    ((const int32_t[]){__VA_ARGS__})[below(w, (int32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)))]
+
+/* ---- Failures ---- */
+
+static void say_what_failed(const struct world *w, const char *what)
+{
+    const struct engine_params *p = &w->params;
+    print_error("round %" PRIu64 ": %s\n  slots %d, sequences %d%s, window %d, n_batch %d, cells %d, %s%s%s%s\n",
+                w->seed, what, p->n_slots, p->context.n_seq, p->context.unified ? " in one pool" : "",
+                p->context.window, p->context.n_batch, fake_llm.n_cells, fake_llm.cuts ? "cuttable" : "not cuttable",
+                p->deterministic ? ", deterministic" : "", w->alone ? ", one at a time" : "",
+                w->threaded ? ", threads" : "");
+}
+
+__attribute__((format(printf, 4, 5))) static void require(const struct world *w, const struct request *r, bool holds,
+                                                          const char *format, ...)
+{
+    if (holds) return;
+    char what[256];
+    int n = r == NULL ? 0 : snprintf(what, sizeof what, "%s: ", r->client.job.id);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what + n, sizeof what - (size_t)n, format, args);
+    va_end(args);
+    say_what_failed(w, what);
+    fail();
+}
+
+/* A round that does not get on would never come back to where a test can fail. */
+static void give_up(const struct world *w, const char *what)
+{
+    say_what_failed(w, what);
+    abort();
+}
+
+/* ---- What is asked ---- */
+
+static void add_words(struct world *w, struct tokens *prompt, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) tokens_push(prompt, below(w, w->alphabet));
+}
+
+static void add_message(struct world *w, struct tokens *prompt)
+{
+    add_words(w, prompt, between(w, 1, w->params.context.window / 8));
+}
+
+static void begin(struct world *w, struct tokens *prompt)
+{
+    const struct tokens *system = &w->systems[below(w, w->n_systems)];
+    tokens_append(prompt, system->v, one_in(w, 6) ? (size_t)below(w, (int32_t)system->len) : system->len);
+    add_message(w, prompt);
+}
+
+static void add_prompt_of(struct tokens *prompt, const struct request *r)
+{
+    tokens_append(prompt, r->client.job.prompt.v, r->client.job.prompt.len);
+}
+
+static void go_on(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    (void)talk;
+    add_prompt_of(prompt, last);
+    tokens_append(prompt, last->client.got.v, last->client.got.len);
+    if (one_in(w, 2)) tokens_push(prompt, FAKE_END);
+    add_message(w, prompt);
+}
+
+static void go_on_from_rewritten_reply(struct world *w, struct talk *talk, const struct request *last,
+                                       struct tokens *prompt)
+{
+    go_on(w, talk, last, prompt);
+    size_t from = last->client.job.prompt.len, len = last->client.got.len;
+    if (len > 0) prompt->v[from + (size_t)below(w, (int32_t)len)] = below(w, w->alphabet);
+}
+
+static void go_on_from_cut_reply(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    (void)talk;
+    add_prompt_of(prompt, last);
+    tokens_append(prompt, last->client.got.v, (size_t)between(w, 0, (int32_t)last->client.got.len));
+    add_message(w, prompt);
+}
+
+static void edit(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    (void)talk;
+    const struct tokens *old = &last->client.job.prompt;
+    size_t at = (size_t)below(w, (int32_t)old->len), after = at + (size_t)between(w, 0, 5);
+    tokens_append(prompt, old->v, at);
+    add_words(w, prompt, between(w, 0, 5));
+    if (after < old->len) tokens_append(prompt, old->v + after, old->len - after);
+}
+
+static void roll_back(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    go_on_from_cut_reply(w, talk, talk->turns[below(w, talk->n_turns)], prompt);
+    if (one_in(w, 3)) tokens_truncate(prompt, last->client.job.prompt.len);
+}
+
+static void repeat(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    (void)w;
+    (void)talk;
+    add_prompt_of(prompt, last);
+}
+
+static void shorten(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    (void)talk;
+    add_prompt_of(prompt, last);
+    tokens_truncate(prompt, (size_t)between(w, 1, (int32_t)prompt->len));
+}
+
+static void branch(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    (void)last;
+    repeat(w, talk, w->requests[below(w, (int32_t)w->n_requests)], prompt); /* may be running, or waiting still */
+    if (!one_in(w, 4)) add_message(w, prompt);
+}
+
+static void fill_the_window(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
+{
+    go_on_from_cut_reply(w, talk, last, prompt);
+    add_words(w, prompt, w->params.context.window);
+}
+
+static void compose(struct world *w, struct talk *talk, struct tokens *prompt)
+{
+    static void (*const moves[])(struct world *, struct talk *, const struct request *,
+                                 struct tokens *) = {go_on,
+                                                     go_on,
+                                                     go_on,
+                                                     go_on_from_rewritten_reply,
+                                                     go_on_from_cut_reply,
+                                                     edit,
+                                                     edit,
+                                                     roll_back,
+                                                     repeat,
+                                                     shorten,
+                                                     branch,
+                                                     branch,
+                                                     fill_the_window};
+    size_t most = (size_t)w->params.context.window - 1;
+    if (talk->n_turns > 0)
+        moves[below(w, sizeof moves / sizeof *moves)](w, talk, talk->turns[talk->n_turns - 1], prompt);
+    else if (w->crowd && w->n_requests > 0 && one_in(w, 2))
+        branch(w, talk, NULL, prompt);
+    if (prompt->len > most && one_in(w, 2)) tokens_truncate(prompt, 0);
+    if (prompt->len == 0) begin(w, prompt);
+    tokens_truncate(prompt, most);
+    for (size_t i = 0; i < prompt->len; i++)
+        if (prompt->v[i] == POISON) prompt->v[i] = 0;
+    if (w->poison && one_in(w, 12)) prompt->v[below(w, (int32_t)prompt->len)] = POISON;
+}
+
+static void add_bounds(struct world *w, struct job *job)
+{
+    if (!engine_wants_bounds(w->engine)) return;
+    for (int32_t last = 0; job->n_bounds < 2 && last < (int32_t)job->prompt.len; job->n_bounds++)
+        job->bounds[job->n_bounds] = last = between(w, last + 1, (int32_t)job->prompt.len);
+}
+
+static int32_t some_max_tokens(struct world *w)
+{
+    int32_t kind = below(w, 20);
+    return kind == 0 ? 0 : kind < 3 ? 1 : kind == 3 ? 1000000 : between(w, 2, 24);
+}
+
+static void plan_cancel(struct world *w, struct request *r)
+{
+    r->cancel_at_token = r->cancel_at_call = NEVER;
+    if (!w->cancels || !one_in(w, 4)) return;
+    if (one_in(w, 2))
+        r->cancel_at_token = between(w, 1, 10);
+    else
+        r->cancel_at_call = between(w, 0, 12);
+}
+
+/* ---- What is to come of it ---- */
+
+struct answer {
+    struct tokens tokens;
+    struct buf text;
+    const char *stop_string;
+    bool ended; /* by the model's end token */
+};
+
+static bool is_poisoned(const struct request *r)
+{
+    for (size_t i = 0; i < r->client.job.prompt.len; i++)
+        if (r->client.job.prompt.v[i] == POISON) return true;
+    return false;
+}
+
+/* The stop string that the text has reached; the text is then cut before it. */
+static const char *cut_at_stop(const struct job *job, struct buf *text)
+{
+    const char *found = NULL, *at = NULL;
+    for (size_t i = 0; i < job->n_stop; i++) {
+        const char *hit = memmem(text->v, text->len, job->stop[i], strlen(job->stop[i]));
+        if (hit == NULL || (at != NULL && hit >= at)) continue;
+        at = hit;
+        found = job->stop[i];
+    }
+    if (found != NULL) text->len = (size_t)(at - text->v);
+    return found;
+}
+
+static struct answer right_answer(const struct world *w, const struct request *r)
+{
+    const struct job *job = &r->client.job;
+    int32_t room = w->params.context.window - (int32_t)job->prompt.len;
+    size_t most = (size_t)(job->max_tokens < room ? job->max_tokens : room);
+    int32_t *all = malloc((most + 1) * sizeof *all);
+    fake_llm_reply(job->prompt.v, job->prompt.len, all, most);
+    struct answer a = {0};
+    while (a.tokens.len < most && a.stop_string == NULL && !a.ended) {
+        if (fake_llm.end_after > 0 && a.tokens.len == (size_t)fake_llm.end_after) {
+            a.ended = true;
+        } else {
+            int32_t token = all[a.tokens.len];
+            tokens_push(&a.tokens, token);
+            buf_append(&a.text, (char[]){(char)('a' + token % 26)}, 1);
+            a.stop_string = cut_at_stop(job, &a.text);
+        }
+    }
+    free(all);
+    return a;
+}
+
+static void release_answer(struct answer *a)
+{
+    tokens_release(&a->tokens);
+    buf_release(&a->text);
+}
+
+/* ---- Asking ---- */
+
+static void cancel(struct request *r)
+{
+    atomic_store(&r->client.job.cancelled, true);
+    engine_poke(r->world->engine);
+}
+
+static void on_text(struct client *client)
+{
+    struct request *r = (struct request *)client;
+    if ((int64_t)client->got.len >= r->cancel_at_token) cancel(r);
+}
+
+static void submit_due(struct world *w);
+
+static void on_end(struct job *job)
+{
+    struct request *r = (struct request *)job;
+    struct world *w = r->world;
+    pthread_mutex_lock(&w->mutex);
+    r->open = false;
+    r->ended_at = ++w->events;
+    w->n_open--;
+    r->talk->due = w->calls + below(w, 10);
+    if (!w->threaded) submit_due(w);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static struct request *new_request(struct world *w, struct talk *talk)
+{
+    static const char *const stops[] = {"qe", "xy", "a", "tom", "mo", "q"};
+    if (w->n_requests == MAX_REQUESTS) give_up(w, "more requests than the test has room for");
+    struct request *r = calloc(1, sizeof *r);
+    struct job *job = &r->client.job;
+    client_init(&r->client, (int32_t)w->n_requests, 0, some_max_tokens(w));
+    compose(w, talk, &job->prompt);
+    add_bounds(w, job);
+    job->cache_prompt = !one_in(w, 12);
+    if (one_in(w, 4)) {
+        job->n_stop = (size_t)between(w, 1, 3);
+        job->stop = stops + below(w, 4);
+    }
+    job->on_end = on_end;
+    r->client.on_text = on_text;
+    r->world = w;
+    r->talk = talk;
+    plan_cancel(w, r);
+    r->open = true;
+    r->asked_at = ++w->events;
+    r->calls_before = w->calls;
+    struct answer a = right_answer(w, r);
+    w->needed_rows += (int64_t)(job->prompt.len + a.tokens.len);
+    release_answer(&a);
+    talk->turns[talk->n_turns++] = r;
+    w->requests[w->n_requests++] = r;
+    w->n_open++;
+    return r;
+}
+
+static bool has_more(const struct talk *talk)
+{
+    return talk->n_turns < talk->n_planned && (talk->n_turns == 0 || !talk->turns[talk->n_turns - 1]->open);
+}
+
+static struct talk *next_due(struct world *w)
+{
+    struct talk *next = NULL;
+    for (int i = 0; i < w->n_talks; i++)
+        if (has_more(&w->talks[i]) && (next == NULL || w->talks[i].due < next->due)) next = &w->talks[i];
+    return next;
+}
+
+/* Submits what is due. When nothing runs the next is due whatever the calls, but no more than that one: else it would
+ * depend on the threads how many of them the engine sees at once. */
+static void submit_due(struct world *w)
+{
+    struct talk *talk;
+    while ((talk = next_due(w)) != NULL) {
+        if (w->n_open > 0 && (w->alone || talk->due > w->calls)) return;
+        bool first = w->n_open == 0;
+        struct request *r = new_request(w, talk);
+        engine_submit(w->engine, &r->client.job);
+        if (first) return;
+    }
+}
+
+/* ---- While it runs ---- */
+
+/* What the engine believes of its cells is what the model has in them. NULL, or what is wrong. */
+static const char *fault_in_cells(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        const struct tokens *cells = fake_llm_cells(engine->context, seq->id);
+        size_t n = (size_t)seq->n_cells;
+        if (cells->len != n) return "a sequence has more or fewer cells than the engine believes";
+        if (seq->tokens.len < n || (n > 0 && memcmp(cells->v, seq->tokens.v, n * sizeof *cells->v) != 0))
+            return "a sequence's cells hold other tokens than the engine believes";
+        if (seq->slot == NULL && seq->tokens.len != n) return "a resident sequence claims tokens without cells";
+        if (seq->slot != NULL && seq->slot->seq != seq) return "a sequence belongs to a slot that has another";
+        if (seq->n_exact > seq->n_cells) return "more cells are exact than are there";
+    }
+    return NULL;
+}
+
+/* Whoever waits for a prompt that is being computed waits for something that they have in common. */
+static const char *fault_in_waiting(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (slot->state != SLOT_PENDING || slot->awaited->slot == NULL) continue;
+        size_t n = tokens_common_prefix(&slot->awaited->tokens, &slot->job->prompt);
+        if (n < (size_t)slot->awaited_cells) return "a slot waits for cells that nobody computes";
+    }
+    return NULL;
+}
+
+static void note_what_is_met(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        met.pending += engine->slots[i].state == SLOT_PENDING;
+        met.deferred += engine->slots[i].deferred;
+    }
+}
+
+/* Those who wait must get on when the one they wait for leaves. */
+static void cancel_who_is_waited_for(struct world *w)
+{
+    for (size_t i = 0; i < w->engine->n_slots; i++) {
+        const struct slot *slot = &w->engine->slots[i];
+        if (slot->state == SLOT_PENDING && slot->awaited->slot != NULL && one_in(w, 12))
+            cancel((struct request *)slot->awaited->slot->job);
+    }
+}
+
+static void on_call(void *ud)
+{
+    struct world *w = ud;
+    atomic_store(&w->idle_reads, 0);
+    pthread_mutex_lock(&w->mutex);
+    w->calls++;
+    if (w->calls > CALLS_FOR_A_ROW * w->needed_rows + 100) give_up(w, "decode calls without end");
+    for (size_t i = 0; i < w->n_requests; i++) {
+        struct request *r = w->requests[i];
+        if (r->open && w->calls - r->calls_before > r->cancel_at_call) cancel(r);
+    }
+    if (w->cancels) cancel_who_is_waited_for(w);
+    if (!w->threaded) submit_due(w);
+    pthread_mutex_unlock(&w->mutex);
+    note_what_is_met(w->engine);
+    const char *fault = fault_in_cells(w->engine);
+    if (fault == NULL) fault = fault_in_waiting(w->engine);
+    if (fault != NULL && w->fault[0] == '\0') snprintf(w->fault, sizeof w->fault, "call %d: %s", w->calls, fault);
+}
+
+static int64_t now(struct clock *clock)
+{
+    struct world *w = (struct world *)clock;
+    if (atomic_fetch_add(&w->idle_reads, 1) > IDLE_CLOCK_READS) give_up(w, "ticks that compute nothing, without end");
+    return clock_now(&w->time.clock);
+}
+
+static void wait_on_clock(struct clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline)
+{
+    struct world *w = (struct world *)clock;
+    w->time.clock.wait(&w->time.clock, cond, mutex, deadline);
+}
+
+/* ---- Oracles ---- */
+
+static int32_t common(const struct tokens *a, const struct tokens *prompt)
+{
+    int32_t n = (int32_t)tokens_common_prefix(a, prompt);
+    return n < (int32_t)prompt->len ? n : n - 1; /* the last token of a prompt is always computed */
+}
+
+static void append_all(struct tokens *all, const struct request *r)
+{
+    add_prompt_of(all, r);
+    tokens_append(all, r->client.got.v, r->client.got.len);
+}
+
+/* Everything that others can have gone on from. Deterministic: whole pieces, and of the prompt alone, unless a failure
+ * made the reply be computed again like a prompt. */
+static void append_reusable(const struct world *w, struct tokens *all, const struct request *r)
+{
+    append_all(all, r);
+    if (!w->params.deterministic) return;
+    if (w->untouched) tokens_truncate(all, r->client.job.prompt.len);
+    tokens_truncate(all, all->len / PLAN_PIECE * PLAN_PIECE);
+}
+
+/* A request that wants nothing kept gives its cells to nobody, not even while it runs. */
+static bool may_have_left_something(const struct request *other, const struct request *r)
+{
+    return other != r && other->asked_at < r->ended_at && other->client.job.cache_prompt;
+}
+
+/* No request reuses more than what was ever computed. */
+static void verify_that_nothing_is_made_up(const struct world *w, const struct request *r)
+{
+    int32_t most = 0, cached = r->client.result.cache_n;
+    for (size_t i = 0; i < w->n_requests && r->client.job.cache_prompt; i++) {
+        struct tokens all = {0};
+        if (!may_have_left_something(w->requests[i], r)) continue;
+        append_reusable(w, &all, w->requests[i]);
+        int32_t n = common(&all, &r->client.job.prompt);
+        tokens_release(&all);
+        if (n > most) most = n;
+    }
+    if (w->params.deterministic) most = most / PLAN_PIECE * PLAN_PIECE;
+    require(w, r, cached <= most, "reuses %d tokens, only %d can be there", cached, most);
+    require(w, r, !w->params.deterministic || cached % PLAN_PIECE == 0, "reuses %d tokens, no whole pieces", cached);
+}
+
+/* A run of tokens that some finished request left, of which so many may be gone on from. */
+struct left {
+    struct tokens tokens;
+    int32_t exact;
+};
+
+static int32_t offered(const struct world *w, const struct left *left, const struct tokens *prompt)
+{
+    int32_t n = common(&left->tokens, prompt);
+    if (n > left->exact) n = left->exact;
+    if (w->params.deterministic) n = n / PLAN_PIECE * PLAN_PIECE;
+    return fake_llm.cuts || n == (int32_t)left->tokens.len ? n : 0;
+}
+
+static void leave(struct left *left, const struct tokens *tokens, size_t n, int32_t exact)
+{
+    tokens_append(&left->tokens, tokens->v, n);
+    left->exact = exact;
+}
+
+/* Prompt and reply but for the last token; the model's end is sampled after it, and then that one is there too. */
+static void leave_all(const struct world *w, struct left *left, const struct request *r)
+{
+    const hearth_result *result = &r->client.result;
+    int32_t prompt = (int32_t)r->client.job.prompt.len;
+    struct tokens all = {0};
+    append_all(&all, r);
+    bool whole = r->client.got.len == 0 || (result->finish == HEARTH_FINISH_STOP && result->stop_string == NULL);
+    size_t n = whole ? all.len : all.len - 1;
+    leave(left, &all, n, w->params.deterministic ? prompt / PLAN_PIECE * PLAN_PIECE : (int32_t)n);
+    tokens_release(&all);
+}
+
+/* With sequences and cells enough and one request at a time everything stays: no request computes what is there. */
+static void verify_that_nothing_is_computed_twice(const struct world *w)
+{
+    static struct left lefts[MAX_REQUESTS * (JOB_BOUNDS + 1)];
+    size_t n_lefts = 0;
+    for (size_t i = 0; i < w->n_requests; i++) {
+        const struct request *r = w->requests[i];
+        const struct job *job = &r->client.job;
+        if (!job->cache_prompt) continue;
+        int32_t best = 0, cached = r->client.result.cache_n;
+        for (size_t k = 0; k < n_lefts; k++) {
+            int32_t n = offered(w, &lefts[k], &job->prompt);
+            if (n > best) best = n;
+        }
+        require(w, r, cached >= best, "reuses %d tokens, %d were resident", cached, best);
+        for (size_t k = 0; k < job->n_bounds; k++)
+            if (job->bounds[k] > cached) leave(&lefts[n_lefts++], &job->prompt, (size_t)job->bounds[k], job->bounds[k]);
+        leave_all(w, &lefts[n_lefts++], r);
+    }
+    for (size_t k = 0; k < n_lefts; k++) tokens_release(&lefts[k].tokens);
+    memset(lefts, 0, sizeof lefts);
+}
+
+/* ---- Verdicts ---- */
+
+static void verify_failure(const struct world *w, const struct request *r, const struct answer *right)
+{
+    const struct client *c = &r->client;
+    size_t cells = c->job.prompt.len + right->tokens.len;
+    switch (c->error.code) {
+    case HEARTH_CANCELLED:
+        require(w, r, job_is_cancelled(&c->job), "was cancelled by nobody");
+        break;
+    case HEARTH_TOO_LONG:
+        require(w, r, cells > (size_t)fake_llm.n_cells, "found no room, but its %zu tokens fit", cells);
+        break;
+    default:
+        require(w, r, is_poisoned(r) && c->error.code == HEARTH_INTERNAL, "failed: %s", c->error.message);
+    }
+}
+
+static void verify_success(const struct world *w, const struct request *r, const struct answer *right)
+{
+    const struct client *c = &r->client;
+    const hearth_result *got = &c->result;
+    bool stopped = right->ended || right->stop_string != NULL;
+    require(w, r, !is_poisoned(r), "is poisoned and was computed");
+    require(w, r, c->got.len == right->tokens.len, "%zu tokens of %zu", c->got.len, right->tokens.len);
+    require(w, r, got->predicted_n == (int32_t)c->got.len + right->ended, "counts %d tokens", got->predicted_n);
+    require(w, r, got->stop_string == right->stop_string, "ended by another stop string");
+    require(w, r, got->finish == (stopped ? HEARTH_FINISH_STOP : HEARTH_FINISH_LENGTH), "says another reason");
+    require(w, r, c->text.len == right->text.len, "%zu bytes of text, not %zu", c->text.len, right->text.len);
+    require(w, r, c->text.len == 0 || memcmp(c->text.v, right->text.v, c->text.len) == 0, "another text");
+    require(w, r, got->cache_n + got->prompt_n == (int32_t)c->job.prompt.len, "%d reused and %d computed of %zu",
+            got->cache_n, got->prompt_n, c->job.prompt.len);
+    require(w, r, got->cache_n >= 0 && got->prompt_n >= 1, "nothing of its prompt was computed");
+    require(w, r, !w->alone || c->start.cache_n == got->cache_n, "began with %d reused tokens and ended with %d",
+            c->start.cache_n, got->cache_n);
+    verify_that_nothing_is_made_up(w, r);
+}
+
+static void verify_request(const struct world *w, const struct request *r)
+{
+    const struct client *c = &r->client;
+    struct answer right = right_answer(w, r);
+    require(w, r, c->n_last_events == 1, "%d last events", c->n_last_events);
+    require(w, r, c->got.len <= right.tokens.len, "%zu tokens, at most %zu are right", c->got.len, right.tokens.len);
+    for (size_t i = 0; i < c->got.len; i++)
+        require(w, r, c->got.v[i] == right.tokens.v[i], "token %zu of the reply to %zu tokens is wrong", i,
+                c->job.prompt.len);
+    if (c->failed)
+        verify_failure(w, r, &right);
+    else
+        verify_success(w, r, &right);
+    release_answer(&right);
+}
+
+/* The engine's own counts; in an undisturbed round they are those of the replies. */
+static void verify_counts(const struct world *w)
+{
+    const struct engine_stats *stats = engine_stats(w->engine);
+    int64_t computed = 0, cached = 0,
+            ended = metric_get(&stats->requests_done) + metric_get(&stats->requests_failed) +
+                    metric_get(&stats->requests_cancelled);
+    require(w, NULL, ended == (int64_t)w->n_requests, "%" PRId64 " of %zu requests are counted", ended, w->n_requests);
+    for (size_t i = 0; i < w->n_requests && w->untouched; i++) {
+        computed += w->requests[i]->client.result.prompt_n;
+        cached += w->requests[i]->client.result.cache_n;
+    }
+    if (!w->untouched) return;
+    require(w, NULL, metric_get(&stats->prompt_tokens) == computed, "computed %" PRId64 " prompt tokens for %" PRId64,
+            metric_get(&stats->prompt_tokens), computed);
+    require(w, NULL, metric_get(&stats->cached_tokens) == cached, "the count of reused tokens is wrong");
+}
+
+static void verify_calm(const struct world *w)
+{
+    const struct engine *engine = w->engine;
+    hearth_slot slots[8];
+    size_t n = engine_slots(w->engine, slots, 8);
+    for (size_t i = 0; i < n; i++) {
+        require(w, NULL, strcmp(slots[i].state, "idle") == 0, "slot %zu is %s", i, slots[i].state);
+        require(w, NULL, engine->slots[i].job == NULL && engine->slots[i].seq == NULL, "slot %zu holds something", i);
+    }
+    require(w, NULL, metric_get(&engine->stats.slots_busy) == 0, "slots are counted as busy");
+    require(w, NULL, engine->waiting.first == NULL && engine->inbox.first == NULL, "jobs wait");
+    for (size_t i = 0; i < engine->n_seqs; i++) require(w, NULL, engine->seqs[i].slot == NULL, "sequence %zu runs", i);
+    const char *fault = fault_in_cells(engine);
+    require(w, NULL, fault == NULL, "%s", fault);
+    require(w, NULL, fake_llm_cells_add_up(engine->context), "cells are used that no sequence holds");
+}
+
+/* ---- A round ---- */
+
+static void choose_cells(struct world *w, bool may_be_short)
+{
+    int32_t window = w->params.context.window, kind = may_be_short ? below(w, 8) : 0;
+    if (kind >= 1 && kind <= 3) fake_llm.n_cells = between(w, window, window * (w->params.n_slots + 1));
+    if (kind == 4) fake_llm.n_cells = between(w, window / 2, window);
+    fake_llm.cuts = !one_in(w, 3);
+    if (!fake_llm.cuts && one_in(w, 3)) fake_llm.cuts_back = between(w, 1, 40);
+}
+
+static void choose_shape(struct world *w)
+{
+    bool spare = w->calm || !one_in(w, 3);
+    int32_t slots = between(w, 1, 4);
+    int32_t seqs = w->calm ? MAX_REQUESTS * 3 : spare ? slots + below(w, 24) : slots;
+    int32_t batch = ONE_OF(w, 64, 80, 200, 512), small = ONE_OF(w, 4, 7, 16, 33);
+    w->params = (struct engine_params){.name = "fake",
+                                       .n_slots = slots,
+                                       .max_gap_ns = ONE_OF(w, 1000, 100000, 250000000),
+                                       .deterministic = one_in(w, 5),
+                                       .clock = &w->clock};
+    w->params.context = (struct llm_context_params){.window = ONE_OF(w, 60, 200, 400, 400, 900),
+                                                    .n_seq = seqs,
+                                                    .unified = spare,
+                                                    .n_batch = w->params.deterministic || one_in(w, 2) ? batch : small,
+                                                    .n_ubatch = 512};
+    choose_cells(w, spare && !w->calm);
+    if (w->calm && !fake_llm.cuts) w->params.deterministic = false;
+    if (w->calm) fake_llm.cuts_back = 0;
+}
+
+static void choose_circumstances(struct world *w)
+{
+    w->cancels = !w->calm && one_in(w, 2);
+    w->poison = !w->calm && one_in(w, 4);
+    w->untouched = !w->cancels && !w->poison && fake_llm.n_cells == INT32_MAX;
+    w->crowd = one_in(w, 3);
+    w->alphabet = ONE_OF(w, 2, 5, 190);
+    w->n_systems = between(w, 1, 3);
+    for (int32_t i = 0; i < w->n_systems; i++)
+        add_words(w, &w->systems[i], between(w, 1, w->params.context.window / 2));
+    w->n_talks = between(w, 8, MAX_TALKS);
+    for (int i = 0; i < w->n_talks; i++) {
+        w->talks[i].n_planned = between(w, 1, MAX_TURNS);
+        w->talks[i].due = below(w, w->crowd ? 4 : 40);
+    }
+    fake_llm.poison = POISON;
+    fake_llm.end_after = one_in(w, 3) ? between(w, 1, 20) : 0;
+    fake_llm.torn_rows = ONE_OF(w, 0, 1, 30);
+    fake_llm.call_ns = ONE_OF(w, 0, 1000, 100000);
+    fake_llm.row_ns = ONE_OF(w, 0, 10, 5000);
+}
+
+static void open_world(struct world *w, uint64_t seed, bool threaded)
+{
+    *w = (struct world){
+        .clock = {.now = now, .wait = wait_on_clock}, .seed = seed, .random = seed, .threaded = threaded};
+    fake_clock_init(&w->time);
+    fake_llm_reset(&w->time);
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    w->calm = !threaded && one_in(w, 3);
+    w->alone = w->calm || (!threaded && one_in(w, 6));
+    choose_shape(w);
+    choose_circumstances(w);
+    fake_llm.on_call = on_call;
+    fake_llm.ud = w;
+    hearth_error error;
+    w->engine = engine_open(&w->params, &error);
+}
+
+static void close_world(struct world *w)
+{
+    engine_close(w->engine);
+    for (size_t i = 0; i < w->n_requests; i++) {
+        client_release(&w->requests[i]->client);
+        free(w->requests[i]);
+    }
+    for (int32_t i = 0; i < w->n_systems; i++) tokens_release(&w->systems[i]);
+    pthread_mutex_destroy(&w->mutex);
+    pthread_cond_destroy(&w->changed);
+    fake_clock_release(&w->time);
+}
+
+static void *be_a_client(void *ud)
+{
+    struct world *w = ud;
+    struct talk *talk;
+    pthread_mutex_lock(&w->mutex);
+    while ((talk = next_due(w)) != NULL) {
+        struct request *r = new_request(w, talk);
+        pthread_mutex_unlock(&w->mutex);
+        engine_submit(w->engine, &r->client.job);
+        pthread_mutex_lock(&w->mutex);
+        while (r->open) pthread_cond_wait(&w->changed, &w->mutex);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+static void run_with_threads(struct world *w)
+{
+    pthread_t clients[MAX_CLIENTS];
+    for (int i = 0; i < MAX_CLIENTS; i++) pthread_create(&clients[i], NULL, be_a_client, w);
+    for (int i = 0; i < MAX_CLIENTS; i++) pthread_join(clients[i], NULL);
+}
+
+static void run_driven(struct world *w)
+{
+    pthread_mutex_lock(&w->mutex);
+    submit_due(w);
+    while (w->n_open > 0) pthread_cond_wait(&w->changed, &w->mutex);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+static void add_up(const struct world *w)
+{
+    const struct engine_stats *stats = engine_stats(w->engine);
+    met.conversations += w->n_talks;
+    met.done += metric_get(&stats->requests_done);
+    met.cancelled += metric_get(&stats->requests_cancelled);
+    met.failed += metric_get(&stats->requests_failed);
+    met.cached += metric_get(&stats->cached_tokens);
+    met.computed += metric_get(&stats->prompt_tokens);
+    met.shares += fake_llm.shares;
+}
+
+/* Returns what sums up all that happened. */
+static uint64_t run_round(uint64_t seed, bool threaded)
+{
+    struct world w;
+    open_world(&w, seed, threaded);
+    if (threaded)
+        run_with_threads(&w);
+    else
+        run_driven(&w);
+    engine_drain(w.engine, CLOCK_NEVER);
+    require(&w, NULL, w.fault[0] == '\0', "%s", w.fault);
+    for (size_t i = 0; i < w.n_requests; i++) verify_request(&w, w.requests[i]);
+    if (w.calm) verify_that_nothing_is_computed_twice(&w);
+    verify_counts(&w);
+    verify_calm(&w);
+    add_up(&w);
+    uint64_t digest = w.random ^ (uint64_t)w.calls;
+    for (size_t i = 0; i < w.n_requests; i++) digest = digest * 31 + (uint64_t)w.requests[i]->client.result.cache_n;
+    close_world(&w);
+    return digest;
+}
+
+static void random_conversations_get_right_replies_and_compute_nothing_twice(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++)
+        if (only_seed == 0 || seed == only_seed) run_round(seed, false);
+    if (only_seed != 0) return;
+    print_message("%" PRId64 " conversations; requests: %" PRId64 " done, %" PRId64 " cancelled, %" PRId64 " failed; "
+                  "prompt tokens: %" PRId64 " computed, %" PRId64 " reused; %" PRId64 " prefixes shared\n",
+                  met.conversations, met.done, met.cancelled, met.failed, met.computed, met.cached, met.shares);
+    assert_true(met.conversations >= 2000);
+    assert_true(met.done > 2000 && met.cancelled > 200 && met.failed > 50);
+    assert_true(met.cached > met.computed / 2 && met.shares > 500);
+    assert_true(met.pending > 50 && met.deferred > 50);
+}
+
+static void clients_on_threads_of_their_own_get_right_replies(void **state)
+{
+    (void)state;
+    for (uint64_t seed = FIRST_THREADED; seed < FIRST_THREADED + THREADED_ROUNDS; seed++)
+        if (only_seed == 0 || seed == only_seed) run_round(seed, true);
+}
+
+static void a_round_repeats_itself(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        uint64_t first = run_round(seed, false), second = run_round(seed, false);
+        assert_int_equal(first, second);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_conversations_get_right_replies_and_compute_nothing_twice),
+        cmocka_unit_test(clients_on_threads_of_their_own_get_right_replies),
+        cmocka_unit_test(a_round_repeats_itself),
+    };
+    log_open(NULL, "error", "text", &error);
+    if (argc > 1) only_seed = strtoull(argv[1], NULL, 10);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
