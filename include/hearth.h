@@ -181,7 +181,8 @@ typedef struct hearth_params {
     int32_t max_tokens;      /* tokens to generate; HEARTH_UNSET: up to the end of the context window */
     const char *const *stop; /* the reply ends before any of these strings */
     size_t n_stop;
-    bool ignore_eos;   /* go on past end-of-generation tokens */
+    bool ignore_eos; /* go on past end-of-generation tokens */
+    bool patient;    /* waits for a place as long as it takes, not admission_timeout: further choices of one request */
     bool cache_prompt; /* default true; false: nothing is reused, nothing is kept */
 
     double temperature; /* NAN: not given, likewise below; <= 0: greedy */

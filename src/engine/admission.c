@@ -45,38 +45,39 @@ bool admission_enter(struct admission *a, struct job *job)
     return open;
 }
 
-static struct job *take_cancelled(struct admission *a)
+static bool is_impatient(const struct job *job)
 {
-    struct job_list cancelled = job_list_take_matching(&a->waiting, job_is_cancelled);
-    struct job *job = job_list_take_first(&cancelled);
-    struct job *other;
-    while ((other = job_list_take_first(&cancelled)) != NULL) job_list_append(&a->waiting, other);
-    return job;
+    return !job->patient;
 }
 
-/* The verdict on the job that has waited longest, if there is one to be given now. Every job waits equally long at
- * most, so the first is also the first to expire. */
+/* When the next job expires. Every one waits equally long at most, so the first that does not wait for ever is it. */
+static int64_t next_deadline(const struct admission *a)
+{
+    const struct job *job = a->waiting.first;
+    while (job != NULL && job->patient) job = job->next;
+    return job == NULL ? CLOCK_NEVER : job->submitted_at + a->timeout;
+}
+
+/* The verdict on some job, if there is one to be given now. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
-    *job = take_cancelled(a);
+    *job = job_list_take_first_matching(&a->waiting, job_is_cancelled);
     if (*job != NULL) {
         *verdict = ADMISSION_CANCELLED;
-        return true;
-    }
-    if (a->waiting.first == NULL) {
+    } else if (a->waiting.first == NULL) {
         *verdict = ADMISSION_CLOSED;
         return a->closed;
-    }
-    if (a->taken < a->places) {
+    } else if (a->taken < a->places) {
         *verdict = ADMISSION_GO;
         a->taken++;
-    } else if (clock_now(a->clock) >= a->waiting.first->submitted_at + a->timeout) {
+        *job = job_list_take_first(&a->waiting);
+        (*job)->has_place = true;
+    } else if (clock_now(a->clock) >= next_deadline(a)) {
         *verdict = ADMISSION_EXPIRED;
+        *job = job_list_take_first_matching(&a->waiting, is_impatient);
     } else {
         return false;
     }
-    *job = job_list_take_first(&a->waiting);
-    (*job)->has_place = *verdict == ADMISSION_GO;
     return true;
 }
 
@@ -84,10 +85,7 @@ enum admission_verdict admission_next(struct admission *a, struct job **job)
 {
     enum admission_verdict verdict;
     pthread_mutex_lock(&a->mutex);
-    while (!decide(a, &verdict, job)) {
-        int64_t deadline = a->waiting.first == NULL ? CLOCK_NEVER : a->waiting.first->submitted_at + a->timeout;
-        a->clock->wait(a->clock, &a->changed, &a->mutex, deadline);
-    }
+    while (!decide(a, &verdict, job)) a->clock->wait(a->clock, &a->changed, &a->mutex, next_deadline(a));
     pthread_mutex_unlock(&a->mutex);
     return verdict;
 }

@@ -96,6 +96,9 @@ struct engine {
 /* Cuts the sequence's cells back to `n`; those that cannot be cut there are cleared. */
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
 
+/* After a decode that broke off: sequences that have other cells than they should are cut back or cleared. */
+void seq_verify_all(struct engine *engine);
+
 /* No slot computes on it any more: it stays resident with the cells it has. */
 void seq_retire(struct engine *engine, struct seq *seq);
 

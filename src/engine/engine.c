@@ -10,11 +10,13 @@
 /* ---- Abort ---- */
 
 /* A decode is given up when nobody wants what it computes. One client more or less does not end it: the others would
- * lose their rows, and while anybody streams a tick is short anyway. */
+ * lose their rows, and while anybody streams a tick is short anyway. Where cells cannot be cut, breaking off may cost
+ * everybody's: only a prompt that is alone, and therefore perhaps long, is worth that. */
 static bool nobody_wants_it(void *ud)
 {
     const struct engine *engine = ud;
     if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
+    if (!engine->cuts_anywhere && engine->n_running > 1) return false;
     for (size_t i = 0; i < engine->n_running; i++)
         if (!job_is_cancelled(engine->slots[engine->running[i].slot].job)) return false;
     return engine->n_running > 0;

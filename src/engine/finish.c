@@ -36,7 +36,7 @@ static struct job *let_go(struct engine *engine, struct slot *slot, const char *
     llm_sampler_close(slot->sampler);
     reply_release(&slot->reply);
     if (slot->seq != NULL) {
-        if (!job->cache_prompt) seq_keep(engine, slot->seq, 0);
+        seq_keep(engine, slot->seq, job->cache_prompt ? slot->seq->n_cells : 0);
         seq_retire(engine, slot->seq);
     }
     slot->state = SLOT_IDLE;

@@ -33,6 +33,20 @@ struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(co
     return taken;
 }
 
+struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(const struct job *job))
+{
+    struct job_list kept = {0};
+    struct job *job, *found = NULL;
+    while ((job = job_list_take_first(list)) != NULL) {
+        if (found == NULL && matches(job))
+            found = job;
+        else
+            job_list_append(&kept, job);
+    }
+    *list = kept;
+    return found;
+}
+
 bool job_is_cancelled(const struct job *job)
 {
     return atomic_load_explicit(&job->cancelled, memory_order_relaxed);

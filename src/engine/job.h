@@ -27,6 +27,7 @@ struct job {
     size_t n_stop;
     int32_t max_tokens; /* may exceed what the window leaves */
     bool cache_prompt;
+    bool patient;               /* does not expire at the door */
     int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
     size_t n_bounds;
 
@@ -45,8 +46,11 @@ struct job_list {
 void job_list_append(struct job_list *list, struct job *job);
 struct job *job_list_take_first(struct job_list *list);
 
-/* Takes out every job for which `matches` holds and returns them as a list, in order. */
+/* Takes out every job for which `matches` holds and returns them as a list; both keep their order. */
 struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(const struct job *job));
+
+/* Takes out the first job for which `matches` holds; NULL if there is none. */
+struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(const struct job *job));
 
 bool job_is_cancelled(const struct job *job);
 

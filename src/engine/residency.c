@@ -21,6 +21,7 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
         seq->n_cells = 0;
     }
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
+    if (seq->slot != NULL && seq->slot->n_cached > seq->n_cells) seq->slot->n_cached = seq->n_cells;
 }
 
 static void settle(struct seq *seq)
@@ -35,6 +36,16 @@ void seq_retire(struct engine *engine, struct seq *seq)
     seq->last_used = clock_now(engine->clock);
     seq->last_used_unix_ms = clock_unix_ms();
     settle(seq);
+}
+
+void seq_verify_all(struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (llm_seq_end(engine->context, seq->id) == seq->n_cells) continue;
+        seq_keep(engine, seq, seq->n_cells);
+        if (seq->slot == NULL) settle(seq);
+    }
 }
 
 static struct seq *least_recently_used(struct engine *engine, const struct seq *but_not)

@@ -180,12 +180,6 @@ static bool defer(struct engine *engine, struct slot *in_need)
     return true;
 }
 
-/* Some rows may have reached their cells before the call ended: back to what is known. */
-static void take_back(struct engine *engine, const struct plan_share *shares, size_t n)
-{
-    for (size_t i = 0; i < n; i++) seq_keep(engine, engine->slots[shares[i].slot].seq, shares[i].from);
-}
-
 /* What cannot be cut has lost all its cells with the call: the fault is found only if each slot gets past the place by
  * itself. */
 static void suspect(struct engine *engine, const struct plan_share *shares, size_t n)
@@ -229,7 +223,8 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
         run_call(engine, shares, n);
         return;
     }
-    if (outcome == LLM_ABORTED || outcome == LLM_FAILED) take_back(engine, shares, n);
+    /* Some rows may have reached their cells before the call ended: back to what is known. */
+    if (outcome == LLM_ABORTED || outcome == LLM_FAILED) seq_verify_all(engine);
     if (outcome == LLM_FAILED) suspect(engine, shares, n);
     /* Aborted: those that were cancelled are finished before the next tick, the others begin again with it. */
     if (outcome != LLM_ABORTED) run_apart(engine, shares, n, outcome);

@@ -187,6 +187,7 @@ static hearth_request *new_request(const hearth_params *p, struct model *model, 
     request->job.sampling = sampling_of(p, model);
     request->job.max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
     request->job.cache_prompt = p->cache_prompt && keeps_cells(model->config);
+    request->job.patient = p->patient;
     request->job.on_end = job_ended;
     request->job.submitted_at = clock_now(clock);
     set_id(&request->job, p->request_id);
@@ -297,7 +298,8 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     struct chat_request chat = {
         .messages_json = request->messages, .kwargs_json = request->kwargs, .generation_cue = true, .now = today()};
     int rc = tokenise_messages(request, &chat, &request->job.prompt, &n_messages, error);
-    if (rc == HEARTH_OK && engine_wants_bounds(request->model->engine)) add_bounds(request, &chat, n_messages);
+    bool bounds = request->job.cache_prompt && engine_wants_bounds(request->model->engine);
+    if (rc == HEARTH_OK && bounds) add_bounds(request, &chat, n_messages);
     return rc;
 }
 

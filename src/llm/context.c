@@ -195,12 +195,17 @@ static void fill_batch(struct llama_batch *batch, const struct llm_row *rows, in
     }
 }
 
-/* A broken-off decode leaves a recurrent state that has moved on by an unknown part of its rows, while its position
- * says that all of them are in: such a state must not be used again. */
+/* A broken-off decode leaves recurrent states that must not be used again, though their positions look right. Those of
+ * the batch have moved on by an unknown part of its rows. With several sequences in the batch, others may have been
+ * moved to other cells so that those of the batch lie side by side, and the copy of their data was left to the
+ * computation that never came: then every sequence goes. */
 static void drop_broken_states(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
 {
     if (!context->recurrent) return;
-    for (int32_t i = 0; i < n_rows; i++) llm_seq_clear(context, rows[i].seq);
+    bool several = false;
+    for (int32_t i = 1; i < n_rows; i++) several = several || rows[i].seq != rows[0].seq;
+    for (int32_t seq = 0; seq < context->n_seq; seq++)
+        if (several || seq == rows[0].seq) llm_seq_clear(context, seq);
 }
 
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)

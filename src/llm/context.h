@@ -39,10 +39,9 @@ struct llm_row {
 enum llm_decoded {
     LLM_DECODED,  /* all rows are in their cells */
     LLM_NO_CELLS, /* no room for the rows; nothing was changed */
-    LLM_ABORTED,  /* the abort callback said so; some rows may be in: ask llm_seq_end(). A recurrent or hybrid
-                     model's sequences of that batch are empty then: their states cannot be taken back */
-    LLM_REFUSED,  /* the batch is invalid (a position at or past the window, too); nothing was changed */
-    LLM_FAILED    /* a fault below; otherwise as LLM_ABORTED */
+    LLM_ABORTED,  /* the abort callback said so; any sequence may have other cells now: ask llm_seq_end() of each */
+    LLM_REFUSED,  /* the batch is invalid; nothing was changed */
+    LLM_FAILED    /* a fault below; as with LLM_ABORTED */
 };
 
 /* What the cells and buffers cost, from llama.cpp itself once a context is open. */

@@ -284,6 +284,7 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
         struct choice *choice = &ex->choices[i];
         hearth_params params = plan->choices[i];
         params.request_id = call->id;
+        params.patient = i > 0; /* once the first is let in, the others may have to wait for it */
         *choice = (struct choice){.exchange = ex, .index = i};
         choice->request = hearth_submit(call->server->instance, &params, on_event, choice, &error);
         if (choice->request == NULL) {

@@ -232,6 +232,61 @@ static void a_state_whose_decode_was_broken_off_is_dropped(void **state)
     }
 }
 
+/* Aborts at the given call of the callback; -1: never. */
+struct countdown {
+    long left;
+};
+
+static bool runs_out(void *ud)
+{
+    struct countdown *countdown = ud;
+    return countdown->left >= 0 && countdown->left-- == 0;
+}
+
+/* llama.cpp moves the states of sequences that are not in a batch so that those of the batch lie side by side: breaking
+ * off in between must not leave one of them with another's state. */
+static void a_broken_off_decode_leaves_no_sequence_beside_it_with_a_wrong_state(void **state)
+{
+    (void)state;
+    static const long breaks[] = {1, 20, 60};
+    for (size_t i = 0; i < sizeof forward_only / sizeof forward_only[0]; i++) {
+        struct llm_model *model = make(forward_only[i], "");
+        struct tokens tokens = prompt_of(model, 100), other = {0};
+        for (size_t k = 0; k < tokens.len; k++) tokens_push(&other, tokens.v[tokens.len - 1 - k]);
+        for (size_t k = 0; k < sizeof breaks / sizeof *breaks; k++) {
+            struct countdown countdown = {-1};
+            struct llm_context_params params = context_params(256, 4);
+            params.unified = true;
+            params.abort = runs_out;
+            params.ud = &countdown;
+            struct llm_context *context = open_context(model, &params);
+            float *right = logits_after(context, model, &tokens, 3, 0, 60, 50);
+            llm_seq_clear(context, 3);
+            assert_int_equal(decode_range(context, &other, 0, 0, 50, 50), LLM_DECODED);
+            assert_int_equal(decode_range(context, &tokens, 1, 0, 50, 50), LLM_DECODED);
+            assert_int_equal(decode_range(context, &other, 2, 0, 50, 50), LLM_DECODED);
+            struct llm_row rows[20];
+            for (int32_t r = 0; r < 20; r++)
+                rows[r] = (struct llm_row){other.v[50 + r % 10], 50 + r % 10, r < 10 ? 0 : 2, r % 10 == 9};
+            countdown.left = breaks[k];
+            if (llm_decode(context, rows, 20) == LLM_ABORTED) {
+                countdown.left = -1;
+                int32_t from = llm_seq_end(context, 1);
+                assert_true(from == 0 || from == 50);
+                float *left = logits_after(context, model, &tokens, 1, from, 60, 50);
+                for (int32_t v = 0; v < llm_model_info(model)->n_vocab; v++)
+                    assert_true(fabsf(right[v] - left[v]) < 1e-3f);
+                free(left);
+            }
+            free(right);
+            llm_context_close(context);
+        }
+        tokens_release(&tokens);
+        tokens_release(&other);
+        llm_model_close(model);
+    }
+}
+
 /* ---- */
 
 static int set_up(void **state)
@@ -262,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_sequence_shorter_than_the_window_can_be_cut_anywhere),
         cmocka_unit_test(a_state_that_moves_forward_only_refuses_cuts_but_can_be_cleared),
         cmocka_unit_test(a_state_whose_decode_was_broken_off_is_dropped),
+        cmocka_unit_test(a_broken_off_decode_leaves_no_sequence_beside_it_with_a_wrong_state),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
