@@ -22,7 +22,7 @@ static void note_address(void *ud, const char *address)
 {
     struct announcement *a = ud;
     const bool is_socket = strncmp(address, "unix:", 5) == 0;
-    const char *scheme = is_socket ? "" : hearth_config_get(a->config, "server.tls_cert") ? "https://" : "http://";
+    const char *scheme = is_socket ? "" : "http://";
     pthread_mutex_lock(&a->lock);
     printf("hearth %s listens on %s%s\n", hearth_version(), scheme, address);
     fflush(stdout);
@@ -37,15 +37,14 @@ static void announce(void *ud)
 {
     struct announcement *a = ud;
     const char *log = hearth_config_get(a->config, "server.log_file");
-    const char *key = hearth_config_get(a->config, "server.api_keys_file") ? " -H \"Authorization: Bearer $KEY\"" : "";
     pthread_mutex_lock(&a->lock);
     printf("ready\n"
-           "  try    curl %s/v1/chat/completions%s -H 'Content-Type: application/json' "
+           "  try    curl %s/v1/chat/completions -H 'Content-Type: application/json' "
            "-d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"Who are you?\"}]}'\n"
            "  log    %s\n"
-           "  cache  in memory, in the slots\n"
+           "  cache  in memory, until hearth ends\n"
            "  stop   Ctrl-C\n",
-           a->curl.v, key, hearth_config_model(a->config, 0), log ? log : "standard error");
+           a->curl.v, hearth_config_model(a->config, 0), log ? log : "standard error");
     fflush(stdout);
     pthread_mutex_unlock(&a->lock);
 }

@@ -108,16 +108,21 @@ static int choose_models(hearth_config *config, const struct args_list *words, h
     free(names);
     return status;
 }
-/* Installed and built trees alike have bin/hearth beside share/hearth/models/.
- */
+
+/* A key of the demo model that the user has not set: a stranger's two terminals should both be answered at once. */
+static int declare_demo_slots(hearth_config *config, hearth_error *error)
+{
+    return hearth_config_set(config, "models.demo.n_seq_max", "4", error);
+}
+
+/* Installed and built trees alike have bin/hearth beside share/hearth/models/. */
 static int declare_demo(hearth_config *config, hearth_error *error)
 {
     char program[PATH_MAX];
     const ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
     if (len < 0)
         return error_set(error, HEARTH_IO,
-                         "cannot tell where the program lies, so the demo model is "
-                         "not found: use --model");
+                         "cannot tell where the program lies, so the demo model is not found: use --model");
     program[len] = '\0';
     *strrchr(program, '/') = '\0';
     char *path = mem_format("%s/../share/hearth/models/demo.gguf", program);
@@ -127,6 +132,7 @@ static int declare_demo(hearth_config *config, hearth_error *error)
             error_at(error, HEARTH_NOT_FOUND, "model", "the demo model is missing (%s): use --model or --config", path);
     else
         status = declare(config, path, error);
+    if (status == 0) status = declare_demo_slots(config, error);
     free(path);
     return status;
 }

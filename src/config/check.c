@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 struct check {
+    bool read_cleanly; /* no fault was found before */
     const struct hearth_config *config;
     const struct config_model *model; /* NULL outside models.* */
     struct config_faults *faults;
@@ -149,7 +150,11 @@ static void check_quota(struct check *c, const char *pattern, const struct confi
 static void check_model_files(struct check *c)
 {
     const struct config_model *m = c->model;
-    if (m->path == NULL) FAULT(c, "models.*.path", "is missing: name the GGUF file of this model");
+    if (m->deterministic && strcmp(m->kv_unified, "true") == 0)
+        FAULT(c, "models.*.kv_unified",
+              "must not be true with deterministic, which needs a stream of cells for each slot");
+    /* A file with other faults may have meant to say it. */
+    if (m->path == NULL && c->read_cleanly) FAULT(c, "models.*.path", "is missing: name the GGUF file of this model");
     check_file(c, "models.*.path", m->path);
     check_file(c, "models.*.mmproj", m->mmproj);
     check_file(c, "models.*.jinja_file", m->jinja_file);
@@ -183,10 +188,9 @@ static void check_model(struct check *c)
     }
 }
 
-int hearth_config_check(const hearth_config *config, hearth_config_report report, void *ud, hearth_error *error)
+void config_check_all(const struct hearth_config *config, struct config_faults *faults)
 {
-    struct config_faults faults = {.report = report, .ud = ud, .error = error};
-    struct check c = {.config = config, .faults = &faults};
+    struct check c = {.config = config, .faults = faults, .read_cleanly = faults->code == 0};
     check_server(&c);
     check_quota(&c, "cache.tiers.ram_file.quota_mb", &config->cache.tiers.ram_file);
     check_quota(&c, "cache.tiers.disk.quota_mb", &config->cache.tiers.disk);
@@ -194,5 +198,11 @@ int hearth_config_check(const hearth_config *config, hearth_config_report report
         c.model = &config->models[i];
         check_model(&c);
     }
+}
+
+int hearth_config_check(const hearth_config *config, hearth_config_report report, void *ud, hearth_error *error)
+{
+    struct config_faults faults = {.report = report, .ud = ud, .error = error};
+    config_check_all(config, &faults);
     return faults.code;
 }

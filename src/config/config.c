@@ -349,6 +349,8 @@ int config_load_text(struct hearth_config *config, const char *name, const char 
 {
     struct hearth_config *draft = config_copy(config);
     config_read(draft, name, text, len, faults);
+    /* A text that is refused is refused with all its faults, also those that no single key shows. */
+    if (faults->code != 0) config_check_all(draft, faults);
     return commit(config, draft, faults->code);
 }
 

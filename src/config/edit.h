@@ -20,6 +20,9 @@ struct config_model *config_declare_model(struct hearth_config *config, const ch
 void config_read(struct hearth_config *draft, const char *name, const char *text, size_t len,
                  struct config_faults *faults);
 
+/* hearth_config_check(), reporting into the same faults as what went before. */
+void config_check_all(const struct hearth_config *config, struct config_faults *faults);
+
 /* hearth_config_load() for a text that is in memory. */
 int config_load_text(struct hearth_config *config, const char *name, const char *text, size_t len,
                      struct config_faults *faults);

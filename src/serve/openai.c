@@ -54,7 +54,7 @@ static void put_timings(struct buf *out, const hearth_result *r)
                "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f,\"queue_ms\":%.3f,"
                "\"restore_ms\":%.3f}",
                r->cache_n, r->prompt_n, r->prompt_ms, per_second(r->prompt_n, r->prompt_ms), r->predicted_n,
-               r->predicted_ms, per_second(r->predicted_n, r->predicted_ms), r->queue_ms, r->restore_ms);
+               r->predicted_ms, per_second(r->predicted_n - 1, r->predicted_ms), r->queue_ms, r->restore_ms);
 }
 
 /* The work of all choices together: tokens and times add up. */

@@ -56,11 +56,10 @@ static void answer_preflight(struct call *call)
     call_reply(call, 204, NULL, &none);
 }
 
-static void refuse(struct call *call, int code, const char *format)
+static void refuse(struct call *call, int code, const char *message)
 {
     hearth_error error;
-    error_set(&error, HEARTH_INVALID, "%s", format);
-    error.code = code;
+    error_set(&error, (hearth_code)code, "%s", message);
     call_fail(call, &error, errors_put);
 }
 

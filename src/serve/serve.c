@@ -162,6 +162,20 @@ static void on_reopen_signal(evutil_socket_t number, short what, void *ud)
 
 /* ---- Opening ---- */
 
+/* Better not to start than to serve in the open what was meant to be closed. */
+static int refuse_unserved(const struct life *life, hearth_error *error)
+{
+    static const char *const unserved[] = {"server.api_keys_file", "server.tls_cert", "server.tls_key"};
+    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
+        if (setting(life, unserved[i]) != NULL)
+            return error_at(
+                error, HEARTH_UNSUPPORTED, unserved[i],
+                "%s: this version cannot serve it; remove the key, and let nobody reach the port who should "
+                "not",
+                unserved[i]);
+    return HEARTH_OK;
+}
+
 static int open_http(struct life *life, hearth_error *error)
 {
     struct http_limits limits = http_limits_default();
@@ -236,8 +250,9 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     struct server *server = &life.server;
     server->limits = *limits;
     pthread_mutex_init(&server->mutex, NULL);
-    server->instance = hearth_open(config, error);
-    int rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
+    int rc = refuse_unserved(&life, error);
+    if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
+    if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
     if (rc == HEARTH_OK) rc = listen_all(&life, error);
     if (rc == HEARTH_OK) serve(&life);
     if (life.load_failed) {

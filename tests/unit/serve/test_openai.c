@@ -18,7 +18,7 @@
     "\"system_fingerprint\":\"hearth-0.1.0\",\"choices\":["
 #define TIMINGS                                                                                                        \
     "\"timings\":{\"cache_n\":8,\"prompt_n\":2,\"prompt_ms\":4.000,\"prompt_per_second\":500.000,\"predicted_n\":3,"   \
-    "\"predicted_ms\":6.000,\"predicted_per_second\":500.000,\"queue_ms\":1.500,\"restore_ms\":0.250}"
+    "\"predicted_ms\":6.000,\"predicted_per_second\":333.333,\"queue_ms\":1.500,\"restore_ms\":0.250}"
 
 static const hearth_result result = {.finish = HEARTH_FINISH_STOP,
                                      .cache_n = 8,
