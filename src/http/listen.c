@@ -82,10 +82,14 @@ static in_port_t *port_of(struct sockaddr *address)
 
 static in_port_t bound_port(int fd)
 {
-    struct sockaddr_storage storage = {0};
-    socklen_t len = sizeof storage;
-    if (getsockname(fd, (struct sockaddr *)&storage, &len) != 0) return 0;
-    return *port_of((struct sockaddr *)&storage);
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address = {.v6 = {0}};
+    socklen_t len = sizeof address;
+    if (getsockname(fd, &address.any, &len) != 0) return 0;
+    return address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port;
 }
 
 /* Splits "host:port" or "[v6]:port" at its last colon; `host` is cut off in place and returned without brackets. */

@@ -361,7 +361,7 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,
                         bool parse_special, int32_t **tokens, hearth_error *error)
 {
-    hearth_error own;
+    hearth_error own = {0};
     if (error == NULL) error = &own;
     struct model *found = instance_find_model(instance, model, error);
     if (found == NULL) return (int32_t)error->code;

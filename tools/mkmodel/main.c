@@ -206,7 +206,7 @@ int main(int argc, char **argv)
         print_help();
         return EXIT_SUCCESS;
     }
-    if (code == 0) {
+    if (code == 0 && args.vocab != NULL) {
         char *path = vocab_path(args.vocab);
         args.model.vocab_path = path;
         code = model_write(&args.model, &error);
