@@ -2,7 +2,7 @@
 # Compares hearth with llama-server: same llama.cpp, same model file, same threads, cells and KV type, everything else
 # as each has it by default. Prints one table; ends with 0 unless something cannot be run.
 #
-#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long
+#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long slots1 slots2 slots4 slots8
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
@@ -16,7 +16,7 @@ build=${HEARTH_BUILD:-build}
 out=$build/bench
 rounds=${BENCH_ROUNDS:-3}
 workloads=("$@")
-[ $# -gt 0 ] || workloads=(gap agents tails long)
+[ $# -gt 0 ] || workloads=(gap agents tails long slots1 slots2 slots4 slots8)
 
 threads=2
 max_decode_gap=250
@@ -74,6 +74,15 @@ set_long() {
 }
 run_long() { run_agents_with long "$1" --main --shared 20000 --own 8000 4; }
 
+# What more slots give and cost: 8 clients at once, the model of gap.
+for n in 1 2 4 8; do
+    eval "set_slots$n() { set_gap; slots=$n; context=2048; }"
+    eval "run_slots$n() { run_slots \"\$1\"; }"
+done
+run_slots() {
+    "$build/bin/hearth_bench_slots" --url "$url" --slots "$slots" --rounds "$rounds" --json >"$out/slots$slots.$1.json"
+}
+
 # ---- The model --------------------------------------------------------------------------------------------------
 
 model=
@@ -127,7 +136,7 @@ start_hearth() {
     new_log hearth
     "$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port 0 --set threads=$threads --set n_seq_max="$slots" \
         --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap --set cache_type_k=f16 \
-        --set cache_type_v=f16 >"$log" 2>&1 &
+        --set cache_type_v=f16 --set admission_timeout=600 >"$log" 2>&1 &
     server=$!
     wait_until_ready
 }

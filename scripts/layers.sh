@@ -8,7 +8,8 @@ allowed() {
     case $1 in
         base) echo '' ;;
         config | llm | http | chat) echo base ;;
-        engine) echo base llm ;;
+        cache) echo base ;;
+        engine) echo base llm cache ;;
         lib) echo base config llm chat engine ;;
         serve) echo base http ;;
         cli) echo base serve ;;

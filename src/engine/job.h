@@ -15,6 +15,15 @@
 
 #define JOB_BOUNDS 4
 
+/* What a chat request says of its messages. It is shown and logged, and tells where states are worth keeping; what is
+ * reused is decided by tokens alone. All zero where a prompt has no messages. */
+struct conversation {
+    size_t n_messages;
+    uint64_t *hashes;   /* n_messages + 1 of them: of the first i messages and of all else that the template sees */
+    int32_t system_end; /* leading tokens of the prompt that stand for its system message; 0: it has none */
+    int32_t stable_end; /* the same for all messages but the last; 0: there are fewer than two */
+};
+
 struct job {
     char id[64];
     hearth_event_fn on_event;
@@ -22,6 +31,7 @@ struct job {
     void (*on_end)(struct job *job);
 
     struct tokens prompt; /* empty until it has been prepared */
+    struct conversation conversation;
     struct llm_sampling sampling;
     const char *const *stop;
     size_t n_stop;

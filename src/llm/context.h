@@ -75,6 +75,27 @@ bool llm_cuts_anywhere(const struct llm_context *context);
 /* One past the last position held by the sequence; 0 for an empty one. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq);
 
+/* ---- States outside the context ---- */
+
+enum llm_state {
+    LLM_STATE_WHOLE, /* everything that the sequence holds; loads into any sequence of a context of the same layout */
+    LLM_STATE_MOVING /* only what moves forward and cannot be cut: recurrent states, sliding windows. Completes the
+                        other cells of the same sequence, as long as those are still there */
+};
+
+/* Bytes that llm_seq_save() will write; 0: nothing to save. */
+size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_state what);
+
+/* Writes the state; returns the bytes written. 0: it cannot be saved now, as after llm_seq_share() across streams,
+ * whose copy is made only by the next llm_decode(). */
+size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state what, void *bytes, size_t size);
+
+/* Gives the sequence a whole state of n tokens in place of what it held. False: it is empty now. */
+bool llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
+
+/* Takes the sequence back to its first n tokens with the moving state that was saved there. False: it is empty now. */
+bool llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
+
 /* Whether flash attention was chosen, as resolved from "auto". */
 bool llm_flash_attention(const struct llm_context *context);
 struct llm_memory llm_context_memory(const struct llm_context *context);

@@ -1,0 +1,62 @@
+/* States of sequences kept in memory, outside the context, and found by their tokens: system prompts, requests that
+ * made way for others, boundaries that a recurrent model can go back to.
+ *
+ * Belongs to one thread, the engine's. Holds at most `budget` bytes; what was used longest ago goes first, and what is
+ * pinned never. A state is either whole (home < 0) and fits any sequence, or completes the cells of one sequence (home
+ * is its id) and is worth nothing once those cells are gone: states_forget() says so. */
+#ifndef CACHE_STATES_H
+#define CACHE_STATES_H
+
+#include "base/tokens.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct states;
+
+struct state {
+    struct tokens tokens; /* what it stands for */
+    int32_t n_exact;      /* leading tokens that were computed in whole pieces */
+    int32_t home;         /* the sequence whose cells it completes; negative: whole */
+    uint64_t scope;       /* states of different scopes never stand for each other */
+    void *bytes;
+    size_t size;
+};
+
+struct states *states_open(uint64_t budget);
+void states_close(struct states *states);
+
+/* Bytes that are free or could be: what a state may have to be kept. */
+uint64_t states_room(const struct states *states);
+
+/* Keeps the state, whose tokens and bytes it takes over, and returns it; replaces one with the same tokens, home and
+ * scope. NULL: there is no room for it, and what was handed over is freed. */
+const struct state *states_put(struct states *states, struct state state);
+
+/* The whole state with the longest prefix in common with the first `n` tokens, and the length of that prefix. With
+ * `cuts` a longer state will do, since it can be cut; else it must lie within them. NULL: there is none. */
+const struct state *states_find(const struct states *states, const int32_t *tokens, int32_t n, uint64_t scope,
+                                bool cuts, int32_t *common);
+
+/* The longest state that completes `home` and lies within the first `n` of these tokens. NULL: there is none. */
+const struct state *states_find_at(const struct states *states, int32_t home, const int32_t *tokens, int32_t n);
+
+/* It was used: the others go before it. */
+void states_touch(struct states *states, const struct state *state);
+
+/* A pinned state stays until states_drop(). */
+void states_pin(struct states *states, const struct state *state);
+void states_drop(struct states *states, const struct state *state);
+
+/* The cells of the sequence from n on are gone, and with them what completed more than n. */
+void states_forget(struct states *states, int32_t home, int32_t n);
+
+struct states_usage {
+    uint64_t bytes, budget, evictions;
+    size_t n;
+};
+
+struct states_usage states_usage(const struct states *states);
+
+#endif
