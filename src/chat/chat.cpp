@@ -212,6 +212,11 @@ void chat_template_close(struct chat_template *template_)
     delete template_;
 }
 
+const char *chat_template_source(const struct chat_template *template_)
+{
+    return template_->compiled->source().c_str();
+}
+
 /* ---- What the template is given ---- */
 
 static void trim(common_chat_msg &message)
