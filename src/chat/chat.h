@@ -41,7 +41,6 @@ struct chat_prompt {
     size_t len;
     struct chat_part *parts;
     size_t n_parts;
-    size_t n_messages; /* that the request has in all */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault. */
