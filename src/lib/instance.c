@@ -206,6 +206,7 @@ static void unload(struct model *model)
 {
     engine_close(model->engine);
     admission_release(model->admission);
+    system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
     llm_model_close(model->weights);
     *model = (struct model){0};
@@ -259,6 +260,8 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
     rc = open_template(model, error);
     if (rc == HEARTH_OK) rc = open_engine(model, &instance->config->cache.tiers.ram, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
+    if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
+        model->system_prompt = system_prompt_open();
     start_preparers(model, instance->clock);
     model->created = (int64_t)time(NULL);
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
