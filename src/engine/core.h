@@ -101,12 +101,14 @@ struct engine {
     struct clock *clock;
     int32_t window, n_batch;
     bool deterministic, preempt_fails;
+    bool apart; /* one slot a decode call */
     enum engine_caching caching;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ns;
 
     bool unified;       /* one pool of cells; else sequence i has the stream i, and there are as many as slots */
     bool cuts_anywhere; /* cells can be cut and shared at any length */
+    bool exact_states;  /* what was saved and restored gives the same bits as before */
     struct seq *seqs;
     size_t n_seqs;
     struct slot *slots;

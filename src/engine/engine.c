@@ -109,6 +109,7 @@ static void settle_bounds(const struct engine *engine, struct job *job)
         job->n_bounds = system >= engine->cache_min_tokens && system > 0;
     }
     if (!engine->deterministic) return;
+    if (!engine->exact_states) job->n_bounds = 0;
     size_t n = 0;
     for (size_t i = 0; i < job->n_bounds; i++) {
         int32_t whole = job->bounds[i] / PLAN_PIECE * PLAN_PIECE;
@@ -301,6 +302,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     clock_cond_init(&engine->calm);
     engine->unified = context.unified;
     engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
+    engine->exact_states = !engine->unified && !llm_has_window(engine->context);
+    engine->apart = engine->deterministic || llm_one_seq_a_call(engine->context);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     pthread_create(&engine->thread, NULL, run, engine);
     return engine;
