@@ -242,6 +242,15 @@ static int refuse_unserved(const struct config_model *config, hearth_error *erro
     return HEARTH_OK;
 }
 
+/* The documents behind hearth force f16 cells on hybrids; llama.cpp computes them with any type by now. */
+static void advise(const struct config_model *config, const struct llm_model_info *info)
+{
+    bool quantised = config->cache_type_k[0] == 'q' || config->cache_type_v[0] == 'q';
+    if (info->kind == LLM_HYBRID && quantised)
+        log_event(LOG_WARN, "model", "hybrid models are best kept in f16 cells", log_str("model", config->name),
+                  log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
+}
+
 static int load(struct hearth *instance, struct model *model, struct progress_of_model *progress, hearth_error *error)
 {
     int rc = refuse_unserved(model->config, error);
@@ -265,6 +274,7 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
     if (rc != HEARTH_OK) return rc;
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();
+    advise(model->config, info);
     start_preparers(model, instance->clock);
     model->created = (int64_t)time(NULL);
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
