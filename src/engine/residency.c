@@ -66,8 +66,9 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 
 bool seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
 {
-    if (engine->cuts_anywhere || n == from->n_cells) return llm_seq_share(engine->context, from->id, to->id, n);
-    return llm_seq_share(engine->context, from->id, to->id, from->n_cells) && rewind_to(engine, to, from, n);
+    if (engine->cuts_anywhere) return llm_seq_share(engine->context, from->id, to->id, n);
+    if (!llm_seq_share(engine->context, from->id, to->id, from->n_cells)) return false;
+    return llm_seq_cut(engine->context, to->id, n) || rewind_to(engine, to, from, n);
 }
 
 static void settle(struct seq *seq)

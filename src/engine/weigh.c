@@ -104,12 +104,13 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
     return oldest;
 }
 
-/* What is lost when the sequence keeps only n of its cells. Nothing, if its cells would be the next to go anyway: with
+/* What is lost when the sequence keeps only n of its cells: half of them, since perhaps nobody comes back for them,
+ * while what is computed now is computed for certain. Nothing, if its cells would be the next to go anyway: with
  * a stream for each sequence something has to go, in one pool of cells room is made when it is needed. */
 static int64_t loss(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
-    return goes_anyway ? 0 : seq->n_cells - n;
+    return goes_anyway ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
 static int64_t price_of_a_place(const struct engine *engine, const struct seq *but_not)
