@@ -185,15 +185,16 @@ static void remember_system_prompt(struct engine *engine, const struct seq *seq)
     int32_t common = 0;
     const struct state *kept = states_find(engine->states, seq->tokens.v, seq->n_cells, seq->scope, false, &common);
     if (kept != NULL && common == seq->n_cells) return;
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokens_short_hash(&seq->tokens));
     kept = save(engine, seq, LLM_STATE_WHOLE);
-    if (kept != NULL)
-        log_event(LOG_INFO, "spc", "tokens saved (externalized)", log_int("tokens", seq->n_cells),
-                  log_str("hash", hash), log_int("kv_bytes", (int64_t)kept->size));
-    else
+    if (kept == NULL) {
         log_event(LOG_WARN, "spc", "failed to extract KV state", log_int("seq", seq->id),
                   log_int("tokens", seq->n_cells));
+        return;
+    }
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokens_short_hash(&kept->tokens));
+    log_event(LOG_INFO, "spc", "tokens saved (externalized)", log_int("tokens", seq->n_cells), log_str("hash", hash),
+              log_int("kv_bytes", (int64_t)kept->size));
 }
 
 void seq_remember(struct engine *engine, const struct seq *seq)
