@@ -121,7 +121,10 @@ struct seq *seq_take_free(struct engine *engine, const struct seq *but_not)
     struct seq *seq = find_free(engine, but_not);
     if (seq != NULL) return seq;
     seq = least_recently_used(engine, but_not);
-    if (seq != NULL) evict(engine, seq, 0);
+    if (seq == NULL) return NULL;
+    log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
+              log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", seq->n_cells));
+    evict(engine, seq, 0);
     return seq;
 }
 
