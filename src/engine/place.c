@@ -12,6 +12,7 @@
 static bool share(struct engine *engine, struct seq *seq, const struct placement *p)
 {
     seq->n_exact = p->source->n_exact;
+    p->source->last_used = clock_now(engine->clock);
     return llm_seq_share(engine->context, p->source->id, seq->id, p->n);
 }
 

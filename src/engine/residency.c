@@ -72,8 +72,8 @@ static void settle(struct seq *seq)
 void seq_retire(struct engine *engine, struct seq *seq)
 {
     seq->slot = NULL;
-    seq->last_used = clock_now(engine->clock);
-    seq->last_used_unix_ms = clock_unix_ms();
+    seq->last_used = seq->retired_at = clock_now(engine->clock);
+    seq->retired_at_unix_ms = clock_unix_ms();
     settle(seq);
 }
 

@@ -443,6 +443,28 @@ static void a_new_conversation_goes_on_from_the_system_prompt(void **state)
     rig->engine = NULL;
 }
 
+/* When cells are needed, a conversation that lost its end is no longer said to be there. */
+static void a_slot_claims_no_messages_whose_cells_gave_way(void **state)
+{
+    struct rig *rig = *state;
+    hearth_slot slots[2];
+    struct chat chat = system_and_user(1, 300, 2), other = system_and_user(40, 300, 3);
+    fake_llm.n_cells = 600;
+    fake_llm.call_ns = 1000;
+    open_engine(rig, IMC(.slots = 2, .seqs = 8, .window = 600, .cache_min_tokens = 100));
+    hearth_result first = turn(rig, &chat, 4);
+    await_idle(rig, slots, 2);
+    assert_int_equal(slots[first.slot].cached_messages, 1);
+    hearth_result second = turn(rig, &other, 4);
+    await_idle(rig, slots, 2);
+    assert_int_not_equal(first.slot, second.slot);
+    assert_int_equal(slots[first.slot].cached_messages, 0);
+    assert_in_range(slots[first.slot].cached_tokens, 1, 301);
+    assert_int_equal(slots[second.slot].cached_messages, 1);
+    chat_release(&chat);
+    chat_release(&other);
+}
+
 /* Of two users neither can tell, by what is cached, what the other one said. */
 static void users_of_different_scopes_share_nothing(void **state)
 {
@@ -491,6 +513,7 @@ int main(void)
         engine_test(with_one_place_only_every_agent_drives_out_the_other),
         engine_test(an_edited_message_costs_what_follows_it),
         logged_test(a_new_conversation_goes_on_from_the_system_prompt),
+        engine_test(a_slot_claims_no_messages_whose_cells_gave_way),
         engine_test(users_of_different_scopes_share_nothing),
     };
     log_open(NULL, "error", "text", &error);

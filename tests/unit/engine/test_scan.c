@@ -372,6 +372,20 @@ static void in_one_pool_a_hybrid_goes_on_from_copies(void **state)
     chat_release(&reworded);
 }
 
+/* A system prompt that everybody begins with is not what was unused for longest, though its copy was made first. */
+static void a_copy_that_others_go_on_from_is_not_the_next_to_go(void **state)
+{
+    struct rig *rig = *state;
+    fake_llm.cuts = false;
+    fake_llm.call_ns = 1000;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 4, .window = 2000, .cache_min_tokens = 100});
+    for (int32_t i = 0; i < 6; i++) {
+        struct chat chat = system_and_user(1, 120, 50 + i);
+        assert_int_equal(turn(rig, &chat, 6).cache_n, i == 0 ? 0 : 122);
+        chat_release(&chat);
+    }
+}
+
 static void a_snapshot_that_cannot_be_kept_costs_time_only(void **state)
 {
     struct rig *rig = *state;
@@ -477,6 +491,7 @@ int main(void)
         logged_test(no_slot_stays_pending_whatever_becomes_of_the_others),
         logged_test(a_hybrid_goes_back_to_the_nearest_of_its_snapshots),
         logged_test(in_one_pool_a_hybrid_goes_on_from_copies),
+        logged_test(a_copy_that_others_go_on_from_is_not_the_next_to_go),
         logged_test(a_snapshot_that_cannot_be_kept_costs_time_only),
         logged_test(a_snapshot_that_cannot_be_restored_is_forgotten),
         logged_test(without_a_snapshot_cells_that_make_room_go_whole),
