@@ -22,6 +22,7 @@ enum { CLIENT_REPLY_TOKEN = 64 };
 /* What to ask for; copied. */
 struct wish {
     const struct tokens *prompt;
+    const char *messages; /* JSON of a chat's, in place of the prompt */
     int32_t max_tokens;
     bool from_cache; /* what the server has computed before may be used */
 };
