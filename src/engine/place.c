@@ -12,6 +12,9 @@
 static bool share(struct engine *engine, struct seq *seq, const struct placement *p)
 {
     seq->n_exact = p->source->n_exact;
+    seq->n_messages = p->source->n_messages;
+    seq->message_tokens = p->source->message_tokens;
+    seq->message_hash = p->source->message_hash;
     p->source->last_used = clock_now(engine->clock);
     return llm_seq_share(engine->context, p->source->id, seq->id, p->n);
 }
