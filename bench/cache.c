@@ -8,6 +8,7 @@
 #include "options.h"
 #include "report.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,16 @@ static const struct ask {
 
 enum { N_ASKS = sizeof asks / sizeof asks[0] };
 
+/* Of a stream that is complete. */
+static void note(struct bench *b, const struct ask *ask, const struct stream *stream)
+{
+    report_add(b->report, ask->name, "ms", clock_to_ms(stream->times[0] - stream->started));
+    report_add(b->report, ask->computed, "", (double)stream->n_computed);
+    if (stream->n_cached > 0 && !isnan(stream->restore_ms))
+        report_add(b->report, "of these: fetching what is cached", "ms", stream->restore_ms);
+    if (!isnan(stream->queue_ms)) report_add(b->report, "rendering, tokenising, comparing", "ms", stream->queue_ms);
+}
+
 static int measure_ask(struct bench *b, const struct ask *ask, const struct seeds *seeds, hearth_error *error)
 {
     struct buf messages = {0};
@@ -99,10 +110,7 @@ static int measure_ask(struct bench *b, const struct ask *ask, const struct seed
     int rc = client_finish(b->client, stream, error);
     if (rc == HEARTH_OK && (stream->n_times == 0 || stream->n_computed < 0))
         rc = error_set(error, HEARTH_INTERNAL, "a reply has no text or does not say what it cost");
-    if (rc == HEARTH_OK) {
-        report_add(b->report, ask->name, "ms", clock_to_ms(stream->times[0] - stream->started));
-        report_add(b->report, ask->computed, "", (double)stream->n_computed);
-    }
+    if (rc == HEARTH_OK) note(b, ask, stream);
     client_drop(b->client, stream);
     return rc;
 }

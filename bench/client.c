@@ -9,6 +9,7 @@
 
 #include <curl/curl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,12 @@ static const char *text_of(const json_t *chunk)
     return json_string_value(delta != NULL ? json_object_get(delta, "content") : json_object_get(choice, "text"));
 }
 
+static void note_time(const json_t *object, const char *name, double *ms)
+{
+    const json_t *value = json_object_get(object, name);
+    if (json_is_number(value)) *ms = json_number_value(value);
+}
+
 static void read_event(struct stream_inside *s, const char *data)
 {
     if (!strcmp(data, "[DONE]")) {
@@ -86,6 +93,8 @@ static void read_event(struct stream_inside *s, const char *data)
         note_token(s);
     note_number(timings, "cache_n", &s->outside.n_cached);
     note_number(timings, "prompt_n", &s->outside.n_computed);
+    note_time(timings, "queue_ms", &s->outside.queue_ms);
+    note_time(timings, "restore_ms", &s->outside.restore_ms);
     json_decref(chunk);
 }
 
@@ -249,7 +258,7 @@ struct stream *client_stream(struct client *client, const struct wish *wish, hea
 {
     int running;
     struct stream_inside *s = mem_alloc(sizeof *s);
-    s->outside = (struct stream){.n_cached = -1, .n_computed = -1, .inside = s};
+    s->outside = (struct stream){.n_cached = -1, .n_computed = -1, .queue_ms = NAN, .restore_ms = NAN, .inside = s};
     s->body = make_body(client, wish);
     s->curl = make_request(client, s, wish->messages != NULL);
     s->next = client->streams;

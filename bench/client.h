@@ -35,6 +35,8 @@ struct stream {
     bool done;
     int64_t n_cached;   /* prompt tokens that it did not have to compute; -1: not said */
     int64_t n_computed; /* prompt tokens that it computed; -1: not said */
+    double queue_ms;    /* before a slot took it, made ready for it included; NAN: not said */
+    double restore_ms;  /* for fetching what was cached; NAN: not said */
     struct stream_inside *inside;
 };
 

@@ -63,7 +63,9 @@ static void log_started(const struct engine *engine, const struct slot *slot)
 static void bind(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     const struct tokens *prompt = &slot->job->prompt;
+    int64_t begin = clock_now(engine->clock);
     struct seq *seq = obtain(engine, p);
+    if (p->n > 0) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
         states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
     tokens_truncate(&seq->tokens, 0);
