@@ -9,6 +9,7 @@
 
 #include <curl/curl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,20 @@ static void note_number(const json_t *object, const char *name, int64_t *number)
     if (json_is_integer(value)) *number = json_integer_value(value);
 }
 
+/* Of a completion or of a chat. */
+static const char *text_of(const json_t *chunk)
+{
+    const json_t *choice = json_array_get(json_object_get(chunk, "choices"), 0);
+    const json_t *delta = json_object_get(choice, "delta");
+    return json_string_value(delta != NULL ? json_object_get(delta, "content") : json_object_get(choice, "text"));
+}
+
+static void note_time(const json_t *object, const char *name, double *ms)
+{
+    const json_t *value = json_object_get(object, name);
+    if (json_is_number(value)) *ms = json_number_value(value);
+}
+
 static void read_event(struct stream_inside *s, const char *data)
 {
     if (!strcmp(data, "[DONE]")) {
@@ -68,7 +83,7 @@ static void read_event(struct stream_inside *s, const char *data)
     }
     json_t *chunk = json_loads(data, 0, NULL);
     const char *message = error_message(chunk);
-    const char *text = json_string_value(json_object_get(json_array_get(json_object_get(chunk, "choices"), 0), "text"));
+    const char *text = text_of(chunk);
     const json_t *timings = json_object_get(chunk, "timings");
     if (chunk == NULL)
         error_set(&s->failure, HEARTH_INTERNAL, "the server sent an event that is not JSON: %.200s", data);
@@ -78,6 +93,8 @@ static void read_event(struct stream_inside *s, const char *data)
         note_token(s);
     note_number(timings, "cache_n", &s->outside.n_cached);
     note_number(timings, "prompt_n", &s->outside.n_computed);
+    note_time(timings, "queue_ms", &s->outside.queue_ms);
+    note_time(timings, "restore_ms", &s->outside.restore_ms);
     json_decref(chunk);
 }
 
@@ -197,26 +214,35 @@ int client_finish(struct client *client, const struct stream *stream, hearth_err
 
 /* ---- Requests ---- */
 
+static json_t *make_tokens(const struct tokens *prompt)
+{
+    json_t *tokens = json_array();
+    for (size_t i = 0; i < prompt->len; i++) json_array_append_new(tokens, json_integer(prompt->v[i]));
+    return tokens;
+}
+
 static char *make_body(const struct client *client, const struct wish *wish)
 {
     char reply_token[16];
     snprintf(reply_token, sizeof reply_token, "%d", CLIENT_REPLY_TOKEN);
-    json_t *tokens = json_array();
-    for (size_t i = 0; i < wish->prompt->len; i++) json_array_append_new(tokens, json_integer(wish->prompt->v[i]));
-    json_t *body = json_pack("{s:o, s:i, s:i, s:b, s:b, s:b, s:{s:i}}", "prompt", tokens, "max_tokens",
-                             wish->max_tokens, "temperature", 0, "stream", 1, "ignore_eos", 1, "cache_prompt",
-                             (int)wish->from_cache, "logit_bias", reply_token, 100);
+    json_t *body =
+        json_pack("{s:i, s:i, s:b, s:b, s:b, s:{s:i}}", "max_tokens", wish->max_tokens, "temperature", 0, "stream", 1,
+                  "ignore_eos", 1, "cache_prompt", (int)wish->from_cache, "logit_bias", reply_token, 100);
+    if (wish->messages != NULL)
+        json_object_set_new(body, "messages", json_loads(wish->messages, 0, NULL));
+    else
+        json_object_set_new(body, "prompt", make_tokens(wish->prompt));
     if (client->model != NULL) json_object_set_new(body, "model", json_string(client->model));
     char *text = json_dumps(body, JSON_COMPACT);
     json_decref(body);
     return text;
 }
 
-static CURL *make_request(struct client *client, struct stream_inside *s)
+static CURL *make_request(struct client *client, struct stream_inside *s, bool chat)
 {
     CURL *curl = curl_easy_init();
     if (curl == NULL) return NULL;
-    char *url = mem_format("%s/v1/completions", client->url);
+    char *url = mem_format("%s/v1/%scompletions", client->url, chat ? "chat/" : "");
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, s->body); /* borrowed */
@@ -232,9 +258,9 @@ struct stream *client_stream(struct client *client, const struct wish *wish, hea
 {
     int running;
     struct stream_inside *s = mem_alloc(sizeof *s);
-    s->outside = (struct stream){.n_cached = -1, .n_computed = -1, .inside = s};
+    s->outside = (struct stream){.n_cached = -1, .n_computed = -1, .queue_ms = NAN, .restore_ms = NAN, .inside = s};
     s->body = make_body(client, wish);
-    s->curl = make_request(client, s);
+    s->curl = make_request(client, s, wish->messages != NULL);
     s->next = client->streams;
     client->streams = s;
 

@@ -22,6 +22,7 @@ enum { CLIENT_REPLY_TOKEN = 64 };
 /* What to ask for; copied. */
 struct wish {
     const struct tokens *prompt;
+    const char *messages; /* JSON of a chat's, in place of the prompt */
     int32_t max_tokens;
     bool from_cache; /* what the server has computed before may be used */
 };
@@ -34,6 +35,8 @@ struct stream {
     bool done;
     int64_t n_cached;   /* prompt tokens that it did not have to compute; -1: not said */
     int64_t n_computed; /* prompt tokens that it computed; -1: not said */
+    double queue_ms;    /* before a slot took it, made ready for it included; NAN: not said */
+    double restore_ms;  /* for fetching what was cached; NAN: not said */
     struct stream_inside *inside;
 };
 

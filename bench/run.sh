@@ -2,7 +2,7 @@
 # Compares hearth with llama-server: same llama.cpp, same model file, same threads, cells and KV type, everything else
 # as each has it by default. Prints one table; ends with 0 unless something cannot be run.
 #
-#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long slots1 slots2 slots4 slots8
+#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long cache spc slots1 slots2 slots4 slots8
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
@@ -16,7 +16,7 @@ build=${HEARTH_BUILD:-build}
 out=$build/bench
 rounds=${BENCH_ROUNDS:-3}
 workloads=("$@")
-[ $# -gt 0 ] || workloads=(gap agents tails long slots1 slots2 slots4 slots8)
+[ $# -gt 0 ] || workloads=(gap agents tails long cache spc slots1 slots2 slots4 slots8)
 
 threads=2
 max_decode_gap=250
@@ -73,6 +73,26 @@ set_long() {
     context=40000
 }
 run_long() { run_agents_with long "$1" --main --shared 20000 --own 8000 4; }
+
+# A chat of 2,000 tokens, 77 % of them system prompt, with either way of caching: the model of gap, which says roles in
+# plain words.
+set_cache() {
+    set_gap
+    printf '%s' '{%- for m in messages -%}{{- m.role + ":" + m.content + "\n" -}}{%- endfor -%}' >"$out/plain.jinja"
+    shape="$shape --template $out/plain.jinja"
+    context=4096
+}
+run_cache() { run_chats cache "$1"; }
+
+set_spc() {
+    set_cache
+    settings='--set system_prompt_cache=true'
+}
+run_spc() { run_chats spc "$1"; }
+
+run_chats() {
+    "$build/bin/hearth_bench_cache" --url "$url" --name "$1" --rounds "$rounds" --json >"$out/$1.$2.json"
+}
 
 # What more slots give and cost: 8 clients at once, the model of gap.
 for n in 1 2 4 8; do
@@ -132,11 +152,14 @@ new_log() {
     : >"$log"
 }
 
+settings= # of hearth, for this workload only
+
 start_hearth() {
     new_log hearth
+    # shellcheck disable=SC2086 # a list of words
     "$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port 0 --set threads=$threads --set n_seq_max="$slots" \
         --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap --set cache_type_k=f16 \
-        --set cache_type_v=f16 --set admission_timeout=600 >"$log" 2>&1 &
+        --set cache_type_v=f16 --set admission_timeout=600 $settings >"$log" 2>&1 &
     server=$!
     wait_until_ready
 }
@@ -165,6 +188,7 @@ find_llama_server() {
 run_workload() {
     local name=$1 side=$2
     say "$name: $side"
+    settings=
     "set_$name"
     make_model
     "start_${side//-/_}"

@@ -41,7 +41,8 @@ struct run {
     struct reply reply;
     int32_t n_prompt, n_cached, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
-    bool continues; /* a conversation that was there: for the log */
+    bool continues;    /* a conversation that was there: for the log */
+    double restore_ms; /* that fetching its cells took */
 
     /* While it is parked, its cells: resident in this sequence if that was not used since, or this pinned state. */
     struct seq *parked_in;

@@ -18,6 +18,7 @@ static hearth_result result_of(const struct slot *slot)
         .queue_ms = clock_to_ms(run->started_at - slot->job->submitted_at),
         .prompt_ms = any ? clock_to_ms(run->first_token_at - run->started_at) : 0,
         .predicted_ms = any ? clock_to_ms(run->last_token_at - run->first_token_at) : 0,
+        .restore_ms = run->restore_ms,
     };
 }
 

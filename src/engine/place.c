@@ -12,6 +12,9 @@
 static bool share(struct engine *engine, struct seq *seq, const struct placement *p)
 {
     seq->n_exact = p->source->n_exact;
+    seq->n_messages = p->source->n_messages;
+    seq->message_tokens = p->source->message_tokens;
+    seq->message_hash = p->source->message_hash;
     p->source->last_used = clock_now(engine->clock);
     return seq_share(engine, p->source, seq, p->n);
 }
@@ -76,7 +79,9 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     const struct tokens *prompt = &slot->job->prompt;
     bool leaves = leaves_bounds(engine, slot->job);
     int32_t parting = leaves ? find_parting(engine, slot->job) : 0;
+    int64_t begin = clock_now(engine->clock);
     struct seq *seq = obtain(engine, p);
+    if (p->n > 0) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
         states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
     tokens_truncate(&seq->tokens, 0);

@@ -125,10 +125,11 @@ static void note_messages(struct slot *slot)
     const struct conversation *c = &slot->job->conversation;
     struct seq *seq = slot->seq;
     if (c->stable_end == 0 || seq->n_cells < c->stable_end || !slot->job->cache_prompt) return;
-    if (seq->n_messages == c->n_messages - 1 && seq->message_tokens == c->stable_end) return;
-    seq->n_messages = c->n_messages - 1;
+    size_t n = c->n_messages - 1;
+    if (seq->n_messages == n && seq->message_tokens == c->stable_end && seq->message_hash == c->hashes[n]) return;
+    seq->n_messages = n;
     seq->message_tokens = c->stable_end;
-    seq->message_hash = c->hashes[seq->n_messages];
+    seq->message_hash = c->hashes[n];
     scan_log_built(slot);
 }
 

@@ -295,6 +295,7 @@ bool llm_seq_load(struct llm_context *c, int32_t seq, const void *bytes, size_t 
         hold(c, s, token, -1);
     }
     end_at(s, n);
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.load_ns);
     fake_llm.loads++;
     return true;
 }

@@ -21,6 +21,7 @@ struct fake_llm {
     int32_t end_after; /* the reply ends after so many tokens; 0: never */
     int32_t torn_rows; /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
                           every call that breaks off */
+    int64_t load_ns;   /* time that loading a state takes on `clock` */
     bool load_fails;   /* states are refused: llm_seq_load() and llm_seq_rewind() give false */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;

@@ -230,6 +230,18 @@ static void a_state_that_cannot_be_restored_is_computed_again(void **state)
     assert_int_equal(metric_get(&engine_stats(rig->engine)->requests_failed), 0);
 }
 
+static void what_restoring_took_is_told(void **state)
+{
+    struct rig *rig = *state;
+    open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000));
+    assert_true(ask_once(rig, 1, 150, 2).restore_ms == 0);
+    fake_llm.load_ns = 7000000;
+    hearth_result result = ask_once(rig, 1, 150, 3);
+    assert_int_equal(result.cache_n, 152);
+    assert_true(result.restore_ms == 7.0);
+    assert_said(" cached_tokens=152 took_ms=7.000\n");
+}
+
 static void without_room_for_states_every_prompt_is_computed(void **state)
 {
     struct rig *rig = *state;
@@ -503,6 +515,7 @@ int main(void)
         logged_test(a_system_prompt_is_restored_into_any_slot),
         engine_test(a_system_prompt_is_shared_with_a_busy_neighbour),
         logged_test(a_state_that_cannot_be_restored_is_computed_again),
+        logged_test(what_restoring_took_is_told),
         logged_test(without_room_for_states_every_prompt_is_computed),
         logged_test(of_a_short_system_prompt_nothing_is_kept),
         logged_test(the_log_tells_what_became_of_a_system_prompt),

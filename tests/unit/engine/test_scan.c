@@ -66,6 +66,8 @@ static void a_conversation_is_built_then_extended_then_hit(void **state)
                    "hash=%016llx\n",
                    stable, third);
     assert_said(" start-slot: imc-reuse cached_tokens=");
+    assert_int_equal(times_said("imc-extended"), 0);
+    assert_int_equal(times_said("imc-built"), 0);
     chat_release(&chat);
     chat_release(&again);
 }
