@@ -90,7 +90,7 @@ static int32_t best_prefix(const struct engine *engine, const struct job *job)
     size_t best = 0;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        if (seq->scope != job->scope || (seq->slot != NULL && !seq->slot->job->cache_prompt)) continue;
+        if (seq->scope != job->scope) continue;
         size_t n = tokens_common_prefix(&seq->tokens, &job->prompt);
         if (n > best) best = n;
     }
