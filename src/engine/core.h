@@ -95,7 +95,7 @@ struct placement {
 /* A slot that is to make way, decided in one round of the loop and carried out at the beginning of the next. */
 struct preemption {
     struct slot *victim; /* NULL: none */
-    const struct job *victim_job, *for_job;
+    const struct job *for_job;
     int64_t waited;
 };
 

@@ -135,7 +135,7 @@ static struct slot *victim_for(struct engine *engine, const struct job *job)
 
 static void schedule(struct engine *engine, struct slot *victim, const struct job *job, int64_t waited)
 {
-    engine->preemption = (struct preemption){victim, victim->job, job, waited};
+    engine->preemption = (struct preemption){victim, job, waited};
     log_event(LOG_INFO, "batch-engine", "preempting-slot", log_int("slot", victim->id),
               log_str("victim_id", victim->job->id), log_int("victim_output_tokens", victim->run->n_predicted),
               log_num("victim_running_ms", clock_to_ms(clock_now(engine->clock) - victim->taken_at)),
@@ -208,7 +208,7 @@ void preempt_carry_out(struct engine *engine)
 {
     struct preemption p = engine->preemption;
     engine->preemption = (struct preemption){0};
-    if (p.victim == NULL || p.victim->job != p.victim_job || !can_make_way(engine, p.victim)) return;
+    if (p.victim == NULL || !can_make_way(engine, p.victim)) return; /* its slot is idle if it has ended */
     struct job *job = take_job(engine, &p);
     if (job == NULL) return;
     metric_add(&engine->stats.preemptions, 1);

@@ -764,8 +764,9 @@ static void choose_policy(struct world *w)
         w->params.state_budget = 1000000000;
         return;
     }
-    w->params.caching = ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
-                               ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
+    w->params.caching =
+        (enum engine_caching)ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
+                                    ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
     w->params.cache_min_tokens = ONE_OF(w, 0, 0, 1, 30);
     w->scopes = one_in(w, 5);
     w->hurried = one_in(w, 3);

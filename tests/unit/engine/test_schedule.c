@@ -1064,6 +1064,28 @@ static void what_is_private_is_gone_when_it_leaves_while_it_is_parked(void **sta
     assert_served(c, 5);
 }
 
+/* Whoever has the slot waits for another's cells at first, so that those of the victim are not written over. */
+static void what_is_private_lies_nowhere_but_in_its_copy_while_it_is_parked(void **state)
+{
+    struct scene *scene = *state;
+    struct rig *rig = &scene->rig;
+    open_driven(scene, (struct shape){.slots = 2, .slot_timeout_ms = TIMEOUT_MS});
+    struct client *a = ask(scene, "a", 0, 200, 20), *b = ask(scene, "b", 50, 2000, 5), *c = go_on(scene, "c", b, 20, 5);
+    a->job.cache_prompt = false;
+    hand_in_first(rig, a);
+    until_tokens(a, 1);
+    hand_in(rig, b);
+    wait_until_decided(rig, c);
+    step();
+    assert_true(has_slot(rig, 0, c));
+    assert_int_equal(rig->engine->slots[0].state, SLOT_PENDING);
+    assert_int_equal(fake_llm_cells(rig->engine->context, 0)->len, 0);
+    let_run(scene);
+    assert_served(a, 20);
+    assert_served(b, 5);
+    assert_int_equal(c->result.cache_n, 2000);
+}
+
 /* ---- Nobody makes way in vain ---- */
 
 static void a_cancelled_request_preempts_nobody(void **state)
@@ -1219,21 +1241,25 @@ static void nor_does_it_count_for_those_who_wait_for_one_slot(void **state)
     hand_in(rig, d);
     step();
     assert_list(&rig->engine->slots[0].queue, c, d, NULL);
+    pass(rig, 10 * SECOND);
     until_tokens(a, 98);
     hand_in(rig, e);
     until_ended(a);
     assert_true(has_slot(rig, 0, c) && has_slot(rig, 1, e));
     assert_list(&rig->engine->slots[0].queue, d, NULL);
     pass(rig, TIMEOUT - 1);
-    step();
     until_tokens(c, 1);
+    pass(rig, TIMEOUT - 10 * SECOND - 1);
     step();
     assert_null(rig->engine->preemption.victim);
+    pass(rig, 1);
+    step();
+    assert_ptr_equal(rig->engine->preemption.victim, &rig->engine->slots[0]);
     let_run(scene);
     assert_served(c, 50);
     assert_served(d, 5);
     assert_served(e, 5);
-    assert_int_equal(preemptions(rig), 0);
+    assert_int_equal(preemptions(rig), 1);
 }
 
 /* ---- Every slot computes a prompt ---- */
@@ -1496,6 +1522,7 @@ int main(void)
         in_both(nobody_makes_way_whose_state_cannot_be_kept),
         in_both(who_needs_no_copy_since_it_fails_makes_way_without_room_for_one),
         in_both(what_is_private_stays_so_while_it_is_parked),
+        in_a_stream_each(what_is_private_lies_nowhere_but_in_its_copy_while_it_is_parked),
         in_both(what_is_private_is_gone_when_it_leaves_while_it_is_parked),
         in_both(a_cancelled_request_preempts_nobody),
         in_a_stream_each(a_cancelled_request_in_a_slots_list_preempts_nobody),
