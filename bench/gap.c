@@ -6,11 +6,13 @@
 #include "options.h"
 #include "report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum {
-    PROBE_PROMPT = 1024,  /* long enough for what a row costs */
+    PROBE_SMALL = 1024,   /* two prompts that tell what a row costs … */
+    PROBE_LARGE = 4096,   /* … and how that grows */
     STREAM_PROMPT = 32,   /* of the client that streams */
     STREAM_TOKENS = 4096, /* more than it gets before the long prompt is done */
     STREAM_LEAD = 16,     /* tokens it has before the other client comes */
@@ -128,29 +130,35 @@ static int run_round(struct bench *b, size_t n_prompt, hearth_error *error)
     return rc;
 }
 
-/* What a prompt row costs in ms. The server's first prompt is dearer than all others, hence the second try. */
-static int measure_row(struct bench *b, double *ms, hearth_error *error)
+/* The better of two: the server's first prompt is dearer than all others. */
+static int measure_probe(struct bench *b, size_t n_prompt, double *ms, hearth_error *error)
 {
     double first = 0, second = 0;
-    int rc = measure_alone(b, PROBE_PROMPT, &first, error);
-    if (rc == HEARTH_OK) rc = measure_alone(b, PROBE_PROMPT, &second, error);
-    if (rc == HEARTH_OK) *ms = (first < second ? first : second) / PROBE_PROMPT;
+    int rc = measure_alone(b, n_prompt, &first, error);
+    if (rc == HEARTH_OK) rc = measure_alone(b, n_prompt, &second, error);
+    if (rc == HEARTH_OK) *ms = first < second ? first : second;
     return rc;
 }
 
-/* As many tokens as TICKS ticks can read when each may take the permitted gap, if they fit. */
+/* The prompt that takes TICKS ticks of the permitted gap when it is alone. Rows become dearer with depth: n of them
+ * take a n + b n^2, and two probes give a and b. */
 static int choose_prompt(struct bench *b, size_t *n_prompt, hearth_error *error)
 {
     const struct options *o = b->options;
-    double ms = 0;
-    int rc = measure_row(b, &ms, error);
+    double small = 0, large = 0;
+    int rc = measure_probe(b, PROBE_SMALL, &small, error);
+    if (rc == HEARTH_OK) rc = measure_probe(b, PROBE_LARGE, &large, error);
     if (rc != HEARTH_OK) return rc;
-    double rows = (double)o->max_decode_gap / ms;
+    double quadratic = (large / PROBE_LARGE - small / PROBE_SMALL) / (PROBE_LARGE - PROBE_SMALL);
+    if (quadratic < 1e-9) quadratic = 1e-9;
+    double linear = small / PROBE_SMALL - quadratic * PROBE_SMALL;
+    double time = (double)(TICKS * o->max_decode_gap);
+    double wanted = (sqrt(linear * linear + 4 * quadratic * time) - linear) / (2 * quadratic);
     double fit = (double)(o->context - LONG_REPLY);
-    double wanted = o->prompt > 0 ? (double)o->prompt : TICKS * rows < fit ? TICKS * rows : fit;
-    *n_prompt = (size_t)wanted;
-    fprintf(stderr, "gap: a row takes %.2f ms, a tick of %ld ms %.0f rows; the prompt has %zu tokens, %.0f ticks\n", ms,
-            o->max_decode_gap, rows, *n_prompt, wanted / rows);
+    if (o->prompt > 0) wanted = (double)o->prompt;
+    *n_prompt = (size_t)(wanted < fit ? wanted : fit);
+    fprintf(stderr, "gap: %d tokens take %.0f ms, %d take %.0f; the prompt has %zu: %d ticks of %ld ms\n", PROBE_SMALL,
+            small, PROBE_LARGE, large, *n_prompt, TICKS, o->max_decode_gap);
     return HEARTH_OK;
 }
 

@@ -212,6 +212,11 @@ void chat_template_close(struct chat_template *template_)
     delete template_;
 }
 
+const char *chat_template_source(const struct chat_template *template_)
+{
+    return template_->compiled->source().c_str();
+}
+
 /* ---- What the template is given ---- */
 
 static void trim(common_chat_msg &message)
@@ -279,14 +284,11 @@ static void read_kwargs(autoparser::generation_params &params, const char *text)
     }
 }
 
-/* `n_messages`: how many the request has, of which it may want only the first. */
-static autoparser::generation_params prepare(const chat_template &template_, const chat_request &request,
-                                             size_t &n_messages)
+static autoparser::generation_params prepare(const chat_template &template_, const chat_request &request)
 {
     const common_chat_template &compiled = *template_.compiled;
     autoparser::generation_params params;
     std::vector<common_chat_msg> messages = chat::read_messages(request.messages_json);
-    n_messages = messages.size();
     if (request.n_messages > 0 && request.n_messages < messages.size()) messages.resize(request.n_messages);
     size_t given = messages.size();
     adapt(messages, compiled);
@@ -347,7 +349,7 @@ static void fill(chat_prompt &prompt, const std::string &text, const std::vector
 static void render(const chat_template &template_, const chat_request &request, chat_prompt &prompt)
 {
     const common_chat_template &compiled = *template_.compiled;
-    autoparser::generation_params params = prepare(template_, request, prompt.n_messages);
+    autoparser::generation_params params = prepare(template_, request);
     auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
     std::string text = special ? special->prompt : common_chat_template_direct_apply(compiled, params);
     fill(prompt, text, mark_bytes(current->parts, text, template_.adds_bos ? compiled.bos_token() : ""));

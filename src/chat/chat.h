@@ -41,12 +41,14 @@ struct chat_prompt {
     size_t len;
     struct chat_part *parts;
     size_t n_parts;
-    size_t n_messages; /* that the request has in all */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault. */
 struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error);
 void chat_template_close(struct chat_template *template_);
+
+/* The text that is rendered: what was given, or what llama.cpp replaces it with. Lives as long as the template. */
+const char *chat_template_source(const struct chat_template *template_);
 
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). HEARTH_INVALID where the
  * messages are malformed (param names the field) or the template refuses them (param is "messages", the message the

@@ -166,16 +166,24 @@ static bool is_quantised(const char *type)
     return type[0] == 'q' || !strncmp(type, "iq", 2);
 }
 
-static void check_model(struct check *c)
+static void check_caches(struct check *c)
 {
     const struct config_model *m = c->model;
-    check_model_files(c);
     if (m->system_prompt_cache && m->incremental_cache) {
         /* People search for this text: it is kept word for word. */
         FAULT(c, "models.*.system_prompt_cache",
               "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes the "
               "system prompt)");
     }
+    if (m->system_prompt_assumed && !m->system_prompt_cache)
+        FAULT(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
+}
+
+static void check_model(struct check *c)
+{
+    const struct config_model *m = c->model;
+    check_model_files(c);
+    check_caches(c);
     if (m->n_ubatch > m->n_batch) {
         FAULT(c, "models.*.n_ubatch", "%lld is more than n_batch, %lld", (long long)m->n_ubatch, (long long)m->n_batch);
     }

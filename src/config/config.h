@@ -63,7 +63,7 @@ struct config_model {
     char *kv_unified;         /* auto | true | false */
     bool deterministic;
     char *cache_type_k, *cache_type_v, *flash_attention; /* auto | f16 …; auto | on | off */
-    bool system_prompt_cache, incremental_cache;
+    bool system_prompt_cache, system_prompt_assumed, incremental_cache;
     int64_t cache_min_tokens;
     double cache_slot_timeout; /* seconds */
     char *preempt;             /* park | fail */

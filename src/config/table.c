@@ -112,24 +112,27 @@ const struct config_row config_rows[] = {
     KEY("models.*.flash_attention", CONFIG_ENUM, MODEL(flash_attention), "auto",
         "Flash attention; auto turns it on where the model and the device support it.", CHOICES("auto|on|off")),
     KEY("models.*.system_prompt_cache", CONFIG_BOOL, MODEL(system_prompt_cache), "false",
-        "SPC: keeps the state of system prompts. Excludes incremental_cache; in this version it keeps whole "
-        "conversations as that does.",
+        "SPC: the state of system prompts is kept in memory and put into any slot that a request with the same one "
+        "gets; all other messages are computed again. Excludes incremental_cache.",
+        ANY),
+    KEY("models.*.system_prompt_assumed", CONFIG_BOOL, MODEL(system_prompt_assumed), "false",
+        "A chat without a system message gets that of earlier requests, if all since the start had the same one; once "
+        "there were two, none does. Whoever may send requests can learn that message: for clients that trust each "
+        "other. Requests with cache_prompt: false neither give nor get it. Needs system_prompt_cache.",
         ANY),
     KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
         "IMC: conversations stay in their cells and only what is new is computed. Where it is not set: false with "
         "system_prompt_cache. With neither, every prompt is computed whole.",
         ANY, FOLLOWS),
     KEY("models.*.cache_min_tokens", CONFIG_INT, MODEL(cache_min_tokens), "100",
-        "Tokens below which a system prompt is not cached and a common prefix is not reused. No effect in this "
-        "version.",
-        RANGE(0, INT_MAX)),
+        "A system prompt or a common prefix shorter than so many tokens is not reused.", RANGE(0, INT_MAX)),
     KEY("models.*.cache_slot_timeout", CONFIG_SECONDS, MODEL(cache_slot_timeout), "30",
-        "How long a request waits for the slot that holds its conversation before another is preempted. No effect in "
-        "this version.",
+        "How long a request waits in the queue before the slot it waits for is preempted. If all slots are computing "
+        "prompts then, it is answered with 'server busy' instead.",
         RANGE(0, DAY)),
     KEY("models.*.preempt", CONFIG_ENUM, MODEL(preempt), "park",
-        "What becomes of a preempted request: park lets it go on later, fail ends it with an error. No effect in this "
-        "version.",
+        "What becomes of a preempted request: park lets it go on from where it was once a slot is free, fail ends it "
+        "with an error.",
         CHOICES("park|fail")),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),

@@ -1,8 +1,9 @@
-/* The engine from inside: what engine.c, place.c, residency.c, tick.c and finish.c share. All of it belongs to the
- * engine's thread, but for what is marked. */
+/* The engine from inside: what the files of this folder share. All of it belongs to the engine's thread, but for what
+ * is marked. */
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
+#include "cache/states.h"
 #include "engine/engine.h"
 #include "engine/pace.h"
 #include "engine/plan.h"
@@ -23,8 +24,28 @@ struct seq {
     int32_t n_exact;   /* leading cells that were computed in whole pieces */
     int32_t last_slot; /* the slot that computed on it last */
     uint64_t uses;     /* counts the requests that it was used for */
+    uint64_t scope;    /* of the request that computed it */
     uint64_t hash;     /* of the cells, while resident */
     int64_t last_used, last_used_unix_ms;
+
+    /* The conversation whose messages, all but the last, lie in the first cells; for people, and never authority. */
+    size_t n_messages;
+    int32_t message_tokens;
+    uint64_t message_hash;
+};
+
+/* How far a request has come: goes with its job when that makes way for another and comes back. */
+struct run {
+    struct llm_sampler *sampler;
+    struct reply reply;
+    int32_t n_prompt, n_cached, n_predicted, max_tokens;
+    int64_t started_at, first_token_at, last_token_at;
+    bool continues; /* a conversation that was there: for the log */
+
+    /* While it is parked, its cells: resident in this sequence if that was not used since, or this pinned state. */
+    struct seq *parked_in;
+    uint64_t parked_use;
+    const struct state *parked;
 };
 
 enum slot_state {
@@ -45,10 +66,32 @@ struct slot {
     int32_t awaited_cells;
     bool deferred;         /* gave its cells to others; begins again when some request ends */
     int32_t suspect_until; /* was in a call that failed: computed by itself until it has so many cells */
-    struct llm_sampler *sampler;
-    struct reply reply;
-    int32_t n_prompt, n_cached, n_predicted, max_tokens;
-    int64_t started_at, first_token_at, last_token_at, last_used;
+    struct run *run;       /* NULL when idle */
+    struct job_list queue; /* those who wait for this very slot, because it computes on their conversation */
+    int64_t taken_at, last_used;
+};
+
+/* Where a request begins: a value that place.c works out and carries out. */
+struct placement {
+    enum {
+        PLACE_FRESH,
+        PLACE_TAKE,    /* go on from the source, which keeps n cells */
+        PLACE_SHARE,   /* have the first n cells of the source in a sequence of its own */
+        PLACE_RESTORE, /* load the state */
+        PLACE_WAIT,    /* in a slot, until the source has n cells */
+        PLACE_QUEUE    /* in the list of the slot that computes on the source */
+    } how;
+    struct seq *source;
+    const struct state *state;
+    int32_t n;    /* tokens to go on from, or to wait for */
+    int64_t cost; /* tokens to compute, and tokens lost that somebody may come back for */
+};
+
+/* A slot that is to make way, decided in one round of the loop and carried out at the beginning of the next. */
+struct preemption {
+    struct slot *victim; /* NULL: none */
+    const struct job *victim_job, *for_job;
+    int64_t waited;
 };
 
 struct engine {
@@ -57,7 +100,10 @@ struct engine {
     struct llm_context *context;
     struct clock *clock;
     int32_t window, n_batch;
-    bool deterministic;
+    bool deterministic, preempt_fails;
+    enum engine_caching caching;
+    int32_t cache_min_tokens;
+    int64_t slot_timeout_ns;
 
     bool unified;       /* one pool of cells; else sequence i has the stream i, and there are as many as slots */
     bool cuts_anywhere; /* cells can be cut and shared at any length */
@@ -65,7 +111,9 @@ struct engine {
     size_t n_seqs;
     struct slot *slots;
     size_t n_slots;
+    struct states *states;   /* outside the context */
     struct job_list waiting; /* have no slot yet */
+    struct preemption preemption;
     struct pace pace;
     struct plan plan;
     struct plan_need *needs;
@@ -96,6 +144,9 @@ struct engine {
 /* Cuts the sequence's cells back to `n`; those that cannot be cut there are cleared. */
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
 
+/* The longest part within the first `n` cells that seq_keep() can cut back to. */
+int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n);
+
 /* After a decode that broke off: sequences that have other cells than they should are cut back or cleared. */
 void seq_verify_all(struct engine *engine);
 
@@ -106,15 +157,30 @@ void seq_retire(struct engine *engine, struct seq *seq);
  * there are at least as many sequences as slots. */
 struct seq *seq_take_free(struct engine *engine, const struct seq *but_not);
 
-/* A resident copy of the sequence as it stands, which can be gone back to when the sequence itself has moved on. Does
- * nothing where cells can be cut anyway, or where there is no sequence to spare. */
+/* The sequence has reached a bound of its request: keeps what is needed to begin there again when the sequence itself
+ * has moved on. */
 void seq_remember(struct engine *engine, const struct seq *seq);
+
+/* Copies the whole sequence out of the context, as a state that nothing drives out. NULL: there is no room. */
+const struct state *seq_park(struct engine *engine, const struct seq *seq);
 
 /* Gives up cells of what is unused for longest, some `rows` of them. False: nothing resident is left. */
 bool seq_make_room(struct engine *engine, int32_t rows);
 
+/* weigh.c: what could be gone on from, and what it costs. A job that has its slot already may not queue for another. */
+bool seq_is_coming(const struct seq *seq); /* a slot computes its prompt */
+struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue);
+
+/* engine.c: the sequence that an idle slot computed on last, if it is still there: to the outside that is what the slot
+ * holds. */
+const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot);
+
 /* place.c: gives waiting jobs their slots, and pending slots their sequences. */
 void place_jobs(struct engine *engine);
+
+/* preempt.c: what becomes of jobs that have waited too long. */
+void preempt_decide(struct engine *engine);
+void preempt_carry_out(struct engine *engine);
 
 /* tick.c: computes one batch. */
 void tick(struct engine *engine);
@@ -123,5 +189,16 @@ void tick(struct engine *engine);
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string);
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error);
 void finish_cancelled(struct engine *engine);
+
+/* A job that has no slot fails, whether it began earlier or not. */
+void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
+
+/* Takes the request off its slot, which is idle afterwards. Of its cells `keep` stay resident. */
+struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);
+
+/* scan.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
+ * conversation is continued. */
+bool scan_log(const struct engine *engine, const struct job *job, const struct placement *placement);
+void scan_log_built(const struct slot *slot);
 
 #endif

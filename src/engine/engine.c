@@ -1,6 +1,7 @@
 /* The engine's thread and the doors to it: a mailbox for jobs, a snapshot for those who ask how things are. */
 #include "engine/core.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -26,8 +27,7 @@ static bool nobody_wants_it(void *ud)
 
 static const char *const state_names[] = {"idle", "pending", "prefill", "generate"};
 
-/* The sequence that an idle slot computed on last, if it is still there: to the outside that is what the slot holds. */
-static const struct seq *last_of(const struct engine *engine, const struct slot *slot)
+const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot)
 {
     const struct seq *last = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
@@ -43,15 +43,17 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
     hearth_slot s = {.id = slot->id, .seq_id = slot->id, .model = engine->name, .state = state_names[slot->state]};
     if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
     if (slot->state != SLOT_IDLE) {
-        s.cached_tokens = slot->n_cached;
+        s.cached_tokens = slot->run->n_cached;
         s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
-        return s;
     }
-    const struct seq *last = last_of(engine, slot);
-    if (last == NULL) return s;
-    s.cached_tokens = last->n_cells;
-    s.last_used = last->last_used_unix_ms;
-    snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)last->hash);
+    const struct seq *seq = slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
+    if (seq == NULL) return s;
+    s.cached_messages = (int32_t)seq->n_messages;
+    if (slot->state != SLOT_IDLE) return s;
+    s.cached_tokens = seq->n_cells;
+    s.last_used = seq->last_used_unix_ms;
+    uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;
+    snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)hash);
     return s;
 }
 
@@ -77,7 +79,7 @@ const struct engine_stats *engine_stats(const struct engine *engine)
 
 bool engine_wants_bounds(const struct engine *engine)
 {
-    return engine->unified && !engine->cuts_anywhere && !engine->deterministic;
+    return engine->caching == ENGINE_CACHES_CONVERSATIONS && !engine->cuts_anywhere;
 }
 
 int32_t engine_window(const struct engine *engine)
@@ -98,6 +100,49 @@ static bool has_work(const struct engine *engine)
     return any_slot_busy(engine) || engine->waiting.first != NULL;
 }
 
+/* Where the prompt stops for a moment, to be remembered there. */
+static void settle_bounds(const struct engine *engine, struct job *job)
+{
+    int32_t system = job->conversation.system_end;
+    if (engine->caching == ENGINE_CACHES_SYSTEM) {
+        job->bounds[0] = system;
+        job->n_bounds = system >= engine->cache_min_tokens && system > 0;
+    }
+    if (!engine->deterministic) return;
+    size_t n = 0;
+    for (size_t i = 0; i < job->n_bounds; i++) {
+        int32_t whole = job->bounds[i] / PLAN_PIECE * PLAN_PIECE;
+        if (whole > 0 && (n == 0 || whole > job->bounds[n - 1])) job->bounds[n++] = whole;
+    }
+    job->n_bounds = n;
+}
+
+static void take_in(struct engine *engine, struct job *job)
+{
+    job->queued_at = clock_now(engine->clock);
+    settle_bounds(engine, job);
+    job_list_append(&engine->waiting, job);
+}
+
+/* Everything that has no slot. */
+static struct job_list take_waiting(struct engine *engine)
+{
+    struct job_list all = {0};
+    struct job *job;
+    while ((job = job_list_take_first(&engine->waiting)) != NULL) job_list_append(&all, job);
+    for (size_t i = 0; i < engine->n_slots; i++)
+        while ((job = job_list_take_first(&engine->slots[i].queue)) != NULL) job_list_append(&all, job);
+    return all;
+}
+
+static void refuse(struct engine *engine, struct job_list *jobs)
+{
+    hearth_error error;
+    error_set(&error, HEARTH_UNAVAILABLE, "engine shutting down");
+    struct job *job;
+    while ((job = job_list_take_first(jobs)) != NULL) finish_waiting(engine, job, &error);
+}
+
 /* Takes in what has come; sleeps first when there is nothing to do. False: the engine is to end. */
 static bool take_mail(struct engine *engine)
 {
@@ -111,16 +156,14 @@ static bool take_mail(struct engine *engine)
     engine->poked = false;
     struct job_list refused = {0};
     struct job *job;
-    while ((job = job_list_take_first(&engine->inbox)) != NULL) job_list_append(&engine->waiting, job);
+    while ((job = job_list_take_first(&engine->inbox)) != NULL) take_in(engine, job);
     if (engine->draining) {
-        refused = engine->waiting;
-        engine->waiting = (struct job_list){0};
+        refused = take_waiting(engine);
         engine->drained_pending += refused.len;
     }
     bool go_on = !engine->closing || has_work(engine);
     pthread_mutex_unlock(&engine->mutex);
-    metric_add(&engine->stats.requests_failed, (int64_t)refused.len);
-    job_list_fail(&refused, HEARTH_UNAVAILABLE, "engine shutting down");
+    refuse(engine, &refused);
     return go_on;
 }
 
@@ -132,7 +175,9 @@ static void *run(void *ud)
               log_int("n_batch", engine->n_batch));
     while (take_mail(engine)) {
         finish_cancelled(engine);
+        preempt_carry_out(engine);
         place_jobs(engine);
+        preempt_decide(engine);
         publish_status(engine);
         if (any_slot_busy(engine)) tick(engine);
         publish_status(engine);
@@ -209,6 +254,7 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
 static void free_engine(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) tokens_release(&engine->seqs[i].tokens);
+    states_close(engine->states);
     llm_context_close(engine->context);
     plan_release(&engine->plan);
     pthread_mutex_destroy(&engine->mutex);
@@ -242,6 +288,11 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->window = context.window;
     engine->n_batch = context.n_batch;
     engine->deterministic = params->deterministic;
+    engine->caching = params->caching;
+    engine->cache_min_tokens = params->cache_min_tokens;
+    engine->slot_timeout_ns = params->slot_timeout_ns;
+    engine->preempt_fails = params->preempt_fails;
+    engine->states = states_open(params->state_budget);
     engine->rows = mem_alloc((size_t)context.n_batch * sizeof *engine->rows);
     pace_init(&engine->pace, params->max_gap_ns, PLAN_PIECE / 2);
     pthread_mutex_init(&engine->mutex, NULL);

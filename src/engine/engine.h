@@ -14,6 +14,13 @@
 
 struct engine;
 
+/* What of a request is kept for later ones. */
+enum engine_caching {
+    ENGINE_CACHES_NOTHING,
+    ENGINE_CACHES_SYSTEM,       /* SPC: the state of its system prompt, outside the cells */
+    ENGINE_CACHES_CONVERSATIONS /* IMC: all its cells */
+};
+
 struct engine_params {
     const char *name; /* of the model, for logs and metrics */
     struct llm_model *model;
@@ -22,6 +29,11 @@ struct engine_params {
                                           by the engine */
     int64_t max_gap_ns;                /* a tick with a prompt in it may take so long while a reply is being streamed */
     bool deterministic;                /* fixed cuts, one slot a decode call */
+    enum engine_caching caching;
+    int32_t cache_min_tokens; /* less than that is not worth going on from */
+    int64_t slot_timeout_ns;  /* a job that waited so long takes the slot of another */
+    bool preempt_fails;       /* which then fails; else it is parked and goes on later */
+    uint64_t state_budget;    /* bytes of states kept outside the context */
     struct clock *clock;
 };
 
@@ -53,6 +65,7 @@ struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
+    metric_value preemptions, states_saved, states_restored, state_bytes;
     struct histogram queue_wait, first_token, tick, batch;
 };
 

@@ -37,6 +37,7 @@ struct job {
     size_t n_stop;
     int32_t max_tokens; /* may exceed what the window leaves */
     bool cache_prompt;
+    uint64_t scope;             /* prompts of different scopes never share anything */
     bool patient;               /* does not expire at the door */
     int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
     size_t n_bounds;
@@ -44,7 +45,12 @@ struct job {
     _Atomic bool cancelled;
     int64_t submitted_at; /* clock of the engine */
     bool has_place;       /* admission let it in */
-    struct job *next;     /* in the list of its owner */
+
+    /* While the engine has it: */
+    int64_t queued_at;  /* since when it waits for a slot, not counting what follows */
+    int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
+    struct run *run;    /* how far it came before it made way for another; NULL: it has not begun */
+    struct job *next;   /* in the list of its owner */
 };
 
 /* A first-in, first-out list of jobs; {0} is an empty one. */

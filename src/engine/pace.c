@@ -1,25 +1,60 @@
 #include "engine/pace.h"
 
+#include <stdbool.h>
+
 /* The part of the permitted gap to aim for: what is left covers sampling, sending and noise. */
 #define AIM 0.9
 
+/* What a row in a small tick is taken to cost, as a multiple of one in a tile, before it was seen. */
+#define SMALL_IS_DEARER 2
+
+/* More than so many times what was expected is put down to the machine, not to the rows. */
+#define OUT_OF_THE_ORDINARY 4
+
+enum { SMALL, TILED };
+
 void pace_init(struct pace *p, int64_t max_gap_ns, int32_t first_rows)
 {
-    *p = (struct pace){.gap = (double)max_gap_ns * AIM, .first = first_rows, .last = first_rows};
+    *p = (struct pace){.gap = (double)max_gap_ns, .first = first_rows, .last = first_rows};
+}
+
+/* Rows at this cost that a tick of `ns` has room for. */
+static double fitting(const struct pace *p, double ns, double row_ns)
+{
+    double room = ns - p->call_ns;
+    /* Where a tick takes longer than the gap even without prompts, or nearly so, prompts must get on all the same: they
+     * may add half of what the tick costs anyway. */
+    if (room < p->call_ns / 2) room = p->call_ns / 2;
+    return room / row_ns;
+}
+
+/* Whole tiles; one may take all of the gap, since less than one is so much dearer. 0: not even one fits. */
+static double whole_tiles(const struct pace *p)
+{
+    if (p->row_ns[TILED] <= 0) return 0;
+    double rows = fitting(p, p->gap * AIM, p->row_ns[TILED]);
+    if (rows >= PACE_TILE) return (double)((int64_t)rows / PACE_TILE * PACE_TILE);
+    return fitting(p, p->gap, p->row_ns[TILED]) >= PACE_TILE ? PACE_TILE : 0;
+}
+
+static double less_than_a_tile(const struct pace *p)
+{
+    if (p->row_ns[SMALL] > 0) return fitting(p, p->gap * AIM, p->row_ns[SMALL]);
+    if (p->row_ns[TILED] > 0) return fitting(p, p->gap * AIM, p->row_ns[TILED] * SMALL_IS_DEARER);
+    return p->first;
 }
 
 int32_t pace_budget(struct pace *p, int32_t most)
 {
-    double rows = p->first;
-    if (p->row_ns > 0) {
-        double room = p->gap - p->call_ns;
-        /* Where a tick takes longer than the gap even without prompts, or nearly so, prompts must get on all the same:
-         * they may add half of what the tick costs anyway. */
-        if (room < p->call_ns / 2) room = p->call_ns / 2;
-        rows = room / p->row_ns;
-    }
+    double tiles = whole_tiles(p), rows = less_than_a_tile(p);
     /* Grow by doubling only: the estimate may come from ticks of another size or from a shallower context. */
-    if (rows > 2.0 * p->last) rows = 2.0 * p->last;
+    double limit = 2.0 * p->last;
+    if (tiles > 0 && limit < PACE_TILE) limit = PACE_TILE;
+    if (tiles > 0)
+        rows = tiles;
+    else if (p->row_ns[TILED] > 0 && rows > PACE_TILE - 1)
+        rows = PACE_TILE - 1;
+    if (rows > limit) rows = limit;
     if (rows > most) rows = most;
     if (rows < 1) rows = 1;
     p->last = (int32_t)rows;
@@ -29,7 +64,20 @@ int32_t pace_budget(struct pace *p, int32_t most)
 /* One tick out of the ordinary must not decide: the machine may have been busy elsewhere. */
 static void blend(double *estimate, double value)
 {
+    if (*estimate > 0 && value > *estimate * OUT_OF_THE_ORDINARY) value = *estimate * OUT_OF_THE_ORDINARY;
     *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
+}
+
+/* Rows become dearer with the depth of the context. While ticks are small the estimate for tiles moves along with
+ * theirs; while they are tiles what small ones cost is forgotten, since those become dearer much faster. */
+static void learn(struct pace *p, bool tiled, double row_ns)
+{
+    double before = p->row_ns[tiled];
+    blend(&p->row_ns[tiled], row_ns);
+    if (tiled)
+        p->row_ns[SMALL] = 0;
+    else if (before > 0)
+        p->row_ns[TILED] *= p->row_ns[SMALL] / before;
 }
 
 void pace_observe(struct pace *p, int32_t prompt_rows, int32_t allowed, int64_t ns)
@@ -42,5 +90,5 @@ void pace_observe(struct pace *p, int32_t prompt_rows, int32_t allowed, int64_t 
     if (prompt_rows * 2 < allowed) return;
     double extra = (double)ns - p->call_ns;
     if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed part cannot be nearly all: it was overestimated */
-    blend(&p->row_ns, extra / prompt_rows);
+    learn(p, prompt_rows >= PACE_TILE, extra / prompt_rows);
 }

@@ -6,12 +6,16 @@
 
 #include <stdint.h>
 
+/* With flash attention on a CPU llama.cpp computes attention in tiles of so many rows; in a smaller call a row costs
+ * more than twice as much once the context is some thousand tokens deep. */
+#define PACE_TILE 64
+
 struct pace {
-    double gap;     /* nanoseconds that a tick may take */
-    int32_t first;  /* rows to begin with, before anything was measured */
-    double call_ns; /* a tick without prompt rows; 0: not known yet */
-    double row_ns;  /* what a prompt row adds in a full tick; 0: not known yet */
-    int32_t last;   /* rows of the last budget */
+    double gap;       /* nanoseconds that a tick may take */
+    int32_t first;    /* rows to begin with, before anything was measured */
+    double call_ns;   /* a tick without prompt rows; 0: not known yet */
+    double row_ns[2]; /* what a prompt row adds: in a tick of less than a tile, of a tile and more; 0: not known yet */
+    int32_t last;     /* rows of the last budget */
 };
 
 void pace_init(struct pace *pace, int64_t max_gap_ns, int32_t first_rows);

@@ -5,13 +5,49 @@
 #include "engine/core.h"
 
 #include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 /* Cells are given up in pieces of at least so many, so that a full pool does not ask for room at every tick. */
 #define ROOM_STEP 256
 
+/* ---- Cutting back ---- */
+
+/* The state saved at a bound within the first n tokens, for cells that cannot be cut. */
+static const struct state *find_saved(const struct engine *engine, const struct seq *seq, int32_t n)
+{
+    return engine->cuts_anywhere ? NULL : states_find_at(engine->states, seq->id, seq->tokens.v, n);
+}
+
+int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n)
+{
+    if (engine->cuts_anywhere || n == seq->n_cells || n <= 0) return n;
+    if (llm_seq_can_cut(engine->context, seq->id, n)) return n;
+    const struct state *saved = find_saved(engine, seq, n);
+    return saved == NULL ? 0 : (int32_t)saved->tokens.len;
+}
+
+static bool rewind_to(struct engine *engine, struct seq *seq, int32_t n)
+{
+    const struct state *saved = find_saved(engine, seq, n);
+    if (saved == NULL || (int32_t)saved->tokens.len != n) {
+        log_event(LOG_DEBUG, "batch-engine", "imc-hybrid-no-snapshot", log_int("seq", seq->id), log_int("trim_pos", n));
+        return false;
+    }
+    states_touch(engine->states, saved);
+    bool done = llm_seq_rewind(engine->context, seq->id, saved->bytes, saved->size, n);
+    metric_add(&engine->stats.states_restored, done);
+    log_event(done ? LOG_INFO : LOG_WARN, "batch-engine", done ? "imc-hybrid-restore" : "imc-hybrid-restore-failed",
+              log_int("trim_pos", n), log_int("snapshot_bytes", (int64_t)saved->size),
+              log_int("restored_bytes", done ? (int64_t)saved->size : 0));
+    return done;
+}
+
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 {
-    bool cut = n > 0 && llm_seq_cut(engine->context, seq->id, n);
+    bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, n));
     if (cut && llm_seq_end(engine->context, seq->id) == n) {
         seq->n_cells = n;
     } else {
@@ -20,8 +56,11 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
         llm_seq_clear(engine->context, seq->id);
         seq->n_cells = 0;
     }
+    states_forget(engine->states, seq->id, seq->n_cells);
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
-    if (seq->slot != NULL && seq->slot->n_cached > seq->n_cells) seq->slot->n_cached = seq->n_cells;
+    if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
+    struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
+    if (run != NULL && run->n_cached > seq->n_cells) run->n_cached = seq->n_cells;
 }
 
 static void settle(struct seq *seq)
@@ -86,9 +125,11 @@ struct seq *seq_take_free(struct engine *engine, const struct seq *but_not)
     return seq;
 }
 
-void seq_remember(struct engine *engine, const struct seq *seq)
+/* ---- Remembering ---- */
+
+/* A resident copy of the sequence as it stands. */
+static void remember_in_a_sequence(struct engine *engine, const struct seq *seq)
 {
-    if (engine->cuts_anywhere || !engine->unified) return;
     struct seq *copy = seq_take_free(engine, seq);
     if (copy == NULL || !llm_seq_share(engine->context, seq->id, copy->id, seq->n_cells)) return;
     tokens_truncate(&copy->tokens, 0);
@@ -96,8 +137,85 @@ void seq_remember(struct engine *engine, const struct seq *seq)
     copy->n_cells = seq->n_cells;
     copy->n_exact = seq->n_exact;
     copy->last_slot = seq->last_slot;
+    copy->scope = seq->scope;
+    copy->n_messages = 0;
+    copy->uses++;
     seq_retire(engine, copy);
+    log_event(LOG_INFO, "batch-engine", "imc-hybrid-snapshot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
+              log_int("cached_tokens", seq->n_cells), log_int("snapshot_bytes", 0), log_int("kv_alloc", 0),
+              log_int("copy_seq", copy->id));
 }
+
+/* Copies the sequence's state out of the context and keeps it; NULL when it cannot be had or there is no room. */
+static const struct state *save(struct engine *engine, const struct seq *seq, enum llm_state what)
+{
+    size_t size = llm_seq_state_size(engine->context, seq->id, what);
+    if (size == 0 || size > states_room(engine->states)) return NULL;
+    struct state state = {.n_exact = seq->n_exact,
+                          .home = what == LLM_STATE_WHOLE ? -1 : seq->id,
+                          .scope = seq->scope,
+                          .bytes = mem_alloc(size)};
+    state.size = llm_seq_save(engine->context, seq->id, what, state.bytes, size);
+    if (state.size == 0) {
+        free(state.bytes);
+        return NULL;
+    }
+    tokens_append(&state.tokens, seq->tokens.v, (size_t)seq->n_cells);
+    const struct state *kept = states_put(engine->states, state);
+    metric_add(&engine->stats.states_saved, kept != NULL);
+    atomic_store_explicit(&engine->stats.state_bytes, (int64_t)states_usage(engine->states).bytes,
+                          memory_order_relaxed);
+    return kept;
+}
+
+static void remember_in_memory(struct engine *engine, const struct seq *seq)
+{
+    const struct state *kept = states_find_at(engine->states, seq->id, seq->tokens.v, seq->n_cells);
+    if (kept != NULL && (int32_t)kept->tokens.len == seq->n_cells) return;
+    kept = save(engine, seq, LLM_STATE_MOVING);
+    log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
+              kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),
+              log_int("seq", seq->id), log_int("cached_tokens", seq->n_cells),
+              log_int("snapshot_bytes", kept == NULL ? 0 : (int64_t)kept->size),
+              log_int("kv_alloc", (int64_t)states_usage(engine->states).bytes));
+}
+
+static void remember_system_prompt(struct engine *engine, const struct seq *seq)
+{
+    int32_t common = 0;
+    const struct state *kept = states_find(engine->states, seq->tokens.v, seq->n_cells, seq->scope, false, &common);
+    if (kept != NULL && common == seq->n_cells) return;
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokens_short_hash(&seq->tokens));
+    kept = save(engine, seq, LLM_STATE_WHOLE);
+    if (kept != NULL)
+        log_event(LOG_INFO, "spc", "tokens saved (externalized)", log_int("tokens", seq->n_cells),
+                  log_str("hash", hash), log_int("kv_bytes", (int64_t)kept->size));
+    else
+        log_event(LOG_WARN, "spc", "failed to extract KV state", log_int("seq", seq->id),
+                  log_int("tokens", seq->n_cells));
+}
+
+void seq_remember(struct engine *engine, const struct seq *seq)
+{
+    if (engine->caching == ENGINE_CACHES_SYSTEM)
+        remember_system_prompt(engine, seq);
+    else if (engine->cuts_anywhere)
+        return;
+    else if (engine->unified)
+        remember_in_a_sequence(engine, seq);
+    else
+        remember_in_memory(engine, seq);
+}
+
+const struct state *seq_park(struct engine *engine, const struct seq *seq)
+{
+    const struct state *state = save(engine, seq, LLM_STATE_WHOLE);
+    if (state != NULL) states_pin(engine->states, state);
+    return state;
+}
+
+/* ---- Making room ---- */
 
 bool seq_make_room(struct engine *engine, int32_t rows)
 {

@@ -77,26 +77,30 @@ static void pass_the_turn(struct engine *engine)
 
 /* ---- After a successful decode ---- */
 
-static void first_token_came(struct engine *engine, struct slot *slot)
+static void token_came(struct engine *engine, struct slot *slot)
 {
+    struct run *run = slot->run;
     slot->state = SLOT_GENERATE;
-    slot->first_token_at = clock_now(engine->clock);
-    histogram_observe(&engine->stats.first_token, &histogram_seconds,
-                      clock_to_ms(slot->first_token_at - slot->job->submitted_at) / 1e3);
+    run->last_token_at = clock_now(engine->clock);
+    if (run->n_predicted == 0) {
+        run->first_token_at = run->last_token_at;
+        histogram_observe(&engine->stats.first_token, &histogram_seconds,
+                          clock_to_ms(run->first_token_at - slot->job->submitted_at) / 1e3);
+    }
+    run->n_predicted++;
+    metric_add(&engine->stats.generated_tokens, 1);
 }
 
 /* All tokens are in their cells: the logits of the last row give the next one. */
 static void sample(struct engine *engine, struct slot *slot, int32_t row)
 {
-    if (slot->max_tokens <= 0) {
+    struct run *run = slot->run;
+    if (run->max_tokens <= 0) {
         finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
         return;
     }
-    int32_t token = llm_sample(slot->sampler, engine->context, row);
-    if (slot->n_predicted == 0) first_token_came(engine, slot);
-    slot->last_token_at = clock_now(engine->clock);
-    slot->n_predicted++;
-    metric_add(&engine->stats.generated_tokens, 1);
+    int32_t token = llm_sample(run->sampler, engine->context, row);
+    token_came(engine, slot);
     if (llm_token_ends_generation(engine->model, token) && !slot->job->sampling.ignore_eos) {
         finish_done(engine, slot, HEARTH_FINISH_STOP, NULL);
         return;
@@ -104,14 +108,27 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
     struct buf *bytes = &engine->token_bytes;
     buf_clear(bytes);
     llm_token_bytes(engine->model, token, false, bytes);
-    const char *stop = reply_add(&slot->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
-    job_send_text(slot->job, slot->reply.ready.v, slot->reply.ready.len, token);
+    const char *stop = reply_add(&run->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
+    job_send_text(slot->job, run->reply.ready.v, run->reply.ready.len, token);
     if (stop != NULL)
         finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
-    else if (slot->n_predicted >= slot->max_tokens)
+    else if (run->n_predicted >= run->max_tokens)
         finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
     else
         tokens_push(&slot->seq->tokens, token);
+}
+
+/* From here on the sequence is known by the conversation's messages, all but the last. */
+static void note_messages(struct slot *slot)
+{
+    const struct conversation *c = &slot->job->conversation;
+    struct seq *seq = slot->seq;
+    if (c->stable_end == 0 || seq->n_cells < c->stable_end || !slot->job->cache_prompt) return;
+    if (seq->n_messages == c->n_messages - 1 && seq->message_tokens == c->stable_end) return;
+    seq->n_messages = c->n_messages - 1;
+    seq->message_tokens = c->stable_end;
+    seq->message_hash = c->hashes[seq->n_messages];
+    scan_log_built(slot);
 }
 
 static void take_in(struct engine *engine, const struct plan_share *share, int32_t first_row)
@@ -125,6 +142,7 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     if (slot->state == SLOT_PREFILL) {
         metric_add(&engine->stats.prompt_tokens, n);
         if (slot->job->cache_prompt && is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
+        note_messages(slot);
     }
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
 }

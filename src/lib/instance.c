@@ -102,11 +102,13 @@ static int decide_window(const struct config_model *config, const struct llm_mod
                     config->name, *window, info->n_ctx_train);
 }
 
-/* One pool of cells lets a tick compute prompt rows and reply rows of different slots together; streams of their own
- * make every slot's numbers independent of the others, which deterministic mode promises. */
+/* One pool of cells lets sequences share a prefix, and more of them stay than there are slots. Where nothing is ever
+ * shared a stream for each slot is faster: by 3 % with one slot, by 9 to 13 % with four. It also makes every slot's
+ * numbers independent of the others, which deterministic mode promises. */
 static bool decide_unified(const struct config_model *config)
 {
-    if (strcmp(config->kv_unified, "auto") == 0) return !config->deterministic;
+    bool shares = config->incremental_cache || config->system_prompt_cache;
+    if (strcmp(config->kv_unified, "auto") == 0) return shares && !config->deterministic;
     return strcmp(config->kv_unified, "true") == 0;
 }
 
@@ -165,7 +167,13 @@ int instance_context_params(const struct config_model *config, const struct llm_
     return HEARTH_OK;
 }
 
-static int open_engine(struct model *model, struct clock *clock, hearth_error *error)
+static enum engine_caching decide_caching(const struct config_model *config)
+{
+    if (config->incremental_cache) return ENGINE_CACHES_CONVERSATIONS;
+    return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
+}
+
+static int open_engine(struct model *model, const struct config_tier *ram, struct clock *clock, hearth_error *error)
 {
     const struct config_model *config = model->config;
     struct engine_params params = {.name = config->name,
@@ -173,6 +181,11 @@ static int open_engine(struct model *model, struct clock *clock, hearth_error *e
                                    .n_slots = (int32_t)config->n_seq_max,
                                    .max_gap_ns = clock_from_ms(config->max_decode_gap_ms),
                                    .deterministic = config->deterministic,
+                                   .caching = decide_caching(config),
+                                   .cache_min_tokens = (int32_t)config->cache_min_tokens,
+                                   .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
+                                   .preempt_fails = strcmp(config->preempt, "fail") == 0,
+                                   .state_budget = (uint64_t)ram->quota_mb << 20,
                                    .clock = clock};
     int rc = instance_context_params(config, model->weights, &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, llm_model_info(model->weights), params.context.window, error);
@@ -193,6 +206,7 @@ static void unload(struct model *model)
 {
     engine_close(model->engine);
     admission_release(model->admission);
+    system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
     llm_model_close(model->weights);
     *model = (struct model){0};
@@ -244,8 +258,10 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
                         "%s is an encoder (%s): this version serves models that generate text", model->config->path,
                         info->architecture);
     rc = open_template(model, error);
-    if (rc == HEARTH_OK) rc = open_engine(model, instance->clock, error);
+    if (rc == HEARTH_OK) rc = open_engine(model, &instance->config->cache.tiers.ram, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
+    if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
+        model->system_prompt = system_prompt_open();
     start_preparers(model, instance->clock);
     model->created = (int64_t)time(NULL);
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),

@@ -7,6 +7,7 @@
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "hearth.h"
+#include "lib/system_prompt.h"
 #include "llm/model.h"
 
 #define MODEL_PREPARERS 2 /* threads that render and tokenise: one long prompt must not hold up the next request */
@@ -15,7 +16,8 @@
 struct model {
     const struct config_model *config;
     struct llm_model *weights;
-    struct chat_template *template_; /* NULL: the model has none */
+    struct chat_template *template_;     /* NULL: the model has none */
+    struct system_prompt *system_prompt; /* NULL: none is assumed */
     struct engine *engine;
     struct admission *admission;
     pthread_t preparers[MODEL_PREPARERS];

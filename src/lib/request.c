@@ -5,7 +5,9 @@
 #include "lib/instance.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "lib/prepare.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,6 +48,7 @@ static void unref(hearth_request *request)
 {
     if (atomic_fetch_sub(&request->refs, 1) > 1) return;
     tokens_release(&request->job.prompt);
+    free(request->job.conversation.hashes);
     for (size_t i = 0; i < request->job.n_stop; i++) free(request->stop[i]);
     free(request->stop);
     free(request->bias);
@@ -236,82 +239,36 @@ static int64_t today(void)
     return (int64_t)(now - now % 86400);
 }
 
-/* What the request says stays text, even where it spells a special token. Only then is the prompt tokenised part by
- * part: as a whole, tokens may reach over the border between the template's words and the request's. */
-static void tokenise_chat(const struct llm_model *weights, const struct chat_prompt *chat, struct tokens *prompt)
+/* Messages without a system message get the one that all requests have in common, where that is configured. A template
+ * that does not take them so gets them as they are. */
+static bool assume_system_prompt(hearth_request *request, struct prepare_chat *chat)
 {
-    bool spelled = false;
-    for (size_t i = 0; i < chat->n_parts && !spelled; i++) {
-        const struct chat_part *part = &chat->parts[i];
-        spelled = part->is_input && llm_spells_special(weights, chat->text + part->offset, part->len);
+    char *messages = system_prompt_assume(request->model->system_prompt, request->messages);
+    if (messages == NULL) return false;
+    chat->messages_json = messages;
+    if (prepare_prompt(chat, &request->job.prompt, NULL) != HEARTH_OK) {
+        chat->messages_json = request->messages;
+        free(messages);
+        return false;
     }
-    if (!spelled) {
-        llm_tokenize(weights, chat->text, chat->len, true, true, prompt);
-        return;
-    }
-    for (size_t i = 0; i < chat->n_parts; i++) {
-        const struct chat_part *part = &chat->parts[i];
-        llm_tokenize(weights, chat->text + part->offset, part->len, i == 0, !part->is_input, prompt);
-    }
+    free(request->messages);
+    request->messages = messages;
+    log_event(LOG_INFO, "spc", "cache hit (system prompt excluded on this request)", log_str("id", request->job.id));
+    return true;
 }
 
-static int tokenise_messages(hearth_request *request, struct chat_request *chat, struct tokens *tokens,
-                             size_t *n_messages, hearth_error *error)
+static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
 {
-    struct chat_prompt prompt;
-    int rc = chat_render_parts(request->model->template_, chat, &prompt, error);
-    if (rc != HEARTH_OK) return rc;
-    tokenise_chat(request->model->weights, &prompt, tokens);
-    *n_messages = prompt.n_messages;
-    chat_prompt_release(&prompt);
-    return HEARTH_OK;
-}
-
-/* Where the prompt parts from that of a conversation which has only the first n messages in common with it. Templates
- * may refuse a part of a conversation: then there is no bound. */
-static void add_bound(hearth_request *request, struct chat_request chat, size_t n)
-{
-    struct job *job = &request->job;
-    struct tokens part = {0};
-    chat.generation_cue = false;
-    chat.n_messages = n;
-    if (tokenise_messages(request, &chat, &part, &n, NULL) == HEARTH_OK) {
-        int32_t bound = (int32_t)tokens_common_prefix(&part, &job->prompt);
-        bool further = job->n_bounds == 0 || bound > job->bounds[job->n_bounds - 1];
-        if (further && bound > 0 && bound < (int32_t)job->prompt.len) job->bounds[job->n_bounds++] = bound;
-    }
-    tokens_release(&part);
-}
-
-/* The system prompt, which others share; all but the last message, which an edit leaves; all messages, which the next
- * turn begins with. */
-static void add_bounds(hearth_request *request, const struct chat_request *chat, size_t n_messages)
-{
-    size_t ends[] = {1, n_messages - 1, n_messages};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends[i] > 0 && (i == 0 || ends[i] > ends[i - 1])) add_bound(request, *chat, ends[i]);
-}
-
-static int prepare_chat(hearth_request *request, hearth_error *error)
-{
-    size_t n_messages;
-    struct chat_request chat = {
-        .messages_json = request->messages, .kwargs_json = request->kwargs, .generation_cue = true, .now = today()};
-    int rc = tokenise_messages(request, &chat, &request->job.prompt, &n_messages, error);
-    bool bounds = request->job.cache_prompt && engine_wants_bounds(request->model->engine);
-    if (rc == HEARTH_OK && bounds) add_bounds(request, &chat, n_messages);
+    struct system_prompt *known = request->job.cache_prompt ? request->model->system_prompt : NULL;
+    if (known != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
+    int rc = prepare_prompt(chat, &request->job.prompt, error);
+    if (rc == HEARTH_OK && known != NULL) system_prompt_learn(known, request->messages);
     return rc;
 }
 
-static int prepare(hearth_request *request, hearth_error *error)
+static int check_length(const hearth_request *request, hearth_error *error)
 {
-    struct tokens *prompt = &request->job.prompt;
-    if (request->messages != NULL) {
-        int rc = prepare_chat(request, error);
-        if (rc != HEARTH_OK) return rc;
-    }
-    if (request->text != NULL)
-        llm_tokenize(request->model->weights, request->text, request->text_len, true, true, prompt);
+    const struct tokens *prompt = &request->job.prompt;
     int32_t window = engine_window(request->model->engine);
     if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
     if (prompt->len >= (size_t)window)
@@ -320,6 +277,40 @@ static int prepare(hearth_request *request, hearth_error *error)
                         "prompt or raise models.%s.context_window",
                         prompt->len, window, request->model->config->name);
     return HEARTH_OK;
+}
+
+/* What the configured cache will want to know. A dense model with whole conversations in its cells can be cut where
+ * tokens differ, and needs no more than the end of what an edit of the last message leaves. */
+static struct prepare_wishes wishes_of(const hearth_request *request)
+{
+    const struct config_model *config = request->model->config;
+    if (!request->job.cache_prompt) return (struct prepare_wishes){.bounds = false};
+    return (struct prepare_wishes){.system_end = config->system_prompt_cache,
+                                   .stable_end = config->incremental_cache,
+                                   .bounds = engine_wants_bounds(request->model->engine)};
+}
+
+static int prepare_chat(hearth_request *request, hearth_error *error)
+{
+    struct prepare_chat chat = {.weights = request->model->weights,
+                                .template_ = request->model->template_,
+                                .messages_json = request->messages,
+                                .kwargs_json = request->kwargs,
+                                .now = today()};
+    struct prepare_wishes wishes = wishes_of(request);
+    int rc = prompt_of_messages(request, &chat, error);
+    if (rc == HEARTH_OK) rc = check_length(request, error);
+    if (rc == HEARTH_OK) prepare_conversation(&chat, &wishes, &request->job);
+    prepare_release(&chat);
+    return rc;
+}
+
+static int prepare(hearth_request *request, hearth_error *error)
+{
+    if (request->messages != NULL) return prepare_chat(request, error);
+    if (request->text != NULL)
+        llm_tokenize(request->model->weights, request->text, request->text_len, true, true, &request->job.prompt);
+    return check_length(request, error);
 }
 
 static void admit(hearth_request *request)

@@ -53,6 +53,16 @@ static void the_system_prompt_cache_alone_is_fine(void **state)
     assert_check(with_model("  system_prompt_cache: true\n  incremental_cache: false\n"), "");
 }
 
+static void an_assumed_system_prompt_needs_its_cache(void **state)
+{
+    (void)state;
+    const char *fault = "4|models.m.system_prompt_assumed|needs system_prompt_cache\n";
+    assert_check(with_model("  system_prompt_assumed: true\n"), fault);
+    assert_check(with_model("  system_prompt_assumed: true\n  incremental_cache: true\n"), fault);
+    assert_check(with_model("  system_prompt_assumed: true\n  system_prompt_cache: true\n"), "");
+    assert_check(with_model("  system_prompt_assumed: false\n"), "");
+}
+
 static void a_model_needs_a_file_that_is_there(void **state)
 {
     (void)state;
@@ -146,6 +156,7 @@ int main(void)
         cmocka_unit_test(the_defaults_and_no_model_are_fine),
         cmocka_unit_test(both_caches_are_refused_with_the_known_text),
         cmocka_unit_test(the_system_prompt_cache_alone_is_fine),
+        cmocka_unit_test(an_assumed_system_prompt_needs_its_cache),
         cmocka_unit_test(a_model_needs_a_file_that_is_there),
         cmocka_unit_test(batches_cells_and_cache_types_must_fit_together),
         cmocka_unit_test(certificate_and_key_belong_together),

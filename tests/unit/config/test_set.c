@@ -49,6 +49,7 @@ static void the_defaults_are_the_documented_ones(void **state)
         {"models.m.admission_timeout", "30"},
         {"models.m.cache_type_k", "f16"},
         {"models.m.system_prompt_cache", "false"},
+        {"models.m.system_prompt_assumed", "false"},
         {"models.m.incremental_cache", "true"},
         {"models.m.cache_min_tokens", "100"},
         {"models.m.cache_slot_timeout", "30"},

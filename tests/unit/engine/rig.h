@@ -19,6 +19,10 @@ struct rig {
 struct shape {
     int32_t slots, seqs, window; /* seqs 0: as many as slots, a stream each; else one pool of cells */
     bool deterministic;
+    enum engine_caching caching; /* not given: conversations */
+    bool no_caching, preempt_fails;
+    int32_t cache_min_tokens;
+    int64_t slot_timeout_ms; /* 0: never */
 };
 
 static inline struct engine *open_engine(struct rig *rig, struct shape shape)
@@ -33,6 +37,14 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
                                                .n_ubatch = 512},
                                    .max_gap_ns = 250000000,
                                    .deterministic = shape.deterministic,
+                                   .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM
+                                              : shape.no_caching                    ? ENGINE_CACHES_NOTHING
+                                                                                    : ENGINE_CACHES_CONVERSATIONS,
+                                   .cache_min_tokens = shape.cache_min_tokens,
+                                   .slot_timeout_ns =
+                                       shape.slot_timeout_ms > 0 ? shape.slot_timeout_ms * 1000000 : INT64_MAX,
+                                   .preempt_fails = shape.preempt_fails,
+                                   .state_budget = 1 << 30,
                                    .clock = &rig->clock.clock};
     rig->engine = engine_open(&params, &error);
     return rig->engine;

@@ -84,9 +84,39 @@ static void a_tick_that_did_not_use_its_budget_teaches_nothing(void **state)
     int32_t rows;
     pace_init(&pace, 250 * MS, 32);
     longest_tick(&pace, 40 * MS, MS, 0, &rows);
-    double before = pace.row_ns;
+    struct pace before = pace;
     pace_observe(&pace, 3, rows, 43 * MS);
-    assert_true(pace.row_ns == before);
+    assert_memory_equal(&pace, &before, sizeof pace);
+}
+
+/* Measured at 0, 4,096, 8,192 and 12,288 tokens: rows in tiles of 64, and in smaller calls. */
+static void a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits(void **state)
+{
+    (void)state;
+    struct pace pace;
+    pace_init(&pace, 250 * MS, 32);
+    for (int i = 0; i < 5; i++) pace_observe(&pace, 0, 0, 5 * MS);
+    int64_t worst = 0, whole = 0, ns = 0;
+    for (int32_t depth = 0; depth < 12000;) {
+        int32_t rows = pace_budget(&pace, 2048);
+        double tiled = 0.9 + 0.0006 * depth, small = 0.9 + 0.0014 * depth;
+        double row = rows >= PACE_TILE ? tiled : small;
+        int64_t took = (int64_t)((5 + row * rows) * MS);
+        if (depth > 64 && rows < PACE_TILE)
+            assert_true((5 + tiled * PACE_TILE) * MS > 225 * MS); /* a tile hardly fits */
+        if (took > worst) worst = took;
+        if (rows >= PACE_TILE) whole = depth;
+        pace_observe(&pace, rows, rows, took);
+        depth += rows;
+        ns += took;
+    }
+    assert_true(worst < 300 * MS);
+    assert_in_range(whole, 4500, 6000);
+    for (int i = 0; i < 5; i++) { /* a new prompt finds its way back */
+        int32_t rows = pace_budget(&pace, 2048);
+        pace_observe(&pace, rows, rows, (int64_t)((5 + 0.9 * rows) * MS));
+    }
+    assert_true(pace_budget(&pace, 2048) >= 2 * PACE_TILE);
 }
 
 int main(void)
@@ -97,6 +127,7 @@ int main(void)
         cmocka_unit_test(the_room_is_used),
         cmocka_unit_test(prompts_get_on_where_a_tick_alone_takes_longer_than_the_gap),
         cmocka_unit_test(one_slow_tick_does_not_stop_the_prompts),
+        cmocka_unit_test(a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits),
         cmocka_unit_test(a_tick_that_did_not_use_its_budget_teaches_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

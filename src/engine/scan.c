@@ -1,0 +1,157 @@
+/* Says in the log what was found for a request and what comes of it, in the words of the documents behind hearth, whose
+ * readers know them: which slots hold which conversations, whether one of them is continued, or a part of one is kept.
+ *
+ * Nothing is decided here. The placement was found by comparing tokens; hashes of messages only tell people whether it
+ * is the same conversation. */
+#include "engine/core.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+
+/* A text with numbers in it. */
+struct text {
+    char v[160];
+};
+
+static const struct seq *seq_of(const struct engine *engine, const struct slot *slot)
+{
+    return slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
+}
+
+static bool is_same_conversation(const struct conversation *c, const struct seq *seq)
+{
+    return seq->n_messages > 0 && seq->n_messages < c->n_messages && c->hashes[seq->n_messages] == seq->message_hash;
+}
+
+/* ---- Slots ---- */
+
+static struct text verdict(const struct engine *engine, const struct slot *slot, const struct conversation *c)
+{
+    struct text t;
+    const struct seq *seq = seq_of(engine, slot);
+    if (slot->state == SLOT_PENDING)
+        snprintf(t.v, sizeof t.v, "slot[%d] pending (build in-flight)", slot->id);
+    else if (seq == NULL || seq->n_messages == 0)
+        snprintf(t.v, sizeof t.v, "slot[%d] empty", slot->id);
+    else if (seq->n_messages >= c->n_messages)
+        snprintf(t.v, sizeof t.v, "slot[%d] skip (cached-msgs[%zu] >= total-msgs[%zu])", slot->id, seq->n_messages,
+                 c->n_messages);
+    else if (is_same_conversation(c, seq))
+        snprintf(t.v, sizeof t.v, "slot[%d] MATCH (cached-msgs[%zu] tokens[%d] hash[%08x..])", slot->id,
+                 seq->n_messages, seq->message_tokens, (unsigned)(seq->message_hash >> 32));
+    else
+        snprintf(t.v, sizeof t.v, "slot[%d] mismatch (hash[%08x..] != [%08x..])", slot->id,
+                 (unsigned)(seq->message_hash >> 32), (unsigned)(c->hashes[seq->n_messages] >> 32));
+    return t;
+}
+
+static void log_slots(const struct engine *engine, const struct conversation *c)
+{
+    if (!log_enabled(LOG_DEBUG)) return;
+    log_event(LOG_DEBUG, "imc", "scanning slots", log_int("total-msgs", (int64_t)c->n_messages),
+              log_int("msgs-to-cache", (int64_t)c->n_messages - 1), log_int("total-slots", (int64_t)engine->n_slots));
+    for (size_t i = 0; i < engine->n_slots; i++) log_event(LOG_DEBUG, "imc", verdict(engine, &engine->slots[i], c).v);
+}
+
+/* ---- What comes of it ---- */
+
+static void log_continued(const struct conversation *c, const struct placement *p)
+{
+    const struct seq *seq = p->source;
+    bool hit = seq->n_messages == c->n_messages - 1;
+    log_event(LOG_INFO, "imc", hit ? "cache hit" : "extending cache (deferred)", log_int("slot", seq->last_slot),
+              log_int("seq", seq->id), log_int("cached-msgs", (int64_t)seq->n_messages),
+              log_int("current-total-tokens-cached", seq->message_tokens),
+              log_int("msgs-to-cache", (int64_t)c->n_messages - 1));
+    log_event(LOG_INFO, "start-slot", hit ? "imc-reuse" : "imc-extend", log_int("cached_tokens", p->n));
+}
+
+static void log_salvaged(const struct job *job, const struct placement *p)
+{
+    const struct conversation *c = &job->conversation;
+    const struct seq *seq = p->source;
+    int32_t had = seq == NULL ? (int32_t)p->state->tokens.len : seq->n_cells, slot = seq == NULL ? -1 : seq->last_slot;
+    struct text t;
+    snprintf(t.v, sizeof t.v, "slot[%d] common-prefix %d/%d tokens (%d%% salvageable)", slot, p->n, had,
+             had == 0 ? 0 : (int)((int64_t)p->n * 100 / had));
+    log_event(LOG_INFO, "imc", "no slot matched, trying token prefix match",
+              log_int("total-msgs", (int64_t)c->n_messages));
+    log_event(LOG_INFO, "imc", t.v);
+    log_event(LOG_INFO, "imc", "token prefix match found", log_int("slot", slot), log_int("common-prefix", p->n),
+              log_int("discarded-cached", had - p->n), log_int("new-tokens-to-decode", (int64_t)job->prompt.len - p->n),
+              log_int("total-incoming", (int64_t)job->prompt.len));
+    log_event(LOG_INFO, "start-slot", p->n >= c->stable_end ? "imc-trim-only" : "imc-trim-prefix",
+              log_int("cached_tokens", had), log_int("trim_pos", p->n), log_int("new_cache_tokens", c->stable_end));
+}
+
+static int32_t best_prefix(const struct engine *engine, const struct job *job)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq->scope != job->scope || (seq->slot != NULL && !seq->slot->job->cache_prompt)) continue;
+        size_t n = tokens_common_prefix(&seq->tokens, &job->prompt);
+        if (n > best) best = n;
+    }
+    return (int32_t)best;
+}
+
+static void log_built_anew(const struct engine *engine, const struct job *job)
+{
+    log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", best_prefix(engine, job)),
+              log_int("min-required", engine->cache_min_tokens));
+    log_event(LOG_INFO, "imc", "cache build prepared", log_int("msgs", (int64_t)job->conversation.n_messages - 1),
+              log_int("tokens", job->conversation.stable_end));
+    log_event(LOG_INFO, "start-slot", "imc-build", log_int("tokens", job->conversation.stable_end));
+}
+
+static bool log_conversation(const struct engine *engine, const struct job *job, const struct placement *p)
+{
+    const struct conversation *c = &job->conversation;
+    if (c->stable_end == 0) return false;
+    log_slots(engine, c);
+    bool continues = p->source != NULL && is_same_conversation(c, p->source) && p->n >= p->source->message_tokens;
+    if (c->stable_end < engine->cache_min_tokens)
+        log_event(LOG_INFO, "imc", "skip (too short)", log_int("last-msg-index-to-cache", (int64_t)c->n_messages - 2),
+                  log_int("tokens", c->stable_end), log_int("cache-min-tokens", engine->cache_min_tokens));
+    else if (continues)
+        log_continued(c, p);
+    else if (p->how == PLACE_FRESH)
+        log_built_anew(engine, job);
+    else if (p->how != PLACE_WAIT)
+        log_salvaged(job, p);
+    return continues;
+}
+
+static void log_system_prompt(const struct engine *engine, const struct job *job, const struct placement *p)
+{
+    int32_t tokens = job->conversation.system_end;
+    if (tokens == 0) return;
+    if (tokens < engine->cache_min_tokens)
+        log_event(LOG_INFO, "spc", "cache skip (too short)", log_int("tokens", tokens),
+                  log_int("min", engine->cache_min_tokens));
+    else if (p->n > 0 && p->how != PLACE_WAIT)
+        log_event(LOG_INFO, "spc", "cache hit", log_int("tokens", p->n));
+}
+
+bool scan_log(const struct engine *engine, const struct job *job, const struct placement *placement)
+{
+    if (!job->cache_prompt) return false;
+    if (engine->caching == ENGINE_CACHES_CONVERSATIONS) return log_conversation(engine, job, placement);
+    log_system_prompt(engine, job, placement);
+    return false;
+}
+
+void scan_log_built(const struct slot *slot)
+{
+    const struct run *run = slot->run;
+    int32_t total = slot->job->conversation.stable_end;
+    if (run->n_cached > 0 && !run->continues)
+        log_event(LOG_INFO, "start-slot", "imc-partial-rebuilt", log_int("total_cached", total),
+                  log_int("salvaged_prefix", run->n_cached),
+                  log_int("salvaged_pct", (int64_t)run->n_cached * 100 / total));
+    else
+        log_event(LOG_INFO, "start-slot", run->continues ? "imc-extended" : "imc-built",
+                  log_int("total_cached", total));
+}

@@ -1,0 +1,221 @@
+/* Weighs what a request could go on from: every sequence, every saved state, and beginning anew. Cost is counted in
+ * tokens to compute; what is lost by a choice, and how long it takes to copy or to wait, is expressed in them too.
+ *
+ * Tokens are the only authority: a sequence offers as many cells as it has leading tokens in common with the prompt. */
+#include "engine/core.h"
+
+/* With a stream for each sequence a prefix is shared by copying all of a stream, which takes about as long as computing
+ * this part of its tokens. A saved state is copied as fast. */
+#define COPYING_PART 64
+
+/* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
+#define WORTH_WAITING 64
+
+/* Waiting for a slot that generates is worth so many tokens: seconds on a CPU, and nobody knows how long a reply is. */
+#define WORTH_QUEUEING 1024
+
+/* ---- What a sequence offers ---- */
+
+/* Leading tokens of the prompt that may come from elsewhere. The last one is always computed: its logits give the first
+ * token of the reply. */
+static int32_t reusable(const struct engine *engine, const struct job *job)
+{
+    if (!job->cache_prompt) return 0;
+    if (engine->caching == ENGINE_CACHES_SYSTEM) return job->conversation.system_end;
+    return (int32_t)job->prompt.len - 1;
+}
+
+/* Deterministic: a cold run would compute the rest of a piece together with what is cached of it. */
+static int32_t whole_pieces(const struct engine *engine, int32_t n)
+{
+    return engine->deterministic ? n / PLAN_PIECE * PLAN_PIECE : n;
+}
+
+static int32_t worth_it(const struct engine *engine, int32_t n)
+{
+    return n >= engine->cache_min_tokens ? n : 0;
+}
+
+/* How many leading tokens of the prompt the sequence stands for. */
+static int32_t agreeing(const struct engine *engine, const struct seq *seq, const struct job *job)
+{
+    if (seq->scope != job->scope) return 0;
+    int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt), most = reusable(engine, job);
+    return worth_it(engine, whole_pieces(engine, n < most ? n : most));
+}
+
+/* How many of them can be gone on from now. */
+static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t agree)
+{
+    int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
+    if (engine->deterministic && n > seq->n_exact) n = whole_pieces(engine, seq->n_exact);
+    if (seq->slot != NULL && !engine->cuts_anywhere) return n == seq->n_cells ? n : 0;
+    return worth_it(engine, seq_can_keep(engine, seq, n));
+}
+
+/* How many of them there will be once the slot that computes on it has got there: for cells that cannot be cut, at the
+ * places where the slot will leave something for others, which with a stream each only system prompts are. */
+static int32_t expected(const struct engine *engine, const struct seq *seq, int32_t agree)
+{
+    if (engine->cuts_anywhere) return agree;
+    if (!engine->unified && engine->caching == ENGINE_CACHES_CONVERSATIONS) return 0;
+    int32_t n = 0;
+    for (size_t i = 0; i < seq->slot->job->n_bounds; i++) {
+        int32_t bound = seq->slot->job->bounds[i];
+        if (bound <= agree && bound > seq->n_cells) n = bound;
+    }
+    return n;
+}
+
+bool seq_is_coming(const struct seq *seq)
+{
+    return seq->slot != NULL && seq->slot->state == SLOT_PREFILL && !seq->slot->deferred;
+}
+
+/* ---- Weighing ---- */
+
+/* Of ways that cost the same: taking what loses nothing by it is tidiest; but what can only be kept whole moves on when
+ * it is taken, and is lost as a place to go back to. */
+static int rank(const struct engine *engine, const struct placement *p)
+{
+    if (p->how == PLACE_TAKE) return engine->cuts_anywhere ? 0 : 2;
+    return p->how == PLACE_SHARE ? 1 : 3;
+}
+
+static void consider(const struct engine *engine, struct placement *best, struct placement other)
+{
+    int better = rank(engine, best) - rank(engine, &other);
+    bool older = best->source != NULL && other.source != NULL && other.source->last_used < best->source->last_used;
+    bool preferred = better > 0 || (better == 0 && older);
+    if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
+}
+
+/* The sequence that a further one would take the place of: a free one, else the one unused for longest. NULL: every
+ * other one is in use. */
+static const struct seq *next_victim(const struct engine *engine, const struct seq *but_not)
+{
+    const struct seq *oldest = NULL;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq->slot != NULL || seq == but_not) continue;
+        if (seq->n_cells == 0) return seq;
+        if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
+    }
+    return oldest;
+}
+
+/* What is lost when the sequence keeps only n of its cells. Nothing, if its cells would be the next to go anyway: with
+ * a stream for each sequence something has to go, in one pool of cells room is made when it is needed. */
+static int64_t loss(const struct engine *engine, const struct seq *seq, int32_t n)
+{
+    bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
+    return goes_anyway ? 0 : seq->n_cells - n;
+}
+
+static int64_t price_of_a_place(const struct engine *engine, const struct seq *but_not)
+{
+    const struct seq *victim = next_victim(engine, but_not);
+    return engine->unified || victim == NULL ? 0 : loss(engine, victim, 0);
+}
+
+static void weigh_taking(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
+                         struct placement *best)
+{
+    if (seq->slot != NULL || n == 0) return;
+    int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n);
+    consider(engine, best, (struct placement){.how = PLACE_TAKE, .source = seq, .n = n, .cost = cost});
+}
+
+/* In one pool of cells sharing costs nothing, and leaves whatever follows the prefix where it is. */
+static void weigh_sharing(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
+                          struct placement *best)
+{
+    bool whole = n == seq->n_cells;
+    if (n == 0 || next_victim(engine, seq) == NULL || (!engine->cuts_anywhere && !whole)) return;
+    int64_t price = engine->unified ? 0 : engine->window / COPYING_PART + price_of_a_place(engine, seq);
+    int64_t cost = (int64_t)job->prompt.len - n + price;
+    consider(engine, best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
+}
+
+static void weigh_waiting(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t agree,
+                          struct placement *best)
+{
+    if (!seq_is_coming(seq)) return;
+    int32_t later = expected(engine, seq, agree);
+    if (later < n + WORTH_WAITING) return;
+    int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
+    consider(engine, best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
+}
+
+/* Who asked that nothing of a request be kept gave its cells to nobody. */
+static bool is_private(const struct seq *seq)
+{
+    return seq->slot != NULL && !seq->slot->job->cache_prompt;
+}
+
+static void weigh(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
+{
+    if (is_private(seq)) return;
+    int32_t agree = agreeing(engine, seq, job), n = usable(engine, seq, agree);
+    weigh_taking(engine, job, seq, n, best);
+    weigh_sharing(engine, job, seq, n, best);
+    weigh_waiting(engine, job, seq, n, agree, best);
+}
+
+static void weigh_states(const struct engine *engine, const struct job *job, struct placement *best)
+{
+    int32_t n = 0;
+    const struct state *state =
+        states_find(engine->states, job->prompt.v, reusable(engine, job), job->scope, engine->cuts_anywhere, &n);
+    if (state == NULL) return;
+    if (engine->deterministic && n > state->n_exact) n = state->n_exact;
+    n = worth_it(engine, whole_pieces(engine, n));
+    if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)state->tokens.len)) return;
+    int64_t cost = (int64_t)job->prompt.len - n + n / COPYING_PART + price_of_a_place(engine, NULL);
+    consider(engine, best, (struct placement){.how = PLACE_RESTORE, .state = state, .n = n, .cost = cost});
+}
+
+/* ---- Waiting for a slot ---- */
+
+/* With a stream for each sequence a request that goes elsewhere drives out what lies there: where the slot that
+ * computes on its conversation holds far more of it, the request waits for that slot. */
+static void weigh_queueing(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
+{
+    if (seq->slot == NULL || is_private(seq) || seq->slot->state != SLOT_GENERATE) return;
+    int32_t agree = agreeing(engine, seq, job);
+    if (!engine->cuts_anywhere) agree = seq_can_keep(engine, seq, agree);
+    if (agree == 0) return;
+    const struct seq *victim = best->how == PLACE_TAKE ? NULL : next_victim(engine, NULL);
+    int64_t driven_out = victim == NULL ? 0 : victim->n_cells;
+    int64_t cost = (int64_t)job->prompt.len - agree + WORTH_QUEUEING;
+    if (cost < best->cost + driven_out)
+        *best = (struct placement){.how = PLACE_QUEUE, .source = seq, .n = agree, .cost = cost - driven_out};
+}
+
+/* ---- Coming back ---- */
+
+/* A request that made way goes on from the very cells that it had, also where others would have to compute the rest of
+ * a piece again. False: they are gone. */
+static bool find_parked(const struct job *job, struct placement *p)
+{
+    int32_t n = (int32_t)job->prompt.len - 1;
+    struct seq *seq = job->run->parked_in;
+    if (seq != NULL && seq->uses == job->run->parked_use && seq->slot == NULL && seq->n_cells == n)
+        *p = (struct placement){.how = PLACE_TAKE, .source = seq, .n = n};
+    else if (job->run->parked != NULL)
+        *p = (struct placement){.how = PLACE_RESTORE, .state = job->run->parked, .n = n};
+    else
+        return false;
+    return true;
+}
+
+struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue)
+{
+    struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->prompt.len};
+    if (job->run != NULL && find_parked(job, &best)) return best;
+    for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
+    weigh_states(engine, job, &best);
+    if (!may_queue || engine->unified || engine->caching != ENGINE_CACHES_CONVERSATIONS) return best;
+    for (size_t i = 0; i < engine->n_seqs; i++) weigh_queueing(engine, job, &engine->seqs[i], &best);
+    return best;
+}

@@ -1,0 +1,37 @@
+/* Chats made ready for the engine: their prompt, and where in it messages end.
+ *
+ * Weights and template are constant, all else is the caller's: several threads may prepare at once. */
+#ifndef LIB_PREPARE_H
+#define LIB_PREPARE_H
+
+#include "chat/chat.h"
+#include "engine/job.h"
+#include "llm/model.h"
+
+struct prepare_chat {
+    const struct llm_model *weights;
+    const struct chat_template *template_;
+    const char *messages_json, *kwargs_json; /* kwargs: NULL for none */
+    int64_t now;                             /* unix seconds */
+    /* Filled in by prepare_prompt(), used by prepare_conversation(): */
+    struct chat_prompt text;
+    bool by_parts; /* the template's words and the request's are tokenised apart */
+};
+
+/* Renders all messages with the words that make the assistant speak, and appends their tokens to `prompt`. On failure
+ * nothing is appended and there is nothing to release. */
+int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_error *error);
+void prepare_release(struct prepare_chat *chat);
+
+/* Which ends of messages somebody asks for: each costs a rendering, made once where several want the same. */
+struct prepare_wishes {
+    bool system_end, stable_end;
+    bool bounds; /* of all kinds: this includes the others */
+};
+
+/* Tells the messages' identity, and the ends wished for, in job->conversation and job->bounds; job->prompt is what
+ * prepare_prompt() made. Without a wish they stay empty. An end is 0 where the template does not render a part of the
+ * messages. The hashes are the caller's to free. */
+void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job);
+
+#endif

@@ -1,0 +1,235 @@
+/* The system message that is assumed for chats without one: when it is, and when never. */
+#include "support.h"
+
+#include "lib/system_prompt.h"
+
+#include <unistd.h>
+
+#define CODE     SYSTEM("The secret code is QX7B2.")
+#define QUESTION USER("What is the secret code?")
+
+static void assert_assumed(struct system_prompt *prompt, const char *messages, const char *expected)
+{
+    char *text = system_prompt_assume(prompt, messages);
+    if (expected == NULL && text != NULL) fail_msg("assumed: %s", text);
+    if (expected != NULL) {
+        assert_non_null(text);
+        assert_string_equal(text, expected);
+    }
+    free(text);
+}
+
+/* ---- Alone ---- */
+
+static void nothing_is_assumed_before_a_system_message_was_seen(void **state)
+{
+    (void)state;
+    struct system_prompt *prompt = system_prompt_open();
+    assert_assumed(prompt, "[" QUESTION "]", NULL);
+    system_prompt_learn(prompt, "[" QUESTION "]");
+    system_prompt_learn(prompt, "[" QUESTION "," CODE "]"); /* not the first message */
+    system_prompt_learn(prompt, "[]");
+    system_prompt_learn(prompt, "no json");
+    assert_assumed(prompt, "[" QUESTION "]", NULL);
+    system_prompt_close(prompt);
+    system_prompt_close(NULL);
+}
+
+static void the_only_system_message_is_put_before_messages_without_one(void **state)
+{
+    (void)state;
+    struct system_prompt *prompt = system_prompt_open();
+    system_prompt_learn(prompt, "[" SYSTEM("a") "," QUESTION "]");
+    /* The same, written otherwise and followed by something else. */
+    system_prompt_learn(prompt, "[ {\"content\": \"a\", \"role\": \"system\"} ]");
+    const char *expected = "[{\"content\":\"a\",\"role\":\"system\"}," USER("b") "," ASSISTANT("c") "]";
+    assert_assumed(prompt, "[" USER("b") ",\n" ASSISTANT("c") "]", expected);
+    assert_assumed(prompt, "[" USER("b") ",\n" ASSISTANT("c") "]", expected);
+    system_prompt_close(prompt);
+}
+
+static void messages_with_a_system_message_anywhere_are_left_alone(void **state)
+{
+    (void)state;
+    struct system_prompt *prompt = system_prompt_open();
+    system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+    assert_assumed(prompt, "[" SYSTEM("a") "," USER("b") "]", NULL);
+    assert_assumed(prompt, "[" USER("b") "," SYSTEM("c") "]", NULL);
+    assert_assumed(prompt, "[{\"role\":\"developer\",\"content\":\"c\"}]", NULL);
+    assert_assumed(prompt, "[]", NULL);
+    assert_assumed(prompt, "{}", NULL);
+    assert_assumed(prompt, "no json", NULL);
+    system_prompt_close(prompt);
+}
+
+static void after_a_second_system_message_nothing_is_assumed_ever_again(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "[" SYSTEM("b") "]",
+        "[{\"role\":\"developer\",\"content\":\"a\"}]",
+        "[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}]",
+        "[{\"role\":\"system\",\"content\":\"a\",\"name\":\"x\"}]",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct system_prompt *prompt = system_prompt_open();
+        system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+        system_prompt_learn(prompt, others[i]);
+        assert_assumed(prompt, "[" QUESTION "]", NULL);
+        for (int k = 0; k < 3; k++) system_prompt_learn(prompt, "[" SYSTEM("a") "]");
+        assert_assumed(prompt, "[" QUESTION "]", NULL);
+        system_prompt_close(prompt);
+    }
+}
+
+struct learner {
+    struct system_prompt *prompt;
+    const char *messages;
+};
+
+static void *learn_and_assume(void *ud)
+{
+    struct learner *learner = ud;
+    for (int i = 0; i < 2000; i++) {
+        system_prompt_learn(learner->prompt, learner->messages);
+        free(system_prompt_assume(learner->prompt, "[" QUESTION "]"));
+    }
+    return NULL;
+}
+
+static void two_threads_agree(void **state)
+{
+    (void)state;
+    static const char *const seconds[] = {"[" SYSTEM("a") "]", "[" SYSTEM("b") "]"};
+    for (int i = 0; i < 2; i++) {
+        struct system_prompt *prompt = system_prompt_open();
+        struct learner learners[2] = {{prompt, "[" SYSTEM("a") "]"}, {prompt, seconds[i]}};
+        pthread_t threads[2];
+        for (int k = 0; k < 2; k++) pthread_create(&threads[k], NULL, learn_and_assume, &learners[k]);
+        for (int k = 0; k < 2; k++) pthread_join(threads[k], NULL);
+        char *assumed = system_prompt_assume(prompt, "[" QUESTION "]");
+        assert_int_equal(assumed != NULL, i == 0);
+        free(assumed);
+        system_prompt_close(prompt);
+    }
+}
+
+/* ---- In an instance ---- */
+
+/* Lines of the log that say that a system prompt was assumed. */
+static int times_assumed(const char *path)
+{
+    char line[4096];
+    int n = 0;
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL)
+        n += strstr(line, " spc: cache hit (system prompt excluded on this request) id=") != NULL;
+    fclose(file);
+    return n;
+}
+
+struct asked {
+    const char *messages;
+    bool cache_prompt;
+    bool knows; /* the prompt is as long as with the system message */
+};
+
+/* Asks one after the other and looks at the lengths of the prompts. */
+static void assert_asked(hearth_config *config, const struct asked *asked, size_t n, int assumed)
+{
+    hearth_error error;
+    struct caller callers[8];
+    int32_t length[8];
+    char *log = mem_format("%s/unit-lib-spc-%d", getenv("HEARTH_BUILD"), (int)getpid());
+    assert_int_equal(hearth_log_open(log, "info", "text", &error), HEARTH_OK);
+    hearth *instance = start(config);
+    for (size_t i = 0; i < n; i++) {
+        hearth_params params = chat_params(asked[i].messages);
+        params.cache_prompt = asked[i].cache_prompt;
+        run(&callers[i], instance, &params);
+        assert_false(callers[i].failed);
+        length[i] = callers[i].result.cache_n + callers[i].result.prompt_n;
+        assert_int_equal(strstr(callers[i].text.v, "QX7B2") != NULL, asked[i].knows);
+        if (asked[i].knows) assert_int_equal(length[i], length[0]); /* the first says all of it */
+    }
+    end(instance, callers, n);
+    assert_int_equal(hearth_log_open(NULL, "error", "text", &error), HEARTH_OK);
+    assert_int_equal(times_assumed(log), assumed);
+    assert_int_equal(unlink(log), 0);
+    free(log);
+}
+
+#define WITH    "[" CODE "," QUESTION "]"
+#define WITHOUT "[" QUESTION "]"
+
+static void a_chat_without_a_system_message_gets_the_one_that_is_known(void **state)
+{
+    (void)state;
+    static const struct asked asked[] = {{WITH, true, true}, {WITHOUT, true, true}, {WITHOUT, true, true}};
+    assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 3, 2);
+}
+
+static void without_the_key_no_system_message_is_assumed(void **state)
+{
+    (void)state;
+    static const struct asked asked[] = {{WITH, true, true}, {WITHOUT, true, false}};
+    assert_asked(DEMO("system_prompt_cache", "true"), asked, 2, 0);
+    assert_asked(DEMO(NULL), asked, 2, 0);
+}
+
+static void a_second_system_message_ends_it_for_all(void **state)
+{
+    (void)state;
+    static const struct asked asked[] = {
+        {WITH, true, true},     {WITHOUT, true, true}, {"[" SYSTEM("You are kind.") "," QUESTION "]", true, false},
+        {WITHOUT, true, false}, {WITH, true, true},    {WITHOUT, true, false}};
+    assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 6, 1);
+}
+
+static void requests_that_cache_nothing_neither_give_nor_get_it(void **state)
+{
+    (void)state;
+    static const struct asked asked[] = {{WITH, false, true},
+                                         {WITHOUT, true, false},
+                                         {WITH, true, true},
+                                         {WITHOUT, false, false},
+                                         {WITHOUT, true, true}};
+    assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 5, 1);
+}
+
+/* The fault is told as the client wrote it: its second message is messages[1], whatever was put before. */
+static void what_is_wrong_with_a_request_is_told_in_its_own_words(void **state)
+{
+    (void)state;
+    hearth *instance = start(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"));
+    struct caller callers[2];
+    hearth_params params = chat_params(WITH);
+    run(&callers[0], instance, &params);
+    params = chat_params("[" USER("a") ",{\"role\":\"user\",\"content\":5}]");
+    run(&callers[1], instance, &params);
+    assert_true(callers[1].failed);
+    assert_string_equal(callers[1].error.param, "messages[1].content");
+    end(instance, callers, 2);
+}
+
+/* ---- */
+
+int main(void)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_assumed_before_a_system_message_was_seen),
+        cmocka_unit_test(the_only_system_message_is_put_before_messages_without_one),
+        cmocka_unit_test(messages_with_a_system_message_anywhere_are_left_alone),
+        cmocka_unit_test(after_a_second_system_message_nothing_is_assumed_ever_again),
+        cmocka_unit_test(two_threads_agree),
+        cmocka_unit_test(a_chat_without_a_system_message_gets_the_one_that_is_known),
+        cmocka_unit_test(without_the_key_no_system_message_is_assumed),
+        cmocka_unit_test(a_second_system_message_ends_it_for_all),
+        cmocka_unit_test(requests_that_cache_nothing_neither_give_nor_get_it),
+        cmocka_unit_test(what_is_wrong_with_a_request_is_told_in_its_own_words),
+    };
+    hearth_log_open(NULL, "error", "text", &error);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
