@@ -42,8 +42,9 @@ static const struct {
 };
 
 /* How much of a prompt lies ready: up to the end of the system message, of all messages but the last, of the last; or
- * the whole of another request, reply included. UNSURE: that depends on who is faster. */
-enum amount { NONE, UNSURE, THE_SYSTEM, ALL_BUT_LAST, MESSAGES, WHOLE };
+ * the whole of another request, reply included. UNSURE: that depends on who is faster. COME_BACK: the whole of a
+ * request that was preempted; of what can only be gone back to by a state, that went with its cells. */
+enum amount { NONE, UNSURE, THE_SYSTEM, ALL_BUT_LAST, MESSAGES, WHOLE, COME_BACK };
 
 enum when { ALONE, WITH_NEXT, PREEMPTED_BY_NEXT };
 
@@ -84,7 +85,7 @@ static const struct scene {
      "1",
      {{FIRST, NOTHING, NONE, NONE, PREEMPTED_BY_NEXT},
       {OTHER, FIRST, THE_SYSTEM, UNSURE, ALONE},
-      {GROWN, FIRST, NONE, WHOLE, ALONE}}},
+      {GROWN, FIRST, NONE, COME_BACK, ALONE}}},
     {"two at once",
      "3",
      {{FIRST, OTHER, UNSURE, UNSURE, WITH_NEXT},
@@ -167,6 +168,9 @@ static int32_t amount_of(const struct cell *cell, enum amount amount, const stru
         return pieces(cell, bound_of(&oracle, turn, 1));
     case ALL_BUT_LAST:
         return pieces(cell, bound_of(&oracle, turn, turn->n_messages - 1));
+    case COME_BACK:
+        if (cell->layout == DETERMINISTIC) return 0;
+        return (int32_t)turn->prompt.len + REPLY - 1;
     case WHOLE:
         if (cell->layout != DETERMINISTIC) return (int32_t)turn->prompt.len + REPLY - 1;
         break;
@@ -208,11 +212,11 @@ static size_t play_together(const struct cell *cell, struct stage *stage, struct
     const struct ask *asks = cell->scene->asks;
     size_t first = n, next;
     do {
+        static const enum how hows[] = {[ALONE] = USUAL, [WITH_NEXT] = AT_ONCE, [PREEMPTED_BY_NEXT] = STALLING};
         next = n++;
-        bool stalls = asks[next].when == PREEMPTED_BY_NEXT;
-        caller_submit(&callers[next], stage->instance, &turns[asks[next].prompt], prompts[asks[next].prompt].name,
-                      stalls ? STALLING : USUAL);
-        if (stalls) caller_await_token(&callers[next]);
+        const struct ask *a = &asks[next];
+        caller_submit(&callers[next], stage->instance, &turns[a->prompt], prompts[a->prompt].name, hows[a->when]);
+        caller_await_start(&callers[next]);
     } while (asks[next].when != ALONE);
     judge(stage, &callers[first], n - first);
     for (size_t i = first; i < n; i++) {

@@ -60,8 +60,7 @@ static void ask_cutting(struct stage *stage, const struct turn *turn, const char
 /* Goes on from the whole of another one, whose cells nobody else had a use for. */
 static void ask_grown(struct stage *stage, const struct turn *turn, const char *what, const struct turn *from)
 {
-    bool sliding = strcmp(oracle.arch->sections, "KK") == 0;
-    ask(stage, turn, what, sliding ? 0 : whole(from), whole(from));
+    ask(stage, turn, what, is_sliding(oracle.arch) ? 0 : whole(from), whole(from));
 }
 
 /* The same request with the cache off. */
@@ -76,7 +75,8 @@ static void ask_cold(struct stage *stage, const struct turn *turn)
 static void ask_both(struct stage *stage, const struct turn *a, const struct turn *b, int32_t reused[2])
 {
     struct caller callers[2];
-    caller_submit(&callers[0], stage->instance, a, "one of two", USUAL);
+    caller_submit(&callers[0], stage->instance, a, "one of two", AT_ONCE);
+    caller_await_start(&callers[0]);
     caller_submit(&callers[1], stage->instance, b, "the other of two", USUAL);
     judge(stage, callers, 2);
     for (size_t i = 0; i < 2; i++) reused[i] = callers[i].result.cache_n;
