@@ -1,9 +1,11 @@
 /* States of sequences kept in memory, outside the context, and found by their tokens: system prompts, requests that
  * made way for others, boundaries that a recurrent model can go back to.
  *
- * Belongs to one thread, the engine's. Holds at most `budget` bytes; what was used longest ago goes first, and what is
- * pinned never. A state is either whole (home < 0) and fits any sequence, or completes the cells of one sequence (home
- * is its id) and is worth nothing once those cells are gone: states_forget() says so. */
+ * Belongs to one thread, the engine's. Holds states of at most `budget` bytes (their tokens, four bytes each, are not
+ * counted); what was used longest ago goes first, and what is pinned never. A state is either whole (home < 0) and fits
+ * any sequence, or completes the cells of one sequence (home is its id) and is worth nothing once those cells are gone:
+ * states_forget() says so. A state that was put or found stays where it is until the next states_put(),
+ * states_drop() or states_forget(); a pinned one until it is dropped or forgotten. */
 #ifndef CACHE_STATES_H
 #define CACHE_STATES_H
 
@@ -30,12 +32,14 @@ void states_close(struct states *states);
 /* Bytes that are free or could be: what a state may have to be kept. */
 uint64_t states_room(const struct states *states);
 
-/* Keeps the state, whose tokens and bytes it takes over, and returns it; replaces one with the same tokens, home and
- * scope. NULL: there is no room for it, and what was handed over is freed. */
+/* Keeps the state, whose tokens and bytes (from malloc) it takes over, and returns it as the one used last; replaces
+ * one with the same tokens, home and scope. NULL: there is no room for it, what was handed over is freed, and nothing
+ * else has changed. */
 const struct state *states_put(struct states *states, struct state state);
 
 /* The whole state with the longest prefix in common with the first `n` tokens, and the length of that prefix. With
- * `cuts` a longer state will do, since it can be cut; else it must lie within them. NULL: there is none. */
+ * `cuts` a longer state will do, since it can be cut; else it must lie within them. Of several the one of fewest bytes,
+ * which takes least time to load. NULL: there is none, and nothing in common. */
 const struct state *states_find(const struct states *states, const int32_t *tokens, int32_t n, uint64_t scope,
                                 bool cuts, int32_t *common);
 
@@ -49,11 +53,12 @@ void states_touch(struct states *states, const struct state *state);
 void states_pin(struct states *states, const struct state *state);
 void states_drop(struct states *states, const struct state *state);
 
-/* The cells of the sequence from n on are gone, and with them what completed more than n. */
+/* The cells of the sequence from n on are gone, and with them what completed more than n, pinned or not. */
 void states_forget(struct states *states, int32_t home, int32_t n);
 
 struct states_usage {
-    uint64_t bytes, budget, evictions;
+    uint64_t bytes, budget;
+    uint64_t evictions; /* states that made room for others */
     size_t n;
 };
 

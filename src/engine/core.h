@@ -193,6 +193,9 @@ void finish_cancelled(struct engine *engine);
 /* A job that has no slot fails, whether it began earlier or not. */
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
 
+/* While a request waits to go on, its prompt is followed by its reply; then it is the prompt alone again. */
+void run_forget_reply(struct job *job, const struct run *run);
+
 /* Takes the request off its slot, which is idle afterwards. Of its cells `keep` stay resident. */
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);
 

@@ -30,9 +30,15 @@ static void log_finished(const struct engine *engine, const struct slot *slot, c
               log_int("active_streams", metric_get(&engine->stats.slots_busy) - 1));
 }
 
-static void end_run(struct engine *engine, struct run *run)
+void run_forget_reply(struct job *job, const struct run *run)
+{
+    tokens_truncate(&job->prompt, (size_t)run->n_prompt);
+}
+
+static void end_run(struct engine *engine, struct job *job, struct run *run)
 {
     if (run == NULL) return;
+    run_forget_reply(job, run);
     if (run->parked != NULL) states_drop(engine->states, run->parked);
     llm_sampler_close(run->sampler);
     reply_release(&run->reply);
@@ -66,7 +72,7 @@ static struct job *let_go(struct engine *engine, struct slot *slot, const char *
     log_finished(engine, slot, how);
     bool stays = slot->job->cache_prompt && engine->caching == ENGINE_CACHES_CONVERSATIONS;
     int32_t keep = stays && slot->seq != NULL ? slot->seq->n_cells : 0;
-    end_run(engine, slot->run);
+    end_run(engine, slot->job, slot->run);
     slot->run = NULL;
     return slot_release(engine, slot, keep);
 }
@@ -96,7 +102,7 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
 {
     bool cancelled = error->code == HEARTH_CANCELLED;
     metric_add(cancelled ? &engine->stats.requests_cancelled : &engine->stats.requests_failed, 1);
-    end_run(engine, job->run);
+    end_run(engine, job, job->run);
     job->run = NULL;
     job_fail(job, error);
 }

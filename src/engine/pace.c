@@ -5,6 +5,9 @@
 /* The part of the permitted gap to aim for: what is left covers sampling, sending and noise. */
 #define AIM 0.9
 
+/* A single tile may take so much of the gap: the alternative takes three times as long over the same prompt. */
+#define ONE_TILE 1.25
+
 /* What a row in a small tick is taken to cost, as a multiple of one in a tile, before it was seen. */
 #define SMALL_IS_DEARER 2
 
@@ -28,13 +31,13 @@ static double fitting(const struct pace *p, double ns, double row_ns)
     return room / row_ns;
 }
 
-/* Whole tiles; one may take all of the gap, since less than one is so much dearer. 0: not even one fits. */
+/* Whole tiles that a tick has room for. 0: not even one. */
 static double whole_tiles(const struct pace *p)
 {
     if (p->row_ns[TILED] <= 0) return 0;
     double rows = fitting(p, p->gap * AIM, p->row_ns[TILED]);
     if (rows >= PACE_TILE) return (double)((int64_t)rows / PACE_TILE * PACE_TILE);
-    return fitting(p, p->gap, p->row_ns[TILED]) >= PACE_TILE ? PACE_TILE : 0;
+    return fitting(p, p->gap * ONE_TILE, p->row_ns[TILED]) >= PACE_TILE ? PACE_TILE : 0;
 }
 
 static double less_than_a_tile(const struct pace *p)
@@ -44,16 +47,16 @@ static double less_than_a_tile(const struct pace *p)
     return p->first;
 }
 
-int32_t pace_budget(struct pace *p, int32_t most)
+int32_t pace_budget(struct pace *p, int32_t reply_rows, int32_t most)
 {
-    double tiles = whole_tiles(p), rows = less_than_a_tile(p);
+    double tiles = whole_tiles(p), rows = less_than_a_tile(p), tile = PACE_TILE - reply_rows % PACE_TILE;
     /* Grow by doubling only: the estimate may come from ticks of another size or from a shallower context. */
     double limit = 2.0 * p->last;
-    if (tiles > 0 && limit < PACE_TILE) limit = PACE_TILE;
+    if (tiles > 0 && limit < tile) limit = tile;
     if (tiles > 0)
-        rows = tiles;
-    else if (p->row_ns[TILED] > 0 && rows > PACE_TILE - 1)
-        rows = PACE_TILE - 1;
+        rows = tiles - PACE_TILE + tile;
+    else if (p->row_ns[TILED] > 0 && rows > tile - 1)
+        rows = tile - 1;
     if (rows > limit) rows = limit;
     if (rows > most) rows = most;
     if (rows < 1) rows = 1;
@@ -80,15 +83,15 @@ static void learn(struct pace *p, bool tiled, double row_ns)
         p->row_ns[TILED] *= p->row_ns[SMALL] / before;
 }
 
-void pace_observe(struct pace *p, int32_t prompt_rows, int32_t allowed, int64_t ns)
+void pace_observe(struct pace *p, const struct pace_tick *tick, int64_t ns)
 {
-    if (prompt_rows == 0) {
+    if (tick->prompt_rows == 0) {
         blend(&p->call_ns, (double)ns);
         return;
     }
     /* The rows of a small tick tell little about those of a full one: only ticks that used their budget count. */
-    if (prompt_rows * 2 < allowed) return;
+    if (tick->prompt_rows * 2 < tick->allowed) return;
     double extra = (double)ns - p->call_ns;
     if (extra < (double)ns / 4) extra = (double)ns / 4; /* the fixed part cannot be nearly all: it was overestimated */
-    learn(p, prompt_rows >= PACE_TILE, extra / prompt_rows);
+    learn(p, tick->prompt_rows + tick->reply_rows >= PACE_TILE, extra / tick->prompt_rows);
 }

@@ -6,8 +6,9 @@
 
 #include <stdint.h>
 
-/* With flash attention on a CPU llama.cpp computes attention in tiles of so many rows; in a smaller call a row costs
- * more than twice as much once the context is some thousand tokens deep. */
+/* With flash attention on a CPU llama.cpp computes attention in tiles of so many rows, and pads the last one. In a call
+ * of less than a tile a row costs more than twice as much once the context is some thousand tokens deep; one row more
+ * than a tile costs as much as two. Prompts and replies together should therefore fill whole tiles. */
 #define PACE_TILE 64
 
 struct pace {
@@ -20,10 +21,14 @@ struct pace {
 
 void pace_init(struct pace *pace, int64_t max_gap_ns, int32_t first_rows);
 
-/* Prompt rows that the next tick may have; at least 1, at most `most`. */
-int32_t pace_budget(struct pace *pace, int32_t most);
+/* Prompt rows that the next tick may have, beside so many rows of replies; at least 1, at most `most`. */
+int32_t pace_budget(struct pace *pace, int32_t reply_rows, int32_t most);
 
-/* A tick with so many prompt rows, of `allowed` that it might have had, took `ns`. */
-void pace_observe(struct pace *pace, int32_t prompt_rows, int32_t allowed, int64_t ns);
+/* A tick has taken `ns`. */
+struct pace_tick {
+    int32_t prompt_rows, reply_rows;
+    int32_t allowed; /* prompt rows that it might have had */
+};
+void pace_observe(struct pace *pace, const struct pace_tick *tick, int64_t ns);
 
 #endif

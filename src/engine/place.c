@@ -62,6 +62,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     struct seq *seq = obtain(engine, p);
     tokens_truncate(&seq->tokens, 0);
     tokens_append(&seq->tokens, prompt->v, prompt->len);
+    run_forget_reply(slot->job, slot->run);
     seq->slot = slot;
     seq->uses++;
     seq->last_slot = slot->id;

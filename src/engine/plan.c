@@ -17,14 +17,6 @@ void plan_release(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-/* How far a prompt may go from `from` with `room` rows. */
-static int32_t cut(int32_t from, int32_t to, int32_t room)
-{
-    if (to - from <= room) return to;
-    int32_t end = (from + room) / PLAN_QUANTUM * PLAN_QUANTUM;
-    return end > from ? end : from + room;
-}
-
 static void add_share(struct plan *plan, size_t slot, int32_t from, int32_t to, bool prompt)
 {
     plan->shares[plan->n_shares++] = (struct plan_share){.slot = slot, .from = from, .to = to};
@@ -60,7 +52,7 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
         if (!needs_prompt(&needs[slot])) continue;
         int32_t part = room / (prompts > 1 ? prompts : 1);
         if (part < PLAN_PIECE) part = room < PLAN_PIECE ? room : PLAN_PIECE;
-        int32_t end = cut(needs[slot].from, needs[slot].to, part);
+        int32_t end = needs[slot].to - needs[slot].from > part ? needs[slot].from + part : needs[slot].to;
         add_share(plan, slot, needs[slot].from, end, true);
         room -= end - needs[slot].from;
         prompts--;

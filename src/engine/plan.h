@@ -7,10 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Prompts are cut at multiples of this many positions, counted from the beginning of the sequence: odd pieces are slow
- * ones. Where the room is smaller than that, they are cut anywhere. */
-#define PLAN_QUANTUM 8
-
 /* In deterministic mode prompts are computed in pieces of exactly this many positions, whatever was cached and whoever
  * else is there, so that every run computes the same. 64 rows reach 95 % of the prefill speed of large batches. */
 #define PLAN_PIECE 64
@@ -41,8 +37,8 @@ struct plan {
     size_t n_shares;
     size_t *calls; /* room for n_slots + 1 */
     size_t n_calls;
-    int32_t prompt_rows, rows;
-    bool generating; /* some slot generates */
+    int32_t prompt_rows, rows; /* rows: of prompts and replies */
+    bool generating;           /* some slot generates */
 };
 
 void plan_init(struct plan *plan, size_t n_slots);

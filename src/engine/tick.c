@@ -50,13 +50,14 @@ static bool any_suspect(const struct engine *engine)
 /* Returns the prompt rows that the tick might have had. */
 static int32_t make_plan(struct engine *engine)
 {
-    bool generating = false;
+    int32_t generating = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
         engine->needs[i] = need_of(&engine->slots[i]);
-        generating = generating || engine->needs[i].generating;
+        generating += engine->needs[i].generating;
     }
     struct plan_limits limits = {.n_batch = engine->n_batch,
-                                 .budget = generating ? pace_budget(&engine->pace, engine->n_batch) : engine->n_batch,
+                                 .budget = generating > 0 ? pace_budget(&engine->pace, generating, engine->n_batch)
+                                                          : engine->n_batch,
                                  .deterministic = engine->deterministic,
                                  .apart = engine->deterministic || any_suspect(engine),
                                  .turn = engine->turn};
@@ -296,7 +297,9 @@ void tick(struct engine *engine)
     for (size_t i = 0; i < plan->n_calls; i++)
         run_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;
-    pace_observe(&engine->pace, plan->prompt_rows, allowed, took);
+    struct pace_tick seen = {
+        .prompt_rows = plan->prompt_rows, .reply_rows = plan->rows - plan->prompt_rows, .allowed = allowed};
+    pace_observe(&engine->pace, &seen, took);
     metric_add(&engine->stats.ticks, 1);
     histogram_observe(&engine->stats.tick, &histogram_seconds, clock_to_ms(took) / 1e3);
 }

@@ -20,9 +20,9 @@
  * token of the reply. */
 static int32_t reusable(const struct engine *engine, const struct job *job)
 {
-    if (!job->cache_prompt) return 0;
-    if (engine->caching == ENGINE_CACHES_SYSTEM) return job->conversation.system_end;
-    return (int32_t)job->prompt.len - 1;
+    int32_t all = (int32_t)job->prompt.len - 1, system = job->conversation.system_end;
+    if (!job->cache_prompt || engine->caching == ENGINE_CACHES_NOTHING) return 0;
+    return engine->caching == ENGINE_CACHES_SYSTEM && system < all ? system : all;
 }
 
 /* Deterministic: a cold run would compute the rest of a piece together with what is cached of it. */
@@ -49,7 +49,7 @@ static int32_t usable(const struct engine *engine, const struct seq *seq, int32_
 {
     int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
     if (engine->deterministic && n > seq->n_exact) n = whole_pieces(engine, seq->n_exact);
-    if (seq->slot != NULL && !engine->cuts_anywhere) return n == seq->n_cells ? n : 0;
+    if (seq->slot != NULL && !engine->cuts_anywhere) return n == seq->n_cells ? worth_it(engine, n) : 0;
     return worth_it(engine, seq_can_keep(engine, seq, n));
 }
 

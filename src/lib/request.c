@@ -170,12 +170,6 @@ static int check_params(const hearth_params *p, const struct model *model, heart
     return check_size(p, model, error);
 }
 
-/* With no cache configured every prompt is computed whole. */
-static bool keeps_cells(const struct config_model *config)
-{
-    return config->incremental_cache || config->system_prompt_cache;
-}
-
 static hearth_request *new_request(const hearth_params *p, struct model *model, struct clock *clock)
 {
     hearth_request *request = mem_alloc(sizeof *request);
@@ -189,7 +183,7 @@ static hearth_request *new_request(const hearth_params *p, struct model *model, 
     tokens_append(&request->job.prompt, p->tokens, p->n_tokens);
     request->job.sampling = sampling_of(p, model);
     request->job.max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
-    request->job.cache_prompt = p->cache_prompt && keeps_cells(model->config);
+    request->job.cache_prompt = p->cache_prompt;
     request->job.patient = p->patient;
     request->job.on_end = job_ended;
     request->job.submitted_at = clock_now(clock);

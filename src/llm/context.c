@@ -16,7 +16,8 @@ struct llm_context {
     int32_t capacity; /* rows of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
-    bool recurrent; /* a state that moves forward only: recurrent and hybrid models */
+    bool recurrent;   /* a state that moves forward only: recurrent and hybrid models */
+    uint8_t *copying; /* of each sequence: its part in copies that the next decode makes, enum llm_copying */
     bool flash_attention;
     struct llm_memory memory;
 };
@@ -78,6 +79,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->batch = llama_batch_init(context->capacity, 0, 1);
     context->window = params->window;
     context->n_seq = params->n_seq;
+    context->copying = mem_alloc((size_t)params->n_seq);
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
@@ -94,6 +96,7 @@ void llm_context_close(struct llm_context *context)
     llama_batch_free(context->batch);
     llama_free(context->handle);
     ggml_threadpool_free(context->threads);
+    free(context->copying);
     free(context);
 }
 
@@ -156,6 +159,11 @@ bool llm_cuts_anywhere(const struct llm_context *context)
     return !context->recurrent && context->n_swa <= 0;
 }
 
+unsigned llm_seq_copying(const struct llm_context *context, int32_t seq)
+{
+    return context->copying[seq];
+}
+
 bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n)
 {
     int32_t end = llm_seq_end(context, from);
@@ -164,6 +172,10 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
     /* Across streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
     bool part = context->unified && n < end;
     llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1, part ? n : -1);
+    if (!context->unified) {
+        context->copying[from] |= LLM_COPIED_FROM;
+        context->copying[to] |= LLM_COPIED_TO;
+    }
     if (llm_seq_cut(context, to, n) && llm_seq_end(context, to) == n) return true;
     llm_seq_clear(context, to);
     return false;
@@ -217,6 +229,7 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *r
     llm_hush(false);
     switch (result) {
     case 0:
+        memset(context->copying, 0, (size_t)context->n_seq);
         return LLM_DECODED;
     case 1:
         return LLM_NO_CELLS;

@@ -90,10 +90,12 @@ size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_sta
  * whose copy is made only by the next llm_decode(). */
 size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state what, void *bytes, size_t size);
 
-/* Gives the sequence a whole state of n tokens in place of what it held. False: it is empty now. */
+/* Gives the sequence a whole state of n tokens in place of what it held. False: it is empty now, since the bytes are no
+ * such state, or no cells are free, or a copy from or to the sequence is still to be made. */
 bool llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
 
-/* Takes the sequence back to its first n tokens with the moving state that was saved there. False: it is empty now. */
+/* Takes the sequence back to its first n tokens with the moving state that was saved there. False: it is empty now, for
+ * the same reasons, or since it held fewer. That the tokens are the same is the caller's to know. */
 bool llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
 
 /* Whether flash attention was chosen, as resolved from "auto". */

@@ -50,6 +50,12 @@ struct llama_model *llm_model_handle(const struct llm_model *model);
 uint64_t llm_model_weights(const struct llm_model *model); /* bytes in buffers */
 struct llama_context *llm_context_handle(const struct llm_context *context);
 
+/* ---- Copies between streams ---- */
+
+/* The part that a sequence has in copies between streams, which llm_seq_share() only orders and llm_decode() makes. */
+enum llm_copying { LLM_COPIED_FROM = 1, LLM_COPIED_TO = 2 };
+unsigned llm_seq_copying(const struct llm_context *context, int32_t seq);
+
 /* ---- Special tokens ---- */
 
 struct llm_specials;

@@ -16,7 +16,8 @@ static _Atomic int at_gate;
 /* A sequence: its tokens, and the cells that hold them. Sequences may share cells. */
 struct fake_seq {
     struct tokens tokens, cells;
-    size_t longest; /* most cells it had since it was empty */
+    size_t longest;              /* most cells it had since it was empty */
+    bool copied_from, copied_to; /* by a copy between streams that the next decode makes */
 };
 
 struct llm_context {
@@ -154,6 +155,11 @@ static void tear(struct llm_context *c, const struct llm_row *rows, int32_t n_ro
     lose_uncuttable(c, rows, n_rows);
 }
 
+static void make_copies(struct llm_context *c)
+{
+    for (int32_t i = 0; i < c->params.n_seq; i++) c->seqs[i].copied_from = c->seqs[i].copied_to = false;
+}
+
 enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
 {
     if (fake_llm.on_call != NULL) fake_llm.on_call(fake_llm.ud);
@@ -173,6 +179,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, i
         hold(c, seq, rows[i].token, -1);
         c->row_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
+    make_copies(c);
     return LLM_DECODED;
 }
 
@@ -212,7 +219,87 @@ bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
     if (n <= 0 || (n != llm_seq_end(c, from) && !fake_llm.cuts)) return false;
     for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[to], c->seqs[from].tokens.v[i], c->seqs[from].cells.v[i]);
     c->seqs[to].longest = c->seqs[from].longest;
+    if (!c->params.unified) c->seqs[from].copied_from = c->seqs[to].copied_to = true;
     fake_llm.shares++;
+    return true;
+}
+
+/* A state as it is saved; the tokens follow when it is whole. */
+struct fake_state {
+    enum llm_state what;
+    int32_t n;
+    uint64_t hash; /* of the tokens */
+};
+
+static uint64_t hash_of(const struct tokens *tokens, int32_t n)
+{
+    return tokens_short_hash(&(struct tokens){.v = tokens->v, .len = (size_t)n});
+}
+
+size_t llm_seq_state_size(struct llm_context *c, int32_t seq, enum llm_state what)
+{
+    const struct fake_seq *s = &c->seqs[seq];
+    if (s->tokens.len == 0 || s->copied_to || (what == LLM_STATE_MOVING && fake_llm.cuts)) return 0;
+    return sizeof(struct fake_state) + (what == LLM_STATE_WHOLE ? s->tokens.len * sizeof(int32_t) : 0);
+}
+
+size_t llm_seq_save(struct llm_context *c, int32_t seq, enum llm_state what, void *bytes, size_t size)
+{
+    const struct tokens *tokens = &c->seqs[seq].tokens;
+    size_t needed = llm_seq_state_size(c, seq, what);
+    if (needed == 0 || needed > size) return 0;
+    struct fake_state state = {.what = what, .n = (int32_t)tokens->len, .hash = hash_of(tokens, (int32_t)tokens->len)};
+    memcpy(bytes, &state, sizeof state);
+    memcpy((char *)bytes + sizeof state, tokens->v, needed - sizeof state);
+    fake_llm.saves++;
+    return needed;
+}
+
+/* False: these bytes are no such state, or it cannot be taken now. */
+static bool read_state(struct fake_state *state, const struct fake_seq *seq, const void *bytes, size_t size)
+{
+    if (fake_llm.load_fails || seq->copied_from || seq->copied_to || size < sizeof *state) return false;
+    memcpy(state, bytes, sizeof *state);
+    size_t n_tokens = state->what == LLM_STATE_WHOLE ? (size_t)state->n : 0;
+    return size == sizeof *state + n_tokens * sizeof(int32_t);
+}
+
+/* A window that was loaded begins with what its end needs: no cell can be cut. */
+static void end_at(struct fake_seq *seq, int32_t n)
+{
+    seq->longest = (size_t)(n + fake_llm.cuts_back);
+}
+
+bool llm_seq_load(struct llm_context *c, int32_t seq, const void *bytes, size_t size, int32_t n)
+{
+    struct fake_state state;
+    struct fake_seq *s = &c->seqs[seq];
+    llm_seq_clear(c, seq);
+    if (!read_state(&state, s, bytes, size) || state.what != LLM_STATE_WHOLE || state.n != n) return false;
+    if (c->n_used + n > fake_llm.n_cells) return false;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t token;
+        memcpy(&token, (const char *)bytes + sizeof state + (size_t)i * sizeof token, sizeof token);
+        hold(c, s, token, -1);
+    }
+    end_at(s, n);
+    fake_llm.loads++;
+    return true;
+}
+
+bool llm_seq_rewind(struct llm_context *c, int32_t seq, const void *bytes, size_t size, int32_t n)
+{
+    struct fake_state state;
+    struct fake_seq *s = &c->seqs[seq];
+    bool read = read_state(&state, s, bytes, size) && state.what == LLM_STATE_MOVING && state.n == n;
+    if (!read || n > llm_seq_end(c, seq)) {
+        llm_seq_clear(c, seq);
+        return false;
+    }
+    if (state.hash != hash_of(&s->tokens, n)) abort(); /* it completes other cells: nobody may ask for that */
+    let_go(c, s, (size_t)n);
+    end_at(s, n);
+    fake_llm.rewinds++;
     return true;
 }
 

@@ -21,6 +21,7 @@ struct fake_llm {
     int32_t end_after; /* the reply ends after so many tokens; 0: never */
     int32_t torn_rows; /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
                           every call that breaks off */
+    bool load_fails;   /* states are refused: llm_seq_load() and llm_seq_rewind() give false */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;
 
@@ -30,7 +31,8 @@ struct fake_llm {
     int32_t batch_rows[4096];   /* rows of each call */
     struct llm_row last_rows[4096];
     int32_t last_n;
-    int32_t shares; /* prefixes given to another sequence */
+    int32_t shares;                /* prefixes given to another sequence */
+    int32_t saves, loads, rewinds; /* states written, and taken again */
 
     /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
     bool held;

@@ -29,7 +29,8 @@ static uint64_t only_seed; /* the round to run alone; 0: all */
 
 /* What all rounds together met with: a test that meets with nothing proves nothing. */
 static struct {
-    int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares;
+    int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares, queued;
+    int64_t preemptions, saved, restored;
 } met;
 
 struct world;
@@ -61,7 +62,9 @@ struct world {
     bool calm;      /* and nothing is cancelled, poisoned or short of room */
     bool untouched; /* nothing is cancelled, poisoned or short of room */
     bool cancels, poison, threaded;
-    bool crowd; /* all come at once, with much in common */
+    bool hurried; /* requests make way for others, or hear that the server is busy */
+    bool scopes;  /* some prompts may share nothing with others */
+    bool crowd;   /* all come at once, with much in common */
     int32_t alphabet, n_systems;
     struct tokens systems[3];
     struct talk talks[MAX_TALKS];
@@ -263,6 +266,7 @@ static void compose(struct world *w, struct talk *talk, struct tokens *prompt)
 
 static void add_bounds(struct world *w, struct job *job)
 {
+    if (w->params.caching == ENGINE_CACHES_SYSTEM) job->conversation.system_end = below(w, (int32_t)job->prompt.len);
     if (!engine_wants_bounds(w->engine)) return;
     for (int32_t last = 0; job->n_bounds < 2 && last < (int32_t)job->prompt.len; job->n_bounds++)
         job->bounds[job->n_bounds] = last = between(w, last + 1, (int32_t)job->prompt.len);
@@ -382,6 +386,7 @@ static struct request *new_request(struct world *w, struct talk *talk)
     compose(w, talk, &job->prompt);
     add_bounds(w, job);
     job->cache_prompt = !one_in(w, 12);
+    job->scope = w->scopes ? (uint64_t)below(w, 2) : 0;
     if (one_in(w, 4)) {
         job->n_stop = (size_t)between(w, 1, 3);
         job->stop = stops + below(w, 4);
@@ -466,6 +471,7 @@ static void note_what_is_met(const struct engine *engine)
     for (size_t i = 0; i < engine->n_slots; i++) {
         met.pending += engine->slots[i].state == SLOT_PENDING;
         met.deferred += engine->slots[i].deferred;
+        met.queued += engine->slots[i].queue.first != NULL;
     }
 }
 
@@ -539,7 +545,8 @@ static void append_reusable(const struct world *w, struct tokens *all, const str
 /* A request that wants nothing kept gives its cells to nobody, not even while it runs. */
 static bool may_have_left_something(const struct request *other, const struct request *r)
 {
-    return other != r && other->asked_at < r->ended_at && other->client.job.cache_prompt;
+    return other != r && other->asked_at < r->ended_at && other->client.job.cache_prompt &&
+           other->client.job.scope == r->client.job.scope;
 }
 
 /* No request reuses more than what was ever computed. */
@@ -628,6 +635,9 @@ static void verify_failure(const struct world *w, const struct request *r, const
     case HEARTH_TOO_LONG:
         require(w, r, cells > (size_t)fake_llm.n_cells, "found no room, but its %zu tokens fit", cells);
         break;
+    case HEARTH_BUSY:
+        require(w, r, w->hurried, "the server was too busy");
+        break;
     default:
         require(w, r, is_poisoned(r) && c->error.code == HEARTH_INTERNAL, "failed: %s", c->error.message);
     }
@@ -650,6 +660,11 @@ static void verify_success(const struct world *w, const struct request *r, const
     require(w, r, got->cache_n >= 0 && got->prompt_n >= 1, "nothing of its prompt was computed");
     require(w, r, !w->alone || c->start.cache_n == got->cache_n, "began with %d reused tokens and ended with %d",
             c->start.cache_n, got->cache_n);
+    int32_t most = w->params.caching == ENGINE_CACHES_NOTHING  ? 0
+                   : w->params.caching == ENGINE_CACHES_SYSTEM ? c->job.conversation.system_end
+                                                               : got->cache_n;
+    require(w, r, got->cache_n <= most, "reuses %d tokens of %d that are cached", got->cache_n, most);
+    require(w, r, got->cache_n == 0 || got->cache_n >= w->params.cache_min_tokens, "reuses %d tokens", got->cache_n);
     verify_that_nothing_is_made_up(w, r);
 }
 
@@ -694,7 +709,9 @@ static void verify_calm(const struct world *w)
     size_t n = engine_slots(w->engine, slots, 8);
     for (size_t i = 0; i < n; i++) {
         require(w, NULL, strcmp(slots[i].state, "idle") == 0, "slot %zu is %s", i, slots[i].state);
-        require(w, NULL, engine->slots[i].job == NULL && engine->slots[i].seq == NULL, "slot %zu holds something", i);
+        require(w, NULL, engine->slots[i].job == NULL && engine->slots[i].seq == NULL && engine->slots[i].run == NULL,
+                "slot %zu holds something", i);
+        require(w, NULL, engine->slots[i].queue.first == NULL, "somebody waits for slot %zu", i);
     }
     require(w, NULL, metric_get(&engine->stats.slots_busy) == 0, "slots are counted as busy");
     require(w, NULL, engine->waiting.first == NULL && engine->inbox.first == NULL, "jobs wait");
@@ -725,6 +742,9 @@ static void choose_shape(struct world *w)
                                        .n_slots = slots,
                                        .max_gap_ns = ONE_OF(w, 1000, 100000, 250000000),
                                        .deterministic = one_in(w, 5),
+                                       .caching = ENGINE_CACHES_CONVERSATIONS,
+                                       .slot_timeout_ns = INT64_MAX,
+                                       .state_budget = (uint64_t)ONE_OF(w, 0, 200, 100000, 100000),
                                        .clock = &w->clock};
     w->params.context = (struct llm_context_params){.window = ONE_OF(w, 60, 200, 400, 400, 900),
                                                     .n_seq = seqs,
@@ -736,11 +756,24 @@ static void choose_shape(struct world *w)
     if (w->calm) fake_llm.cuts_back = 0;
 }
 
+static void choose_policy(struct world *w)
+{
+    if (w->calm) return;
+    w->params.caching = ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
+                               ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
+    w->params.cache_min_tokens = ONE_OF(w, 0, 0, 1, 30);
+    w->scopes = one_in(w, 5);
+    w->hurried = one_in(w, 3);
+    if (!w->hurried) return;
+    w->params.slot_timeout_ns = ONE_OF(w, 0, 20000, 1000000, 10000000);
+    w->params.preempt_fails = one_in(w, 4);
+}
+
 static void choose_circumstances(struct world *w)
 {
     w->cancels = !w->calm && one_in(w, 2);
     w->poison = !w->calm && one_in(w, 4);
-    w->untouched = !w->cancels && !w->poison && fake_llm.n_cells == INT32_MAX;
+    w->untouched = !w->cancels && !w->poison && !w->hurried && fake_llm.n_cells == INT32_MAX;
     w->crowd = one_in(w, 3);
     w->alphabet = ONE_OF(w, 2, 5, 190);
     w->n_systems = between(w, 1, 3);
@@ -769,6 +802,7 @@ static void open_world(struct world *w, uint64_t seed, bool threaded)
     w->calm = !threaded && one_in(w, 3);
     w->alone = w->calm || (!threaded && one_in(w, 6));
     choose_shape(w);
+    choose_policy(w);
     choose_circumstances(w);
     fake_llm.on_call = on_call;
     fake_llm.ud = w;
@@ -830,6 +864,9 @@ static void add_up(const struct world *w)
     met.cached += metric_get(&stats->cached_tokens);
     met.computed += metric_get(&stats->prompt_tokens);
     met.shares += fake_llm.shares;
+    met.preemptions += metric_get(&stats->preemptions);
+    met.saved += metric_get(&stats->states_saved);
+    met.restored += metric_get(&stats->states_restored);
 }
 
 /* Returns what sums up all that happened. */
@@ -866,7 +903,11 @@ static void random_conversations_get_right_replies_and_compute_nothing_twice(voi
     assert_true(met.conversations >= 2000);
     assert_true(met.done > 2000 && met.cancelled > 200 && met.failed > 50);
     assert_true(met.cached > met.computed / 2 && met.shares > 500);
+    print_message("%" PRId64 " made way, %" PRId64 " states saved, %" PRId64 " restored, %" PRId64
+                  " calls with somebody in a slot's list\n",
+                  met.preemptions, met.saved, met.restored, met.queued);
     assert_true(met.pending > 50 && met.deferred > 50);
+    assert_true(met.preemptions > 200 && met.saved > 100 && met.restored > 100);
 }
 
 static void clients_on_threads_of_their_own_get_right_replies(void **state)

@@ -5,17 +5,22 @@
 
 #define MS 1000000LL
 
+static void observe(struct pace *pace, int32_t prompt_rows, int32_t allowed, int64_t ns)
+{
+    pace_observe(pace, &(struct pace_tick){prompt_rows, 1, allowed}, ns);
+}
+
 /* A machine: a call costs `call`, each row `row`. The longest of 200 ticks with a prompt, after some without one and
  * the first `skip`. */
 static int64_t longest_tick(struct pace *pace, int64_t call, int64_t row, int skip, int32_t *rows)
 {
     int64_t longest = 0;
-    for (int i = 0; i < 5; i++) pace_observe(pace, 0, 0, call + row);
+    for (int i = 0; i < 5; i++) observe(pace, 0, 0, call + row);
     for (int i = 0; i < 200; i++) {
-        *rows = pace_budget(pace, 2048);
+        *rows = pace_budget(pace, 1, 2048);
         int64_t ns = call + (1 + *rows) * row;
         if (i >= skip && ns > longest) longest = ns;
-        pace_observe(pace, *rows, *rows, ns);
+        observe(pace, *rows, *rows, ns);
     }
     return longest;
 }
@@ -71,8 +76,8 @@ static void one_slow_tick_does_not_stop_the_prompts(void **state)
     pace_init(&pace, 250 * MS, 32);
     longest_tick(&pace, 40 * MS, MS, 0, &rows);
     int32_t before = rows;
-    pace_observe(&pace, rows, rows, 3000 * MS);
-    assert_true(pace_budget(&pace, 2048) >= 8);
+    observe(&pace, rows, rows, 3000 * MS);
+    assert_true(pace_budget(&pace, 1, 2048) >= 8);
     longest_tick(&pace, 40 * MS, MS, 0, &rows);
     assert_in_range(rows, before - 2, before + 2);
 }
@@ -85,7 +90,7 @@ static void a_tick_that_did_not_use_its_budget_teaches_nothing(void **state)
     pace_init(&pace, 250 * MS, 32);
     longest_tick(&pace, 40 * MS, MS, 0, &rows);
     struct pace before = pace;
-    pace_observe(&pace, 3, rows, 43 * MS);
+    observe(&pace, 3, rows, 43 * MS);
     assert_memory_equal(&pace, &before, sizeof pace);
 }
 
@@ -95,28 +100,27 @@ static void a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits(void **state)
     (void)state;
     struct pace pace;
     pace_init(&pace, 250 * MS, 32);
-    for (int i = 0; i < 5; i++) pace_observe(&pace, 0, 0, 5 * MS);
-    int64_t worst = 0, whole = 0, ns = 0;
+    for (int i = 0; i < 5; i++) observe(&pace, 0, 0, 5 * MS);
+    int64_t worst = 0, whole = 0;
     for (int32_t depth = 0; depth < 12000;) {
-        int32_t rows = pace_budget(&pace, 2048);
+        int32_t rows = pace_budget(&pace, 1, 2048);
         double tiled = 0.9 + 0.0006 * depth, small = 0.9 + 0.0014 * depth;
-        double row = rows >= PACE_TILE ? tiled : small;
+        double row = rows + 1 >= PACE_TILE ? tiled : small;
         int64_t took = (int64_t)((5 + row * rows) * MS);
-        if (depth > 64 && rows < PACE_TILE)
-            assert_true((5 + tiled * PACE_TILE) * MS > 225 * MS); /* a tile hardly fits */
+        /* less only where not even one tile fits */
+        if (depth > 64 && rows + 1 < PACE_TILE) assert_true((5 + tiled * PACE_TILE) * MS > 300 * MS);
         if (took > worst) worst = took;
-        if (rows >= PACE_TILE) whole = depth;
-        pace_observe(&pace, rows, rows, took);
+        if (rows + 1 >= PACE_TILE) whole = depth;
+        observe(&pace, rows, rows, took);
         depth += rows;
-        ns += took;
     }
-    assert_true(worst < 300 * MS);
-    assert_in_range(whole, 4500, 6000);
+    assert_true(worst < 330 * MS);
+    assert_in_range(whole, 5500, 8000);
     for (int i = 0; i < 5; i++) { /* a new prompt finds its way back */
-        int32_t rows = pace_budget(&pace, 2048);
-        pace_observe(&pace, rows, rows, (int64_t)((5 + 0.9 * rows) * MS));
+        int32_t rows = pace_budget(&pace, 1, 2048);
+        observe(&pace, rows, rows, (int64_t)((5 + 0.9 * rows) * MS));
     }
-    assert_true(pace_budget(&pace, 2048) >= 2 * PACE_TILE);
+    assert_true(pace_budget(&pace, 1, 2048) >= 2 * PACE_TILE - 1);
 }
 
 int main(void)

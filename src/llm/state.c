@@ -1,0 +1,61 @@
+/* States of sequences as bytes outside the context. No data of its own; the engine's thread, as all of context.h.
+ *
+ * llama.cpp empties the sequence before it reads a state into it, part by part, and leaves the parts it had read when
+ * it finds a fault: whatever goes wrong here ends with llm_seq_clear(). The bytes have no checksum; what is read is
+ * compared with what the caller says it is: all of the bytes, and a sequence that ends where it should. The window of a
+ * state is that of its end, and complete: of a sequence's cells only those that have left it are ever overwritten. */
+#include "llm/private.h"
+
+static llama_state_seq_flags flags_of(enum llm_state what)
+{
+    return what == LLM_STATE_MOVING ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0;
+}
+
+/* ---- Saving ---- */
+
+size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_state what)
+{
+    /* Where everything can be cut, llama.cpp takes everything for the part that moves. */
+    bool nothing_moves = what == LLM_STATE_MOVING && llm_cuts_anywhere(context);
+    bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
+    if (nothing_moves || awaits_copy || llm_seq_end(context, seq) == 0) return 0;
+    return llama_state_seq_get_size_ext(llm_context_handle(context), seq, flags_of(what));
+}
+
+size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state what, void *bytes, size_t size)
+{
+    if (llm_seq_state_size(context, seq, what) == 0) return 0;
+    return llama_state_seq_get_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
+}
+
+/* ---- Loading ---- */
+
+/* Of a sequence whose parts end at different places llama.cpp tells the end of the part that moves. */
+static bool restore(struct llm_context *context, int32_t seq, enum llm_state what, const void *bytes, size_t size,
+                    int32_t n)
+{
+    /* A copy between streams would be of, or be laid over, what is written here before the copy is made. */
+    if (size == 0 || llm_seq_copying(context, seq) != 0) return false;
+    llm_hush(true);
+    size_t n_read = llama_state_seq_set_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
+    llm_hush(false);
+    return n_read == size && llm_seq_end(context, seq) == n;
+}
+
+bool llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
+{
+    if (restore(context, seq, LLM_STATE_WHOLE, bytes, size, n)) return true;
+    llm_seq_clear(context, seq);
+    return false;
+}
+
+/* The part that moves goes first: once it ends at n, llama.cpp lets the rest be cut there. */
+bool llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
+{
+    struct llama_memory_i *memory = llama_get_memory(llm_context_handle(context));
+    bool holds = llm_seq_end(context, seq) >= n;
+    if (holds && restore(context, seq, LLM_STATE_MOVING, bytes, size, n) && llama_memory_seq_rm(memory, seq, n, -1))
+        return true;
+    llm_seq_clear(context, seq);
+    return false;
+}
