@@ -184,14 +184,7 @@ struct stage {
     struct witness witnesses[WITNESSES];
 };
 
-static inline bool must_be_exact(const struct stage *stage, const struct caller *caller)
-{
-    if (stage->oracle->layout != DETERMINISTIC || !is_sliding(stage->oracle->arch))
-        return stage->oracle->layout == DETERMINISTIC;
-    return caller->result.cache_n == 0 && metric(stage->instance, "hearth_states_restored_total") == 0;
-}
-
-static inline void expect_reply(const struct oracle *oracle, const struct caller *caller, bool exact)
+static inline void expect_reply(const struct oracle *oracle, const struct caller *caller)
 {
     const struct turn *turn = caller->turn;
     const hearth_result *result = &caller->result;
@@ -201,7 +194,7 @@ static inline void expect_reply(const struct oracle *oracle, const struct caller
     if (same < REPLY || caller->reply.len != REPLY)
         fail_msg("%s: token %zu of %zu is wrong (%d of %zu prompt tokens reused)", caller->what, same,
                  caller->reply.len, result->cache_n, turn->prompt.len);
-    bool right = exact ? caller->same_bits : caller->difference <= oracle->arch->bound;
+    bool right = oracle->layout == DETERMINISTIC ? caller->same_bits : caller->difference <= oracle->arch->bound;
     if (!right)
         fail_msg("%s: logits differ by %g from a cold run (%d of %zu prompt tokens reused)", caller->what,
                  (double)caller->difference, result->cache_n, turn->prompt.len);
@@ -214,13 +207,12 @@ static inline void expect_image(const char *what, const struct image *warm, cons
     if (differs >= 0) fail_msg("%s: the cell at %d has other bytes than in a cold run %s", what, differs, when);
 }
 
-static inline void expect_cells(const struct oracle *oracle, const struct caller *caller, bool exact,
-                                struct witness *witness)
+static inline void expect_cells(const struct oracle *oracle, const struct caller *caller, struct witness *witness)
 {
     const struct turn *turn = witness->turn = caller->turn;
     image_read(&witness->before, oracle->arch->sections, oracle->arch->places, &caller->before);
     image_read(&witness->after, oracle->arch->sections, oracle->arch->places, &caller->after);
-    if (exact) {
+    if (oracle->layout == DETERMINISTIC) {
         expect_image(caller->what, &witness->before, &turn->before, "at the first token");
         expect_image(caller->what, &witness->after, &turn->after, "at the last token");
     }
@@ -259,11 +251,8 @@ static inline void judge(struct stage *stage, struct caller *callers, size_t n)
     assert_true(stage->n_witnesses + n <= WITNESSES);
     struct witness *witnesses = &stage->witnesses[stage->n_witnesses];
     for (size_t i = 0; i < n; i++) caller_await(&callers[i]);
-    for (size_t i = 0; i < n; i++) {
-        bool exact = must_be_exact(stage, &callers[i]);
-        expect_reply(stage->oracle, &callers[i], exact);
-        expect_cells(stage->oracle, &callers[i], exact, &witnesses[i]);
-    }
+    for (size_t i = 0; i < n; i++) expect_reply(stage->oracle, &callers[i]);
+    for (size_t i = 0; i < n; i++) expect_cells(stage->oracle, &callers[i], &witnesses[i]);
     stage->n_witnesses += n;
     for (size_t i = 0; i < n; i++) expect_bytes_of_another(stage, &witnesses[i], &callers[i]);
     for (size_t i = 0; i < n; i++) caller_release(&callers[i]);

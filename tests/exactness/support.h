@@ -6,12 +6,7 @@
  * rounds to F16 and would hide a wrong cell; what is left between a warm and a cold run is the order of summation. That
  * can still turn a reply where two tokens are about equally likely. Prompts are therefore chosen by rule: random ones,
  * one after the other, until in the cold run the likeliest token leads at each step by more than twice what a logit may
- * differ by.
- *
- * A sliding window wraps around in its cells. What is cut back, or comes back from a saved state, goes on in other
- * cells than in a cold run, and llama.cpp has no way to say which: even deterministic mode is then right only within
- * the bound. Its models are therefore always played the second way, and compared to the bit as long as nothing was
- * reused. */
+ * differ by. */
 #ifndef EXACTNESS_SUPPORT_H
 #define EXACTNESS_SUPPORT_H
 
@@ -88,12 +83,6 @@ struct oracle {
     int32_t n_vocab;
 };
 
-/* Whether all is compared to the bit, with cells as they are by default. */
-static inline bool is_exact(const struct oracle *oracle)
-{
-    return oracle->layout == DETERMINISTIC && !is_sliding(oracle->arch);
-}
-
 static inline const char *env(const char *name)
 {
     const char *value = getenv(name);
@@ -128,6 +117,7 @@ static inline void oracle_open(struct oracle *oracle, const struct arch *arch, e
 {
     oracle->arch = arch;
     oracle->layout = layout;
+    bool deterministic = layout == DETERMINISTIC;
     oracle->path = mem_format("%s/%s.gguf", folder, arch->name);
     run_command(mem_format("'%s/bin/hearth-mkmodel' --arch %s --vocab '%s/models/demo.gguf' -o '%s' >/dev/null",
                            env("HEARTH_BUILD"), arch->name, env("HEARTH_SOURCE"), oracle->path));
@@ -139,9 +129,9 @@ static inline void oracle_open(struct oracle *oracle, const struct arch *arch, e
                                         .n_seq = 1,
                                         .n_batch = 512,
                                         .n_ubatch = PIECE,
-                                        .type_k = is_exact(oracle) ? "f16" : "f32",
-                                        .type_v = is_exact(oracle) ? "f16" : "f32",
-                                        .flash_attention = is_exact(oracle) ? "auto" : "off",
+                                        .type_k = deterministic ? "f16" : "f32",
+                                        .type_v = deterministic ? "f16" : "f32",
+                                        .flash_attention = deterministic ? "auto" : "off",
                                         .rope_scaling = "none",
                                         .rope_freq_base = NAN,
                                         .rope_freq_scale = NAN,
@@ -234,7 +224,7 @@ static inline int32_t likeliest(const float *logits, int32_t n, float *lead)
 static inline bool is_clear(const struct oracle *oracle, int32_t token, float lead)
 {
     if (llm_token_ends_generation(oracle->model, token)) return false;
-    return is_exact(oracle) || lead > 2 * oracle->arch->bound;
+    return oracle->layout == DETERMINISTIC || lead > 2 * oracle->arch->bound;
 }
 
 /* REPLY greedy tokens after the prompt. False: some step is too close, or ends the reply. */
@@ -406,12 +396,13 @@ static inline void set(hearth_config *config, const char *key, const char *value
     free(path);
 }
 
-static inline void set_layout(hearth_config *config, const struct oracle *oracle)
+static inline void set_layout(hearth_config *config, enum layout layout)
 {
-    static const char *const unified[] = {[UNIFIED] = "true", [SPLIT] = "false", [DETERMINISTIC] = "auto"};
-    set(config, "kv_unified", unified[oracle->layout]);
-    set(config, "deterministic", oracle->layout == DETERMINISTIC ? "true" : "false");
-    if (is_exact(oracle)) return;
+    if (layout == DETERMINISTIC) {
+        set(config, "deterministic", "true");
+        return;
+    }
+    set(config, "kv_unified", layout == UNIFIED ? "true" : "false");
     set(config, "cache_type_k", "f32");
     set(config, "cache_type_v", "f32");
     set(config, "flash_attention", "off");
@@ -429,7 +420,7 @@ static inline hearth *start(const struct oracle *oracle, const char *const *keys
     set(config, "context_window", "1024");
     set(config, "n_ubatch", "64");
     set(config, "cache_min_tokens", "1");
-    set_layout(config, oracle);
+    set_layout(config, oracle->layout);
     for (; *keys != NULL; keys += 2) set(config, keys[0], keys[1]);
     hearth *instance = hearth_open(config, &error);
     if (instance == NULL) fail_msg("%s", error.message);

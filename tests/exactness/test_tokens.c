@@ -2,8 +2,8 @@
  * with a stream each, in every way in which a prompt can agree with what is resident; and how much of it must be common
  * before it is reused.
  *
- * Recurrent states and sliding windows can only be gone on from whole: prompts of tokens have no messages, at whose
- * ends they could be gone back to. */
+ * What cannot be cut anywhere is gone back to where a state was saved, or gone on from whole. Where that is cheapest,
+ * and each has a stream, one conversation takes the cells of another, which then has lost its end. */
 #include "caller.h"
 
 static char *folder;
@@ -60,7 +60,8 @@ static void ask_cutting(struct stage *stage, const struct turn *turn, const char
 /* Goes on from the whole of another one, whose cells nobody else had a use for. */
 static void ask_grown(struct stage *stage, const struct turn *turn, const char *what, const struct turn *from)
 {
-    ask(stage, turn, what, is_sliding(oracle.arch) ? 0 : whole(from), whole(from));
+    bool sure = cuts_anywhere(oracle.arch) || oracle.layout == UNIFIED;
+    ask(stage, turn, what, sure ? whole(from) : 0, whole(from));
 }
 
 /* The same request with the cache off. */
