@@ -26,7 +26,8 @@ struct seq {
     uint64_t uses;     /* counts the requests that it was used for */
     uint64_t scope;    /* of the request that computed it */
     uint64_t hash;     /* of the cells, while resident */
-    int64_t last_used, last_used_unix_ms;
+    int64_t last_used; /* computed on, or gone on from by another sequence */
+    int64_t retired_at, retired_at_unix_ms;
 
     /* The conversation whose messages, all but the last, lie in the first cells; for people, and never authority. */
     size_t n_messages;

@@ -33,7 +33,7 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
         if (seq->slot != NULL || seq->n_cells == 0 || seq->last_slot != slot->id) continue;
-        if (last == NULL || seq->last_used > last->last_used) last = seq;
+        if (last == NULL || seq->retired_at > last->retired_at) last = seq;
     }
     return last;
 }
@@ -51,7 +51,7 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
     s.cached_messages = (int32_t)seq->n_messages;
     if (slot->state != SLOT_IDLE) return s;
     s.cached_tokens = seq->n_cells;
-    s.last_used = seq->last_used_unix_ms;
+    s.last_used = seq->retired_at_unix_ms;
     uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;
     snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)hash);
     return s;

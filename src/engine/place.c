@@ -12,6 +12,7 @@
 static bool share(struct engine *engine, struct seq *seq, const struct placement *p)
 {
     seq->n_exact = p->source->n_exact;
+    p->source->last_used = clock_now(engine->clock);
     return seq_share(engine, p->source, seq, p->n);
 }
 
@@ -76,6 +77,8 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     bool leaves = leaves_bounds(engine, slot->job);
     int32_t parting = leaves ? find_parting(engine, slot->job) : 0;
     struct seq *seq = obtain(engine, p);
+    if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
+        states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
     tokens_truncate(&seq->tokens, 0);
     tokens_append(&seq->tokens, prompt->v, prompt->len);
     run_forget_reply(slot->job, slot->run);
@@ -135,9 +138,10 @@ static struct run *begin_run(struct engine *engine, const struct job *job)
 static void say_started(struct job *job, const struct slot *slot, const struct placement *p)
 {
     const struct run *run = slot->run;
+    int32_t cached = p->how == PLACE_WAIT ? p->n : run->n_cached;
     job_send_started(job, &(hearth_result){.slot = slot->id,
-                                           .cache_n = p->n,
-                                           .prompt_n = run->n_prompt - p->n,
+                                           .cache_n = cached,
+                                           .prompt_n = run->n_prompt - cached,
                                            .queue_ms = clock_to_ms(run->started_at - job->submitted_at)});
 }
 

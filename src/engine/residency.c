@@ -80,8 +80,8 @@ static void settle(struct seq *seq)
 void seq_retire(struct engine *engine, struct seq *seq)
 {
     seq->slot = NULL;
-    seq->last_used = clock_now(engine->clock);
-    seq->last_used_unix_ms = clock_unix_ms();
+    seq->last_used = seq->retired_at = clock_now(engine->clock);
+    seq->retired_at_unix_ms = clock_unix_ms();
     settle(seq);
 }
 
@@ -129,7 +129,10 @@ struct seq *seq_take_free(struct engine *engine, const struct seq *but_not)
     struct seq *seq = find_free(engine, but_not);
     if (seq != NULL) return seq;
     seq = least_recently_used(engine, but_not);
-    if (seq != NULL) evict(engine, seq, 0);
+    if (seq == NULL) return NULL;
+    log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
+              log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", seq->n_cells));
+    evict(engine, seq, 0);
     return seq;
 }
 
@@ -174,15 +177,16 @@ static void remember_system_prompt(struct engine *engine, const struct seq *seq)
     int32_t common = 0;
     const struct state *kept = states_find(engine->states, seq->tokens.v, seq->n_cells, seq->scope, false, &common);
     if (kept != NULL && common == seq->n_cells) return;
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokens_short_hash(&seq->tokens));
     kept = save(engine, seq, LLM_STATE_WHOLE);
-    if (kept != NULL)
-        log_event(LOG_INFO, "spc", "tokens saved (externalized)", log_int("tokens", seq->n_cells),
-                  log_str("hash", hash), log_int("kv_bytes", (int64_t)kept->size));
-    else
+    if (kept == NULL) {
         log_event(LOG_WARN, "spc", "failed to extract KV state", log_int("seq", seq->id),
                   log_int("tokens", seq->n_cells));
+        return;
+    }
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokens_short_hash(&kept->tokens));
+    log_event(LOG_INFO, "spc", "tokens saved (externalized)", log_int("tokens", seq->n_cells), log_str("hash", hash),
+              log_int("kv_bytes", (int64_t)kept->size));
 }
 
 void seq_remember(struct engine *engine, const struct seq *seq)

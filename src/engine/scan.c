@@ -60,47 +60,77 @@ static void log_continued(const struct conversation *c, const struct placement *
 {
     const struct seq *seq = p->source;
     bool hit = seq->n_messages == c->n_messages - 1;
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)seq->message_hash);
     log_event(LOG_INFO, "imc", hit ? "cache hit" : "extending cache (deferred)", log_int("slot", seq->last_slot),
               log_int("seq", seq->id), log_int("cached-msgs", (int64_t)seq->n_messages),
               log_int("current-total-tokens-cached", seq->message_tokens),
-              log_int("msgs-to-cache", (int64_t)c->n_messages - 1));
+              log_int("msgs-to-cache", (int64_t)c->n_messages - 1), log_str("hash", hash));
     log_event(LOG_INFO, "start-slot", hit ? "imc-reuse" : "imc-extend", log_int("cached_tokens", p->n));
+}
+
+/* What was found by comparing tokens: n of the `had` tokens that lie somewhere. */
+struct found {
+    int32_t slot; /* negative: in no slot's cells */
+    int32_t n, had;
+};
+
+static void log_found(const struct job *job, const struct found *f)
+{
+    struct text t;
+    snprintf(t.v, sizeof t.v, "slot[%d] common-prefix %d/%d tokens (%d%% salvageable)", f->slot, f->n, f->had,
+             f->had == 0 ? 0 : (int)((int64_t)f->n * 100 / f->had));
+    log_event(LOG_INFO, "imc", "no slot matched, trying token prefix match",
+              log_int("total-msgs", (int64_t)job->conversation.n_messages));
+    log_event(LOG_INFO, "imc", t.v);
 }
 
 static void log_salvaged(const struct job *job, const struct placement *p)
 {
     const struct conversation *c = &job->conversation;
     const struct seq *seq = p->source;
-    int32_t had = seq == NULL ? (int32_t)p->state->tokens.len : seq->n_cells, slot = seq == NULL ? -1 : seq->last_slot;
-    struct text t;
-    snprintf(t.v, sizeof t.v, "slot[%d] common-prefix %d/%d tokens (%d%% salvageable)", slot, p->n, had,
-             had == 0 ? 0 : (int)((int64_t)p->n * 100 / had));
-    log_event(LOG_INFO, "imc", "no slot matched, trying token prefix match",
-              log_int("total-msgs", (int64_t)c->n_messages));
-    log_event(LOG_INFO, "imc", t.v);
-    log_event(LOG_INFO, "imc", "token prefix match found", log_int("slot", slot), log_int("common-prefix", p->n),
-              log_int("discarded-cached", had - p->n), log_int("new-tokens-to-decode", (int64_t)job->prompt.len - p->n),
+    struct found f = {.slot = seq == NULL ? -1 : seq->last_slot,
+                      .n = p->n,
+                      .had = seq == NULL ? (int32_t)p->state->tokens.len : seq->n_cells};
+    log_found(job, &f);
+    log_event(LOG_INFO, "imc", "token prefix match found", log_int("slot", f.slot), log_int("common-prefix", f.n),
+              log_int("discarded-cached", f.had - f.n), log_int("new-tokens-to-decode", (int64_t)job->prompt.len - f.n),
               log_int("total-incoming", (int64_t)job->prompt.len));
     log_event(LOG_INFO, "start-slot", p->n >= c->stable_end ? "imc-trim-only" : "imc-trim-prefix",
-              log_int("cached_tokens", had), log_int("trim_pos", p->n), log_int("new_cache_tokens", c->stable_end));
+              log_int("cached_tokens", f.had), log_int("trim_pos", f.n), log_int("new_cache_tokens", c->stable_end));
 }
 
-static int32_t best_prefix(const struct engine *engine, const struct job *job)
+/* The longest prefix that any sequence has in common with the prompt, whether it can be gone on from or not. False:
+ * there is none. */
+static bool find_nearest(const struct engine *engine, const struct job *job, struct found *nearest)
 {
-    size_t best = 0;
+    *nearest = (struct found){.slot = -1};
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
         if (seq->scope != job->scope || (seq->slot != NULL && !seq->slot->job->cache_prompt)) continue;
-        size_t n = tokens_common_prefix(&seq->tokens, &job->prompt);
-        if (n > best) best = n;
+        int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt);
+        if (n > nearest->n) *nearest = (struct found){.slot = seq->last_slot, .n = n, .had = (int32_t)seq->tokens.len};
     }
-    return (int32_t)best;
+    return nearest->n > 0;
+}
+
+static void log_unusable(const struct engine *engine, const struct job *job, const struct found *f)
+{
+    log_found(job, f);
+    if (engine->cuts_anywhere || f->n < engine->cache_min_tokens)
+        log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", f->n),
+                  log_int("min-required", engine->cache_min_tokens));
+    else /* long enough, but these cells cannot be cut there, and no copy was left before it */
+        log_event(LOG_INFO, "start-slot",
+                  f->n >= job->conversation.stable_end ? "imc-hybrid-trim-rebuild" : "imc-hybrid-rebuild",
+                  log_int("cached_tokens", f->had), log_int("trim_pos", f->n),
+                  log_int("redecode_tokens", (int64_t)job->prompt.len));
 }
 
 static void log_built_anew(const struct engine *engine, const struct job *job)
 {
-    log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", best_prefix(engine, job)),
-              log_int("min-required", engine->cache_min_tokens));
+    struct found nearest;
+    if (find_nearest(engine, job, &nearest)) log_unusable(engine, job, &nearest);
     log_event(LOG_INFO, "imc", "cache build prepared", log_int("msgs", (int64_t)job->conversation.n_messages - 1),
               log_int("tokens", job->conversation.stable_end));
     log_event(LOG_INFO, "start-slot", "imc-build", log_int("tokens", job->conversation.stable_end));
@@ -147,7 +177,7 @@ void scan_log_built(const struct slot *slot)
 {
     const struct run *run = slot->run;
     int32_t total = slot->job->conversation.stable_end;
-    if (run->n_cached >= total) return; /* it was all there */
+    if (run->continues && run->n_cached >= total) return; /* it was all there */
     if (run->n_cached > 0 && !run->continues)
         log_event(LOG_INFO, "start-slot", "imc-partial-rebuilt", log_int("total_cached", total),
                   log_int("salvaged_prefix", run->n_cached),

@@ -143,7 +143,7 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     if (slot->state == SLOT_PREFILL) {
         metric_add(&engine->stats.prompt_tokens, n);
         if (slot->job->cache_prompt && is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
-        note_messages(slot);
+        if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
     }
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
 }

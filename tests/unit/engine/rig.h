@@ -23,6 +23,7 @@ struct shape {
     bool no_caching, preempt_fails;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ms; /* 0: never */
+    uint64_t state_budget;   /* 0: more than enough */
 };
 
 static inline struct engine *open_engine(struct rig *rig, struct shape shape)
@@ -44,7 +45,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
                                    .slot_timeout_ns =
                                        shape.slot_timeout_ms > 0 ? shape.slot_timeout_ms * 1000000 : INT64_MAX,
                                    .preempt_fails = shape.preempt_fails,
-                                   .state_budget = 1 << 30,
+                                   .state_budget = shape.state_budget > 0 ? shape.state_budget : 1 << 30,
                                    .clock = &rig->clock.clock};
     rig->engine = engine_open(&params, &error);
     return rig->engine;
