@@ -169,7 +169,7 @@ const struct state *states_find(const struct states *states, const int32_t *toke
     size_t longest = 0;
     for (size_t i = 0; i < states->n; i++) {
         const struct state *state = &states->v[i]->state;
-        if (state->home >= 0 || state->scope != scope) continue;
+        if (state->home >= 0 || state->scope != scope || states->v[i]->pinned) continue;
         size_t prefix = common_with(state, tokens, (size_t)n);
         if (prefix == 0 || (!cuts && prefix < state->tokens.len)) continue;
         if (prefix < longest || (prefix == longest && state->size >= best->size)) continue;

@@ -39,7 +39,8 @@ const struct state *states_put(struct states *states, struct state state);
 
 /* The whole state with the longest prefix in common with the first `n` tokens, and the length of that prefix. With
  * `cuts` a longer state will do, since it can be cut; else it must lie within them. Of several the one of fewest bytes,
- * which takes least time to load. NULL: there is none, and nothing in common. */
+ * which takes least time to load. NULL: there is none, and nothing in common. What is
+ * pinned is its owner's alone and not found. */
 const struct state *states_find(const struct states *states, const int32_t *tokens, int32_t n, uint64_t scope,
                                 bool cuts, int32_t *common);
 

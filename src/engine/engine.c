@@ -136,15 +136,32 @@ static void take_in(struct engine *engine, struct job *job)
     job_list_append(&engine->waiting, job);
 }
 
-/* Everything that has no slot. */
-static struct job_list take_waiting(struct engine *engine)
+static bool has_not_begun(const struct job *job)
 {
-    struct job_list all = {0};
+    return job->run == NULL;
+}
+
+static bool is_any(const struct job *job)
+{
+    return job != NULL;
+}
+
+static void move_matching(struct job_list *from, struct job_list *to, bool (*matches)(const struct job *job))
+{
+    struct job_list taken = job_list_take_matching(from, matches);
     struct job *job;
-    while ((job = job_list_take_first(&engine->waiting)) != NULL) job_list_append(&all, job);
-    for (size_t i = 0; i < engine->n_slots; i++)
-        while ((job = job_list_take_first(&engine->slots[i].queue)) != NULL) job_list_append(&all, job);
-    return all;
+    while ((job = job_list_take_first(&taken)) != NULL) job_list_append(to, job);
+}
+
+/* What a drain refuses: everything that has no slot; but what made way for others has begun, and goes on as long as
+ * there is time. */
+static struct job_list take_refused(struct engine *engine)
+{
+    bool (*matches)(const struct job *) = atomic_load(&engine->stop_now) ? is_any : has_not_begun;
+    struct job_list refused = {0};
+    move_matching(&engine->waiting, &refused, matches);
+    for (size_t i = 0; i < engine->n_slots; i++) move_matching(&engine->slots[i].queue, &refused, matches);
+    return refused;
 }
 
 static void refuse(struct engine *engine, struct job_list *jobs)
@@ -170,7 +187,7 @@ static bool take_mail(struct engine *engine)
     struct job *job;
     while ((job = job_list_take_first(&engine->inbox)) != NULL) take_in(engine, job);
     if (engine->draining) {
-        refused = take_waiting(engine);
+        refused = take_refused(engine);
         engine->drained_pending += refused.len;
     }
     bool go_on = !engine->closing || has_work(engine);

@@ -249,4 +249,6 @@ void place_jobs(struct engine *engine)
     while (engine->waiting.first != NULL && choose_slot(engine, NULL) != NULL)
         place(engine, NULL, job_list_take_first(&engine->waiting));
     atomic_store_explicit(&engine->stats.jobs_waiting, (int64_t)count_waiting(engine), memory_order_relaxed);
+    atomic_store_explicit(&engine->stats.state_bytes, (int64_t)states_usage(engine->states).bytes,
+                          memory_order_relaxed);
 }

@@ -97,7 +97,9 @@ static void note_block(struct engine *engine, int64_t now)
 /* In a layout where its cells will be needed by the next request, a victim must be kept outside the context. */
 static bool can_make_way(const struct engine *engine, const struct slot *slot)
 {
-    if (slot->state != SLOT_GENERATE || slot->deferred) return false;
+    /* One that has to compute its cells again has done nothing since it came. */
+    bool has_its_cells = slot->state == SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
+    if (!has_its_cells || slot->deferred) return false;
     if (engine->unified || engine->preempt_fails) return true;
     if (engine->deterministic && !engine->exact_states) return false;
     return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_WHOLE) <= states_room(engine->states);
@@ -164,10 +166,17 @@ void preempt_decide(struct engine *engine)
 
 /* ---- Carrying out ---- */
 
-/* The job that somebody is to make way for. NULL: it has left. */
+static bool any_idle(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++)
+        if (engine->slots[i].state == SLOT_IDLE) return true;
+    return false;
+}
+
+/* The job that somebody is to make way for. NULL: it has left, or has no need any more. */
 static struct job *take_job(struct engine *engine, const struct preemption *p)
 {
-    if (engine->waiting.first == p->for_job) return job_list_take_first(&engine->waiting);
+    if (engine->waiting.first == p->for_job) return any_idle(engine) ? NULL : job_list_take_first(&engine->waiting);
     if (p->victim->queue.first == p->for_job) return job_list_take_first(&p->victim->queue);
     return NULL;
 }

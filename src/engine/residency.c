@@ -155,15 +155,17 @@ static const struct state *save(struct engine *engine, const struct seq *seq, en
     tokens_append(&state.tokens, seq->tokens.v, (size_t)seq->n_cells);
     const struct state *kept = states_put(engine->states, state);
     metric_add(&engine->stats.states_saved, kept != NULL);
-    atomic_store_explicit(&engine->stats.state_bytes, (int64_t)states_usage(engine->states).bytes,
-                          memory_order_relaxed);
     return kept;
 }
 
 static void remember_bound(struct engine *engine, const struct seq *seq)
 {
     const struct state *kept = states_find_at(engine->states, seq->id, seq->tokens.v, seq->n_cells);
-    if (kept != NULL && (int32_t)kept->tokens.len == seq->n_cells) return;
+    if (kept != NULL && (int32_t)kept->tokens.len == seq->n_cells) {
+        states_touch(engine->states, kept);
+        return;
+    }
+    if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_MOVING) == 0) return; /* its copy is still to be made */
     kept = save(engine, seq, LLM_STATE_MOVING);
     log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
               kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),

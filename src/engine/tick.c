@@ -141,8 +141,9 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     if (seq->n_exact == share->from && share->from % PLAN_PIECE == 0)
         seq->n_exact = share->to / PLAN_PIECE * PLAN_PIECE;
     seq->n_cells = share->to;
+    int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
+    if (of_prompt > 0) metric_add(&engine->stats.prompt_tokens, of_prompt);
     if (slot->state == SLOT_PREFILL) {
-        metric_add(&engine->stats.prompt_tokens, n);
         if (slot->job->cache_prompt && is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
         if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
     }
@@ -230,19 +231,8 @@ static void run_apart(struct engine *engine, struct plan_share *shares, size_t n
     }
 }
 
-static int32_t rows_of(const struct plan_share *shares, size_t n)
-{
-    int32_t rows = 0;
-    for (size_t i = 0; i < n; i++) rows += shares[i].to - shares[i].from;
-    return rows;
-}
-
 static void recover(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
 {
-    if (outcome == LLM_NO_CELLS && seq_make_room(engine, rows_of(shares, n))) {
-        run_call(engine, shares, n);
-        return;
-    }
     /* Some rows may have reached their cells before the call ended: back to what is known. */
     if (outcome == LLM_ABORTED || outcome == LLM_FAILED) seq_verify_all(engine);
     if (outcome == LLM_FAILED) suspect(engine, shares, n);
@@ -264,6 +254,16 @@ static int32_t fill_rows(struct engine *engine, const struct plan_share *shares,
     return n_rows;
 }
 
+static enum llm_decoded decode(struct engine *engine, struct plan_share *shares, size_t n, int32_t n_rows)
+{
+    engine->running = shares;
+    engine->n_running = n;
+    enum llm_decoded outcome = llm_decode(engine->context, engine->rows, n_rows);
+    engine->n_running = 0;
+    metric_add(&engine->stats.decode_calls, 1);
+    return outcome;
+}
+
 static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
 {
     size_t n_live = 0;
@@ -272,11 +272,9 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
     n = n_live;
     if (n == 0) return;
     int32_t n_rows = fill_rows(engine, shares, n);
-    engine->running = shares;
-    engine->n_running = n;
-    enum llm_decoded outcome = llm_decode(engine->context, engine->rows, n_rows);
-    engine->n_running = 0;
-    metric_add(&engine->stats.decode_calls, 1);
+    enum llm_decoded outcome;
+    do outcome = decode(engine, shares, n, n_rows);
+    while (outcome == LLM_NO_CELLS && seq_make_room(engine, n_rows));
     if (outcome != LLM_DECODED) {
         recover(engine, shares, n, outcome);
         return;

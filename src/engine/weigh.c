@@ -197,7 +197,7 @@ static bool find_parked(const struct job *job, struct placement *p)
     struct seq *seq = job->run->parked_in;
     if (seq != NULL && seq->uses == job->run->parked_use && seq->slot == NULL && seq->n_cells == n)
         *p = (struct placement){.how = PLACE_TAKE, .source = seq, .n = n};
-    else if (job->run->parked != NULL)
+    else if (job->run->parked != NULL && (int32_t)job->run->parked->tokens.len == n)
         *p = (struct placement){.how = PLACE_RESTORE, .state = job->run->parked, .n = n};
     else
         return false;

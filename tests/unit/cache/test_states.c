@@ -478,7 +478,7 @@ static void check_find(struct oracle *oracle)
     for (size_t i = 0; i < oracle->n; i++) {
         const struct record *record = &oracle->v[i];
         size_t agrees = agreement(record->text, prompt);
-        if (record->home >= 0 || record->scope != scope) continue;
+        if (record->home >= 0 || record->scope != scope || record->pinned) continue;
         if ((!cuts && agrees < strlen(record->text)) || agrees < furthest || agrees == 0) continue;
         if (agrees > furthest) smallest = SIZE_MAX;
         furthest = agrees;
