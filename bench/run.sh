@@ -199,8 +199,8 @@ run_workload() {
 for name in "${workloads[@]}"; do
     declare -F "run_$name" >/dev/null || die "no workload '$name'"
 done
-[ -x "$build/bin/hearth" ] || die "hearth is not built: run \`make bench\`"
-cmake --build "$build" --target bench hearth-mkmodel >"$out.log" 2>&1 || { cat "$out.log" >&2; die "building failed"; }
+[ -e "$build/build.ninja" ] || die "hearth is not configured: run \`make bench\`"
+cmake --build "$build" --target hearth bench hearth-mkmodel >"$out.log" 2>&1 || { cat "$out.log" >&2; die "building failed"; }
 mkdir -p "$out"
 find_llama_server
 

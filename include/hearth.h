@@ -183,7 +183,8 @@ typedef struct hearth_params {
     size_t n_stop;
     bool ignore_eos; /* go on past end-of-generation tokens */
     bool patient;    /* waits for a place as long as it takes, not admission_timeout: further choices of one request */
-    bool cache_prompt; /* default true; false: nothing is reused, nothing is kept */
+    bool cache_prompt;      /* default true; false: nothing is reused, nothing is kept */
+    const char *cache_salt; /* prompts with different salts never share anything; NULL or "": the common one */
 
     double temperature; /* NAN: not given, likewise below; <= 0: greedy */
     double top_p;

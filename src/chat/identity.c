@@ -42,14 +42,28 @@ static bool add_json(EVP_MD_CTX *running, const char *json)
     return added;
 }
 
+static uint64_t first_eight(const unsigned char *digest)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof hash; i++) hash = hash << 8 | digest[i];
+    return hash;
+}
+
 /* The first eight bytes of the digest of what was added so far. */
 static bool read_so_far(const EVP_MD_CTX *running, EVP_MD_CTX *copy, uint64_t *hash)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
     if (EVP_MD_CTX_copy_ex(copy, running) != 1 || EVP_DigestFinal_ex(copy, digest, NULL) != 1) return false;
-    *hash = 0;
-    for (size_t i = 0; i < sizeof *hash; i++) *hash = *hash << 8 | digest[i];
+    *hash = first_eight(digest);
     return true;
+}
+
+uint64_t chat_scope(const char *salt)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    if (salt == NULL || salt[0] == '\0') return 0;
+    if (EVP_Digest(salt, strlen(salt), digest, NULL, EVP_sha256(), NULL) != 1) abort(); /* OpenSSL without SHA-256 */
+    return first_eight(digest);
 }
 
 static bool hash_messages(const struct chat_seen *seen, const json_t *messages, EVP_MD_CTX *running, EVP_MD_CTX *copy,

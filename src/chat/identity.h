@@ -28,6 +28,10 @@ struct chat_identity {
 bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity);
 void chat_identity_release(struct chat_identity *identity);
 
+/* A hash that nobody can choose a text for: what is cached for one text is never found with another. 0 for NULL and "".
+ */
+uint64_t chat_scope(const char *salt);
+
 /* Whether a message with this role is the system's word: "developer" is its newer name. NULL is no role. */
 bool chat_is_system_role(const char *role);
 

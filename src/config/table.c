@@ -95,13 +95,16 @@ const struct config_row config_rows[] = {
         "Tokens of all slots together in one decode call at most.", RANGE(1, 1048576)),
     KEY("models.*.n_ubatch", CONFIG_INT, MODEL(n_ubatch), "512",
         "Tokens computed together; more is faster and needs more memory. Where it is not set: 2048 with mmproj, and "
-        "never "
-        "more than n_batch.",
+        "never more than n_batch.",
         RANGE(1, 1048576), FOLLOWS),
     KEY("models.*.max_decode_gap_ms", CONFIG_INT, MODEL(max_decode_gap_ms), "250",
-        "Milliseconds that the prompt of one request may hold up the replies of others.", RANGE(1, 3600000)),
+        "Milliseconds that the prompt of one request may hold up the replies of others. A single tile of 64 rows may "
+        "take "
+        "a quarter more.",
+        RANGE(1, 3600000)),
     KEY("models.*.kv_unified", CONFIG_ENUM, MODEL(kv_unified), "auto",
-        "One pool of cells shared by all slots (true), or one stream of cells for each (false).",
+        "One pool of cells shared by all slots (true), or one stream of cells for each (false). auto: one pool, unless "
+        "nothing is shared (no caching, or deterministic).",
         CHOICES("auto|true|false")),
     KEY("models.*.deterministic", CONFIG_BOOL, MODEL(deterministic), "false",
         "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower.", ANY),

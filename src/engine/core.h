@@ -103,12 +103,14 @@ struct engine {
     struct clock *clock;
     int32_t window, n_batch;
     bool deterministic, preempt_fails;
+    bool apart; /* one slot a decode call */
     enum engine_caching caching;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ns;
 
     bool unified;       /* one pool of cells; else sequence i has the stream i, and there are as many as slots */
     bool cuts_anywhere; /* cells can be cut and shared at any length */
+    bool exact_states;  /* what was saved and restored gives the same bits as before */
     struct seq *seqs;
     size_t n_seqs;
     struct slot *slots;
@@ -149,6 +151,9 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
 /* The longest part within the first `n` cells that seq_keep() can cut back to. */
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n);
 
+/* Gives the empty sequence `to` the first n cells of another. False: it may have some of them, and must be cleared. */
+bool seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n);
+
 /* After a decode that broke off: sequences that have other cells than they should are cut back or cleared. */
 void seq_verify_all(struct engine *engine);
 
@@ -171,6 +176,8 @@ bool seq_make_room(struct engine *engine, int32_t rows);
 
 /* weigh.c: what could be gone on from, and what it costs. A job that has its slot already may not queue for another. */
 bool seq_is_coming(const struct seq *seq); /* a slot computes its prompt */
+int32_t find_parting(const struct engine *engine,
+                     const struct job *job); /* where the prompt parts from the one most like it */
 struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue);
 
 /* engine.c: the sequence that an idle slot computed on last, if it is still there: to the outside that is what the slot

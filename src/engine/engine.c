@@ -100,6 +100,14 @@ static bool has_work(const struct engine *engine)
     return any_slot_busy(engine) || engine->waiting.first != NULL;
 }
 
+/* Where a prompt without messages is remembered: in its middle and near its end, since nothing tells where the next one
+ * will part from it. */
+static void add_bounds_of_plain_prompt(struct job *job)
+{
+    int32_t n = (int32_t)job->prompt.len, ends[] = {n / 2, n - 64, n - 16};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) job_add_bound(job, ends[i]);
+}
+
 /* Where the prompt stops for a moment, to be remembered there. */
 static void settle_bounds(const struct engine *engine, struct job *job)
 {
@@ -107,8 +115,11 @@ static void settle_bounds(const struct engine *engine, struct job *job)
     if (engine->caching == ENGINE_CACHES_SYSTEM) {
         job->bounds[0] = system;
         job->n_bounds = system >= engine->cache_min_tokens && system > 0;
+    } else if (engine_wants_bounds(engine) && job->conversation.n_messages == 0) {
+        add_bounds_of_plain_prompt(job);
     }
     if (!engine->deterministic) return;
+    if (!engine->exact_states) job->n_bounds = 0;
     size_t n = 0;
     for (size_t i = 0; i < job->n_bounds; i++) {
         int32_t whole = job->bounds[i] / PLAN_PIECE * PLAN_PIECE;
@@ -301,6 +312,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     clock_cond_init(&engine->calm);
     engine->unified = context.unified;
     engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
+    engine->exact_states = !engine->unified && !llm_has_window(engine->context);
+    engine->apart = engine->deterministic || llm_one_seq_a_call(engine->context);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     pthread_create(&engine->thread, NULL, run, engine);
     return engine;

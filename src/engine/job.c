@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 
+#include <string.h>
+
 void job_list_append(struct job_list *list, struct job *job)
 {
     job->next = NULL;
@@ -45,6 +47,17 @@ struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(
     }
     *list = kept;
     return found;
+}
+
+void job_add_bound(struct job *job, int32_t bound)
+{
+    size_t i = 0;
+    while (i < job->n_bounds && job->bounds[i] < bound) i++;
+    bool there = i < job->n_bounds && job->bounds[i] == bound;
+    if (there || job->n_bounds == JOB_BOUNDS || bound <= 0 || bound >= (int32_t)job->prompt.len) return;
+    memmove(&job->bounds[i + 1], &job->bounds[i], (job->n_bounds - i) * sizeof *job->bounds);
+    job->bounds[i] = bound;
+    job->n_bounds++;
 }
 
 bool job_is_cancelled(const struct job *job)

@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-#define JOB_BOUNDS 4
+#define JOB_BOUNDS 8
 
 /* What a chat request says of its messages. It is shown and logged, and tells where states are worth keeping; what is
  * reused is decided by tokens alone. All zero where a prompt has no messages. */
@@ -67,6 +67,9 @@ struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(co
 
 /* Takes out the first job for which `matches` holds; NULL if there is none. */
 struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(const struct job *job));
+
+/* Adds a bound in its place. Nothing happens where it is one already, or there is no room, or the prompt ends there. */
+void job_add_bound(struct job *job, int32_t bound);
 
 bool job_is_cancelled(const struct job *job);
 

@@ -16,7 +16,7 @@ static bool share(struct engine *engine, struct seq *seq, const struct placement
     seq->message_tokens = p->source->message_tokens;
     seq->message_hash = p->source->message_hash;
     p->source->last_used = clock_now(engine->clock);
-    return llm_seq_share(engine->context, p->source->id, seq->id, p->n);
+    return seq_share(engine, p->source, seq, p->n);
 }
 
 static bool restore(struct engine *engine, struct seq *seq, const struct placement *p)
@@ -60,9 +60,25 @@ static void log_started(const struct engine *engine, const struct slot *slot)
               log_int("prompt_tokens", slot->run->n_prompt), log_int("cached_tokens", slot->run->n_cached));
 }
 
+static bool leaves_bounds(const struct engine *engine, const struct job *job)
+{
+    return engine_wants_bounds(engine) && job->cache_prompt && (engine->exact_states || !engine->deterministic);
+}
+
+/* Cells that cannot be cut are remembered where prompts were seen to part, so that the third agent with the same system
+ * prompt finds it, whether or not it comes as a message; and where a request begins, since others may have to begin
+ * there again once the sequence has moved on. */
+static void leave_bounds(struct engine *engine, struct slot *slot, int32_t parting)
+{
+    job_add_bound(slot->job, parting);
+    if (slot->seq->n_cells > 0) seq_remember(engine, slot->seq);
+}
+
 static void bind(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     const struct tokens *prompt = &slot->job->prompt;
+    bool leaves = leaves_bounds(engine, slot->job);
+    int32_t parting = leaves ? find_parting(engine, slot->job) : 0;
     int64_t begin = clock_now(engine->clock);
     struct seq *seq = obtain(engine, p);
     if (p->n > 0) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
@@ -78,6 +94,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot->state = SLOT_PREFILL;
+    if (leaves) leave_bounds(engine, slot, parting);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
         metric_add(&engine->stats.cached_tokens, seq->n_cells);

@@ -29,11 +29,12 @@ int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t
     return saved == NULL ? 0 : (int32_t)saved->tokens.len;
 }
 
-static bool rewind_to(struct engine *engine, struct seq *seq, int32_t n)
+/* Takes a sequence that has the cells of `of` back to its first n. */
+static bool rewind_to(struct engine *engine, const struct seq *seq, const struct seq *of, int32_t n)
 {
-    const struct state *saved = find_saved(engine, seq, n);
+    const struct state *saved = find_saved(engine, of, n);
     if (saved == NULL || (int32_t)saved->tokens.len != n) {
-        log_event(LOG_DEBUG, "batch-engine", "imc-hybrid-no-snapshot", log_int("seq", seq->id), log_int("trim_pos", n));
+        log_event(LOG_DEBUG, "batch-engine", "imc-hybrid-no-snapshot", log_int("seq", of->id), log_int("trim_pos", n));
         return false;
     }
     states_touch(engine->states, saved);
@@ -47,7 +48,7 @@ static bool rewind_to(struct engine *engine, struct seq *seq, int32_t n)
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 {
-    bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, n));
+    bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, seq, n));
     if (cut && llm_seq_end(engine->context, seq->id) == n) {
         seq->n_cells = n;
     } else {
@@ -61,6 +62,13 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
     if (run != NULL && run->n_cached > seq->n_cells) run->n_cached = seq->n_cells;
+}
+
+bool seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
+{
+    if (engine->cuts_anywhere) return llm_seq_share(engine->context, from->id, to->id, n);
+    if (!llm_seq_share(engine->context, from->id, to->id, from->n_cells)) return false;
+    return llm_seq_cut(engine->context, to->id, n) || rewind_to(engine, to, from, n);
 }
 
 static void settle(struct seq *seq)
@@ -130,25 +138,6 @@ struct seq *seq_take_free(struct engine *engine, const struct seq *but_not)
 
 /* ---- Remembering ---- */
 
-/* A resident copy of the sequence as it stands. */
-static void remember_in_a_sequence(struct engine *engine, const struct seq *seq)
-{
-    struct seq *copy = seq_take_free(engine, seq);
-    if (copy == NULL || !llm_seq_share(engine->context, seq->id, copy->id, seq->n_cells)) return;
-    tokens_truncate(&copy->tokens, 0);
-    tokens_append(&copy->tokens, seq->tokens.v, (size_t)seq->n_cells);
-    copy->n_cells = seq->n_cells;
-    copy->n_exact = seq->n_exact;
-    copy->last_slot = seq->last_slot;
-    copy->scope = seq->scope;
-    copy->n_messages = 0;
-    copy->uses++;
-    seq_retire(engine, copy);
-    log_event(LOG_INFO, "batch-engine", "imc-hybrid-snapshot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
-              log_int("cached_tokens", seq->n_cells), log_int("snapshot_bytes", 0), log_int("kv_alloc", 0),
-              log_int("copy_seq", copy->id));
-}
-
 /* Copies the sequence's state out of the context and keeps it; NULL when it cannot be had or there is no room. */
 static const struct state *save(struct engine *engine, const struct seq *seq, enum llm_state what)
 {
@@ -171,7 +160,7 @@ static const struct state *save(struct engine *engine, const struct seq *seq, en
     return kept;
 }
 
-static void remember_in_memory(struct engine *engine, const struct seq *seq)
+static void remember_bound(struct engine *engine, const struct seq *seq)
 {
     const struct state *kept = states_find_at(engine->states, seq->id, seq->tokens.v, seq->n_cells);
     if (kept != NULL && (int32_t)kept->tokens.len == seq->n_cells) return;
@@ -202,14 +191,11 @@ static void remember_system_prompt(struct engine *engine, const struct seq *seq)
 
 void seq_remember(struct engine *engine, const struct seq *seq)
 {
+    if (engine->deterministic && seq->n_cells % PLAN_PIECE != 0) return;
     if (engine->caching == ENGINE_CACHES_SYSTEM)
         remember_system_prompt(engine, seq);
-    else if (engine->cuts_anywhere)
-        return;
-    else if (engine->unified)
-        remember_in_a_sequence(engine, seq);
-    else
-        remember_in_memory(engine, seq);
+    else if (!engine->cuts_anywhere)
+        remember_bound(engine, seq);
 }
 
 const struct state *seq_park(struct engine *engine, const struct seq *seq)
@@ -226,6 +212,6 @@ bool seq_make_room(struct engine *engine, int32_t rows)
     struct seq *oldest = least_recently_used(engine, NULL);
     if (oldest == NULL) return false;
     int32_t keep = oldest->n_cells - (rows > ROOM_STEP ? rows : ROOM_STEP);
-    evict(engine, oldest, keep > 0 ? keep : 0);
+    evict(engine, oldest, keep > 0 ? seq_can_keep(engine, oldest, keep) : 0);
     return true;
 }

@@ -177,6 +177,7 @@ void scan_log_built(const struct slot *slot)
 {
     const struct run *run = slot->run;
     int32_t total = slot->job->conversation.stable_end;
+    if (run->continues && run->n_cached >= total) return; /* it was all there */
     if (run->n_cached > 0 && !run->continues)
         log_event(LOG_INFO, "start-slot", "imc-partial-rebuilt", log_int("total_cached", total),
                   log_int("salvaged_prefix", run->n_cached),

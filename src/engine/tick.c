@@ -59,7 +59,7 @@ static int32_t make_plan(struct engine *engine)
                                  .budget = generating > 0 ? pace_budget(&engine->pace, generating, engine->n_batch)
                                                           : engine->n_batch,
                                  .deterministic = engine->deterministic,
-                                 .apart = engine->deterministic || any_suspect(engine),
+                                 .apart = engine->apart || any_suspect(engine),
                                  .turn = engine->turn};
     plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
     return limits.budget;

@@ -49,7 +49,9 @@ static int32_t usable(const struct engine *engine, const struct seq *seq, int32_
 {
     int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
     if (engine->deterministic && n > seq->n_exact) n = whole_pieces(engine, seq->n_exact);
-    if (seq->slot != NULL && !engine->cuts_anywhere) return n == seq->n_cells ? worth_it(engine, n) : 0;
+    /* What a stream can be taken back to is for its own slot: whole streams are copied with the next call only. */
+    bool only_whole = seq->slot != NULL && !engine->cuts_anywhere && !engine->unified;
+    if (only_whole && n != seq->n_cells) return 0;
     return worth_it(engine, seq_can_keep(engine, seq, n));
 }
 
@@ -74,17 +76,15 @@ bool seq_is_coming(const struct seq *seq)
 
 /* ---- Weighing ---- */
 
-/* Of ways that cost the same: taking what loses nothing by it is tidiest; but what can only be kept whole moves on when
- * it is taken, and is lost as a place to go back to. */
-static int rank(const struct engine *engine, const struct placement *p)
+/* Of ways that cost the same: taking what loses nothing by it is tidiest. */
+static int rank(const struct placement *p)
 {
-    if (p->how == PLACE_TAKE) return engine->cuts_anywhere ? 0 : 2;
-    return p->how == PLACE_SHARE ? 1 : 3;
+    return p->how == PLACE_TAKE ? 0 : p->how == PLACE_SHARE ? 1 : 2;
 }
 
-static void consider(const struct engine *engine, struct placement *best, struct placement other)
+static void consider(struct placement *best, struct placement other)
 {
-    int better = rank(engine, best) - rank(engine, &other);
+    int better = rank(best) - rank(&other);
     bool older = best->source != NULL && other.source != NULL && other.source->last_used < best->source->last_used;
     bool preferred = better > 0 || (better == 0 && older);
     if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
@@ -104,12 +104,13 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
     return oldest;
 }
 
-/* What is lost when the sequence keeps only n of its cells. Nothing, if its cells would be the next to go anyway: with
+/* What is lost when the sequence keeps only n of its cells: half of them, since perhaps nobody comes back for them,
+ * while what is computed now is computed for certain. Nothing, if its cells would be the next to go anyway: with
  * a stream for each sequence something has to go, in one pool of cells room is made when it is needed. */
 static int64_t loss(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
-    return goes_anyway ? 0 : seq->n_cells - n;
+    return goes_anyway ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
 static int64_t price_of_a_place(const struct engine *engine, const struct seq *but_not)
@@ -123,18 +124,19 @@ static void weigh_taking(const struct engine *engine, const struct job *job, str
 {
     if (seq->slot != NULL || n == 0) return;
     int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n);
-    consider(engine, best, (struct placement){.how = PLACE_TAKE, .source = seq, .n = n, .cost = cost});
+    consider(best, (struct placement){.how = PLACE_TAKE, .source = seq, .n = n, .cost = cost});
 }
 
-/* In one pool of cells sharing costs nothing, and leaves whatever follows the prefix where it is. */
+/* In one pool of cells sharing costs nothing, and leaves whatever follows the prefix where it is. With a stream each
+ * what cannot be cut is shared whole. */
 static void weigh_sharing(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                           struct placement *best)
 {
-    bool whole = n == seq->n_cells;
-    if (n == 0 || next_victim(engine, seq) == NULL || (!engine->cuts_anywhere && !whole)) return;
+    bool whole = n == seq->n_cells, shares_parts = engine->cuts_anywhere || engine->unified;
+    if (n == 0 || next_victim(engine, seq) == NULL || (!whole && !shares_parts)) return;
     int64_t price = engine->unified ? 0 : engine->window / COPYING_PART + price_of_a_place(engine, seq);
     int64_t cost = (int64_t)job->prompt.len - n + price;
-    consider(engine, best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
+    consider(best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
 }
 
 static void weigh_waiting(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t agree,
@@ -144,7 +146,7 @@ static void weigh_waiting(const struct engine *engine, const struct job *job, st
     int32_t later = expected(engine, seq, agree);
     if (later < n + WORTH_WAITING) return;
     int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
-    consider(engine, best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
+    consider(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
 }
 
 /* Who asked that nothing of a request be kept gave its cells to nobody. */
@@ -172,7 +174,7 @@ static void weigh_states(const struct engine *engine, const struct job *job, str
     n = worth_it(engine, whole_pieces(engine, n));
     if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)state->tokens.len)) return;
     int64_t cost = (int64_t)job->prompt.len - n + n / COPYING_PART + price_of_a_place(engine, NULL);
-    consider(engine, best, (struct placement){.how = PLACE_RESTORE, .state = state, .n = n, .cost = cost});
+    consider(best, (struct placement){.how = PLACE_RESTORE, .state = state, .n = n, .cost = cost});
 }
 
 /* ---- Waiting for a slot ---- */
@@ -207,6 +209,17 @@ static bool find_parked(const struct job *job, struct placement *p)
     else
         return false;
     return true;
+}
+
+int32_t find_parting(const struct engine *engine, const struct job *job)
+{
+    int32_t most = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        int32_t agree = is_private(seq) ? 0 : agreeing(engine, seq, job);
+        if (agree > most) most = agree;
+    }
+    return most;
 }
 
 struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue)

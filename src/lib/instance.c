@@ -133,20 +133,23 @@ int instance_context_params(const struct config_model *config, const struct llm_
     int32_t window;
     int rc = decide_window(config, llm_model_info(weights), &window, error);
     if (rc != HEARTH_OK) return rc;
-    if (config->n_batch < config->n_seq_max)
-        return error_at(error, HEARTH_INVALID, "n_batch",
-                        "models.%s.n_batch is %lld: it must be at least n_seq_max (%lld)", config->name,
-                        (long long)config->n_batch, (long long)config->n_seq_max);
     if (config->deterministic && config->n_batch < PLAN_PIECE)
         return error_at(error, HEARTH_INVALID, "n_batch",
                         "models.%s.n_batch is %lld: deterministic mode computes pieces of %d tokens and needs as many",
                         config->name, (long long)config->n_batch, PLAN_PIECE);
     bool unified = decide_unified(config);
+    /* In one pool llama.cpp 0.5.0 gives wrong logits when a call with a sliding window is computed in several parts. */
+    bool in_one_part = unified && llm_model_info(weights)->n_swa > 0 && config->n_batch > config->n_ubatch;
+    int64_t rows = in_one_part ? config->n_ubatch : config->n_batch;
+    const char *limit = in_one_part ? "n_ubatch" : "n_batch";
+    if (rows < config->n_seq_max)
+        return error_at(error, HEARTH_INVALID, limit, "models.%s.%s is %lld: it must be at least n_seq_max (%lld)",
+                        config->name, limit, (long long)rows, (long long)config->n_seq_max);
     *params = (struct llm_context_params){
         .window = window,
         .n_seq = decide_sequences(config, llm_model_info(weights), unified),
         .n_cells = window * (int32_t)config->n_seq_max,
-        .n_batch = (int32_t)config->n_batch,
+        .n_batch = (int32_t)rows,
         .n_ubatch = (int32_t)config->n_ubatch,
         .unified = unified,
         .type_k = config->cache_type_k,
@@ -239,6 +242,15 @@ static int refuse_unserved(const struct config_model *config, hearth_error *erro
     return HEARTH_OK;
 }
 
+/* The documents behind hearth force f16 cells on hybrids; llama.cpp computes them with any type by now. */
+static void advise(const struct config_model *config, const struct llm_model_info *info)
+{
+    bool quantised = config->cache_type_k[0] == 'q' || config->cache_type_v[0] == 'q';
+    if (info->kind == LLM_HYBRID && quantised)
+        log_event(LOG_WARN, "model", "hybrid models are best kept in f16 cells", log_str("model", config->name),
+                  log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
+}
+
 static int load(struct hearth *instance, struct model *model, struct progress_of_model *progress, hearth_error *error)
 {
     int rc = refuse_unserved(model->config, error);
@@ -262,6 +274,7 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
     if (rc != HEARTH_OK) return rc;
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();
+    advise(model->config, info);
     start_preparers(model, instance->clock);
     model->created = (int64_t)time(NULL);
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),

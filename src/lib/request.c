@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "chat/identity.h"
 #include "lib/prepare.h"
 
 #include <math.h>
@@ -184,6 +185,7 @@ static hearth_request *new_request(const hearth_params *p, struct model *model, 
     request->job.sampling = sampling_of(p, model);
     request->job.max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
     request->job.cache_prompt = p->cache_prompt;
+    request->job.scope = chat_scope(p->cache_salt);
     request->job.patient = p->patient;
     request->job.on_end = job_ended;
     request->job.submitted_at = clock_now(clock);
@@ -253,7 +255,9 @@ static bool assume_system_prompt(hearth_request *request, struct prepare_chat *c
 
 static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
 {
-    struct system_prompt *known = request->job.cache_prompt ? request->model->system_prompt : NULL;
+    /* Not from requests that share with nobody. */
+    bool shares = request->job.cache_prompt && request->job.scope == 0;
+    struct system_prompt *known = shares ? request->model->system_prompt : NULL;
     if (known != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
     int rc = prepare_prompt(chat, &request->job.prompt, error);
     if (rc == HEARTH_OK && known != NULL) system_prompt_learn(known, request->messages);

@@ -164,6 +164,16 @@ unsigned llm_seq_copying(const struct llm_context *context, int32_t seq)
     return context->copying[seq];
 }
 
+bool llm_has_window(const struct llm_context *context)
+{
+    return context->n_swa > 0;
+}
+
+bool llm_one_seq_a_call(const struct llm_context *context)
+{
+    return context->unified && context->recurrent && context->n_swa > 0;
+}
+
 bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_t n)
 {
     int32_t end = llm_seq_end(context, from);
@@ -216,8 +226,10 @@ static void drop_broken_states(struct llm_context *context, const struct llm_row
     if (!context->recurrent) return;
     bool several = false;
     for (int32_t i = 1; i < n_rows; i++) several = several || rows[i].seq != rows[0].seq;
-    for (int32_t seq = 0; seq < context->n_seq; seq++)
-        if (several || seq == rows[0].seq) llm_seq_clear(context, seq);
+    if (several)
+        llama_memory_clear(llama_get_memory(context->handle), false);
+    else
+        llm_seq_clear(context, rows[0].seq);
 }
 
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)

@@ -72,6 +72,13 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
 /* Whether the memory can be cut and shared at any length: false for recurrent states and sliding windows. */
 bool llm_cuts_anywhere(const struct llm_context *context);
 
+/* Whether attention is limited to a sliding window in some layers. */
+bool llm_has_window(const struct llm_context *context);
+
+/* Whether a call may only have rows of one sequence: with recurrent states and a sliding window in one pool of cells
+ * llama.cpp 0.5.0 gives wrong logits otherwise. */
+bool llm_one_seq_a_call(const struct llm_context *context);
+
 /* One past the last position held by the sequence; 0 for an empty one. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq);
 

@@ -24,8 +24,7 @@ size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_sta
 
 size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state what, void *bytes, size_t size)
 {
-    size_t needed = llm_seq_state_size(context, seq, what);
-    if (needed == 0 || needed > size) return 0;
+    if (llm_seq_state_size(context, seq, what) == 0) return 0;
     return llama_state_seq_get_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
 }
 

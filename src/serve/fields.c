@@ -251,7 +251,7 @@ static const struct field table[] = {
     {"stop", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stop},
     {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(ignore_eos), 0, 0, NULL},
     {"cache_prompt", FIELDS_BOTH, FIELD_BOOL, PARAM(cache_prompt), 0, 0, NULL},
-    {"cache_salt", FIELDS_BOTH, FIELD_STRING, AT(cache_salt), 0, 0, NULL},
+    {"cache_salt", FIELDS_BOTH, FIELD_STRING, PARAM(cache_salt), 0, 0, NULL},
     {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(temperature), 0, 100, NULL},
     {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(top_p), 0, 1, NULL},
     {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(min_p), 0, 1, NULL},
@@ -303,9 +303,6 @@ static int check(struct fields *fields, int route, hearth_error *error)
     for (size_t i = 0; fields->echo && i < fields->n_prompts; i++)
         if (fields->prompts[i].text == NULL)
             return error_at(error, HEARTH_UNSUPPORTED, "echo", "'echo' of a prompt given as tokens is not supported");
-    /* Prompts with different salts must never share state, and the library does not tell salts apart: such a request
-     * neither reads nor leaves any. */
-    if (fields->cache_salt != NULL) fields->params.cache_prompt = false;
     return HEARTH_OK;
 }
 

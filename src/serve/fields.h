@@ -35,7 +35,6 @@ struct fields {
     bool stream, include_usage, echo;
 
     char *messages, *template_kwargs; /* JSON text */
-    const char *cache_salt;
     const char **stop;
     hearth_bias *bias;
 };

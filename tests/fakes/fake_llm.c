@@ -189,6 +189,18 @@ bool llm_cuts_anywhere(const struct llm_context *c)
     return fake_llm.cuts;
 }
 
+bool llm_has_window(const struct llm_context *c)
+{
+    (void)c;
+    return false;
+}
+
+bool llm_one_seq_a_call(const struct llm_context *c)
+{
+    (void)c;
+    return false;
+}
+
 bool llm_seq_can_cut(struct llm_context *c, int32_t seq, int32_t from)
 {
     return fake_llm.cuts || from <= 0 || from >= llm_seq_end(c, seq) ||

@@ -758,7 +758,10 @@ static void choose_shape(struct world *w)
 
 static void choose_policy(struct world *w)
 {
-    if (w->calm) return;
+    if (w->calm) {
+        w->params.state_budget = 1000000000;
+        return;
+    }
     w->params.caching = ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
                                ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
     w->params.cache_min_tokens = ONE_OF(w, 0, 0, 1, 30);

@@ -211,6 +211,58 @@ static void what_can_only_be_kept_whole_is_remembered_at_its_bounds(void **state
     client_release(&other);
 }
 
+/* Prompts of 200 tokens without messages that part from an earlier one so far before their end, and the turn after a
+ * reply. */
+static void what_can_only_be_kept_whole_is_never_computed_from_zero(void **state)
+{
+    struct rig *rig = *state;
+    static const struct {
+        int32_t before_end, most; /* tokens computed */
+    } cases[] = {{2, 16}, {10, 16}, {50, 64}, {80, 100}, {100, 100}};
+    for (int unified = 0; unified < 2; unified++) {
+        fake_llm_reset(&rig->clock);
+        fake_llm.cuts = false;
+        open_engine(rig, (struct shape){.slots = 1, .seqs = unified ? 16 : 0, .window = 4000});
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            struct client a, b, next;
+            int32_t n = cases[i].before_end, own = (int32_t)i * 20;
+            client_init(&a, own, 200, 8);
+            run_alone(rig, &a);
+            client_init(&next, own, 200, 8); /* goes on from the reply */
+            tokens_append(&next.job.prompt, a.got.v, a.got.len);
+            tokens_push(&next.job.prompt, 7);
+            run_alone(rig, &next);
+            assert_int_equal(next.result.prompt_n, 2);
+            client_init(&b, own, (size_t)(200 - n), 8);
+            for (int32_t k = 0; k < n; k++) tokens_push(&b.job.prompt, 60 + (k + own) % 50);
+            run_alone(rig, &b);
+            assert_in_range(b.result.prompt_n, n, cases[i].most);
+            assert_true(client_got_right_reply(&b) && client_got_right_reply(&next));
+            client_release(&a);
+            client_release(&b);
+            client_release(&next);
+        }
+        engine_close(rig->engine);
+        rig->engine = NULL;
+    }
+}
+
+static void where_prompts_were_seen_to_part_the_next_one_begins(void **state)
+{
+    struct rig *rig = *state;
+    struct client c[3];
+    fake_llm.cuts = false;
+    open_engine(rig, (struct shape){.slots = 1, .seqs = 16, .window = 4000});
+    for (int i = 0; i < 3; i++) {
+        agent_init(&c[i], i, 700, 200, 5);
+        run_alone(rig, &c[i]);
+        assert_true(client_got_right_reply(&c[i]));
+    }
+    assert_int_equal(c[1].result.cache_n, 450); /* the middle of the first */
+    assert_int_equal(c[2].result.cache_n, 700);
+    for (int i = 0; i < 3; i++) client_release(&c[i]);
+}
+
 static void agents_wait_for_a_bound_of_what_can_only_be_kept_whole(void **state)
 {
     struct rig *rig = *state;
@@ -385,6 +437,8 @@ int main(void)
         engine_test(a_shared_prefix_outlives_the_one_that_computed_it),
         engine_test(one_that_waits_for_a_prefix_goes_on_when_its_computer_is_cancelled),
         engine_test(what_can_only_be_kept_whole_is_remembered_at_its_bounds),
+        engine_test(what_can_only_be_kept_whole_is_never_computed_from_zero),
+        engine_test(where_prompts_were_seen_to_part_the_next_one_begins),
         engine_test(agents_wait_for_a_bound_of_what_can_only_be_kept_whole),
         engine_test(with_a_stream_each_a_prefix_is_copied_to_another_slot),
         engine_test(with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest),

@@ -44,16 +44,20 @@ static inline void set(hearth_config *config, const char *key, const char *value
     if (hearth_config_set(config, key, value, &error) != HEARTH_OK) fail_msg("%s", error.message);
 }
 
-/* Declares the demo model under a name. One thread: workers that wait for each other are slow on a shared core. */
+/* Declares the demo model under a name. One thread: workers that wait for each other are slow on a shared core. Prompts
+ * here are short, and what they share is to be reused all the same. */
 static inline void add_demo(hearth_config *config, const char *name)
 {
-    char *path = source_path("models/demo.gguf");
-    char *path_key = mem_format("models.%s.path", name), *threads_key = mem_format("models.%s.threads", name);
-    set(config, path_key, path);
-    set(config, threads_key, "1");
+    static const char *const keys[][2] = {{"threads", "1"}, {"cache_min_tokens", "0"}};
+    char *path = source_path("models/demo.gguf"), *key = mem_format("models.%s.path", name);
+    set(config, key, path);
     free(path);
-    free(path_key);
-    free(threads_key);
+    free(key);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        key = mem_format("models.%s.%s", name, keys[i][0]);
+        set(config, key, keys[i][1]);
+        free(key);
+    }
 }
 
 /* A configuration of the demo model with further keys of its own: "key", "value", …, NULL. */

@@ -50,6 +50,22 @@ static void events_come_in_order_and_count_every_token(void **state)
     end(instance, callers, 3);
 }
 
+static void prompts_with_different_salts_share_nothing(void **state)
+{
+    (void)state;
+    static const char *const salts[] = {"a", "b", NULL, "a", "", "b"};
+    static const bool finds[] = {false, false, false, true, true, true};
+    hearth *instance = start(DEMO("n_seq_max", "2"));
+    struct caller callers[6];
+    for (int i = 0; i < 6; i++) {
+        hearth_params params = chat_params("[" USER("Who are you?") "]");
+        params.cache_salt = salts[i];
+        run(&callers[i], instance, &params);
+        assert_int_equal(callers[i].result.cache_n > 0, finds[i]);
+    }
+    end(instance, callers, 6);
+}
+
 static void the_next_turn_computes_only_what_is_new(void **state)
 {
     (void)state;
@@ -371,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_gets_an_answer),
         cmocka_unit_test(events_come_in_order_and_count_every_token),
+        cmocka_unit_test(prompts_with_different_salts_share_nothing),
         cmocka_unit_test(the_next_turn_computes_only_what_is_new),
         cmocka_unit_test(stop_strings_limits_and_biases_hold),
         cmocka_unit_test(what_a_user_spells_stays_text),

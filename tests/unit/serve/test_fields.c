@@ -334,13 +334,13 @@ static void a_prompt_may_be_text_tokens_or_a_list_of_these(void **state)
     fields_release(&fields);
 }
 
-static void a_salted_prompt_is_never_cached(void **state)
+static void a_salt_is_handed_on(void **state)
 {
     (void)state;
     struct fields fields;
     hearth_error error;
-    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"cache_salt\":\"s\",\"cache_prompt\":true", &error), 0);
-    assert_false(fields.params.cache_prompt);
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"cache_salt\":\"s\"", &error), 0);
+    assert_string_equal(fields.params.cache_salt, "s");
     fields_release(&fields);
 }
 
@@ -392,7 +392,7 @@ int main(void)
         cmocka_unit_test(fields_nobody_knows_are_skipped),
         cmocka_unit_test(a_body_that_is_no_request_is_refused),
         cmocka_unit_test(a_prompt_may_be_text_tokens_or_a_list_of_these),
-        cmocka_unit_test(a_salted_prompt_is_never_cached),
+        cmocka_unit_test(a_salt_is_handed_on),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),
         cmocka_unit_test(a_bias_may_be_given_in_the_form_of_llama_server),
         cmocka_unit_test(echoing_tokens_is_refused),

@@ -1,0 +1,553 @@
+/* States in memory: the budget, the order of going, and what is found. The last test does anything in any order and
+ * compares with an oracle that knows nothing but lists. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "cache/states.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHOLE = -1, SCOPE = 7 };
+
+/* ---- Making states ---- */
+
+/* The letters of `text` are the tokens. */
+static struct tokens tokens_of(const char *text)
+{
+    struct tokens tokens = {0};
+    for (; *text != '\0'; text++) tokens_push(&tokens, *text);
+    return tokens;
+}
+
+static struct state state_of(const char *text, size_t size, int32_t home, uint64_t scope)
+{
+    return (struct state){
+        .tokens = tokens_of(text), .home = home, .scope = scope, .bytes = mem_alloc(size), .size = size};
+}
+
+static const struct state *put_at(struct states *states, const char *text, size_t size, int32_t home)
+{
+    return states_put(states, state_of(text, size, home, SCOPE));
+}
+
+static const struct state *put(struct states *states, const char *text, size_t size)
+{
+    return put_at(states, text, size, WHOLE);
+}
+
+/* ---- Asking ---- */
+
+static bool says(const struct state *state, const char *text)
+{
+    struct tokens tokens = tokens_of(text);
+    bool same = state->tokens.len == tokens.len && tokens_common_prefix(&state->tokens, &tokens) == tokens.len;
+    tokens_release(&tokens);
+    return same;
+}
+
+static const struct state *find_in(const struct states *states, const char *prompt, uint64_t scope, bool cuts,
+                                   int32_t *common)
+{
+    struct tokens tokens = tokens_of(prompt);
+    const struct state *found = states_find(states, tokens.v, (int32_t)tokens.len, scope, cuts, common);
+    tokens_release(&tokens);
+    return found;
+}
+
+static void expect_found(const struct states *states, const char *prompt, bool cuts, const char *text, int32_t common)
+{
+    int32_t n = -1;
+    const struct state *found = find_in(states, prompt, SCOPE, cuts, &n);
+    if (found == NULL || !says(found, text)) fail_msg("'%s' did not find '%s'", prompt, text);
+    assert_int_equal(n, common);
+}
+
+static void expect_nothing(const struct states *states, const char *prompt, bool cuts)
+{
+    int32_t n = -1;
+    assert_null(find_in(states, prompt, SCOPE, cuts, &n));
+    assert_int_equal(n, 0);
+}
+
+static bool holds(const struct states *states, const char *text)
+{
+    int32_t n;
+    const struct state *found = find_in(states, text, SCOPE, false, &n);
+    return found != NULL && says(found, text);
+}
+
+static const struct state *find_at(const struct states *states, int32_t home, const char *prompt)
+{
+    struct tokens tokens = tokens_of(prompt);
+    const struct state *found = states_find_at(states, home, tokens.v, (int32_t)tokens.len);
+    tokens_release(&tokens);
+    return found;
+}
+
+static void expect_usage(const struct states *states, uint64_t bytes, size_t n, uint64_t evictions)
+{
+    struct states_usage usage = states_usage(states);
+    assert_int_equal(usage.bytes, bytes);
+    assert_int_equal(usage.n, n);
+    assert_int_equal(usage.evictions, evictions);
+}
+
+/* ---- The budget ---- */
+
+static void what_was_used_longest_ago_makes_room(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put(states, "a", 40);
+    const struct state *b = put(states, "b", 40);
+    put(states, "c", 20);
+    expect_usage(states, 100, 3, 0);
+    assert_non_null(put(states, "d", 10));
+    assert_false(holds(states, "a"));
+    expect_usage(states, 70, 3, 1);
+    states_touch(states, b);
+    assert_non_null(put(states, "e", 50)); /* "c" is the oldest now; that is enough */
+    assert_true(holds(states, "b"));
+    assert_false(holds(states, "c"));
+    expect_usage(states, 100, 3, 2);
+    assert_int_equal(states_usage(states).budget, 100);
+    states_close(states);
+}
+
+static void finding_is_not_using(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(20);
+    put(states, "a", 10);
+    put(states, "b", 10);
+    assert_true(holds(states, "a"));
+    put(states, "c", 10);
+    assert_false(holds(states, "a"));
+    assert_true(holds(states, "b"));
+    states_close(states);
+}
+
+static void a_state_larger_than_the_budget_is_refused_and_nobody_goes_for_it(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    assert_null(put(states, "huge", 101));
+    put(states, "a", 60);
+    put(states, "b", 40);
+    assert_null(put(states, "huge", 101));
+    assert_null(put(states, "a", 101)); /* nor does the one it would replace */
+    assert_true(holds(states, "a"));
+    expect_usage(states, 100, 2, 0);
+    assert_non_null(put(states, "all", 100));
+    expect_usage(states, 100, 1, 2);
+    states_close(states);
+}
+
+static void nothing_is_kept_without_a_budget(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(0);
+    assert_int_equal(states_room(states), 0);
+    assert_null(put(states, "a", 1));
+    expect_nothing(states, "a", true);
+    expect_usage(states, 0, 0, 0);
+    states_close(states);
+    states_close(NULL);
+}
+
+/* ---- Pins ---- */
+
+static void what_is_pinned_stays_until_it_is_dropped(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    const struct state *a = put(states, "a", 60);
+    states_pin(states, a);
+    assert_int_equal(states_room(states), 40);
+    put(states, "b", 40);
+    assert_int_equal(states_room(states), 40); /* "b" can go */
+    assert_null(put(states, "c", 41));
+    assert_true(holds(states, "b"));
+    assert_non_null(put(states, "c", 30));
+    assert_true(says(a, "a"));
+    assert_false(holds(states, "b"));
+    expect_usage(states, 90, 2, 1);
+    states_drop(states, a);
+    assert_false(holds(states, "a"));
+    assert_int_equal(states_room(states), 100);
+    expect_usage(states, 30, 1, 1); /* what is dropped did not have to go */
+    states_close(states);
+}
+
+/* ---- Replacing ---- */
+
+static void the_same_tokens_home_and_scope_are_one_state(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put(states, "ab", 50);
+    struct state again = state_of("ab", 30, -5, SCOPE); /* whole, however it is said */
+    again.n_exact = 2;
+    const struct state *kept = states_put(states, again);
+    assert_int_equal(kept->n_exact, 2);
+    expect_usage(states, 30, 1, 0);
+    put_at(states, "ab", 10, 3);
+    put_at(states, "ab", 10, 4);
+    states_put(states, state_of("ab", 10, WHOLE, SCOPE + 1));
+    put(states, "abc", 10);
+    put(states, "ac", 10);
+    expect_usage(states, 80, 6, 0);
+    states_close(states);
+}
+
+static void what_replaces_counts_as_used_last_and_may_use_the_room_of_the_other(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put(states, "a", 50);
+    put(states, "b", 50);
+    put(states, "a", 50);
+    expect_usage(states, 100, 2, 0);
+    put(states, "c", 10);
+    assert_true(holds(states, "a"));
+    assert_false(holds(states, "b"));
+    states_close(states);
+}
+
+static void what_replaces_a_pinned_state_is_pinned_and_where_that_was(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    const struct state *a = put(states, "a", 60);
+    states_pin(states, a);
+    assert_ptr_equal(put(states, "a", 80), a);
+    assert_int_equal(a->size, 80);
+    assert_int_equal(states_room(states), 20);
+    assert_null(put(states, "b", 21));
+    states_drop(states, a);
+    expect_usage(states, 0, 0, 0);
+    states_close(states);
+}
+
+/* ---- Whole states ---- */
+
+static void what_cannot_be_cut_must_lie_within_the_prompt(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put(states, "ab", 10);
+    put(states, "abcd", 10);
+    put(states, "abcxyz", 10);
+    expect_found(states, "abcdef", false, "abcd", 4);
+    expect_found(states, "abcd", false, "abcd", 4);
+    expect_found(states, "abcx", false, "ab", 2);
+    expect_found(states, "abcxyzz", false, "abcxyz", 6);
+    expect_nothing(states, "a", false);
+    expect_nothing(states, "xbcd", false);
+    expect_nothing(states, "", false);
+    states_close(states);
+}
+
+static void what_can_be_cut_may_be_longer_and_part_from_the_prompt(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put(states, "ab", 10);
+    put(states, "abcd", 10);
+    put(states, "abcxyz", 10);
+    expect_found(states, "abcx", true, "abcxyz", 4);
+    expect_found(states, "abcdef", true, "abcd", 4);
+    expect_found(states, "abcxq", true, "abcxyz", 4);
+    expect_nothing(states, "xab", true);
+    expect_nothing(states, "", true);
+    states_close(states);
+}
+
+static void of_several_that_agree_as_far_the_smallest_is_found(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put(states, "abcde", 30);
+    put(states, "abc", 10);
+    put(states, "abcd", 20);
+    expect_found(states, "abcx", true, "abc", 3);
+    expect_found(states, "abcdx", true, "abcd", 4); /* though a smaller one agrees less far */
+    states_close(states);
+}
+
+static void states_of_other_scopes_and_homes_are_not_found(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put_at(states, "abcd", 10, 0);
+    states_put(states, state_of("abc", 10, WHOLE, SCOPE + 1));
+    expect_nothing(states, "abcd", true);
+    expect_nothing(states, "abcd", false);
+    int32_t n;
+    assert_true(says(find_in(states, "abcd", SCOPE + 1, false, &n), "abc"));
+    states_close(states);
+}
+
+/* ---- States that complete a sequence ---- */
+
+static void the_longest_state_of_a_sequence_within_the_prompt_is_found(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put_at(states, "ab", 10, 2);
+    put_at(states, "abcd", 10, 2);
+    put_at(states, "abcdef", 10, 2);
+    put_at(states, "abcde", 10, 3);
+    put(states, "abcde", 10);
+    assert_true(says(find_at(states, 2, "abcdexx"), "abcd"));
+    assert_true(says(find_at(states, 3, "abcdexx"), "abcde"));
+    assert_true(says(find_at(states, 2, "abx"), "ab"));
+    assert_null(find_at(states, 2, "a"));
+    assert_null(find_at(states, 2, "xb"));
+    assert_null(find_at(states, 4, "abcdef"));
+    states_close(states);
+}
+
+static void what_completed_more_than_is_left_of_a_sequence_is_forgotten(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    put_at(states, "ab", 10, 2);
+    put_at(states, "abcd", 10, 2);
+    states_pin(states, put_at(states, "abcdef", 10, 2));
+    put_at(states, "abcdef", 10, 3);
+    put(states, "abcdef", 10);
+    states_forget(states, 2, 4);
+    assert_true(says(find_at(states, 2, "abcdef"), "abcd"));
+    assert_true(says(find_at(states, 3, "abcdef"), "abcdef"));
+    expect_usage(states, 40, 4, 0);
+    states_forget(states, 2, 0);
+    assert_null(find_at(states, 2, "abcdef"));
+    assert_true(holds(states, "abcdef"));
+    expect_usage(states, 20, 2, 0);
+    states_close(states);
+}
+
+/* ---- Anything in any order ---- */
+
+enum { MOST = 64, BUDGET = 200, N_OPERATIONS = 20000 };
+
+/* What the oracle knows of a state. The kept ones lie in the order of their use. */
+struct record {
+    char text[8];
+    size_t size;
+    int32_t home;
+    uint64_t scope;
+    bool pinned;
+    const struct state *state;
+};
+
+struct oracle {
+    struct states *states;
+    struct record v[MOST];
+    size_t n;
+    uint64_t evictions;
+    uint32_t random;
+};
+
+static uint32_t below(struct oracle *oracle, uint32_t n)
+{
+    oracle->random = oracle->random * 1664525 + 1013904223;
+    return (oracle->random >> 8) % n;
+}
+
+/* Of up to five letters of two, so that much agrees; as prompts too. */
+static void random_text(struct oracle *oracle, char text[8], uint32_t least)
+{
+    uint32_t len = least + below(oracle, 6 - least);
+    for (uint32_t i = 0; i < len; i++) text[i] = (char)('a' + below(oracle, 2));
+    text[len] = '\0';
+}
+
+static struct record remove_record(struct oracle *oracle, size_t i)
+{
+    struct record record = oracle->v[i];
+    oracle->n--;
+    for (; i < oracle->n; i++) oracle->v[i] = oracle->v[i + 1];
+    return record;
+}
+
+static uint64_t sum(const struct oracle *oracle, bool of_pinned)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < oracle->n; i++)
+        if (!of_pinned || oracle->v[i].pinned) bytes += oracle->v[i].size;
+    return bytes;
+}
+
+static bool oracle_put(struct oracle *oracle, struct record record)
+{
+    struct oracle before = *oracle;
+    for (size_t i = 0; i < oracle->n; i++) {
+        const struct record *other = &oracle->v[i];
+        if (strcmp(other->text, record.text) != 0 || other->home != record.home || other->scope != record.scope)
+            continue;
+        record.pinned = other->pinned;
+        remove_record(oracle, i);
+        break;
+    }
+    while (sum(oracle, false) + record.size > BUDGET) {
+        size_t i = 0;
+        while (i < oracle->n && oracle->v[i].pinned) i++;
+        if (i == oracle->n) {
+            *oracle = before;
+            return false;
+        }
+        remove_record(oracle, i);
+        oracle->evictions++;
+    }
+    oracle->v[oracle->n++] = record;
+    return true;
+}
+
+static void random_put(struct oracle *oracle)
+{
+    struct record record = {.size = 1 + below(oracle, 40), .home = (int32_t)below(oracle, 3) - 1};
+    if (below(oracle, 50) == 0) record.size = BUDGET + 1;
+    record.scope = below(oracle, 2);
+    random_text(oracle, record.text, 1);
+    bool fits = oracle_put(oracle, record);
+    const struct state *state =
+        states_put(oracle->states, state_of(record.text, record.size, record.home, record.scope));
+    assert_int_equal(state != NULL, fits);
+    if (fits) oracle->v[oracle->n - 1].state = state;
+}
+
+static void random_touch(struct oracle *oracle)
+{
+    if (oracle->n == 0) return;
+    struct record record = remove_record(oracle, below(oracle, (uint32_t)oracle->n));
+    states_touch(oracle->states, record.state);
+    oracle->v[oracle->n++] = record;
+}
+
+/* Seldom enough that something else can go. */
+static void random_pin(struct oracle *oracle)
+{
+    if (oracle->n == 0 || sum(oracle, true) > BUDGET / 2) return;
+    struct record *record = &oracle->v[below(oracle, (uint32_t)oracle->n)];
+    record->pinned = true;
+    states_pin(oracle->states, record->state);
+}
+
+static void random_drop(struct oracle *oracle)
+{
+    if (oracle->n == 0) return;
+    states_drop(oracle->states, remove_record(oracle, below(oracle, (uint32_t)oracle->n)).state);
+}
+
+static void random_forget(struct oracle *oracle)
+{
+    int32_t home = (int32_t)below(oracle, 2), n = (int32_t)below(oracle, 6);
+    states_forget(oracle->states, home, n);
+    for (size_t i = 0; i < oracle->n;) {
+        if (oracle->v[i].home == home && strlen(oracle->v[i].text) > (size_t)n)
+            remove_record(oracle, i);
+        else
+            i++;
+    }
+}
+
+static size_t agreement(const char *a, const char *b)
+{
+    size_t n = 0;
+    while (a[n] != '\0' && a[n] == b[n]) n++;
+    return n;
+}
+
+/* The answer is among those that agree furthest, and of these none is smaller. */
+static void check_find(struct oracle *oracle)
+{
+    char prompt[8];
+    random_text(oracle, prompt, 0);
+    bool cuts = below(oracle, 2) == 0;
+    uint64_t scope = below(oracle, 2);
+    size_t furthest = 0, smallest = SIZE_MAX;
+    for (size_t i = 0; i < oracle->n; i++) {
+        const struct record *record = &oracle->v[i];
+        size_t agrees = agreement(record->text, prompt);
+        if (record->home >= 0 || record->scope != scope) continue;
+        if ((!cuts && agrees < strlen(record->text)) || agrees < furthest || agrees == 0) continue;
+        if (agrees > furthest) smallest = SIZE_MAX;
+        furthest = agrees;
+        if (record->size < smallest) smallest = record->size;
+    }
+    int32_t common = -1;
+    const struct state *found = find_in(oracle->states, prompt, scope, cuts, &common);
+    assert_int_equal(common, furthest);
+    assert_int_equal(found != NULL, furthest > 0);
+    if (found == NULL) return;
+    assert_int_equal(found->size, smallest);
+    assert_true(found->home < 0 && found->scope == scope);
+    for (int32_t i = 0; i < common; i++) assert_int_equal(found->tokens.v[i], prompt[i]);
+}
+
+static void check_find_at(struct oracle *oracle)
+{
+    char prompt[8];
+    random_text(oracle, prompt, 0);
+    int32_t home = (int32_t)below(oracle, 2);
+    size_t longest = 0;
+    for (size_t i = 0; i < oracle->n; i++) {
+        size_t len = strlen(oracle->v[i].text);
+        if (oracle->v[i].home == home && agreement(oracle->v[i].text, prompt) == len && len > longest) longest = len;
+    }
+    const struct state *found = find_at(oracle->states, home, prompt);
+    assert_int_equal(found == NULL ? 0 : found->tokens.len, longest);
+    assert_true(found == NULL || found->home == home);
+}
+
+static void twenty_thousand_random_operations_agree_with_the_oracle(void **unused)
+{
+    (void)unused;
+    static void (*const operations[])(struct oracle *) = {random_put, random_put,   random_put,
+                                                          random_put, random_touch, random_touch,
+                                                          random_pin, random_drop,  random_forget};
+    struct oracle oracle = {.states = states_open(BUDGET), .random = 1};
+    for (int i = 0; i < N_OPERATIONS; i++) {
+        operations[below(&oracle, (uint32_t)(sizeof operations / sizeof *operations))](&oracle);
+        expect_usage(oracle.states, sum(&oracle, false), oracle.n, oracle.evictions);
+        assert_true(states_usage(oracle.states).bytes <= BUDGET);
+        assert_int_equal(states_room(oracle.states), BUDGET - sum(&oracle, true));
+        for (size_t k = 0; k < oracle.n; k++) assert_true(says(oracle.v[k].state, oracle.v[k].text));
+        check_find(&oracle);
+        check_find_at(&oracle);
+    }
+    assert_true(oracle.evictions > 1000);
+    states_close(oracle.states);
+}
+
+/* ---- */
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_used_longest_ago_makes_room),
+        cmocka_unit_test(finding_is_not_using),
+        cmocka_unit_test(a_state_larger_than_the_budget_is_refused_and_nobody_goes_for_it),
+        cmocka_unit_test(nothing_is_kept_without_a_budget),
+        cmocka_unit_test(what_is_pinned_stays_until_it_is_dropped),
+        cmocka_unit_test(the_same_tokens_home_and_scope_are_one_state),
+        cmocka_unit_test(what_replaces_counts_as_used_last_and_may_use_the_room_of_the_other),
+        cmocka_unit_test(what_replaces_a_pinned_state_is_pinned_and_where_that_was),
+        cmocka_unit_test(what_cannot_be_cut_must_lie_within_the_prompt),
+        cmocka_unit_test(what_can_be_cut_may_be_longer_and_part_from_the_prompt),
+        cmocka_unit_test(of_several_that_agree_as_far_the_smallest_is_found),
+        cmocka_unit_test(states_of_other_scopes_and_homes_are_not_found),
+        cmocka_unit_test(the_longest_state_of_a_sequence_within_the_prompt_is_found),
+        cmocka_unit_test(what_completed_more_than_is_left_of_a_sequence_is_forgotten),
+        cmocka_unit_test(twenty_thousand_random_operations_agree_with_the_oracle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
