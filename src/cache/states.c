@@ -115,17 +115,17 @@ static bool is_same(const struct state *a, const struct state *b)
            common_with(a, b->tokens.v, b->tokens.len) == a->tokens.len;
 }
 
-/* What takes another's place keeps its pin, and is found where the other was. */
+/* What takes another's place is found where the other was. A pinned state belongs to somebody, who drops it: two who
+ * pin the same have one each. */
 const struct state *states_put(struct states *states, struct state state)
 {
-    size_t i = 0;
-    while (i < states->n && !is_same(&states->v[i]->state, &state)) i++;
-    struct entry *same = i < states->n ? states->v[i] : NULL;
-    uint64_t freed = same != NULL && same->pinned ? same->state.size : 0;
-    if (state.size > states_room(states) + freed) {
+    if (state.size > states_room(states)) {
         release(&state);
         return NULL;
     }
+    size_t i = 0;
+    while (i < states->n && (states->v[i]->pinned || !is_same(&states->v[i]->state, &state))) i++;
+    struct entry *same = i < states->n ? states->v[i] : NULL;
     struct entry *entry = same != NULL ? take(states, i) : mem_alloc(sizeof *entry);
     release(&entry->state);
     evict_for(states, state.size);

@@ -33,8 +33,8 @@ void states_close(struct states *states);
 uint64_t states_room(const struct states *states);
 
 /* Keeps the state, whose tokens and bytes (from malloc) it takes over, and returns it as the one used last; replaces
- * one with the same tokens, home and scope. NULL: there is no room for it, what was handed over is freed, and nothing
- * else has changed. */
+ * one with the same tokens, home and scope, unless that is pinned. NULL: there is no room for it, what was handed over
+ * is freed, and nothing else has changed. */
 const struct state *states_put(struct states *states, struct state state);
 
 /* The whole state with the longest prefix in common with the first `n` tokens, and the length of that prefix. With

@@ -9,6 +9,9 @@
 #include "engine/plan.h"
 #include "engine/reply.h"
 
+/* No request has this scope. */
+#define SCOPE_OF_NOBODY UINT64_MAX
+
 /* A run of cells and the tokens it stands for. Sequences are more than slots: what is not being computed stays where
  * it is, as long as there is room, and whoever shares a prefix with it goes on from there.
  *
@@ -24,7 +27,7 @@ struct seq {
     int32_t n_exact;   /* leading cells that were computed in whole pieces */
     int32_t last_slot; /* the slot that computed on it last */
     uint64_t uses;     /* counts the requests that it was used for */
-    uint64_t scope;    /* of the request that computed it */
+    uint64_t scope;    /* of the request that computed it; SCOPE_OF_NOBODY if nothing of that is for others */
     uint64_t hash;     /* of the cells, while resident */
     int64_t last_used; /* computed on, or gone on from by another sequence */
     int64_t retired_at, retired_at_unix_ms;
@@ -92,7 +95,7 @@ struct placement {
 /* A slot that is to make way, decided in one round of the loop and carried out at the beginning of the next. */
 struct preemption {
     struct slot *victim; /* NULL: none */
-    const struct job *victim_job, *for_job;
+    const struct job *for_job;
     int64_t waited;
 };
 
@@ -118,6 +121,7 @@ struct engine {
     struct states *states;   /* outside the context */
     struct job_list waiting; /* have no slot yet */
     struct preemption preemption;
+    int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
     struct pace pace;
     struct plan plan;
     struct plan_need *needs;
@@ -187,9 +191,13 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
 /* place.c: gives waiting jobs their slots, and pending slots their sequences. */
 void place_jobs(struct engine *engine);
 
+/* Gives the job this idle slot. */
+void place_in(struct engine *engine, struct slot *slot, struct job *job);
+
 /* preempt.c: what becomes of jobs that have waited too long. */
 void preempt_decide(struct engine *engine);
 void preempt_carry_out(struct engine *engine);
+void preempt_note_unblocked(struct job *job); /* it is no longer held up by prompts, if it was */
 
 /* tick.c: computes one batch. */
 void tick(struct engine *engine);
@@ -201,6 +209,9 @@ void finish_cancelled(struct engine *engine);
 
 /* A job that has no slot fails, whether it began earlier or not. */
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
+
+/* Whether its cells stay for others when the request has ended. */
+bool cells_stay(const struct engine *engine, const struct job *job);
 
 /* While a request waits to go on, its prompt is followed by its reply; then it is the prompt alone again. */
 void run_forget_reply(struct job *job, const struct run *run);

@@ -97,6 +97,8 @@ static bool any_slot_busy(const struct engine *engine)
 /* Jobs may wait although every slot is idle: when all slots became free in the tick before. */
 static bool has_work(const struct engine *engine)
 {
+    for (size_t i = 0; i < engine->n_slots; i++)
+        if (engine->slots[i].queue.first != NULL) return true;
     return any_slot_busy(engine) || engine->waiting.first != NULL;
 }
 
@@ -130,7 +132,6 @@ static void settle_bounds(const struct engine *engine, struct job *job)
 
 static void take_in(struct engine *engine, struct job *job)
 {
-    job->queued_at = clock_now(engine->clock);
     settle_bounds(engine, job);
     job_list_append(&engine->waiting, job);
 }
@@ -201,6 +202,7 @@ static void *run(void *ud)
 
 void engine_submit(struct engine *engine, struct job *job)
 {
+    job->queued_at = clock_now(engine->clock);
     pthread_mutex_lock(&engine->mutex);
     bool refused = engine->draining;
     if (!refused) {

@@ -36,10 +36,24 @@ void run_forget_reply(struct job *job, const struct run *run)
     tokens_truncate(&job->prompt, (size_t)run->n_prompt);
 }
 
+bool cells_stay(const struct engine *engine, const struct job *job)
+{
+    return job->cache_prompt && engine->caching == ENGINE_CACHES_CONVERSATIONS;
+}
+
+static void drop_parked_cells(struct engine *engine, const struct run *run)
+{
+    struct seq *seq = run->parked_in;
+    if (seq == NULL || seq->uses != run->parked_use || seq->slot != NULL) return;
+    seq_keep(engine, seq, 0);
+    seq_retire(engine, seq);
+}
+
 static void end_run(struct engine *engine, struct job *job, struct run *run)
 {
     if (run == NULL) return;
     run_forget_reply(job, run);
+    if (!cells_stay(engine, job)) drop_parked_cells(engine, run);
     if (run->parked != NULL) states_drop(engine->states, run->parked);
     llm_sampler_close(run->sampler);
     reply_release(&run->reply);
@@ -71,8 +85,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 static struct job *let_go(struct engine *engine, struct slot *slot, const char *how)
 {
     log_finished(engine, slot, how);
-    bool stays = slot->job->cache_prompt && engine->caching == ENGINE_CACHES_CONVERSATIONS;
-    int32_t keep = stays && slot->seq != NULL ? slot->seq->n_cells : 0;
+    int32_t keep = cells_stay(engine, slot->job) && slot->seq != NULL ? slot->seq->n_cells : 0;
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;
     return slot_release(engine, slot, keep);

@@ -47,10 +47,10 @@ struct job {
     bool has_place;       /* admission let it in */
 
     /* While the engine has it: */
-    int64_t queued_at;  /* since when it waits for a slot, not counting what follows */
-    int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
-    struct run *run;    /* how far it came before it made way for another; NULL: it has not begun */
-    struct job *next;   /* in the list of its owner */
+    int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */
+    bool blocked;      /* waits at such a time */
+    struct run *run;   /* how far it came before it made way for another; NULL: it has not begun */
+    struct job *next;  /* in the list of its owner */
 };
 
 /* A first-in, first-out list of jobs; {0} is an empty one. */

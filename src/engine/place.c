@@ -90,7 +90,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     seq->slot = slot;
     seq->uses++;
     seq->last_slot = slot->id;
-    seq->scope = slot->job->scope;
+    seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_OF_NOBODY;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot->state = SLOT_PREFILL;
@@ -164,6 +164,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     slot->job = job;
     slot->run = resumed ? job->run : begin_run(engine, job);
     job->run = NULL;
+    preempt_note_unblocked(job);
     slot->suspect_until = 0;
     slot->taken_at = clock_now(engine->clock);
     metric_add(&engine->stats.slots_busy, 1);
@@ -215,6 +216,12 @@ static void place(struct engine *engine, struct slot *own, struct job *job)
         return;
     }
     struct slot *slot = own != NULL ? own : choose_slot(engine, p.how == PLACE_TAKE ? p.source : NULL);
+    assign(engine, slot, job, &p);
+}
+
+void place_in(struct engine *engine, struct slot *slot, struct job *job)
+{
+    struct placement p = find_placement(engine, job, false);
     assign(engine, slot, job, &p);
 }
 

@@ -21,9 +21,31 @@ static bool all_compute_prompts(const struct engine *engine)
     return true;
 }
 
-static bool is_busy_for_too_long(const struct engine *engine, const struct job *job, int64_t now)
+/* The lists of those who wait: of each slot, then the one of everybody. Whoever waits for a slot came before all those
+ * who have not been looked at yet. */
+static struct job_list *list_at(struct engine *engine, size_t i)
 {
-    return job->run == NULL && job->blocked_at != 0 && now - job->blocked_at >= engine->slot_timeout_ns;
+    return i < engine->n_slots ? &engine->slots[i].queue : &engine->waiting;
+}
+
+/* Since when the job has waited while every slot computed a prompt. */
+static int64_t blocked_since(const struct engine *engine, const struct job *job)
+{
+    return job->queued_at > engine->blocked_at ? job->queued_at : engine->blocked_at;
+}
+
+static void note_blocked(struct job *job)
+{
+    if (job->blocked) return;
+    job->blocked = true;
+    log_event(LOG_INFO, "imc", "all slots pending, waiting for slot", log_str("id", job->id));
+}
+
+void preempt_note_unblocked(struct job *job)
+{
+    if (!job->blocked) return;
+    job->blocked = false;
+    log_event(LOG_INFO, "imc", "slot became available, retrying", log_str("id", job->id));
 }
 
 static void fail_busy(struct engine *engine, struct job *job)
@@ -34,32 +56,40 @@ static void fail_busy(struct engine *engine, struct job *job)
     finish_waiting(engine, job, &error);
 }
 
-/* The time that prompts hold up everybody has its own limit and does not count against the other. */
-static void note_block(struct engine *engine, bool blocked, int64_t now)
-{
-    for (struct job *job = engine->waiting.first; job != NULL; job = job->next) {
-        if (blocked && job->blocked_at == 0) {
-            job->blocked_at = now;
-            log_event(LOG_INFO, "imc", "all slots pending, waiting for slot", log_str("id", job->id));
-        } else if (!blocked && job->blocked_at != 0) {
-            job->queued_at += now - job->blocked_at;
-            job->blocked_at = 0;
-            log_event(LOG_INFO, "imc", "slot became available, retrying", log_str("id", job->id));
-        }
-    }
-}
-
-static void give_up_on_busy(struct engine *engine, int64_t now)
+static void hold_up(struct engine *engine, struct job_list *list, int64_t now)
 {
     struct job_list kept = {0};
     struct job *job;
-    while ((job = job_list_take_first(&engine->waiting)) != NULL) {
-        if (is_busy_for_too_long(engine, job, now))
+    while ((job = job_list_take_first(list)) != NULL) {
+        note_blocked(job);
+        if (job->run == NULL && now - blocked_since(engine, job) >= engine->slot_timeout_ns)
             fail_busy(engine, job);
         else
             job_list_append(&kept, job);
     }
-    engine->waiting = kept;
+    *list = kept;
+}
+
+/* The time that prompts held up everybody has its own limit and does not count against the other. */
+static void let_go_on(struct engine *engine, struct job_list *list, int64_t now)
+{
+    for (struct job *job = list->first; job != NULL; job = job->next) {
+        job->queued_at += now - blocked_since(engine, job);
+        preempt_note_unblocked(job);
+    }
+}
+
+static void note_block(struct engine *engine, int64_t now)
+{
+    bool blocked = all_compute_prompts(engine), was_blocked = engine->blocked_at != 0;
+    if (blocked && !was_blocked) engine->blocked_at = now;
+    for (size_t i = 0; i <= engine->n_slots; i++) {
+        if (blocked)
+            hold_up(engine, list_at(engine, i), now);
+        else if (was_blocked)
+            let_go_on(engine, list_at(engine, i), now);
+    }
+    if (!blocked) engine->blocked_at = 0;
 }
 
 /* ---- Choosing ---- */
@@ -79,7 +109,7 @@ static struct slot *holder_of(struct engine *engine, const struct job *job)
     if (job->conversation.stable_end == 0 || !job->cache_prompt) return NULL;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->seq == NULL || slot->seq->scope != job->scope || !slot->job->cache_prompt) continue;
+        if (slot->seq == NULL || slot->seq->scope != job->scope) continue;
         size_t common = tokens_common_prefix(&slot->seq->tokens, &job->prompt);
         if ((int32_t)common >= job->conversation.stable_end) return slot;
     }
@@ -105,7 +135,7 @@ static struct slot *victim_for(struct engine *engine, const struct job *job)
 
 static void schedule(struct engine *engine, struct slot *victim, const struct job *job, int64_t waited)
 {
-    engine->preemption = (struct preemption){victim, victim->job, job, waited};
+    engine->preemption = (struct preemption){victim, job, waited};
     log_event(LOG_INFO, "batch-engine", "preempting-slot", log_int("slot", victim->id),
               log_str("victim_id", victim->job->id), log_int("victim_output_tokens", victim->run->n_predicted),
               log_num("victim_running_ms", clock_to_ms(clock_now(engine->clock) - victim->taken_at)),
@@ -115,7 +145,7 @@ static void schedule(struct engine *engine, struct slot *victim, const struct jo
 /* The one that has waited longest is the first in its list. */
 static bool schedule_for(struct engine *engine, const struct job *job, struct slot *own, int64_t now)
 {
-    if (job == NULL || job->blocked_at != 0 || now - job->queued_at < engine->slot_timeout_ns) return false;
+    if (job == NULL || now - job->queued_at < engine->slot_timeout_ns) return false;
     struct slot *victim = own != NULL ? own : victim_for(engine, job);
     if (victim == NULL || !can_make_way(engine, victim)) return false;
     schedule(engine, victim, job, now - job->queued_at);
@@ -125,20 +155,21 @@ static bool schedule_for(struct engine *engine, const struct job *job, struct sl
 void preempt_decide(struct engine *engine)
 {
     int64_t now = clock_now(engine->clock);
-    bool blocked = all_compute_prompts(engine);
-    note_block(engine, blocked, now);
-    if (blocked) give_up_on_busy(engine, now);
-    if (engine->preemption.victim != NULL) return;
-    if (schedule_for(engine, engine->waiting.first, NULL, now)) return;
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (schedule_for(engine, engine->slots[i].queue.first, &engine->slots[i], now)) return;
+    note_block(engine, now);
+    for (size_t i = 0; i <= engine->n_slots; i++) {
+        struct slot *own = i < engine->n_slots ? &engine->slots[i] : NULL;
+        if (schedule_for(engine, list_at(engine, i)->first, own, now)) return;
+    }
 }
 
 /* ---- Carrying out ---- */
 
-static bool still_waits(const struct engine *engine, const struct preemption *p)
+/* The job that somebody is to make way for. NULL: it has left. */
+static struct job *take_job(struct engine *engine, const struct preemption *p)
 {
-    return engine->waiting.first == p->for_job || p->victim->queue.first == p->for_job;
+    if (engine->waiting.first == p->for_job) return job_list_take_first(&engine->waiting);
+    if (p->victim->queue.first == p->for_job) return job_list_take_first(&p->victim->queue);
+    return NULL;
 }
 
 /* The reply so far becomes part of what the request wants in its cells. */
@@ -158,10 +189,10 @@ static void park(struct engine *engine, struct slot *slot)
     log_event(LOG_INFO, "batch-engine", "slot-parked", log_int("slot", slot->id), log_str("id", job->id),
               log_int("output_tokens", run->n_predicted), log_int("tokens", slot->seq->n_cells));
     slot->run = NULL;
-    slot_release(engine, slot, slot->seq->n_cells);
+    bool needed = engine->unified || cells_stay(engine, job);
+    slot_release(engine, slot, needed ? slot->seq->n_cells : 0);
     job->run = run;
     job->queued_at = clock_now(engine->clock);
-    job->blocked_at = 0;
     job_list_append(&engine->waiting, job);
 }
 
@@ -177,11 +208,13 @@ void preempt_carry_out(struct engine *engine)
 {
     struct preemption p = engine->preemption;
     engine->preemption = (struct preemption){0};
-    if (p.victim == NULL || p.victim->job != p.victim_job || !still_waits(engine, &p)) return;
-    if (!can_make_way(engine, p.victim)) return;
+    if (p.victim == NULL || !can_make_way(engine, p.victim)) return; /* its slot is idle if it has ended */
+    struct job *job = take_job(engine, &p);
+    if (job == NULL) return;
     metric_add(&engine->stats.preemptions, 1);
     if (engine->preempt_fails)
         fail_preempted(engine, p.victim, &p);
     else
         park(engine, p.victim);
+    place_in(engine, p.victim, job);
 }

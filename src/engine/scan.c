@@ -107,7 +107,7 @@ static bool find_nearest(const struct engine *engine, const struct job *job, str
     *nearest = (struct found){.slot = -1};
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        if (seq->scope != job->scope || (seq->slot != NULL && !seq->slot->job->cache_prompt)) continue;
+        if (seq->scope != job->scope) continue;
         int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt);
         if (n > nearest->n) *nearest = (struct found){.slot = seq->last_slot, .n = n, .had = (int32_t)seq->tokens.len};
     }

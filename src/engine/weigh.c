@@ -149,15 +149,8 @@ static void weigh_waiting(const struct engine *engine, const struct job *job, st
     consider(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
 }
 
-/* Who asked that nothing of a request be kept gave its cells to nobody. */
-static bool is_private(const struct seq *seq)
-{
-    return seq->slot != NULL && !seq->slot->job->cache_prompt;
-}
-
 static void weigh(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
-    if (is_private(seq)) return;
     int32_t agree = agreeing(engine, seq, job), n = usable(engine, seq, agree);
     weigh_taking(engine, job, seq, n, best);
     weigh_sharing(engine, job, seq, n, best);
@@ -183,7 +176,7 @@ static void weigh_states(const struct engine *engine, const struct job *job, str
  * computes on its conversation holds far more of it, the request waits for that slot. */
 static void weigh_queueing(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
-    if (seq->slot == NULL || is_private(seq) || seq->slot->state != SLOT_GENERATE) return;
+    if (seq->slot == NULL || seq->slot->state != SLOT_GENERATE) return;
     int32_t agree = agreeing(engine, seq, job);
     if (!engine->cuts_anywhere) agree = seq_can_keep(engine, seq, agree);
     if (agree == 0) return;
@@ -216,7 +209,7 @@ int32_t find_parting(const struct engine *engine, const struct job *job)
     int32_t most = 0;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        int32_t agree = is_private(seq) ? 0 : agreeing(engine, seq, job);
+        int32_t agree = agreeing(engine, seq, job);
         if (agree > most) most = agree;
     }
     return most;

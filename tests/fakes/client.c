@@ -12,7 +12,7 @@ static void on_event(void *ud, const hearth_event *event)
     pthread_mutex_lock(&client->mutex);
     switch (event->type) {
     case HEARTH_EVENT_STARTED:
-        client->started = true;
+        client->n_started++;
         client->start = *event->result;
         break;
     case HEARTH_EVENT_TEXT:
@@ -87,7 +87,7 @@ static bool has_tokens(const struct client *client, size_t n)
 static bool has_started(const struct client *client, size_t n)
 {
     (void)n;
-    return client->started;
+    return client->n_started > 0;
 }
 
 void client_await_end(struct client *client)

@@ -12,7 +12,8 @@ struct client {
     pthread_cond_t changed;
     struct tokens got; /* tokens of the reply */
     struct buf text;
-    bool started, ended, failed;
+    bool ended, failed;
+    int n_started;     /* STARTED: once at most */
     int n_last_events; /* DONE or FAILED: must become exactly 1 */
     hearth_result start, result;
     hearth_error error;

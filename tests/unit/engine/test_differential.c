@@ -23,6 +23,7 @@
 #define NEVER            INT32_MAX
 #define POISON           500    /* no token of a reply: the model never says it */
 #define CALLS_FOR_A_ROW  3      /* more decode calls than this for each needed row: the round does not get on */
+#define LONG_WINDOW      4000   /* holds prompts that are worth waiting for a slot */
 #define IDLE_CLOCK_READS 100000 /* so many looks at the clock between two decode calls: nothing is computed at all */
 
 static uint64_t only_seed; /* the round to run alone; 0: all */
@@ -737,6 +738,7 @@ static void choose_shape(struct world *w)
     bool spare = w->calm || !one_in(w, 3);
     int32_t slots = between(w, 1, 4);
     int32_t seqs = w->calm ? MAX_REQUESTS * 3 : spare ? slots + below(w, 24) : slots;
+    int32_t window = !spare && one_in(w, 2) ? LONG_WINDOW : ONE_OF(w, 60, 200, 400, 400, 900);
     int32_t batch = ONE_OF(w, 64, 80, 200, 512), small = ONE_OF(w, 4, 7, 16, 33);
     w->params = (struct engine_params){.name = "fake",
                                        .n_slots = slots,
@@ -746,7 +748,7 @@ static void choose_shape(struct world *w)
                                        .slot_timeout_ns = INT64_MAX,
                                        .state_budget = (uint64_t)ONE_OF(w, 0, 200, 100000, 100000),
                                        .clock = &w->clock};
-    w->params.context = (struct llm_context_params){.window = ONE_OF(w, 60, 200, 400, 400, 900),
+    w->params.context = (struct llm_context_params){.window = window,
                                                     .n_seq = seqs,
                                                     .unified = spare,
                                                     .n_batch = w->params.deterministic || one_in(w, 2) ? batch : small,
@@ -762,8 +764,9 @@ static void choose_policy(struct world *w)
         w->params.state_budget = 1000000000;
         return;
     }
-    w->params.caching = ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
-                               ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
+    w->params.caching =
+        (enum engine_caching)ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
+                                    ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
     w->params.cache_min_tokens = ONE_OF(w, 0, 0, 1, 30);
     w->scopes = one_in(w, 5);
     w->hurried = one_in(w, 3);
@@ -905,11 +908,11 @@ static void random_conversations_get_right_replies_and_compute_nothing_twice(voi
                   met.conversations, met.done, met.cancelled, met.failed, met.computed, met.cached, met.shares);
     assert_true(met.conversations >= 2000);
     assert_true(met.done > 2000 && met.cancelled > 200 && met.failed > 50);
-    assert_true(met.cached > met.computed / 2 && met.shares > 500);
+    assert_true(met.cached > met.computed / 3 && met.shares > 500);
     print_message("%" PRId64 " made way, %" PRId64 " states saved, %" PRId64 " restored, %" PRId64
                   " calls with somebody in a slot's list\n",
                   met.preemptions, met.saved, met.restored, met.queued);
-    assert_true(met.pending > 50 && met.deferred > 50);
+    assert_true(met.pending > 50 && met.deferred > 50 && met.queued > 1000);
     assert_true(met.preemptions > 200 && met.saved > 100 && met.restored > 100);
 }
 
