@@ -464,6 +464,27 @@ static void cells_that_make_room_go_back_to_a_snapshot_or_go_whole(void **state)
     }
 }
 
+/* A call failed after some of its rows had reached their cells, and there is no way back to where it began. */
+static void without_a_snapshot_there_all_cells_are_computed_again(void **state)
+{
+    struct rig *rig = *state;
+    struct client bad, good;
+    fake_llm.cuts = false;
+    fake_llm.poison = 198;
+    open_engine(rig, (struct shape){.slots = 1, .window = 1000});
+    client_init(&bad, 5, 700, 4);
+    bad.job.cache_prompt = false; /* it leaves no snapshots */
+    bad.job.prompt.v[600] = 198;
+    client_init(&good, 5, 700, 4);
+    run_alone(rig, &bad);
+    assert_true(bad.failed);
+    assert_said(" batch-engine: imc-hybrid-no-snapshot seq=0 trim_pos=");
+    run_alone(rig, &good);
+    assert_true(client_got_right_reply(&good));
+    client_release(&bad);
+    client_release(&good);
+}
+
 /* Snapshots are several, and what was used longest ago makes room for others. */
 static void snapshots_keep_within_their_budget(void **state)
 {
@@ -503,6 +524,7 @@ int main(void)
         logged_test(a_snapshot_that_cannot_be_kept_costs_time_only),
         logged_test(a_snapshot_that_cannot_be_restored_is_forgotten),
         logged_test(cells_that_make_room_go_back_to_a_snapshot_or_go_whole),
+        logged_test(without_a_snapshot_there_all_cells_are_computed_again),
         logged_test(snapshots_keep_within_their_budget),
     };
     log_open(NULL, "error", "text", &error);
