@@ -175,6 +175,9 @@ void seq_remember(struct engine *engine, const struct seq *seq);
 /* Copies the whole sequence out of the context, as a state that nothing drives out. NULL: there is no room. */
 const struct state *seq_park(struct engine *engine, const struct seq *seq);
 
+/* Whether a request that made way comes back to these cells. */
+bool seq_is_parked(const struct engine *engine, const struct seq *seq);
+
 /* Gives up cells of what is unused for longest, some `rows` of them. False: nothing resident is left. */
 bool seq_make_room(struct engine *engine, int32_t rows);
 

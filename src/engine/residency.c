@@ -24,6 +24,8 @@ static const struct state *find_saved(const struct engine *engine, const struct 
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     if (engine->cuts_anywhere || n == seq->n_cells || n <= 0) return n;
+    /* What has wrapped around and is cut goes on in other cells: right, but not to the last bit. */
+    if (engine->deterministic && !engine->exact_states) return 0;
     if (llm_seq_can_cut(engine->context, seq->id, n)) return n;
     const struct state *saved = find_saved(engine, seq, n);
     return saved == NULL ? 0 : (int32_t)saved->tokens.len;
@@ -95,13 +97,31 @@ void seq_verify_all(struct engine *engine)
     }
 }
 
+/* The run that comes back to these cells. */
+static struct run *parked_in(const struct engine *engine, const struct seq *seq)
+{
+    for (const struct job *job = engine->waiting.first; job != NULL; job = job->next)
+        if (job->run != NULL && job->run->parked_in == seq && job->run->parked_use == seq->uses) return job->run;
+    return NULL;
+}
+
+bool seq_is_parked(const struct engine *engine, const struct seq *seq)
+{
+    return parked_in(engine, seq) != NULL;
+}
+
+/* A request that made way comes back to its cells: they go after everybody else's. */
 static struct seq *least_recently_used(struct engine *engine, const struct seq *but_not)
 {
     struct seq *oldest = NULL;
+    bool oldest_parked = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         if (seq->slot != NULL || seq->n_cells == 0 || seq == but_not) continue;
-        if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
+        bool parked = seq_is_parked(engine, seq), better = oldest_parked && !parked;
+        if (oldest != NULL && !better && (parked != oldest_parked || seq->last_used >= oldest->last_used)) continue;
+        oldest = seq;
+        oldest_parked = parked;
     }
     return oldest;
 }
@@ -118,6 +138,8 @@ static struct seq *find_free(struct engine *engine, const struct seq *but_not)
 static void evict(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int32_t had = seq->n_cells;
+    struct run *run = parked_in(engine, seq);
+    if (run != NULL && run->parked == NULL) run->parked = seq_park(engine, seq);
     seq_keep(engine, seq, keep);
     settle(seq);
     log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),

@@ -97,7 +97,7 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
     const struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        if (seq->slot != NULL || seq == but_not) continue;
+        if (seq->slot != NULL || seq == but_not || seq_is_parked(engine, seq)) continue;
         if (seq->n_cells == 0) return seq;
         if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
     }
@@ -122,7 +122,7 @@ static int64_t price_of_a_place(const struct engine *engine, const struct seq *b
 static void weigh_taking(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                          struct placement *best)
 {
-    if (seq->slot != NULL || n == 0) return;
+    if (seq->slot != NULL || n == 0 || seq_is_parked(engine, seq)) return;
     int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n);
     consider(best, (struct placement){.how = PLACE_TAKE, .source = seq, .n = n, .cost = cost});
 }
