@@ -5,7 +5,6 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct entry {
     struct state state;
@@ -48,7 +47,7 @@ static struct entry *take(struct states *states, size_t i)
 {
     struct entry *entry = states->v[i];
     states->n--;
-    memmove(states->v + i, states->v + i + 1, (states->n - i) * sizeof(struct entry *));
+    for (size_t k = i; k < states->n; k++) states->v[k] = states->v[k + 1];
     states->bytes -= entry->state.size;
     return entry;
 }

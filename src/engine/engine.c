@@ -117,7 +117,7 @@ static void settle_bounds(const struct engine *engine, struct job *job)
     if (engine->caching == ENGINE_CACHES_SYSTEM) {
         job->bounds[0] = system;
         job->n_bounds = system >= engine->cache_min_tokens && system > 0;
-    } else if (engine_wants_bounds(engine) && job->conversation.n_messages == 0) {
+    } else if (engine_wants_bounds(engine) && job->cache_prompt && job->conversation.n_messages == 0) {
         add_bounds_of_plain_prompt(job);
     }
     if (!engine->deterministic) return;

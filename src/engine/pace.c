@@ -36,7 +36,8 @@ static double whole_tiles(const struct pace *p)
 {
     if (p->row_ns[TILED] <= 0) return 0;
     double rows = fitting(p, p->gap * AIM, p->row_ns[TILED]);
-    if (rows >= PACE_TILE) return (double)((int64_t)rows / PACE_TILE * PACE_TILE);
+    int64_t tiles = (int64_t)(rows / PACE_TILE);
+    if (tiles > 0) return (double)(tiles * PACE_TILE);
     return fitting(p, p->gap * ONE_TILE, p->row_ns[TILED]) >= PACE_TILE ? PACE_TILE : 0;
 }
 

@@ -166,7 +166,8 @@ static void weigh_states(const struct engine *engine, const struct job *job, str
     if (engine->deterministic && n > state->n_exact) n = state->n_exact;
     n = worth_it(engine, whole_pieces(engine, n));
     if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)state->tokens.len)) return;
-    int64_t cost = (int64_t)job->prompt.len - n + n / COPYING_PART + price_of_a_place(engine, NULL);
+    int64_t loaded = (int64_t)state->tokens.len;
+    int64_t cost = (int64_t)job->prompt.len - n + loaded / COPYING_PART + price_of_a_place(engine, NULL);
     consider(best, (struct placement){.how = PLACE_RESTORE, .state = state, .n = n, .cost = cost});
 }
 
