@@ -88,7 +88,7 @@ static int ask(struct bench *b, struct agent *agent, hearth_error *error)
 {
     b->tally.needed += needed(b, agent);
     copy(&agent->known, &agent->prompt);
-    struct wish wish = {&agent->prompt, (int32_t)b->options->reply, .from_cache = true};
+    struct wish wish = {.prompt = &agent->prompt, .max_tokens = (int32_t)b->options->reply, .from_cache = true};
     agent->stream = client_stream(b->client, &wish, error);
     return agent->stream == NULL ? error->code : HEARTH_OK;
 }

@@ -139,12 +139,12 @@ case ${1:-all} in
     all)
         step "format" format
         step "layers" scripts/layers.sh
-        step "build with gcc, no warnings" strict release all tests
+        step "build with gcc, no warnings" strict release all tests bench
         step "clang-tidy" scripts/tidy.sh
         step "unit tests" unit release
         step "docs/config.md is what the program knows" manual
         step "checklist" scripts/checklist.sh
-        step "build with clang, no warnings" strict clang all tests
+        step "build with clang, no warnings" strict clang all tests bench
         step "install, and a program linked to the library" scripts/check-install.sh
         step "end-to-end tests" e2e release
         ;;
