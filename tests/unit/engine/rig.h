@@ -6,7 +6,7 @@
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_llm.h"
 
-#include "engine/engine.h"
+#include "engine/core.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,13 +60,42 @@ static inline int set_up(void **state)
     return 0;
 }
 
+/* The engine is at rest: nobody is about to do anything. */
+static inline const char *what_is_left(struct rig *rig)
+{
+    struct engine *engine = rig->engine;
+    hearth_slot slots[8];
+    size_t n = engine_slots(engine, slots, 8);
+    for (size_t i = 0; i < n; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (strcmp(slots[i].state, "idle") != 0) return slots[i].state;
+        if (slot->job != NULL || slot->run != NULL || slot->seq != NULL) return "a slot holds something";
+        if (slot->queue.first != NULL || slot->queue.len != 0) return "somebody waits for a slot";
+    }
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].slot != NULL) return "a sequence belongs to a slot";
+    if (engine->waiting.first != NULL || engine->waiting.len != 0) return "somebody waits";
+    if (metric_get(&engine->stats.jobs_waiting) != 0) return "somebody is counted as waiting";
+    if (metric_get(&engine->stats.slots_busy) != 0) return "a slot is counted as busy";
+    if (engine->preemption.victim != NULL) return "somebody is to make way";
+    if (states_room(engine->states) != states_usage(engine->states).budget) return "a state is pinned";
+    return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
+}
+
+/* Whatever the test did: when the engine is calm nothing is pending and nobody refers to anything. */
 static inline int tear_down(void **state)
 {
     struct rig *rig = *state;
-    engine_close(rig->engine);
+    const char *left = NULL;
+    if (rig->engine != NULL) {
+        engine_drain(rig->engine, clock_now(&rig->clock.clock));
+        left = what_is_left(rig);
+        engine_close(rig->engine);
+    }
     fake_clock_release(&rig->clock);
     free(rig);
-    return 0;
+    if (left != NULL) print_error("left behind: %s\n", left);
+    return left == NULL ? 0 : -1;
 }
 
 static inline void assert_all_idle(struct rig *rig)

@@ -282,28 +282,6 @@ static int set_up_scene(void **state)
     return log_open(scene->log_path, "debug", "text", &error);
 }
 
-/* The engine is at rest: nobody is about to do anything. */
-static const char *what_is_left(struct rig *rig)
-{
-    struct engine *engine = rig->engine;
-    hearth_slot slots[8];
-    size_t n = engine_slots(engine, slots, 8);
-    for (size_t i = 0; i < n; i++) {
-        const struct slot *slot = &engine->slots[i];
-        if (strcmp(slots[i].state, "idle") != 0) return slots[i].state;
-        if (slot->job != NULL || slot->run != NULL || slot->seq != NULL) return "a slot holds something";
-        if (slot->queue.first != NULL || slot->queue.len != 0) return "somebody waits for a slot";
-    }
-    for (size_t i = 0; i < engine->n_seqs; i++)
-        if (engine->seqs[i].slot != NULL) return "a sequence belongs to a slot";
-    if (engine->waiting.first != NULL || engine->waiting.len != 0) return "somebody waits";
-    if (metric_get(&engine->stats.jobs_waiting) != 0) return "somebody is counted as waiting";
-    if (metric_get(&engine->stats.slots_busy) != 0) return "a slot is counted as busy";
-    if (engine->preemption.victim != NULL) return "somebody is to make way";
-    if (fake_llm.cuts && states_usage(engine->states).n != 0) return "a state is kept";
-    return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
-}
-
 static int tear_down_scene(void **state)
 {
     struct scene *scene = *state;
