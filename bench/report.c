@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,7 +143,7 @@ void report_check(struct report *report, bool holds, const char *format, ...)
 
 /* ---- Output ---- */
 
-void report_print(const struct report *report, FILE *out)
+static void print_text(const struct report *report, FILE *out)
 {
     fprintf(out, "%s: prompt of %zu tokens; median (smallest … largest) of the rounds\n", report->workload,
             report->prompt_tokens);
@@ -163,7 +164,7 @@ static json_t *figure_json(const struct figure *figure)
                      samples_median(&figure->rounds), "rounds", rounds);
 }
 
-void report_print_json(const struct report *report, FILE *out)
+static void print_json(const struct report *report, FILE *out)
 {
     json_t *figures = json_array(), *checks = json_array();
     for (size_t i = 0; i < report->n_figures; i++) json_array_append_new(figures, figure_json(&report->figures[i]));
@@ -175,4 +176,17 @@ void report_print_json(const struct report *report, FILE *out)
     json_dumpf(whole, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     fputc('\n', out);
     json_decref(whole);
+}
+
+int report_conclude(struct report *report, bool json, const char *program, const hearth_error *error)
+{
+    bool measured = error->code == HEARTH_OK;
+    if (!measured)
+        fprintf(stderr, "%s: %s\n", program, error->message);
+    else if (json)
+        print_json(report, stdout);
+    else
+        print_text(report, stdout);
+    report_close(report);
+    return measured ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -5,9 +5,10 @@
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
+#include "hearth.h"
+
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 /* A growable list of numbers; struct samples s = {0} is an empty one. Below: NAN where there is none. */
 struct samples {
@@ -36,7 +37,8 @@ const struct samples *report_samples(const struct report *report, const char *fi
 /* A promise of hearth's, in words with the measured numbers. */
 void report_check(struct report *report, bool holds, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-void report_print(const struct report *report, FILE *out);
-void report_print_json(const struct report *report, FILE *out);
+/* Ends a workload: prints the report on stdout, or on stderr why there is none; then the report, which may be NULL, is
+ * closed. Returns the program's exit status. */
+int report_conclude(struct report *report, bool json, const char *program, const hearth_error *error);
 
 #endif

@@ -123,13 +123,9 @@ static int run(const struct options *options)
     hearth_error error = {0};
     struct bench b = {.options = options};
     b.client = client_open(options->url, options->model, &error);
-    if (b.client != NULL && measure(&b, &error) == HEARTH_OK)
-        options->json ? report_print_json(b.report, stdout) : report_print(b.report, stdout);
-    report_close(b.report);
+    if (b.client != NULL) measure(&b, &error);
     client_close(b.client);
-    if (error.code == HEARTH_OK) return EXIT_SUCCESS;
-    fprintf(stderr, "hearth_bench_slots: %s\n", error.message);
-    return EXIT_FAILURE;
+    return report_conclude(b.report, options->json, "hearth_bench_slots", &error);
 }
 
 /* ---- Command line ---- */

@@ -182,10 +182,13 @@ bool seq_is_parked(const struct engine *engine, const struct seq *seq);
 bool seq_make_room(struct engine *engine, int32_t rows);
 
 /* weigh.c: what could be gone on from, and what it costs. A job that has its slot already may not queue for another. */
-bool seq_is_coming(const struct seq *seq); /* a slot computes its prompt */
-int32_t find_parting(const struct engine *engine,
-                     const struct job *job); /* where the prompt parts from the one most like it */
 struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue);
+
+/* Where the prompt parts from the one that is most like it. */
+int32_t find_parting(const struct engine *engine, const struct job *job);
+
+/* Whether a slot is computing its prompt. */
+bool seq_is_coming(const struct seq *seq);
 
 /* engine.c: the sequence that an idle slot computed on last, if it is still there: to the outside that is what the slot
  * holds. */

@@ -261,6 +261,7 @@ export class Connection {
       const left = deadline - performance.now();
       if (left <= 0) return false;
       await new Promise((resolve) => {
+        // The condition is that bytes come or the end does; the timer is only the limit of waiting for it.
         const timer = setTimeout(resolve, left);
         this.changed = () => {
           clearTimeout(timer);

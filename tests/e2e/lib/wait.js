@@ -25,6 +25,7 @@ export async function until(what, condition, { seconds = 30, every = 10 } = {}) 
 export async function within(seconds, what, promise) {
   let timer;
   const late = new Promise((_, reject) => {
+    // The condition is the promise; the timer turns one that never settles into a failure.
     timer = setTimeout(() => reject(new Error(`not within ${seconds} s: ${what}`)), seconds * 1000);
   });
   try {
