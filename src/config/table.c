@@ -100,7 +100,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.max_decode_gap_ms", CONFIG_INT, MODEL(max_decode_gap_ms), "250",
         "Milliseconds that the prompt of one request may hold up the replies of others. A single tile of 64 rows may "
         "take "
-        "a quarter more.",
+        "a third more.",
         RANGE(1, 3600000)),
     KEY("models.*.kv_unified", CONFIG_ENUM, MODEL(kv_unified), "auto",
         "One pool of cells shared by all slots (true), or one stream of cells for each (false). auto: one pool, unless "

@@ -6,13 +6,14 @@
 #define AIM 0.9
 
 /* A single tile may take so much of the gap: the alternative takes three times as long over the same prompt. */
-#define ONE_TILE 1.25
+#define ONE_TILE 1.3
 
 /* What a row in a small tick is taken to cost, as a multiple of one in a tile, before it was seen. */
 #define SMALL_IS_DEARER 2
 
-/* More than so many times what was expected is put down to the machine, not to the rows. */
-#define OUT_OF_THE_ORDINARY 4
+/* More than so many times what was expected is put down to the machine, not to the rows, unless it comes twice: one
+ * such tick must not end the use of tiles, but a prompt that goes on deep in its context makes rows dearer at once. */
+#define OUT_OF_THE_ORDINARY 1.5
 
 enum { SMALL, TILED };
 
@@ -65,10 +66,8 @@ int32_t pace_budget(struct pace *p, int32_t reply_rows, int32_t most)
     return p->last;
 }
 
-/* One tick out of the ordinary must not decide: the machine may have been busy elsewhere. */
 static void blend(double *estimate, double value)
 {
-    if (*estimate > 0 && value > *estimate * OUT_OF_THE_ORDINARY) value = *estimate * OUT_OF_THE_ORDINARY;
     *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
 }
 
@@ -76,7 +75,10 @@ static void blend(double *estimate, double value)
  * theirs; while they are tiles what small ones cost is forgotten, since those become dearer much faster. */
 static void learn(struct pace *p, bool tiled, double row_ns)
 {
-    double before = p->row_ns[tiled];
+    double before = p->row_ns[tiled], most = before * OUT_OF_THE_ORDINARY;
+    bool slow = before > 0 && row_ns > most;
+    if (slow && !p->was_slow) row_ns = most;
+    p->was_slow = slow;
     blend(&p->row_ns[tiled], row_ns);
     if (tiled)
         p->row_ns[SMALL] = 0;

@@ -4,6 +4,7 @@
 #ifndef ENGINE_PACE_H
 #define ENGINE_PACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* With flash attention on a CPU llama.cpp computes attention in tiles of so many rows, and pads the last one. In a call
@@ -17,6 +18,7 @@ struct pace {
     double call_ns;   /* a tick without prompt rows; 0: not known yet */
     double row_ns[2]; /* what a prompt row adds: in a tick of less than a tile, of a tile and more; 0: not known yet */
     int32_t last;     /* rows of the last budget */
+    bool was_slow;    /* the last tick took longer than it should have */
 };
 
 void pace_init(struct pace *pace, int64_t max_gap_ns, int32_t first_rows);
