@@ -8,9 +8,9 @@ allowed() {
     case $1 in
         base) echo '' ;;
         config | llm | http | chat) echo base ;;
-        cache) echo base ;;
-        engine) echo base llm cache ;;
-        lib) echo base config llm chat engine ;;
+        store) echo base ;;
+        engine) echo base llm store ;;
+        lib) echo base config llm chat store engine ;;
         serve) echo base http ;;
         cli) echo base serve ;;
         *) return 1 ;;

@@ -6,9 +6,9 @@
 #include "chat/identity.h"
 
 #include "base/memory.h"
+#include "base/sha256.h"
 
 #include <jansson.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,22 +19,24 @@ bool chat_is_system_role(const char *role)
 
 /* ---- Hashing ---- */
 
-static bool add_text(EVP_MD_CTX *running, const char *text)
+static void add_text(struct sha256 *running, const char *text)
 {
     size_t len = strlen(text);
-    return EVP_DigestUpdate(running, &len, sizeof len) == 1 && EVP_DigestUpdate(running, text, len) == 1;
+    sha256_feed(running, &len, sizeof len);
+    sha256_feed(running, text, len);
 }
 
-static bool add_value(EVP_MD_CTX *running, const json_t *value)
+static bool add_value(struct sha256 *running, const json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-    bool added = text != NULL && add_text(running, text);
+    if (text == NULL) return false;
+    add_text(running, text);
     free(text);
-    return added;
+    return true;
 }
 
 /* What is absent counts as null, so that nothing can stand in its place. */
-static bool add_json(EVP_MD_CTX *running, const char *json)
+static bool add_json(struct sha256 *running, const char *json)
 {
     json_t *value = json == NULL ? json_null() : json_loads(json, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
     bool added = value != NULL && add_value(running, value);
@@ -42,7 +44,7 @@ static bool add_json(EVP_MD_CTX *running, const char *json)
     return added;
 }
 
-static uint64_t first_eight(const unsigned char *digest)
+static uint64_t first_eight(const uint8_t digest[SHA256_BYTES])
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof hash; i++) hash = hash << 8 | digest[i];
@@ -50,32 +52,33 @@ static uint64_t first_eight(const unsigned char *digest)
 }
 
 /* The first eight bytes of the digest of what was added so far. */
-static bool read_so_far(const EVP_MD_CTX *running, EVP_MD_CTX *copy, uint64_t *hash)
+static uint64_t hash_so_far(const struct sha256 *running)
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    if (EVP_MD_CTX_copy_ex(copy, running) != 1 || EVP_DigestFinal_ex(copy, digest, NULL) != 1) return false;
-    *hash = first_eight(digest);
-    return true;
+    uint8_t digest[SHA256_BYTES];
+    sha256_so_far(running, digest);
+    return first_eight(digest);
 }
 
 uint64_t chat_scope(const char *salt)
 {
-    unsigned char digest[EVP_MAX_MD_SIZE];
+    uint8_t digest[SHA256_BYTES];
     if (salt == NULL || salt[0] == '\0') return 0;
-    if (EVP_Digest(salt, strlen(salt), digest, NULL, EVP_sha256(), NULL) != 1) abort(); /* OpenSSL without SHA-256 */
+    sha256_of(salt, strlen(salt), digest);
     return first_eight(digest);
 }
 
-static bool hash_messages(const struct chat_seen *seen, const json_t *messages, EVP_MD_CTX *running, EVP_MD_CTX *copy,
+static bool hash_messages(const struct chat_seen *seen, const json_t *messages, struct sha256 *running,
                           uint64_t *hashes)
 {
-    bool done = EVP_DigestInit_ex(running, EVP_sha256(), NULL) == 1 && add_text(running, seen->template_source) &&
-                add_json(running, seen->kwargs_json) && add_json(running, seen->tools_json) &&
-                read_so_far(running, copy, &hashes[0]);
+    add_text(running, seen->template_source);
+    if (!add_json(running, seen->kwargs_json) || !add_json(running, seen->tools_json)) return false;
+    hashes[0] = hash_so_far(running);
     size_t n = json_array_size(messages);
-    for (size_t i = 0; done && i < n; i++)
-        done = add_value(running, json_array_get(messages, i)) && read_so_far(running, copy, &hashes[i + 1]);
-    return done;
+    for (size_t i = 0; i < n; i++) {
+        if (!add_value(running, json_array_get(messages, i))) return false;
+        hashes[i + 1] = hash_so_far(running);
+    }
+    return true;
 }
 
 /* ---- The whole ---- */
@@ -84,15 +87,14 @@ static void fill(const struct chat_seen *seen, const json_t *messages, struct ch
 {
     const json_t *role = json_object_get(json_array_get(messages, 0), "role");
     uint64_t *hashes = mem_alloc((json_array_size(messages) + 1) * sizeof *hashes);
-    EVP_MD_CTX *running = EVP_MD_CTX_new(), *copy = EVP_MD_CTX_new();
-    if (running != NULL && copy != NULL && hash_messages(seen, messages, running, copy, hashes))
+    struct sha256 *running = sha256_open();
+    if (hash_messages(seen, messages, running, hashes))
         *identity = (struct chat_identity){.n_messages = json_array_size(messages),
                                            .hashes = hashes,
                                            .starts_with_system = chat_is_system_role(json_string_value(role))};
     else
         free(hashes);
-    EVP_MD_CTX_free(running);
-    EVP_MD_CTX_free(copy);
+    sha256_close(running);
 }
 
 bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity)

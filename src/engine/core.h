@@ -3,7 +3,7 @@
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
-#include "cache/states.h"
+#include "engine/states.h"
 #include "engine/engine.h"
 #include "engine/pace.h"
 #include "engine/plan.h"

@@ -1,0 +1,46 @@
+/* The few system calls that the store is made of, as a table: the machine's own, or a test's that counts them, fails
+ * them, or loses what was not synced.
+ *
+ * Every call returns 0 or more, or a negative errno. Names are of files in a folder that is open, never paths, and
+ * never followed when they are symbolic links. All of it may be called from any thread. */
+#ifndef BASE_FILES_H
+#define BASE_FILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* What a file is opened for. */
+enum files_mode {
+    FILES_READ,
+    FILES_WRITE, /* in place: the few bytes of a header that change */
+    FILES_CREATE /* it must not exist yet; 0600 */
+};
+
+struct files {
+    /* A descriptor of the folder. It and missing parents are made with 0700; a symbolic link is refused (ELOOP), and
+     * so is a folder of another user (EPERM). */
+    int (*open_folder)(struct files *files, const char *path);
+    int (*open)(struct files *files, int folder, const char *name, enum files_mode mode);
+    int (*close)(struct files *files, int fd);
+    ssize_t (*read_at)(struct files *files, int fd, void *bytes, size_t size, uint64_t offset); /* may read less */
+    ssize_t (*write_at)(struct files *files, int fd, const void *bytes, size_t size, uint64_t offset); /* the same */
+    int64_t (*size)(struct files *files, int fd); /* -EINVAL: not a regular file */
+    int (*sync)(struct files *files, int fd);     /* the data (and size) of a file, or the names in a folder */
+    int (*link)(struct files *files, int folder, const char *from, const char *to); /* -EEXIST: nothing happened */
+    int (*rename)(struct files *files, int folder, const char *from, int to_folder, const char *to); /* replaces */
+    int (*unlink)(struct files *files, int folder, const char *name);
+    /* Calls `each` with the name of everything in the folder but "." and "..", in no particular order. */
+    int (*list)(struct files *files, int folder, void (*each)(void *ud, const char *name), void *ud);
+    /* Takes the folder for this process until it is closed. -EWOULDBLOCK: another living process has it. */
+    int (*lock)(struct files *files, int folder);
+};
+
+/* The machine's; shared, never freed. */
+struct files *files_machine(void);
+
+/* All of the bytes, or a negative errno; -ENODATA where the file ends before them. */
+int files_read_all(struct files *files, int fd, void *bytes, size_t size, uint64_t offset);
+int files_write_all(struct files *files, int fd, const void *bytes, size_t size, uint64_t offset);
+
+#endif

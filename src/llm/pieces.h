@@ -1,0 +1,105 @@
+/* States of sequences, taken apart and put together again: rows of a range of tokens, and what moves.
+ *
+ * A sequence of n tokens is rows (keys and values of every token: they can be cut and joined) and, in some models, a
+ * part that moves (recurrent states, sliding windows: worth something only whole, at the very place where it was
+ * saved). Recurrent models have no rows. The bytes are llama.cpp's own format, which is internal: llm_format_open()
+ * tests on the spot that what is saved, cut, joined and restored is what was there (docs/design.md, methods A and B).
+ *
+ * A piece is the canonical form: rows in the order of their positions, in a blob for one pool of cells and sequence 0.
+ * It does not depend on the layout it came from, nor on the one it goes to.
+ *
+ * What takes a context: the engine's thread, between decodes. What takes a format: any thread. */
+#ifndef LLM_PIECES_H
+#define LLM_PIECES_H
+
+#include "base/buf.h"
+#include "llm/context.h"
+
+struct llm_format;
+
+/* One table of a piece: keys or values of a layer, or a recurrent state. See slab_region: what, layer, type, rows … */
+struct llm_region {
+    char what; /* 'K', 'V', 'v' (transposed), 'R', 'S', 'M' */
+    uint16_t layer, type;
+    uint32_t rows;
+    uint64_t row_bytes, offset, size; /* within the piece */
+};
+
+struct llm_regions {
+    struct llm_region *v; /* free() it */
+    size_t len;
+};
+
+/* Learns how this context's states are laid out, and tests it: computes a few tokens, saves, cuts, joins, restores and
+ * compares bytes and the logits of a next token. Sequences 0 and 1 must be empty and are so again afterwards. NULL,
+ * with one line that says why: this memory cannot be taken apart, and nothing of it must be stored. */
+struct llm_format *llm_format_open(struct llm_context *context, hearth_error *error);
+void llm_format_close(struct llm_format *format);
+
+bool llm_format_has_rows(const struct llm_format *format); /* false: recurrent */
+bool llm_format_moves(const struct llm_format *format);    /* true: rows alone are not enough */
+bool llm_format_appends(const struct llm_format *format);  /* rows can be added piece by piece: one pool of cells */
+uint64_t llm_format_row_bytes(const struct llm_format *format); /* of one token, over all layers */
+
+/* ---- Copying out: the engine's thread ---- */
+
+/* Bytes that llm_rows_save() needs for the tokens [from, to) of the sequence, and copying them. With a stream for each
+ * sequence llama.cpp copies whole sequences only: the raw bytes hold more than was asked for. 0: not possible now. */
+size_t llm_rows_size(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+                     int32_t to);
+size_t llm_rows_save(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+                     int32_t to, void *raw, size_t size);
+
+/* The part that moves is saved with llm_seq_save(LLM_STATE_MOVING), which gives raw bytes too. */
+
+/* ---- From raw bytes to pieces and on to bytes that load: any thread ---- */
+
+/* The piece of the rows [from, to), out of raw bytes that hold them. False: the bytes are not what they should be. */
+bool llm_cut_rows(const struct llm_format *format, const void *raw, size_t size, int32_t from, int32_t to,
+                  struct buf *piece, struct llm_regions *regions);
+
+/* The piece of a state that moves, after n tokens. */
+bool llm_cut_moving(const struct llm_format *format, const void *raw, size_t size, int32_t n, struct buf *piece,
+                    struct llm_regions *regions);
+
+/* Rows of a piece. */
+struct llm_piece {
+    const void *bytes;
+    size_t size;
+    int32_t from, to; /* what of it is wanted: it may hold rows before and after */
+};
+
+/* One run of bytes for llm_rows_load_all(): only where pieces cannot be appended. */
+bool llm_join_rows(const struct llm_format *format, const struct llm_piece *pieces, size_t n, struct buf *joined);
+
+/* ---- Copying in: the engine's thread ---- */
+
+/* Appends the rows to a sequence that has those of all tokens before. False: it is empty now. Until the part that moves
+ * is there too, llm_seq_end() of such a sequence is 0. */
+bool llm_rows_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                   const struct llm_piece *piece);
+
+/* In place of what the sequence held. */
+bool llm_rows_load_all(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                       const struct buf *joined, int32_t n);
+
+/* Completes a sequence that has the rows of n tokens. False: it is empty now. */
+bool llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *piece,
+                     size_t size, int32_t n);
+
+/* ---- Identity ---- */
+
+/* Appends, line by line, everything that states of this context depend on beside weights and tokens, and that they do
+ * not tell: resolved flash attention, types of keys and values, RoPE and YaRN, class of the window where the factors
+ * depend on it, rotation of quantised cells, version and build of llama.cpp. Not the layout: pieces do not depend on
+ * it. */
+void llm_context_describe(const struct llm_context *context, const struct llm_context_params *params, struct buf *out);
+
+/* SHA-256 over the content of the model's file, or files where it is split: every byte. Slow (as fast as the disk, or
+ * about 1 GB/s); any thread. `stop` ends it early with HEARTH_CANCELLED. */
+int llm_file_fingerprint(const char *path, const _Atomic bool *stop, uint8_t digest[32], hearth_error *error);
+
+/* The type of most weights as its file says: "q8_0", "q4_k_m", …; "unknown". */
+const char *llm_file_quant(const char *path);
+
+#endif

@@ -1,0 +1,66 @@
+/* A folder of slabs: the tiers disk and ram_file. One file a slab, named by its key and kind ("<64 hex>.rows",
+ * "<64 hex>.state"); beside them temporary files while they are written, and a folder "quarantine".
+ *
+ * A file becomes visible whole or not at all: written under a temporary name, synced, linked, the folder synced, read
+ * back (docs/durability.md). The functions may be called from several threads, for different slabs; who writes which
+ * is arbitrated by the index. */
+#ifndef STORE_FOLDER_H
+#define STORE_FOLDER_H
+
+#include "base/files.h"
+#include "store/slab.h"
+
+struct folder;
+
+/* HEARTH_UNAVAILABLE: another process has it. Removes what earlier processes left half written. */
+struct folder *folder_open(struct files *files, const char *path, hearth_error *error);
+
+/* Without taking it for this process: only folder_scan(), folder_read() and folder_read_front() may be called. */
+struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error);
+void folder_close(struct folder *folder);
+
+/* A whole slab in memory. The payload lies inside `bytes`. */
+struct slab {
+    struct slab_head head;
+    uint8_t *bytes; /* from malloc */
+    size_t size;
+    const uint8_t *payload;
+};
+
+void slab_release(struct slab *slab);
+
+/* A negative hearth_code: HEARTH_NOT_FOUND: no such file; HEARTH_INVALID: it is damaged, or of another key or kind than
+ * its name says; HEARTH_NO_MEMORY; HEARTH_IO. */
+int folder_read(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab *slab,
+                hearth_error *error);
+
+/* Only what stands before the payload. */
+int folder_read_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab_head *head,
+                      hearth_error *error);
+
+/* Writes and publishes. 0: it is there, durable; FOLDER_ADOPTED: a whole file with this key was there, and stays. A
+ * file that was there and is damaged, truncated or another's is replaced. */
+#define FOLDER_ADOPTED 1
+int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error);
+
+/* It was used: rewrites hits and time in place, without syncing. */
+void folder_note_use(struct folder *folder, const struct key *key, enum slab_kind kind, uint32_t hits, int64_t used_ms);
+
+/* 0 also where it was not there. */
+int folder_remove(struct folder *folder, const struct key *key, enum slab_kind kind, hearth_error *error);
+
+/* Moves a file that cannot be used out of the way. Only the newest few stay in "quarantine". */
+void folder_quarantine(struct folder *folder, const struct key *key, enum slab_kind kind);
+
+/* Reads the front of every slab. `each` is given the head, which it may take over by zeroing it, and the file's size.
+ * What is not a slab of its name is quarantined (only reported, when opened to read) and counted; foreign names and
+ * slabs of newer versions are left alone. `stop` ends it early. */
+struct folder_scan {
+    void (*each)(void *ud, struct slab_head *head, uint64_t size);
+    void *ud;
+    _Atomic bool *stop;               /* may be NULL */
+    size_t n_slabs, n_bad, n_strange; /* out: as above */
+};
+int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error);
+
+#endif

@@ -1,0 +1,50 @@
+/* Keys: SHA-256(model_fp || quant || ctx_params || tokens), tokens as little-endian u32, all of them, with nothing in
+ * between (from the cache design document; the layout's 65 fixed bytes before the tokens make it unambiguous).
+ *
+ * A key names a prefix, under everything that its state depends on beside the tokens. Pure functions, any thread. */
+#ifndef STORE_KEY_H
+#define STORE_KEY_H
+
+#include "base/sha256.h"
+
+#include <stdbool.h>
+
+/* What a state depends on beside the tokens. No field is ever left at zero: two models would hit each other's rows. */
+struct identity {
+    uint8_t model[SHA256_BYTES];   /* fingerprint of the weights, with adapters */
+    uint8_t quant;                 /* type of the weights: quant_code() */
+    uint8_t context[SHA256_BYTES]; /* digest of the context's parameters, with the salt */
+};
+
+struct key {
+    uint8_t v[SHA256_BYTES];
+};
+
+struct key key_of(const struct identity *identity, const int32_t *tokens, size_t n);
+
+/* The keys of the prefixes of stride, 2 x stride, … tokens, up to n: out[i] is that of (i + 1) x stride. One pass over
+ * the tokens. Room for n / stride. */
+void keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride, struct key *out);
+
+bool key_equal(const struct key *a, const struct key *b);
+bool identity_equal(const struct identity *a, const struct identity *b);
+
+/* The same under a salt: prompts with different salts never share anything. An empty or NULL salt changes nothing. */
+struct identity identity_salted(const struct identity *identity, const char *salt);
+
+/* The model's fingerprint with adapters: SHA-256(model_fp || for each adapter, sorted by digest: its digest ||
+ * i64 little-endian round(scale x 2^32)); unchanged where there is none. */
+struct adapter {
+    uint8_t digest[SHA256_BYTES];
+    double scale;
+};
+
+void fingerprint_with_adapters(const uint8_t model[SHA256_BYTES], const struct adapter *adapters, size_t n,
+                               uint8_t out[SHA256_BYTES]);
+
+/* The byte that stands for a type of weights ("q8_0", "q4_k_m", …), independent of GGUF's numbers; 255, "unknown", for
+ * any other name. And back: NULL for a byte that stands for none. */
+uint8_t quant_code(const char *name);
+const char *quant_name(uint8_t code);
+
+#endif

@@ -1,0 +1,85 @@
+/* A slab: what is stored for one entry, in a file or in memory, byte by byte as docs/format.md says.
+ *
+ *     header (48 bytes) | identity, keys, tokens, region table, their CRC32C | payload | trailer with its CRC32C
+ *
+ * What stands before the payload is the front: it tells everything but the state itself, and is all that a start
+ * reads. The payload is opaque here: one or more regions of a state, in the order of the table, with whatever lies
+ * between them. Pure functions over bytes, any thread. */
+#ifndef STORE_SLAB_H
+#define STORE_SLAB_H
+
+#include "base/buf.h"
+#include "base/tokens.h"
+#include "hearth.h"
+#include "store/key.h"
+
+#define SLAB_HEADER_BYTES  48
+#define SLAB_TRAILER_BYTES 16
+
+enum slab_kind {
+    SLAB_ROWS = 1, /* the rows of the tokens [start, end): keys and values, one row a token and layer */
+    SLAB_STATE = 2 /* what cannot be cut, as it is after `end` tokens: recurrent states, sliding windows */
+};
+
+enum slab_reason { SLAB_COLD = 1, SLAB_CONTINUED = 2, SLAB_EVICT = 3, SLAB_SHUTDOWN = 4, SLAB_FINISH = 5 };
+
+const char *slab_reason_name(enum slab_reason reason);
+
+/* One table of a layer: its keys, its values, … `rows` rows of row_bytes each, one after the other (or, transposed,
+ * row_bytes / element tables of `rows` elements). */
+struct slab_region {
+    char what;      /* 'K', 'V', 'v' (transposed values), 'R' and 'S' (recurrent), 'M' (anything else that moves) */
+    uint16_t layer; /* counted within its kind of layers */
+    uint16_t type;  /* the codec's number of the element type */
+    uint32_t rows;
+    uint64_t row_bytes, offset, size; /* offset within the payload; size == rows x row_bytes, but for 'M' */
+    uint32_t crc;                     /* filled in by slab_encode(): a damaged slab's layer can be named */
+};
+
+struct slab_head {
+    enum slab_kind kind;
+    enum slab_reason reason;
+    struct identity identity;
+    struct key key;       /* of the tokens [0, end) */
+    struct key parent;    /* of the entry that holds what comes before `start`; all zero where start is 0 */
+    int32_t start, end;   /* a STATE slab whose rows are stored has start == end */
+    struct tokens tokens; /* [start, end) */
+    struct slab_region *regions;
+    size_t n_regions;
+    uint64_t payload_size;
+    int64_t created_ms; /* since 1970 */
+    int64_t used_ms;    /* last time it was used; it and hits are rewritten in place and not under any CRC */
+    uint32_t hits;
+};
+
+void slab_head_release(struct slab_head *head);
+
+/* Bytes of the whole slab with that head (its n_regions, tokens and payload_size count). */
+uint64_t slab_size(const struct slab_head *head);
+
+/* Writes what stands before the payload (and fills in the regions' CRCs) and what stands after it. */
+void slab_encode(struct slab_head *head, const void *payload, struct buf *front, uint8_t trailer[SLAB_TRAILER_BYTES]);
+
+/* How many bytes the front has, from its first SLAB_HEADER_BYTES; 0: this is no slab, or one of a newer version. */
+size_t slab_front_size(const void *header);
+
+/* Whether it is a slab that this version does not know: not to be deleted. */
+bool slab_is_newer(const void *header);
+
+/* Reads a front of `size` bytes, for a slab of slab_bytes in all. Checks lengths, ranges, order and CRC; `head` needs
+ * slab_head_release() only where 0 is returned. Else HEARTH_INVALID and what is wrong. */
+int slab_decode(const void *front, size_t size, uint64_t slab_bytes, struct slab_head *head, hearth_error *error);
+
+/* Whether payload and trailer are those of the head. */
+int slab_check(const struct slab_head *head, const void *front, size_t front_size, const void *payload,
+               const uint8_t trailer[SLAB_TRAILER_BYTES], hearth_error *error);
+
+/* Names the first damaged region, for `hearth kv verify`: "keys of layer 3"; NULL: all are as they were. */
+const char *slab_damaged_region(const struct slab_head *head, const void *payload, char text[64]);
+
+/* The few bytes at the header's offset SLAB_USE_OFFSET that are rewritten when a slab is used. */
+#define SLAB_USE_BYTES 16
+void slab_encode_use(uint32_t hits, int64_t used_ms, uint8_t bytes[SLAB_USE_BYTES]);
+extern const uint64_t SLAB_USE_OFFSET;
+
+#endif

@@ -1,0 +1,183 @@
+/* The token-exact KV store: prefixes of token lists and the state that belongs to each, in three tiers, alive after any
+ * crash. It knows tokens and bytes; not models, slots, sessions or requests.
+ *
+ * Tiers (ram, ram_file, disk) are independent: own budget, own order of last use, own failures. A save goes to the one
+ * configured tier and never moves. Whoever looks for a prefix gets the longest of all tiers.
+ *
+ * Threads: one writes (`saver`), two read (`fetcher`), one looks through the folders at the start (`scanner`). The
+ * functions here may be called from any thread and never wait for I/O, but for those that say so. What was saved is
+ * found from the moment it is published. */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/metrics.h"
+#include "store/key.h"
+#include "store/slab.h"
+
+struct store;
+
+enum store_tier { STORE_RAM, STORE_RAM_FILE, STORE_DISK, STORE_TIERS };
+
+extern const char *const store_tier_names[STORE_TIERS];
+
+struct store_params {
+    int32_t stride; /* tokens: size of a block, stride of the walk */
+    enum store_tier save_tier;
+    struct {
+        uint64_t quota;   /* bytes; 0: off */
+        const char *path; /* of the folders */
+    } tiers[STORE_TIERS];
+    uint64_t backlog; /* bytes of saves under way, at most */
+    struct files *files;
+};
+
+/* A tier whose folder cannot be had is off, and the log says so: never an error. Returns at once; the folders are
+ * looked through meanwhile. */
+struct store *store_open(const struct store_params *params);
+
+/* Saves under way are finished first. */
+void store_close(struct store *store);
+
+/* Waits until the folders have been looked through, or the deadline (CLOCK_MONOTONIC ns). */
+bool store_wait_ready(struct store *store, int64_t deadline);
+
+/* ---- Who uses it ---- */
+
+/* A slab's payload, and what of it is meant. */
+struct store_piece {
+    enum slab_kind kind;
+    const void *bytes;
+    size_t size;
+    int32_t from, to; /* tokens whose rows are wanted; of a STATE piece, `to` is its place */
+};
+
+/* How a user's states are taken apart and put together: pure functions, called on the store's threads. */
+struct store_codec {
+    const void *ud;
+    bool rows;    /* states have rows */
+    bool moves;   /* and a part that cannot be cut: a prefix can be gone on from only where a STATE entry stands */
+    bool appends; /* pieces load one after the other; else they are joined first */
+    /* Payload and regions of the rows [from, to), or of the moving part at `to`, from what the user copied out. */
+    bool (*cut)(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
+                struct buf *payload, struct slab_region **regions, size_t *n_regions);
+    /* One run of bytes from payloads. */
+    bool (*join)(const void *ud, const struct store_piece *pieces, size_t n, struct buf *joined);
+};
+
+struct store_user {
+    struct identity identity; /* without a salt */
+    struct store_codec codec;
+    void (*wake)(void *ud); /* something that it waits for has come: bytes, or room for saves; any thread */
+    void *ud;
+};
+
+/* ---- Looking ---- */
+
+/* What was found for a token list. It holds leases: what it found stays as long as it does. Belongs to one thread at a
+ * time. */
+struct store_hit;
+
+struct store_query {
+    const struct store_user *user;
+    const char *salt; /* NULL: none */
+    const int32_t *tokens;
+    int32_t n;                    /* of them may be reused */
+    const struct key *parent_key; /* a hint, or NULL: waited for while it is being written, until the deadline. It waits
+                                     for I/O then */
+    int64_t deadline;
+};
+
+/* Never NULL: a hit may have found nothing. Counts nothing yet. */
+struct store_hit *store_find(struct store *store, const struct store_query *query);
+
+/* Looks again, for these tokens (the same, or more of them): what has been saved meanwhile. Cheap when nothing has.
+ * Must not be called once it fetches. */
+void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n);
+void store_hit_close(struct store_hit *hit); /* NULL is fine; ends a fetch */
+
+int32_t store_hit_tokens(const struct store_hit *hit); /* that can be gone on from */
+int32_t
+store_hit_covered(const struct store_hit *hit); /* whose rows need not be saved: they are in the tier of saves */
+enum store_tier store_hit_tier(const struct store_hit *hit);
+
+/* How it went, for the counters; once a request. `used`: tokens that were taken from the hit, 0: none. */
+void store_hit_count(struct store_hit *hit, int32_t used);
+
+/* ---- Fetching ---- */
+
+/* Begins to bring the first n tokens (at most store_hit_tokens()) into memory, in order, some way ahead of what has
+ * been taken. Two that fetch the same slab read it once. */
+void store_fetch(struct store_hit *hit, int32_t n);
+bool store_is_fetching(const struct store_hit *hit);
+
+enum store_next {
+    STORE_PIECE,   /* `piece` is the next one; valid until the next call */
+    STORE_PENDING, /* not there yet: the user is woken */
+    STORE_END,     /* that was all */
+    STORE_LOST     /* damaged or gone, with all that follows: what was taken so far is good */
+};
+
+/* The next piece, in order: rows from the first token on (all joined into one, where pieces cannot be appended), then
+ * the state. */
+enum store_next store_take(struct store_hit *hit, struct store_piece *piece);
+
+/* ---- Saving ---- */
+
+/* Rows or a moving part that the user has copied out. */
+struct store_save {
+    const struct store_user *user;
+    const char *salt; /* copied */
+    enum slab_kind kind;
+    enum slab_reason reason;
+    const int32_t *tokens; /* [0, to): copied */
+    int32_t from, to;      /* rows of these tokens; of a STATE, `to` is its place */
+    void *raw;             /* from store_buffer(); the store's from here on, whatever is returned */
+    size_t size;
+    bool last;        /* the event (cold, finish …) ends with this one: counted */
+    bool synchronous; /* goes beyond the backlog if need be: its caller waits for it */
+};
+
+/* Memory to copy out to; reused. */
+void *store_buffer(struct store *store, size_t size);
+
+/* Queues it. Returns a ticket for store_wait(); 0: the backlog is full (the user is woken when there is room again) or
+ * the tier is off, nothing is kept, and saves_dropped counts. What is stored already is not written again. */
+uint64_t store_save(struct store *store, const struct store_save *save);
+
+/* Whether a save of `size` bytes would be taken now. */
+bool store_has_room(struct store *store, size_t size);
+
+/* Waits until every save up to the ticket is durable or has failed, or the deadline. True: none is under way. */
+bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
+
+/* Counts saves that failed or were found to hang on nothing. When it has changed, what a user believes to be saved may
+ * not be: store_hit_covered() tells. */
+uint64_t store_failures(const struct store *store);
+
+/* A save that its user gives up before it was queued. */
+void store_count_dropped(struct store *store);
+
+/* ---- Numbers ---- */
+
+struct store_stats {
+    metric_value hits_exact, hits_resume, hits_longest_prefix, misses;
+    metric_value saves[SLAB_FINISH + 1]; /* by reason */
+    metric_value saves_dropped, duplicate_dropped, corrupt_files, longest_prefix_probes;
+    metric_value pack_ns, load_ns; /* on the store's threads: cutting and encoding; reading and checking */
+    metric_value written_bytes, read_bytes, backlog_bytes;
+};
+
+const struct store_stats *store_stats(const struct store *store);
+
+struct store_tier_status {
+    uint64_t entries, bytes, quota, evictions;
+    bool on;
+    char trouble[160]; /* why it is off, or what went wrong last; "" */
+};
+
+void store_tier_status(struct store *store, enum store_tier tier, struct store_tier_status *out);
+
+#endif
