@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run test bench asan tsan fuzz install format tidy clean help
+.PHONY: all run test bench asan tsan fuzz crash install format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -25,6 +25,9 @@ tsan: ## the unit and end-to-end tests under ThreadSanitizer
 
 fuzz: ## every fuzzer for FUZZ_SECONDS (120)
 	@scripts/test.sh fuzz
+
+crash: ## kill a process that saves at each of its system calls, and look at what is left (in `make test`, too)
+	@scripts/test.sh crash
 
 install: all ## install under $(DESTDIR)$(PREFIX): programs, library, header, man pages, systemd unit
 	@DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX)

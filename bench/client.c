@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A long prompt takes minutes on a slow machine; nobody waits longer than this for the next token. */
 #define PATIENCE_MS (10 * 60 * 1000)
@@ -288,12 +289,18 @@ void client_drop(struct client *client, struct stream *stream)
     free(s);
 }
 
+void client_move(struct client *client, const char *url)
+{
+    size_t len = strlen(url);
+    while (len > 0 && url[len - 1] == '/') len--;
+    free(client->url);
+    client->url = mem_strndup(url, len);
+}
+
 struct client *client_open(const char *url, const char *model, hearth_error *error)
 {
     struct client *client = mem_alloc(sizeof *client);
-    size_t len = strlen(url);
-    while (len > 0 && url[len - 1] == '/') len--;
-    client->url = mem_strndup(url, len);
+    client_move(client, url);
     client->model = mem_strdup(model);
     client->headers = curl_slist_append(NULL, "Content-Type: application/json");
     if (curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) client->multi = curl_multi_init();
@@ -316,6 +323,53 @@ void client_close(struct client *client)
     free(client->model);
     free(client);
 }
+
+/* ---- Counters ---- */
+
+/* The server does not say when a counter changes. */
+#define COUNTER_PAUSE_NS (20 * 1000 * 1000)
+
+static size_t keep(char *bytes, size_t size, size_t n, void *ud)
+{
+    buf_append(ud, bytes, size * n);
+    return size * n;
+}
+
+int64_t client_counter(const struct client *client, const char *name)
+{
+    int64_t value = -1;
+    long status = 0;
+    struct buf reply = {0};
+    CURL *curl = curl_easy_init();
+    if (curl == NULL) return -1;
+    char *url = mem_format("%s/cache", client->url);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (curl_easy_perform(curl) == CURLE_OK) curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_cleanup(curl);
+    json_t *counters = status == 200 && reply.v != NULL ? json_loads(reply.v, 0, NULL) : NULL;
+    note_number(counters, name, &value);
+    json_decref(counters);
+    buf_release(&reply);
+    free(url);
+    return value;
+}
+
+int client_wait_counter(const struct client *client, const char *name, int64_t before, hearth_error *error)
+{
+    const struct timespec pause = {.tv_nsec = COUNTER_PAUSE_NS};
+    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(CLIENT_STORE_MS);
+    while (client_counter(client, name) <= before) {
+        if (clock_now(clock_monotonic()) > deadline)
+            return error_set(error, HEARTH_INTERNAL, "%s is not counted within %d s", name, CLIENT_STORE_MS / 1000);
+        nanosleep(&pause, NULL);
+    }
+    return HEARTH_OK;
+}
+
+/* ---- Prompts ---- */
 
 void client_prompt(struct tokens *prompt, size_t n, uint64_t seed)
 {

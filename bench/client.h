@@ -59,6 +59,16 @@ int client_wait(struct client *client, const struct stream *stream, size_t n, he
 /* Until the stream is complete. */
 int client_finish(struct client *client, const struct stream *stream, hearth_error *error);
 
+/* Another address of the server from now on; there are no streams. */
+void client_move(struct client *client, const char *url);
+
+/* A counter of GET /cache; -1: the server has none. */
+int64_t client_counter(const struct client *client, const char *name);
+
+/* Until the counter is above `before`, or CLIENT_STORE_MS have passed. */
+enum { CLIENT_STORE_MS = 60 * 1000 };
+int client_wait_counter(const struct client *client, const char *name, int64_t before, hearth_error *error);
+
 /* Appends `n` tokens that every vocabulary has, the same ones for the same seed. */
 void client_prompt(struct tokens *prompt, size_t n, uint64_t seed);
 

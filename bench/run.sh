@@ -3,12 +3,14 @@
 # as each has it by default. Prints one table; ends with 0 unless something cannot be run.
 #
 #   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long cache spc slots1 slots2 slots4 slots8
+#                                restart stored restore
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
 # HEARTH_BUILD     the build folder (build)
 #
-# The servers run one after the other, never at once: two llama.cpp processes on the same cores spin against each other.
+# The servers run one after the other: two llama.cpp processes that compute on the same cores spin against each other.
+# `stored` has two of hearth's and asks one of them at a time; an idle one uses no CPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +18,7 @@ build=${HEARTH_BUILD:-build}
 out=$build/bench
 rounds=${BENCH_ROUNDS:-3}
 workloads=("$@")
-[ $# -gt 0 ] || workloads=(gap agents tails long cache spc slots1 slots2 slots4 slots8)
+[ $# -gt 0 ] || workloads=(gap agents tails long cache spc slots1 slots2 slots4 slots8 restart stored restore)
 
 threads=2
 max_decode_gap=250
@@ -25,8 +27,9 @@ say() { printf 'bench: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 # ---- The workloads ----------------------------------------------------------------------------------------------
-# set_NAME says which model the servers have, how many slots, and the context of each. run_NAME SIDE writes
-# $out/NAME.SIDE.json with the server at $url. hearth is first, so that what it had to do can be given to its peer.
+# set_NAME says which model the servers have, how many slots, and the context of each; alone=hearth where there is
+# nothing to compare it with, alone=program where there is no server either. run_NAME SIDE writes $out/NAME.SIDE.json
+# with the server at $url. hearth is first, so that what it had to do can be given to its peer.
 
 # A row costs 1 to 4 ms on two cores: much more than what a server adds to it, and minutes are enough for a run.
 set_gap() {
@@ -103,6 +106,53 @@ run_slots() {
     "$build/bin/hearth_bench_slots" --url "$url" --slots "$slots" --rounds "$rounds" --json >"$out/slots$slots.$1.json"
 }
 
+# A conversation of 8,192 tokens whose server is killed between its turns.
+set_restart() { set_gap; }
+
+# The program says when. What it says last is its report.
+run_restart() {
+    local line program says answers=$out/restart.answers
+    rm -f "$answers"
+    mkfifo "$answers"
+    exec 3<>"$answers" {says}< <("$build/bin/hearth_bench_restart" --url "$url" --rounds "$rounds" --json <"$answers")
+    program=$!
+    while IFS= read -r line <&"$says"; do
+        [ "$line" = restart ] || { printf '%s\n' "$line"; continue; }
+        kill_servers -9
+        "serve_${1//-/_}"
+        printf '%s\n' "$url" >&3
+    done >"$out/restart.$1.json"
+    exec 3>&- {says}<&-
+    wait "$program"
+}
+
+# A stream that is stored every 256 tokens, and one that is not.
+set_stored() {
+    set_gap
+    context=4096
+    settings='--set cache.continued_interval=256'
+    alone=hearth
+}
+run_stored() {
+    local stores=$url
+    settings='--set cache.tiers.disk.quota_mb=0 --set cache.tiers.ram_file.quota_mb=0'
+    serve_hearth without
+    "$build/bin/hearth_bench_stored" --url "$stores" --without "$url" --rounds "$rounds" --json >"$out/stored.$1.json"
+}
+
+# The shape of Qwen3-0.6B: 112 KiB of cells a token. In one process, without a server.
+set_restore() {
+    shape='--arch qwen3 --vocab gpt-2 --layers 28 --embd 1024 --heads 16 --kv-heads 8 --head-dim 128 --ff 3072 --type q8_0'
+    context=4096
+    alone=program
+}
+run_restore() {
+    rm -rf "$out/kv"
+    "$build/bin/hearth_bench_restore" --model "$model" --folder "$out/kv" --threads $threads --json \
+        >"$out/restore.$1.json" 2>"$out/restore.log"
+    rm -rf "$out/kv"
+}
+
 # ---- The model --------------------------------------------------------------------------------------------------
 
 model=
@@ -118,17 +168,19 @@ make_model() {
 
 # ---- The servers ------------------------------------------------------------------------------------------------
 
-server= # its process
-url=
+servers=() # their processes
+url=       # of the last one
 log=
 
-stop_server() {
-    [ -n "$server" ] || return 0
-    kill "$server" 2>/dev/null || true
-    wait "$server" 2>/dev/null || true
-    server=
+kill_servers() {
+    local server
+    for server in "${servers[@]}"; do
+        kill "$1" "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+    done
+    servers=()
 }
-trap stop_server EXIT
+trap 'kill_servers -TERM' EXIT
 
 server_fails() {
     tail -n 5 "$log" >&2
@@ -140,7 +192,7 @@ wait_until_ready() {
     local deadline=$((SECONDS + 120))
     until url=$(grep -oEm1 'listen(s|ing) on http://127\.0\.0\.1:[0-9]+' "$log" | grep -oE 'http.*') &&
         curl -fso /dev/null "$url/health"; do
-        kill -0 "$server" 2>/dev/null || server_fails "the server ended"
+        kill -0 "${servers[-1]}" 2>/dev/null || server_fails "the server ended"
         [ $SECONDS -lt $deadline ] || server_fails "the server is not ready after 120 s"
         sleep 0.1
     done
@@ -155,20 +207,27 @@ new_log() {
 settings= # of hearth, for this workload only
 
 start_hearth() {
-    new_log hearth
+    rm -rf "$out/kv" # every workload begins with nothing stored
+    serve_hearth
+}
+
+serve_hearth() {
+    new_log "hearth${1:+-$1}"
     # shellcheck disable=SC2086 # a list of words
     "$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port 0 --set threads=$threads --set n_seq_max="$slots" \
         --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap --set cache_type_k=f16 \
-        --set cache_type_v=f16 --set admission_timeout=600 $settings >"$log" 2>&1 &
-    server=$!
+        --set cache_type_v=f16 --set admission_timeout=600 --set cache.tiers.disk.path="$out/kv" $settings >"$log" 2>&1 &
+    servers+=($!)
     wait_until_ready
 }
 
-start_llama_server() {
+start_llama_server() { serve_llama_server; }
+
+serve_llama_server() {
     new_log llama-server
     "$llama_server" --model "$model" --host 127.0.0.1 --port 0 --threads $threads --parallel "$slots" \
         --ctx-size $((slots * context)) --cache-type-k f16 --cache-type-v f16 >"$log" 2>&1 &
-    server=$!
+    servers+=($!)
     wait_until_ready
 }
 
@@ -188,12 +247,9 @@ find_llama_server() {
 run_workload() {
     local name=$1 side=$2
     say "$name: $side"
-    settings=
-    "set_$name"
-    make_model
-    "start_${side//-/_}"
+    [ "$alone" = program ] || "start_${side//-/_}"
     "run_$name" "$side" || server_fails "$name failed against $side"
-    stop_server
+    kill_servers -TERM
 }
 
 for name in "${workloads[@]}"; do
@@ -210,9 +266,16 @@ load=$(cut -d' ' -f1 /proc/loadavg)
 
 results=()
 for name in "${workloads[@]}"; do
+    settings=''
+    alone=''
+    "set_$name"
+    make_model
     run_workload "$name" hearth
     results+=("$out/$name.hearth.json")
-    [ -n "$llama_server" ] || { results+=(-); continue; }
+    if [ -z "$llama_server" ] || [ -n "$alone" ]; then
+        results+=(-)
+        continue
+    fi
     run_workload "$name" llama-server
     results+=("$out/$name.llama-server.json")
 done

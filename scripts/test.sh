@@ -4,6 +4,7 @@
 #   scripts/test.sh             everything: `make test`
 #   scripts/test.sh asan|tsan   the unit and end-to-end tests on that sanitizer's build: `make asan`, `make tsan`
 #   scripts/test.sh fuzz        every fuzzer for FUZZ_SECONDS (120): `make fuzz`
+#   scripts/test.sh crash       the tests that kill a saving process, which `all` runs with the unit tests: `make crash`
 #
 # A step that fails does not stop those after it. Cases of test programs count one by one, any other step as one.
 set -uo pipefail
@@ -64,12 +65,13 @@ strict() { HEARTH_WERROR=ON scripts/build.sh "$@"; }
 
 # ctest counts programs; the cases are counted from what cmocka prints. A program that ended badly without a failed
 # case (a crash, a time-out, a sanitizer's report) counts as one failure.
-unit() { # preset
-    local folder status
-    folder=$(folder_of "$1")
-    strict "$1" tests || return
+unit() { # preset [target [ctest's option...]]
+    local folder status preset=$1 target=${2:-tests}
+    folder=$(folder_of "$preset")
+    shift $(($# > 1 ? 2 : 1))
+    strict "$preset" "$target" || return
     rm -f "$folder/Testing/Temporary/LastTest.log"
-    CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure
+    CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure "$@"
     status=$?
     # shellcheck disable=SC2046 # three numbers
     count $(awk '
@@ -136,6 +138,7 @@ scripts/packages.sh test || exit
 case ${1:-all} in
     asan | tsan) sanitizer "$1" ;;
     fuzz) step "fuzzers" fuzz "${FUZZ_SECONDS:-120}" ;;
+    crash) step "crash tests" unit release crash_test_store -R '^crash_' ;;
     all)
         step "format" format
         step "layers" scripts/layers.sh
@@ -148,6 +151,6 @@ case ${1:-all} in
         step "install, and a program linked to the library" scripts/check-install.sh
         step "end-to-end tests" e2e release
         ;;
-    *) sed -n '2,7s/^# \?//p' "$0"; exit 2 ;;
+    *) sed -n '2,8s/^# \?//p' "$0"; exit 2 ;;
 esac
 finish

@@ -30,7 +30,8 @@ struct slab {
 void slab_release(struct slab *slab);
 
 /* A negative hearth_code: HEARTH_NOT_FOUND: no such file; HEARTH_INVALID: it is damaged, or of another key or kind than
- * its name says; HEARTH_NO_MEMORY; HEARTH_IO. */
+ * its name says; HEARTH_UNSUPPORTED: it is of a newer version, and to be left alone; HEARTH_NO_MEMORY; HEARTH_IO. Of a
+ * damaged payload the message names the region. */
 int folder_read(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab *slab,
                 hearth_error *error);
 
@@ -38,8 +39,10 @@ int folder_read(struct folder *folder, const struct key *key, enum slab_kind kin
 int folder_read_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab_head *head,
                       hearth_error *error);
 
-/* Writes and publishes. 0: it is there, durable; FOLDER_ADOPTED: a whole file with this key was there, and stays. A
- * file that was there and is damaged, truncated or another's is replaced. */
+/* Writes and publishes. 0: it is there, durable; FOLDER_ADOPTED: a whole file of the same key, start and size was
+ * there, and stays. A file that was there and is damaged, truncated or another's is replaced; one of a newer version is
+ * left alone, and the slab is not stored (HEARTH_UNSUPPORTED). Any other failure is HEARTH_IO, and nothing new is
+ * visible. */
 #define FOLDER_ADOPTED 1
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error);
 
@@ -52,11 +55,18 @@ int folder_remove(struct folder *folder, const struct key *key, enum slab_kind k
 /* Moves a file that cannot be used out of the way. Only the newest few stay in "quarantine". */
 void folder_quarantine(struct folder *folder, const struct key *key, enum slab_kind kind);
 
+/* Removes what was set aside. `removed`: that, and everything else that was of no use and went since folder_open(). */
+struct folder_removed {
+    uint64_t files, bytes;
+};
+void folder_tidy(struct folder *folder, struct folder_removed *removed);
+
 /* Reads the front of every slab. `each` is given the head, which it may take over by zeroing it, and the file's size.
  * What is not a slab of its name is quarantined (only reported, when opened to read) and counted; foreign names and
  * slabs of newer versions are left alone. `stop` ends it early. */
 struct folder_scan {
     void (*each)(void *ud, struct slab_head *head, uint64_t size);
+    void (*bad)(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error); /* may be NULL */
     void *ud;
     _Atomic bool *stop;               /* may be NULL */
     size_t n_slabs, n_bad, n_strange; /* out: as above */

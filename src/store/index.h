@@ -43,7 +43,6 @@ struct match {
     struct entry
         *state; /* the STATE entry with the longest `end` that is a prefix of the tokens and has its rows; leased */
     int32_t n_state; /* its end; 0: none */
-    bool exact;      /* an entry (of the kind that was asked for) stands for exactly these tokens */
     uint32_t probes; /* keys that were looked up */
 };
 
@@ -61,10 +60,11 @@ struct wanted {
  * is found as well. Equals a search through all entries. */
 void index_find(struct index *index, const struct wanted *wanted, struct match *match);
 
-/* Looks again, for the same tokens or more of them, without any hashing. */
+/* Looks again, for the same tokens or more of them, from where the match ended and without the keys. The leases of what
+ * was found before are given back. */
 void index_find_again(struct index *index, const struct wanted *wanted, struct match *match);
 
-/* Gives the leases back, as often as the match was found. */
+/* Gives the leases back; the match is empty then. */
 void index_release(struct index *index, struct match *match);
 
 /* One more lease of an entry that is leased, and giving one back. */
@@ -100,7 +100,7 @@ struct reserve {
 enum reserved {
     RESERVED,         /* it is the caller's to write, and then to publish or to cancel */
     RESERVED_PRESENT, /* it is there already */
-    RESERVED_WRITING, /* somebody else is writing it */
+    RESERVED_WRITING, /* somebody else is writing it, or is still to delete what was there */
     RESERVED_ORPHAN,  /* the rows before `start` are not there */
     RESERVED_NO_ROOM  /* larger than the budget, or everything is in use */
 };
@@ -113,13 +113,18 @@ struct victim {
 };
 
 /* Checks and sets aside the bytes: what was used longest ago goes, leaves before what they hang on, never what is
- * leased or what the new entry hangs on. The caller deletes the victims' slabs, calls index_deleted() for each, and
- * only then writes: so the tier never holds more than its budget. Victims come back whatever the result is. */
+ * leased or what the new entry hangs on; with RESERVED_NO_ROOM, nothing. The caller deletes the victims' slabs, calls
+ * index_deleted() for each, and only then writes: so the tier never holds more than its budget. */
 enum reserved index_reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                             struct victim **victims);
 void index_deleted(struct index *index, struct victim *victim); /* frees the victim */
 
-/* It is there: found from now on. `size` may be smaller than what was reserved. Returns the entry, leased. */
+/* What it hangs on, whose key goes into the slab; as long as the reservation. NULL: nothing, its start is 0. */
+const struct entry *index_reserved_parent(const struct reservation *reservation);
+
+/* It is there: found from now on. `size` may be smaller than what was reserved. Returns the entry, leased. NULL: what
+ * it hangs on was dropped meanwhile; the reservation and `user` are still the caller's, who deletes the slab and
+ * cancels. */
 struct entry *index_publish(struct index *index, struct reservation *reservation, uint64_t size, void *user,
                             int64_t now_ms);
 void index_cancel(struct index *index, struct reservation *reservation);

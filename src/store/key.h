@@ -29,7 +29,8 @@ void keys_at_strides(const struct identity *identity, const int32_t *tokens, siz
 bool key_equal(const struct key *a, const struct key *b);
 bool identity_equal(const struct identity *a, const struct identity *b);
 
-/* The same under a salt: prompts with different salts never share anything. An empty or NULL salt changes nothing. */
+/* The same under a salt: prompts with different salts never share anything. The context's digest becomes
+ * SHA-256(context || SHA-256(salt)). An empty or NULL salt changes nothing. */
 struct identity identity_salted(const struct identity *identity, const char *salt);
 
 /* The model's fingerprint with adapters: SHA-256(model_fp || for each adapter, sorted by digest: its digest ||

@@ -78,7 +78,7 @@ int slab_check(const struct slab_head *head, const void *front, size_t front_siz
 const char *slab_damaged_region(const struct slab_head *head, const void *payload, char text[64]);
 
 /* The few bytes at the header's offset SLAB_USE_OFFSET that are rewritten when a slab is used. */
-#define SLAB_USE_BYTES 16
+#define SLAB_USE_BYTES 12
 void slab_encode_use(uint32_t hits, int64_t used_ms, uint8_t bytes[SLAB_USE_BYTES]);
 extern const uint64_t SLAB_USE_OFFSET;
 

@@ -38,7 +38,7 @@ struct store_params {
  * looked through meanwhile. */
 struct store *store_open(const struct store_params *params);
 
-/* Saves under way are finished first. */
+/* Saves under way are finished first. Every hit has been closed. */
 void store_close(struct store *store);
 
 /* Waits until the folders have been looked through, or the deadline (CLOCK_MONOTONIC ns). */
@@ -74,6 +74,10 @@ struct store_user {
     void *ud;
 };
 
+/* The user goes, after its hits were closed: none of its functions runs or is called any more. Waits for those that do,
+ * never for I/O. What it has queued and is not being written is dropped: store_wait() before that, where it matters. */
+void store_leave(struct store *store, const struct store_user *user);
+
 /* ---- Looking ---- */
 
 /* What was found for a token list. It holds leases: what it found stays as long as it does. Belongs to one thread at a
@@ -103,6 +107,10 @@ int32_t
 store_hit_covered(const struct store_hit *hit); /* whose rows need not be saved: they are in the tier of saves */
 enum store_tier store_hit_tier(const struct store_hit *hit);
 
+/* The same for one tier; and the key of what was found there, false: nothing was. For those who ask. */
+int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier);
+bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key *key);
+
 /* How it went, for the counters; once a request. `used`: tokens that were taken from the hit, 0: none. */
 void store_hit_count(struct store_hit *hit, int32_t used);
 
@@ -112,6 +120,9 @@ void store_hit_count(struct store_hit *hit, int32_t used);
  * been taken. Two that fetch the same slab read it once. */
 void store_fetch(struct store_hit *hit, int32_t n);
 bool store_is_fetching(const struct store_hit *hit);
+
+/* The rows of the first n tokens are not needed any more: slabs that hold nothing else are neither read nor given. */
+void store_skip(struct store_hit *hit, int32_t n);
 
 enum store_next {
     STORE_PIECE,   /* `piece` is the next one; valid until the next call */
@@ -140,18 +151,27 @@ struct store_save {
     bool synchronous; /* goes beyond the backlog if need be: its caller waits for it */
 };
 
-/* Memory to copy out to; reused. */
+/* Memory to copy out to, from malloc; reused. NULL: there is none. Who does not save it frees it. */
 void *store_buffer(struct store *store, size_t size);
+
+/* Buffers of that size will be asked for. */
+void store_expect(struct store *store, size_t size);
 
 /* Queues it. Returns a ticket for store_wait(); 0: the backlog is full (the user is woken when there is room again) or
  * the tier is off, nothing is kept, and saves_dropped counts. What is stored already is not written again. */
 uint64_t store_save(struct store *store, const struct store_save *save);
 
-/* Whether a save of `size` bytes would be taken now. */
-bool store_has_room(struct store *store, size_t size);
+/* Whether the tier of saves is on: else nothing is worth copying out. */
+bool store_is_on(struct store *store);
+
+/* Whether a save of `size` bytes would be taken now. Where it would not, the user is woken when there is room again. */
+bool store_has_room(struct store *store, const struct store_user *user, size_t size);
 
 /* Waits until every save up to the ticket is durable or has failed, or the deadline. True: none is under way. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
+
+/* Leading tokens whose rows are in the tier of saves, as store_hit_covered() says. Hashes them: not for every token. */
+int32_t store_covered(struct store *store, const struct store_query *query);
 
 /* Counts saves that failed or were found to hang on nothing. When it has changed, what a user believes to be saved may
  * not be: store_hit_covered() tells. */

@@ -1,0 +1,460 @@
+/* A folder of slabs: names, reading, what is removed or set aside, and the look through it at a start. How a file gets
+ * there stands in publish.c.
+ *
+ * Whoever opens the folder owns it, for its process, by a lock that ends with the process. A damaged file costs its
+ * rows and nothing else, so every fault found here is told and lived with. */
+#include "store/folder_parts.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_QUARANTINED = 8, HEX = 2 * SHA256_BYTES };
+
+static const char QUARANTINE[] = "quarantine";
+static const char TEMPORARY[] = ".tmp";
+static const char DIGITS[] = "0123456789";
+
+/* ---- Names ---- */
+
+static const char *const extensions[] = {[SLAB_ROWS] = ".rows", [SLAB_STATE] = ".state"};
+
+void folder_file_name(const struct key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES])
+{
+    sha256_to_hex(key->v, name);
+    snprintf(name + HEX, FOLDER_NAME_BYTES - HEX, "%s", extensions[kind]);
+}
+
+void folder_temporary_name(struct folder *folder, const struct key *key, enum slab_kind kind,
+                           char name[FOLDER_NAME_BYTES])
+{
+    folder_file_name(key, kind, name);
+    size_t len = strlen(name);
+    snprintf(name + len, FOLDER_NAME_BYTES - len, ".%llu%s", (unsigned long long)folder->n_temporary++, TEMPORARY);
+}
+
+enum sort { SORT_SLAB, SORT_TEMPORARY, SORT_QUARANTINE, SORT_STRANGE };
+
+static bool is_temporary_rest(const char *rest)
+{
+    size_t digits = rest[0] == '.' ? strspn(rest + 1, DIGITS) : 0;
+    return digits > 0 && strcmp(rest + 1 + digits, TEMPORARY) == 0;
+}
+
+/* What a name stands for; of a slab also its key and kind. */
+static enum sort sort_of(const char *name, struct key *key, enum slab_kind *kind)
+{
+    char hex[HEX + 1];
+    if (strcmp(name, QUARANTINE) == 0) return SORT_QUARANTINE;
+    if (strlen(name) <= HEX) return SORT_STRANGE;
+    memcpy(hex, name, HEX);
+    hex[HEX] = '\0';
+    if (!sha256_from_hex(hex, key->v)) return SORT_STRANGE;
+    for (*kind = SLAB_ROWS; *kind <= SLAB_STATE; (*kind)++) {
+        size_t len = strlen(extensions[*kind]);
+        if (strncmp(name + HEX, extensions[*kind], len) != 0) continue;
+        const char *rest = name + HEX + len;
+        if (*rest == '\0') return SORT_SLAB;
+        if (is_temporary_rest(rest)) return SORT_TEMPORARY;
+    }
+    return SORT_STRANGE;
+}
+
+/* Names are collected before anything is done with them: a folder must not change under its own listing. */
+struct names {
+    char **v;
+    size_t n, cap;
+};
+
+static void collect_name(void *ud, const char *name)
+{
+    struct names *names = ud;
+    if (names->n == names->cap) {
+        names->cap = names->cap == 0 ? 64 : 2 * names->cap;
+        names->v = mem_grow(names->v, names->cap, sizeof(char *));
+    }
+    names->v[names->n++] = mem_strdup(name);
+}
+
+static void names_release(struct names *names)
+{
+    for (size_t i = 0; i < names->n; i++) free(names->v[i]);
+    free(names->v);
+}
+
+/* ---- Faults ---- */
+
+static hearth_code code_for(int code)
+{
+    switch (code) {
+    case -ENOENT:
+        return HEARTH_NOT_FOUND;
+    case -ENOMEM:
+        return HEARTH_NO_MEMORY;
+    case -ELOOP:   /* a symbolic link */
+    case -EINVAL:  /* a folder, a pipe */
+    case -EISDIR:  /* the same, opened for writing */
+    case -ENXIO:   /* a socket */
+    case -ENODATA: /* cut short */
+        return HEARTH_INVALID;
+    default:
+        return HEARTH_IO;
+    }
+}
+
+int folder_refuse(const struct folder *folder, const char *name, const char *deed, int code, hearth_error *error)
+{
+    hearth_code to = code_for(code);
+    error_at(error, to, name, "cannot %s %s/%s: %s", deed, folder->path, name, strerrordesc_np(-code));
+    return to;
+}
+
+/* ---- Opening ---- */
+
+static int open_fault(const char *path, int code, hearth_error *error)
+{
+    if (code == -EWOULDBLOCK)
+        return error_at(error, HEARTH_UNAVAILABLE, path,
+                        "another process uses the cache folder %s: end it, or give this one a folder of its own", path);
+    const char *why = code == -ELOOP   ? "it is a symbolic link"
+                      : code == -EPERM ? "it belongs to another user"
+                                       : strerrordesc_np(-code);
+    return error_at(error, HEARTH_IO, path, "cannot open the cache folder %s: %s", path, why);
+}
+
+struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error)
+{
+    int fd = files->open_folder(files, path);
+    if (fd < 0) {
+        open_fault(path, fd, error);
+        return NULL;
+    }
+    struct folder *folder = mem_alloc(sizeof *folder);
+    *folder = (struct folder){.files = files, .path = mem_strdup(path), .fd = fd, .to_read = true};
+    pthread_mutex_init(&folder->quarantine, NULL);
+    return folder;
+}
+
+/* Of what nobody misses. */
+static int remove_counted(struct folder *folder, int fd, const char *name)
+{
+    struct files *files = folder->files;
+    int file = files->open(files, fd, name, FILES_READ);
+    int64_t size = file < 0 ? 0 : files->size(files, file);
+    if (file >= 0) files->close(files, file);
+    int result = files->unlink(files, fd, name);
+    if (result < 0) return result;
+    folder->removed.files++;
+    folder->removed.bytes += size > 0 ? (uint64_t)size : 0;
+    return 0;
+}
+
+/* Half a slab is worth nothing, and whoever wrote it is gone. */
+static void sweep(struct folder *folder)
+{
+    struct names names = {0};
+    struct key key;
+    enum slab_kind kind;
+    int result = folder->files->list(folder->files, folder->fd, collect_name, &names);
+    for (size_t i = 0; i < names.n; i++) {
+        if (sort_of(names.v[i], &key, &kind) != SORT_TEMPORARY) continue;
+        int unlinked = remove_counted(folder, folder->fd, names.v[i]);
+        if (unlinked < 0) result = unlinked;
+    }
+    names_release(&names);
+    if (folder->removed.files > 0)
+        log_event(LOG_INFO, "store", "removed what was left half written", log_str("path", folder->path),
+                  log_int("files", (int64_t)folder->removed.files));
+    if (result < 0)
+        log_event(LOG_WARN, "store", "could not remove all that was left half written", log_str("path", folder->path),
+                  log_str("reason", strerrordesc_np(-result)));
+}
+
+struct folder *folder_open(struct files *files, const char *path, hearth_error *error)
+{
+    struct folder *folder = folder_open_to_read(files, path, error);
+    if (folder == NULL) return NULL;
+    int locked = files->lock(files, folder->fd);
+    if (locked < 0) {
+        open_fault(path, locked, error);
+        folder_close(folder);
+        return NULL;
+    }
+    folder->to_read = false;
+    sweep(folder);
+    return folder;
+}
+
+void folder_close(struct folder *folder)
+{
+    if (folder == NULL) return;
+    folder->files->close(folder->files, folder->fd);
+    pthread_mutex_destroy(&folder->quarantine);
+    free(folder->path);
+    free(folder);
+}
+
+/* ---- Reading ---- */
+
+void slab_release(struct slab *slab)
+{
+    slab_head_release(&slab->head);
+    free(slab->bytes);
+    *slab = (struct slab){0};
+}
+
+/* Lengths are known to fit the file before memory is asked for. */
+static int read_front(struct folder *folder, struct folder_file *file, const char *name, hearth_error *error)
+{
+    uint8_t header[SLAB_HEADER_BYTES];
+    int64_t size = folder->files->size(folder->files, file->fd);
+    int result = size < 0 ? (int)size : files_read_all(folder->files, file->fd, header, sizeof header, 0);
+    if (result < 0) return folder_refuse(folder, name, "read", result, error);
+    file->size = (uint64_t)size;
+    file->front_size = slab_front_size(header);
+    if (slab_is_newer(header))
+        return error_at(error, HEARTH_UNSUPPORTED, name, "%s/%s was written by a newer version of hearth", folder->path,
+                        name);
+    if (file->front_size == 0 || file->front_size > file->size)
+        return error_at(error, HEARTH_INVALID, name, "%s/%s is not a slab, or a damaged one", folder->path, name);
+    file->front = malloc(file->front_size);
+    if (file->front == NULL) return folder_refuse(folder, name, "read", -ENOMEM, error);
+    result = files_read_all(folder->files, file->fd, file->front, file->front_size, 0);
+    return result < 0 ? folder_refuse(folder, name, "read", result, error) : 0;
+}
+
+static int decode_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct folder_file *file,
+                        const char *name, hearth_error *error)
+{
+    int result = slab_decode(file->front, file->front_size, file->size, &file->head, error);
+    if (result < 0) {
+        error_prefix(error, "%s/%s: ", folder->path, name);
+        return result;
+    }
+    if (file->head.kind == kind && memcmp(&file->head.key, key, sizeof *key) == 0) return 0;
+    return error_at(error, HEARTH_INVALID, name, "%s/%s holds another slab than its name says", folder->path, name);
+}
+
+int folder_file_open(struct folder *folder, const struct key *key, enum slab_kind kind, struct folder_file *file,
+                     hearth_error *error)
+{
+    char name[FOLDER_NAME_BYTES];
+    folder_file_name(key, kind, name);
+    *file = (struct folder_file){.fd = folder->files->open(folder->files, folder->fd, name, FILES_READ)};
+    if (file->fd < 0) return folder_refuse(folder, name, "open", file->fd, error);
+    int result = read_front(folder, file, name, error);
+    if (result == 0) result = decode_front(folder, key, kind, file, name, error);
+    if (result < 0) folder_file_close(folder, file);
+    return result;
+}
+
+void folder_file_close(struct folder *folder, struct folder_file *file)
+{
+    folder->files->close(folder->files, file->fd);
+    slab_head_release(&file->head);
+    free(file->front);
+}
+
+/* Says more of a slab whose check failed. */
+static void name_damage(const struct folder *folder, const char *name, const struct slab_head *head,
+                        const void *payload, hearth_error *error)
+{
+    char text[64];
+    const char *region = slab_damaged_region(head, payload, text);
+    if (region != NULL)
+        error_at(error, HEARTH_INVALID, name, "%s/%s: damaged: %s", folder->path, name, region);
+    else
+        error_prefix(error, "%s/%s: ", folder->path, name);
+}
+
+int folder_file_read(struct folder *folder, struct folder_file *file, struct slab *slab, hearth_error *error)
+{
+    char name[FOLDER_NAME_BYTES];
+    folder_file_name(&file->head.key, file->head.kind, name);
+    size_t front = file->front_size, payload = (size_t)file->head.payload_size;
+    size_t size = front + payload + SLAB_TRAILER_BYTES; /* the file's: slab_decode() has seen to it */
+    uint8_t *bytes = malloc(size);
+    if (bytes == NULL) return folder_refuse(folder, name, "read", -ENOMEM, error);
+    memcpy(bytes, file->front, front);
+    int result = files_read_all(folder->files, file->fd, bytes + front, size - front, front);
+    if (result < 0) {
+        result = folder_refuse(folder, name, "read", result, error);
+    } else {
+        result = slab_check(&file->head, bytes, front, bytes + front, bytes + front + payload, error);
+        if (result < 0) name_damage(folder, name, &file->head, bytes + front, error);
+    }
+    if (result < 0) {
+        free(bytes);
+        return result;
+    }
+    *slab = (struct slab){.head = file->head, .bytes = bytes, .size = size, .payload = bytes + front};
+    file->head = (struct slab_head){0};
+    return 0;
+}
+
+int folder_read(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab *slab,
+                hearth_error *error)
+{
+    struct folder_file file;
+    int result = folder_file_open(folder, key, kind, &file, error);
+    if (result != 0) return result;
+    result = folder_file_read(folder, &file, slab, error);
+    folder_file_close(folder, &file);
+    return result;
+}
+
+int folder_read_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab_head *head,
+                      hearth_error *error)
+{
+    struct folder_file file;
+    int result = folder_file_open(folder, key, kind, &file, error);
+    if (result != 0) return result;
+    *head = file.head;
+    file.head = (struct slab_head){0};
+    folder_file_close(folder, &file);
+    return 0;
+}
+
+/* ---- Using, removing ---- */
+
+/* Nothing is lost with it but the order of last use, so no failure is worth a word. */
+void folder_note_use(struct folder *folder, const struct key *key, enum slab_kind kind, uint32_t hits, int64_t used_ms)
+{
+    char name[FOLDER_NAME_BYTES];
+    uint8_t bytes[SLAB_USE_BYTES];
+    folder_file_name(key, kind, name);
+    int fd = folder->files->open(folder->files, folder->fd, name, FILES_WRITE);
+    if (fd < 0) return;
+    slab_encode_use(hits, used_ms, bytes);
+    files_write_all(folder->files, fd, bytes, sizeof bytes, SLAB_USE_OFFSET);
+    folder->files->close(folder->files, fd);
+}
+
+/* Not synced: what comes back after a loss of power is whole, and within the budget or evicted at the next start. */
+int folder_remove(struct folder *folder, const struct key *key, enum slab_kind kind, hearth_error *error)
+{
+    char name[FOLDER_NAME_BYTES];
+    folder_file_name(key, kind, name);
+    int result = folder->files->unlink(folder->files, folder->fd, name);
+    return result == 0 || result == -ENOENT ? 0 : folder_refuse(folder, name, "remove", result, error);
+}
+
+/* ---- Setting aside ---- */
+
+/* Names there are "<number>-<name>": the numbers tell the order, whatever the machine's clock does. */
+static unsigned long long number_of(const char *name)
+{
+    return strspn(name, DIGITS) > 0 ? strtoull(name, NULL, 10) : 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    unsigned long long x = number_of(*(char *const *)a), y = number_of(*(char *const *)b);
+    return (x > y) - (x < y);
+}
+
+/* Leaves the newest `most`, and returns the next number. */
+static unsigned long long trim_quarantine(struct folder *folder, int fd, size_t most)
+{
+    struct names names = {0};
+    folder->files->list(folder->files, fd, collect_name, &names);
+    if (names.n > 0) qsort(names.v, names.n, sizeof names.v[0], by_number);
+    for (size_t i = 0; i + most < names.n; i++) remove_counted(folder, fd, names.v[i]);
+    unsigned long long next = names.n > 0 ? number_of(names.v[names.n - 1]) + 1 : 1;
+    names_release(&names);
+    return next;
+}
+
+static int open_quarantine(struct folder *folder)
+{
+    char *path = mem_format("%s/%s", folder->path, QUARANTINE);
+    int fd = folder->files->open_folder(folder->files, path);
+    free(path);
+    return fd;
+}
+
+static int set_aside(struct folder *folder, const char *name)
+{
+    struct files *files = folder->files;
+    char to[FOLDER_NAME_BYTES + 24];
+    int fd = open_quarantine(folder);
+    if (fd < 0) return fd;
+    pthread_mutex_lock(&folder->quarantine);
+    snprintf(to, sizeof to, "%llu-%s", trim_quarantine(folder, fd, MOST_QUARANTINED - 1), name);
+    int result = files->rename(files, folder->fd, name, fd, to);
+    pthread_mutex_unlock(&folder->quarantine);
+    files->close(files, fd);
+    return result;
+}
+
+/* What cannot be set aside is removed: it must not be found again. */
+void folder_quarantine(struct folder *folder, const struct key *key, enum slab_kind kind)
+{
+    char name[FOLDER_NAME_BYTES];
+    folder_file_name(key, kind, name);
+    int result = set_aside(folder, name);
+    if (result == -ENOENT) return;
+    if (result < 0) result = folder->files->unlink(folder->files, folder->fd, name);
+    log_event(LOG_WARN, "store", "set a damaged file aside", log_str("path", folder->path), log_str("file", name),
+              log_bool("done", result == 0));
+}
+
+void folder_tidy(struct folder *folder, struct folder_removed *removed)
+{
+    int fd = open_quarantine(folder);
+    pthread_mutex_lock(&folder->quarantine);
+    if (fd >= 0) trim_quarantine(folder, fd, 0);
+    *removed = folder->removed;
+    pthread_mutex_unlock(&folder->quarantine);
+    if (fd >= 0) folder->files->close(folder->files, fd);
+}
+
+/* ---- Looking through ---- */
+
+static void scan_file(struct folder *folder, struct folder_scan *scan, const struct key *key, enum slab_kind kind)
+{
+    struct folder_file file;
+    hearth_error error;
+    int result = folder_file_open(folder, key, kind, &file, &error);
+    if (result == 0) {
+        scan->n_slabs++;
+        scan->each(scan->ud, &file.head, file.size);
+        folder_file_close(folder, &file);
+        return;
+    }
+    if (result == HEARTH_NOT_FOUND) return; /* removed meanwhile */
+    if (result == HEARTH_UNSUPPORTED) {
+        scan->n_strange++;
+        return;
+    }
+    scan->n_bad++;
+    if (scan->bad != NULL) scan->bad(scan->ud, key, kind, &error);
+    log_event(LOG_WARN, "store", "found a file that cannot be used", log_str("reason", error.message));
+    if (result == HEARTH_INVALID && !folder->to_read) folder_quarantine(folder, key, kind);
+}
+
+static bool is_stopped(const struct folder_scan *scan)
+{
+    return scan->stop != NULL && *scan->stop;
+}
+
+int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error)
+{
+    struct names names = {0};
+    struct key key;
+    enum slab_kind kind;
+    scan->n_slabs = scan->n_bad = scan->n_strange = 0;
+    int result = folder->files->list(folder->files, folder->fd, collect_name, &names);
+    for (size_t i = 0; i < names.n && !is_stopped(scan); i++) {
+        enum sort sort = sort_of(names.v[i], &key, &kind);
+        if (sort == SORT_SLAB) scan_file(folder, scan, &key, kind);
+        if (sort == SORT_STRANGE) scan->n_strange++;
+    }
+    names_release(&names);
+    return result < 0 ? folder_refuse(folder, "", "list", result, error) : 0;
+}

@@ -1,0 +1,32 @@
+/* A hash table whose links lie within what it holds: nothing is allocated for an item, and one that is found can be
+ * taken out at once. Several items may have one hash; whoever looks compares the rest.
+ *
+ *     for (struct hashed *h = hash_first(&table, hash); h != NULL; h = hash_next(h))
+ *
+ * Belongs to whoever owns the items. A zeroed table is an empty one. */
+#ifndef STORE_HASHED_H
+#define STORE_HASHED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct hashed {
+    struct hashed *next;
+    uint64_t hash;
+};
+
+struct hash_table {
+    struct hashed **v;
+    size_t n, cap; /* cap is 0 or a power of two */
+};
+
+/* `item`: the struct of that type whose member `link` is. */
+#define hash_item(type, member, link) ((type *)(void *)((char *)(link)-offsetof(type, member)))
+
+void hash_add(struct hash_table *table, struct hashed *item, uint64_t hash);
+void hash_remove(struct hash_table *table, struct hashed *item);
+struct hashed *hash_first(const struct hash_table *table, uint64_t hash);
+struct hashed *hash_next(const struct hashed *item);
+void hash_release(struct hash_table *table); /* not the items */
+
+#endif

@@ -1,0 +1,163 @@
+/* How a slab gets into a folder: whole, durable, or not at all.
+ *
+ *     create temporary, write, sync it | link it to its name, unlink the temporary | sync the folder | read back
+ *
+ * The data is on the medium before a name leads to it, so nothing that is found after a loss of power is half a slab;
+ * the name is on the medium before anybody is told, so what was told is found. A link, unlike a rename, says when the
+ * name is taken: what stands there may be what a process that ended early had published. */
+#include "store/folder_parts.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct publication {
+    struct folder *folder;
+    struct slab_head *head;
+    const uint8_t *payload;
+    struct buf front;
+    uint8_t trailer[SLAB_TRAILER_BYTES];
+    char name[FOLDER_NAME_BYTES], temporary[FOLDER_NAME_BYTES];
+    const char *deed; /* what is being done, for the message */
+    bool is_newers;   /* the name belongs to a slab of a newer version */
+};
+
+/* ---- Writing ---- */
+
+static int write_parts(struct publication *p, int fd)
+{
+    struct files *files = p->folder->files;
+    uint64_t after_front = p->front.len, after_payload = after_front + p->head->payload_size;
+    int result = files_write_all(files, fd, p->front.v, p->front.len, 0);
+    if (result == 0) result = files_write_all(files, fd, p->payload, (size_t)p->head->payload_size, after_front);
+    if (result == 0) result = files_write_all(files, fd, p->trailer, sizeof p->trailer, after_payload);
+    return result;
+}
+
+/* After a sync that failed nobody knows which bytes are there, and a second one may succeed without writing them: the
+ * file is given up. */
+static int write_temporary(struct publication *p)
+{
+    struct files *files = p->folder->files;
+    p->deed = "write";
+    int fd = files->open(files, p->folder->fd, p->temporary, FILES_CREATE);
+    if (fd < 0) return fd;
+    int result = write_parts(p, fd);
+    if (result == 0) result = files->sync(files, fd);
+    int closed = files->close(files, fd); /* some file systems tell only here that there is no room */
+    return result < 0 ? result : closed;
+}
+
+/* ---- What stands there already ---- */
+
+/* Its rows are those that this slab was to bring. The process that wrote it may have ended before it was durable. */
+static bool adopt(struct publication *p, struct folder_file *file)
+{
+    struct files *files = p->folder->files;
+    const struct slab_head *want = p->head, *is = &file->head;
+    struct slab slab;
+    bool same = is->start == want->start && is->end == want->end && file->size == slab_size(want) &&
+                memcmp(&is->parent, &want->parent, sizeof is->parent) == 0;
+    if (!same || files->sync(files, file->fd) < 0) return false;
+    if (folder_file_read(p->folder, file, &slab, NULL) < 0) return false;
+    slab_release(&slab);
+    return true;
+}
+
+/* The name is taken. FOLDER_ADOPTED: by the same slab. */
+static int replace_or_adopt(struct publication *p)
+{
+    struct files *files = p->folder->files;
+    struct folder_file file;
+    bool adopted = false;
+    int result = folder_file_open(p->folder, &p->head->key, p->head->kind, &file, NULL);
+    p->is_newers = result == HEARTH_UNSUPPORTED;
+    if (p->is_newers) return -EEXIST;
+    if (result == 0) {
+        adopted = adopt(p, &file);
+        folder_file_close(p->folder, &file);
+    }
+    if (adopted) return FOLDER_ADOPTED;
+    log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
+              log_str("file", p->name));
+    return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
+}
+
+/* ---- Publishing ---- */
+
+/* 0, or FOLDER_ADOPTED; the temporary name is gone unless its removal failed, which the next start makes up for. */
+static int give_name(struct publication *p)
+{
+    struct files *files = p->folder->files;
+    p->deed = "publish";
+    int result = files->link(files, p->folder->fd, p->temporary, p->name);
+    if (result == -EEXIST) result = replace_or_adopt(p);
+    files->unlink(files, p->folder->fd, p->temporary);
+    return result;
+}
+
+static bool reads(struct publication *p, int fd, const void *bytes, size_t size, uint64_t offset)
+{
+    void *read = malloc(size);
+    bool same =
+        read != NULL && files_read_all(p->folder->files, fd, read, size, offset) == 0 && memcmp(read, bytes, size) == 0;
+    free(read);
+    return same;
+}
+
+/* Front and trailer are enough: the payload between them went the same way, and its CRC is checked when it is used. */
+static int read_back(struct publication *p)
+{
+    struct files *files = p->folder->files;
+    p->deed = "read back";
+    int fd = files->open(files, p->folder->fd, p->name, FILES_READ);
+    if (fd < 0) return fd;
+    uint64_t trailer = p->front.len + p->head->payload_size;
+    bool whole = files->size(files, fd) == (int64_t)slab_size(p->head) && reads(p, fd, p->front.v, p->front.len, 0) &&
+                 reads(p, fd, p->trailer, sizeof p->trailer, trailer);
+    files->close(files, fd);
+    return whole ? 0 : -EIO;
+}
+
+/* A name that may not outlive a loss of power is taken back: the caller counts the slab as not stored. */
+static int make_durable(struct publication *p, int given)
+{
+    struct files *files = p->folder->files;
+    p->deed = "sync";
+    int result = files->sync(files, p->folder->fd);
+    if (result == 0 && given == 0) result = read_back(p);
+    if (result == 0) return given;
+    files->unlink(files, p->folder->fd, p->name);
+    return result;
+}
+
+static int publish(struct publication *p)
+{
+    int result = write_temporary(p);
+    if (result < 0) {
+        p->folder->files->unlink(p->folder->files, p->folder->fd, p->temporary);
+        return result;
+    }
+    result = give_name(p);
+    return result < 0 ? result : make_durable(p, result);
+}
+
+int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error)
+{
+    struct publication p = {.folder = folder, .head = head, .payload = payload};
+    folder_file_name(&head->key, head->kind, p.name);
+    folder_temporary_name(folder, &head->key, head->kind, p.temporary);
+    slab_encode(head, payload, &p.front, p.trailer);
+    int result = publish(&p);
+    buf_release(&p.front);
+    if (result >= 0) return result;
+    if (p.is_newers)
+        return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",
+                        folder->path, p.name);
+    folder_refuse(folder, p.name, p.deed, result, error);
+    if (error != NULL) error->code = HEARTH_IO;
+    return HEARTH_IO;
+}

@@ -1,0 +1,209 @@
+/* A process that saves is killed at its Nth system call, for every N until it comes to its end, before the call and
+ * after it. What the next process finds is whole, stands for its tokens, and holds all that was said to be durable. */
+#include "base/log.h"
+#include "fakes/cmocka_all.h"
+#include "fakes/fake_files.h"
+#include "fakes/store_rig.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LISTS = 2, TOKENS = 60 };
+
+/* What a process does, and what can be expected after its death. */
+struct workload {
+    enum store_tier tier;
+    bool moves;
+    uint64_t quota;
+    void (*before)(struct rig *rig, const struct tokens *lists); /* in a process that lives on */
+    bool damaged;                                                /* something was, before */
+    bool evicts;
+};
+
+/* Shared with the child: tokens of each list that were durable before it died; and what made room, at its end. */
+static int32_t *durable;
+static int kills;
+
+/* ---- The process that dies ---- */
+
+/* Two conversations that begin in the same way, grow, and are read in between. */
+static struct tokens list_number(size_t i)
+{
+    struct tokens t = some_tokens(1, TOKENS);
+    for (size_t k = 20; k < TOKENS; k++) t.v[k] += (int32_t)i;
+    return t;
+}
+
+static void save_and_read(struct rig *rig, const struct tokens *lists)
+{
+    for (int32_t n = TOKENS / 2; n <= TOKENS; n += TOKENS / 2)
+        for (size_t i = 0; i < LISTS; i++) {
+            rig_keep(rig, lists[i].v, n);
+            durable[i] = n;
+            if (i == 0) rig_restore(rig, lists[i].v, n);
+        }
+}
+
+static void live_and_die(struct rig *rig, const struct tokens *lists, struct fake_fault fault)
+{
+    static struct fake_faults faults;
+    fake_faults_init(&faults, files_machine());
+    fake_faults_set(&faults, fault);
+    rig->params.files = &faults.files;
+    rig_start(rig);
+    save_and_read(rig, lists);
+    durable[LISTS] = (int32_t)rig_status(rig).evictions;
+    rig_stop(rig);
+    _exit(0);
+}
+
+/* True: it was killed. */
+static bool run_child(struct rig *rig, const struct tokens *lists, struct fake_fault fault)
+{
+    int status;
+    memset(durable, 0, (LISTS + 1) * sizeof *durable);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) live_and_die(rig, lists, fault);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return false;
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    kills++;
+    return true;
+}
+
+/* ---- The one that comes after it ---- */
+
+static void check(struct rig *rig, const struct workload *workload, const struct tokens *lists)
+{
+    size_t files;
+    uint64_t left = rig_folder_bytes(rig, NULL);
+    rig_start(rig);
+    for (size_t i = 0; i < LISTS; i++) {
+        int32_t found = rig_found(rig, lists[i].v, TOKENS), restored = rig_restore(rig, lists[i].v, TOKENS);
+        assert_true(restored >= 0);
+        if (workload->damaged) continue;
+        assert_int_equal(restored, found);
+        if (!workload->evicts) assert_true(restored >= durable[i]);
+    }
+    const struct store_stats *stats = store_stats(rig->store);
+    if (!workload->damaged) {
+        struct store_tier_status status = rig_status(rig);
+        assert_int_equal(metric_get(&stats->corrupt_files), 0);
+        assert_int_equal(rig_folder_bytes(rig, &files), status.bytes);
+        assert_int_equal(files, status.entries);
+        assert_true(left <= workload->quota);
+    }
+    rig_keep(rig, lists[LISTS - 1].v, TOKENS);
+    assert_int_equal(rig_restore(rig, lists[LISTS - 1].v, TOKENS), TOKENS);
+    rig_stop(rig);
+}
+
+/* Returns whether it was killed. */
+static bool run_once(const struct workload *workload, const struct tokens *lists, struct fake_fault fault)
+{
+    struct rig rig;
+    rig_init(&rig, workload->tier);
+    rig.params.tiers[workload->tier].quota = workload->quota;
+    rig.user.user.codec.moves = workload->moves;
+    if (workload->before != NULL) workload->before(&rig, lists);
+    bool killed = run_child(&rig, lists, fault);
+    check(&rig, workload, lists);
+    rig_release(&rig);
+    return killed;
+}
+
+static void at_every_call(const struct workload *workload)
+{
+    struct tokens lists[LISTS];
+    for (size_t i = 0; i < LISTS; i++) lists[i] = list_number(i);
+    static const enum fake_effect effects[] = {FAKE_KILL_BEFORE, FAKE_KILL_AFTER};
+    for (size_t e = 0; e < 2; e++) {
+        struct fake_fault fault = {.call = FAKE_ANY_CALL, .nth = 1, .effect = effects[e]};
+        while (run_once(workload, lists, fault)) fault.nth++;
+        assert_true(fault.nth > 100);
+        assert_int_equal(durable[LISTS] > 0, workload->evicts);
+    }
+    for (size_t i = 0; i < LISTS; i++) tokens_release(&lists[i]);
+}
+
+/* ---- Workloads ---- */
+
+static void conversations_survive(void **state)
+{
+    (void)state;
+    at_every_call(&(struct workload){.tier = STORE_DISK, .quota = 1 << 20});
+}
+
+static void states_survive(void **state)
+{
+    (void)state;
+    at_every_call(&(struct workload){.tier = STORE_RAM_FILE, .moves = true, .quota = 1 << 20});
+}
+
+static void making_room_survives(void **state)
+{
+    (void)state;
+    at_every_call(&(struct workload){.tier = STORE_RAM_FILE, .quota = 3600, .evicts = true});
+}
+
+static void damage_first(void *ud, const char *path)
+{
+    bool *done = ud;
+    if (*done) return;
+    *done = truncate(path, 100) == 0;
+}
+
+static void damage_last_byte(void *ud, const char *path)
+{
+    (void)ud;
+    FILE *file = fopen(path, "r+");
+    fseek(file, -30, SEEK_END);
+    fputc('x', file);
+    fclose(file);
+}
+
+/* An earlier process left a cut file, and one whose payload has changed. */
+static void leave_damage(struct rig *rig, const struct tokens *lists)
+{
+    bool done = false;
+    rig_start(rig);
+    rig_keep(rig, lists[0].v, 16);
+    rig_stop(rig);
+    rig_each_file(rig, damage_last_byte, NULL);
+    rig_start(rig);
+    rig_keep(rig, lists[1].v, TOKENS);
+    rig_stop(rig);
+    rig_each_file(rig, damage_first, &done);
+}
+
+static void setting_damage_aside_survives(void **state)
+{
+    (void)state;
+    at_every_call(
+        &(struct workload){.tier = STORE_RAM_FILE, .quota = 1 << 20, .before = leave_damage, .damaged = true});
+}
+
+static void a_thousand_were_killed(void **state)
+{
+    (void)state;
+    assert_in_range(kills, 1000, 100000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conversations_survive),  cmocka_unit_test(states_survive),
+        cmocka_unit_test(making_room_survives),   cmocka_unit_test(setting_damage_aside_survives),
+        cmocka_unit_test(a_thousand_were_killed),
+    };
+    log_open(NULL, "error", "text", NULL);
+    durable = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

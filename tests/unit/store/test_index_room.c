@@ -1,0 +1,364 @@
+/* Who leaves the index: to make room, in which order, never what is leased; what is dropped; and what comes back after
+ * a start. */
+#include "texts.h"
+
+/* ---- Who goes ---- */
+
+static void what_was_used_longest_ago_makes_room(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "a", 40);
+    put(index, 0, "b", 40);
+    put(index, 0, "c", 20);
+    touch(index, "a", 5);
+    assert_int_equal(put(index, 0, "d", 30), RESERVED);
+    assert_int_equal(has(index, "b"), INDEX_ABSENT);
+    assert_int_equal(has(index, "a"), INDEX_THERE);
+    struct index_usage usage = index_usage(index);
+    assert_int_equal(usage.bytes, 90);
+    assert_int_equal(usage.entries, 3);
+    assert_int_equal(usage.evictions, 1);
+    assert_int_equal(usage.budget, 100);
+    close_quiet(index);
+}
+
+static void leaves_go_before_what_they_hang_on(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 40);
+    put(index, 3, "abcdef", 30);
+    put(index, 0, "x", 30);
+    assert_int_equal(put(index, 0, "y", 30), RESERVED);
+    assert_int_equal(has(index, "abcdef"), INDEX_ABSENT);
+    assert_int_equal(put(index, 0, "z", 30), RESERVED);
+    assert_int_equal(has(index, "abc"), INDEX_ABSENT);
+    assert_int_equal(has(index, "x"), INDEX_THERE);
+    close_quiet(index);
+}
+
+static void what_a_new_entry_hangs_on_never_goes_for_it(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 40);
+    put(index, 0, "x", 40);
+    assert_int_equal(put(index, 3, "abcdef", 60), RESERVED);
+    assert_int_equal(has(index, "abc"), INDEX_THERE);
+    assert_int_equal(has(index, "x"), INDEX_ABSENT);
+    assert_int_equal(put(index, 6, "abcdefgh", 10), RESERVED_NO_ROOM);
+    close_quiet(index);
+}
+
+static void what_is_leased_stays_with_all_it_hangs_on(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 40);
+    put(index, 3, "abcdef", 40);
+    struct entry *entry = lease(index, "abcdef");
+    put(index, 0, "x", 20);
+    assert_int_equal(put(index, 0, "y", 21), RESERVED_NO_ROOM);
+    assert_int_equal(has(index, "x"), INDEX_THERE); /* nothing went in vain */
+    assert_int_equal(put(index, 0, "y", 20), RESERVED);
+    assert_int_equal(has(index, "abcdef"), INDEX_THERE);
+    assert_int_equal(delete_all(index, index_clear(index)), 1);
+    index_unlease(index, entry);
+    assert_int_equal(put(index, 0, "z", 100), RESERVED);
+    assert_int_equal(index_usage(index).entries, 1);
+    close_quiet(index);
+}
+
+static void what_is_larger_than_the_budget_is_refused(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "a", 100);
+    assert_int_equal(put(index, 0, "b", 101), RESERVED_NO_ROOM);
+    assert_int_equal(put(index, 0, "b", UINT64_MAX), RESERVED_NO_ROOM);
+    assert_int_equal(has(index, "a"), INDEX_THERE);
+    assert_int_equal(index_usage(index).bytes, 100);
+    close_quiet(index);
+}
+
+/* Its bytes are on the tier until they are deleted, whoever wants to write meanwhile. */
+static void victims_count_until_they_are_deleted(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "a", 60);
+    put(index, 0, "b", 40);
+    struct spelled s;
+    spelled(&s, SLAB_ROWS, 0, "c", 50);
+    struct reservation *reservation;
+    struct victim *victims;
+    assert_int_equal(index_reserve(index, &s.what, &reservation, &victims), RESERVED);
+    assert_int_equal(index_usage(index).bytes, 100);
+    assert_int_equal(put(index, 0, "a", 60), RESERVED_WRITING); /* its slab is still to be deleted */
+    assert_int_equal(has(index, "a"), INDEX_ABSENT);
+    assert_true(victims->next == NULL);
+    index_deleted(index, victims);
+    assert_int_equal(index_usage(index).bytes, 90);
+    index_unlease(index, index_publish(index, reservation, 45, NULL, 0));
+    assert_int_equal(index_usage(index).bytes, 85);
+    close_quiet(index);
+}
+
+static void bytes_that_others_still_delete_are_not_promised(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "a", 100);
+    struct entry *entry = lease(index, "a");
+    struct victim *dropped = index_drop(index, entry);
+    assert_int_equal(put(index, 0, "b", 1), RESERVED_NO_ROOM);
+    delete_all(index, dropped);
+    assert_int_equal(put(index, 0, "b", 100), RESERVED);
+    index_unlease(index, entry);
+    close_quiet(index);
+}
+
+static void a_cancelled_reservation_gives_everything_back(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "a", 60);
+    struct spelled s;
+    spelled(&s, SLAB_ROWS, 0, "b", 70);
+    struct reservation *reservation;
+    struct victim *victims;
+    assert_int_equal(index_reserve(index, &s.what, &reservation, &victims), RESERVED);
+    index_cancel(index, reservation); /* before its victims are deleted */
+    assert_int_equal(index_usage(index).bytes, 60);
+    delete_all(index, victims);
+    assert_int_equal(index_usage(index).bytes, 0);
+    assert_int_equal(put(index, 0, "b", 100), RESERVED);
+    close_quiet(index);
+}
+
+/* ---- What is dropped ---- */
+
+static void a_dropped_entry_takes_along_what_hangs_on_it(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 10);
+    put(index, 3, "abcdef", 10);
+    put_kind(index, SLAB_STATE, 5, "abcde", 10);
+    put(index, 4, "abcdXYZ", 10);
+    put(index, 2, "ab--", 10);
+    struct entry *entry = lease(index, "abcdef");
+    struct victim *victims = index_drop(index, entry);
+    struct key key = key_of_text("abcdef");
+    assert_true(key_equal(&victims->key, &key)); /* itself first */
+    assert_null(index_drop(index, entry));       /* by two at once: only one gets the victims */
+    expect_rows(index, "abcdef", 3);
+    expect_rows(index, "abcdXYZ", 3);
+    expect_rows(index, "ab--", 4);
+    assert_int_equal(delete_all(index, victims), 3);
+    struct index_usage usage = index_usage(index);
+    assert_int_equal(usage.entries, 2);
+    assert_int_equal(usage.bytes, 20);
+    assert_int_equal(usage.evictions, 0);
+    index_unlease(index, entry);
+    close_quiet(index);
+}
+
+static struct entry *publish_with_user(struct index *index, int32_t start, const char *text, uint64_t size)
+{
+    return index_publish(index, begin(index, start, text, size), size, mem_alloc(64), 0);
+}
+
+static void memory_goes_with_the_last_lease_of_what_has_left(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    struct entry *root = publish_with_user(index, 0, "abc", 10), *leaf = publish_with_user(index, 3, "abcdef", 10);
+    index_lease(index, leaf);
+    struct victim *victims = index_drop(index, root);
+    index_unlease(index, root);
+    assert_int_equal(delete_all(index, victims), 2);
+    index_unlease(index, leaf);
+    assert_int_equal(n_freed, 0); /* the leaf has a lease, and who holds it may go up to the root */
+    assert_ptr_equal(leaf->parent, root);
+    assert_memory_equal(root->user, leaf->user, 64);
+    index_touch(index, leaf, 5);
+    index_unlease(index, leaf);
+    assert_int_equal(n_freed, 2);
+    close_quiet(index);
+}
+
+/* Whoever holds the lost entry may still be reading what it hung on, from the root on. */
+static void what_a_lost_entry_hung_on_stays_as_long_as_its_lease(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 60);
+    put(index, 3, "abcdef", 40);
+    struct entry *leaf = lease(index, "abcdef");
+    delete_all(index, index_drop(index, leaf));
+    assert_int_equal(put(index, 0, "x", 50), RESERVED_NO_ROOM);
+    index_unlease(index, leaf);
+    assert_int_equal(put(index, 0, "x", 50), RESERVED);
+    close_quiet(index);
+}
+
+static void what_hangs_on_nothing_any_more_is_not_published(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 10);
+    struct reservation *reservation = begin(index, 3, "abcdef", 10);
+    struct entry *root = lease(index, "abc");
+    delete_all(index, index_drop(index, root));
+    index_unlease(index, root);
+    assert_null(index_publish(index, reservation, 10, NULL, 0));
+    assert_int_equal(index_usage(index).bytes, 10); /* until its slab is deleted */
+    index_cancel(index, reservation);
+    assert_int_equal(index_usage(index).bytes, 0);
+    close_quiet(index);
+}
+
+static void memory_of_what_made_room_goes_when_its_slab_does(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    index_unlease(index, publish_with_user(index, 0, "abc", 60));
+    index_unlease(index, publish_with_user(index, 3, "abcdef", 40));
+    struct reservation *reservation = begin(index, 0, "x", 100);
+    assert_int_equal(n_freed, 2);
+    index_cancel(index, reservation);
+    index_unlease(index, publish_with_user(index, 0, "abc", 60));
+    index_close(index);
+    assert_int_equal(n_freed, 3);
+}
+
+/* ---- What an earlier process left ---- */
+
+static bool adopt(struct index *index, enum slab_kind kind, const char *parent, int32_t start, const char *text,
+                  uint64_t size, int64_t used_ms)
+{
+    int32_t tokens[TEXT], end = spell(text, tokens);
+    struct slab_head head = {.kind = kind,
+                             .identity = mine,
+                             .key = key_of_text(text),
+                             .start = start,
+                             .end = end,
+                             .tokens = {.v = tokens + start, .len = (size_t)(end - start)},
+                             .used_ms = used_ms,
+                             .hits = 3};
+    if (parent != NULL) head.parent = key_of_text(parent);
+    return index_adopt(index, &head, size);
+}
+
+static void adopted_entries_are_found_and_keep_their_hits(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
+    assert_true(adopt(index, SLAB_ROWS, "abcdef", 3, "abcXYZ", 10, 5));
+    assert_true(adopt(index, SLAB_STATE, "abcXYZ", 5, "abcXY", 10, 5));
+    assert_null(index_settle(index));
+    expect_state(index, "abcXYZ", 6, 5);
+    struct entry *entry = lease(index, "abcXYZ");
+    assert_int_equal(index_touch(index, entry, 9), 4);
+    index_unlease(index, entry);
+    close_quiet(index);
+}
+
+static void what_does_not_fit_is_not_adopted(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
+    assert_false(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));        /* there already */
+    assert_false(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));         /* on what is not there */
+    assert_false(adopt(index, SLAB_ROWS, "abcdef", 7, "abcdefghi", 10, 5)); /* behind its parent */
+    assert_false(adopt(index, SLAB_STATE, "abcdef", 6, "abcdefg", 10, 5));  /* no state to go on from */
+    assert_false(adopt(index, SLAB_ROWS, "abcdef", 6, "abcdef", 10, 5));
+    struct identity plain = mine;
+    mine = identity_salted(&mine, "alice");
+    int32_t tokens[TEXT];
+    spell("abcdefg", tokens);
+    struct slab_head head = {.kind = SLAB_ROWS, .identity = mine, .key = key_of_text("abcdefg"), .start = 6, .end = 7};
+    head.tokens = (struct tokens){.v = tokens + 6, .len = 1};
+    mine = plain;
+    head.parent = key_of_text("abcdef");
+    assert_false(index_adopt(index, &head, 10)); /* on another's */
+    head.identity = mine;
+    head.tokens.len = 2;
+    assert_false(index_adopt(index, &head, 10)); /* more tokens than it says */
+    assert_int_equal(index_usage(index).entries, 1);
+    assert_int_equal(index_usage(index).bytes, 10);
+    close_quiet(index);
+}
+
+static void the_order_of_use_survives_a_restart(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    adopt(index, SLAB_ROWS, NULL, 0, "abc", 20, 1); /* older than what hangs on it: a crash came in between */
+    adopt(index, SLAB_ROWS, NULL, 0, "n", 20, 30);
+    adopt(index, SLAB_ROWS, NULL, 0, "m", 20, 10);
+    adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 20, 20);
+    put(index, 0, "live", 20); /* used at 1000, while the others are still being read */
+    assert_null(index_settle(index));
+    static const char *const order[] = {"m", "abcdef", "abc", "n", "live"};
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(has(index, order[i]), INDEX_THERE);
+        char next[2] = {(char)('0' + i), 0};
+        assert_int_equal(put(index, 0, next, 20), RESERVED);
+        assert_int_equal(has(index, order[i]), INDEX_ABSENT);
+    }
+    close_quiet(index);
+}
+
+static void a_chain_that_was_adopted_can_go_at_once(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    adopt(index, SLAB_ROWS, NULL, 0, "abc", 40, 1);
+    adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 40, 20);
+    assert_null(index_settle(index));
+    assert_int_equal(put(index, 0, "x", 100), RESERVED);
+    close_quiet(index);
+}
+
+static void what_exceeds_a_budget_that_shrank_goes_after_a_restart(void **state)
+{
+    (void)state;
+    struct index *index = open_index(50);
+    adopt(index, SLAB_ROWS, NULL, 0, "abc", 20, 9);
+    adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 20, 8);
+    adopt(index, SLAB_ROWS, NULL, 0, "x", 20, 10);
+    assert_int_equal(delete_all(index, index_settle(index)), 1);
+    assert_int_equal(has(index, "abcdef"), INDEX_ABSENT);
+    assert_int_equal(index_usage(index).bytes, 40);
+    close_quiet(index);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_used_longest_ago_makes_room),
+        cmocka_unit_test(leaves_go_before_what_they_hang_on),
+        cmocka_unit_test(what_a_new_entry_hangs_on_never_goes_for_it),
+        cmocka_unit_test(what_is_leased_stays_with_all_it_hangs_on),
+        cmocka_unit_test(what_is_larger_than_the_budget_is_refused),
+        cmocka_unit_test(victims_count_until_they_are_deleted),
+        cmocka_unit_test(bytes_that_others_still_delete_are_not_promised),
+        cmocka_unit_test(a_cancelled_reservation_gives_everything_back),
+        cmocka_unit_test(a_dropped_entry_takes_along_what_hangs_on_it),
+        cmocka_unit_test(memory_goes_with_the_last_lease_of_what_has_left),
+        cmocka_unit_test(what_a_lost_entry_hung_on_stays_as_long_as_its_lease),
+        cmocka_unit_test(what_hangs_on_nothing_any_more_is_not_published),
+        cmocka_unit_test(memory_of_what_made_room_goes_when_its_slab_does),
+        cmocka_unit_test(adopted_entries_are_found_and_keep_their_hits),
+        cmocka_unit_test(what_does_not_fit_is_not_adopted),
+        cmocka_unit_test(the_order_of_use_survives_a_restart),
+        cmocka_unit_test(a_chain_that_was_adopted_can_go_at_once),
+        cmocka_unit_test(what_exceeds_a_budget_that_shrank_goes_after_a_restart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,298 @@
+/* The index from many threads: one writer a key, waiting for one, and readers beside writers that save, evict and drop.
+ *
+ * How long a lookup takes beside eight writers is printed and not asserted: on a machine with fewer cores than threads
+ * it says more about the machine. That nobody waits for a slab to be written is shown in test_index.c. */
+#include "base/clock.h"
+#include "shelf.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { STRIDE = 16, WRITERS = 8, READERS = 4, LONGEST = 256, BUDGET = 3000, SAVES = 1500, LOOKUPS = 6000 };
+
+static struct identity mine;
+
+static void join_all(pthread_t *threads, size_t n)
+{
+    for (size_t i = 0; i < n; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+/* ---- One writer a key ---- */
+
+enum { CROWD = 32, ROUNDS = 40 };
+
+struct crowd {
+    struct index *index;
+    pthread_barrier_t start;
+    int32_t token;
+    _Atomic int n[RESERVED_NO_ROOM + 1];
+    struct reservation *_Atomic winner;
+};
+
+static void *reserve_the_same(void *ud)
+{
+    struct crowd *crowd = ud;
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_barrier_wait(&crowd->start);
+        struct reserve what = reserve_of(&mine, &crowd->token, 0, 1, 10);
+        struct reservation *reservation;
+        struct victim *victims;
+        enum reserved result = index_reserve(crowd->index, &what, &reservation, &victims);
+        crowd->n[result]++;
+        if (result == RESERVED) crowd->winner = reservation;
+        pthread_barrier_wait(&crowd->start);
+    }
+    return NULL;
+}
+
+static void of_many_that_reserve_one_key_one_writes(void **state)
+{
+    (void)state;
+    mine = some_identity(1);
+    struct crowd crowd = {.index = index_open(STRIDE, 10000, free)};
+    pthread_barrier_init(&crowd.start, NULL, CROWD + 1);
+    pthread_t threads[CROWD];
+    for (size_t i = 0; i < CROWD; i++) pthread_create(&threads[i], NULL, reserve_the_same, &crowd);
+    for (int round = 0; round < ROUNDS; round++) {
+        crowd.token = round;
+        for (size_t i = 0; i <= RESERVED_NO_ROOM; i++) crowd.n[i] = 0;
+        pthread_barrier_wait(&crowd.start);
+        pthread_barrier_wait(&crowd.start);
+        assert_int_equal(crowd.n[RESERVED], 1);
+        assert_int_equal(crowd.n[RESERVED_WRITING], CROWD - 1);
+        index_cancel(crowd.index, crowd.winner);
+    }
+    join_all(threads, CROWD);
+    pthread_barrier_destroy(&crowd.start);
+    index_close(crowd.index);
+}
+
+/* ---- Waiting ---- */
+
+struct waiting {
+    struct index *index;
+    struct key key;
+    enum index_has result;
+    bool late;
+    _Atomic pid_t thread; /* 0: it has not begun */
+};
+
+static const int64_t patience = 30 * INT64_C(1000000000); /* far longer than any of it takes */
+
+static void *wait_long(void *ud)
+{
+    struct waiting *waiting = ud;
+    int64_t deadline = clock_now(clock_monotonic()) + patience;
+    waiting->thread = gettid();
+    waiting->result = index_wait(waiting->index, &waiting->key, deadline);
+    waiting->late = clock_now(clock_monotonic()) >= deadline;
+    return NULL;
+}
+
+static char state_of(pid_t thread)
+{
+    char path[64], state = '?';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return state;
+    if (fscanf(file, "%*d %*s %c", &state) != 1) state = '?';
+    fclose(file);
+    return state;
+}
+
+/* The kernel says that it sleeps: nobody holds the mutex, so it waits for the key. */
+static void until_asleep(const struct waiting *waiting)
+{
+    while (waiting->thread == 0 || state_of(waiting->thread) != 'S') sched_yield();
+}
+
+static struct reservation *begin(struct index *index, const int32_t *tokens, int32_t n)
+{
+    struct reserve what = reserve_of(&mine, tokens, 0, n, 10);
+    struct reservation *reservation;
+    struct victim *victims;
+    assert_int_equal(index_reserve(index, &what, &reservation, &victims), RESERVED);
+    assert_null(victims);
+    return reservation;
+}
+
+/* One waits for a key that is being written and published, one for what is cancelled, one for what nobody writes. */
+static void waiting_ends_when_the_key_is_there_or_nothing_is_written(void **state)
+{
+    (void)state;
+    mine = some_identity(1);
+    struct index *index = index_open(STRIDE, 10000, free);
+    int32_t tokens[] = {1, 2, 3};
+    struct reservation *first = begin(index, tokens, 1), *second = begin(index, tokens, 2);
+    struct waiting waiting[3] = {0};
+    pthread_t threads[3];
+    for (size_t i = 0; i < 3; i++) {
+        waiting[i].index = index;
+        waiting[i].key = key_of(&mine, tokens, i + 1);
+        pthread_create(&threads[i], NULL, wait_long, &waiting[i]);
+        until_asleep(&waiting[i]);
+    }
+    index_unlease(index, index_publish(index, first, 10, NULL, 0));
+    join_all(threads, 1);
+    assert_int_equal(waiting[0].result, INDEX_THERE);
+    assert_int_equal(index_has(index, &waiting[1].key), INDEX_WRITING);
+    index_cancel(index, second);
+    join_all(threads + 1, 2);
+    assert_int_equal(waiting[1].result, INDEX_ABSENT);
+    assert_int_equal(waiting[2].result, INDEX_ABSENT);
+    for (size_t i = 0; i < 3; i++) assert_false(waiting[i].late);
+    index_close(index);
+}
+
+static void waiting_ends_at_its_deadline(void **state)
+{
+    (void)state;
+    mine = some_identity(1);
+    struct index *index = index_open(STRIDE, 10000, free);
+    int32_t token = 1;
+    struct key key = key_of(&mine, &token, 1);
+    assert_int_equal(index_wait(index, &key, CLOCK_NEVER), INDEX_ABSENT);
+    struct reservation *reservation = begin(index, &token, 1);
+    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(5);
+    assert_int_equal(index_wait(index, &key, deadline), INDEX_WRITING);
+    assert_true(clock_now(clock_monotonic()) >= deadline);
+    index_cancel(index, reservation);
+    index_close(index);
+}
+
+/* ---- Readers beside writers ---- */
+
+struct fair {
+    struct index *index;
+    _Atomic uint32_t seeds;
+    _Atomic bool over;
+    int64_t times[READERS][LOOKUPS]; /* ns */
+    _Atomic size_t readers, hits;
+};
+
+static int32_t draw(uint32_t *random, int32_t tokens[LONGEST])
+{
+    int32_t n = 8 + (int32_t)random_below(random, LONGEST - 8);
+    for (int32_t i = 0; i < n; i++) tokens[i] = i % 40 == 0 ? (int32_t)random_below(random, 2) : i;
+    return n;
+}
+
+static void publish(struct fair *fair, struct reservation *reservation, uint64_t size, uint32_t *random)
+{
+    void *user = mem_alloc(16);
+    struct entry *entry = index_publish(fair->index, reservation, size, user, *random);
+    if (entry == NULL) { /* what it hung on was dropped */
+        free(user);
+        index_cancel(fair->index, reservation);
+        return;
+    }
+    if (random_below(random, 10) == 0) delete_all(fair->index, index_drop(fair->index, entry));
+    index_unlease(fair->index, entry);
+}
+
+static void save_one(struct fair *fair, uint32_t *random)
+{
+    int32_t tokens[LONGEST], n = draw(random, tokens);
+    struct match match = find(fair->index, &mine, tokens, n, STRIDE, false);
+    struct reserve what = reserve_of(&mine, tokens, match.n_rows < n ? match.n_rows : 0, n, 10 + (uint64_t)n);
+    struct reservation *reservation;
+    struct victim *victims;
+    enum reserved result = index_reserve(fair->index, &what, &reservation, &victims);
+    assert_true(index_usage(fair->index).bytes <= BUDGET);
+    index_release(fair->index, &match);
+    delete_all(fair->index, victims);
+    if (result == RESERVED) publish(fair, reservation, what.size, random);
+}
+
+static void *write_until_over(void *ud)
+{
+    struct fair *fair = ud;
+    uint32_t random = 7919 * ++fair->seeds;
+    for (int i = 0; i < SAVES || !fair->over; i++) save_one(fair, &random);
+    return NULL;
+}
+
+static void *look_up(void *ud)
+{
+    struct fair *fair = ud;
+    uint32_t random = 104729 * ++fair->seeds;
+    int64_t *times = fair->times[fair->readers++];
+    for (int i = 0; i < LOOKUPS; i++) {
+        int32_t tokens[LONGEST], n = draw(&random, tokens);
+        struct wanted wanted = {.identity = &mine, .tokens = tokens, .n = n};
+        struct key keys[LONGEST / STRIDE];
+        keys_at_strides(&mine, tokens, (size_t)n, STRIDE, keys);
+        wanted.keys = keys;
+        struct match match;
+        int64_t start = clock_now(clock_monotonic());
+        index_find(fair->index, &wanted, &match);
+        times[i] = clock_now(clock_monotonic()) - start;
+        if (match.rows == NULL) continue;
+        fair->hits++;
+        assert_int_equal(verified(match.rows, tokens, match.n_rows), match.n_rows);
+        index_touch(fair->index, match.rows, i);
+        index_release(fair->index, &match);
+    }
+    return NULL;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const int64_t *one = a, *other = b;
+    return (*one > *other) - (*one < *other);
+}
+
+static void print_times(struct fair *fair, const char *when)
+{
+    int64_t *all = &fair->times[0][0];
+    size_t n = fair->readers * LOOKUPS;
+    qsort(all, n, sizeof *all, by_time);
+    int64_t median = all[n / 2], p99 = all[n * 99 / 100];
+    printf("    a lookup %s: median %.1f us, p99 %.1f us\n", when, (double)median / 1e3, (double)p99 / 1e3);
+}
+
+static void read_with(struct fair *fair, size_t n)
+{
+    pthread_t readers[READERS];
+    fair->readers = 0;
+    for (size_t i = 0; i < n; i++) pthread_create(&readers[i], NULL, look_up, fair);
+    join_all(readers, n);
+}
+
+/* What a reader has found stays as it is while it holds it, whatever eight writers do: it is verified token by token.
+ */
+static void readers_find_nothing_wrong_beside_eight_writers(void **state)
+{
+    (void)state;
+    mine = some_identity(1);
+    static struct fair fair;
+    fair.index = index_open(STRIDE, BUDGET, free);
+    uint32_t random = 3;
+    for (int i = 0; i < 200; i++) save_one(&fair, &random);
+    read_with(&fair, 1);
+    print_times(&fair, "alone");
+    pthread_t writers[WRITERS];
+    for (size_t i = 0; i < WRITERS; i++) pthread_create(&writers[i], NULL, write_until_over, &fair);
+    read_with(&fair, READERS);
+    fair.over = true;
+    join_all(writers, WRITERS);
+    print_times(&fair, "beside eight writers");
+    struct index_usage usage = index_usage(fair.index);
+    assert_int_equal(usage.leases + usage.reservations, 0);
+    assert_true(usage.bytes <= BUDGET && usage.evictions > 0 && fair.hits > 0);
+    index_close(fair.index);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_many_that_reserve_one_key_one_writes),
+        cmocka_unit_test(waiting_ends_when_the_key_is_there_or_nothing_is_written),
+        cmocka_unit_test(waiting_ends_at_its_deadline),
+        cmocka_unit_test(readers_find_nothing_wrong_beside_eight_writers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

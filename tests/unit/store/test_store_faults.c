@@ -1,0 +1,326 @@
+/* Disks that fail, are full or slow: what is lost is counted, nobody else is disturbed, and it goes on afterwards. */
+#include "tiers.h"
+
+#include "base/log.h"
+#include "fakes/fake_files.h"
+#include "fakes/gated_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static int64_t in_ms(int64_t ms)
+{
+    return clock_now(clock_monotonic()) + clock_from_ms(ms);
+}
+
+/* ---- Failing ---- */
+
+static size_t lines_with(const char *path, const char *text)
+{
+    char line[1024];
+    size_t n = 0;
+    FILE *file = fopen(path, "r");
+    while (fgets(line, sizeof line, file) != NULL) n += strstr(line, text) != NULL;
+    fclose(file);
+    return n;
+}
+
+static void a_full_disk_costs_saves_and_a_line_in_the_log(void **state)
+{
+    struct rig *rig = *state;
+    struct fake_faults faults;
+    struct tokens t = some_tokens(1, 64), u = some_tokens(2, 64);
+    char log[128];
+    snprintf(log, sizeof log, "%s/log", rig->root);
+    fake_faults_init(&faults, files_machine());
+    rig->params.files = &faults.files;
+    rig_start(rig);
+    rig_keep(rig, t.v, 32);
+    assert_int_equal(log_open(log, "info", "text", NULL), 0);
+
+    fake_faults_set(&faults, (struct fake_fault){
+                                 .call = FAKE_WRITE, .nth = 1, .lasting = true, .effect = FAKE_ERROR, .error = ENOSPC});
+    for (int i = 0; i < 5; i++) rig_keep(rig, u.v, 64);
+    assert_int_equal(store_failures(rig->store), 5);
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 5);
+    assert_non_null(strstr(rig_status(rig).trouble, "No space left"));
+    assert_true(rig_status(rig).on);
+    assert_int_equal(rig_restore(rig, t.v, 64), 32);
+    assert_int_equal(rig_found(rig, u.v, 64), 0);
+    assert_int_equal(rig_folder_bytes(rig, NULL), rig_status(rig).bytes);
+
+    fake_faults_set(&faults, (struct fake_fault){0});
+    rig_keep(rig, u.v, 64);
+    assert_string_equal(rig_status(rig).trouble, "");
+    assert_int_equal(rig_restore(rig, u.v, 64), 64);
+    assert_int_equal(log_open(NULL, "info", "text", NULL), 0);
+    assert_int_equal(lines_with(log, "saves fail"), 1);
+    assert_int_equal(lines_with(log, "saves succeed again"), 1);
+    rig_stop(rig);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
+static void a_folder_that_was_removed_costs_saves_only(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(3, 64);
+    rig_start(rig);
+    rig_keep(rig, t.v, 32);
+    rig_lose_folder(rig, rig->params.save_tier);
+    rig_keep(rig, t.v, 64);
+    assert_int_equal(store_failures(rig->store), 1);
+    assert_true(strlen(rig_status(rig).trouble) > 0);
+    assert_int_equal(rig_restore(rig, t.v, 64), 0);
+    rig_keep(rig, t.v, 64);
+    assert_int_equal(store_failures(rig->store), 2);
+    assert_int_equal(rig_restore(rig, t.v, 64), 0);
+    tokens_release(&t);
+}
+
+/* Every call of a run fails once; whatever is found afterwards, by this process and the next, is exact. */
+static void use_it(struct rig *rig, const struct tokens *t)
+{
+    for (int32_t n = 20; n <= 60; n += 20) {
+        rig_keep(rig, t->v, n);
+        assert_true(rig_restore(rig, t->v, 60) >= 0);
+    }
+}
+
+static void check_and_repair(struct rig *rig, const struct tokens *t)
+{
+    assert_true(rig_restore(rig, t->v, 60) >= 0);
+    rig_keep(rig, t->v, 60);
+    assert_int_equal(rig_restore(rig, t->v, 60), 60);
+    assert_true(rig_folder_bytes(rig, NULL) <= rig_status(rig).bytes);
+}
+
+static void any_call_may_fail(void **state)
+{
+    static const int errors[] = {EIO, ENOSPC, EROFS};
+    struct rig *rig = *state;
+    struct fake_faults faults;
+    fake_faults_init(&faults, files_machine());
+    rig->params.files = &faults.files;
+    rig->user.user.codec.moves = true;
+    log_open(NULL, "error", "text", NULL);
+    uint64_t nth = 0;
+    do {
+        struct tokens t = some_tokens(100 + nth, 60);
+        nth++;
+        fake_faults_set(&faults, (struct fake_fault){0});
+        rig_start(rig);
+        fake_faults_set(
+            &faults,
+            (struct fake_fault){.call = FAKE_ANY_CALL, .nth = nth, .effect = FAKE_ERROR, .error = errors[nth % 3]});
+        use_it(rig, &t);
+        uint64_t struck = faults.struck;
+        check_and_repair(rig, &t);
+        rig_stop(rig);
+        assert_int_equal(faults.descriptors, 0);
+        fake_faults_set(&faults, (struct fake_fault){0});
+        rig_start(rig);
+        assert_int_equal(rig_restore(rig, t.v, 60), 60);
+        rig_stop(rig);
+        rig_lose_folder(rig, rig->params.save_tier);
+        tokens_release(&t);
+        if (struck == 0) break;
+    } while (nth < 1000);
+    log_open(NULL, "info", "text", NULL);
+    assert_in_range(nth, 50, 999);
+}
+
+/* What cannot be removed counts until it is: nothing is written meanwhile. */
+static void what_cannot_be_removed_still_counts(void **state)
+{
+    struct rig *rig = *state;
+    struct fake_faults faults;
+    const uint64_t quota = 20000;
+    fake_faults_init(&faults, files_machine());
+    rig->params.files = &faults.files;
+    rig->params.tiers[rig->params.save_tier].quota = quota;
+    rig_start(rig);
+    for (uint64_t i = 0; i < 60; i++) {
+        struct fake_fault stuck = {
+            .call = FAKE_UNLINK, .nth = 1, .lasting = true, .effect = FAKE_ERROR, .error = EROFS};
+        if (i == 20) fake_faults_set(&faults, stuck);
+        if (i == 40) fake_faults_set(&faults, (struct fake_fault){0});
+        struct tokens t = some_tokens(200 + i, 64);
+        rig_keep(rig, t.v, 64);
+        assert_true(rig_status(rig).bytes <= quota);
+        assert_true(rig_folder_bytes(rig, NULL) <= quota);
+        tokens_release(&t);
+    }
+    assert_int_equal(store_failures(rig->store), 20);
+    assert_string_equal(rig_status(rig).trouble, "");
+    rig_stop(rig);
+}
+
+/* ---- Slow ---- */
+
+static struct gated_files gated;
+
+static void start_gated(struct rig *rig)
+{
+    gated_files_init(&gated);
+    rig->params.files = &gated.files;
+    rig_start(rig);
+}
+
+static void waiting_for_a_save_waits_for_the_disk(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(10, 16);
+    start_gated(rig);
+    gate_close(&gated);
+    uint64_t ticket = rig_save_from(rig, t.v, 0, 16);
+    gate_await(&gated);
+    assert_false(store_wait(rig->store, ticket, in_ms(20)));
+    assert_int_equal(rig_found(rig, t.v, 16), 0);
+    assert_int_equal(gated.synced, 0);
+    gate_open(&gated);
+    assert_true(store_wait(rig->store, ticket, in_ms(30000)));
+    assert_int_equal(gated.synced, 2); /* the file, and the folder that names it */
+    assert_int_equal(rig_restore(rig, t.v, 16), 16);
+    assert_true(store_wait(rig->store, 0, 0));
+    rig_stop(rig);
+    tokens_release(&t);
+}
+
+static void a_full_backlog_drops_what_nobody_waits_for(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(11, 1024);
+    rig->params.backlog = 3000;
+    start_gated(rig);
+    gate_close(&gated);
+    uint64_t last = 0;
+    int32_t at = 0;
+    for (uint64_t ticket; (ticket = rig_save_from(rig, t.v, at, at + 64)) != 0; at += 64) last = ticket;
+    assert_int_equal(at, 2 * 64); /* 1040 bytes each */
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 1);
+    assert_int_equal(metric_get(&store_stats(rig->store)->backlog_bytes), 2080);
+    assert_false(store_has_room(rig->store, &rig->user.user, 1000));
+    assert_true(store_has_room(rig->store, &rig->user.user, 900));
+
+    size_t size;
+    struct store_save save = {.user = &rig->user.user,
+                              .kind = SLAB_ROWS,
+                              .reason = SLAB_EVICT,
+                              .tokens = t.v,
+                              .from = at,
+                              .to = at + 512,
+                              .last = true,
+                              .synchronous = true};
+    save.raw = fake_user_copy(&rig->user, rig->store, SLAB_ROWS, t.v, save.from, save.to, &size);
+    save.size = size;
+    uint64_t ticket = store_save(rig->store, &save), seen = fake_user_wakes(&rig->user);
+    assert_int_equal(ticket, last + 1);
+    gate_open(&gated);
+    assert_true(fake_user_wait(&rig->user, seen));
+    rig_wait(rig, ticket);
+    assert_true(store_has_room(rig->store, &rig->user.user, 3000));
+    assert_int_equal(metric_get(&store_stats(rig->store)->backlog_bytes), 0);
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves[SLAB_EVICT]), 1);
+    assert_int_equal(rig_restore(rig, t.v, 1024), at + 512);
+    rig_stop(rig);
+    tokens_release(&t);
+}
+
+/* ---- A parent that is being saved ---- */
+
+struct asking {
+    struct rig *rig;
+    struct tokens t;
+    int64_t deadline;
+    int32_t found;
+};
+
+static void *ask(void *ud)
+{
+    struct asking *asking = ud;
+    struct key parent = key_of(&asking->rig->user.user.identity, asking->t.v, 40);
+    struct store_query query = {.user = &asking->rig->user.user,
+                                .tokens = asking->t.v,
+                                .n = (int32_t)asking->t.len,
+                                .parent_key = &parent,
+                                .deadline = asking->deadline};
+    struct store_hit *hit = store_find(asking->rig->store, &query);
+    asking->found = store_hit_tokens(hit);
+    store_hit_count(hit, asking->found);
+    store_hit_close(hit);
+    return NULL;
+}
+
+static void a_parent_that_is_being_saved_is_waited_for(void **state)
+{
+    struct rig *rig = *state;
+    struct asking asking = {.rig = rig, .t = some_tokens(12, 60)};
+    pthread_t thread;
+    start_gated(rig);
+    gate_close(&gated);
+    uint64_t ticket = rig_save_from(rig, asking.t.v, 0, 40);
+    gate_await(&gated);
+    asking.deadline = in_ms(20);
+    ask(&asking);
+    assert_int_equal(asking.found, 0);
+
+    asking.deadline = in_ms(30000);
+    pthread_create(&thread, NULL, ask, &asking);
+    gate_open(&gated);
+    pthread_join(thread, NULL);
+    assert_int_equal(asking.found, 40);
+    assert_int_equal(metric_get(&store_stats(rig->store)->hits_resume), 1);
+    assert_int_equal(metric_get(&store_stats(rig->store)->misses), 1);
+    rig_wait(rig, ticket);
+    asking.deadline = in_ms(30000);
+    struct tokens other = some_tokens(13, 60), known = asking.t; /* nothing is under way: no wait */
+    asking.t = other;
+    ask(&asking);
+    assert_int_equal(asking.found, 0);
+    rig_stop(rig);
+    tokens_release(&known);
+    tokens_release(&other);
+}
+
+/* ---- Leaving ---- */
+
+static void a_user_that_left_is_not_called_any_more(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(14, 64);
+    rig->params.backlog = 2000;
+    start_gated(rig);
+    gate_close(&gated);
+    assert_true(rig_save_from(rig, t.v, 0, 32) != 0);
+    gate_await(&gated);
+    uint64_t queued = rig_save_from(rig, t.v, 32, 64);
+    assert_true(queued != 0);
+    assert_int_equal(rig_save_from(rig, t.v, 0, 64), 0);
+    store_leave(rig->store, &rig->user.user);
+    struct fake_user left = rig->user;
+    memset(&rig->user, 0xdb, sizeof rig->user); /* whoever calls it now falls */
+    gate_open(&gated);
+    assert_true(store_wait(rig->store, queued, in_ms(30000)));
+    rig->user = left;
+    assert_int_equal(store_failures(rig->store), 2);
+    assert_int_equal(rig_restore(rig, t.v, 64), 16); /* what was being written */
+    rig_stop(rig);
+    tokens_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FOLDER_TIERS(a_full_disk_costs_saves_and_a_line_in_the_log),
+        FOLDER_TIERS(a_folder_that_was_removed_costs_saves_only),
+        ON_DISK(any_call_may_fail),
+        FOLDER_TIERS(what_cannot_be_removed_still_counts),
+        FOLDER_TIERS(waiting_for_a_save_waits_for_the_disk),
+        ON_DISK(a_full_backlog_drops_what_nobody_waits_for),
+        ON_DISK(a_parent_that_is_being_saved_is_waited_for),
+        ON_DISK(a_user_that_left_is_not_called_any_more),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

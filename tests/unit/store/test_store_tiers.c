@@ -1,0 +1,403 @@
+/* Tiers: what outlives a restart, budgets, and that none depends on another. */
+#include "tiers.h"
+
+#include "fakes/gated_files.h"
+#include "store/folder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Restart ---- */
+
+static void slabs_outlive_a_restart_where_there_are_files(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(1, 150), u = some_tokens(2, 90);
+    rig->user.user.codec.moves = true;
+    rig_start(rig);
+    rig_keep(rig, t.v, 100);
+    rig_keep(rig, t.v, 150);
+    rig_keep(rig, u.v, 90);
+    struct store_tier_status before = rig_status(rig);
+    rig_stop(rig);
+    rig_start(rig);
+    struct store_tier_status after = rig_status(rig);
+    bool ram = rig->params.save_tier == STORE_RAM;
+    assert_int_equal(after.entries, ram ? 0 : before.entries);
+    assert_int_equal(after.bytes, ram ? 0 : before.bytes);
+    assert_int_equal(rig_restore(rig, t.v, 149), ram ? 0 : 100);
+    assert_int_equal(rig_restore(rig, t.v, 150), ram ? 0 : 150);
+    assert_int_equal(rig_restore(rig, u.v, 90), ram ? 0 : 90);
+    rig_keep(rig, t.v, 150);
+    assert_int_equal(rig_restore(rig, t.v, 150), 150);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
+static void saves_under_way_are_finished_when_the_store_closes(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(3, 640);
+    rig_start(rig);
+    for (int32_t n = 64; n <= 640; n += 64) rig_save_from(rig, t.v, n - 64, n);
+    rig_stop(rig);
+    rig_start(rig);
+    assert_int_equal(rig_restore(rig, t.v, 640), 640);
+    tokens_release(&t);
+}
+
+static void what_hangs_on_nothing_is_removed_at_the_start(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(4, 64);
+    char name[2 * SHA256_BYTES + 1], path[256];
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    rig_stop(rig);
+    struct key key = key_of(&rig->user.user.identity, t.v, 32);
+    sha256_to_hex(key.v, name);
+    snprintf(path, sizeof path, "%s/%s.rows", rig->paths[rig->params.save_tier], name);
+    assert_int_equal(remove(path), 0);
+    rig_start(rig);
+    size_t files;
+    assert_int_equal(rig_restore(rig, t.v, 64), 16);
+    assert_int_equal(rig_folder_bytes(rig, &files), rig_status(rig).bytes);
+    assert_int_equal(files, 1);
+    tokens_release(&t);
+}
+
+static void await_next_millisecond(void)
+{
+    int64_t now = clock_unix_ms();
+    while (clock_unix_ms() == now) {
+    }
+}
+
+/* What was used last stays, also in the eyes of the next process. */
+static void the_order_of_last_use_outlives_a_restart(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens lists[3];
+    rig_start(rig);
+    for (size_t i = 0; i < 3; i++) {
+        lists[i] = some_tokens(10 + i, 64);
+        rig_keep(rig, lists[i].v, 64);
+        await_next_millisecond();
+    }
+    for (int i = 0; i < 3; i++) assert_int_equal(rig_restore(rig, lists[0].v, 64), 64);
+    uint64_t bytes = rig_status(rig).bytes;
+    rig_stop(rig);
+
+    struct folder *folder = folder_open_to_read(files_machine(), rig->paths[rig->params.save_tier], NULL);
+    struct key key = key_of(&rig->user.user.identity, lists[0].v, 64);
+    struct slab_head head;
+    assert_int_equal(folder_read_front(folder, &key, SLAB_ROWS, &head, NULL), 0);
+    assert_int_equal(head.hits, 3);
+    assert_true(head.used_ms > head.created_ms);
+    slab_head_release(&head);
+    folder_close(folder);
+
+    rig->params.tiers[rig->params.save_tier].quota = bytes * 2 / 3;
+    rig_start(rig);
+    assert_int_equal(rig_restore(rig, lists[0].v, 64), 64);
+    assert_int_equal(rig_restore(rig, lists[2].v, 64), 64);
+    assert_int_equal(rig_restore(rig, lists[1].v, 64), 0);
+    assert_int_equal(rig_folder_bytes(rig, NULL), rig_status(rig).bytes);
+    for (size_t i = 0; i < 3; i++) tokens_release(&lists[i]);
+}
+
+/* ---- Budgets ---- */
+
+struct watch {
+    struct rig *rig;
+    uint64_t most;
+};
+
+static void watch_folder(void *ud)
+{
+    struct watch *watch = ud;
+    uint64_t bytes = rig_folder_bytes(watch->rig, NULL);
+    if (bytes > watch->most) watch->most = bytes;
+}
+
+/* The folder is looked at after every call that changes it. */
+static void a_tier_never_holds_more_than_its_quota(void **state)
+{
+    struct rig *rig = *state;
+    struct gated_files gated;
+    struct watch watch = {.rig = rig};
+    const uint64_t quota = 60000;
+    gated_files_init(&gated);
+    gated.look = watch_folder;
+    gated.ud = &watch;
+    rig->params.files = &gated.files;
+    rig->params.tiers[rig->params.save_tier].quota = quota;
+    rig->user.row_bytes = 64;
+    rig_start(rig);
+    for (uint64_t i = 0; metric_get(&store_stats(rig->store)->written_bytes) < 10 * (int64_t)quota; i++) {
+        struct tokens t = some_tokens(100 + i, 100 + i % 50);
+        rig_keep(rig, t.v, (int32_t)t.len);
+        struct store_tier_status status = rig_status(rig);
+        assert_true(status.bytes <= quota);
+        assert_int_equal(rig_restore(rig, t.v, (int32_t)t.len), t.len);
+        if (rig->params.save_tier != STORE_RAM) assert_int_equal(rig_folder_bytes(rig, NULL), status.bytes);
+        tokens_release(&t);
+    }
+    assert_true(watch.most <= quota);
+    assert_true(rig_status(rig).evictions > 0);
+    assert_int_equal(store_failures(rig->store), 0);
+    rig_stop(rig);
+}
+
+static void what_was_used_longest_ago_goes_first(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens lists[4];
+    for (size_t i = 0; i < 4; i++) lists[i] = some_tokens(20 + i, 64);
+    rig_start(rig);
+    for (size_t i = 0; i < 3; i++) rig_keep(rig, lists[i].v, 64);
+    uint64_t bytes = rig_status(rig).bytes;
+    rig_stop(rig);
+    rig_lose_folder(rig, rig->params.save_tier);
+    rig->params.tiers[rig->params.save_tier].quota = bytes;
+    rig_start(rig);
+    for (size_t i = 0; i < 3; i++) rig_keep(rig, lists[i].v, 64);
+    assert_int_equal(rig_restore(rig, lists[0].v, 64), 64);
+    rig_keep(rig, lists[3].v, 64);
+    assert_int_equal(rig_restore(rig, lists[1].v, 64), 0);
+    assert_int_equal(rig_restore(rig, lists[0].v, 64), 64);
+    assert_int_equal(rig_restore(rig, lists[2].v, 64), 64);
+    for (size_t i = 0; i < 4; i++) tokens_release(&lists[i]);
+}
+
+static void a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(30, 16), u = some_tokens(31, 16);
+    rig->params.tiers[rig->params.save_tier].quota = 5000;
+    rig_start(rig);
+    rig_keep(rig, t.v, 16);
+    rig->user.row_bytes = 512;
+    rig_keep(rig, u.v, 16);
+    rig->user.row_bytes = 16;
+    assert_int_equal(store_failures(rig->store), 1);
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 1);
+    assert_true(strlen(rig_status(rig).trouble) > 0);
+    assert_int_equal(rig_restore(rig, u.v, 16), 0);
+    assert_int_equal(rig_restore(rig, t.v, 16), 16);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
+/* ---- What a reader holds ---- */
+
+static void fill(struct rig *rig, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 30; i++) {
+        struct tokens t = some_tokens(seed + i, 64);
+        rig_keep(rig, t.v, 64);
+        tokens_release(&t);
+    }
+}
+
+static void what_a_reader_holds_does_not_make_room(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(40, 64);
+    bool lost;
+    rig->params.tiers[rig->params.save_tier].quota = 20000;
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    struct store_hit *hit = rig_find(rig, t.v, 64);
+    fill(rig, 1000);
+    assert_true(rig_status(rig).evictions > 0);
+    store_fetch(hit, 64);
+    assert_int_equal(rig_take_all(rig, hit, t.v, &lost), 64);
+    fill(rig, 2000);
+    store_hit_close(hit);
+    assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    fill(rig, 3000);
+    assert_int_equal(rig_restore(rig, t.v, 64), 0);
+    tokens_release(&t);
+}
+
+/* One that goes while its slabs are being read gives back what it held. */
+static void a_reader_that_went_holds_nothing(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(41, 64);
+    rig->params.tiers[rig->params.save_tier].quota = 20000;
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    for (int i = 0; i < 20; i++) {
+        struct store_hit *hit = rig_find(rig, t.v, 64);
+        store_fetch(hit, 64);
+        store_hit_close(hit);
+    }
+    fill(rig, 1000);
+    assert_int_equal(rig_restore(rig, t.v, 64), 0);
+    tokens_release(&t);
+}
+
+/* Whoever has read everything and closed its hit is followed by a save that needs all of the room. */
+static void what_was_read_may_go_at_once(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens lists[] = {some_tokens(42, 64), some_tokens(43, 64)};
+    rig_start(rig);
+    rig_keep(rig, lists[0].v, 64);
+    uint64_t bytes = rig_status(rig).bytes;
+    rig_stop(rig);
+    rig_lose_folder(rig, rig->params.save_tier);
+    rig->params.tiers[rig->params.save_tier].quota = bytes;
+    rig_start(rig);
+    for (size_t i = 0; i < 200; i++) {
+        rig_keep(rig, lists[i % 2].v, 64);
+        assert_int_equal(store_failures(rig->store), 0);
+        assert_int_equal(rig_restore(rig, lists[i % 2].v, 64), 64);
+    }
+    for (size_t i = 0; i < 2; i++) tokens_release(&lists[i]);
+}
+
+/* ---- Several tiers ---- */
+
+/* Written to disk by one store, and then there beside a tier in memory. */
+static void begin_with_disk_and_ram(struct rig *rig, const struct tokens *t)
+{
+    rig_start(rig);
+    rig_keep(rig, t->v, (int32_t)t->len);
+    rig_stop(rig);
+    rig_add_tier(rig, STORE_RAM, 30000);
+    rig->params.save_tier = STORE_RAM;
+    rig_start(rig);
+}
+
+static struct store_tier_status disk_status(struct rig *rig)
+{
+    struct store_tier_status status;
+    store_tier_status(rig->store, STORE_DISK, &status);
+    return status;
+}
+
+static void pressure_in_one_tier_is_not_felt_in_another(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(50, 64);
+    begin_with_disk_and_ram(rig, &t);
+    struct store_tier_status before = disk_status(rig);
+    fill(rig, 1000);
+    fill(rig, 2000);
+    struct store_tier_status after = disk_status(rig);
+    assert_true(rig_status(rig).evictions > 0);
+    assert_int_equal(after.evictions, 0);
+    assert_int_equal(after.entries, before.entries);
+    assert_int_equal(after.bytes, before.bytes);
+    assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    tokens_release(&t);
+}
+
+static void a_slab_stays_in_the_tier_it_was_saved_to(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(51, 64);
+    begin_with_disk_and_ram(rig, &t);
+    for (int i = 0; i < 100; i++) assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    assert_int_equal(rig_status(rig).bytes, 0);
+    assert_int_equal(disk_status(rig).entries, 4);
+    tokens_release(&t);
+}
+
+/* The longest of all tiers, and of two that are as long the faster. What need not be saved is another matter. */
+static void the_longest_prefix_of_all_tiers_is_taken(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(52, 64);
+    begin_with_disk_and_ram(rig, &t);
+    rig_keep(rig, t.v, 40);
+    struct store_hit *hit = rig_find(rig, t.v, 64);
+    assert_int_equal(store_hit_tier(hit), STORE_DISK);
+    assert_int_equal(store_hit_tokens(hit), 64);
+    assert_int_equal(store_hit_covered(hit), 40);
+    store_find_again(hit, t.v, 64);
+    assert_int_equal(store_hit_tier(hit), STORE_DISK);
+    store_hit_close(hit);
+    rig_keep(rig, t.v, 64);
+    hit = rig_find(rig, t.v, 64);
+    assert_int_equal(store_hit_tier(hit), STORE_RAM);
+    assert_int_equal(store_hit_covered(hit), 64);
+    store_hit_close(hit);
+    tokens_release(&t);
+}
+
+static void a_tier_that_loses_its_folder_does_not_stop_another(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(53, 64), u = some_tokens(54, 64);
+    begin_with_disk_and_ram(rig, &t);
+    rig_lose_folder(rig, STORE_DISK);
+    rig_keep(rig, u.v, 64);
+    assert_int_equal(rig_restore(rig, t.v, 64), 0);
+    assert_int_equal(rig_found(rig, t.v, 64), 0);
+    assert_int_equal(rig_restore(rig, u.v, 64), 64);
+    rig_keep(rig, t.v, 64);
+    assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    assert_int_equal(store_failures(rig->store), 0);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
+static void a_tier_whose_folder_cannot_be_had_is_off(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(55, 64);
+    rig_add_tier(rig, STORE_RAM_FILE, 30000);
+    rig->params.tiers[STORE_DISK].path = "/dev/null/nowhere";
+    rig_start(rig);
+    assert_false(disk_status(rig).on);
+    assert_true(strlen(disk_status(rig).trouble) > 0);
+    assert_int_equal(rig_save_from(rig, t.v, 0, 64), 0);
+    assert_false(store_has_room(rig->store, &rig->user.user, 1));
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 1);
+    assert_int_equal(rig_restore(rig, t.v, 64), 0);
+    rig_stop(rig);
+    rig->params.save_tier = STORE_RAM_FILE;
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    tokens_release(&t);
+}
+
+static void a_folder_serves_one_store_at_a_time(void **state)
+{
+    struct rig *rig = *state;
+    rig_start(rig);
+    struct store *second = store_open(&rig->params);
+    struct store_tier_status status;
+    store_tier_status(second, rig->params.save_tier, &status);
+    assert_false(status.on);
+    assert_true(strlen(status.trouble) > 0);
+    store_close(second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TIERS(slabs_outlive_a_restart_where_there_are_files),
+        FOLDER_TIERS(saves_under_way_are_finished_when_the_store_closes),
+        FOLDER_TIERS(what_hangs_on_nothing_is_removed_at_the_start),
+        FOLDER_TIERS(the_order_of_last_use_outlives_a_restart),
+        TIERS(a_tier_never_holds_more_than_its_quota),
+        TIERS(what_was_used_longest_ago_goes_first),
+        TIERS(a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing),
+        TIERS(what_a_reader_holds_does_not_make_room),
+        TIERS(a_reader_that_went_holds_nothing),
+        TIERS(what_was_read_may_go_at_once),
+        ON_DISK(pressure_in_one_tier_is_not_felt_in_another),
+        ON_DISK(a_slab_stays_in_the_tier_it_was_saved_to),
+        ON_DISK(the_longest_prefix_of_all_tiers_is_taken),
+        ON_DISK(a_tier_that_loses_its_folder_does_not_stop_another),
+        ON_DISK(a_tier_whose_folder_cannot_be_had_is_off),
+        FOLDER_TIERS(a_folder_serves_one_store_at_a_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
