@@ -18,6 +18,7 @@ struct llm_context {
     int32_t window, n_seq, n_vocab, n_swa;
     bool recurrent;   /* a state that moves forward only: recurrent and hybrid models */
     uint8_t *copying; /* of each sequence: its part in copies that the next decode makes, enum llm_copying */
+    int32_t scratch;  /* the sequence through which rows are taken out and put in, the last; -1: there is none */
     bool flash_attention;
     struct llm_memory memory;
 };
@@ -79,6 +80,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->batch = llama_batch_init(context->capacity, 0, 1);
     context->window = params->window;
     context->n_seq = params->n_seq;
+    context->scratch = translated.n_seq_max > (uint32_t)params->n_seq ? params->n_seq : -1;
     context->copying = mem_alloc((size_t)params->n_seq);
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
@@ -113,6 +115,21 @@ struct llm_memory llm_context_memory(const struct llm_context *context)
 struct llama_context *llm_context_handle(const struct llm_context *context)
 {
     return context->handle;
+}
+
+int32_t llm_scratch(const struct llm_context *context)
+{
+    return context->scratch;
+}
+
+bool llm_one_pool(const struct llm_context *context)
+{
+    return context->unified;
+}
+
+bool llm_is_recurrent(const struct llm_context *context)
+{
+    return context->recurrent;
 }
 
 /* ---- Sequences ---- */

@@ -12,7 +12,7 @@ struct llm_context;
 
 struct llm_context_params {
     int32_t window;     /* tokens of one sequence */
-    int32_t n_seq;      /* sequences */
+    int32_t n_seq;      /* sequences; up to 255 with rows that can be stored in one pool (llm/pieces.h), else 256 */
     int32_t n_cells;    /* in one pool: cells of all sequences together; 0, or a stream each: window x n_seq */
     int32_t n_batch;    /* rows of one llm_decode() at most */
     int32_t n_ubatch;   /* rows computed together */

@@ -68,6 +68,14 @@ static uint64_t count_cells(const struct llm_context_params *params)
     return window * (uint64_t)params->n_seq;
 }
 
+/* In one pool one more than was asked for, if there can be: nobody's, through which rows of the others are taken out
+ * and put in. It has no cells of its own, but a recurrent state or a sliding window. */
+static uint32_t count_sequences(const struct llm_context_params *params)
+{
+    uint32_t n = (uint32_t)params->n_seq;
+    return params->unified && n < llama_max_parallel_sequences() ? n + 1 : n;
+}
+
 static int check_sizes(const struct llm_context_params *params, hearth_error *error)
 {
     const struct {
@@ -94,7 +102,7 @@ static int check_sizes(const struct llm_context_params *params, hearth_error *er
 static double least_cell_bytes(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     double cells = (double)count_cells(params);
-    double in_window = ((double)info->n_swa + params->n_ubatch) * params->n_seq;
+    double in_window = ((double)info->n_swa + params->n_ubatch) * count_sequences(params);
     if (info->n_swa > 0 && in_window < cells) cells = in_window;
     double per_head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
@@ -124,8 +132,8 @@ static void set_if_given(float *value, double given)
     if (!isnan(given)) *value = (float)given;
 }
 
-static int set_rope(struct llama_context_params *out, const struct llm_context_params *params,
-                    const struct llm_model_info *info, hearth_error *error)
+int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params, int32_t n_ctx_train,
+                       hearth_error *error)
 {
     set_if_given(&out->rope_freq_base, params->rope_freq_base);
     set_if_given(&out->yarn_ext_factor, params->yarn_ext_factor);
@@ -144,14 +152,14 @@ static int set_rope(struct llama_context_params *out, const struct llm_context_p
         return error_at(error, HEARTH_INVALID, "rope_scaling", "unknown rope_scaling '%s': use none, linear or yarn",
                         params->rope_scaling);
     /* Scaling asked for without a factor stretches the trained context to the window. */
-    int32_t trained = params->yarn_orig_ctx > 0 ? params->yarn_orig_ctx : info->n_ctx_train;
+    int32_t trained = params->yarn_orig_ctx > 0 ? params->yarn_orig_ctx : n_ctx_train;
     bool stretched = out->rope_scaling_type != LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED && params->window > trained;
     if (stretched) out->rope_freq_scale = (float)trained / (float)params->window;
     set_if_given(&out->rope_freq_scale, params->rope_freq_scale);
     return HEARTH_OK;
 }
 
-static int set_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error)
+int llm_translate_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error)
 {
     int code = set_type(&out->type_k, "cache_type_k", params->type_k, error);
     if (code == 0) code = set_type(&out->type_v, "cache_type_v", params->type_v, error);
@@ -169,14 +177,14 @@ int llm_translate(struct llama_context_params *out, const struct llm_context_par
 {
     *out = llama_context_default_params();
     int code = check_sizes(params, error);
-    if (code == 0) code = set_cells(out, params, error);
-    if (code == 0) code = set_rope(out, params, info, error);
+    if (code == 0) code = llm_translate_cells(out, params, error);
+    if (code == 0) code = llm_translate_rope(out, params, info->n_ctx_train, error);
     if (code == 0) code = check_room(params, info, error);
     if (code < 0) return code;
     out->n_ctx = (uint32_t)count_cells(params);
     out->n_batch = (uint32_t)params->n_batch;
     out->n_ubatch = (uint32_t)params->n_ubatch;
-    out->n_seq_max = (uint32_t)params->n_seq;
+    out->n_seq_max = count_sequences(params);
     out->kv_unified = params->unified;
     /* Only the newest n_swa tokens of a window layer are kept, whatever llama.cpp's default. */
     out->swa_full = false;

@@ -44,7 +44,8 @@ uint64_t llm_format_row_bytes(const struct llm_format *format); /* of one token,
 /* ---- Copying out: the engine's thread ---- */
 
 /* Bytes that llm_rows_save() needs for the tokens [from, to) of the sequence, and copying them. With a stream for each
- * sequence llama.cpp copies whole sequences only: the raw bytes hold more than was asked for. 0: not possible now. */
+ * sequence llama.cpp copies whole sequences only: the raw bytes hold more than was asked for, and any rows can be cut
+ * out of them. 0: not possible now. */
 size_t llm_rows_size(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
                      int32_t to);
 size_t llm_rows_save(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
@@ -54,7 +55,8 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_format *forma
 
 /* ---- From raw bytes to pieces and on to bytes that load: any thread ---- */
 
-/* The piece of the rows [from, to), out of raw bytes that hold them. False: the bytes are not what they should be. */
+/* The piece of the rows [from, to), in place of what the buffer held, out of raw bytes or of a larger piece. False: the
+ * bytes are not what they should be, or there is no memory; there are no regions to free then. */
 bool llm_cut_rows(const struct llm_format *format, const void *raw, size_t size, int32_t from, int32_t to,
                   struct buf *piece, struct llm_regions *regions);
 
@@ -74,14 +76,20 @@ bool llm_join_rows(const struct llm_format *format, const struct llm_piece *piec
 
 /* ---- Copying in: the engine's thread ---- */
 
-/* Appends the rows to a sequence that has those of all tokens before. False: it is empty now. Until the part that moves
- * is there too, llm_seq_end() of such a sequence is 0. */
-bool llm_rows_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
-                   const struct llm_piece *piece);
+enum llm_loaded {
+    LLM_LOADED,
+    LLM_NO_ROOM, /* there are no cells for the rows */
+    LLM_NO_PIECE /* the bytes are no such piece, or do not follow on what the sequence has */
+};
+
+/* Appends the rows to a sequence that has those of all tokens before. Whatever fails, the sequence is what it was.
+ * Until the part that moves is there too, llm_seq_end() of such a sequence is 0. */
+enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                              const struct llm_piece *piece);
 
 /* In place of what the sequence held. */
-bool llm_rows_load_all(struct llm_context *context, const struct llm_format *format, int32_t seq,
-                       const struct buf *joined, int32_t n);
+bool llm_rows_load_all(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *joined,
+                       size_t size, int32_t n);
 
 /* Completes a sequence that has the rows of n tokens. False: it is empty now. */
 bool llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *piece,
@@ -98,6 +106,9 @@ void llm_context_describe(const struct llm_context *context, const struct llm_co
 /* SHA-256 over the content of the model's file, or files where it is split: every byte. Slow (as fast as the disk, or
  * about 1 GB/s); any thread. `stop` ends it early with HEARTH_CANCELLED. */
 int llm_file_fingerprint(const char *path, const _Atomic bool *stop, uint8_t digest[32], hearth_error *error);
+
+/* Which files these are, and when they last changed: equal before and after is the same content in between. */
+int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error);
 
 /* The type of most weights as its file says: "q8_0", "q4_k_m", …; "unknown". */
 const char *llm_file_quant(const char *path);

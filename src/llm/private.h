@@ -44,11 +44,23 @@ bool llm_file_has_hparam(const struct gguf_context *file, const char *key);
 int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
                   const struct llm_model_info *info, hearth_error *error);
 
+/* The parts of it that say of what type cells are, and how positions turn queries and keys. */
+int llm_translate_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error);
+int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params, int32_t n_ctx_train,
+                       hearth_error *error);
+
 /* ---- Handles ---- */
 
 struct llama_model *llm_model_handle(const struct llm_model *model);
 uint64_t llm_model_weights(const struct llm_model *model); /* bytes in buffers */
 struct llama_context *llm_context_handle(const struct llm_context *context);
+
+/* The sequence that is nobody's, for taking rows out and putting them in; -1: there is none, with a stream each or
+ * where all that llama.cpp can have are somebody's. It is empty between calls. */
+int32_t llm_scratch(const struct llm_context *context);
+
+bool llm_one_pool(const struct llm_context *context);
+bool llm_is_recurrent(const struct llm_context *context); /* in some layers or in all */
 
 /* ---- Copies between streams ---- */
 

@@ -34,6 +34,11 @@ static const struct arch archs[] = {
 
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 
+/* Of what type the cells are, what flash attention does, and by how much logits differ at least. To be set before
+ * rigs_open(). */
+static const char *rig_cells = "f32", *rig_flash_attention = "off";
+static float rig_bound = 0;
+
 /* A model in one layout, and a context for cold runs. */
 struct rig {
     const struct arch *arch;
@@ -110,7 +115,7 @@ static inline float difference(const struct rig *rig, const float *a, const floa
 static inline void expect_close(const struct rig *rig, const float *warm, const float *cold)
 {
     float most = difference(rig, warm, cold);
-    if (!(most <= rig->arch->bound))
+    if (!(most <= fmaxf(rig_bound, rig->arch->bound)))
         fail_msg("%s, %s: logits differ by %g", rig->arch->name, rig->unified ? "unified" : "split", (double)most);
 }
 
@@ -171,8 +176,8 @@ static inline void add_window(const char *path, const struct arch *arch)
 static inline void open_rig(struct rig *rig, const struct arch *arch, struct llm_model *model, bool unified)
 {
     struct llm_context_params params = context_params(WINDOW, N_SEQ);
-    params.type_k = params.type_v = "f32";
-    params.flash_attention = "off";
+    params.type_k = params.type_v = rig_cells;
+    params.flash_attention = rig_flash_attention;
     params.unified = unified;
     *rig = (struct rig){.arch = arch, .unified = unified, .model = model, .n_vocab = llm_model_info(model)->n_vocab};
     rig->context = open_context(model, &params);

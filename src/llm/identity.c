@@ -1,0 +1,180 @@
+/* Which model a file holds: a digest over every byte, and the name of its quantisation. A model in several files counts
+ * as all of them, one after the other. No state; any thread. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/sha256.h"
+#include "llm/pieces.h"
+#include "llm/private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gguf.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Content ---- */
+
+/* At this many bytes `stop` is looked at again. */
+enum { CHUNK = 1 << 20 };
+
+static int unreadable(const char *path, hearth_error *error)
+{
+    return error_at(error, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, path, "cannot read the model %s: %s", path,
+                    strerror(errno));
+}
+
+static int feed_bytes(struct sha256 *hash, int fd, uint8_t *chunk, const char *path, const _Atomic bool *stop,
+                      hearth_error *error)
+{
+    for (;;) {
+        if (stop != NULL && atomic_load(stop)) return error_at(error, HEARTH_CANCELLED, path, "stopped");
+        ssize_t n = read(fd, chunk, CHUNK);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return unreadable(path, error);
+        if (n == 0) return HEARTH_OK;
+        sha256_feed(hash, chunk, (size_t)n);
+    }
+}
+
+static int feed_file(struct sha256 *hash, const char *path, const _Atomic bool *stop, hearth_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return unreadable(path, error);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    uint8_t *chunk = mem_alloc(CHUNK);
+    int code = feed_bytes(hash, fd, chunk, path, stop, error);
+    free(chunk);
+    close(fd);
+    return code;
+}
+
+/* How many files the model has, and what the names of all begin with; 1 where it is one file of any name. */
+static int count_parts(const char *path, char prefix[PATH_MAX], int32_t *n, hearth_error *error)
+{
+    *n = 1;
+    struct gguf_context *file = llm_file_open(path, error);
+    if (file == NULL) return (int)error->code;
+    int64_t count = llm_file_number(file, "split.count", 1), at = llm_file_number(file, "split.no", 0);
+    gguf_free(file);
+    if (count <= 1 || count > UINT16_MAX) return HEARTH_OK;
+    *n = (int32_t)count;
+    if (llama_split_prefix(prefix, PATH_MAX, path, (int32_t)at, *n) > 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, path,
+                    "%s is part %lld of a model in %lld files, but not named so: give it back its name", path,
+                    (long long)at + 1, (long long)count);
+}
+
+/* Calls `each` for every file of the model, in order. */
+static int each_part(const char *path, int (*each)(void *ud, const char *part, hearth_error *error), void *ud,
+                     hearth_error *error)
+{
+    char prefix[PATH_MAX], part[PATH_MAX];
+    int32_t n;
+    int code = count_parts(path, prefix, &n, error);
+    for (int32_t i = 0; i < n && code == HEARTH_OK; i++) {
+        if (n > 1) llama_split_path(part, sizeof part, prefix, i, n);
+        code = each(ud, n > 1 ? part : path, error);
+    }
+    return code;
+}
+
+static int stamp_file(void *ud, const char *path, hearth_error *error)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return error_at(error, HEARTH_IO, path, "cannot look at %s: %s", path, strerror(errno));
+    const int64_t facts[] = {(int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size,        st.st_mtim.tv_sec,
+                             st.st_mtim.tv_nsec, st.st_ctim.tv_sec,  st.st_ctim.tv_nsec};
+    sha256_feed(ud, facts, sizeof facts);
+    return HEARTH_OK;
+}
+
+int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error)
+{
+    struct sha256 *hash = sha256_open();
+    int code = each_part(path, stamp_file, hash, error);
+    sha256_so_far(hash, stamp);
+    sha256_close(hash);
+    return code;
+}
+
+struct feeding {
+    struct sha256 *hash;
+    const _Atomic bool *stop;
+};
+
+static int feed_part(void *ud, const char *path, hearth_error *error)
+{
+    const struct feeding *feeding = ud;
+    return feed_file(feeding->hash, path, feeding->stop, error);
+}
+
+int llm_file_fingerprint(const char *path, const _Atomic bool *stop, uint8_t digest[32], hearth_error *error)
+{
+    hearth_error unwanted;
+    struct feeding feeding = {.hash = sha256_open(), .stop = stop};
+    int code = each_part(path, feed_part, &feeding, error != NULL ? error : &unwanted);
+    if (code == HEARTH_OK) sha256_so_far(feeding.hash, digest);
+    sha256_close(feeding.hash);
+    return code;
+}
+
+/* ---- Type of the weights ---- */
+
+/* Some of llama.cpp's kinds are mixtures that differ in a few tensors only and go by the name of the type they share.
+ */
+static const struct {
+    enum llama_ftype type;
+    const char *name;
+} quants[] = {
+    {LLAMA_FTYPE_ALL_F32, "f32"},
+    {LLAMA_FTYPE_MOSTLY_F16, "f16"},
+    {LLAMA_FTYPE_MOSTLY_BF16, "bf16"},
+    {LLAMA_FTYPE_MOSTLY_Q4_0, "q4_0"},
+    {LLAMA_FTYPE_MOSTLY_Q4_1, "q4_1"},
+    {LLAMA_FTYPE_MOSTLY_Q5_0, "q5_0"},
+    {LLAMA_FTYPE_MOSTLY_Q5_1, "q5_1"},
+    {LLAMA_FTYPE_MOSTLY_Q8_0, "q8_0"},
+    {LLAMA_FTYPE_MOSTLY_Q2_K, "q2_k"},
+    {LLAMA_FTYPE_MOSTLY_Q2_K_S, "q2_k"},
+    {LLAMA_FTYPE_MOSTLY_Q3_K_S, "q3_k_s"},
+    {LLAMA_FTYPE_MOSTLY_Q3_K_M, "q3_k_m"},
+    {LLAMA_FTYPE_MOSTLY_Q3_K_L, "q3_k_l"},
+    {LLAMA_FTYPE_MOSTLY_Q4_K_M, "q4_k_m"},
+    {LLAMA_FTYPE_MOSTLY_Q4_K_S, "q4_k_s"},
+    {LLAMA_FTYPE_MOSTLY_Q5_K_M, "q5_k_m"},
+    {LLAMA_FTYPE_MOSTLY_Q5_K_S, "q5_k_s"},
+    {LLAMA_FTYPE_MOSTLY_Q6_K, "q6_k"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_XXS, "iq2_xxs"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_XS, "iq2_xs"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_S, "iq2_s"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_M, "iq2_m"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_XXS, "iq3_xxs"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_XS, "iq3_xs"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_S, "iq3_s"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_M, "iq3_m"},
+    {LLAMA_FTYPE_MOSTLY_IQ1_S, "iq1_s"},
+    {LLAMA_FTYPE_MOSTLY_IQ1_M, "iq1_m"},
+    {LLAMA_FTYPE_MOSTLY_IQ4_NL, "iq4_nl"},
+    {LLAMA_FTYPE_MOSTLY_IQ4_XS, "iq4_xs"},
+};
+
+static const char *name_of(int64_t type)
+{
+    for (size_t i = 0; i < sizeof quants / sizeof *quants; i++)
+        if ((int64_t)quants[i].type == type) return quants[i].name;
+    return "unknown";
+}
+
+const char *llm_file_quant(const char *path)
+{
+    hearth_error error;
+    struct gguf_context *file = llm_file_open(path, &error);
+    if (file == NULL) return "unknown";
+    int64_t type = llm_file_number(file, "general.file_type", -1);
+    gguf_free(file);
+    return name_of(type);
+}

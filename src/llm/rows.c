@@ -1,0 +1,175 @@
+/* Rows and what moves, copied out of a context and into one. No data of its own; the engine's thread, as all of
+ * context.h.
+ *
+ * In one pool of cells rows go through a sequence that is nobody's, the scratch: it is given the cells of the rows (or
+ * they are loaded into it), which copies nothing, and gives them up again. With a stream each llama.cpp would end the
+ * process when asked for part of a sequence: there whole sequences are saved and loaded.
+ *
+ * llama.cpp empties a sequence before it reads a state into it, and leaves the parts it had read when it finds a fault:
+ * whatever goes wrong here ends with llm_seq_clear(). No bytes reach it whose structure was not checked. */
+#include "llm/layout.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+
+static size_t size_of(struct llm_context *context, int32_t seq, llama_state_seq_flags flags)
+{
+    return llama_state_seq_get_size_ext(llm_context_handle(context), seq, flags);
+}
+
+/* ---- Out ---- */
+
+/* Takes what moves from the scratch, which was given it with the rows: a state that breaks off after its first count
+ * makes llama.cpp empty that part and then refuse the rest. Where it should not, more is copied than is needed. */
+static void drop_moving(struct llm_context *context, const struct llm_format *format)
+{
+    if (!llm_format_moves(format)) return;
+    const uint32_t streams_and_cells[] = {format->magic, 0, 1, 1}, cells[] = {format->magic, 0, 1};
+    bool window = format->n_kv > format->n_rows;
+    llm_hush(true);
+    llama_state_seq_set_data_ext(llm_context_handle(context), (const uint8_t *)(window ? streams_and_cells : cells),
+                                 window ? sizeof streams_and_cells : sizeof cells, llm_scratch(context),
+                                 LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    llm_hush(false);
+}
+
+/* The sequence whose state holds the rows and, if can be, nothing else; -1: none has them. */
+static int32_t lay_out(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+                       int32_t to)
+{
+    bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
+    if (format->n_rows == 0 || from < 0 || from >= to || to > llm_seq_end(context, seq) || awaits_copy) return -1;
+    if (!format->appends) return seq;
+    llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), seq, llm_scratch(context), from, to);
+    drop_moving(context, format);
+    return llm_scratch(context);
+}
+
+static void clear_scratch(struct llm_context *context, const struct llm_format *format)
+{
+    if (format->appends) llm_seq_clear(context, llm_scratch(context));
+}
+
+size_t llm_rows_size(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+                     int32_t to)
+{
+    int32_t source = lay_out(context, format, seq, from, to);
+    if (source < 0) return 0;
+    size_t size = size_of(context, source, 0);
+    clear_scratch(context, format);
+    return size;
+}
+
+size_t llm_rows_save(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+                     int32_t to, void *raw, size_t size)
+{
+    int32_t source = lay_out(context, format, seq, from, to);
+    if (source < 0) return 0;
+    size_t n = llama_state_seq_get_data_ext(llm_context_handle(context), raw, size, source, 0);
+    clear_scratch(context, format);
+    return n;
+}
+
+/* ---- In ---- */
+
+static bool set_state(struct llm_context *context, int32_t seq, const struct buf *state, llama_state_seq_flags flags)
+{
+    llm_hush(true);
+    size_t n =
+        llama_state_seq_set_data_ext(llm_context_handle(context), (const uint8_t *)state->v, state->len, seq, flags);
+    llm_hush(false);
+    return n == state->len;
+}
+
+/* Rows alone, in the order of their positions. */
+static bool is_piece(const struct llm_format *format, const struct llm_parsed *parsed, int32_t from, int32_t to)
+{
+    const struct llm_view *rows = &parsed->kv[0];
+    if (rows->n == 0 || parsed->state != NULL || (format->n_kv > 1 && parsed->kv[1].n > 0)) return false;
+    int64_t first = llm_view_pos(format, rows, 0), end = first + rows->n;
+    if (first < 0 || from < first || from >= to || to > end || end > INT32_MAX) return false;
+    struct llm_runs runs = {0};
+    bool ok = llm_find_cells(format, rows, (int32_t)first, (int32_t)end, &runs) && runs.len == 1;
+    free(runs.v);
+    return ok;
+}
+
+/* Where something moves, a sequence without it seems to be empty. */
+static bool ends_at(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t n)
+{
+    return llm_format_moves(format) || llm_seq_end(context, seq) == n;
+}
+
+enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                              const struct llm_piece *piece)
+{
+    struct llm_parsed parsed;
+    const struct buf bytes = {.v = (char *)(uintptr_t)piece->bytes, .len = piece->size};
+    bool follows = format->appends && format->n_rows > 0 && ends_at(context, format, seq, piece->from) &&
+                   llm_parse(format, LLM_STATE_WHOLE, piece->bytes, piece->size, &parsed) &&
+                   is_piece(format, &parsed, piece->from, piece->to);
+    if (!follows) return LLM_NO_PIECE;
+    bool loaded = set_state(context, llm_scratch(context), &bytes, 0);
+    if (loaded)
+        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq, piece->from,
+                            piece->to);
+    clear_scratch(context, format);
+    return loaded ? LLM_LOADED : LLM_NO_ROOM;
+}
+
+bool llm_rows_load_all(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *joined,
+                       size_t size, int32_t n)
+{
+    struct llm_parsed parsed;
+    const struct buf bytes = {.v = (char *)(uintptr_t)joined, .len = size};
+    if (llm_seq_copying(context, seq) == 0 && format->n_rows > 0 &&
+        llm_parse(format, LLM_STATE_WHOLE, joined, size, &parsed) && is_piece(format, &parsed, 0, n) &&
+        parsed.kv[0].n == (uint32_t)n && set_state(context, seq, &bytes, 0) && ends_at(context, format, seq, n))
+        return true;
+    llm_seq_clear(context, seq);
+    return false;
+}
+
+/* ---- In: what moves ---- */
+
+/* How many rows there are beside what moves tells only the size of a state. */
+static bool has_rows(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t n)
+{
+    if (format->n_rows == 0) return true;
+    size_t rows = size_of(context, seq, 0) - size_of(context, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    return rows == llm_kv_size(format, &format->kv[0], (uint32_t)n, format->n_stream);
+}
+
+/* Loads the state of one pool, or with as many streams as there are here. */
+static bool load_moving(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                        const struct buf *piece, const struct llm_contents *contents)
+{
+    if (format->n_stream == 1) return set_state(context, seq, piece, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    struct buf state = {0};
+    bool ok = llm_compose(format, contents, &state, NULL) &&
+              set_state(context, seq, &state, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    buf_release(&state);
+    return ok;
+}
+
+static bool complete(struct llm_context *context, const struct llm_format *format, int32_t seq, const struct buf *piece,
+                     int32_t n)
+{
+    struct llm_parsed parsed;
+    struct llm_contents contents = {.what = LLM_STATE_MOVING, .n_stream = format->n_stream};
+    bool ok = llm_seq_copying(context, seq) == 0 && llm_format_moves(format) &&
+              llm_parse(format, LLM_STATE_MOVING, piece->v, piece->len, &parsed) &&
+              llm_find_moving(format, &parsed, n, &contents) && load_moving(context, format, seq, piece, &contents) &&
+              llm_seq_end(context, seq) == n && has_rows(context, format, seq, n);
+    llm_contents_release(&contents);
+    return ok;
+}
+
+bool llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *piece,
+                     size_t size, int32_t n)
+{
+    const struct buf bytes = {.v = (char *)(uintptr_t)piece, .len = size};
+    if (complete(context, format, seq, &bytes, n)) return true;
+    llm_seq_clear(context, seq);
+    return false;
+}

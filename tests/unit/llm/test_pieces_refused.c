@@ -1,0 +1,251 @@
+/* What is no state, or cannot be loaded where it should be: it is refused, the sequence is empty then, and what is
+ * beside it stays. For every architecture with a decoder and in both layouts. */
+#include "cutting.h"
+
+/* ---- Damage ---- */
+
+/* Cuts a copy of exactly its size, so that the sanitizer sees what is read beyond. */
+static bool cuts(const struct rig *rig, bool moving, const char *bytes, size_t size, int32_t n)
+{
+    struct buf piece = {0};
+    struct llm_regions regions = {0};
+    char *copy = mem_alloc(size);
+    memcpy(copy, bytes, size);
+    bool ok = moving ? llm_cut_moving(format_of(rig), copy, size, n, &piece, &regions)
+                     : llm_cut_rows(format_of(rig), copy, size, 0, n, &piece, &regions);
+    free(copy);
+    free(regions.v);
+    buf_release(&piece);
+    return ok;
+}
+
+/* How many single flipped bits, one in each byte that is in no region, are not noticed. */
+static uint32_t accepted_flips(const struct rig *rig, bool moving, const struct buf *piece, int32_t n)
+{
+    struct buf again = {0};
+    struct llm_regions regions = {0};
+    uint32_t accepted = 0, seed = 30;
+    size_t region = 0;
+    if (moving)
+        assert_true(llm_cut_moving(format_of(rig), piece->v, piece->len, n, &again, &regions));
+    else
+        assert_true(llm_cut_rows(format_of(rig), piece->v, piece->len, 0, n, &again, &regions));
+    for (size_t at = 0; at < piece->len; at++) {
+        if (region < regions.len && at == regions.v[region].offset) at += regions.v[region++].size;
+        if (at == piece->len) break;
+        char flip = (char)(1 << below(&seed, 8));
+        piece->v[at] ^= flip;
+        accepted += cuts(rig, moving, piece->v, piece->len, n);
+        piece->v[at] ^= flip;
+    }
+    free(regions.v);
+    buf_release(&again);
+    return accepted;
+}
+
+static void expect_truncated_refused(const struct rig *rig, bool moving, const struct buf *piece, int32_t n)
+{
+    for (size_t size = 0; size < piece->len; size += size < 600 ? 1 : 997)
+        if (cuts(rig, moving, piece->v, size, n)) fail_in(rig, "half a state is cut");
+    if (cuts(rig, moving, piece->v, piece->len - 1, n)) fail_in(rig, "a byte less is cut");
+    char *longer = mem_alloc(piece->len + 1);
+    memcpy(longer, piece->v, piece->len);
+    if (cuts(rig, moving, longer, piece->len + 1, n)) fail_in(rig, "a byte more is cut");
+    free(longer);
+}
+
+/* Nobody reads which sequence the bytes came from: 4 bytes, and 4 of each cell. With places, 12 of each are theirs. */
+static void what_is_not_a_state_is_not_cut(struct rig *rig)
+{
+    enum { FEW = 24 };
+    struct tokens prompt = random_tokens(rig, 31, FEW);
+    bool places = strcmp(rig->arch->name, "qwen2vl") == 0 || strcmp(rig->arch->name, "qwen35") == 0;
+    put(rig, 0, &prompt, 0);
+    if (llm_format_has_rows(format_of(rig))) {
+        struct buf piece = {0};
+        cut_rows(rig, 0, 0, FEW, &piece);
+        assert_int_equal(accepted_flips(rig, false, &piece, FEW), 4 + FEW * (places ? 16 : 4));
+        expect_truncated_refused(rig, false, &piece, FEW);
+        assert_false(cuts(rig, false, piece.v, piece.len, FEW + 1));
+        buf_release(&piece);
+    }
+    if (llm_format_moves(format_of(rig))) {
+        struct buf piece = {0};
+        bool window = llm_model_info(rig->model)->n_swa > 0;
+        cut_moving(rig, 0, FEW, &piece);
+        assert_int_equal(accepted_flips(rig, true, &piece, FEW), window ? 4 + FEW * 4 : 4);
+        expect_truncated_refused(rig, true, &piece, FEW);
+        assert_false(cuts(rig, true, piece.v, piece.len, FEW + 1));
+        assert_false(cuts(rig, true, piece.v, piece.len, FEW - 1));
+        buf_release(&piece);
+    }
+    tokens_release(&prompt);
+}
+
+/* Every bit of a random byte of the structure, or of any: either refused with an empty sequence, or loaded. */
+static void damaged_rows_are_refused_and_what_is_beside_them_stays(struct rig *rig)
+{
+    const struct llm_format *format = format_of(rig);
+    struct tokens prompt = random_tokens(rig, 32, PROMPT);
+    put(rig, 0, &prompt, 0);
+    struct saved saved = save(rig, 0, 0);
+    uint32_t seed = 33;
+    for (int i = 0; i < 200 && llm_format_appends(format); i++) {
+        struct buf *rows = &saved.rows[0];
+        struct llm_piece piece = piece_of(&saved, 0);
+        int32_t at = below(&seed, i % 2 == 0 ? 200 : (int32_t)rows->len);
+        char flip = (char)(1 << below(&seed, 8));
+        rows->v[at] ^= flip;
+        llm_seq_clear(rig->context, 1);
+        if (llm_rows_load(rig->context, format, 1, &piece) != LLM_LOADED)
+            assert_int_equal(llm_seq_end(rig->context, 1), 0);
+        rows->v[at] ^= flip;
+    }
+    for (int i = 0; i < 100 && llm_format_moves(format); i++) {
+        int32_t at = below(&seed, i % 2 == 0 && saved.moving.len > 100 ? 100 : (int32_t)saved.moving.len);
+        char flip = (char)(1 << below(&seed, 8));
+        saved.moving.v[at] ^= flip;
+        llm_seq_clear(rig->context, 1);
+        if (!load_moving(rig, 1, &saved)) assert_int_equal(llm_seq_end(rig->context, 1), 0);
+        saved.moving.v[at] ^= flip;
+    }
+    expect_holds(rig, 0, &saved);
+    load(rig, 1, &saved);
+    expect_right(rig, 1, &prompt, 34);
+    expect_right(rig, 0, &prompt, 35);
+    release(&saved);
+    tokens_release(&prompt);
+}
+
+/* ---- What cannot be ---- */
+
+static void rows_must_follow_one_another(struct rig *rig)
+{
+    const struct llm_format *format = format_of(rig);
+    if (!llm_format_has_rows(format)) return;
+    struct tokens prompt = random_tokens(rig, 40, PROMPT);
+    put(rig, 0, &prompt, 0);
+    struct saved saved = save(rig, 0, 0);
+    struct llm_piece second = piece_of(&saved, 1), first = piece_of(&saved, 0), beyond = first, empty = first;
+    struct llm_piece gap[] = {first, second};
+    struct buf joined = {0};
+    beyond.to = HALF + 1;
+    empty.to = 0;
+    gap[1].from++;
+    assert_false(llm_join_rows(format, &second, 1, &joined));
+    assert_false(llm_join_rows(format, gap, 2, &joined));
+    assert_false(llm_join_rows(format, &beyond, 1, &joined));
+    assert_false(llm_join_rows(format, &empty, 1, &joined));
+    assert_false(llm_join_rows(format, gap, 0, &joined));
+    if (llm_format_appends(format)) {
+        assert_int_equal(llm_rows_load(rig->context, format, 1, &beyond), LLM_NO_PIECE);
+        assert_int_equal(llm_rows_load(rig->context, format, 1, &empty), LLM_NO_PIECE);
+        if (!llm_format_moves(format)) assert_int_equal(llm_rows_load(rig->context, format, 1, &second), LLM_NO_PIECE);
+    }
+    assert_int_equal(llm_seq_end(rig->context, 1), 0);
+    assert_int_equal(llm_rows_size(rig->context, format, 0, 0, PROMPT + 1), 0);
+    assert_int_equal(llm_rows_size(rig->context, format, 0, 5, 5), 0);
+    assert_int_equal(llm_rows_size(rig->context, format, 0, -1, 5), 0);
+    assert_int_equal(llm_rows_size(rig->context, format, 1, 0, 1), 0);
+    release(&saved);
+    tokens_release(&prompt);
+}
+
+static void what_moves_completes_only_the_rows_of_as_many_tokens(struct rig *rig)
+{
+    const struct llm_format *format = format_of(rig);
+    if (!llm_format_has_rows(format) || !llm_format_moves(format)) return;
+    struct tokens prompt = random_tokens(rig, 41, PROMPT);
+    put(rig, 0, &prompt, 0);
+    struct saved saved = save(rig, 0, 0);
+    struct llm_piece first = piece_of(&saved, 0);
+    assert_false(load_moving(rig, 1, &saved));
+    assert_int_equal(llm_seq_end(rig->context, 1), 0);
+    assert_true(load_rows(rig, 1, &first, 1));
+    assert_int_equal(llm_seq_end(rig->context, 1), 0);
+    assert_false(load_moving(rig, 1, &saved));
+    load(rig, 1, &saved);
+    expect_right(rig, 1, &prompt, 42);
+    release(&saved);
+    tokens_release(&prompt);
+}
+
+static void a_copy_still_to_be_made_is_neither_saved_nor_loaded_over(struct rig *rig)
+{
+    const struct llm_format *format = format_of(rig);
+    if (rig->unified) return;
+    struct tokens prompt = random_tokens(rig, 43, PROMPT);
+    put(rig, 0, &prompt, 0);
+    struct saved saved = save(rig, 0, 0);
+    assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
+    if (llm_format_has_rows(format)) {
+        struct llm_piece pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
+        assert_int_equal(llm_rows_size(rig->context, format, 1, 0, PROMPT), 0);
+        assert_false(load_rows(rig, 1, pieces, 2));
+    } else {
+        assert_false(load_moving(rig, 1, &saved));
+    }
+    assert_int_equal(llm_seq_end(rig->context, 1), 0);
+    expect_right(rig, 0, &prompt, 44); /* makes the copies */
+    load(rig, 1, &saved);
+    expect_right(rig, 1, &prompt, 45);
+    release(&saved);
+    tokens_release(&prompt);
+}
+
+static struct rig open_narrow(struct rig *rig)
+{
+    struct llm_context_params params = context_params(WINDOW, 2);
+    params.type_k = params.type_v = rig_cells;
+    params.flash_attention = rig_flash_attention;
+    params.unified = true;
+    params.n_cells = WINDOW;
+    struct rig narrow = *rig;
+    narrow.context = open_context(rig->model, &params);
+    return narrow;
+}
+
+static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct rig *rig)
+{
+    const struct llm_format *format = format_of(rig);
+    if (!llm_format_appends(format)) return;
+    struct rig narrow = open_narrow(rig);
+    struct tokens prompt = random_tokens(rig, 46, PROMPT), other = random_tokens(rig, 47, PROMPT + OWN);
+    put(rig, 0, &prompt, 0);
+    struct saved saved = save(rig, 0, 0);
+    struct llm_piece pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
+    put(&narrow, 1, &other, 0);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[0]), LLM_LOADED);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_NO_ROOM);
+    assert_int_equal(llm_seq_end(narrow.context, 0), llm_format_moves(format) ? 0 : HALF);
+    llm_seq_clear(narrow.context, 1);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_LOADED);
+    assert_true(load_moving(&narrow, 0, &saved));
+    expect_holds(&narrow, 0, &saved); /* its cells lie in another order: sums have other last bits */
+    llm_context_close(narrow.context);
+    narrow = open_narrow(rig);
+    put(&narrow, 1, &other, 0);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[0]), LLM_LOADED);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_NO_ROOM);
+    llm_seq_clear(narrow.context, 0);
+    expect_branch(&narrow, 1, &other, PROMPT + OWN, 48);
+    llm_context_close(narrow.context);
+    release(&saved);
+    tokens_release(&prompt);
+    tokens_release(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(what_is_not_a_state_is_not_cut),
+        RIG_TEST(damaged_rows_are_refused_and_what_is_beside_them_stays),
+        RIG_TEST(rows_must_follow_one_another),
+        RIG_TEST(what_moves_completes_only_the_rows_of_as_many_tokens),
+        RIG_TEST(a_copy_still_to_be_made_is_neither_saved_nor_loaded_over),
+        RIG_TEST(without_room_the_sequence_is_what_it_was_and_the_others_whole),
+    };
+    int failed = 0;
+    RUN_IN_EVERY_VARIANT(tests, failed)
+    return failed;
+}
