@@ -3,14 +3,37 @@
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
-#include "engine/states.h"
 #include "engine/engine.h"
 #include "engine/pace.h"
 #include "engine/plan.h"
 #include "engine/reply.h"
+#include "engine/states.h"
+#include "llm/pieces.h"
 
 /* No request has this scope. */
 #define SCOPE_OF_NOBODY UINT64_MAX
+
+/* A moment whose cells are to be stored: rows up to `to`, and what moves, which was copied out at that moment. */
+struct save_event {
+    int32_t to;
+    enum slab_reason reason;
+    void *state; /* store_buffer(); NULL: nothing moves */
+    size_t state_size;
+};
+
+#define SAVE_EVENTS 8
+
+/* What of a sequence is in the store, and what is on its way there. */
+struct saving {
+    int32_t n;                             /* leading tokens whose rows need not be copied out any more */
+    int32_t n_state;                       /* where what moves was copied out last */
+    int32_t last_end;                      /* where the last event ended: intervals are counted from there */
+    uint64_t failures;                     /* store_failures() when `n` was true */
+    uint64_t ticket;                       /* of the last save that was queued */
+    struct save_event events[SAVE_EVENTS]; /* still to be copied out, ascending */
+    size_t n_events;
+    char *salt; /* of the request that computed it */
+};
 
 /* A run of cells and the tokens it stands for. Sequences are more than slots: what is not being computed stays where
  * it is, as long as there is room, and whoever shares a prefix with it goes on from there.
@@ -36,6 +59,8 @@ struct seq {
     size_t n_messages;
     int32_t message_tokens;
     uint64_t message_hash;
+
+    struct saving saving;
 };
 
 /* How far a request has come: goes with its job when that makes way for another and comes back. */
@@ -72,6 +97,11 @@ struct slot {
     bool deferred;         /* gave its cells to others; begins again when some request ends */
     int32_t suspect_until; /* was in a call that failed: computed by itself until it has so many cells */
     struct run *run;       /* NULL when idle */
+    struct fetching {      /* its cells come from the store, job->hit; until then it has no rows in any batch */
+        bool on;
+        int32_t n; /* tokens */
+        int64_t began_at;
+    } fetching;
     struct job_list queue; /* those who wait for this very slot, because it computes on their conversation */
     int64_t taken_at, last_used;
 };
@@ -83,13 +113,15 @@ struct placement {
         PLACE_TAKE,    /* go on from the source, which keeps n cells */
         PLACE_SHARE,   /* have the first n cells of the source in a sequence of its own */
         PLACE_RESTORE, /* load the state */
+        PLACE_FETCH,   /* have the first n cells from the store, job->hit; of them `shared` from the source, if any */
         PLACE_WAIT,    /* in a slot, until the source has n cells */
         PLACE_QUEUE    /* in the list of the slot that computes on the source */
     } how;
     struct seq *source;
     const struct state *state;
-    int32_t n;    /* tokens to go on from, or to wait for */
-    int64_t cost; /* tokens to compute, and tokens lost that somebody may come back for */
+    int32_t n;      /* tokens to go on from, or to wait for */
+    int32_t shared; /* of a fetch: leading tokens that lie in the source's cells */
+    int64_t cost;   /* tokens to compute, and tokens lost that somebody may come back for */
 };
 
 /* A slot that is to make way, decided in one round of the loop and carried out at the beginning of the next. */
@@ -119,6 +151,14 @@ struct engine {
     struct slot *slots;
     size_t n_slots;
     struct states *states;   /* outside the context */
+    struct store *store;     /* what outlives the cells; NULL: nothing */
+    struct store_user *user; /* this engine, as the store knows it */
+    struct llm_format *format;
+    int32_t stride, continued_interval;
+    int64_t evict_timeout_ns;
+    uint64_t hung;           /* the ticket of a save that was waited for in vain; 0: none */
+    bool copied;             /* something was copied in or out in the last round: there may be more */
+    bool stalled;            /* every busy slot waits for the store, and nothing could be copied */
     struct job_list waiting; /* have no slot yet */
     struct preemption preemption;
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
@@ -184,6 +224,9 @@ bool seq_make_room(struct engine *engine, int32_t rows);
 /* weigh.c: what could be gone on from, and what it costs. A job that has its slot already may not queue for another. */
 struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue);
 
+/* How many of its tokens lie in cells, or in memory beside them. */
+int32_t find_resident(struct engine *engine, const struct job *job);
+
 /* Where the prompt parts from the one that is most like it. */
 int32_t find_parting(const struct engine *engine, const struct job *job);
 
@@ -224,6 +267,56 @@ void run_forget_reply(struct job *job, const struct run *run);
 
 /* Takes the request off its slot, which is idle afterwards. Of its cells `keep` stay resident. */
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);
+
+/* save.c: when cells are stored, and copying them out. All of it does nothing where there is no store. */
+
+/* A request begins on a sequence: `covered` of its tokens are in the store. */
+void save_adopt(struct engine *engine, struct seq *seq, const struct job *job, int32_t covered);
+
+/* It shares the first n cells of another, and what was saved of them. */
+void save_inherit(struct seq *seq, const struct seq *from, int32_t n);
+
+/* The sequence was cut back to n cells. */
+void save_cut(struct seq *seq, int32_t n);
+
+/* Rows were computed; `at_bound`: up to a bound of the prompt. */
+void save_progress(struct engine *engine, struct slot *slot, bool at_bound);
+
+/* The request ends; its cells stay. */
+void save_finished(struct engine *engine, struct seq *seq);
+
+/* The sequence's cells are about to go: they are in the store before this returns, or the time for it is over. */
+void save_evicted(struct engine *engine, struct seq *seq);
+
+/* They go, but only system prompts are kept: what is being copied out is copied now. */
+void save_hurry(struct engine *engine, struct seq *seq);
+
+/* The engine ends. */
+void save_all(struct engine *engine);
+void save_forget(struct seq *seq);
+
+/* Copies out a bounded part of what waits for it. False: nothing could be. */
+bool save_step(struct engine *engine);
+
+/* fetch.c: cells that come from the store. */
+
+/* The bytes are brought into memory while the request waits. */
+void fetch_ahead(struct engine *engine, struct job *job);
+
+/* The slot's sequence, which is empty, gets its first n tokens from the store. */
+void fetch_begin(struct engine *engine, struct slot *slot, int32_t n);
+
+/* Whatever has come is what the slot goes on from. */
+void fetch_stop(struct engine *engine, struct slot *slot);
+
+/* Copies a bounded part of what has come into the cells. False: no slot got anything. */
+bool fetch_step(struct engine *engine);
+
+/* The request needs the store no more. */
+void fetch_forget(struct job *job);
+
+/* codec.c: how the store takes states of this format apart. */
+struct store_codec codec_of(const struct llm_format *format);
 
 /* scan.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
  * conversation is continued. */

@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* How often those who wait for a slot are looked after while nothing is computed. */
+#define STALLED_STEP clock_from_ms(20)
+
 /* ---- Abort ---- */
 
 /* A decode is given up when nobody wants what it computes. One client more or less does not end it: the others would
@@ -77,6 +80,11 @@ const struct engine_stats *engine_stats(const struct engine *engine)
     return &engine->stats;
 }
 
+const struct store_user *engine_store_user(const struct engine *engine)
+{
+    return engine->user;
+}
+
 bool engine_wants_bounds(const struct engine *engine)
 {
     return engine->caching == ENGINE_CACHES_CONVERSATIONS && !engine->cuts_anywhere;
@@ -98,8 +106,9 @@ static bool any_slot_busy(const struct engine *engine)
 static bool has_work(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].queue.first != NULL) return true;
-    return any_slot_busy(engine) || engine->waiting.first != NULL;
+        if (engine->slots[i].queue.first != NULL && !engine->stalled) return true;
+    bool computes = any_slot_busy(engine) || engine->waiting.first != NULL;
+    return engine->copied || (computes && !engine->stalled);
 }
 
 /* Where a prompt without messages is remembered: in its middle and near its end, since nothing tells where the next one
@@ -130,9 +139,36 @@ static void settle_bounds(const struct engine *engine, struct job *job)
     job->n_bounds = n;
 }
 
+/* What is there of the prompt; nothing changes. */
+static void answer_lookup(struct engine *engine, struct job *job)
+{
+    hearth_result result = {.slot = -1, .warmth = {.prompt = (int32_t)job->prompt.len}};
+    hearth_warmth *warmth = &result.warmth;
+    warmth->resident = find_resident(engine, job);
+    const struct {
+        enum store_tier tier;
+        int32_t *tokens;
+    } tiers[] = {{STORE_RAM, &warmth->ram}, {STORE_RAM_FILE, &warmth->ram_file}, {STORE_DISK, &warmth->disk}};
+    int32_t most = 0;
+    for (size_t i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
+        struct key key;
+        *tiers[i].tokens = store_hit_tokens_in(job->hit, tiers[i].tier);
+        if (*tiers[i].tokens <= most || !store_hit_key(job->hit, tiers[i].tier, &key)) continue;
+        most = *tiers[i].tokens;
+        sha256_to_hex(key.v, warmth->key);
+    }
+    fetch_forget(job);
+    job_done(job, &result);
+}
+
 static void take_in(struct engine *engine, struct job *job)
 {
     settle_bounds(engine, job);
+    if (job->only_lookup) {
+        answer_lookup(engine, job);
+        return;
+    }
+    fetch_ahead(engine, job);
     job_list_append(&engine->waiting, job);
 }
 
@@ -164,36 +200,63 @@ static struct job_list take_refused(struct engine *engine)
     return refused;
 }
 
-static void refuse(struct engine *engine, struct job_list *jobs)
+static void refuse(struct engine *engine)
 {
+    struct job_list jobs = take_refused(engine);
     hearth_error error;
     error_set(&error, HEARTH_UNAVAILABLE, "engine shutting down");
+    pthread_mutex_lock(&engine->mutex);
+    engine->drained_pending += jobs.len;
+    pthread_mutex_unlock(&engine->mutex);
     struct job *job;
-    while ((job = job_list_take_first(jobs)) != NULL) finish_waiting(engine, job, &error);
+    while ((job = job_list_take_first(&jobs)) != NULL) finish_waiting(engine, job, &error);
+}
+
+/* Nothing to do: sleeps until there is mail. While every slot waits for the store, those who wait for a slot are looked
+ * after all the same. */
+static void sleep_until_mail(struct engine *engine)
+{
+    engine->busy = engine->stalled;
+    if (!engine->busy) pthread_cond_broadcast(&engine->calm);
+    bool somebody_waits = engine->stalled && engine->waiting.first != NULL;
+    int64_t deadline = somebody_waits ? clock_now(engine->clock) + STALLED_STEP : CLOCK_NEVER;
+    engine->clock->wait(engine->clock, &engine->mail, &engine->mutex, deadline);
+    if (somebody_waits && clock_now(engine->clock) >= deadline) engine->stalled = false;
 }
 
 /* Takes in what has come; sleeps first when there is nothing to do. False: the engine is to end. */
 static bool take_mail(struct engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
-    while (engine->inbox.first == NULL && !engine->poked && !engine->closing && !has_work(engine)) {
-        engine->busy = false;
-        pthread_cond_broadcast(&engine->calm);
-        pthread_cond_wait(&engine->mail, &engine->mutex);
-    }
+    while (engine->inbox.first == NULL && !engine->poked && !engine->closing && !has_work(engine))
+        sleep_until_mail(engine);
     engine->busy = true;
     engine->poked = false;
-    struct job_list refused = {0};
-    struct job *job;
-    while ((job = job_list_take_first(&engine->inbox)) != NULL) take_in(engine, job);
-    if (engine->draining) {
-        refused = take_refused(engine);
-        engine->drained_pending += refused.len;
-    }
-    bool go_on = !engine->closing || has_work(engine);
+    struct job_list mail = engine->inbox;
+    engine->inbox = (struct job_list){0};
+    bool draining = engine->draining, closing = engine->closing;
     pthread_mutex_unlock(&engine->mutex);
-    refuse(engine, &refused);
-    return go_on;
+    struct job *job;
+    while ((job = job_list_take_first(&mail)) != NULL) take_in(engine, job);
+    if (draining) refuse(engine);
+    return !closing || has_work(engine);
+}
+
+static bool any_slot_computes(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (slot->seq != NULL && !slot->deferred && !slot->fetching.on) return true;
+    }
+    return false;
+}
+
+static void work(struct engine *engine)
+{
+    bool fetched = fetch_step(engine), computes = any_slot_computes(engine);
+    if (computes) tick(engine);
+    engine->copied = save_step(engine) || fetched;
+    engine->stalled = any_slot_busy(engine) && !computes && !engine->copied;
 }
 
 static void *run(void *ud)
@@ -208,9 +271,10 @@ static void *run(void *ud)
         place_jobs(engine);
         preempt_decide(engine);
         publish_status(engine);
-        if (any_slot_busy(engine)) tick(engine);
+        work(engine);
         publish_status(engine);
     }
+    save_all(engine);
     log_event(LOG_INFO, "batch-engine", "stopped", log_str("model", engine->name));
     return NULL;
 }
@@ -283,7 +347,13 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
 
 static void free_engine(struct engine *engine)
 {
-    for (size_t i = 0; i < engine->n_seqs; i++) tokens_release(&engine->seqs[i].tokens);
+    if (engine->store != NULL) store_leave(engine->store, engine->user);
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        tokens_release(&engine->seqs[i].tokens);
+        save_forget(&engine->seqs[i]);
+    }
+    free(engine->user);
+    llm_format_close(engine->format);
     states_close(engine->states);
     llm_context_close(engine->context);
     plan_release(&engine->plan);
@@ -299,6 +369,57 @@ static void free_engine(struct engine *engine)
     buf_release(&engine->token_bytes);
     free(engine->name);
     free(engine);
+}
+
+static void wake(void *ud)
+{
+    engine_poke(ud);
+}
+
+/* On what the last bits depend as well: states of deterministic runs must be those of this very one. */
+static void describe_machine(const struct engine_params *params, struct buf *out)
+{
+    const struct llm_context_params *c = &params->context;
+    buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\n",
+               c->n_ubatch < PLAN_PIECE ? c->n_ubatch : PLAN_PIECE, c->threads, c->offload_kqv, c->op_offload,
+               params->n_gpu_layers, llm_cpu_features());
+}
+
+/* What states depend on beside weights and tokens. */
+static struct identity identity_of(const struct engine *engine, const struct engine_params *params)
+{
+    struct identity identity = params->identity;
+    struct buf text = {0};
+    buf_append(&text, identity.context, sizeof identity.context);
+    llm_context_describe(engine->context, &params->context, &text);
+    buf_printf(&text, "deterministic %d\n", engine->deterministic);
+    if (engine->deterministic) describe_machine(params, &text);
+    sha256_of(text.v, text.len, identity.context);
+    buf_release(&text);
+    return identity;
+}
+
+/* Cells are stored where something is kept at all, what comes back is right to the last bit where that was promised,
+ * and this memory can be taken apart. */
+static void join_store(struct engine *engine, const struct engine_params *params)
+{
+    bool exact = !engine->deterministic || engine->exact_states;
+    if (params->store == NULL || engine->caching == ENGINE_CACHES_NOTHING || !exact) return;
+    hearth_error error;
+    engine->format = llm_format_open(engine->context, &error);
+    if (engine->format == NULL) {
+        log_event(LOG_WARN, "store", "off for this model", log_str("model", engine->name),
+                  log_str("reason", error.message));
+        return;
+    }
+    engine->store = params->store;
+    engine->stride = params->stride;
+    engine->continued_interval = params->continued_interval;
+    engine->evict_timeout_ns = params->evict_timeout_ns;
+    engine->user = mem_alloc(sizeof *engine->user);
+    *engine->user = (struct store_user){
+        .identity = identity_of(engine, params), .codec = codec_of(engine->format), .wake = wake, .ud = engine};
+    store_expect(engine->store, llm_format_row_bytes(engine->format) * (uint64_t)engine->stride);
 }
 
 struct engine *engine_open(const struct engine_params *params, hearth_error *error)
@@ -333,6 +454,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
     engine->exact_states = !engine->unified && !llm_has_window(engine->context);
     engine->apart = engine->deterministic || llm_one_seq_a_call(engine->context);
+    join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     pthread_create(&engine->thread, NULL, run, engine);
     return engine;

@@ -11,6 +11,7 @@
 #include "base/metrics.h"
 #include "engine/job.h"
 #include "llm/context.h"
+#include "store/store.h"
 
 struct engine;
 
@@ -29,11 +30,16 @@ struct engine_params {
                                           by the engine */
     int64_t max_gap_ns;                /* a tick with a prompt in it may take so long while a reply is being streamed */
     bool deterministic;                /* fixed cuts, one slot a decode call */
+    int32_t n_gpu_layers;              /* as the model was opened with: tells deterministic runs apart */
     enum engine_caching caching;
-    int32_t cache_min_tokens; /* less than that is not worth going on from */
-    int64_t slot_timeout_ns;  /* a job that waited so long takes the slot of another */
-    bool preempt_fails;       /* which then fails; else it is parked and goes on later */
-    uint64_t state_budget;    /* bytes of states kept outside the context */
+    int32_t cache_min_tokens;           /* less than that is not worth going on from */
+    int64_t slot_timeout_ns;            /* a job that waited so long takes the slot of another */
+    bool preempt_fails;                 /* which then fails; else it is parked and goes on later */
+    uint64_t state_budget;              /* bytes of states kept outside the context */
+    struct store *store;                /* where cells go that must make way; NULL: nowhere. Borrowed */
+    struct identity identity;           /* under which they are stored; the engine adds what its context depends on */
+    int32_t stride, continued_interval; /* tokens: of the store; between two saves of what is growing */
+    int64_t evict_timeout_ns;           /* saving may hold up an eviction, and the end, for so long */
     struct clock *clock;
 };
 
@@ -41,6 +47,9 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
 
 /* Whether jobs should come with bounds: only where cells cannot be cut anywhere. */
 bool engine_wants_bounds(const struct engine *engine);
+
+/* As whom jobs ask the store; NULL: they do not. Any thread. */
+const struct store_user *engine_store_user(const struct engine *engine);
 
 /* Takes the job. After engine_drain() it fails at once. */
 void engine_submit(struct engine *engine, struct job *job);

@@ -65,11 +65,13 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     struct job *job = slot->job;
     if (slot->seq != NULL) {
         struct seq *seq = slot->seq;
+        if (keep == 0) save_hurry(engine, seq);
         seq_keep(engine, seq, keep);
         seq_retire(engine, seq);
         if (keep == 0)
             log_event(LOG_DEBUG, "finish-slot", "seq-cleared", log_int("slot", slot->id), log_int("seq", seq->id));
     }
+    fetch_forget(job);
     slot->state = SLOT_IDLE;
     slot->seq = NULL;
     slot->job = NULL;
@@ -85,9 +87,11 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 static struct job *let_go(struct engine *engine, struct slot *slot, const char *how)
 {
     log_finished(engine, slot, how);
+    fetch_stop(engine, slot);
     int32_t keep = cells_stay(engine, slot->job) && slot->seq != NULL ? slot->seq->n_cells : 0;
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;
+    if (keep > 0) save_finished(engine, slot->seq);
     return slot_release(engine, slot, keep);
 }
 
@@ -118,6 +122,7 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
     metric_add(cancelled ? &engine->stats.requests_cancelled : &engine->stats.requests_failed, 1);
     end_run(engine, job, job->run);
     job->run = NULL;
+    fetch_forget(job);
     job_fail(job, error);
 }
 

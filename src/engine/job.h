@@ -24,6 +24,8 @@ struct conversation {
     int32_t stable_end; /* the same for all messages but the last; 0: there are fewer than two */
 };
 
+struct store_hit;
+
 struct job {
     char id[64];
     hearth_event_fn on_event;
@@ -37,7 +39,10 @@ struct job {
     size_t n_stop;
     int32_t max_tokens; /* may exceed what the window leaves */
     bool cache_prompt;
+    bool only_lookup;           /* nothing is computed: the result says what is there of the prompt */
     uint64_t scope;             /* prompts of different scopes never share anything */
+    const char *salt;           /* what the scope comes from; NULL: none */
+    struct store_hit *hit;      /* what the store has of the prompt; NULL: it was not asked, or is needed no more */
     bool patient;               /* does not expire at the door */
     int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
     size_t n_bounds;

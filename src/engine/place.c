@@ -9,14 +9,15 @@
 
 /* ---- Carrying out ---- */
 
-static bool share(struct engine *engine, struct seq *seq, const struct placement *p)
+static bool share(struct engine *engine, struct seq *seq, const struct placement *p, int32_t n)
 {
     seq->n_exact = p->source->n_exact;
     seq->n_messages = p->source->n_messages;
     seq->message_tokens = p->source->message_tokens;
     seq->message_hash = p->source->message_hash;
     p->source->last_used = clock_now(engine->clock);
-    return seq_share(engine, p->source, seq, p->n);
+    save_inherit(seq, p->source, n);
+    return seq_share(engine, p->source, seq, n);
 }
 
 static bool restore(struct engine *engine, struct seq *seq, const struct placement *p)
@@ -45,10 +46,11 @@ static struct seq *obtain(struct engine *engine, const struct placement *p)
         return p->source;
     }
     struct seq *seq = seq_take_free(engine, p->source);
-    bool there =
-        (p->how == PLACE_SHARE && share(engine, seq, p)) || (p->how == PLACE_RESTORE && restore(engine, seq, p));
+    int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
+    bool shares = p->source != NULL && n > 0;
+    bool there = shares ? share(engine, seq, p, n) : p->how == PLACE_RESTORE && restore(engine, seq, p);
     if (!there) llm_seq_clear(engine->context, seq->id);
-    seq->n_cells = there ? p->n : 0;
+    seq->n_cells = there ? n : 0;
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
     return seq;
 }
@@ -74,6 +76,20 @@ static void leave_bounds(struct engine *engine, struct slot *slot, int32_t parti
     if (slot->seq->n_cells > 0) seq_remember(engine, slot->seq);
 }
 
+/* What the store has of the prompt need not be saved again; and may be what the sequence begins with. */
+static void use_store(struct engine *engine, struct slot *slot, const struct placement *p)
+{
+    struct job *job = slot->job;
+    save_adopt(engine, slot->seq, job, job->hit == NULL ? 0 : store_hit_covered(job->hit));
+    if (job->hit == NULL) return;
+    if (p->how == PLACE_FETCH) {
+        fetch_begin(engine, slot, p->n);
+        return;
+    }
+    if (p->how == PLACE_FRESH) store_hit_count(job->hit, 0);
+    fetch_forget(job);
+}
+
 static void bind(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     const struct tokens *prompt = &slot->job->prompt;
@@ -81,7 +97,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     int32_t parting = leaves ? find_parting(engine, slot->job) : 0;
     int64_t begin = clock_now(engine->clock);
     struct seq *seq = obtain(engine, p);
-    if (p->n > 0) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
+    if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
         states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
     tokens_truncate(&seq->tokens, 0);
@@ -94,6 +110,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot->state = SLOT_PREFILL;
+    use_store(engine, slot, p);
     if (leaves) leave_bounds(engine, slot, parting);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
@@ -143,7 +160,8 @@ static struct run *begin_run(struct engine *engine, const struct job *job)
 static void say_started(struct job *job, const struct slot *slot, const struct placement *p)
 {
     const struct run *run = slot->run;
-    int32_t cached = p->how == PLACE_WAIT ? p->n : run->n_cached;
+    bool to_come = p->how == PLACE_WAIT || p->how == PLACE_FETCH;
+    int32_t cached = to_come ? p->n : run->n_cached;
     job_send_started(job, &(hearth_result){.slot = slot->id,
                                            .cache_n = cached,
                                            .prompt_n = run->n_prompt - cached,
@@ -207,9 +225,19 @@ static void queue_for(struct slot *slot, struct job *job)
     job_list_append(&slot->queue, job);
 }
 
+/* A request that made way comes back with more tokens than it came with, and its cells may be in the store by now. */
+static void ask_store_again(struct engine *engine, struct job *job)
+{
+    if (engine->store == NULL || job->run == NULL || job->hit != NULL || !job->cache_prompt) return;
+    struct store_query query = {
+        .user = engine->user, .salt = job->salt, .tokens = job->prompt.v, .n = (int32_t)job->prompt.len - 1};
+    job->hit = store_find(engine->store, &query);
+}
+
 /* Places the job, or leaves it to wait for the slot that has its conversation. */
 static void place(struct engine *engine, struct slot *own, struct job *job)
 {
+    ask_store_again(engine, job);
     struct placement p = find_placement(engine, job, true);
     if (p.how == PLACE_QUEUE) {
         queue_for(p.source->slot, job);

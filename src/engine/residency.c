@@ -60,6 +60,7 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
         seq->n_cells = 0;
     }
     states_forget(engine->states, seq->id, seq->n_cells);
+    save_cut(seq, seq->n_cells);
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
@@ -140,6 +141,7 @@ static void evict(struct engine *engine, struct seq *seq, int32_t keep)
     int32_t had = seq->n_cells;
     struct run *run = parked_in(engine, seq);
     if (run != NULL && run->parked == NULL) run->parked = seq_park(engine, seq);
+    save_evicted(engine, seq);
     seq_keep(engine, seq, keep);
     settle(seq);
     log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),

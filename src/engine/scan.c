@@ -88,10 +88,9 @@ static void log_found(const struct job *job, const struct found *f)
 static void log_salvaged(const struct job *job, const struct placement *p)
 {
     const struct conversation *c = &job->conversation;
-    const struct seq *seq = p->source;
-    struct found f = {.slot = seq == NULL ? -1 : seq->last_slot,
-                      .n = p->n,
-                      .had = seq == NULL ? (int32_t)p->state->tokens.len : seq->n_cells};
+    const struct seq *seq = p->how == PLACE_FETCH ? NULL : p->source;
+    int32_t beside = p->state == NULL ? p->n : (int32_t)p->state->tokens.len; /* in memory, or in the store */
+    struct found f = {.slot = seq == NULL ? -1 : seq->last_slot, .n = p->n, .had = seq == NULL ? beside : seq->n_cells};
     log_found(job, &f);
     log_event(LOG_INFO, "imc", "token prefix match found", log_int("slot", f.slot), log_int("common-prefix", f.n),
               log_int("discarded-cached", f.had - f.n), log_int("new-tokens-to-decode", (int64_t)job->prompt.len - f.n),
@@ -141,7 +140,8 @@ static bool log_conversation(const struct engine *engine, const struct job *job,
     const struct conversation *c = &job->conversation;
     if (c->stable_end == 0) return false;
     log_slots(engine, c);
-    bool continues = p->source != NULL && is_same_conversation(c, p->source) && p->n >= p->source->message_tokens;
+    bool continues = p->source != NULL && p->how != PLACE_FETCH && is_same_conversation(c, p->source) &&
+                     p->n >= p->source->message_tokens;
     if (c->stable_end < engine->cache_min_tokens)
         log_event(LOG_INFO, "imc", "skip (too short)", log_int("last-msg-index-to-cache", (int64_t)c->n_messages - 2),
                   log_int("tokens", c->stable_end), log_int("cache-min-tokens", engine->cache_min_tokens));

@@ -29,7 +29,7 @@ static bool is_bound(const struct job *job, int32_t n)
 
 static struct plan_need need_of(const struct slot *slot)
 {
-    if (slot->seq == NULL || slot->deferred) return (struct plan_need){0};
+    if (slot->seq == NULL || slot->deferred || slot->fetching.on) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
@@ -143,10 +143,13 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     seq->n_cells = share->to;
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
     if (of_prompt > 0) metric_add(&engine->stats.prompt_tokens, of_prompt);
+    bool at_bound = false;
     if (slot->state == SLOT_PREFILL) {
-        if (slot->job->cache_prompt && is_bound(slot->job, seq->n_cells)) seq_remember(engine, seq);
+        at_bound = slot->job->cache_prompt && is_bound(slot->job, seq->n_cells);
+        if (at_bound) seq_remember(engine, seq);
         if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
     }
+    save_progress(engine, slot, at_bound);
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
 }
 
@@ -196,6 +199,7 @@ static bool defer(struct engine *engine, struct slot *in_need)
     if (slot == NULL) return false;
     log_event(LOG_INFO, "batch-engine", "slot-deferred", log_int("slot", slot->id), log_str("id", slot->job->id),
               log_int("tokens", slot->seq->n_cells));
+    fetch_stop(engine, slot);
     seq_keep(engine, slot->seq, 0);
     slot->deferred = true;
     return true;

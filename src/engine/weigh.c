@@ -8,6 +8,9 @@
  * this part of its tokens. A saved state is copied as fast. */
 #define COPYING_PART 64
 
+/* Reading it from a file. */
+#define READING_PART 32
+
 /* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
 #define WORTH_WAITING 64
 
@@ -147,6 +150,11 @@ static void weigh_waiting(const struct engine *engine, const struct job *job, st
     if (later < n + WORTH_WAITING) return;
     int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
     consider(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
+    /* What comes from the store comes soon, and need not be in the cells twice. */
+    int32_t soon = !seq->slot->fetching.on ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;
+    if (soon < n + WORTH_WAITING) return;
+    consider(best,
+             (struct placement){.how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->prompt.len - soon});
 }
 
 static void weigh(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
@@ -169,6 +177,38 @@ static void weigh_states(const struct engine *engine, const struct job *job, str
     int64_t loaded = (int64_t)state->tokens.len;
     int64_t cost = (int64_t)job->prompt.len - n + loaded / COPYING_PART + price_of_a_place(engine, NULL);
     consider(best, (struct placement){.how = PLACE_RESTORE, .state = state, .n = n, .cost = cost});
+}
+
+/* The sequence that has most of the first n tokens in cells that can be shared: what lies there already need not be
+ * there twice. */
+static struct seq *find_shared(const struct engine *engine, const struct job *job, int32_t n, int32_t *shared)
+{
+    struct seq *most = NULL;
+    *shared = 0;
+    for (size_t i = 0; i < engine->n_seqs && engine->unified && engine->cuts_anywhere; i++) {
+        struct seq *seq = &engine->seqs[i];
+        int32_t has = usable(engine, seq, agreeing(engine, seq, job));
+        if (has > n) has = n;
+        if (has <= *shared || next_victim(engine, seq) == NULL) continue;
+        most = seq;
+        *shared = has;
+    }
+    return most;
+}
+
+/* What the store has. Reading a file takes longer than copying memory. */
+static void weigh_store(const struct engine *engine, const struct job *job, struct placement *best)
+{
+    if (job->hit == NULL || next_victim(engine, NULL) == NULL) return;
+    if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->prompt.v, reusable(engine, job));
+    int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_pieces(engine, all));
+    if (n == 0 || (n != all && !engine->cuts_anywhere)) return;
+    int32_t part = store_hit_tier(job->hit) == STORE_RAM ? COPYING_PART : READING_PART;
+    struct placement fetch = {.how = PLACE_FETCH, .n = n};
+    fetch.source = find_shared(engine, job, n, &fetch.shared);
+    if (fetch.shared == n) return; /* nothing is left to fetch */
+    fetch.cost = (int64_t)job->prompt.len - n + (n - fetch.shared) / part + 1 + price_of_a_place(engine, NULL);
+    consider(best, fetch);
 }
 
 /* ---- Waiting for a slot ---- */
@@ -205,6 +245,18 @@ static bool find_parked(const struct job *job, struct placement *p)
     return true;
 }
 
+int32_t find_resident(struct engine *engine, const struct job *job)
+{
+    struct placement best = {.how = PLACE_FRESH, .cost = INT64_MAX};
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        int32_t n = usable(engine, &engine->seqs[i], agreeing(engine, &engine->seqs[i], job));
+        if (n > best.n) best.n = n;
+    }
+    int32_t resident = best.n;
+    weigh_states(engine, job, &best);
+    return best.n > resident ? best.n : resident;
+}
+
 int32_t find_parting(const struct engine *engine, const struct job *job)
 {
     int32_t most = 0;
@@ -222,6 +274,7 @@ struct placement find_placement(struct engine *engine, const struct job *job, bo
     if (job->run != NULL && find_parked(job, &best)) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
     weigh_states(engine, job, &best);
+    weigh_store(engine, job, &best);
     if (!may_queue || engine->unified || engine->caching != ENGINE_CACHES_CONVERSATIONS) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) weigh_queueing(engine, job, &engine->seqs[i], &best);
     return best;

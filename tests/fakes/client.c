@@ -32,6 +32,7 @@ static void on_event(void *ud, const hearth_event *event)
     pthread_cond_broadcast(&client->changed);
     pthread_mutex_unlock(&client->mutex);
     if (event->type == HEARTH_EVENT_TEXT && client->on_text != NULL) client->on_text(client);
+    if (event->type == HEARTH_EVENT_DONE && client->on_done != NULL) client->on_done(client);
 }
 
 static void on_end(struct job *job)

@@ -18,6 +18,8 @@ struct client {
     hearth_result start, result;
     hearth_error error;
     void (*on_text)(struct client *client); /* called on the engine's thread, may be NULL */
+    void (*on_done)(struct client *client); /* the same, at the end */
+    struct engine *engine;                  /* for these two */
 };
 
 /* A client with a prompt of n tokens: first, first + 1, … (modulo 190). */

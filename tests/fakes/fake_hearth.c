@@ -101,7 +101,7 @@ static void play(hearth_request *request, const struct fake_script *script)
         tell_failed(request, script->fail, script->message);
         return;
     }
-    tell(request, &started);
+    if (!request->params.only_lookup) tell(request, &started);
     for (size_t i = 0; i < script->n_texts; i++) tell_text(request, script->texts[i], strlen(script->texts[i]));
     if (script->fail != HEARTH_OK)
         tell_failed(request, script->fail, script->message);
@@ -153,6 +153,8 @@ static void free_request(hearth_request *request)
     free((char *)p->messages_json);
     free((char *)p->template_kwargs_json);
     free((char *)p->text);
+    free((char *)p->cache_salt);
+    free((char *)p->parent_key);
     free((int32_t *)p->tokens);
     for (size_t i = 0; i < p->n_stop; i++) free((char *)p->stop[i]);
     free((void *)p->stop);
@@ -457,6 +459,8 @@ static void copy_params(hearth_params *to, const hearth_params *from)
     to->messages_json = mem_strdup(from->messages_json);
     to->template_kwargs_json = mem_strdup(from->template_kwargs_json);
     to->text = copy(from->text, from->text_len);
+    to->cache_salt = mem_strdup(from->cache_salt);
+    to->parent_key = mem_strdup(from->parent_key);
     to->tokens = copy(from->tokens, from->n_tokens * sizeof *from->tokens);
     to->logit_bias = copy(from->logit_bias, from->n_logit_bias * sizeof *from->logit_bias);
     char **stop = mem_alloc((from->n_stop + 1) * sizeof *stop);
@@ -519,6 +523,32 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
                                  .hash = "0011223344556677",
                                  .last_used = 1700000000123};
     return 1;
+}
+
+void hearth_cache_status(const hearth *instance, hearth_cache *out)
+{
+    (void)instance;
+    *out = (hearth_cache){
+        .tiers = {{.name = "ram", .on = true, .entries = 1, .bytes = 2, .quota_bytes = 3, .evictions = 4},
+                  {.name = "ram_file", .trouble = "no \"folder\""},
+                  {.name = "disk", .on = true, .entries = 5, .bytes = 1234567890123, .quota_bytes = 1 << 30}},
+        .hits_exact = 1,
+        .hits_resume = 2,
+        .hits_longest_prefix = 3,
+        .misses = 4,
+        .saves_cold = 5,
+        .saves_continued = 6,
+        .saves_finish = 7,
+        .saves_evict = 8,
+        .saves_shutdown = 9,
+        .saves_dropped = 10,
+        .duplicate_dropped = 11,
+        .corrupt_files = 12,
+        .longest_prefix_probes = 13,
+        .pack_ns = 14,
+        .load_ns = 9876543210123,
+        .written_bytes = 15,
+        .read_bytes = 16};
 }
 
 char *hearth_metrics(const hearth *instance)

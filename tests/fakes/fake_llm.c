@@ -18,6 +18,7 @@ struct fake_seq {
     struct tokens tokens, cells;
     size_t longest;              /* most cells it had since it was empty */
     bool copied_from, copied_to; /* by a copy between streams that the next decode makes */
+    bool half;                   /* has rows without the part that moves */
 };
 
 struct llm_context {
@@ -109,6 +110,7 @@ static void let_go(struct llm_context *c, struct fake_seq *seq, size_t keep)
     tokens_truncate(&seq->tokens, keep);
     tokens_truncate(&seq->cells, keep);
     if (keep == 0) seq->longest = 0;
+    if (keep == 0) seq->half = false;
 }
 
 static bool pass_gate(struct llm_context *c)
@@ -221,7 +223,7 @@ void llm_seq_clear(struct llm_context *c, int32_t seq)
 
 int32_t llm_seq_end(struct llm_context *c, int32_t seq)
 {
-    return (int32_t)c->seqs[seq].tokens.len;
+    return c->seqs[seq].half ? 0 : (int32_t)c->seqs[seq].tokens.len;
 }
 
 bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
@@ -316,6 +318,194 @@ bool llm_seq_rewind(struct llm_context *c, int32_t seq, const void *bytes, size_
     return true;
 }
 
+/* ---- src/llm/pieces.h ---- */
+
+/* Raw bytes and pieces alike: where the rows begin and end, then a token a row. */
+struct fake_rows {
+    int32_t from, to;
+    int32_t tokens[];
+};
+
+struct llm_format {
+    bool moves, appends;
+};
+
+struct llm_format *llm_format_open(struct llm_context *c, hearth_error *error)
+{
+    if (fake_llm.no_format) {
+        error_set(error, HEARTH_UNSUPPORTED, "this memory cannot be taken apart");
+        return NULL;
+    }
+    struct llm_format *format = mem_alloc(sizeof *format);
+    *format = (struct llm_format){.moves = !fake_llm.cuts, .appends = c->params.unified};
+    return format;
+}
+
+void llm_format_close(struct llm_format *format)
+{
+    free(format);
+}
+
+bool llm_format_has_rows(const struct llm_format *format)
+{
+    (void)format;
+    return true;
+}
+
+bool llm_format_moves(const struct llm_format *format)
+{
+    return format->moves;
+}
+
+bool llm_format_appends(const struct llm_format *format)
+{
+    return format->appends;
+}
+
+uint64_t llm_format_row_bytes(const struct llm_format *format)
+{
+    (void)format;
+    return sizeof(int32_t);
+}
+
+static size_t rows_size(int32_t n)
+{
+    return sizeof(struct fake_rows) + (size_t)n * sizeof(int32_t);
+}
+
+size_t llm_rows_size(struct llm_context *c, const struct llm_format *format, int32_t seq, int32_t from, int32_t to)
+{
+    const struct fake_seq *s = &c->seqs[seq];
+    if (s->half || to > (int32_t)s->tokens.len) abort(); /* nobody may ask for that */
+    if (s->copied_to) return 0;
+    return rows_size(format->appends ? to - from : (int32_t)s->tokens.len);
+}
+
+static void write_rows(struct fake_rows *rows, const int32_t *tokens, int32_t from, int32_t to)
+{
+    rows->from = from;
+    rows->to = to;
+    memcpy(rows->tokens, tokens + from, (size_t)(to - from) * sizeof *tokens);
+}
+
+size_t llm_rows_save(struct llm_context *c, const struct llm_format *format, int32_t seq, int32_t from, int32_t to,
+                     void *raw, size_t size)
+{
+    size_t needed = llm_rows_size(c, format, seq, from, to);
+    if (needed == 0 || needed > size) return 0;
+    bool part = format->appends;
+    write_rows(raw, c->seqs[seq].tokens.v, part ? from : 0, part ? to : (int32_t)c->seqs[seq].tokens.len);
+    fake_llm.rows_saved += to - from;
+    return needed;
+}
+
+static void add_region(struct llm_regions *regions, char what, uint32_t rows, uint64_t size)
+{
+    regions->v = mem_alloc(sizeof *regions->v);
+    regions->v[0] = (struct llm_region){.what = what, .rows = rows, .row_bytes = size / rows, .size = size};
+    regions->len = 1;
+}
+
+bool llm_cut_rows(const struct llm_format *format, const void *raw, size_t size, int32_t from, int32_t to,
+                  struct buf *piece, struct llm_regions *regions)
+{
+    (void)format;
+    const struct fake_rows *all = raw;
+    if (size < sizeof *all || from < all->from || to > all->to) return false;
+    struct fake_rows *cut = mem_alloc(rows_size(to - from));
+    write_rows(cut, all->tokens - all->from, from, to);
+    buf_append(piece, cut, rows_size(to - from));
+    free(cut);
+    add_region(regions, 'K', (uint32_t)(to - from), (uint64_t)(to - from) * sizeof(int32_t));
+    regions->v[0].offset = sizeof *all;
+    return true;
+}
+
+bool llm_cut_moving(const struct llm_format *format, const void *raw, size_t size, int32_t n, struct buf *piece,
+                    struct llm_regions *regions)
+{
+    (void)format;
+    const struct fake_state *state = raw;
+    if (size != sizeof *state || state->n != n) return false;
+    buf_append(piece, raw, size);
+    add_region(regions, 'M', 1, size);
+    return true;
+}
+
+bool llm_join_rows(const struct llm_format *format, const struct llm_piece *pieces, size_t n, struct buf *joined)
+{
+    (void)format;
+    struct fake_rows head = {.from = 0, .to = pieces[n - 1].to};
+    buf_append(joined, &head, sizeof head);
+    for (size_t i = 0; i < n; i++) {
+        const struct fake_rows *rows = pieces[i].bytes;
+        if (pieces[i].from < rows->from || pieces[i].to > rows->to) return false;
+        size_t len = (size_t)(pieces[i].to - pieces[i].from);
+        buf_append(joined, rows->tokens + (pieces[i].from - rows->from), len * sizeof(int32_t));
+    }
+    return true;
+}
+
+static bool has_room_for(const struct llm_context *c, int32_t n)
+{
+    return !fake_llm.load_fails && c->n_used + n <= fake_llm.n_cells;
+}
+
+static void add_rows(struct llm_context *c, struct fake_seq *seq, const struct llm_format *format,
+                     const struct llm_piece *piece)
+{
+    const struct fake_rows *rows = piece->bytes;
+    for (int32_t pos = piece->from; pos < piece->to; pos++) hold(c, seq, rows->tokens[pos - rows->from], -1);
+    seq->half = format->moves;
+    fake_llm.rows_loaded += piece->to - piece->from;
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.load_ns);
+}
+
+enum llm_loaded llm_rows_load(struct llm_context *c, const struct llm_format *format, int32_t seq,
+                              const struct llm_piece *piece)
+{
+    struct fake_seq *s = &c->seqs[seq];
+    if (!format->appends || piece->from != (int32_t)s->tokens.len) abort(); /* nobody may ask for that */
+    if (fake_llm.load_fails) return LLM_NO_PIECE;
+    if (!has_room_for(c, piece->to - piece->from)) return LLM_NO_ROOM;
+    add_rows(c, s, format, piece);
+    return LLM_LOADED;
+}
+
+bool llm_rows_load_all(struct llm_context *c, const struct llm_format *format, int32_t seq, const void *joined,
+                       size_t size, int32_t n)
+{
+    struct fake_seq *s = &c->seqs[seq];
+    if (format->appends || s->copied_from || s->copied_to) return false;
+    let_go(c, s, 0);
+    if (!has_room_for(c, n)) return false;
+    add_rows(c, s, format, &(struct llm_piece){.bytes = joined, .size = size, .to = n});
+    return true;
+}
+
+bool llm_moving_load(struct llm_context *c, const struct llm_format *format, int32_t seq, const void *piece,
+                     size_t size, int32_t n)
+{
+    struct fake_seq *s = &c->seqs[seq];
+    struct fake_state state;
+    if (!format->moves || n != (int32_t)s->tokens.len || size != sizeof state) abort(); /* nobody may ask for that */
+    memcpy(&state, piece, sizeof state);
+    if (fake_llm.load_fails || state.hash != hash_of(&s->tokens, n)) {
+        let_go(c, s, 0);
+        return false;
+    }
+    s->half = false;
+    end_at(s, n);
+    return true;
+}
+
+void llm_context_describe(const struct llm_context *c, const struct llm_context_params *params, struct buf *out)
+{
+    (void)c;
+    (void)params;
+    buf_puts(out, "fake\n");
+}
+
 /* ---- For tests ---- */
 
 const struct tokens *fake_llm_cells(const struct llm_context *c, int32_t seq)
@@ -339,6 +529,11 @@ bool fake_llm_cells_add_up(const struct llm_context *c)
 }
 
 /* ---- src/llm/model.h ---- */
+
+const char *llm_cpu_features(void)
+{
+    return "none";
+}
 
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
 {

@@ -4,7 +4,7 @@
 #define FAKES_FAKE_LLM_H
 
 #include "fakes/fake_clock.h"
-#include "llm/context.h"
+#include "llm/pieces.h"
 #include "llm/sampler.h"
 
 #define FAKE_VOCAB 200 /* tokens 0..199; the text of token t is the letter 'a' + t % 26 */
@@ -22,7 +22,8 @@ struct fake_llm {
     int32_t torn_rows; /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
                           every call that breaks off */
     int64_t load_ns;   /* time that loading a state takes on `clock` */
-    bool load_fails;   /* states are refused: llm_seq_load() and llm_seq_rewind() give false */
+    bool load_fails;   /* states and pieces are refused */
+    bool no_format;    /* states cannot be taken apart */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;
 
@@ -32,8 +33,9 @@ struct fake_llm {
     int32_t batch_rows[4096];   /* rows of each call */
     struct llm_row last_rows[4096];
     int32_t last_n;
-    int32_t shares;                /* prefixes given to another sequence */
-    int32_t saves, loads, rewinds; /* states written, and taken again */
+    int32_t shares;                  /* prefixes given to another sequence */
+    int32_t saves, loads, rewinds;   /* states written, and taken again */
+    int32_t rows_saved, rows_loaded; /* of pieces */
 
     /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
     bool held;

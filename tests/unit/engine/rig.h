@@ -22,31 +22,38 @@ struct shape {
     enum engine_caching caching; /* not given: conversations */
     bool no_caching, preempt_fails;
     int32_t cache_min_tokens;
-    int64_t slot_timeout_ms; /* 0: never */
-    uint64_t state_budget;   /* 0: more than enough */
+    int64_t slot_timeout_ms;            /* 0: never */
+    uint64_t state_budget;              /* 0: more than enough */
+    struct store *store;                /* borrowed; NULL: none */
+    int32_t stride, continued_interval; /* 0: 64, never */
+    int64_t evict_timeout_ms;           /* 0: a minute */
 };
 
 static inline struct engine *open_engine(struct rig *rig, struct shape shape)
 {
     hearth_error error;
-    struct engine_params params = {.name = "fake",
-                                   .n_slots = shape.slots,
-                                   .context = {.window = shape.window,
-                                               .n_seq = shape.seqs > 0 ? shape.seqs : shape.slots,
-                                               .unified = shape.seqs > 0,
-                                               .n_batch = 512,
-                                               .n_ubatch = 512},
-                                   .max_gap_ns = 250000000,
-                                   .deterministic = shape.deterministic,
-                                   .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM
-                                              : shape.no_caching                    ? ENGINE_CACHES_NOTHING
-                                                                                    : ENGINE_CACHES_CONVERSATIONS,
-                                   .cache_min_tokens = shape.cache_min_tokens,
-                                   .slot_timeout_ns =
-                                       shape.slot_timeout_ms > 0 ? shape.slot_timeout_ms * 1000000 : INT64_MAX,
-                                   .preempt_fails = shape.preempt_fails,
-                                   .state_budget = shape.state_budget > 0 ? shape.state_budget : 1 << 30,
-                                   .clock = &rig->clock.clock};
+    struct engine_params params = {
+        .name = "fake",
+        .n_slots = shape.slots,
+        .context = {.window = shape.window,
+                    .n_seq = shape.seqs > 0 ? shape.seqs : shape.slots,
+                    .unified = shape.seqs > 0,
+                    .n_batch = 512,
+                    .n_ubatch = 512},
+        .max_gap_ns = 250000000,
+        .deterministic = shape.deterministic,
+        .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM
+                   : shape.no_caching                    ? ENGINE_CACHES_NOTHING
+                                                         : ENGINE_CACHES_CONVERSATIONS,
+        .cache_min_tokens = shape.cache_min_tokens,
+        .slot_timeout_ns = shape.slot_timeout_ms > 0 ? shape.slot_timeout_ms * 1000000 : INT64_MAX,
+        .preempt_fails = shape.preempt_fails,
+        .state_budget = shape.state_budget > 0 ? shape.state_budget : 1 << 30,
+        .store = shape.store,
+        .stride = shape.stride > 0 ? shape.stride : 64,
+        .continued_interval = shape.continued_interval > 0 ? shape.continued_interval : INT32_MAX,
+        .evict_timeout_ns = (shape.evict_timeout_ms > 0 ? shape.evict_timeout_ms : 60000) * 1000000,
+        .clock = &rig->clock.clock};
     rig->engine = engine_open(&params, &error);
     return rig->engine;
 }

@@ -1,0 +1,132 @@
+/* Cells that come from the store: its threads bring the bytes into memory, and between two ticks the engine copies a
+ * bounded part of what has come into the slot's sequence. Until all is there, or no more will come, the slot has no
+ * rows in any batch; then it computes the rest of its prompt like everybody else.
+ *
+ * Rows go in from the first on, and count as cells at once. Where a part of the state cannot be cut, it comes last, and
+ * before it there are no cells that anybody could go on from. */
+#include "engine/core.h"
+
+#include "base/log.h"
+
+/* Bytes copied in between two ticks while somebody's reply is streamed: some 3 ms. */
+#define SLICE_BYTES      (16 << 20)
+#define SLICE_BYTES_IDLE (256 << 20)
+
+void fetch_forget(struct job *job)
+{
+    store_hit_close(job->hit);
+    job->hit = NULL;
+}
+
+void fetch_ahead(struct engine *engine, struct job *job)
+{
+    if (job->hit == NULL || engine->waiting.len >= engine->n_slots) return;
+    struct placement p = find_placement(engine, job, true);
+    if (p.how == PLACE_FETCH) store_fetch(job->hit, p.n);
+}
+
+void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
+{
+    struct job *job = slot->job;
+    slot->fetching = (struct fetching){.on = true, .n = n, .began_at = clock_now(engine->clock)};
+    /* Others may wait for what comes; where cells cannot be cut, for all of it. */
+    if (!engine->cuts_anywhere) job_add_bound(job, n);
+    if (!store_is_fetching(job->hit)) store_fetch(job->hit, n);
+    store_skip(job->hit, slot->seq->n_cells);
+}
+
+static void log_fetched(const struct slot *slot, double took_ms)
+{
+    bool whole = slot->seq->n_cells == slot->fetching.n;
+    log_event(whole ? LOG_INFO : LOG_WARN, "store", whole ? "restored" : "restored in part",
+              log_str("id", slot->job->id), log_int("seq", slot->seq->id), log_int("tokens", slot->seq->n_cells),
+              log_int("of_tokens", slot->fetching.n), log_str("tier", store_tier_names[store_hit_tier(slot->job->hit)]),
+              log_num("took_ms", took_ms));
+}
+
+void fetch_stop(struct engine *engine, struct slot *slot)
+{
+    struct seq *seq = slot->seq;
+    struct run *run = slot->run;
+    if (!slot->fetching.on) return;
+    double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
+    if (seq->n_cells == 0) llm_seq_clear(engine->context, seq->id); /* rows without the part that moves */
+    /* What is stored of a deterministic run was computed in whole pieces. */
+    if (engine->deterministic) seq->n_exact = seq->n_cells / PLAN_PIECE * PLAN_PIECE;
+    if (seq->n_cells < slot->fetching.n) save_cut(seq, seq->n_cells);
+    run->restore_ms += took_ms;
+    if (run->n_predicted == 0) {
+        metric_add(&engine->stats.cached_tokens, seq->n_cells - run->n_cached); /* what is shared counted already */
+        run->n_cached = seq->n_cells;
+    }
+    log_fetched(slot, took_ms);
+    slot->fetching.on = false;
+    store_hit_count(slot->job->hit, seq->n_cells);
+    fetch_forget(slot->job);
+    if (seq->n_cells > 0 && !engine->cuts_anywhere) seq_remember(engine, seq);
+}
+
+/* ---- Pieces ---- */
+
+static bool load_rows(struct engine *engine, struct seq *seq, const struct store_piece *piece)
+{
+    /* The first of them may be there already, shared with another sequence. */
+    int32_t from = piece->from > seq->n_cells ? piece->from : seq->n_cells;
+    struct llm_piece rows = {.bytes = piece->bytes, .size = piece->size, .from = from, .to = piece->to};
+    if (from >= piece->to) return true;
+    if (!llm_format_appends(engine->format))
+        return llm_rows_load_all(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
+    enum llm_loaded loaded;
+    do loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
+    while (loaded == LLM_NO_ROOM && seq_make_room(engine, piece->to - piece->from));
+    return loaded == LLM_LOADED;
+}
+
+static bool load(struct engine *engine, struct slot *slot, const struct store_piece *piece)
+{
+    struct seq *seq = slot->seq;
+    if (piece->kind == SLAB_STATE) {
+        bool moved = llm_moving_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
+        seq->n_cells = moved ? piece->to : 0;
+        return moved;
+    }
+    if (!load_rows(engine, seq, piece)) return false;
+    if (!llm_format_moves(engine->format)) seq->n_cells = piece->to;
+    return true;
+}
+
+/* Takes what has come for the slot, within the budget. Returns whether anything had. */
+static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
+{
+    bool any = false;
+    while (*budget > 0) {
+        struct store_piece piece;
+        enum store_next next = store_take(slot->job->hit, &piece);
+        if (next == STORE_PENDING) return any;
+        any = true;
+        if (next != STORE_PIECE || !load(engine, slot, &piece)) {
+            fetch_stop(engine, slot);
+            return true;
+        }
+        *budget -= piece.size < *budget ? piece.size : *budget;
+    }
+    return any;
+}
+
+static bool any_generating(const struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_slots; i++)
+        if (engine->slots[i].state == SLOT_GENERATE) return true;
+    return false;
+}
+
+bool fetch_step(struct engine *engine)
+{
+    bool any = false;
+    size_t budget = any_generating(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        struct slot *slot = &engine->slots[i];
+        if (slot->fetching.on) any = take_some(engine, slot, &budget) || any;
+    }
+    return any;
+}

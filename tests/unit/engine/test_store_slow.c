@@ -1,0 +1,236 @@
+/* The store's disk is slow, or its cells belong to whoever is made to wait: who waits for it, and who does not. */
+#include "stored.h"
+
+#include "base/memory.h"
+#include "fakes/fake_files.h"
+#include "fakes/gated_files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static struct gated_files gated;
+static char folder[64];
+
+static struct store *open_store(struct files *files, uint64_t backlog)
+{
+    struct store_params params = {.stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, .files = files};
+    params.tiers[STORE_DISK].quota = 1 << 30;
+    params.tiers[STORE_DISK].path = folder;
+    return store_open(&params);
+}
+
+static struct store *open_store_on_disk(void)
+{
+    return open_store(&gated.files, 64 << 20);
+}
+
+static int set_up_disk(void **state)
+{
+    snprintf(folder, sizeof folder, "/dev/shm/hearth-test-XXXXXX");
+    if (mkdtemp(folder) == NULL) return -1;
+    gated_files_init(&gated);
+    return set_up(state);
+}
+
+static int tear_down_disk(void **state)
+{
+    int rc = tear_down(state);
+    char *command = mem_format("rm -r '%s'", folder);
+    rc = system(command) == 0 ? rc : -1;
+    free(command);
+    return rc;
+}
+
+/* ---- Who waits ---- */
+
+static void a_slow_disk_holds_up_no_stream(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct client a, b;
+    gate_close(&gated);
+    start(&s, *state, (struct shape){.slots = 2, .seqs = 8, .window = 2000, .continued_interval = 64});
+    client_init(&a, 0, 500, 300);
+    client_init(&b, 50, 500, 300);
+    run(&s, &a);
+    run(&s, &b);
+    gate_await(&gated); /* the first is still being written */
+    assert_int_equal(stored_of(&s, &a), 0);
+    gate_open(&gated);
+    settle_down(&s);
+    assert_int_equal(stored_of(&s, &a), 799);
+    assert_int_equal(stored_of(&s, &b), 799);
+    stop(&s);
+    client_release(&a);
+    client_release(&b);
+}
+
+static void cells_are_used_again_only_when_they_are_safe(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct client a, b;
+    const struct engine_stats *stats;
+    fake_llm.n_cells = 1000;
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 4, .window = 1000});
+    client_init(&a, 0, 600, 100);
+    client_init(&b, 50, 900, 50);
+    gate_close(&gated);
+    run(&s, &a);
+    stats = engine_stats(s.rig->engine);
+    int32_t calls = fake_llm.calls;
+    ask(&s, &b);
+    engine_submit(s.rig->engine, &b.job);
+    while (fake_llm.calls == calls) sched_yield(); /* one that finds no room */
+    gate_await(&gated);
+    for (int i = 0; i < 1000; i++) sched_yield();
+    assert_int_equal(metric_get(&stats->prompt_tokens), 600);
+    assert_int_equal(gated.synced, 0);
+    gate_open(&gated);
+    client_await_end(&b);
+    assert_true(client_got_right_reply(&b));
+    assert_int_equal(stored_of(&s, &a), 699);
+    stop(&s);
+    client_release(&a);
+    client_release(&b);
+}
+
+static void the_end_waits_for_the_disk_and_gives_up_at_its_limit(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct client a;
+    struct rig *rig = *state;
+    gate_close(&gated);
+    start(&s, rig, (struct shape){.slots = 1, .seqs = 4, .window = 1000, .evict_timeout_ms = 50});
+    client_init(&a, 0, 600, 100);
+    run(&s, &a);
+    int64_t begin = clock_now(clock_monotonic());
+    engine_close(rig->engine);
+    int64_t took = clock_now(clock_monotonic()) - begin;
+    rig->engine = NULL;
+    assert_true(took >= 50000000 && took < 5000000000);
+    gate_open(&gated);
+    store_close(s.store);
+    client_release(&a);
+}
+
+static void a_reply_that_found_no_room_is_stored_when_there_is(void **state)
+{
+    enum { ONE_REPLY = 600 }; /* bytes of what is copied out of one, but not of two */
+    struct stored s = {.store = open_store(&gated.files, ONE_REPLY)};
+    struct client c[2];
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 8, .window = 1000});
+    assert_true(store_wait_ready(s.store, CLOCK_NEVER));
+    gate_close(&gated);
+    for (int i = 0; i < 2; i++) {
+        client_init(&c[i], 3 + i, 90, 30);
+        run(&s, &c[i]);
+    }
+    gate_open(&gated);
+    while (saves(&s, SLAB_FINISH) < 2) sched_yield();
+    stop(&s);
+    for (int i = 0; i < 2; i++) client_release(&c[i]);
+}
+
+static bool all_busy(struct engine *engine)
+{
+    hearth_slot slots[2];
+    engine_slots(engine, slots, 2);
+    return strcmp(slots[0].state, "idle") != 0 && strcmp(slots[1].state, "idle") != 0;
+}
+
+static void nothing_turns_while_all_wait_for_the_store(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct shape shape = {.slots = 2, .seqs = 8, .window = 4000};
+    struct client c, again[2];
+    start(&s, *state, shape);
+    client_init(&c, 3, 3000, 20);
+    run(&s, &c);
+    settle_down(&s);
+    restart(&s, shape);
+    gated.reads_too = true;
+    gate_close(&gated);
+    for (int i = 0; i < 2; i++) {
+        client_init(&again[i], 3, 3000, 20);
+        tokens_push(&again[i].job.prompt, 50 + i);
+        ask(&s, &again[i]);
+        engine_submit(s.rig->engine, &again[i].job);
+    }
+    while (!all_busy(s.rig->engine)) sched_yield();
+    gate_await(&gated);
+    for (int i = 0; i < 2000; i++) sched_yield();
+    assert_int_equal(metric_get(&engine_stats(s.rig->engine)->ticks), 0);
+    gate_open(&gated);
+    for (int i = 0; i < 2; i++) {
+        client_await_end(&again[i]);
+        assert_int_equal(again[i].result.cache_n, 3000);
+        client_release(&again[i]);
+    }
+    stop(&s);
+    client_release(&c);
+}
+
+/* ---- What fails ---- */
+
+static void what_failed_to_be_stored_is_stored_at_the_end(void **state)
+{
+    struct fake_faults faults;
+    fake_faults_init(&faults, files_machine());
+    struct stored s = {.store = open_store(&faults.files, 64 << 20)};
+    struct client c;
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 8, .window = 1000});
+    assert_true(store_wait_ready(s.store, CLOCK_NEVER));
+    fake_faults_set(&faults, (struct fake_fault){
+                                 .call = FAKE_SYNC, .nth = 1, .lasting = true, .effect = FAKE_ERROR, .error = ENOSPC});
+    client_init(&c, 3, 300, 20);
+    run(&s, &c);
+    settle_down(&s);
+    assert_int_equal(stored_of(&s, &c), 0);
+    fake_faults_set(&faults, (struct fake_fault){0}); /* there is room again */
+    engine_close(s.rig->engine);
+    s.rig->engine = NULL;
+    assert_int_equal(saves(&s, SLAB_SHUTDOWN), 1);
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 8, .window = 1000});
+    assert_int_equal(stored_of(&s, &c), 319);
+    stop(&s);
+    client_release(&c);
+}
+
+static void one_failed_read_costs_one_request_what_it_would_have_had(void **state)
+{
+    struct fake_faults faults;
+    fake_faults_init(&faults, files_machine());
+    struct stored s = {.store = open_store(&faults.files, 64 << 20)};
+    struct shape shape = {.slots = 1, .seqs = 8, .window = 4000};
+    struct client c, again[2];
+    start(&s, *state, shape);
+    client_init(&c, 3, 3000, 20);
+    run(&s, &c);
+    settle_down(&s);
+    for (int i = 0; i < 2; i++) {
+        restart(&s, shape);
+        fake_faults_set(
+            &faults, (struct fake_fault){.call = FAKE_READ, .nth = i == 0 ? 1 : 0, .effect = FAKE_ERROR, .error = EIO});
+        client_init(&again[i], 3, 3000, 5);
+        run(&s, &again[i]);
+        assert_int_equal(again[i].result.cache_n, i == 0 ? 0 : 2999);
+        client_release(&again[i]);
+    }
+    stop(&s);
+    client_release(&c);
+}
+
+int main(void)
+{
+#define disk_test(name) cmocka_unit_test_setup_teardown(name, set_up_disk, tear_down_disk)
+    const struct CMUnitTest tests[] = {
+        disk_test(a_slow_disk_holds_up_no_stream),
+        disk_test(cells_are_used_again_only_when_they_are_safe),
+        disk_test(a_reply_that_found_no_room_is_stored_when_there_is),
+        disk_test(nothing_turns_while_all_wait_for_the_store),
+        disk_test(what_failed_to_be_stored_is_stored_at_the_end),
+        disk_test(one_failed_read_costs_one_request_what_it_would_have_had),
+        disk_test(the_end_waits_for_the_disk_and_gives_up_at_its_limit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
