@@ -185,6 +185,9 @@ typedef struct hearth_params {
     bool patient;    /* waits for a place as long as it takes, not admission_timeout: further choices of one request */
     bool cache_prompt;      /* default true; false: nothing is reused, nothing is kept */
     const char *cache_salt; /* prompts with different salts never share anything; NULL or "": the common one */
+    const char *parent_key; /* 64 hexadecimal digits: what is stored of the turn that this one continues. A hint: it is
+                               waited for while it is still being written. NULL: none */
+    bool only_lookup;       /* compute nothing: result->warmth tells how much of the prompt is there */
 
     double temperature; /* NAN: not given, likewise below; <= 0: greedy */
     double top_p;
@@ -204,6 +207,14 @@ typedef enum hearth_finish {
     HEARTH_FINISH_LENGTH = 1 /* max_tokens or the end of the context window */
 } hearth_finish;
 
+/* How many leading tokens of a prompt need not be computed, by the place where they are. */
+typedef struct hearth_warmth {
+    int32_t prompt;              /* tokens of the prompt */
+    int32_t resident;            /* in cells, or in memory beside them */
+    int32_t ram, ram_file, disk; /* in the tiers of the store */
+    char key[65];                /* of the longest entry that the store found; "" */
+} hearth_warmth;
+
 typedef struct hearth_result {
     hearth_finish finish;
     const char *stop_string; /* the stop string that ended it, or NULL */
@@ -215,6 +226,7 @@ typedef struct hearth_result {
     double restore_ms;       /* fetching cached state */
     double prompt_ms;        /* from the slot to the first token */
     double predicted_ms;     /* from the first token to the last */
+    hearth_warmth warmth;    /* DONE of a lookup */
 } hearth_result;
 
 typedef enum hearth_event_type {
@@ -270,6 +282,64 @@ typedef struct hearth_slot {
 
 /* Fills up to `max` slots over all models; returns how many there are. */
 HEARTH_API size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max);
+
+/* ---- The store: what outlives cells, instances and crashes ---- */
+
+#define HEARTH_TIERS 3 /* ram, ram_file, disk */
+
+typedef struct hearth_tier {
+    const char *name;
+    bool on;
+    uint64_t entries, bytes, quota_bytes, evictions;
+    char trouble[160]; /* why it is off, or what failed last; "" */
+} hearth_tier;
+
+typedef struct hearth_cache {
+    hearth_tier tiers[HEARTH_TIERS];
+    /* Requests whose cells the store gave, by how much of the prompt it had; and those of which nothing was stored or
+     * resident. Requests that went on from resident cells alone are in none of them. */
+    int64_t hits_exact, hits_resume, hits_longest_prefix, misses;
+    int64_t saves_cold, saves_continued, saves_finish, saves_evict, saves_shutdown;
+    int64_t saves_dropped, duplicate_dropped, corrupt_files, longest_prefix_probes;
+    int64_t pack_ns, load_ns; /* on the store's threads: taking states apart; reading and checking them */
+    int64_t written_bytes, read_bytes;
+    int64_t backlog_bytes; /* of saves under way */
+} hearth_cache;
+
+HEARTH_API void hearth_cache_status(const hearth *instance, hearth_cache *out);
+
+/* An entry of the tiers ram_file and disk, as its file says. Strings are valid during the call. */
+typedef struct hearth_kv_entry {
+    const char *tier, *key, *parent;     /* keys as 64 digits; parent "": it begins at 0 */
+    const char *kind;                    /* rows | state */
+    const char *reason;                  /* cold | continued | evict | shutdown | finish */
+    const char *model, *quant, *context; /* what it belongs to: fingerprints as 64 digits, type of the weights */
+    int32_t start, end;                  /* it holds the tokens [start, end) of a prefix of `end` tokens */
+    uint64_t bytes;
+    uint32_t hits;
+    int64_t created_ms, used_ms; /* since 1970 */
+    const char *damage;          /* hearth_kv_verify(): what is wrong with it; NULL: nothing */
+} hearth_kv_entry;
+
+typedef void (*hearth_kv_fn)(void *ud, const hearth_kv_entry *entry);
+
+/* Calls `each` for every stored entry, oldest use first. No instance is needed; one that runs is not disturbed. */
+HEARTH_API int hearth_kv_list(const hearth_config *config, hearth_kv_fn each, void *ud, hearth_error *error);
+
+/* Reads every file whole and checks it: lengths, checksums, key and parents. */
+HEARTH_API int hearth_kv_verify(const hearth_config *config, hearth_kv_fn each, void *ud, hearth_error *error);
+
+/* Everything about one entry, its tokens and regions included, as text. The caller frees it. */
+HEARTH_API char *hearth_kv_show(const hearth_config *config, const char *key, hearth_error *error);
+
+/* Removes what is of no use (half-written and quarantined files, entries whose parents are gone, what exceeds the
+ * quotas), or everything. HEARTH_UNAVAILABLE where an instance is using the folder. */
+typedef struct hearth_kv_removed {
+    uint64_t files, bytes;
+} hearth_kv_removed;
+
+HEARTH_API int hearth_kv_gc(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error);
+HEARTH_API int hearth_kv_clear(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error);
 
 /* Counters and histograms in Prometheus' text format. The caller frees it. */
 HEARTH_API char *hearth_metrics(const hearth *instance);

@@ -45,4 +45,4 @@ export PKG_CONFIG_PATH=$usr/lib/pkgconfig
 LD_LIBRARY_PATH=$usr/lib "$root/shared" "$usr/share/hearth/models/demo.gguf" | grep -q '^architecture *llama'
 "$root/static" "$usr/share/hearth/models/demo.gguf" | grep -q '^architecture *llama'
 
-echo 'What is a prompt cache?' | "$usr/bin/hearth" chat >/dev/null
+echo 'What is a prompt cache?' | HOME=$root "$usr/bin/hearth" chat >/dev/null

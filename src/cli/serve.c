@@ -33,6 +33,20 @@ static void note_address(void *ud, const char *address)
     pthread_mutex_unlock(&a->lock);
 }
 
+/* Where saves go. What went wrong with the folder stands in the log. */
+static const char *cache_place(const hearth_config *config)
+{
+    static const char *const folders[][3] = {
+        {"disk", "cache.tiers.disk.quota_mb", "cache.tiers.disk.path"},
+        {"ram_file", "cache.tiers.ram_file.quota_mb", "cache.tiers.ram_file.path"},
+    };
+    const char *tier = hearth_config_get(config, "cache.save_tier");
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (strcmp(tier, folders[i][0]) == 0 && strcmp(hearth_config_get(config, folders[i][1]), "0") != 0)
+            return hearth_config_get(config, folders[i][2]);
+    return "in memory, until hearth ends";
+}
+
 static void announce(void *ud)
 {
     struct announcement *a = ud;
@@ -42,9 +56,9 @@ static void announce(void *ud)
            "  try    curl %s/v1/chat/completions -H 'Content-Type: application/json' "
            "-d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"Who are you?\"}]}'\n"
            "  log    %s\n"
-           "  cache  in memory, until hearth ends\n"
+           "  cache  %s\n"
            "  stop   Ctrl-C\n",
-           a->curl.v, hearth_config_model(a->config, 0), log ? log : "standard error");
+           a->curl.v, hearth_config_model(a->config, 0), log ? log : "standard error", cache_place(a->config));
     fflush(stdout);
     pthread_mutex_unlock(&a->lock);
 }

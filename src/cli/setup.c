@@ -194,7 +194,7 @@ static int set_text(hearth_config *config, const char *key, const char *value, h
 
 static int apply(hearth_config *config, const struct setup *setup, hearth_error *error)
 {
-    int status = setup->config || setup->models.len > 0 ? 0 : declare_demo(config, error);
+    int status = setup->config || setup->models.len > 0 || setup->keys_only ? 0 : declare_demo(config, error);
     if (status == 0) status = choose_models(config, &setup->models, error);
     if (status == 0) status = set_listen(config, setup, error);
     if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
@@ -214,7 +214,7 @@ hearth_config *setup_open(const char *command, const struct setup *setup, int *e
         status = apply(config, setup, &error);
         if (status == HEARTH_NOT_FOUND) *exit_status = EXIT_FAILED;
     }
-    if (status == 0) status = hearth_config_check(config, setup_report, &reported, &error);
+    if (status == 0 && !setup->keys_only) status = hearth_config_check(config, setup_report, &reported, &error);
     if (status == 0) return config;
     if (reported == 0) args_fail(command, &error, *exit_status);
     hearth_config_free(config);

@@ -12,6 +12,7 @@ struct setup {
     const char *host, *port; /* replace those of server.listen */
     const char *log_level, *log_format;
     struct args_list sets; /* KEY=VALUE, applied last */
+    bool keys_only;        /* no model is needed, and what one would need is not checked */
 };
 
 /* The rows of the options that several commands share. */

@@ -56,7 +56,7 @@ const struct config_row config_rows[] = {
     KEY("cache.boundary_align_tokens", CONFIG_INT, CACHE(boundary_align_tokens), "256",
         "Size of a stored block, and the stride at which the longest stored prefix is looked for.", RANGE(1, 65536)),
     KEY("cache.continued_interval", CONFIG_INT, CACHE(continued_interval), "2048",
-        "Tokens generated between two saves of a reply that is still growing.", RANGE(1, INT_MAX)),
+        "Tokens between two saves of what is still growing: a long prompt, or a reply.", RANGE(1, INT_MAX)),
     KEY("cache.evict_save_timeout_ms", CONFIG_INT, CACHE(evict_save_timeout_ms), "30000",
         "Milliseconds that saving may hold up an eviction or the shutdown.", RANGE(0, INT_MAX)),
     KEY("cache.session_resume_wait_ms", CONFIG_INT, CACHE(session_resume_wait_ms), "500",
@@ -64,7 +64,9 @@ const struct config_row config_rows[] = {
     KEY("cache.save_tier", CONFIG_ENUM, CACHE(save_tier), "disk", "The tier that saves go to; a save never moves.",
         CHOICES("ram|ram_file|disk")),
     KEY("cache.tiers.ram.quota_mb", CONFIG_INT, CACHE(tiers.ram.quota_mb), "1024",
-        "Mebibytes that the tier in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX)),
+        "Mebibytes that the tier in memory may hold; 0 turns it off. States that models keep beside their cells count "
+        "too: they have all of it, or half where saves go to this tier.",
+        RANGE(0, MEBIBYTES_MAX)),
     KEY("cache.tiers.ram_file.quota_mb", CONFIG_INT, CACHE(tiers.ram_file.quota_mb), "0",
         "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX),
         FOLLOWS),
@@ -194,9 +196,7 @@ const size_t config_n_rows = sizeof config_rows / sizeof config_rows[0];
 const struct config_section config_sections[CONFIG_SECTIONS] = {
     {"server", "server.", "The HTTP server and its log."},
     {"cache", "cache.",
-     "The store of computed state on disk and in memory, shared by all models. It has no effect in this version: the "
-     "keys are "
-     "read and checked only."},
+     "The store of computed state on disk and in memory, shared by all models and found by its tokens."},
     {"models", "models.*.", "The models, each under the name that requests use for it."},
 };
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/plan.h"
+#include "lib/cache.h"
 
 #include <errno.h>
 #include <math.h>
@@ -16,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-/* What llama.cpp can tell apart in one context. */
-#define MAX_SEQUENCES 256
+/* What llama.cpp can tell apart in one context, less the one through which rows are taken out and put in. */
+#define MAX_SEQUENCES 255
 
 /* ---- Finding ---- */
 
@@ -124,7 +125,8 @@ static int32_t decide_sequences(const struct config_model *config, const struct 
         n = 2 * slots + 2;
     else if (unified)
         n = slots + (3 * slots > 28 ? 3 * slots : 28);
-    return n < MAX_SEQUENCES || n == slots ? n : MAX_SEQUENCES;
+    if (n <= MAX_SEQUENCES) return n;
+    return slots > MAX_SEQUENCES ? slots : MAX_SEQUENCES;
 }
 
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,
@@ -176,7 +178,26 @@ static enum engine_caching decide_caching(const struct config_model *config)
     return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
 }
 
-static int open_engine(struct model *model, const struct config_tier *ram, struct clock *clock, hearth_error *error)
+/* Under what name the model's states are stored; without one they are not. */
+static void name_states(struct hearth *instance, struct model *model, struct fingerprint *fingerprint,
+                        struct engine_params *params)
+{
+    const struct config_cache *cache = &instance->config->cache;
+    if (instance->store == NULL) return;
+    if (!fingerprint_finish(fingerprint)) {
+        log_event(LOG_WARN, "store", "off for this model", log_str("model", model->config->name),
+                  log_str("reason", fingerprint->error.message));
+        return;
+    }
+    params->store = instance->store;
+    params->identity = cache_identity(model->config, fingerprint->digest);
+    params->stride = (int32_t)cache->boundary_align_tokens;
+    params->continued_interval = (int32_t)cache->continued_interval;
+    params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
+}
+
+static int open_engine(struct hearth *instance, struct model *model, struct fingerprint *fingerprint,
+                       hearth_error *error)
 {
     const struct config_model *config = model->config;
     struct engine_params params = {.name = config->name,
@@ -184,15 +205,17 @@ static int open_engine(struct model *model, const struct config_tier *ram, struc
                                    .n_slots = (int32_t)config->n_seq_max,
                                    .max_gap_ns = clock_from_ms(config->max_decode_gap_ms),
                                    .deterministic = config->deterministic,
+                                   .n_gpu_layers = (int32_t)config->n_gpu_layers,
                                    .caching = decide_caching(config),
                                    .cache_min_tokens = (int32_t)config->cache_min_tokens,
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = strcmp(config->preempt, "fail") == 0,
-                                   .state_budget = (uint64_t)ram->quota_mb << 20,
-                                   .clock = clock};
+                                   .state_budget = cache_state_budget(instance->config),
+                                   .clock = instance->clock};
     int rc = instance_context_params(config, model->weights, &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, llm_model_info(model->weights), params.context.window, error);
     if (rc != HEARTH_OK) return rc;
+    name_states(instance, model, fingerprint, &params);
     model->engine = engine_open(&params, error);
     return model->engine == NULL ? (int)error->code : HEARTH_OK;
 }
@@ -251,10 +274,9 @@ static void advise(const struct config_model *config, const struct llm_model_inf
                   log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
 }
 
-static int load(struct hearth *instance, struct model *model, struct progress_of_model *progress, hearth_error *error)
+static int load_parts(struct hearth *instance, struct model *model, struct fingerprint *fingerprint,
+                      struct progress_of_model *progress, hearth_error *error)
 {
-    int rc = refuse_unserved(model->config, error);
-    if (rc != HEARTH_OK) return rc;
     int64_t begin = clock_now(instance->clock);
     struct llm_model_params params = {.path = model->config->path,
                                       .n_gpu_layers = (int)model->config->n_gpu_layers,
@@ -269,8 +291,10 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
         return error_at(error, HEARTH_UNSUPPORTED, model->config->path,
                         "%s is an encoder (%s): this version serves models that generate text", model->config->path,
                         info->architecture);
-    rc = open_template(model, error);
-    if (rc == HEARTH_OK) rc = open_engine(model, &instance->config->cache.tiers.ram, instance->clock, error);
+    model->store = instance->store;
+    model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
+    int rc = open_template(model, error);
+    if (rc == HEARTH_OK) rc = open_engine(instance, model, fingerprint, error);
     if (rc != HEARTH_OK) return rc;
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();
@@ -282,6 +306,17 @@ static int load(struct hearth *instance, struct model *model, struct progress_of
               log_bool("chat_template", model->template_ != NULL),
               log_num("took_ms", clock_to_ms(clock_now(instance->clock) - begin)));
     return HEARTH_OK;
+}
+
+static int load(struct hearth *instance, struct model *model, struct progress_of_model *progress, hearth_error *error)
+{
+    int rc = refuse_unserved(model->config, error);
+    if (rc != HEARTH_OK) return rc;
+    struct fingerprint fingerprint = {0};
+    if (instance->store != NULL) fingerprint_start(&fingerprint, model->config->path);
+    rc = load_parts(instance, model, &fingerprint, progress, error);
+    fingerprint_stop(&fingerprint);
+    return rc;
 }
 
 int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
@@ -313,6 +348,7 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();
     instance->models = mem_alloc((config->n_models + 1) * sizeof *instance->models);
+    instance->store = cache_open(instance->config);
     return instance;
 }
 
@@ -344,6 +380,7 @@ void hearth_close(hearth *instance)
     hearth_drain(instance, 0);
     size_t n = atomic_load(&instance->n_loaded);
     for (size_t i = 0; i < n; i++) unload(&instance->models[i]);
+    if (instance->store != NULL) store_close(instance->store);
     free(instance->models);
     hearth_config_free(instance->config);
     free(instance);

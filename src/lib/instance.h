@@ -19,6 +19,8 @@ struct model {
     struct chat_template *template_;     /* NULL: the model has none */
     struct system_prompt *system_prompt; /* NULL: none is assumed */
     struct engine *engine;
+    struct store *store;    /* the instance's */
+    int64_t resume_wait_ns; /* how long a request waits for what is still being stored */
     struct admission *admission;
     pthread_t preparers[MODEL_PREPARERS];
     int64_t created;
@@ -27,6 +29,7 @@ struct model {
 struct hearth {
     struct hearth_config *config; /* own copy */
     struct clock *clock;
+    struct store *store;     /* of all models; NULL: nothing outlives the cells */
     struct model *models;    /* room for all of the configuration */
     _Atomic size_t n_loaded; /* those before it are complete and never change again */
     _Atomic bool load_failed;

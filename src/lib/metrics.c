@@ -1,4 +1,4 @@
-/* The numbers of all engines in Prometheus' text format. */
+/* The numbers of all engines and of the store in Prometheus' text format. */
 #include "lib/instance.h"
 
 #include "base/metrics.h"
@@ -48,6 +48,77 @@ static const struct histogram_row {
     {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
 };
 
+/* Of the store, which all models share. */
+static const struct cache_row {
+    const char *name, *type, *help;
+    size_t offset; /* of an int64_t in hearth_cache */
+} cache_rows[] = {
+    {"hearth_cache_hits_exact_total", "counter", "Requests whose whole prompt came from the store.",
+     offsetof(hearth_cache, hits_exact)},
+    {"hearth_cache_hits_resume_total", "counter", "Requests that went on from what their parent_key names.",
+     offsetof(hearth_cache, hits_resume)},
+    {"hearth_cache_hits_longest_prefix_total", "counter", "Requests that went on from a stored prefix.",
+     offsetof(hearth_cache, hits_longest_prefix)},
+    {"hearth_cache_misses_total", "counter", "Requests of which nothing was resident or stored.",
+     offsetof(hearth_cache, misses)},
+    {"hearth_cache_saves_cold_total", "counter", "Prompts stored once they were computed.",
+     offsetof(hearth_cache, saves_cold)},
+    {"hearth_cache_saves_continued_total", "counter", "Saves of what was still growing.",
+     offsetof(hearth_cache, saves_continued)},
+    {"hearth_cache_saves_finish_total", "counter", "Requests stored at their end.",
+     offsetof(hearth_cache, saves_finish)},
+    {"hearth_cache_saves_evict_total", "counter", "Sequences stored because they had to make way.",
+     offsetof(hearth_cache, saves_evict)},
+    {"hearth_cache_saves_shutdown_total", "counter", "Sequences stored at the end.",
+     offsetof(hearth_cache, saves_shutdown)},
+    {"hearth_cache_saves_dropped_total", "counter", "Saves that were given up.", offsetof(hearth_cache, saves_dropped)},
+    {"hearth_cache_duplicate_dropped_total", "counter", "Saves of what was stored already.",
+     offsetof(hearth_cache, duplicate_dropped)},
+    {"hearth_cache_corrupt_files_total", "counter", "Stored files that were found damaged.",
+     offsetof(hearth_cache, corrupt_files)},
+    {"hearth_cache_longest_prefix_probes_total", "counter", "Keys looked up.",
+     offsetof(hearth_cache, longest_prefix_probes)},
+    {"hearth_cache_pack_nanoseconds_total", "counter", "Time for taking states apart.",
+     offsetof(hearth_cache, pack_ns)},
+    {"hearth_cache_load_nanoseconds_total", "counter", "Time for reading and checking.",
+     offsetof(hearth_cache, load_ns)},
+    {"hearth_cache_written_bytes_total", "counter", "Bytes stored.", offsetof(hearth_cache, written_bytes)},
+    {"hearth_cache_read_bytes_total", "counter", "Bytes read back.", offsetof(hearth_cache, read_bytes)},
+    {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves under way.", offsetof(hearth_cache, backlog_bytes)},
+};
+
+/* Of each of its tiers. */
+static const struct tier_row {
+    const char *name, *type, *help;
+    size_t offset; /* of a uint64_t in hearth_tier */
+} tier_rows[] = {
+    {"hearth_cache_entries", "gauge", "Entries of a tier.", offsetof(hearth_tier, entries)},
+    {"hearth_cache_bytes", "gauge", "Bytes that a tier holds.", offsetof(hearth_tier, bytes)},
+    {"hearth_cache_quota_bytes", "gauge", "Bytes that it may hold.", offsetof(hearth_tier, quota_bytes)},
+    {"hearth_cache_evictions_total", "counter", "Entries that made room for others.", offsetof(hearth_tier, evictions)},
+};
+
+static void put_cache(const struct hearth *instance, struct buf *out)
+{
+    hearth_cache cache;
+    hearth_cache_status(instance, &cache);
+    for (size_t i = 0; i < sizeof cache_rows / sizeof *cache_rows; i++) {
+        int64_t value = *(const int64_t *)(const void *)((const char *)&cache + cache_rows[i].offset);
+        metrics_put_head(out, cache_rows[i].name, cache_rows[i].type, cache_rows[i].help);
+        metrics_put_value(out, cache_rows[i].name, "", (double)value);
+    }
+    for (size_t i = 0; i < sizeof tier_rows / sizeof *tier_rows; i++) {
+        metrics_put_head(out, tier_rows[i].name, tier_rows[i].type, tier_rows[i].help);
+        for (size_t t = 0; t < HEARTH_TIERS; t++) {
+            const char *tier = (const char *)&cache.tiers[t];
+            char labels[32];
+            snprintf(labels, sizeof labels, "tier=\"%s\"", cache.tiers[t].name);
+            metrics_put_value(out, tier_rows[i].name, labels,
+                              (double)*(const uint64_t *)(const void *)(tier + tier_rows[i].offset));
+        }
+    }
+}
+
 /* The format escapes what a label's value is enclosed in. */
 static void labels_of(const struct model *model, struct buf *labels)
 {
@@ -95,6 +166,7 @@ char *hearth_metrics(const hearth *instance)
         }
     }
     put_waiting_at_door(instance, n, &out);
+    put_cache(instance, &out);
     buf_release(&labels);
     return buf_take(&out);
 }

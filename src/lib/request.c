@@ -23,6 +23,9 @@ struct hearth_request {
     struct model *model;
     struct clock *clock;
     char *messages, *kwargs, *text; /* the prompt, where it is not in job.prompt already */
+    char *salt;
+    struct key parent_key;
+    bool has_parent_key;
     size_t text_len;
     char **stop;
     hearth_bias *bias;
@@ -49,6 +52,8 @@ static void unref(hearth_request *request)
 {
     if (atomic_fetch_sub(&request->refs, 1) > 1) return;
     tokens_release(&request->job.prompt);
+    store_hit_close(request->job.hit);
+    free(request->salt);
     free(request->job.conversation.hashes);
     for (size_t i = 0; i < request->job.n_stop; i++) free(request->stop[i]);
     free(request->stop);
@@ -160,6 +165,9 @@ static int check_params(const hearth_params *p, const struct model *model, heart
         if (p->logit_bias[i].token < 0 || p->logit_bias[i].token >= n_vocab)
             return error_at(error, HEARTH_INVALID, "logit_bias", "token %d is not in the vocabulary (0 to %d)",
                             p->logit_bias[i].token, n_vocab - 1);
+    uint8_t key[SHA256_BYTES];
+    if (p->parent_key != NULL && !sha256_from_hex(p->parent_key, key))
+        return error_at(error, HEARTH_INVALID, "parent_key", "parent_key is not a key of 64 hexadecimal digits");
     for (size_t i = 0; i < p->n_stop; i++)
         if (p->stop[i][0] == '\0') return error_at(error, HEARTH_INVALID, "stop", "a stop string is empty");
     if (p->max_tokens < 0 && p->max_tokens != HEARTH_UNSET)
@@ -186,6 +194,9 @@ static hearth_request *new_request(const hearth_params *p, struct model *model, 
     request->job.max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
     request->job.cache_prompt = p->cache_prompt;
     request->job.scope = chat_scope(p->cache_salt);
+    request->job.salt = request->salt = mem_strdup(p->cache_salt);
+    request->has_parent_key = p->parent_key != NULL && sha256_from_hex(p->parent_key, request->parent_key.v);
+    request->job.only_lookup = p->only_lookup;
     request->job.patient = p->patient;
     request->job.on_end = job_ended;
     request->job.submitted_at = clock_now(clock);
@@ -311,13 +322,32 @@ static int prepare(hearth_request *request, hearth_error *error)
     return check_length(request, error);
 }
 
+/* Asks the store for the prompt: hashing all of it is nothing for the engine's thread. */
+static void look_up(hearth_request *request)
+{
+    struct model *model = request->model;
+    struct job *job = &request->job;
+    const struct store_user *user = engine_store_user(model->engine);
+    if (user == NULL || !job->cache_prompt) return;
+    int32_t n = model->config->incremental_cache ? (int32_t)job->prompt.len - 1 : job->conversation.system_end;
+    struct store_query query = {.user = user,
+                                .salt = job->salt,
+                                .tokens = job->prompt.v,
+                                .n = n < (int32_t)job->prompt.len ? n : (int32_t)job->prompt.len - 1,
+                                .parent_key = request->has_parent_key ? &request->parent_key : NULL,
+                                .deadline = clock_now(request->clock) + model->resume_wait_ns};
+    job->hit = store_find(model->store, &query);
+}
+
 static void admit(hearth_request *request)
 {
     hearth_error error;
-    if (prepare(request, &error) == HEARTH_OK)
-        engine_submit(request->model->engine, &request->job);
-    else
+    if (prepare(request, &error) != HEARTH_OK) {
         job_fail(&request->job, &error);
+        return;
+    }
+    look_up(request);
+    engine_submit(request->model->engine, &request->job);
 }
 
 void *request_prepare_loop(void *ud)

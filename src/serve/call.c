@@ -54,6 +54,24 @@ struct call *call_open(struct server *server, struct http_request *http)
     return call;
 }
 
+bool call_read_fields(struct call *call, int route, call_error_form *form, struct fields *fields)
+{
+    hearth_error error;
+    size_t len;
+    const char *body = http_body(call->http, &len);
+    int rc = fields_read(fields, route, body, len, &error);
+    http_drop_body(call->http);
+    if (rc != HEARTH_OK) call_fail(call, &error, form);
+    return rc == HEARTH_OK;
+}
+
+const char *call_model(const struct call *call, const struct fields *fields)
+{
+    hearth_model_info first;
+    if (fields->params.model != NULL) return fields->params.model;
+    return hearth_model(call->server->instance, 0, &first) ? first.name : "";
+}
+
 static void count(struct server *server, const char *route, int status)
 {
     for (size_t i = 0; i < server->n_counts; i++) {

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "hearth.h"
 #include "http/http.h"
+#include "serve/fields.h"
 
 struct server;
 
@@ -24,6 +25,12 @@ struct call {
 typedef void call_error_form(struct buf *out, const hearth_error *error);
 
 struct call *call_open(struct server *server, struct http_request *http);
+
+/* Reads the body, and drops it. False: the call has been answered with the error. */
+bool call_read_fields(struct call *call, int route, call_error_form *form, struct fields *fields);
+
+/* The name of the model that answers: that of the first where the request names none. */
+const char *call_model(const struct call *call, const struct fields *fields);
 
 /* Answers at once. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);

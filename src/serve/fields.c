@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/sha256.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -185,6 +186,30 @@ static int read_logit_bias(struct fields *fields, const char *name, const json_t
     return HEARTH_OK;
 }
 
+/* A key is written as GET /cache and the commands write it. */
+static int read_parent_key(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    uint8_t digest[SHA256_BYTES];
+    const char *text = get_string(value);
+    if (text == NULL || !sha256_from_hex(text, digest))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be %d lower-case hexadecimal digits", name,
+                        2 * SHA256_BYTES);
+    fields->params.parent_key = text;
+    return HEARTH_OK;
+}
+
+/* Ids of sessions are for those who route requests among servers. Here tokens decide what is reused, so that an id
+ * which is wrong, shared or missing changes nothing; nor do the headers that carry the same. */
+static int read_session(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    (void)fields;
+    const char *text = get_string(value);
+    if (text == NULL || strlen(text) > FIELDS_HINT_MAX)
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a string of up to %d bytes without zero characters",
+                        name, FIELDS_HINT_MAX);
+    return HEARTH_OK;
+}
+
 /* ---- Prompts ---- */
 
 static bool get_tokens(const json_t *list, struct fields_prompt *prompt)
@@ -236,10 +261,10 @@ static int read_prompt(struct fields *fields, const char *name, const json_t *va
 /* Read in this order: of two names for the same thing the later one holds. Temperatures above OpenAI's 2 are taken,
  * as llama-server does; they mean what they say. */
 static const struct field table[] = {
-    {"model", FIELDS_BOTH, FIELD_STRING, PARAM(model), 0, 0, NULL},
-    {"messages", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, read_messages},
-    {"chat_template_kwargs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, read_template_kwargs},
-    {"prompt", FIELDS_COMPLETION, FIELD_OTHER, 0, 0, 0, read_prompt},
+    {"model", FIELDS_ANY, FIELD_STRING, PARAM(model), 0, 0, NULL},
+    {"messages", FIELDS_CHAT | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, read_messages},
+    {"chat_template_kwargs", FIELDS_CHAT | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, read_template_kwargs},
+    {"prompt", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, read_prompt},
     {"echo", FIELDS_COMPLETION, FIELD_BOOL, AT(echo), 0, 0, NULL},
     {"best_of", FIELDS_BOTH, FIELD_INT, AT(best_of), 1, FIELDS_CHOICES_MAX, NULL},
     {"n", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
@@ -251,7 +276,10 @@ static const struct field table[] = {
     {"stop", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stop},
     {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(ignore_eos), 0, 0, NULL},
     {"cache_prompt", FIELDS_BOTH, FIELD_BOOL, PARAM(cache_prompt), 0, 0, NULL},
-    {"cache_salt", FIELDS_BOTH, FIELD_STRING, PARAM(cache_salt), 0, 0, NULL},
+    {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, 0, NULL},
+    {"parent_key", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_parent_key},
+    {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
+    {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
     {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(temperature), 0, 100, NULL},
     {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(top_p), 0, 1, NULL},
     {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(min_p), 0, 1, NULL},
@@ -289,9 +317,20 @@ static int parse(struct fields *fields, const char *body, size_t len, hearth_err
     return HEARTH_OK;
 }
 
+static int check_lookup(const struct fields *fields, hearth_error *error)
+{
+    if (fields->messages != NULL && fields->prompts != NULL)
+        return error_at(error, HEARTH_INVALID, "prompt", "give either 'messages' or 'prompt'");
+    if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, "prompt", "'messages' or 'prompt' is missing");
+    if (fields->n_prompts > 1)
+        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' may be one prompt only: look each one up by itself");
+    return HEARTH_OK;
+}
+
 /* What no single field can show. */
 static int check(struct fields *fields, int route, hearth_error *error)
 {
+    if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
     const char *prompt = route == FIELDS_CHAT ? "messages" : "prompt";
     if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, prompt, "'%s' is missing", prompt);
     if (fields->n_prompts * (size_t)fields->n > FIELDS_CHOICES_MAX)

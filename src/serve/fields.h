@@ -1,4 +1,4 @@
-/* From the JSON body of a request to hearth_params: one table of fields for all of OpenAI's routes.
+/* From the JSON body of a request to hearth_params: one table of fields for all routes that take a prompt.
  *
  * A field that is null was not given. Fields nobody knows are skipped, since clients send many that mean nothing
  * here; fields that are known but not built are refused, since the reply would not be what was asked for. Errors
@@ -13,9 +13,10 @@
 /* Choices of one request: n times the number of prompts. */
 #define FIELDS_CHOICES_MAX 128
 #define FIELDS_STOP_MAX    16
+#define FIELDS_HINT_MAX    256 /* bytes of an id that may help to find a session */
 
-/* Which body a field belongs to. */
-enum { FIELDS_CHAT = 1, FIELDS_COMPLETION = 2, FIELDS_BOTH = 3 };
+/* Which body a field belongs to. A lookup is a chat or a completion of which only the prompt counts. */
+enum { FIELDS_CHAT = 1, FIELDS_COMPLETION = 2, FIELDS_BOTH = 3, FIELDS_LOOKUP = 4, FIELDS_ANY = 7 };
 
 struct fields_prompt {
     const char *text; /* NULL: tokens */
@@ -29,7 +30,7 @@ struct fields {
     json_t *body;
     hearth_params params; /* all but the prompt of a completion */
     struct fields_prompt *prompts;
-    size_t n_prompts; /* 1 for a chat */
+    size_t n_prompts; /* 1 for a chat; 0: there is none */
     int32_t n;        /* choices for each prompt */
     int32_t best_of;
     bool stream, include_usage, echo;
@@ -39,7 +40,7 @@ struct fields {
     hearth_bias *bias;
 };
 
-/* Reads a body for FIELDS_CHAT or FIELDS_COMPLETION. On failure nothing is to be released. */
+/* Reads a body for one of the three routes. On failure nothing is to be released. */
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error);
 void fields_release(struct fields *fields);
 

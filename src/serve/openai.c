@@ -229,29 +229,14 @@ const struct dialect openai_dialect = {.started = put_started,
 
 /* ---- Starting ---- */
 
-/* A request that names no model is answered by the first; the answer says which that is. */
-static const char *model_name(struct server *server, const struct fields *fields)
-{
-    hearth_model_info first;
-    if (fields->params.model != NULL) return fields->params.model;
-    return hearth_model(server->instance, 0, &first) ? first.name : "";
-}
-
 void openai_start(struct call *call, const struct openai_form *form)
 {
     struct fields fields;
-    hearth_error error;
-    size_t len, n;
-    const char *body = http_body(call->http, &len);
-    int rc = fields_read(&fields, form->route, body, len, &error);
-    http_drop_body(call->http);
-    if (rc != HEARTH_OK) {
-        call_fail(call, &error, errors_put);
-        return;
-    }
+    if (!call_read_fields(call, form->route, errors_put, &fields)) return;
+    size_t n;
     char id[25];
     call_random_name(id, sizeof id);
-    struct openai_names names = {model_name(call->server, &fields), id, clock_unix_ms() / 1000};
+    struct openai_names names = {call_model(call, &fields), id, clock_unix_ms() / 1000};
     hearth_params *choices = fields_choices(&fields, &n);
     struct exchange_plan plan = {.dialect = &openai_dialect,
                                  .state = openai_state(form, &fields, &names),

@@ -2,6 +2,7 @@
 #include "serve/routes.h"
 
 #include "base/error.h"
+#include "serve/cache.h"
 #include "serve/call.h"
 #include "serve/errors.h"
 #include "serve/openai.h"
@@ -23,6 +24,8 @@ static const struct route {
     {"GET", "/v1/liveness", status_liveness, false},
     {"GET", "/v1/readiness", status_health, false},
     {"GET", "/slots", status_slots, false},
+    {"GET", "/cache", cache_status, false},
+    {"POST", "/cache/lookup", cache_lookup, true},
     {"GET", "/metrics", status_metrics, false},
 };
 

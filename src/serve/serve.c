@@ -223,6 +223,7 @@ static void add_signals(struct life *life)
                            [SIGNAL_HUP] = {SIGHUP, on_reopen_signal}};
     struct event_base *base = http_base(life->server.http);
     signal(SIGPIPE, SIG_IGN); /* a client that closes is an error of write(), not a reason to end */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow */
     for (int i = 0; i < N_SIGNALS; i++) {
         life->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, life);
         event_add(life->signals[i], NULL);

@@ -1,5 +1,5 @@
-/* Fields that are known, change the reply and are not built: a request that really asks for one is refused. A row
- * goes away when its feature comes. No state; any thread. */
+/* Fields that are known, change the reply (of a lookup: what is looked up) and are not built: a request that really
+ * asks for one is refused. A row goes away when its feature comes. No state; any thread. */
 #include "base/error.h"
 #include "serve/fields.h"
 
@@ -69,10 +69,10 @@ static const struct unbuilt {
     int routes;
     bool (*asks)(const json_t *value);
 } unbuilt[] = {
-    {"tools", FIELDS_CHAT, is_filled},
-    {"tool_choice", FIELDS_CHAT, is_tool_choice},
-    {"functions", FIELDS_CHAT, is_filled},
-    {"function_call", FIELDS_CHAT, is_tool_choice},
+    {"tools", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
+    {"tool_choice", FIELDS_CHAT | FIELDS_LOOKUP, is_tool_choice},
+    {"functions", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
+    {"function_call", FIELDS_CHAT | FIELDS_LOOKUP, is_tool_choice},
     {"response_format", FIELDS_BOTH, is_format},
     {"grammar", FIELDS_BOTH, is_filled},
     {"json_schema", FIELDS_BOTH, is_filled},
@@ -83,9 +83,9 @@ static const struct unbuilt {
     {"audio", FIELDS_CHAT, is_filled},
     {"modalities", FIELDS_CHAT, is_modality},
     {"web_search_options", FIELDS_CHAT, is_filled},
-    {"continue_final_message", FIELDS_CHAT, is_filled},
-    {"suffix", FIELDS_COMPLETION, is_filled},
-    {"lora", FIELDS_BOTH, is_filled},
+    {"continue_final_message", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
+    {"suffix", FIELDS_COMPLETION | FIELDS_LOOKUP, is_filled},
+    {"lora", FIELDS_ANY, is_filled},
     {"samplers", FIELDS_BOTH, is_filled},
     {"dry_multiplier", FIELDS_BOTH, is_filled},
     {"xtc_probability", FIELDS_BOTH, is_filled},

@@ -48,6 +48,7 @@ static inline void set(hearth_config *config, const char *key, const char *value
  * here are short, and what they share is to be reused all the same. */
 static inline void add_demo(hearth_config *config, const char *name)
 {
+    set(config, "cache.tiers.disk.quota_mb", "0"); /* what is not about the store has none */
     static const char *const keys[][2] = {{"threads", "1"}, {"cache_min_tokens", "0"}};
     char *path = source_path("models/demo.gguf"), *key = mem_format("models.%s.path", name);
     set(config, key, path);

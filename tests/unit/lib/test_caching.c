@@ -248,6 +248,7 @@ static char *model_file(const char *arch)
 static hearth_config *config_of(const struct kind *kind, const char *template_source, const char *const *more)
 {
     hearth_config *config = hearth_config_new();
+    set(config, "cache.tiers.disk.quota_mb", "0");
     char *jinja = template_file(template_source), *path = model_file(kind->arch);
     set(config, "models.m.path", path);
     set(config, "models.m.jinja_file", jinja);

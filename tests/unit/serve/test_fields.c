@@ -6,11 +6,13 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#define KEY  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 
 static int read_body(struct fields *fields, int route, const char *body, hearth_error *error)
@@ -107,6 +109,9 @@ static void null_means_not_given(void **state)
                                         "ignore_eos",
                                         "cache_prompt",
                                         "cache_salt",
+                                        "parent_key",
+                                        "session_id",
+                                        "imc_id",
                                         "chat_template_kwargs",
                                         "tools",
                                         "tool_choice",
@@ -158,6 +163,9 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"ignore_eos", {"1", "\"x\""}},
         {"cache_prompt", {"1", "\"x\""}},
         {"cache_salt", {"1", "{}"}},
+        {"parent_key", {"1", "{}", "\"\"", "\"0123\"", "\"" KEY "0\"", "\"g" KEY "\"", "\"\\u0000\""}},
+        {"session_id", {"1", "{}", "true", "\"a\\u0000b\""}},
+        {"imc_id", {"1", "[]", "\"a\\u0000b\""}},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         for (size_t v = 0; v < 8 && wrong[i].values[v] != NULL; v++)
@@ -344,6 +352,86 @@ static void a_salt_is_handed_on(void **state)
     fields_release(&fields);
 }
 
+static void a_parent_key_is_handed_on(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"parent_key\":\"" KEY "\"", &error), 0);
+    assert_string_equal(fields.params.parent_key, KEY);
+    fields_release(&fields);
+    char wrong[] = "\"parent_key\":\"" KEY "\"";
+    wrong[sizeof wrong - 3] = 'g';
+    assert_refused(FIELDS_CHAT, wrong, HEARTH_INVALID, "parent_key");
+}
+
+static void the_id_of_a_session_is_taken_up_to_its_length(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"session_id", "imc_id"};
+    static const int routes[] = {FIELDS_CHAT, FIELDS_COMPLETION};
+    for (size_t i = 0; i < 4; i++) {
+        struct fields fields;
+        hearth_error error;
+        char member[FIELDS_HINT_MAX + 32];
+        snprintf(member, sizeof member, "\"%s\":\"%0*d\"", names[i % 2], FIELDS_HINT_MAX, 0);
+        assert_int_equal(read_with(&fields, routes[i / 2], member, &error), 0);
+        fields_release(&fields);
+        snprintf(member, sizeof member, "\"%s\":\"%0*d\"", names[i % 2], FIELDS_HINT_MAX + 1, 0);
+        assert_refused(routes[i / 2], member, HEARTH_INVALID, names[i % 2]);
+    }
+}
+
+static void a_lookup_is_of_one_prompt(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *param;
+        int code;
+    } wrong[] = {
+        {"{}", "prompt", HEARTH_INVALID},
+        {"{\"prompt\":[\"a\",\"b\"]}", "prompt", HEARTH_INVALID},
+        {"{\"prompt\":\"a\"," CHAT "}", "prompt", HEARTH_INVALID},
+        {"{\"prompt\":{}}", "prompt", HEARTH_INVALID},
+        {"{\"messages\":[]}", "messages", HEARTH_INVALID},
+        {"{\"cache_salt\":5,\"prompt\":\"a\"}", "cache_salt", HEARTH_INVALID},
+        {"{\"tools\":[{}]," CHAT "}", "tools", HEARTH_UNSUPPORTED},
+        {"{\"suffix\":\"x\",\"prompt\":\"a\"}", "suffix", HEARTH_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct fields fields;
+        hearth_error error;
+        int rc = read_body(&fields, FIELDS_LOOKUP, wrong[i].body, &error);
+        if (rc != wrong[i].code || strcmp(error.param, wrong[i].param) != 0)
+            fail_msg("%s: code %d, param '%s'", wrong[i].body, rc, error.param);
+    }
+}
+
+static void a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with(void **state)
+{
+    (void)state;
+    /* What only says how to reply is skipped, so that the body of the request itself can be sent. */
+    static const char *const bodies[] = {
+        "{\"n\":4,\"stream\":true,\"grammar\":\"x\",\"cache_salt\":\"s\"," CHAT "}",
+        "{\"prompt\":\"a\",\"cache_salt\":\"s\"}",
+        "{\"prompt\":[5,6],\"cache_salt\":\"s\"}",
+        "{\"prompt\":[[5,6]],\"cache_salt\":\"s\"}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct fields fields;
+        hearth_error error;
+        size_t n;
+        if (read_body(&fields, FIELDS_LOOKUP, bodies[i], &error) != 0) fail_msg("%s: %s", bodies[i], error.message);
+        hearth_params *choices = fields_choices(&fields, &n);
+        assert_int_equal(n, 1);
+        assert_int_equal((choices->messages_json != NULL) + (choices->text != NULL) + (choices->tokens != NULL), 1);
+        assert_string_equal(choices->cache_salt, "s");
+        assert_false(fields.stream);
+        free(choices);
+        fields_release(&fields);
+    }
+}
+
 static void of_two_names_for_the_length_the_newer_one_holds(void **state)
 {
     (void)state;
@@ -393,6 +481,10 @@ int main(void)
         cmocka_unit_test(a_body_that_is_no_request_is_refused),
         cmocka_unit_test(a_prompt_may_be_text_tokens_or_a_list_of_these),
         cmocka_unit_test(a_salt_is_handed_on),
+        cmocka_unit_test(a_parent_key_is_handed_on),
+        cmocka_unit_test(the_id_of_a_session_is_taken_up_to_its_length),
+        cmocka_unit_test(a_lookup_is_of_one_prompt),
+        cmocka_unit_test(a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),
         cmocka_unit_test(a_bias_may_be_given_in_the_form_of_llama_server),
         cmocka_unit_test(echoing_tokens_is_refused),

@@ -15,6 +15,8 @@ static void unknown_routes_and_wrong_methods_are_told_apart(void **state)
         {"POST", "/v1/responses", NULL, 404},
         {"GET", "/v1/chat/completions", "POST, OPTIONS", 405},
         {"DELETE", "/v1/completions", "POST, OPTIONS", 405},
+        {"POST", "/cache", "GET, HEAD, OPTIONS", 405},
+        {"GET", "/cache/lookup", "POST, OPTIONS", 405},
         {"POST", "/health", "GET, HEAD, OPTIONS", 405},
         {"PUT", "/v1/models/demo", "GET, HEAD, OPTIONS", 405},
     };

@@ -1,0 +1,238 @@
+/* hearth kv: what the tiers ram_file and disk hold, without a running server. */
+#include "cli/args.h"
+#include "cli/command.h"
+#include "cli/setup.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+/* ---- What the commands have in common ---- */
+
+#define KEY_DIGITS 16 /* of a key that is shown; show takes it again */
+
+/* Runs one command with a configuration of which only the cache counts. */
+struct action {
+    struct args_spec spec;
+    int (*run)(const char *command, const hearth_config *config, const char *key);
+};
+
+static int act(const struct action *action, int argc, char **argv)
+{
+    const char *key = NULL;
+    struct setup setup = {.keys_only = true};
+    const struct args_option options[] = {setup_option_config(&setup), setup_option_set(&setup)};
+    struct args_spec spec = action->spec;
+    spec.options = options;
+    spec.n_options = sizeof options / sizeof *options;
+    spec.operand_value = &key;
+    int status;
+    if (args_read(&spec, argc, argv, &status)) {
+        hearth_config *config = setup_open(spec.command, &setup, &status);
+        hearth_log_open(NULL, "error", "text", NULL);
+        if (config) status = action->run(spec.command, config, key);
+        hearth_config_free(config);
+    }
+    setup_release(&setup);
+    return status;
+}
+
+struct sums {
+    uint64_t entries, bytes, damaged;
+};
+
+static void add(struct sums *sums, const hearth_kv_entry *entry)
+{
+    sums->entries++;
+    sums->bytes += entry->bytes;
+    sums->damaged += entry->damage != NULL;
+}
+
+static void print_sums(const struct sums *sums)
+{
+    printf("%" PRIu64 " %s, %" PRIu64 " bytes\n", sums->entries, sums->entries == 1 ? "entry" : "entries", sums->bytes);
+}
+
+/* ---- ls ---- */
+
+static void print_time(int64_t ms)
+{
+    char text[32] = "";
+    struct tm tm;
+    const time_t seconds = (time_t)(ms / 1000);
+    if (localtime_r(&seconds, &tm)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
+    printf("  %-19s", text);
+}
+
+static void print_entry(void *ud, const hearth_kv_entry *entry)
+{
+    struct sums *sums = ud;
+    if (sums->entries == 0)
+        printf("%-8s  %-*s  %-5s  %-9s  %8s  %8s  %12s  %6s  %-19s  %-8s  %s\n", "tier", KEY_DIGITS, "key", "kind",
+               "reason", "from", "to", "bytes", "hits", "used", "model", "quant");
+    add(sums, entry);
+    printf("%-8s  %.*s  %-5s  %-9s  %8" PRId32 "  %8" PRId32 "  %12" PRIu64 "  %6" PRIu32, entry->tier, KEY_DIGITS,
+           entry->key, entry->kind, entry->reason, entry->start, entry->end, entry->bytes, entry->hits);
+    print_time(entry->used_ms);
+    printf("  %.8s  %s\n", entry->model, entry->quant);
+}
+
+static int run_ls(const char *command, const hearth_config *config, const char *key)
+{
+    (void)key;
+    struct sums sums = {0};
+    hearth_error error;
+    if (hearth_kv_list(config, print_entry, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
+    print_sums(&sums);
+    return EXIT_FINE;
+}
+
+static int ls(int argc, char **argv)
+{
+    static const struct action action = {
+        .spec = {.command = "hearth kv ls",
+                 .about =
+                     "Lists what is stored, oldest use first: the tokens of a prefix that each entry holds, from and\n"
+                     "to, and why it was saved. A server may be running.",
+                 .examples = "  hearth kv ls\n"
+                             "  hearth kv ls --config hearth.yaml\n"
+                             "  hearth kv ls --set cache.tiers.disk.path=/srv/kv\n"},
+        .run = run_ls,
+    };
+    return act(&action, argc, argv);
+}
+
+/* ---- show ---- */
+
+static int run_show(const char *command, const hearth_config *config, const char *key)
+{
+    hearth_error error;
+    char *text = hearth_kv_show(config, key, &error);
+    if (!text) return args_fail(command, &error, error.code == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED);
+    fputs(text, stdout);
+    hearth_free(text);
+    return EXIT_FINE;
+}
+
+static int show(int argc, char **argv)
+{
+    static const struct action action = {
+        .spec = {.command = "hearth kv show",
+                 .about = "Prints all about one entry: what it belongs to, its tokens, the regions of its state.\n"
+                          "KEY may be the first digits of a key, as ls prints them.",
+                 .operand = "KEY",
+                 .examples = "  hearth kv show 3f2a91c07be4d815\n"},
+        .run = run_show,
+    };
+    return act(&action, argc, argv);
+}
+
+/* ---- verify ---- */
+
+static void print_damage(void *ud, const hearth_kv_entry *entry)
+{
+    add(ud, entry);
+    if (entry->damage)
+        printf("%-8s  %.*s  %-5s  %s\n", entry->tier, KEY_DIGITS, entry->key, entry->kind, entry->damage);
+}
+
+static int run_verify(const char *command, const hearth_config *config, const char *key)
+{
+    (void)key;
+    struct sums sums = {0};
+    hearth_error error;
+    if (hearth_kv_verify(config, print_damage, &sums, &error) < 0) return args_fail(command, &error, EXIT_FAILED);
+    print_sums(&sums);
+    if (sums.damaged == 0) return EXIT_FINE;
+    snprintf(error.message, sizeof error.message,
+             "%" PRIu64 " damaged: a server never uses them; it sets them aside when it meets them", sums.damaged);
+    return args_fail(command, &error, EXIT_FAILED);
+}
+
+static int verify(int argc, char **argv)
+{
+    static const struct action action = {
+        .spec =
+            {.command = "hearth kv verify",
+             .about =
+                 "Reads every entry whole and checks lengths, checksums, keys and what it hangs on. Prints a line for\n"
+                 "each that is damaged, and ends with 1 where there are some. A server may be running.",
+             .examples = "  hearth kv verify\n"
+                         "  hearth kv verify --config hearth.yaml\n"},
+        .run = run_verify,
+    };
+    return act(&action, argc, argv);
+}
+
+/* ---- gc, clear ---- */
+
+static int finish(const char *command, int rc, const hearth_kv_removed *removed, const hearth_error *error)
+{
+    if (rc == HEARTH_OK || removed->files > 0)
+        printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed->files, removed->files == 1 ? "file" : "files",
+               removed->bytes);
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, error, EXIT_FAILED);
+}
+
+static int run_gc(const char *command, const hearth_config *config, const char *key)
+{
+    (void)key;
+    hearth_kv_removed removed;
+    hearth_error error;
+    const int rc = hearth_kv_gc(config, &removed, &error);
+    return finish(command, rc, &removed, &error);
+}
+
+static int gc(int argc, char **argv)
+{
+    static const struct action action = {
+        .spec =
+            {.command = "hearth kv gc",
+             .about =
+                 "Removes what is of no use: files half written or set aside, entries that hang on nothing, and what\n"
+                 "was not used for longest while a tier is beyond its quota. No server may use the folders.",
+             .examples = "  hearth kv gc\n"
+                         "  hearth kv gc --set cache.tiers.disk.quota_mb=1024\n"},
+        .run = run_gc,
+    };
+    return act(&action, argc, argv);
+}
+
+static int run_clear(const char *command, const hearth_config *config, const char *key)
+{
+    (void)key;
+    hearth_kv_removed removed;
+    hearth_error error;
+    const int rc = hearth_kv_clear(config, &removed, &error);
+    return finish(command, rc, &removed, &error);
+}
+
+static int clear(int argc, char **argv)
+{
+    static const struct action action = {
+        .spec = {.command = "hearth kv clear",
+                 .about = "Removes all that is stored in the tiers ram_file and disk. No server may use the folders.",
+                 .examples = "  hearth kv clear\n"
+                             "  hearth kv clear --config hearth.yaml\n"},
+        .run = run_clear,
+    };
+    return act(&action, argc, argv);
+}
+
+int command_kv(int argc, char **argv)
+{
+    static const struct command commands[] = {
+        {"ls", "list what is stored", ls},       {"show", "print all about one entry", show},
+        {"verify", "check every entry", verify}, {"gc", "remove what is of no use", gc},
+        {"clear", "remove everything", clear},
+    };
+    static const struct command_group group = {
+        .program = "hearth kv",
+        .about = "The states of prompts and conversations that are stored in files.",
+        .examples = "  hearth kv ls\n"
+                    "  hearth kv verify --config hearth.yaml\n",
+        .commands = commands,
+        .n_commands = sizeof commands / sizeof *commands,
+    };
+    return command_dispatch(&group, argc, argv);
+}

@@ -1,0 +1,156 @@
+/* From the configuration to the store, and back to numbers for people. No data of its own. */
+#include "lib/cache.h"
+
+#include "base/error.h"
+#include "lib/instance.h"
+
+#include <string.h>
+
+/* Saves under way may take so much memory; what comes on top of it waits or is dropped. */
+#define BACKLOG_BYTES (256u << 20)
+
+/* ---- Opening ---- */
+
+static enum store_tier tier_named(const char *name)
+{
+    enum store_tier tier = STORE_RAM;
+    while (strcmp(store_tier_names[tier], name) != 0) tier++;
+    return tier;
+}
+
+static bool keeps_anything(const struct config_model *model)
+{
+    return model->incremental_cache || model->system_prompt_cache;
+}
+
+static bool saves_to_memory(const struct config_cache *cache)
+{
+    return tier_named(cache->save_tier) == STORE_RAM;
+}
+
+/* States that engines keep in memory, and slabs of the tier, are bounded together. */
+static uint64_t ram_share(const struct config_cache *cache)
+{
+    return ((uint64_t)cache->tiers.ram.quota_mb << 20) / 2;
+}
+
+uint64_t cache_state_budget(const struct hearth_config *config)
+{
+    uint64_t all = (uint64_t)config->cache.tiers.ram.quota_mb << 20;
+    uint64_t states = saves_to_memory(&config->cache) ? all - ram_share(&config->cache) : all;
+    return states / (config->n_models > 0 ? config->n_models : 1);
+}
+
+struct store *cache_open(const struct hearth_config *config)
+{
+    const struct config_cache *cache = &config->cache;
+    bool any = false;
+    for (size_t i = 0; i < config->n_models; i++) any = any || keeps_anything(&config->models[i]);
+    struct store_params params = {.stride = (int32_t)cache->boundary_align_tokens,
+                                  .save_tier = tier_named(cache->save_tier),
+                                  .backlog = BACKLOG_BYTES,
+                                  .files = files_machine()};
+    params.tiers[STORE_RAM].quota = saves_to_memory(cache) ? ram_share(cache) : 0;
+    params.tiers[STORE_RAM_FILE].quota = (uint64_t)cache->tiers.ram_file.quota_mb << 20;
+    params.tiers[STORE_RAM_FILE].path = cache->tiers.ram_file.path;
+    params.tiers[STORE_DISK].quota = (uint64_t)cache->tiers.disk.quota_mb << 20;
+    params.tiers[STORE_DISK].path = cache->tiers.disk.path;
+    for (size_t i = 0; i < STORE_TIERS; i++)
+        if (any && params.tiers[i].quota > 0) return store_open(&params);
+    return NULL;
+}
+
+/* ---- Identity ---- */
+
+static void *compute(void *ud)
+{
+    struct fingerprint *f = ud;
+    f->rc = llm_file_fingerprint(f->path, &f->stop, f->digest, &f->error);
+    return NULL;
+}
+
+void fingerprint_start(struct fingerprint *fingerprint, const char *path)
+{
+    *fingerprint = (struct fingerprint){.path = path};
+    fingerprint->rc = llm_file_stamp(path, fingerprint->stamp, &fingerprint->error);
+    if (fingerprint->rc != HEARTH_OK) return;
+    fingerprint->running = pthread_create(&fingerprint->thread, NULL, compute, fingerprint) == 0;
+}
+
+static bool is_unchanged(struct fingerprint *fingerprint)
+{
+    uint8_t stamp[SHA256_BYTES];
+    if (llm_file_stamp(fingerprint->path, stamp, &fingerprint->error) != HEARTH_OK) return false;
+    if (memcmp(stamp, fingerprint->stamp, sizeof stamp) == 0) return true;
+    error_at(&fingerprint->error, HEARTH_INVALID, fingerprint->path, "%s was changed while it was loaded",
+             fingerprint->path);
+    return false;
+}
+
+bool fingerprint_finish(struct fingerprint *fingerprint)
+{
+    if (fingerprint->running) pthread_join(fingerprint->thread, NULL);
+    bool was_running = fingerprint->running;
+    fingerprint->running = false;
+    return was_running && fingerprint->rc == HEARTH_OK && is_unchanged(fingerprint);
+}
+
+void fingerprint_stop(struct fingerprint *fingerprint)
+{
+    atomic_store(&fingerprint->stop, true);
+    fingerprint_finish(fingerprint);
+}
+
+struct identity cache_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
+{
+    struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
+    fingerprint_with_adapters(digest, NULL, 0, identity.model);
+    static const char parameters[] = "hearth states 1\nadapters none\ncontrol vectors none\nprojector none\n";
+    sha256_of(parameters, sizeof parameters - 1, identity.context);
+    return identity;
+}
+
+/* ---- Numbers ---- */
+
+static void put_tier(struct store *store, enum store_tier tier, hearth_tier *out)
+{
+    struct store_tier_status status = {0};
+    if (store != NULL) store_tier_status(store, tier, &status);
+    *out = (hearth_tier){.name = store_tier_names[tier],
+                         .on = status.on,
+                         .entries = status.entries,
+                         .bytes = status.bytes,
+                         .quota_bytes = status.quota,
+                         .evictions = status.evictions};
+    memcpy(out->trouble, status.trouble, sizeof out->trouble);
+}
+
+void hearth_cache_status(const hearth *instance, hearth_cache *out)
+{
+    *out = (hearth_cache){0};
+    for (int i = 0; i < STORE_TIERS; i++) put_tier(instance->store, (enum store_tier)i, &out->tiers[i]);
+    if (instance->store == NULL) return;
+    const struct store_stats *stats = store_stats(instance->store);
+    const struct {
+        int64_t *to;
+        const metric_value *from;
+    } values[] = {{&out->hits_exact, &stats->hits_exact},
+                  {&out->hits_resume, &stats->hits_resume},
+                  {&out->hits_longest_prefix, &stats->hits_longest_prefix},
+                  {&out->misses, &stats->misses},
+                  {&out->saves_cold, &stats->saves[SLAB_COLD]},
+                  {&out->saves_continued, &stats->saves[SLAB_CONTINUED]},
+                  {&out->saves_finish, &stats->saves[SLAB_FINISH]},
+                  {&out->saves_evict, &stats->saves[SLAB_EVICT]},
+                  {&out->saves_shutdown, &stats->saves[SLAB_SHUTDOWN]},
+                  {&out->saves_dropped, &stats->saves_dropped},
+                  {&out->duplicate_dropped, &stats->duplicate_dropped},
+                  {&out->corrupt_files, &stats->corrupt_files},
+                  {&out->longest_prefix_probes, &stats->longest_prefix_probes},
+                  {&out->pack_ns, &stats->pack_ns},
+                  {&out->load_ns, &stats->load_ns},
+                  {&out->written_bytes, &stats->written_bytes},
+                  {&out->read_bytes, &stats->read_bytes},
+                  {&out->backlog_bytes, &stats->backlog_bytes}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) *values[i].to = metric_get(values[i].from);
+}

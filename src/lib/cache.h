@@ -1,0 +1,43 @@
+/* The store of an instance: one for all of its models, and what names a model's states in it. */
+#ifndef LIB_CACHE_H
+#define LIB_CACHE_H
+
+#include "config/config.h"
+#include "hearth.h"
+#include "llm/pieces.h"
+#include "store/store.h"
+
+#include <pthread.h>
+
+/* NULL where every tier is off, or no model keeps anything. */
+struct store *cache_open(const struct hearth_config *config);
+
+/* The fingerprint of a model's file, computed on a thread of its own while the model is loaded. That both read the same
+ * file is seen by what it was before and is after. */
+struct fingerprint {
+    const char *path;
+    uint8_t stamp[SHA256_BYTES];
+    pthread_t thread;
+    bool running;
+    _Atomic bool stop;
+    int rc;
+    uint8_t digest[SHA256_BYTES];
+    hearth_error error;
+};
+
+void fingerprint_start(struct fingerprint *fingerprint, const char *path);
+
+/* Waits for it; the model must have been loaded. False: there is none, and the error says why. */
+bool fingerprint_finish(struct fingerprint *fingerprint);
+
+/* Gives it up. */
+void fingerprint_stop(struct fingerprint *fingerprint);
+
+/* What a model's states depend on beside the tokens, but for what its context adds (engine_params.identity). */
+struct identity cache_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES]);
+
+/* Bytes that each model may keep in memory beside its cells: the tier `ram`, shared with the store where that saves to
+ * it. */
+uint64_t cache_state_budget(const struct hearth_config *config);
+
+#endif

@@ -1,0 +1,112 @@
+/* Removing stored entries: hearth_kv_gc(), hearth_kv_clear(). All folders are taken before anything is removed, so that
+ * a server which uses one of them loses nothing. */
+#include "lib/kv_folders.h"
+
+#include "store/index.h"
+
+/* ---- Counting ---- */
+
+static void count(hearth_kv_removed *removed, uint64_t files, uint64_t bytes)
+{
+    removed->files += files;
+    removed->bytes += bytes;
+}
+
+static int remove_slab(const struct kv_folder *folder, const struct kv_slab *slab, hearth_kv_removed *removed,
+                       hearth_error *error)
+{
+    int rc = folder_remove(folder->folder, &slab->head.key, slab->head.kind, error);
+    if (rc == HEARTH_OK) count(removed, 1, slab->size);
+    return rc;
+}
+
+/* ---- Cleaning one folder ---- */
+
+typedef int clean_fn(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
+                     hearth_error *error);
+
+/* Damaged files were set aside when they were looked at, and go with what is in quarantine. */
+static int clear(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
+                 hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < slabs->n && rc == HEARTH_OK; i++)
+        if (slabs->v[i].damage == NULL) rc = remove_slab(folder, &slabs->v[i], removed, error);
+    return rc;
+}
+
+static int evict(const struct kv_folder *folder, struct index *index, hearth_kv_removed *removed, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    uint64_t before = index_usage(index).bytes;
+    for (struct victim *victim = index_settle(index), *next; victim != NULL; victim = next) {
+        next = victim->next;
+        int removing = folder_remove(folder->folder, &victim->key, victim->kind, error);
+        index_deleted(index, victim);
+        uint64_t after = index_usage(index).bytes;
+        if (removing == HEARTH_OK)
+            count(removed, 1, before - after);
+        else
+            rc = removing;
+        before = after;
+    }
+    return rc;
+}
+
+/* As a server does at its start. A tier that is off has no quota to exceed: its whole entries are left for the day when
+ * it is on again. */
+static int collect(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
+                   hearth_error *error)
+{
+    struct index *index = index_open(1, folder->quota > 0 ? folder->quota : UINT64_MAX, NULL);
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < slabs->n && rc == HEARTH_OK; i++) {
+        const struct kv_slab *slab = &slabs->v[i];
+        if (slab->damage != NULL || index_adopt(index, &slab->head, slab->size)) continue;
+        rc = remove_slab(folder, slab, removed, error);
+    }
+    if (rc == HEARTH_OK) rc = evict(folder, index, removed, error);
+    index_close(index);
+    return rc;
+}
+
+/* ---- All folders ---- */
+
+static int clean_folder(const struct kv_folder *folder, clean_fn *clean, hearth_kv_removed *removed,
+                        hearth_error *error)
+{
+    struct kv_slabs slabs = {0};
+    struct folder_removed aside;
+    int rc = kv_look(&slabs, folder, error);
+    if (rc == HEARTH_OK) rc = clean(folder, &slabs, removed, error);
+    kv_slabs_release(&slabs);
+    folder_tidy(folder->folder, &aside);
+    count(removed, aside.files, aside.bytes);
+    return rc;
+}
+
+static int clean_all(const hearth_config *config, clean_fn *clean, hearth_kv_removed *removed, hearth_error *error)
+{
+    hearth_error own_error;
+    hearth_kv_removed own;
+    struct kv_folder folders[KV_FOLDERS];
+    if (error == NULL) error = &own_error;
+    if (removed == NULL) removed = &own;
+    *removed = (hearth_kv_removed){0};
+    int rc = kv_open(folders, config, false, error);
+    if (rc != HEARTH_OK) return rc;
+    for (size_t i = 0; i < KV_FOLDERS && rc == HEARTH_OK; i++)
+        if (folders[i].folder != NULL) rc = clean_folder(&folders[i], clean, removed, error);
+    kv_close(folders);
+    return rc;
+}
+
+int hearth_kv_gc(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error)
+{
+    return clean_all(config, collect, removed, error);
+}
+
+int hearth_kv_clear(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error)
+{
+    return clean_all(config, clear, removed, error);
+}

@@ -1,0 +1,43 @@
+/* What the commands on stored entries have in common: the folders of a configuration and what lies in them, without an
+ * instance. Each belongs to the thread that opened it. */
+#ifndef LIB_KV_FOLDERS_H
+#define LIB_KV_FOLDERS_H
+
+#include "config/config.h"
+#include "store/folder.h"
+
+#define KV_FOLDERS 2 /* ram_file, disk */
+
+struct kv_folder {
+    const char *tier;
+    uint64_t quota;        /* bytes; 0: the tier is off */
+    struct folder *folder; /* NULL: there is nothing */
+};
+
+/* Opens the folders there are: to read, so that whoever uses them is not disturbed, or for this process alone
+ * (HEARTH_UNAVAILABLE where a server has one). None is made. A tier that is off is left out where it cannot be had. */
+int kv_open(struct kv_folder folders[KV_FOLDERS], const hearth_config *config, bool to_read, hearth_error *error);
+void kv_close(struct kv_folder folders[KV_FOLDERS]);
+
+struct kv_slab {
+    const char *tier;
+    struct slab_head head; /* of a file that cannot be read no more than key and kind */
+    uint64_t size;
+    char *damage; /* NULL: none is known */
+    bool gone;    /* removed meanwhile, by whoever uses the folder */
+};
+
+/* Zeroed: none. */
+struct kv_slabs {
+    struct kv_slab *v;
+    size_t n, cap;
+    const char *tier; /* of the folder that is being looked through */
+};
+
+/* Adds what lies in the folder: what others hang on comes before them. */
+int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error);
+
+void kv_slabs_move(struct kv_slabs *to, struct kv_slabs *from);
+void kv_slabs_release(struct kv_slabs *slabs);
+
+#endif

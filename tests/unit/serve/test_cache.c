@@ -1,0 +1,177 @@
+/* The routes of the cache: what they ask the library, and what a client reads. */
+#include "unit/serve/harness.h"
+
+#include <jansson.h>
+
+#define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static void the_cache_tells_its_tiers_and_counters(void **state)
+{
+    struct client client = harness_start(*state);
+    struct response response = ask(&client, "GET", "/cache", NULL);
+    assert_int_equal(response.status, 200);
+    assert_string_equal(
+        response.body.v,
+        "{\"tiers\":{"
+        "\"ram\":{\"on\":true,\"entries\":1,\"bytes\":2,\"quota_bytes\":3,\"evictions\":4},"
+        "\"ram_file\":{\"on\":false,\"entries\":0,\"bytes\":0,\"quota_bytes\":0,\"evictions\":0,"
+        "\"trouble\":\"no \\\"folder\\\"\"},"
+        "\"disk\":{\"on\":true,\"entries\":5,\"bytes\":1234567890123,\"quota_bytes\":1073741824,\"evictions\":0}},"
+        "\"hits_exact\":1,\"hits_resume\":2,\"hits_longest_prefix\":3,\"misses\":4,\"saves_cold\":5,"
+        "\"saves_continued\":6,\"saves_finish\":7,\"saves_evict\":8,\"saves_shutdown\":9,\"saves_dropped\":10,"
+        "\"duplicate_dropped\":11,\"corrupt_files\":12,\"longest_prefix_probes\":13,\"pack_ns\":14,"
+        "\"load_ns\":9876543210123,\"written_bytes\":15,\"read_bytes\":16}");
+    response_release(&response);
+    client_close(&client);
+}
+
+/* Asks and plays the request, which is the only one. */
+static struct response look_up(struct client *client, const char *body, const hearth_warmth *warmth)
+{
+    struct hearth_result result = {.warmth = *warmth};
+    client_send(client, "POST", "/cache/lookup", "", body);
+    assert_true(fake_wait(0)->only_lookup);
+    assert_true(fake_done(0, &result));
+    return client_read(client, true);
+}
+
+static void a_lookup_tells_how_much_is_where(void **state)
+{
+    static const hearth_warmth warmth = {
+        .prompt = 3000, .resident = 100, .ram = 200, .ram_file = 0, .disk = 2560, .key = KEY};
+    struct client client = harness_start(*state);
+    struct response response =
+        look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &warmth);
+    assert_int_equal(response.status, 200);
+    assert_string_equal(response_header(&response, "Content-Type"), "application/json");
+    assert_string_equal(response.body.v,
+                        "{\"model\":\"demo\",\"prompt_tokens\":3000,\"tokens\":2560,\"resident\":100,\"ram\":200,"
+                        "\"ram_file\":0,\"disk\":2560,\"key\":\"" KEY "\"}");
+    assert_int_equal(fake_submitted(), 1);
+    assert_string_equal(fake_wait(0)->text, "Once");
+    assert_string_equal(fake_wait(0)->cache_salt, "s");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
+{
+    static const hearth_warmth warmth = {.prompt = 12};
+    struct client client = harness_start(*state);
+    struct response response =
+        look_up(&client, "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", &warmth);
+    assert_string_equal(response.body.v,
+                        "{\"model\":\"demo\",\"prompt_tokens\":12,\"tokens\":0,\"resident\":0,\"ram\":0,"
+                        "\"ram_file\":0,\"disk\":0,\"key\":null}");
+    assert_string_equal(fake_wait(0)->messages_json, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void the_most_may_lie_anywhere(void **state)
+{
+    static const hearth_warmth rows[] = {
+        {.prompt = 9, .resident = 8, .ram = 7, .disk = 6},
+        {.prompt = 9, .ram = 8, .ram_file = 7},
+        {.prompt = 9, .ram_file = 8, .resident = 7},
+        {.prompt = 9, .disk = 8},
+    };
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct hearth_result result = {.warmth = rows[i]};
+        client_send(&client, "POST", "/cache/lookup", "", "{\"prompt\":[1,2]}");
+        assert_int_equal(fake_wait(i)->n_tokens, 2);
+        assert_true(fake_done(i, &result));
+        struct response response = client_read(&client, true);
+        assert_contains(response.body.v, "\"tokens\":8,");
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
+static void a_lookup_that_is_none_is_refused_before_it_reaches_the_library(void **state)
+{
+    static const struct {
+        const char *body, *says;
+        int status;
+    } rows[] = {
+        {"not json", "\"param\":null", 400},
+        {"{}", "\"param\":\"prompt\"", 400},
+        {"{\"prompt\":[\"a\",\"b\"]}", "\"param\":\"prompt\"", 400},
+        {"{\"prompt\":\"a\",\"messages\":[{}]}", "\"param\":\"prompt\"", 400},
+        {"{\"prompt\":\"a\",\"cache_salt\":1}", "\"param\":\"cache_salt\"", 400},
+        {"{\"messages\":[{}],\"tools\":[{}]}", "\"param\":\"tools\"", 501},
+        {"{\"prompt\":\"a\",\"model\":\"other\"}", "\"code\":\"model_not_found\"", 404},
+    };
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct response response = ask(&client, "POST", "/cache/lookup", rows[i].body);
+        assert_int_equal(response.status, rows[i].status);
+        assert_contains(response.body.v, rows[i].says);
+        response_release(&response);
+    }
+    assert_int_equal(fake_submitted(), 0);
+    client_close(&client);
+}
+
+static void a_lookup_that_fails_has_its_status(void **state)
+{
+    static const struct fake_script script = {
+        .fail = HEARTH_TOO_LONG, .fail_before_started = true, .message = "too long"};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    struct response response = ask(&client, "POST", "/cache/lookup", "{\"prompt\":\"a\"}");
+    assert_int_equal(response.status, 400);
+    assert_contains(response.body.v, "\"code\":\"context_length_exceeded\"");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_lookup_waits_for_the_models(void **state)
+{
+    struct harness *h = *state;
+    fake_hold_load(true);
+    harness_listen(h);
+    struct client client = client_open(h->port, 0);
+    struct response response = ask(&client, "POST", "/cache/lookup", "{\"prompt\":\"a\"}");
+    assert_int_equal(response.status, 503);
+    response_release(&response);
+    response = ask(&client, "GET", "/cache", NULL);
+    assert_int_equal(response.status, 200);
+    response_release(&response);
+    client_close(&client);
+    fake_hold_load(false);
+    harness_await_ready(h);
+}
+
+static void the_id_of_a_session_in_a_header_changes_nothing(void **state)
+{
+    static const char *const texts[] = {"ok"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 1};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    client_send(&client, "POST", "/v1/completions", "X-Session-Id: a b\r\nKRONK_IMC_ID: user-1\r\n",
+                "{\"prompt\":\"a\",\"session_id\":\"b\",\"imc_id\":\"c\"}");
+    struct response response = client_read(&client, true);
+    assert_int_equal(response.status, 200);
+    assert_contains(response.body.v, "\"text\":\"ok\"");
+    response_release(&response);
+    client_close(&client);
+}
+
+#define ROW(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ROW(the_cache_tells_its_tiers_and_counters),
+        ROW(a_lookup_tells_how_much_is_where),
+        ROW(a_lookup_may_be_of_messages_and_find_nothing),
+        ROW(the_most_may_lie_anywhere),
+        ROW(a_lookup_that_is_none_is_refused_before_it_reaches_the_library),
+        ROW(a_lookup_that_fails_has_its_status),
+        ROW(a_lookup_waits_for_the_models),
+        ROW(the_id_of_a_session_in_a_header_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
