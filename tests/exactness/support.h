@@ -391,7 +391,8 @@ static struct fast_clock fast_clock = {.clock = {.now = fast_now, .wait = fast_w
 static inline void set(hearth_config *config, const char *key, const char *value)
 {
     hearth_error error;
-    char *path = mem_format("models.m.%s", key);
+    bool of_model = strncmp(key, "cache.", 6) != 0;
+    char *path = mem_format("%s%s", of_model ? "models.m." : "", key);
     if (hearth_config_set(config, path, value, &error) != HEARTH_OK) fail_msg("%s", error.message);
     free(path);
 }
@@ -420,6 +421,7 @@ static inline hearth *start(const struct oracle *oracle, const char *const *keys
     set(config, "context_window", "1024");
     set(config, "n_ubatch", "64");
     set(config, "cache_min_tokens", "1");
+    set(config, "cache.tiers.disk.quota_mb", "0"); /* what is not about the store has none */
     set_layout(config, oracle->layout);
     for (; *keys != NULL; keys += 2) set(config, keys[0], keys[1]);
     hearth *instance = hearth_open(config, &error);

@@ -2,12 +2,30 @@
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Client } from './client.js';
 import { hearth } from './models.js';
 import { until, within } from './wait.js';
 
 const started = new Set();
-process.on('exit', () => started.forEach((child) => child.kill('SIGKILL')));
+const folders = [];
+process.on('exit', () => {
+  started.forEach((child) => child.kill('SIGKILL'));
+  folders.forEach((folder) => rmSync(folder, { recursive: true, force: true }));
+});
+
+// A folder that goes with the test program.
+export function temporaryFolder() {
+  const folder = mkdtempSync(join(tmpdir(), 'hearth-e2e-'));
+  folders.push(folder);
+  return folder;
+}
+
+// Nothing is stored where the user's own programs store.
+const home = temporaryFolder();
+const env = { ...process.env, HOME: home };
 
 // A running server. `log` is all it has written so far; `client` speaks HTTP to it.
 class Server {
@@ -71,14 +89,15 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // `model` is a path; the keys of `set` are the configuration's, those of `models` the one model's. One thread computes,
 // unless a test says otherwise: the small models are no slower with it, and a machine that is busy with other things
 // does not hold it up at every layer, as it does several threads that wait for each other.
+// Each server stores in a folder of its own, unless the test gives it one.
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
 export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true } = {}) {
   const name = model ? modelName(model) : 'demo';
   const own = args.includes('--config') ? models : { threads: 1, ...models };
-  const keys = { ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
+  const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
-  const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env });
   started.add(child);
   t?.after(() => child.kill('SIGKILL'));
   const server = new Server(child);
@@ -90,7 +109,7 @@ export async function serve({ t, model, set = {}, models = {}, args = [], loaded
 
 // Runs a command of hearth to its end: {code, stdout, stderr}.
 export async function run(args, { input = '', seconds = 60, cwd } = {}) {
-  const child = spawn(hearth, args, { stdio: ['pipe', 'pipe', 'pipe'], cwd });
+  const child = spawn(hearth, args, { stdio: ['pipe', 'pipe', 'pipe'], cwd, env });
   started.add(child);
   const result = { stdout: '', stderr: '' };
   for (const name of ['stdout', 'stderr']) {
