@@ -86,11 +86,13 @@ static inline int64_t saves(const struct stored *s, enum slab_reason reason)
 }
 
 /* Leading tokens that the store has of the client's prompt and reply. */
-static inline int32_t stored_of(const struct stored *s, const struct client *client)
+static inline int32_t stored_of(const struct stored *s, struct client *client)
 {
     struct tokens all = {0};
     tokens_append(&all, client->job.prompt.v, client->job.prompt.len);
+    pthread_mutex_lock(&client->mutex);
     tokens_append(&all, client->got.v, client->got.len);
+    pthread_mutex_unlock(&client->mutex);
     struct store_query query = {
         .user = engine_store_user(s->rig->engine), .salt = client->job.salt, .tokens = all.v, .n = (int32_t)all.len};
     struct store_hit *hit = store_find(s->store, &query);

@@ -77,10 +77,10 @@ static void cells_are_used_again_only_when_they_are_safe(void **state)
     gate_close(&gated);
     run(&s, &a);
     stats = engine_stats(s.rig->engine);
-    int32_t calls = fake_llm.calls;
+    int64_t calls = metric_get(&stats->decode_calls);
     ask(&s, &b);
     engine_submit(s.rig->engine, &b.job);
-    while (fake_llm.calls == calls) sched_yield(); /* one that finds no room */
+    while (metric_get(&stats->decode_calls) == calls) sched_yield(); /* one that finds no room */
     gate_await(&gated);
     for (int i = 0; i < 1000; i++) sched_yield();
     assert_int_equal(metric_get(&stats->prompt_tokens), 600);
