@@ -26,7 +26,7 @@ tsan: ## the unit and end-to-end tests under ThreadSanitizer
 fuzz: ## every fuzzer for FUZZ_SECONDS (120)
 	@scripts/test.sh fuzz
 
-crash: ## kill a process that saves at each of its system calls, and look at what is left (in `make test`, too)
+crash: ## kill a saving process at each of its system calls, fail each, lose power, damage files (in `make test`, too)
 	@scripts/test.sh crash
 
 install: all ## install under $(DESTDIR)$(PREFIX): programs, library, header, man pages, systemd unit

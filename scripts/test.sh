@@ -4,7 +4,7 @@
 #   scripts/test.sh             everything: `make test`
 #   scripts/test.sh asan|tsan   the unit and end-to-end tests on that sanitizer's build: `make asan`, `make tsan`
 #   scripts/test.sh fuzz        every fuzzer for FUZZ_SECONDS (120): `make fuzz`
-#   scripts/test.sh crash       the tests that kill a saving process, which `all` runs with the unit tests: `make crash`
+#   scripts/test.sh crash       of `all`, what kills a saving process, fails its calls, loses power, damages files: `make crash`
 #
 # A step that fails does not stop those after it. Cases of test programs count one by one, any other step as one.
 set -uo pipefail
@@ -138,7 +138,7 @@ scripts/packages.sh test || exit
 case ${1:-all} in
     asan | tsan) sanitizer "$1" ;;
     fuzz) step "fuzzers" fuzz "${FUZZ_SECONDS:-120}" ;;
-    crash) step "crash tests" unit release crash_test_store -R '^crash_' ;;
+    crash) step "crash tests" unit release tests -R '^crash_|_faults$|^unit_store_test_store_fetch$' ;;
     all)
         step "format" format
         step "layers" scripts/layers.sh
