@@ -5,6 +5,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define POOL_BYTES ((size_t)128 << 20)
 
@@ -245,12 +247,20 @@ static void finish_job(struct store *store, struct job *job)
     job_free(job);
 }
 
+/* Nobody waits for most saves, but who computes on all processors waits for each of them: this thread gives way. */
+static void give_way(void)
+{
+    enum { NICE = 10 };
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* of this thread alone, on Linux; elsewhere it may not be had */
+}
+
 /* Until its folder has been looked through, a tier is not written to: what it holds counts. */
 static void *run(void *ud)
 {
     struct store *store = ud;
     struct saver *saver = &store->saver;
     struct tier *tier = &store->tiers[store->params.save_tier];
+    give_way();
     store_lock(store);
     for (;;) {
         while (saver->first == NULL && !saver->tidy && saver->spare == 0 && !store->closing)
