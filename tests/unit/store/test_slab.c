@@ -291,7 +291,7 @@ static void nonsense_is_refused_even_under_a_right_crc(void **state)
         struct buf bytes = made_bytes(&made);
         size_t front = slab_front_size(bytes.v);
         for (size_t k = 0; k < nonsense[i].width; k++)
-            bytes.v[nonsense[i].at + k] = k < 8 ? (char)(nonsense[i].value >> (8 * k)) : 0;
+            bytes.v[nonsense[i].at + k] = (char)(k < 8 ? nonsense[i].value >> (8 * k) : 0);
         seal(&bytes, front);
         expect_refused(bytes.v, bytes.len, nonsense[i].what);
         buf_release(&bytes);
