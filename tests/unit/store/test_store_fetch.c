@@ -174,6 +174,62 @@ static void a_file_of_other_tokens_is_never_restored(void **state)
     tokens_release(&u);
 }
 
+/* Under the name of `as`, the slab of other tokens, with every checksum right and the key of `as` in it. */
+static void forge(struct rig *rig, const struct tokens *of, const struct tokens *as)
+{
+    hearth_error error;
+    struct folder *folder = folder_open_to_read(rig->params.files, rig->paths[rig->params.save_tier], &error);
+    struct key key = key_of(&rig->user.user.identity, of->v, of->len);
+    struct slab slab = {0};
+    assert_int_equal(folder_read(folder, &key, SLAB_ROWS, &slab, &error), 0);
+    slab.head.key = key_of(&rig->user.user.identity, as->v, as->len);
+    struct buf front = {0};
+    uint8_t trailer[SLAB_TRAILER_BYTES];
+    slab_encode(&slab.head, slab.payload, &front, trailer);
+    char *path = file_of(rig, as->v, (int32_t)as->len, "rows");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fwrite(front.v, 1, front.len, file);
+    fwrite(slab.payload, 1, (size_t)slab.head.payload_size, file);
+    fwrite(trailer, 1, sizeof trailer, file);
+    fclose(file);
+    free(path);
+    buf_release(&front);
+    slab_release(&slab);
+    folder_close(folder);
+}
+
+static void tokens_decide_where_every_checksum_and_the_key_are_right(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(6, 16), u = some_tokens(7, 16);
+    rig_start(rig);
+    rig_keep(rig, t.v, 16);
+    rig_keep(rig, u.v, 16);
+    forge(rig, &t, &u);
+    assert_int_equal(rig_restore(rig, u.v, 16), 0);
+    assert_int_equal(corrupt_files(rig), 1);
+    keep_anew(rig, u.v, 16);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
+static void a_forged_file_is_found_by_no_tokens_after_a_restart(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(6, 16), u = some_tokens(7, 16);
+    rig_start(rig);
+    rig_keep(rig, t.v, 16);
+    rig_keep(rig, u.v, 16);
+    forge(rig, &t, &u);
+    rig_stop(rig);
+    rig_start(rig);
+    assert_int_equal(rig_restore(rig, u.v, 16), 0);
+    assert_int_equal(rig_restore(rig, t.v, 16), 16);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
 static void a_file_that_is_gone_is_lost_and_saved_anew(void **state)
 {
     struct rig *rig = *state;
@@ -290,6 +346,8 @@ int main(void)
         ON_DISK(others_that_read_a_damaged_slab_lose_it_too),
         ON_DISK(a_joined_fetch_with_a_damaged_slab_is_lost),
         ON_DISK(a_file_of_other_tokens_is_never_restored),
+        ON_DISK(tokens_decide_where_every_checksum_and_the_key_are_right),
+        ON_DISK(a_forged_file_is_found_by_no_tokens_after_a_restart),
         ON_DISK(a_file_that_is_gone_is_lost_and_saved_anew),
         FOLDER_TIERS(damage_that_is_found_at_the_start_is_counted),
         FOLDER_TIERS(a_file_that_stands_there_is_adopted_or_replaced),
