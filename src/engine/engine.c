@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "llm/identity.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -247,14 +247,14 @@ static bool find_parked(const struct job *job, struct placement *p)
 
 int32_t find_resident(struct engine *engine, const struct job *job)
 {
-    struct placement best = {.how = PLACE_FRESH, .cost = INT64_MAX};
+    struct placement beside = {.how = PLACE_FRESH, .cost = INT64_MAX};
+    weigh_states(engine, job, &beside);
+    int32_t most = beside.n;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         int32_t n = usable(engine, &engine->seqs[i], agreeing(engine, &engine->seqs[i], job));
-        if (n > best.n) best.n = n;
+        if (n > most) most = n;
     }
-    int32_t resident = best.n;
-    weigh_states(engine, job, &best);
-    return best.n > resident ? best.n : resident;
+    return most;
 }
 
 int32_t find_parting(const struct engine *engine, const struct job *job)

@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 #include "hearth.h"
-#include "llm/pieces.h"
+#include "llm/identity.h"
 #include "store/store.h"
 
 #include <pthread.h>

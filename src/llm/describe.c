@@ -1,5 +1,5 @@
 /* What states depend on beside weights and tokens, as text. No state; the engine's thread, which owns the context. */
-#include "llm/pieces.h"
+#include "llm/identity.h"
 #include "llm/private.h"
 
 #include <math.h>

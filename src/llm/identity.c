@@ -1,9 +1,9 @@
 /* Which model a file holds: a digest over every byte, and the name of its quantisation. A model in several files counts
  * as all of them, one after the other. No state; any thread. */
+#include "llm/identity.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"
-#include "llm/pieces.h"
 #include "llm/private.h"
 
 #include <errno.h>

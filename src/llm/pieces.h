@@ -3,7 +3,7 @@
  * A sequence of n tokens is rows (keys and values of every token: they can be cut and joined) and, in some models, a
  * part that moves (recurrent states, sliding windows: worth something only whole, at the very place where it was
  * saved). Recurrent models have no rows. The bytes are llama.cpp's own format, which is internal: llm_format_open()
- * tests on the spot that what is saved, cut, joined and restored is what was there (docs/design.md, methods A and B).
+ * tests on the spot that what is saved, cut, joined and restored is what was there (docs/design.md, The store).
  *
  * A piece is the canonical form: rows in the order of their positions, in a blob for one pool of cells and sequence 0.
  * It does not depend on the layout it came from, nor on the one it goes to.
@@ -94,23 +94,5 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_format *for
 /* Completes a sequence that has the rows of n tokens. False: it is empty now. */
 bool llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *piece,
                      size_t size, int32_t n);
-
-/* ---- Identity ---- */
-
-/* Appends, line by line, everything that states of this context depend on beside weights and tokens, and that they do
- * not tell: resolved flash attention, types of keys and values, RoPE and YaRN, class of the window where the factors
- * depend on it, rotation of quantised cells, version and build of llama.cpp. Not the layout: pieces do not depend on
- * it. */
-void llm_context_describe(const struct llm_context *context, const struct llm_context_params *params, struct buf *out);
-
-/* SHA-256 over the content of the model's file, or files where it is split: every byte. Slow (as fast as the disk, or
- * about 1 GB/s); any thread. `stop` ends it early with HEARTH_CANCELLED. */
-int llm_file_fingerprint(const char *path, const _Atomic bool *stop, uint8_t digest[32], hearth_error *error);
-
-/* Which files these are, and when they last changed: equal before and after is the same content in between. */
-int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error);
-
-/* The type of most weights as its file says: "q8_0", "q4_k_m", …; "unknown". */
-const char *llm_file_quant(const char *path);
 
 #endif

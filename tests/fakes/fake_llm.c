@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/identity.h"
 
 #include <sched.h>
 #include <stdatomic.h>
