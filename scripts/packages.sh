@@ -9,7 +9,7 @@ set -euo pipefail
 
 programs='cmake:cmake ninja-build:ninja pkg-config:pkg-config git:git curl:curl openssl:openssl'
 libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-dev libssl-dev libisal-dev
-    libcurl4-openssl-dev libcmocka-dev node-llhttp'
+    libpcre2-dev libcurl4-openssl-dev libcmocka-dev node-llhttp'
 
 # llama.cpp's source comes through npm, once.
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}

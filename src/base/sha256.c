@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,11 @@ void sha256_so_far(const struct sha256 *hash, uint8_t digest[SHA256_BYTES])
 void sha256_of(const void *bytes, size_t size, uint8_t digest[SHA256_BYTES])
 {
     require(EVP_Digest(bytes, size, digest, NULL, EVP_sha256(), NULL) == 1);
+}
+
+bool sha256_equal(const uint8_t a[SHA256_BYTES], const uint8_t b[SHA256_BYTES])
+{
+    return CRYPTO_memcmp(a, b, SHA256_BYTES) == 0;
 }
 
 void sha256_to_hex(const uint8_t digest[SHA256_BYTES], char text[2 * SHA256_BYTES + 1])

@@ -19,6 +19,9 @@ void sha256_so_far(const struct sha256 *hash, uint8_t digest[SHA256_BYTES]); /* 
 /* Of one run of bytes. */
 void sha256_of(const void *bytes, size_t size, uint8_t digest[SHA256_BYTES]);
 
+/* Takes the same time wherever two digests differ. */
+bool sha256_equal(const uint8_t a[SHA256_BYTES], const uint8_t b[SHA256_BYTES]);
+
 /* 64 lower-case hexadecimal digits and a zero; and back. */
 void sha256_to_hex(const uint8_t digest[SHA256_BYTES], char text[2 * SHA256_BYTES + 1]);
 bool sha256_from_hex(const char *text, uint8_t digest[SHA256_BYTES]); /* false: text is not 64 of them */

@@ -98,3 +98,10 @@ void utf8_put_json_string(struct buf *out, const char *text, size_t len)
     each_character(out, text, len, put_escaped);
     buf_puts(out, "\"");
 }
+
+size_t utf8_count(const char *text, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) n += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return n;
+}

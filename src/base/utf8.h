@@ -16,4 +16,7 @@ void utf8_put_clean(struct buf *out, const char *text, size_t len);
 /* Appends `text` as a JSON string, quotes included; invalid bytes become U+FFFD. */
 void utf8_put_json_string(struct buf *out, const char *text, size_t len);
 
+/* Characters in `text`, which is valid UTF-8. */
+size_t utf8_count(const char *text, size_t len);
+
 #endif

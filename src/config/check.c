@@ -105,6 +105,8 @@ static void check_server(struct check *c)
     const struct config_server *server = &c->config->server;
     check_listen(c);
     check_file(c, "server.api_keys_file", server->api_keys_file);
+    if (server->isolate_keys && server->api_keys_file == NULL)
+        FAULT(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
     check_file(c, "server.tls_cert", server->tls_cert);
     check_file(c, "server.tls_key", server->tls_key);
     if (server->tls_cert != NULL && server->tls_key == NULL) {

@@ -37,9 +37,11 @@ struct config_server {
     struct config_strings listen;                        /* host:port, [v6]:port or unix:PATH */
     char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
     char *log_level, *log_format;
+    bool isolate_keys;
     int64_t max_body_bytes;
     int64_t max_connections;
     double drain_timeout; /* seconds */
+    int64_t memory_budget_mb;
 };
 
 struct config_tier {
@@ -58,6 +60,9 @@ struct config_cache {
 struct config_model {
     char *name;                       /* the key under models: */
     char *path, *mmproj, *jinja_file; /* NULL: none */
+    bool ignore_integrity_check;
+    char *load;         /* start | demand */
+    double idle_unload; /* seconds; 0: never */
     int64_t context_window, n_seq_max, queue_depth, n_batch, n_ubatch, max_decode_gap_ms;
     double admission_timeout; /* seconds */
     char *kv_unified;         /* auto | true | false */
@@ -76,10 +81,15 @@ struct config_model {
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     int64_t yarn_orig_ctx; /* 0: the model's */
     char *embedding;       /* auto | true | false */
+    char *pooling;         /* auto | none | mean | cls | last | rank */
     struct config_loras lora;
     struct {
-        double temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-        int64_t top_k, repeat_last_n;
+        double temperature, dynatemp_range, dynatemp_exponent, top_p, min_p, typical_p, top_n_sigma;
+        double xtc_probability, xtc_threshold, repeat_penalty, frequency_penalty, presence_penalty;
+        double dry_multiplier, dry_base, mirostat_tau, mirostat_eta, adaptive_target, adaptive_decay;
+        int64_t top_k, min_keep, repeat_last_n, dry_allowed_length, dry_penalty_last_n, mirostat;
+        int64_t seed; /* -1: random */
+        struct config_strings dry_sequence_breakers, samplers;
     } sampling;
     struct config_note *notes; /* one a row of the table */
 };
