@@ -107,8 +107,9 @@ typedef bool (*hearth_progress)(void *ud, const char *model, float fraction);
 
 HEARTH_API hearth *hearth_open(const hearth_config *config, hearth_error *error);
 
-/* Loads every model of the configuration, one after the other, on the calling thread; blocks until all are ready.
- * Call it once. Models loaded before a failure stay usable. */
+/* Loads every model of the configuration, one after the other, on the calling thread; blocks until all are ready. Of
+ * those with load: demand only the file's description is read. Call it once. Models loaded before a failure stay
+ * usable. */
 HEARTH_API int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_error *error);
 
 /* Stops admitting: later submissions and requests still waiting fail with HEARTH_UNAVAILABLE at once; those that
@@ -120,30 +121,56 @@ HEARTH_API void hearth_close(hearth *instance);
 
 /* ---- Models ---- */
 
-/* How a model keeps its state decides how its cache can be cut. The names are dense, moe, hybrid, recurrent. */
+/* What a model is for is its type: chat models write text, chats and completions alike; embedding models turn inputs
+ * into vectors; rerank models judge documents by a query. A request to a model of another type is
+ * HEARTH_UNSUPPORTED; one that names no model goes to the first of its type.
+ *
+ * How a model keeps its state decides how its cache can be cut. The names are dense, moe, hybrid, recurrent. */
 typedef struct hearth_model_info {
     const char *name;         /* the name in the configuration */
     const char *path;         /* the weights file */
     const char *architecture; /* e.g. "qwen3" */
+    const char *type;         /* chat | embedding | rerank */
     const char *kind;         /* dense | moe | hybrid | recurrent */
-    const char *description;  /* llama.cpp's one-line description, with the weight type */
-    uint64_t size_bytes;      /* size of the weights */
-    uint64_t n_params;        /* number of weights */
-    int32_t n_vocab;          /* tokens in the vocabulary */
-    int32_t n_embd;           /* width of the model */
-    int32_t n_layer;          /* number of layers */
-    int32_t n_swa;            /* size of the sliding attention window; 0: none */
-    int32_t n_ctx_train;      /* tokens the model was trained for */
-    int32_t context_window;   /* tokens a slot can hold here */
-    int32_t n_slots;          /* requests computed at once */
-    bool has_chat_template;   /* chat needs one; completions do not */
-    int64_t created;          /* unix time of loading */
+    const char *pooling; /* how an input's vectors become one: none | mean | cls | last | rank; "" of a chat model */
+    const char *description;   /* llama.cpp's one-line description, with the weight type */
+    uint64_t size_bytes;       /* size of the weights */
+    uint64_t n_params;         /* number of weights */
+    int32_t n_vocab;           /* tokens in the vocabulary */
+    int32_t n_embd;            /* width of the model */
+    int32_t n_embd_out;        /* width of the vectors that it gives */
+    int32_t n_layer;           /* number of layers */
+    int32_t n_swa;             /* size of the sliding attention window; 0: none */
+    int32_t n_ctx_train;       /* tokens the model was trained for */
+    int32_t context_window;    /* tokens that a slot, or one input of an embedding or rerank model, can have here */
+    int32_t n_slots;           /* requests computed at once; contexts of an embedding or rerank model */
+    bool has_chat_template;    /* chat needs one; completions do not */
+    const char *chat_template; /* its text; "": none */
+    const char *bos_text, *eos_text; /* the tokens that begin and end a text; "": none */
+    int64_t created;                 /* unix time of loading; before the first, of its file having been looked at */
+    const char *state;               /* loaded | loading | unloading | unloaded | failed: its last load did */
 } hearth_model_info;
 
-/* Describes the index-th loaded model; false past the last. The strings live as long as the instance. */
+/* Describes the index-th model that hearth_load() has come to, in memory or not; false past the last. The strings live
+ * as long as the instance. */
 HEARTH_API bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info);
 
-/* Turns text into tokens. `*tokens` is the caller's, to be freed with free(). Returns the count or a negative code.
+/* Models come and go: one that is not in memory is loaded when a request asks for it, and the request waits, no longer
+ * than its model's admission_timeout. With idle_unload, and where server.memory_budget_mb is short, models leave that
+ * no request has. What is resident is stored before; a request always keeps its model, until its handle is released. */
+
+/* Asks for a model to be loaded and returns at once. HEARTH_INVALID: it is loaded. */
+HEARTH_API int hearth_load_model(hearth *instance, const char *model, hearth_error *error);
+
+/* Asks for a model to leave memory and returns at once; a later request loads it anew. HEARTH_BUSY while it has
+ * requests or is being loaded, HEARTH_INVALID where it is not loaded. */
+HEARTH_API int hearth_unload(hearth *instance, const char *model, hearth_error *error);
+
+/* Waits while the model is on its way in or out. Returns why its last load failed, or HEARTH_OK. */
+HEARTH_API int hearth_await_model(hearth *instance, const char *model, hearth_error *error);
+
+/* Turns text into tokens. `*tokens` is the caller's, to be freed with free(). Returns the count or a negative code:
+ * HEARTH_UNAVAILABLE where the model is not in memory; it is then being loaded.
  * add_special: begin and end markers as the model wants them; parse_special: markers in the text become tokens. */
 HEARTH_API int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,
                                    bool parse_special, int32_t **tokens, hearth_error *error);
@@ -162,44 +189,125 @@ typedef struct hearth_bias {
     float bias; /* added to the token's logit; -INFINITY forbids it */
 } hearth_bias;
 
-/* "Not given": the configuration's value holds. */
+/* "Not given": the configuration's value holds. Of numbers with a fraction NAN says the same. */
 #define HEARTH_UNSET INT32_MIN
 
-/* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens. Start from
- * hearth_params_default(), where nothing is given; hearth_submit() copies everything. */
+/* How tokens are picked. What is not given comes from the configuration, then from the model's file, then from
+ * hearth's defaults: docs/sampling.md has the order of the samplers and every default. */
+typedef struct hearth_sampling {
+    double temperature; /* <= 0: greedy */
+    double dynatemp_range, dynatemp_exponent;
+    double top_p, min_p, typical_p;
+    double top_n_sigma; /* < 0: off */
+    double xtc_probability, xtc_threshold;
+    double repeat_penalty;    /* 1: off */
+    double frequency_penalty; /* 0: off */
+    double presence_penalty;  /* 0: off */
+    double dry_multiplier, dry_base;
+    double mirostat_tau, mirostat_eta;
+    double adaptive_target, adaptive_decay;
+    int32_t top_k;         /* <= 0: off */
+    int32_t min_keep;      /* samplers that cut leave so many */
+    int32_t repeat_last_n; /* tokens that the penalties look at; -1: all of the context */
+    int32_t dry_allowed_length, dry_penalty_last_n;
+    int32_t mirostat;                /* 0: off, 1, 2 */
+    int64_t seed;                    /* < 0: random */
+    const char *const *dry_breakers; /* NULL: not given */
+    size_t n_dry_breakers;
+    const char *const *samplers; /* names, in the order in which they are applied; NULL: not given */
+    size_t n_samplers;
+    const hearth_bias *logit_bias;
+    size_t n_logit_bias;
+    bool ignore_eos; /* go on past end-of-generation tokens */
+} hearth_sampling;
+
+/* An adapter: its place in the configuration's models.*.lora, from 0. */
+typedef struct hearth_lora {
+    int32_t id;
+    double scale; /* 0: without it */
+} hearth_lora;
+
+typedef enum hearth_tool_choice {
+    HEARTH_TOOLS_AUTO,    /* the model decides */
+    HEARTH_TOOLS_NONE,    /* the template shows the tools, no call is made */
+    HEARTH_TOOLS_REQUIRED /* at least one call is made */
+} hearth_tool_choice;
+
+typedef enum hearth_continue {
+    HEARTH_CONTINUE_AUTO,     /* a last message of the assistant's is gone on with */
+    HEARTH_CONTINUE_NEVER,    /* it is a turn that is over */
+    HEARTH_CONTINUE_CONTENT,  /* what goes on is its content */
+    HEARTH_CONTINUE_REASONING /* what goes on is its reasoning */
+} hearth_continue;
+
+/* A piece of a prompt: text, or one token. */
+typedef struct hearth_part {
+    const char *text; /* NULL: the token */
+    size_t len;
+    int32_t token;
+} hearth_part;
+
+/* A text beside the one to be filled in, of another file of the editor's. */
+typedef struct hearth_snippet {
+    const char *name, *text;
+} hearth_snippet;
+
+/* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
+ * from hearth_params_default(), where nothing is given; hearth_submit() copies everything. */
 typedef struct hearth_params {
     const char *model;      /* name; NULL: the first of the configuration */
     const char *request_id; /* for logs and /slots; NULL: one is made */
 
     const char *messages_json;        /* chat: JSON array of messages in OpenAI's form */
     const char *template_kwargs_json; /* chat: JSON object handed to the template; NULL: none */
-    const char *text;                 /* completion: text, tokenised with begin marker */
+    const char *tools_json;           /* chat: JSON array of tools in OpenAI's form; NULL: none */
+    hearth_tool_choice tool_choice;
+    const char *tool_name;   /* chat: with REQUIRED, this tool and no other; NULL: any */
+    int parallel_tool_calls; /* chat: several calls in one reply: 1 yes, 0 no, -1: where the template can */
+    hearth_continue continue_final;
+    bool without_cue;         /* chat: the prompt does not end with the words that make the assistant speak */
+    bool reasoning_in_text;   /* chat: reasoning is left in the content, as the model writes it */
+    int32_t thinking_tokens;  /* chat: reasoning is ended after so many; -1: no limit */
+    const char *thinking_end; /* chat: what is said then, before the end of the reasoning; NULL: nothing */
+
+    const char *text; /* completion: text, tokenised with begin marker */
     size_t text_len;
+    bool without_markers; /* the text is tokenised without begin and end markers */
+    bool plain;           /* special tokens that the text spells stay text */
+    const char *suffix;   /* completion: what comes after the reply; for models with fill-in-the-middle tokens; NULL */
+    size_t suffix_len;
+    const char *typed; /* with a suffix: goes on from the prompt, and is never cut; NULL: nothing */
+    size_t typed_len;
+    const hearth_snippet *snippets; /* with a suffix: what else the editor has open */
+    size_t n_snippets;
     const int32_t *tokens; /* completion: tokens, taken as they are */
     size_t n_tokens;
+    const hearth_part *parts; /* completion: text and tokens, the begin marker before them if the first is text */
+    size_t n_parts;
+
+    const char *grammar;     /* the reply must match: GBNF with a rule "root"; NULL: none */
+    const char *json_schema; /* the reply must match: a JSON schema; NULL: none */
 
     int32_t max_tokens;      /* tokens to generate; HEARTH_UNSET: up to the end of the context window */
+    int64_t max_ms;          /* the reply ends after so many milliseconds of generation, at the next line; 0: never */
     const char *const *stop; /* the reply ends before any of these strings */
     size_t n_stop;
-    bool ignore_eos; /* go on past end-of-generation tokens */
-    bool patient;    /* waits for a place as long as it takes, not admission_timeout: further choices of one request */
+    bool patient; /* waits for a place as long as it takes, not admission_timeout: further choices of one request */
     bool cache_prompt;      /* default true; false: nothing is reused, nothing is kept */
     const char *cache_salt; /* prompts with different salts never share anything; NULL or "": the common one */
     const char *parent_key; /* 64 hexadecimal digits: what is stored of the turn that this one continues. A hint: it is
                                waited for while it is still being written. NULL: none */
     bool only_lookup;       /* compute nothing: result->warmth tells how much of the prompt is there */
+    bool only_prompt; /* compute nothing: a PROMPT event tells the prompt. It waits for no place, and may be of any
+                         length */
+    bool keep_prompt; /* hearth_request_prompt() tells the prompt */
+    const hearth_lora *lora; /* adapters; those of the model that are not named have scale 0. NULL: as configured */
+    size_t n_lora;
 
-    double temperature; /* NAN: not given, likewise below; <= 0: greedy */
-    double top_p;
-    double min_p;
-    double repeat_penalty;    /* 1: off */
-    double frequency_penalty; /* 0: off */
-    double presence_penalty;  /* 0: off */
-    int32_t top_k;            /* <= 0: off */
-    int32_t repeat_last_n;    /* tokens that the penalties look at; -1: all of the context */
-    int64_t seed;             /* < 0: random */
-    const hearth_bias *logit_bias;
-    size_t n_logit_bias;
+    hearth_sampling sampling;
+    int32_t top_logprobs;  /* TEXT events tell the chosen token's chance and those of so many likeliest; -1: neither */
+    bool chances_as_drawn; /* those after the samplers, in place of the model's own */
+    bool progress;         /* PROGRESS events while the prompt is computed */
 } hearth_params;
 
 typedef enum hearth_finish {
@@ -219,7 +327,8 @@ typedef struct hearth_result {
     hearth_finish finish;
     const char *stop_string; /* the stop string that ended it, or NULL */
     int32_t slot;            /* the slot that computed it */
-    int32_t cache_n;         /* prompt tokens that were not computed; cache_n + prompt_n is the prompt's length */
+    int32_t n_prompt;        /* tokens of the prompt: in the end cache_n + prompt_n */
+    int32_t cache_n;         /* prompt tokens that were not computed */
     int32_t prompt_n;        /* prompt tokens that were */
     int32_t predicted_n;     /* tokens generated, the end-of-generation token included */
     double queue_ms;         /* from submission to a slot */
@@ -229,20 +338,39 @@ typedef struct hearth_result {
     hearth_warmth warmth;    /* DONE of a lookup */
 } hearth_result;
 
+/* How likely a token was, as the natural logarithm: 0 is certain, -INFINITY is never. */
+typedef struct hearth_chance {
+    int32_t token;
+    double log;
+    const char *bytes; /* of the token; may be part of a character, and hold zero bytes */
+    size_t n_bytes;
+} hearth_chance;
+
+typedef struct hearth_chances {
+    hearth_chance chosen;
+    const hearth_chance *top; /* the likeliest first */
+    size_t n_top;
+} hearth_chances;
+
 typedef enum hearth_event_type {
-    HEARTH_EVENT_STARTED, /* a slot took the request: from here on failures are rare. result: cache_n, prompt_n */
-    HEARTH_EVENT_TEXT,    /* more of the reply: text, whole UTF-8 characters only */
-    HEARTH_EVENT_DONE,    /* the end: result. Nothing follows */
-    HEARTH_EVENT_FAILED   /* the end: error. Nothing follows */
+    HEARTH_EVENT_STARTED,  /* a slot took the request: from here on failures are rare. result: cache_n, prompt_n */
+    HEARTH_EVENT_PROMPT,   /* of a request for nothing else: text and tokens of the prompt */
+    HEARTH_EVENT_PROGRESS, /* more of the prompt is there. result: cache_n, prompt_n (computed so far), prompt_ms */
+    HEARTH_EVENT_TEXT,     /* a token, and more of the reply: text, whole UTF-8 characters only */
+    HEARTH_EVENT_DONE,     /* the end: result. Nothing follows */
+    HEARTH_EVENT_FAILED    /* the end: error. Nothing follows */
 } hearth_event_type;
 
 typedef struct hearth_event {
     hearth_event_type type;
-    const char *text;            /* TEXT; not zero-terminated */
-    size_t text_len;             /* bytes; may be 0 while a character or a stop string is still incomplete */
-    int32_t token;               /* TEXT: the token sampled; -1 for held-back text set free at the end */
-    const hearth_result *result; /* STARTED, DONE */
-    const hearth_error *error;   /* FAILED */
+    const char *text;      /* TEXT, PROMPT; not zero-terminated */
+    size_t text_len;       /* bytes; may be 0 while a character or a stop string is still incomplete */
+    int32_t token;         /* TEXT: the token sampled; -1 for held-back text set free at the end */
+    const int32_t *tokens; /* PROMPT */
+    size_t n_tokens;
+    const hearth_chances *chances; /* TEXT: where they were asked for; NULL with token -1 */
+    const hearth_result *result;   /* all but FAILED and PROMPT; of TEXT: how it stands */
+    const hearth_error *error;     /* FAILED */
 } hearth_event;
 
 /* Called on a thread of hearth's: it must return quickly and must not call back into hearth but for hearth_cancel().
@@ -253,6 +381,10 @@ typedef struct hearth_request hearth_request;
 
 HEARTH_API hearth_params hearth_params_default(void);
 
+/* How the index-th loaded model samples where a request says nothing; false past the last. Strings live as long as the
+ * instance. */
+HEARTH_API bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling *sampling);
+
 /* Hands a request in and returns at once; what comes of it is told through `on_event`. NULL where the request could
  * not even be handed in (unknown model, contradictory parameters): then on_event is never called. */
 HEARTH_API hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hearth_event_fn on_event,
@@ -262,8 +394,142 @@ HEARTH_API hearth_request *hearth_submit(hearth *instance, const hearth_params *
  * also after the end, and from inside on_event. */
 HEARTH_API void hearth_cancel(hearth_request *request);
 
+/* What a request was completed to: everything is given. From the STARTED event on, until the handle is given back. */
+HEARTH_API const hearth_sampling *hearth_request_sampling(const hearth_request *request);
+
+/* A prompt as it is computed. */
+typedef struct hearth_prompt {
+    const int32_t *tokens;
+    size_t n_tokens;
+    const char *text; /* of the tokens, markers included; not zero-terminated, and may hold any bytes */
+    size_t len;
+    const size_t *ends; /* where in the text each token ends */
+} hearth_prompt;
+
+/* From the STARTED event on (of a request for the prompt alone: from the DONE), until the handle is given back. Empty
+ * without params.keep_prompt. */
+HEARTH_API hearth_prompt hearth_request_prompt(const hearth_request *request);
+
 /* Gives the handle back. Does not cancel: events go on until the last. */
 HEARTH_API void hearth_request_release(hearth_request *request);
+
+/* ---- Adapters ---- */
+
+typedef struct hearth_adapter {
+    int32_t id;       /* its place in the configuration's models.*.lora, from 0 */
+    const char *file; /* the name of its file, without the folder; lives as long as the instance */
+    double scale;     /* for requests that name no adapters */
+} hearth_adapter;
+
+/* Fills up to `max` adapters of a model (NULL: the first); returns how many it has, or a negative code. */
+HEARTH_API int32_t hearth_lora_list(const hearth *instance, const char *model, hearth_adapter *adapters, size_t max,
+                                    hearth_error *error);
+
+/* Sets the scales of requests to come that name no adapters; those not named here get 0. What has been submitted keeps
+ * its own. */
+HEARTH_API int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora, size_t n,
+                               hearth_error *error);
+
+/* ---- Replies of chats, taken apart ---- */
+
+typedef enum hearth_delta_type {
+    HEARTH_DELTA_REASONING, /* more of the reasoning: text */
+    HEARTH_DELTA_CONTENT,   /* more of the content: text */
+    HEARTH_DELTA_CALL,      /* a tool is called: index, id, name */
+    HEARTH_DELTA_ARGUMENTS  /* more of the call's arguments, which together are a JSON text: index, text */
+} hearth_delta_type;
+
+typedef struct hearth_delta {
+    hearth_delta_type type;
+    const char *text; /* not zero-terminated */
+    size_t len;
+    size_t index;          /* of the call, from 0 */
+    const char *id, *name; /* of the call */
+} hearth_delta;
+
+typedef void (*hearth_delta_fn)(void *ud, const hearth_delta *delta);
+
+/* Finds reasoning, content and tool calls in the text of a chat's TEXT events. Belongs to one thread at a time, which
+ * need not be the one that the events come on; it may outlive the request. */
+typedef struct hearth_reader hearth_reader;
+
+/* From the STARTED event on. NULL before it, and for completions. */
+HEARTH_API hearth_reader *hearth_reader_open(hearth_request *request);
+HEARTH_API void hearth_reader_close(hearth_reader *reader);
+
+/* Takes more text in, and tells what it adds. A call that has begun is never taken back. Text that does not fit the
+ * model's format counts as content, so that nothing of a reply is lost. */
+HEARTH_API void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud);
+
+/* The reply is complete: tells what was still undecided. */
+HEARTH_API void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud);
+
+/* ---- Embeddings and ranks ---- */
+
+/* A text, or tokens that are taken as they are: exactly one of the two. */
+typedef struct hearth_input {
+    const char *text; /* NULL: tokens */
+    size_t len;
+    const int32_t *tokens;
+    size_t n_tokens;
+} hearth_input;
+
+#define HEARTH_INPUTS_MAX      2048
+#define HEARTH_TRUNCATE_WINDOW (-1)
+
+/* One request: inputs that become vectors, or with a query, documents (as texts) that get scores. Start from
+ * hearth_embed_params_default(); hearth_embed() copies everything. */
+typedef struct hearth_embed_params {
+    const char *model; /* name; NULL: the first of the type that it takes */
+    const hearth_input *inputs;
+    size_t n_inputs;   /* 1 to HEARTH_INPUTS_MAX */
+    const char *query; /* NULL: vectors */
+    size_t query_len;
+    int32_t truncate; /* inputs with more tokens are shortened to so many, HEARTH_TRUNCATE_WINDOW: to what the model
+                         takes; 0: they are refused */
+    int32_t max_document_tokens; /* of a document, before its query is put beside it: what is more is taken off its end;
+                                    0: it stays as it is */
+    bool truncate_left;          /* what goes is their beginning; of documents it is always their end */
+    int32_t dimensions;          /* only so many numbers of each vector, for models that were trained for it; 0: all */
+    int32_t norm;    /* 2: vectors have the length 1 (default); another p above 0: in the p-norm; 0: the largest number
+                        is 32760; -1: as the model gives them */
+    bool raw_scores; /* as the head gives them; else from 0 to 1 */
+} hearth_embed_params;
+
+/* What became of one input. */
+typedef struct hearth_vector {
+    const float *v;    /* n_vectors x width numbers; of a document its score */
+    int32_t width;     /* 1 for scores */
+    int32_t n_vectors; /* 1; without pooling one a token */
+    int32_t n_tokens;  /* of the input as it was computed */
+} hearth_vector;
+
+typedef struct hearth_embedded {
+    const char *model; /* that computed them */
+    const hearth_vector *inputs;
+    size_t n_inputs;
+    int64_t n_tokens; /* of all */
+} hearth_embedded;
+
+/* Called exactly once for each request, on a thread of hearth's that computes for the same model: it may take the time
+ * for writing the numbers down. Either `result`, which lives until the handle is released, or `error`, which does
+ * not. */
+typedef void (*hearth_embedded_fn)(void *ud, const hearth_embedded *result, const hearth_error *error);
+
+typedef struct hearth_embedding hearth_embedding;
+
+HEARTH_API hearth_embed_params hearth_embed_params_default(void);
+
+/* Hands a request in and returns at once. NULL where it could not even be handed in: then `on_end` is never called. A
+ * request fails as a whole, and no other with it. */
+HEARTH_API hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *params,
+                                          hearth_embedded_fn on_end, void *ud, hearth_error *error);
+
+/* Asks for the end: the request fails with HEARTH_CANCELLED, unless it has ended before. */
+HEARTH_API void hearth_embedding_cancel(hearth_embedding *embedding);
+
+/* Gives the handle back, and the result with it. Does not cancel. */
+HEARTH_API void hearth_embedding_release(hearth_embedding *embedding);
 
 /* ---- What is going on ---- */
 
@@ -276,6 +542,8 @@ typedef struct hearth_slot {
     int32_t cached_messages;
     int32_t cached_tokens; /* tokens that lie ready in its cells */
     int32_t n_past;        /* tokens of the running request that are in its cells */
+    int32_t n_prompt;      /* tokens of the running request's prompt */
+    int32_t n_predicted;   /* tokens that it has generated */
     char hash[17];         /* short hash of the cached tokens; empty when there are none */
     int64_t last_used;     /* unix time, milliseconds; 0: never */
 } hearth_slot;
