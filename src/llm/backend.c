@@ -65,6 +65,13 @@ static void hear_size(struct llm_heard *heard, const char *line)
     }
 }
 
+static void hear_number(const char *line, const char *name, double *number)
+{
+    const char *at = strstr(line, name);
+    const char *equals = at == NULL ? NULL : strchr(at, '=');
+    if (equals != NULL) *number = strtod(equals + 1, NULL);
+}
+
 static void hear(struct llm_heard *heard, enum ggml_log_level level, const char *line)
 {
     if (level == GGML_LOG_LEVEL_ERROR && heard->reason[0] == '\0') {
@@ -76,6 +83,8 @@ static void hear(struct llm_heard *heard, enum ggml_log_level level, const char 
     if (strstr(line, "Flash Attention not supported") != NULL || strstr(line, "flash_attn is not compatible") != NULL)
         heard->flash_attention_refused = true;
     hear_size(heard, line);
+    hear_number(line, "llama_context: freq_base ", &heard->freq_base);
+    hear_number(line, "llama_context: freq_scale ", &heard->freq_scale);
 }
 
 /* What goes wrong while somebody listens, or in a decode, is reported by hearth itself, once and in its own words. */

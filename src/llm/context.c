@@ -21,6 +21,9 @@ struct llm_context {
     int32_t scratch;  /* the sequence through which rows are taken out and put in, the last; -1: there is none */
     bool flash_attention;
     struct llm_memory memory;
+    struct llama_context_params translated;
+    int32_t trained; /* tokens, before any stretching */
+    double freq_base, freq_scale;
 };
 
 /* ---- Opening ---- */
@@ -44,16 +47,16 @@ static int explain(const struct llm_context_params *params, const struct llm_hea
                      (double)llm_free_memory(params->offload_kqv && llm_has_gpu()) / (1024.0 * 1024 * 1024));
 }
 
-/* Workers of this context alone. They do not poll between decodes (llama.cpp's default does, for some 100 ms after
- * each): an idle server costs nothing, and waking them takes microseconds against the milliseconds of a decode. */
-static struct ggml_threadpool *start_threads(int n_threads)
+/* They do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server costs
+ * nothing, and waking them takes microseconds against the milliseconds of a decode. */
+struct ggml_threadpool *llm_start_threads(int n_threads)
 {
     struct ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
     params.poll = 0;
     return ggml_threadpool_new(&params);
 }
 
-static struct llm_memory memory_of(const struct llm_model *model, const struct llm_heard *heard)
+struct llm_memory llm_memory_of(const struct llm_model *model, const struct llm_heard *heard)
 {
     return (struct llm_memory){.weights = llm_model_weights(model), .cells = heard->cells, .compute = heard->compute};
 }
@@ -74,7 +77,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     }
     struct llm_context *context = mem_alloc(sizeof *context);
     context->handle = handle;
-    context->threads = start_threads(translated.n_threads);
+    context->threads = llm_start_threads(translated.n_threads);
     llama_attach_threadpool(handle, context->threads, NULL);
     context->capacity = (int32_t)llama_n_batch(handle);
     context->batch = llama_batch_init(context->capacity, 0, 1);
@@ -88,7 +91,11 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->recurrent = info->kind == LLM_RECURRENT || info->kind == LLM_HYBRID;
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !heard.flash_attention_refused;
-    context->memory = memory_of(model, &heard);
+    context->memory = llm_memory_of(model, &heard);
+    context->translated = translated;
+    context->trained = info->n_ctx_train;
+    context->freq_base = heard.freq_base;
+    context->freq_scale = heard.freq_scale;
     return context;
 }
 
@@ -115,6 +122,22 @@ struct llm_memory llm_context_memory(const struct llm_context *context)
 struct llama_context *llm_context_handle(const struct llm_context *context)
 {
     return context->handle;
+}
+
+const struct llama_context_params *llm_context_translated(const struct llm_context *context)
+{
+    return &context->translated;
+}
+
+int32_t llm_context_trained(const struct llm_context *context)
+{
+    return context->trained;
+}
+
+void llm_context_heard_rope(const struct llm_context *context, double *freq_base, double *freq_scale)
+{
+    *freq_base = context->freq_base;
+    *freq_scale = context->freq_scale;
 }
 
 int32_t llm_scratch(const struct llm_context *context)

@@ -109,6 +109,15 @@ bool llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes,
 bool llm_flash_attention(const struct llm_context *context);
 struct llm_memory llm_context_memory(const struct llm_context *context);
 
+/* How positions turn queries and keys here, with everything settled that was left open. */
+struct llm_rope {
+    char scaling[16]; /* none | linear | yarn | longrope */
+    double freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow;
+    uint32_t orig_ctx;
+};
+
+struct llm_rope llm_context_rope(const struct llm_context *context);
+
 /* ---- Estimates, before anything is allocated ---- */
 
 /* Bytes of one element of a cell type ("q8_0": 34/32); 0 for an unknown name. */

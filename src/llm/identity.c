@@ -27,27 +27,33 @@ static int unreadable(const char *path, hearth_error *error)
                     strerror(errno));
 }
 
-static int feed_bytes(struct sha256 *hash, int fd, uint8_t *chunk, const char *path, const _Atomic bool *stop,
-                      hearth_error *error)
+/* What is read of files, one after the other. */
+struct feeding {
+    const struct llm_reading *how;
+    struct sha256 *all, *own; /* own: of one file, where that is asked for; NULL: it is not */
+    uint8_t *chunk;
+};
+
+static int feed_bytes(const struct feeding *feeding, int fd, const char *path, hearth_error *error)
 {
+    const _Atomic bool *stop = feeding->how->stop;
     for (;;) {
         if (stop != NULL && atomic_load(stop)) return error_at(error, HEARTH_CANCELLED, path, "stopped");
-        ssize_t n = read(fd, chunk, CHUNK);
+        ssize_t n = read(fd, feeding->chunk, CHUNK);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return unreadable(path, error);
         if (n == 0) return HEARTH_OK;
-        sha256_feed(hash, chunk, (size_t)n);
+        sha256_feed(feeding->all, feeding->chunk, (size_t)n);
+        if (feeding->own != NULL) sha256_feed(feeding->own, feeding->chunk, (size_t)n);
     }
 }
 
-static int feed_file(struct sha256 *hash, const char *path, const _Atomic bool *stop, hearth_error *error)
+static int feed_file(const struct feeding *feeding, const char *path, hearth_error *error)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return unreadable(path, error);
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    uint8_t *chunk = mem_alloc(CHUNK);
-    int code = feed_bytes(hash, fd, chunk, path, stop, error);
-    free(chunk);
+    int code = feed_bytes(feeding, fd, path, error);
     close(fd);
     return code;
 }
@@ -101,24 +107,47 @@ int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error)
     return code;
 }
 
-struct feeding {
-    struct sha256 *hash;
-    const _Atomic bool *stop;
-};
+static int compare(const char *path, const uint8_t got[SHA256_BYTES], const uint8_t wanted[SHA256_BYTES],
+                   hearth_error *error)
+{
+    char is[2 * SHA256_BYTES + 1], should[2 * SHA256_BYTES + 1];
+    if (memcmp(got, wanted, SHA256_BYTES) == 0) return HEARTH_OK;
+    sha256_to_hex(got, is);
+    sha256_to_hex(wanted, should);
+    return error_at(error, HEARTH_INVALID, path,
+                    "%s is damaged or another file: its SHA-256 begins with %.16s, that in %s.sha256 with %.16s; copy "
+                    "it again, or set ignore_integrity_check",
+                    path, is, path, should);
+}
+
+static int verify_part(struct feeding *feeding, const char *path, hearth_error *error)
+{
+    uint8_t got[SHA256_BYTES], wanted[SHA256_BYTES];
+    int code = llm_sidecar_read(path, wanted, error);
+    if (code != HEARTH_OK) return code;
+    feeding->own = sha256_open();
+    code = feed_file(feeding, path, error);
+    sha256_so_far(feeding->own, got);
+    sha256_close(feeding->own);
+    feeding->own = NULL;
+    return code == HEARTH_OK ? compare(path, got, wanted, error) : code;
+}
 
 static int feed_part(void *ud, const char *path, hearth_error *error)
 {
-    const struct feeding *feeding = ud;
-    return feed_file(feeding->hash, path, feeding->stop, error);
+    struct feeding *feeding = ud;
+    bool verify = feeding->how->verify && llm_file_has_sidecar(path);
+    return verify ? verify_part(feeding, path, error) : feed_file(feeding, path, error);
 }
 
-int llm_file_fingerprint(const char *path, const _Atomic bool *stop, uint8_t digest[32], hearth_error *error)
+int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_t digest[32], hearth_error *error)
 {
     hearth_error unwanted;
-    struct feeding feeding = {.hash = sha256_open(), .stop = stop};
+    struct feeding feeding = {.how = how, .all = sha256_open(), .chunk = mem_alloc(CHUNK)};
     int code = each_part(path, feed_part, &feeding, error != NULL ? error : &unwanted);
-    if (code == HEARTH_OK) sha256_so_far(feeding.hash, digest);
-    sha256_close(feeding.hash);
+    if (code == HEARTH_OK) sha256_so_far(feeding.all, digest);
+    sha256_close(feeding.all);
+    free(feeding.chunk);
     return code;
 }
 

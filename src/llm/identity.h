@@ -11,11 +11,20 @@
  * not tell: resolved flash attention, types of keys and values, RoPE and YaRN, class of the window where the factors
  * depend on it, rotation of quantised cells, version and build of llama.cpp. Not the layout: pieces do not depend on
  * it. */
-void llm_context_describe(const struct llm_context *context, const struct llm_context_params *params, struct buf *out);
+void llm_context_describe(const struct llm_context *context, struct buf *out);
+
+/* How a file is read. */
+struct llm_reading {
+    const _Atomic bool *stop; /* ends it early, with HEARTH_CANCELLED; NULL: nothing does */
+    bool verify;              /* each file that has a sidecar must have the digest that is written there */
+};
 
 /* SHA-256 over the content of the model's file, or files where it is split: every byte. Slow (as fast as the disk, or
- * about 1 GB/s); any thread. `stop` ends it early with HEARTH_CANCELLED. */
-int llm_file_fingerprint(const char *path, const _Atomic bool *stop, uint8_t digest[32], hearth_error *error);
+ * about 1 GB/s); any thread. */
+int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_t digest[32], hearth_error *error);
+
+/* Whether there is a FILE.sha256 beside the file, as sha256sum writes it. Of a split model: beside its first part. */
+bool llm_file_has_sidecar(const char *path);
 
 /* Which files these are, and when they last changed: equal before and after is the same content in between. */
 int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error);

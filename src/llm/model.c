@@ -3,16 +3,29 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/private.h"
+#include "llm/sampler.h"
+#include "llm/texts.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_SAMPLERS 16
+
+/* Made when somebody asks, on whatever thread. */
+struct lazy_texts {
+    pthread_mutex_t mutex;
+    struct llm_texts *v;
+};
 
 struct llm_model {
     struct llama_model *handle;
     uint64_t weights; /* bytes in buffers */
     int32_t *n_head_kv;
     struct llm_specials *specials;
+    const char *samplers[MAX_SAMPLERS];
+    struct lazy_texts *texts;
     struct llm_model_info info;
 };
 
@@ -22,6 +35,20 @@ const char *llm_kind_name(enum llm_kind kind)
 {
     static const char *const names[] = {"dense", "moe", "hybrid", "recurrent"};
     return names[kind];
+}
+
+static const char *const pooling_names[] = {"none", "mean", "cls", "last", "rank"};
+
+const char *llm_pooling_name(enum llm_pooling pooling)
+{
+    return pooling == LLM_POOLING_UNSAID ? "" : pooling_names[pooling];
+}
+
+enum llm_pooling llm_pooling_of(const char *name)
+{
+    for (int i = LLM_POOLING_NONE; i <= LLM_POOLING_RANK; i++)
+        if (strcmp(pooling_names[i], name) == 0) return (enum llm_pooling)i;
+    return LLM_POOLING_UNSAID;
 }
 
 static enum llm_kind find_kind(const struct llama_model *handle, int32_t n_expert)
@@ -36,6 +63,32 @@ static bool is_decoder(const struct llama_model *handle, const struct gguf_conte
 {
     return llama_model_has_decoder(handle) && !llama_model_has_encoder(handle) &&
            llm_file_hparam(file, "attention.causal", 0, 1) != 0;
+}
+
+static enum llm_pooling find_pooling(const struct gguf_context *file)
+{
+    int64_t pooling = llm_file_hparam(file, "pooling_type", 0, LLM_POOLING_UNSAID);
+    bool known = pooling >= LLM_POOLING_NONE && pooling <= LLM_POOLING_RANK;
+    return known ? (enum llm_pooling)pooling : LLM_POOLING_UNSAID;
+}
+
+/* How many numbers a head of that name gives for a vector of n_embd; 0: it is not there. */
+static int64_t head_width(const struct gguf_context *file, const char *name, int32_t n_embd)
+{
+    int64_t id = gguf_find_tensor(file, name);
+    if (id < 0 || n_embd <= 0) return 0;
+    enum ggml_type type = gguf_get_tensor_type(file, id);
+    int64_t blocks = (int64_t)(gguf_get_tensor_size(file, id) / ggml_type_size(type));
+    return blocks * ggml_blck_size(type) / n_embd;
+}
+
+/* llama.cpp reads as many scores an input as the file has labels. A head of another width would give it those of other
+ * inputs, and without a head it reads parts of vectors. */
+static int32_t count_scores(const struct llama_model *handle, const struct gguf_context *file, int32_t n_embd)
+{
+    int64_t width = head_width(file, "cls.output.weight", n_embd);
+    if (width == 0) width = head_width(file, "cls.weight", n_embd);
+    return width == (int64_t)llama_model_n_cls_out(handle) ? (int32_t)width : 0;
 }
 
 /* Whether a layer of a hybrid model is recurrent. Models with an array of head counts say it there, by 0. */
@@ -96,6 +149,19 @@ static void describe_vocabulary(struct llm_model_info *info, const struct llama_
     info->chat_template = llama_model_chat_template(handle, NULL);
 }
 
+/* Names between semicolons; those that nobody knows are left out. */
+static void find_samplers(struct llm_model *model, const struct gguf_context *file)
+{
+    const char *list = llm_file_text(file, "general.sampling.sequence");
+    char *names = mem_strdup(list == NULL ? "" : list), *rest = names;
+    for (char *name; (name = strsep(&rest, ";")) != NULL && model->info.n_samplers < MAX_SAMPLERS;) {
+        const char *known = llm_sampler_name(name);
+        if (known != NULL) model->samplers[model->info.n_samplers++] = known;
+    }
+    free(names);
+    model->info.samplers = model->info.n_samplers > 0 ? model->samplers : NULL;
+}
+
 static void describe(struct llm_model *model, const struct gguf_context *file)
 {
     const struct llama_model *handle = model->handle;
@@ -110,14 +176,20 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->n_embd = llama_model_n_embd(handle);
     info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a bare vocabulary has no layers to ask */
     info->n_ctx_train = llama_model_n_ctx_train(handle);
+    info->rope_freq_scale = llama_model_rope_freq_scale_train(handle);
     info->n_swa = llama_model_n_swa(handle);
     info->n_expert = (int32_t)llm_file_hparam(file, "expert_count", 0, 0);
     info->kind = find_kind(handle, info->n_expert);
     info->has_decoder = is_decoder(handle, file);
+    info->pooling = find_pooling(file);
+    info->n_embd_out = llama_model_n_embd_out(handle);
+    info->n_scores = count_scores(handle, file, info->n_embd);
+    info->rank_template = llama_model_chat_template(handle, "rerank");
     find_head_sizes(info, file);
     model->n_head_kv = count_kv_heads(file, info);
     info->n_head_kv = model->n_head_kv;
     describe_vocabulary(info, handle);
+    find_samplers(model, file);
 }
 
 /* ---- Loading ---- */
@@ -150,8 +222,7 @@ static int find_split_mode(const char *name, enum llama_split_mode *mode, hearth
     return error_at(error, HEARTH_INVALID, "split_mode", "unknown split mode '%s': use none, layer or row", name);
 }
 
-/* llama.cpp counts the other way round: negative is all layers, 0 none. */
-static int32_t layers_on_gpu(int wanted)
+int32_t llm_layers_on_gpu(int wanted)
 {
     if (wanted == 0) return -1;
     return wanted < 0 ? 0 : wanted;
@@ -173,7 +244,7 @@ static int check_contents(struct loading *loading, hearth_error *error)
 static struct llama_model *load(struct loading *loading, enum llama_split_mode split_mode)
 {
     struct llama_model_params params = llama_model_default_params();
-    params.n_gpu_layers = layers_on_gpu(loading->params->n_gpu_layers);
+    params.n_gpu_layers = llm_layers_on_gpu(loading->params->n_gpu_layers);
     params.split_mode = split_mode;
     params.vocab_only = loading->only_vocabulary;
     params.no_alloc = !loading->params->weights && !loading->only_vocabulary;
@@ -222,6 +293,8 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     model->weights = loading->heard.weights;
     describe(model, loading->file);
     model->specials = llm_specials_open(handle);
+    model->texts = mem_alloc(sizeof *model->texts);
+    pthread_mutex_init(&model->texts->mutex, NULL);
     return model;
 }
 
@@ -239,6 +312,9 @@ void llm_model_close(struct llm_model *model)
 {
     if (model == NULL) return;
     llm_specials_close(model->specials);
+    llm_texts_close(model->texts->v);
+    pthread_mutex_destroy(&model->texts->mutex);
+    free(model->texts);
     llama_model_free(model->handle);
     free(model->n_head_kv);
     free(model);
@@ -247,6 +323,23 @@ void llm_model_close(struct llm_model *model)
 const struct llm_model_info *llm_model_info(const struct llm_model *model)
 {
     return &model->info;
+}
+
+bool llm_model_number(const struct llm_model *model, const char *key, double *out)
+{
+    char text[64], *end;
+    if (llama_model_meta_val_str(model->handle, key, text, sizeof text) <= 0) return false;
+    *out = strtod(text, &end);
+    return end != text;
+}
+
+const struct llm_texts *llm_model_texts(const struct llm_model *model)
+{
+    pthread_mutex_lock(&model->texts->mutex);
+    if (model->texts->v == NULL) model->texts->v = llm_texts_open(model);
+    const struct llm_texts *texts = model->texts->v;
+    pthread_mutex_unlock(&model->texts->mutex);
+    return texts;
 }
 
 bool llm_spells_special(const struct llm_model *model, const char *text, size_t len)

@@ -20,6 +20,17 @@ struct llm_model_params {
 /* How the state of a sequence can be cut and kept. */
 enum llm_kind { LLM_DENSE, LLM_MOE, LLM_HYBRID, LLM_RECURRENT };
 
+/* How the vectors of an input's tokens become one: not at all, their mean, that of the first or of the last token, or
+ * through a head that gives a score. */
+enum llm_pooling {
+    LLM_POOLING_UNSAID = -1,
+    LLM_POOLING_NONE,
+    LLM_POOLING_MEAN,
+    LLM_POOLING_CLS,
+    LLM_POOLING_LAST,
+    LLM_POOLING_RANK
+};
+
 struct llm_model_info {
     char architecture[64];
     char name[128];        /* general.name; may be empty */
@@ -28,19 +39,31 @@ struct llm_model_info {
     bool has_decoder; /* false: an encoder, good for embeddings only */
     uint64_t size_bytes, n_params;
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
+    float rope_freq_scale; /* by which the model's own scaling stretches positions to n_ctx_train; 1: it has none */
     /* For the estimate of the cells: per layer, 0 where a layer keeps none. n_layer entries. */
     const int32_t *n_head_kv;
     int32_t n_embd_head_k, n_embd_head_v;
     const char *chat_template;       /* NULL if there is none */
     const char *bos_text, *eos_text; /* "" if there is none */
     bool adds_bos, adds_eos;
+    enum llm_pooling pooling;    /* what the file says */
+    int32_t n_embd_out;          /* width of a vector that comes out */
+    int32_t n_scores;            /* that a head for ranks gives; 0: there is no such head */
+    const char *rank_template;   /* how query and document become one input; NULL: side by side */
+    const char *const *samplers; /* that the file wants, in their order; NULL: it does not say */
+    size_t n_samplers;
 };
 
 /* Fails with one line naming the file: missing, truncated, not GGUF, unknown architecture, out of memory, aborted. */
 struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error);
 void llm_model_close(struct llm_model *model);
 const struct llm_model_info *llm_model_info(const struct llm_model *model);
+
+/* A number of the file's metadata. False: there is none of that name. */
+bool llm_model_number(const struct llm_model *model, const char *key, double *out);
 const char *llm_kind_name(enum llm_kind kind);
+const char *llm_pooling_name(enum llm_pooling pooling);
+enum llm_pooling llm_pooling_of(const char *name); /* UNSAID for any other */
 
 /* Appends the tokens of the text. add_special: begin and end markers as the model wants them; parse_special: markers
  * written in the text become tokens. */
@@ -53,6 +76,15 @@ bool llm_spells_special(const struct llm_model *model, const char *text, size_t 
 /* Appends the bytes of a token (which may be part of a character). special: also those of control tokens. */
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out);
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token);
+
+/* The tokens that show a model a gap to fill in; -1: it has none of that kind. */
+struct llm_gap_tokens {
+    int32_t prefix, suffix, middle; /* what precedes the gap, what follows it, what is in it */
+    int32_t repository, file;       /* name a project and a file of it */
+    int32_t begin;                  /* what every text begins with; -1 also where the model adds none */
+};
+
+struct llm_gap_tokens llm_gap_tokens(const struct llm_model *model);
 
 /* Versions and machine, for `hearth version`. */
 const char *llm_version(void);

@@ -132,8 +132,8 @@ static void set_if_given(float *value, double given)
     if (!isnan(given)) *value = (float)given;
 }
 
-int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params, int32_t n_ctx_train,
-                       hearth_error *error)
+int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params,
+                       const struct llm_model_info *info, hearth_error *error)
 {
     set_if_given(&out->rope_freq_base, params->rope_freq_base);
     set_if_given(&out->yarn_ext_factor, params->yarn_ext_factor);
@@ -151,10 +151,13 @@ int llm_translate_rope(struct llama_context_params *out, const struct llm_contex
     else
         return error_at(error, HEARTH_INVALID, "rope_scaling", "unknown rope_scaling '%s': use none, linear or yarn",
                         params->rope_scaling);
-    /* Scaling asked for without a factor stretches the trained context to the window. */
-    int32_t trained = params->yarn_orig_ctx > 0 ? params->yarn_orig_ctx : n_ctx_train;
+    /* Scaling asked for without a factor stretches the trained context to the window, on top of what the model's own
+     * scaling did to reach it. */
+    bool given = params->yarn_orig_ctx > 0;
+    int32_t trained = given ? params->yarn_orig_ctx : info->n_ctx_train;
+    float own = given ? 1 : info->rope_freq_scale;
     bool stretched = out->rope_scaling_type != LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED && params->window > trained;
-    if (stretched) out->rope_freq_scale = (float)trained / (float)params->window;
+    if (stretched) out->rope_freq_scale = own * (float)trained / (float)params->window;
     set_if_given(&out->rope_freq_scale, params->rope_freq_scale);
     return HEARTH_OK;
 }
@@ -178,7 +181,7 @@ int llm_translate(struct llama_context_params *out, const struct llm_context_par
     *out = llama_context_default_params();
     int code = check_sizes(params, error);
     if (code == 0) code = llm_translate_cells(out, params, error);
-    if (code == 0) code = llm_translate_rope(out, params, info->n_ctx_train, error);
+    if (code == 0) code = llm_translate_rope(out, params, info, error);
     if (code == 0) code = check_room(params, info, error);
     if (code < 0) return code;
     out->n_ctx = (uint32_t)count_cells(params);

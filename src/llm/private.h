@@ -19,6 +19,7 @@ struct llm_heard {
     char reason[256];                 /* the first error line, without the name of the function; "" if there was none */
     uint64_t weights, cells, compute; /* bytes */
     bool flash_attention_refused;
+    double freq_base, freq_scale; /* of positions, as settled; 0: not told */
 };
 
 /* From here to llm_listen_end() lines that this thread logs are heard. Does not nest. */
@@ -39,6 +40,9 @@ int64_t llm_file_number(const struct gguf_context *file, const char *key, int64_
 int64_t llm_file_hparam(const struct gguf_context *file, const char *key, int64_t index, int64_t otherwise);
 bool llm_file_has_hparam(const struct gguf_context *file, const char *key);
 
+/* What FILE.sha256 says of the file. */
+int llm_sidecar_read(const char *path, uint8_t digest[32], hearth_error *error);
+
 /* ---- Parameters of a context ---- */
 
 int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
@@ -46,14 +50,29 @@ int llm_translate(struct llama_context_params *out, const struct llm_context_par
 
 /* The parts of it that say of what type cells are, and how positions turn queries and keys. */
 int llm_translate_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error);
-int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params, int32_t n_ctx_train,
-                       hearth_error *error);
+int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params,
+                       const struct llm_model_info *info, hearth_error *error);
+
+/* llama.cpp counts layers the other way round: negative is all of them, 0 none. */
+int32_t llm_layers_on_gpu(int wanted);
+
+/* Workers for one context alone, which sleep while it does not compute. */
+struct ggml_threadpool *llm_start_threads(int n_threads);
+
+/* What was allocated for a context, as its opening was heard to say. */
+struct llm_memory llm_memory_of(const struct llm_model *model, const struct llm_heard *heard);
 
 /* ---- Handles ---- */
 
 struct llama_model *llm_model_handle(const struct llm_model *model);
 uint64_t llm_model_weights(const struct llm_model *model); /* bytes in buffers */
 struct llama_context *llm_context_handle(const struct llm_context *context);
+
+/* What the context was opened with, and the trained context as the file says: llama.cpp changes its own number when
+ * positions are stretched. */
+const struct llama_context_params *llm_context_translated(const struct llm_context *context);
+int32_t llm_context_trained(const struct llm_context *context);
+void llm_context_heard_rope(const struct llm_context *context, double *freq_base, double *freq_scale);
 
 /* The sequence that is nobody's, for taking rows out and putting them in; -1: there is none, with a stream each or
  * where all that llama.cpp can have are somebody's. It is empty between calls. */
@@ -75,6 +94,10 @@ struct llm_specials;
 struct llm_specials *llm_specials_open(const struct llama_model *handle); /* texts stay the vocabulary's */
 void llm_specials_close(struct llm_specials *specials);
 bool llm_specials_in(const struct llm_specials *specials, const char *text, size_t len);
+
+/* The tokens of the text that a prompt ends with, where a reply goes on with it. Some tokenizers put a space before the
+ * first special token: it is none of the text and left out. */
+void llm_tokenize_prefill(const struct llm_model *model, const char *text, struct tokens *out);
 
 /* ---- The machine ---- */
 

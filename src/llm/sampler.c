@@ -1,113 +1,205 @@
-/* A chain of llama.cpp's samplers for one request. Only what changes something is in it, so that a greedy request
- * costs one pass over the logits. Owned by the request, used on the thread that decodes. */
+/* One pick: the chain first, then the grammar is asked about the token picked; only where that does not fit is the
+ * vocabulary gone through and the chain used again. The reasoning's budget comes before both. Owned by the request,
+ * used on the thread that decodes. */
 #include "llm/sampler.h"
 
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/chain.h"
+#include "llm/constraint.h"
+#include "llm/drawn.h"
+#include "llm/thinking.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+enum { TRIES = 16 }; /* before the vocabulary is gone through while a trigger is waited for */
+
 struct llm_sampler {
-    struct llama_sampler *chain;
+    struct chain chain;
+    struct constraint *constraint; /* NULL: none */
+    bool lazy;
+    struct thinking *thinking; /* NULL: nothing is counted */
+    llama_token_data *tokens;  /* n_vocab; what the last pick was drawn from */
+    llama_token_data_array drawn;
+    int32_t n_vocab;
 };
 
-/* ---- Bias ---- */
+/* ---- Candidates ---- */
 
-struct bias_list {
-    llama_logit_bias *v;
-    size_t len, cap;
-};
-
-static void add_bias(struct bias_list *list, int32_t token, float bias)
+static void put_logits(struct llm_sampler *s, const float *logits)
 {
-    if (list->len == list->cap) {
-        list->cap = list->cap == 0 ? 16 : list->cap * 2;
-        list->v = mem_grow(list->v, list->cap, sizeof *list->v);
+    for (int32_t i = 0; i < s->n_vocab; i++) s->tokens[i] = (llama_token_data){.id = i, .logit = logits[i]};
+    s->drawn = (llama_token_data_array){.data = s->tokens, .size = (size_t)s->n_vocab, .selected = -1};
+}
+
+/* Takes everything away but one token, or but those allowed. */
+static void leave_one(struct llm_sampler *s, int32_t token)
+{
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (i != token) s->tokens[i].logit = -INFINITY;
+}
+
+static void leave_allowed(struct llm_sampler *s, const bool *allowed)
+{
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (!allowed[i]) s->tokens[i].logit = -INFINITY;
+}
+
+static int32_t selected(const struct llm_sampler *s)
+{
+    return s->drawn.selected < 0 ? -1 : s->drawn.data[s->drawn.selected].id;
+}
+
+/* Eight at a time, none of which waits for another: this is all that a greedy token costs. */
+static float largest(const float *logits, int32_t n)
+{
+    float most[8];
+    for (int j = 0; j < 8; j++) most[j] = -INFINITY;
+    for (int32_t i = 0; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
+    for (int32_t i = n / 8 * 8; i < n; i++) most[0] = logits[i] > most[0] ? logits[i] : most[0];
+    for (int j = 1; j < 8; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
+    return most[0];
+}
+
+static int32_t likeliest(const float *logits, int32_t n)
+{
+    float most = largest(logits, n);
+    for (int32_t i = 0; i < n; i++)
+        if (logits[i] == most) return i;
+    return 0;
+}
+
+/* ---- Picking ---- */
+
+static int32_t pick_freely(struct llm_sampler *s, const float *logits)
+{
+    int32_t forced = s->thinking == NULL ? -1 : thinking_forced(s->thinking);
+    if (s->chain.plain) {
+        s->drawn.size = 0;
+        return forced >= 0 ? forced : likeliest(logits, s->n_vocab);
     }
-    list->v[list->len++] = (llama_logit_bias){.token = token, .bias = bias};
+    put_logits(s, logits);
+    if (forced >= 0) leave_one(s, forced); /* through the chain all the same: it counts what it draws */
+    llama_sampler_apply(s->chain.samplers, &s->drawn);
+    return forced >= 0 ? forced : selected(s);
 }
 
-static void add_forbidden(struct bias_list *list, const struct llama_vocab *vocab, bool ignore_eos)
+static int32_t pick_allowed(struct llm_sampler *s, const float *logits)
 {
-    int32_t n_suppressed = 0; /* tokens that the model's file says must never be picked */
-    const llama_token *suppressed = llama_vocab_get_suppress_tokens(vocab, &n_suppressed);
-    for (int32_t i = 0; i < n_suppressed; i++) add_bias(list, suppressed[i], -INFINITY);
-    if (!ignore_eos) return;
-    for (int32_t token = 0; token < llama_vocab_n_tokens(vocab); token++)
-        if (llama_vocab_is_eog(vocab, token)) add_bias(list, token, -INFINITY);
+    put_logits(s, logits);
+    leave_allowed(s, constraint_allowed(s->constraint));
+    llama_sampler_apply(s->chain.samplers, &s->drawn);
+    int32_t token = selected(s);
+    return token >= 0 && constraint_allows(s->constraint, token) ? token : -1; /* no token may be left */
 }
 
-static void add_bias_sampler(struct llama_sampler *chain, const struct llama_vocab *vocab,
-                             const struct llm_sampling *sampling)
+/* Takes away one token after the other that does not fit. -1: still none that does. */
+static int32_t pick_another(struct llm_sampler *s, const float *logits, int32_t token)
 {
-    struct bias_list list = {0};
-    int32_t n_vocab = llama_vocab_n_tokens(vocab);
-    for (size_t i = 0; i < sampling->n_bias; i++)
-        if (sampling->bias[i].token >= 0 && sampling->bias[i].token < n_vocab)
-            add_bias(&list, sampling->bias[i].token, sampling->bias[i].bias);
-    add_forbidden(&list, vocab, sampling->ignore_eos);
-    if (list.len > 0) llama_sampler_chain_add(chain, llama_sampler_init_logit_bias(n_vocab, (int32_t)list.len, list.v));
-    free(list.v);
-}
-
-/* ---- Penalties ---- */
-
-static void add_penalties(struct llama_sampler *chain, int32_t n_vocab, const struct llm_sampling *sampling,
-                          const struct tokens *prompt)
-{
-    /* llama.cpp allocates what it is told to look at, so a number out of a request must not go beyond the window. */
-    bool all = sampling->repeat_last_n < 0 || sampling->repeat_last_n > sampling->window;
-    int32_t last_n = all ? sampling->window : sampling->repeat_last_n;
-    bool off = sampling->repeat_penalty == 1 && sampling->frequency_penalty == 0 && sampling->presence_penalty == 0;
-    if (off || last_n <= 0) return;
-    struct llama_sampler *penalties =
-        llama_sampler_init_penalties(n_vocab, last_n, (float)sampling->repeat_penalty,
-                                     (float)sampling->frequency_penalty, (float)sampling->presence_penalty);
-    size_t first = prompt->len > (size_t)last_n ? prompt->len - (size_t)last_n : 0;
-    for (size_t i = first; i < prompt->len; i++) llama_sampler_accept(penalties, prompt->v[i]);
-    llama_sampler_chain_add(chain, penalties);
-}
-
-/* ---- The chain ---- */
-
-static void add_choice(struct llama_sampler *chain, const struct llm_sampling *sampling)
-{
-    if (!(sampling->temperature > 0)) {
-        llama_sampler_chain_add(chain, llama_sampler_init_greedy());
-        return;
+    int32_t refused[TRIES];
+    for (int n = 0; n < TRIES; n++) {
+        refused[n] = token;
+        put_logits(s, logits);
+        for (int i = 0; i <= n; i++) s->tokens[refused[i]].logit = -INFINITY;
+        llama_sampler_apply(s->chain.samplers, &s->drawn);
+        token = selected(s);
+        if (token < 0 || constraint_allows(s->constraint, token)) return token;
     }
-    if (sampling->top_k > 0) llama_sampler_chain_add(chain, llama_sampler_init_top_k(sampling->top_k));
-    if (sampling->top_p < 1) llama_sampler_chain_add(chain, llama_sampler_init_top_p((float)sampling->top_p, 1));
-    if (sampling->min_p > 0) llama_sampler_chain_add(chain, llama_sampler_init_min_p((float)sampling->min_p, 1));
-    if (sampling->temperature != 1)
-        llama_sampler_chain_add(chain, llama_sampler_init_temp((float)sampling->temperature));
-    /* llama.cpp takes this one number for "random". */
-    uint32_t seed = sampling->seed == LLAMA_DEFAULT_SEED ? LLAMA_DEFAULT_SEED - 1 : sampling->seed;
-    llama_sampler_chain_add(chain, llama_sampler_init_dist(seed));
+    return -1;
+}
+
+/* A lazy grammar has nothing to say about reasoning. */
+static bool constraint_holds(const struct llm_sampler *s)
+{
+    return s->constraint != NULL && !(s->lazy && s->thinking != NULL && thinking_is_on(s->thinking));
+}
+
+static int32_t pick(struct llm_sampler *s, const float *logits)
+{
+    int32_t token = pick_freely(s, logits);
+    if (token < 0 || !constraint_holds(s) || constraint_allows(s->constraint, token)) return token;
+    token = constraint_waits(s->constraint) ? pick_another(s, logits, token) : -1;
+    return token >= 0 ? token : pick_allowed(s, logits);
+}
+
+/* ---- Remembering ---- */
+
+/* The marker that ended the reasoning may be a trigger. */
+static void accept_end(struct llm_sampler *s)
+{
+    struct tokens end = thinking_end(s->thinking);
+    for (size_t i = 0; i < end.len; i++) constraint_accept(s->constraint, end.v[i]);
+}
+
+static void accept(struct llm_sampler *s, int32_t token)
+{
+    bool holds = constraint_holds(s);
+    if (s->thinking != NULL) thinking_accept(s->thinking, token);
+    if (holds)
+        constraint_accept(s->constraint, token);
+    else if (s->constraint != NULL)
+        accept_end(s);
+    llama_sampler_accept(s->chain.samplers, token);
+}
+
+int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t row)
+{
+    int32_t token = pick(s, llm_logits(context, row));
+    if (token >= 0) accept(s, token);
+    return token;
+}
+
+const llama_token_data_array *llm_drawn_from(const struct llm_sampler *s)
+{
+    return s->chain.greedy ? NULL : &s->drawn;
+}
+
+size_t llm_sampler_passes(const struct llm_sampler *s)
+{
+    return s->constraint == NULL ? 0 : constraint_passes(s->constraint);
+}
+
+/* ---- Life ---- */
+
+static bool has_grammar(const struct llm_grammar *grammar)
+{
+    return grammar->text != NULL && grammar->text[0] != '\0';
+}
+
+/* Reasoning matters where it is limited, or where a grammar waits for its end. */
+static bool counts_thinking(const struct llm_sampling *sampling)
+{
+    const struct llm_thinking *thinking = &sampling->thinking;
+    bool waits = has_grammar(&sampling->grammar) && sampling->grammar.lazy;
+    return thinking->start != NULL && thinking->n_ends > 0 && (waits || thinking->budget >= 0);
 }
 
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
-                                     const struct tokens *prompt)
+                                     const struct tokens *prompt, hearth_error *error)
 {
+    struct constraint *constraint = NULL;
+    if (has_grammar(&sampling->grammar)) {
+        constraint = constraint_open(model, &sampling->grammar, error);
+        if (constraint == NULL) return NULL;
+    }
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
-    struct llm_sampler *sampler = mem_alloc(sizeof *sampler);
-    struct llama_sampler_chain_params params = {.no_perf = true};
-    sampler->chain = llama_sampler_chain_init(params);
-    add_bias_sampler(sampler->chain, vocab, sampling);
-    add_penalties(sampler->chain, llama_vocab_n_tokens(vocab), sampling, prompt);
-    add_choice(sampler->chain, sampling);
-    return sampler;
+    struct llm_sampler *s = mem_alloc(sizeof *s);
+    s->constraint = constraint;
+    s->lazy = sampling->grammar.lazy;
+    s->chain = chain_open(vocab, sampling, prompt);
+    s->n_vocab = llama_vocab_n_tokens(vocab);
+    if (!s->chain.plain || constraint != NULL) s->tokens = mem_grow(NULL, (size_t)s->n_vocab, sizeof *s->tokens);
+    if (counts_thinking(sampling)) s->thinking = thinking_open(model, &sampling->thinking);
+    return s;
 }
 
-void llm_sampler_close(struct llm_sampler *sampler)
+void llm_sampler_close(struct llm_sampler *s)
 {
-    if (sampler == NULL) return;
-    llama_sampler_free(sampler->chain);
-    free(sampler);
-}
-
-int32_t llm_sample(struct llm_sampler *sampler, struct llm_context *context, int32_t row)
-{
-    return llama_sampler_sample(sampler->chain, llm_context_handle(context), row); /* which accepts its choice */
+    if (s == NULL) return;
+    llama_sampler_free(s->chain.samplers);
+    constraint_close(s->constraint);
+    thinking_close(s->thinking);
+    free(s->tokens);
+    free(s);
 }

@@ -1,7 +1,7 @@
-/* Picks tokens: a chain of samplers for one request, with its own random state.
+/* Picks tokens: a chain of samplers for one request, with its own random state, a grammar and a budget of reasoning.
  *
- * Order of the chain: logit_bias, penalties, top_k, top_p, min_p, temperature, draw. With temperature <= 0 the most
- * likely token after bias and penalties is taken. A sampler belongs to the thread that decodes. */
+ * With temperature <= 0 the most likely token after bias, penalties and grammar is taken. A sampler is opened on any
+ * thread, replaying the prompt's end, and belongs to the thread that decodes from its first use on. */
 #ifndef LLM_SAMPLER_H
 #define LLM_SAMPLER_H
 
@@ -9,24 +9,53 @@
 
 struct llm_sampler;
 
-struct llm_sampling {
-    double temperature, top_p, min_p;
-    double repeat_penalty, frequency_penalty, presence_penalty;
-    int32_t top_k;
-    int32_t repeat_last_n; /* -1: as many as `window` */
-    int32_t window;
-    uint32_t seed;
-    const hearth_bias *bias; /* copied */
-    size_t n_bias;
-    bool ignore_eos; /* forbids every token that ends generation */
+/* What a reply must match. */
+struct llm_grammar {
+    const char *text;         /* GBNF with a rule "root"; NULL or "": anything */
+    const char *prefill;      /* what the prompt has said already of what must match; NULL: nothing */
+    bool lazy;                /* holds only from the first trigger on */
+    const char *const *words; /* triggers: texts; what must match begins with them */
+    size_t n_words;
+    const char *const *patterns; /* triggers: regular expressions (llm/patterns.h) */
+    size_t n_patterns;
+    const int32_t *tokens; /* triggers: tokens */
+    size_t n_tokens;
 };
 
-/* The penalties start with the prompt's last tokens. Never fails. */
+/* How a reply's reasoning is marked, and how long it may be. */
+struct llm_thinking {
+    const char *start; /* NULL: there is none */
+    const char *const *ends;
+    size_t n_ends;
+    const char *prefill; /* the end of the prompt: it may have begun the reasoning; NULL: nothing */
+    const char *message; /* said before the first of `ends` when the budget is used up; NULL: nothing */
+    int32_t budget;      /* tokens; -1: no limit */
+};
+
+struct llm_sampling {
+    hearth_sampling picks; /* everything is given */
+    int32_t window;        /* tokens that penalties can look back at */
+    struct llm_grammar grammar;
+    struct llm_thinking thinking;
+};
+
+/* The name of the sampler that this name, or one letter of llama-server's, means: "topk", "top-k" and "k" are "top_k".
+ * The string is constant. NULL: there is none. */
+const char *llm_sampler_name(const char *name);
+
+/* The order of the samplers where none is given. */
+const char *const *llm_sampler_order(size_t *n);
+
+/* The penalties start with the prompt's last tokens. Nothing of `sampling` is kept. NULL: the grammar has a fault. */
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
-                                     const struct tokens *prompt);
+                                     const struct tokens *prompt, hearth_error *error);
 void llm_sampler_close(struct llm_sampler *sampler);
 
-/* Picks from the logits of that row of the last decode, and remembers the choice for the penalties. */
+/* Picks from the logits of that row of the last decode, and remembers the choice for the penalties. Negative: no token
+ * fits the grammar. */
 int32_t llm_sample(struct llm_sampler *sampler, struct llm_context *context, int32_t row);
+
+/* How often the whole vocabulary was gone through for the grammar. */
+size_t llm_sampler_passes(const struct llm_sampler *sampler);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
                   struct tokens *out)
@@ -43,4 +44,32 @@ void llm_token_bytes(const struct llm_model *model, int32_t token, bool special,
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
 {
     return llama_vocab_is_eog(llama_model_get_vocab(llm_model_handle(model)), token);
+}
+
+struct llm_gap_tokens llm_gap_tokens(const struct llm_model *model)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    return (struct llm_gap_tokens){.prefix = llama_vocab_fim_pre(vocab),
+                                   .suffix = llama_vocab_fim_suf(vocab),
+                                   .middle = llama_vocab_fim_mid(vocab),
+                                   .repository = llama_vocab_fim_rep(vocab),
+                                   .file = llama_vocab_fim_sep(vocab),
+                                   .begin = llama_vocab_get_add_bos(vocab) ? llama_vocab_bos(vocab) : -1};
+}
+
+static bool is_space(char c)
+{
+    return c != '\0' && strchr(" \t\n\v\f\r", c) != NULL;
+}
+
+void llm_tokenize_prefill(const struct llm_model *model, const char *text, struct tokens *out)
+{
+    struct tokens tokens = {0};
+    struct buf first = {0};
+    llm_tokenize(model, text, strlen(text), false, true, &tokens);
+    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], true, &first);
+    size_t skip = first.len > 0 && is_space(first.v[0]) && !is_space(text[0]) ? 1 : 0;
+    tokens_append(out, tokens.v + skip, tokens.len - skip);
+    tokens_release(&tokens);
+    buf_release(&first);
 }

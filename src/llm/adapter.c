@@ -1,0 +1,142 @@
+/* Adapters are llama.cpp's. What it would answer by ending the process, or not notice, is looked for in the file first:
+ * metadata of another type, matrices that do not fit each other, adapters that switch themselves on in mid-prompt. */
+#include "llm/adapter.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct llm_adapter {
+    struct llama_adapter_lora *handle;
+};
+
+/* ---- Looking at the file ---- */
+
+/* An adapter's file while it is looked at. */
+struct looking {
+    const char *path;
+    const struct llm_model_info *model;
+    struct gguf_context *file;
+};
+
+static bool is_text(const struct gguf_context *file, const char *key, const char *text)
+{
+    const char *value = llm_file_text(file, key);
+    return value != NULL && strcmp(value, text) == 0;
+}
+
+static int check_metadata(const struct looking *looking, hearth_error *error)
+{
+    const struct gguf_context *file = looking->file;
+    const char *path = looking->path, *architecture = llm_file_text(file, "general.architecture");
+    if (!is_text(file, "general.type", "adapter") || !is_text(file, "adapter.type", "lora"))
+        return error_at(error, HEARTH_INVALID, path, "%s is not a LoRA adapter", path);
+    if (architecture == NULL || strcmp(architecture, looking->model->architecture) != 0)
+        return error_at(error, HEARTH_INVALID, path, "%s is an adapter for models of the architecture '%s', not '%s'",
+                        path, architecture == NULL ? "" : architecture, looking->model->architecture);
+    int64_t alpha = gguf_find_key(file, "adapter.lora.alpha");
+    if (alpha >= 0 && gguf_get_kv_type(file, alpha) != GGUF_TYPE_FLOAT32)
+        return error_at(error, HEARTH_INVALID, path, "%s is damaged: its adapter.lora.alpha is no number", path);
+    if (gguf_find_key(file, "adapter.alora.invocation_tokens") >= 0)
+        return error_at(error, HEARTH_UNSUPPORTED, path,
+                        "%s is an activated adapter (aLoRA), which begins in the middle of a prompt: only plain LoRA "
+                        "adapters are supported",
+                        path);
+    return HEARTH_OK;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+    return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+static bool is_weight_type(enum ggml_type type)
+{
+    return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16 || ggml_is_quantized(type);
+}
+
+/* The rank of both, and for how many experts they are. Whether the product has the shape of the model's own matrix
+ * llama.cpp looks itself. */
+static bool is_pair(const struct looking *looking, int64_t a, int64_t b)
+{
+    const char *name = gguf_get_tensor_name(looking->file, a);
+    const int64_t *of_a = gguf_get_tensor_ne(looking->file, a), *of_b = gguf_get_tensor_ne(looking->file, b);
+    bool embedding = ends_with(name, "token_embd.weight.lora_a"); /* the one whose first matrix is looked up */
+    int64_t experts = strstr(name, "_exps.") != NULL ? looking->model->n_expert : 1;
+    bool typed = is_weight_type(gguf_get_tensor_type(looking->file, a)) &&
+                 is_weight_type(gguf_get_tensor_type(looking->file, b));
+    bool depths = of_a[2] == experts && of_b[2] == experts && of_a[3] == 1 && of_b[3] == 1;
+    return typed && depths && (embedding ? of_a[0] : of_a[1]) == of_b[0];
+}
+
+static int check_tensor(const struct looking *looking, int64_t a, hearth_error *error)
+{
+    const char *name = gguf_get_tensor_name(looking->file, a);
+    if (!ends_with(name, ".lora_a")) return HEARTH_OK;
+    char *other = mem_format("%.*s.lora_b", (int)(strlen(name) - strlen(".lora_a")), name);
+    int64_t b = gguf_find_tensor(looking->file, other);
+    free(other);
+    if (b >= 0 && is_pair(looking, a, b)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, looking->path, "%s does not fit the model: its tensor %s %s", looking->path,
+                    name, b < 0 ? "has no other half" : "has another shape or type than it should");
+}
+
+static int look_at(const char *path, const struct llm_model *model, hearth_error *error)
+{
+    struct looking looking = {path, llm_model_info(model), llm_file_open(path, error)};
+    if (looking.file == NULL) return (int)error->code;
+    int rc = check_metadata(&looking, error);
+    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(looking.file); i++)
+        rc = check_tensor(&looking, i, error);
+    gguf_free(looking.file);
+    return rc;
+}
+
+/* ---- Life ---- */
+
+struct llm_adapter *llm_adapter_open(struct llm_model *model, const char *path, hearth_error *error)
+{
+    if (look_at(path, model, error) != HEARTH_OK) return NULL;
+    struct llm_heard heard;
+    llm_listen(&heard);
+    struct llama_adapter_lora *handle = llama_adapter_lora_init(llm_model_handle(model), path);
+    llm_listen_end();
+    if (handle == NULL) {
+        error_at(error, HEARTH_INVALID, path, "%s cannot be loaded: %s", path, heard.reason);
+        return NULL;
+    }
+    struct llm_adapter *adapter = mem_alloc(sizeof *adapter);
+    adapter->handle = handle;
+    return adapter;
+}
+
+void llm_adapter_close(struct llm_adapter *adapter)
+{
+    if (adapter == NULL) return;
+    llama_adapter_lora_free(adapter->handle);
+    free(adapter);
+}
+
+/* ---- Use ---- */
+
+/* llama.cpp sees by itself whether anything changes; if so, the next call reserves its buffers anew. */
+void llm_adapt(struct llm_context *context, const struct llm_adapters *adapters)
+{
+    if (adapters->n == 0) return;
+    size_t n = adapters->scales == NULL ? 0 : adapters->n;
+    struct llama_adapter_lora **handles = mem_alloc((n + 1) * sizeof(struct llama_adapter_lora *));
+    float *scales = mem_alloc((n + 1) * sizeof *scales);
+    for (size_t i = 0; i < n; i++) {
+        handles[i] = adapters->v[i]->handle;
+        scales[i] = (float)adapters->scales[i];
+    }
+    llm_hush(true);
+    llama_set_adapters_lora(llm_context_handle(context), handles, n, scales);
+    llm_hush(false);
+    free(handles);
+    free(scales);
+}

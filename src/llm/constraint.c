@@ -1,0 +1,267 @@
+/* A grammar over tokens: their bytes are eaten one by one. Before its trigger a lazy grammar allows everything but a
+ * token that holds a trigger and goes on after it with what the grammar does not allow. */
+#include "llm/constraint.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "llm/grammar.h"
+#include "llm/patterns.h"
+#include "llm/private.h"
+#include "llm/texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct constraint {
+    const struct llm_model *model;
+    const struct llm_texts *texts;
+    struct grammar *grammar;
+    struct grammar_state now, next, by_name;
+    struct grammar_state *ways; /* while going through the vocabulary: after each byte of a token */
+    bool *allowed;
+    size_t passes;
+
+    bool waits; /* for a trigger */
+    char **words;
+    size_t n_words, longest_word;
+    struct llm_patterns *patterns; /* NULL: none; else the whole reply is looked at */
+    int32_t *tokens;
+    size_t n_tokens;
+    struct buf tail, seen; /* the reply's end, where a trigger may have begun; and with the token asked about */
+};
+
+/* ---- Triggers ---- */
+
+static bool is_trigger(const struct constraint *c, int32_t token)
+{
+    for (size_t i = 0; i < c->n_tokens; i++)
+        if (c->tokens[i] == token) return true;
+    return false;
+}
+
+/* Where in c->seen what must match begins; NULL: no trigger is there. */
+static const char *find_trigger(const struct constraint *c)
+{
+    const char *first = NULL;
+    size_t begin;
+    if (c->patterns != NULL && llm_patterns_find(c->patterns, c->seen.v, c->seen.len, &begin)) return c->seen.v + begin;
+    for (size_t i = 0; i < c->n_words; i++) {
+        const char *at = memmem(c->seen.v, c->seen.len, c->words[i], strlen(c->words[i]));
+        if (at != NULL && (first == NULL || at < first)) first = at;
+    }
+    return first;
+}
+
+static void look_at(struct constraint *c, struct llm_text text)
+{
+    buf_clear(&c->seen);
+    buf_append(&c->seen, c->tail.v, c->tail.len);
+    buf_append(&c->seen, text.v, text.len);
+}
+
+static void remember_tail(struct constraint *c)
+{
+    size_t keep = c->longest_word > 0 ? c->longest_word - 1 : 0;
+    buf_clear(&c->tail);
+    if (c->patterns != NULL || keep > c->seen.len) keep = c->seen.len;
+    buf_append(&c->tail, c->seen.v + (c->seen.len - keep), keep);
+}
+
+/* ---- One token ---- */
+
+static void swap(struct grammar_state *a, struct grammar_state *b)
+{
+    struct grammar_state kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* c->next is c->now after the bytes. */
+static bool eat(struct constraint *c, const char *text, size_t len)
+{
+    bool good = len > 0;
+    grammar_copy(&c->next, &c->now);
+    for (size_t i = 0; good && i < len; i++) {
+        good = grammar_eat(c->grammar, &c->next, (unsigned char)text[i], &c->by_name);
+        swap(&c->next, &c->by_name);
+    }
+    good = good && grammar_goes_on(c->grammar, &c->next);
+    if (!good) c->next.len = 0;
+    return good;
+}
+
+static bool eat_token(struct constraint *c, int32_t token, struct llm_text text)
+{
+    if (!eat(c, text.v, text.len)) c->next = (struct grammar_state){.v = c->next.v, .cap = c->next.cap};
+    if (c->next.missing == 0) {
+        grammar_eat_token(c->grammar, &c->now, token, &c->by_name);
+        grammar_join(&c->next, &c->by_name);
+    }
+    return c->next.len > 0 && !grammar_failed(c->grammar);
+}
+
+/* What a token does to a lazy grammar that still waits. */
+enum trigger { NO_TRIGGER, TRIGGERED, MISFIT };
+
+static enum trigger look_for_trigger(struct constraint *c, int32_t token)
+{
+    struct llm_text text = llm_text_of(c->texts, token);
+    if (is_trigger(c, token)) return eat_token(c, token, text) ? TRIGGERED : MISFIT;
+    look_at(c, text);
+    const char *word = find_trigger(c);
+    if (word == NULL) return NO_TRIGGER;
+    return eat(c, word, (size_t)(c->seen.v + c->seen.len - word)) ? TRIGGERED : MISFIT;
+}
+
+static bool allows(struct constraint *c, int32_t token)
+{
+    if (llm_token_ends_generation(c->model, token)) return c->waits || grammar_complete(&c->now);
+    if (c->waits) return look_for_trigger(c, token) != MISFIT;
+    return eat_token(c, token, llm_text_of(c->texts, token));
+}
+
+bool constraint_allows(struct constraint *c, int32_t token)
+{
+    grammar_rest(c->grammar);
+    return allows(c, token);
+}
+
+bool constraint_accept(struct constraint *c, int32_t token)
+{
+    grammar_rest(c->grammar);
+    if (llm_token_ends_generation(c->model, token)) return allows(c, token);
+    enum trigger trigger = c->waits ? look_for_trigger(c, token) : allows(c, token) ? TRIGGERED : MISFIT;
+    if (trigger == NO_TRIGGER) remember_tail(c);
+    if (trigger == TRIGGERED) {
+        swap(&c->now, &c->next);
+        c->waits = false;
+    }
+    return trigger != MISFIT;
+}
+
+/* ---- All tokens ---- */
+
+/* In the order of their bytes: what was found out about a beginning holds for the next token as far as it shares it. */
+static void go_through(struct constraint *c)
+{
+    struct llm_order order = llm_texts_in_order(c->texts);
+    size_t ate = 0; /* bytes of the last token that the grammar allows */
+    grammar_copy(&c->ways[0], &c->now);
+    for (size_t i = 0; i < order.n; i++) {
+        struct llm_text text = llm_text_of(c->texts, order.tokens[i]);
+        c->allowed[order.tokens[i]] = false;
+        if (order.shared[i] > ate) continue;
+        ate = order.shared[i];
+        while (ate < text.len && grammar_eat(c->grammar, &c->ways[ate], (unsigned char)text.v[ate], &c->ways[ate + 1]))
+            ate++;
+        c->allowed[order.tokens[i]] = ate == text.len && ate > 0 && grammar_goes_on(c->grammar, &c->ways[ate]);
+    }
+}
+
+static void allow_named(struct constraint *c, size_t n)
+{
+    if (!grammar_names_tokens(c->grammar, &c->now)) return;
+    for (size_t i = 0; i < n; i++) {
+        grammar_eat_token(c->grammar, &c->now, (int32_t)i, &c->by_name);
+        c->allowed[i] = c->allowed[i] || c->by_name.len > 0;
+    }
+}
+
+const bool *constraint_allowed(struct constraint *c)
+{
+    size_t n = llm_texts_in_order(c->texts).n;
+    c->passes++;
+    grammar_rest(c->grammar);
+    if (!c->waits) {
+        go_through(c);
+        allow_named(c, n);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (c->waits || llm_token_ends_generation(c->model, (int32_t)i)) c->allowed[i] = allows(c, (int32_t)i);
+    return c->allowed;
+}
+
+bool constraint_waits(const struct constraint *c)
+{
+    return c->waits;
+}
+
+size_t constraint_passes(const struct constraint *c)
+{
+    return c->passes;
+}
+
+/* ---- Life ---- */
+
+/* The reply begins in the middle of what must match. */
+static bool take_prefill(struct constraint *c, const char *prefill)
+{
+    struct tokens tokens = {0};
+    llm_tokenize_prefill(c->model, prefill, &tokens);
+    bool good = true;
+    for (size_t i = 0; good && i < tokens.len; i++) good = constraint_accept(c, tokens.v[i]);
+    tokens_release(&tokens);
+    return good;
+}
+
+static void copy_triggers(struct constraint *c, const struct llm_grammar *grammar)
+{
+    c->waits = grammar->lazy;
+    c->words = mem_alloc((grammar->n_words + 1) * sizeof *c->words);
+    c->tokens = mem_alloc((grammar->n_tokens + 1) * sizeof *c->tokens);
+    for (size_t i = 0; i < grammar->n_words; i++) {
+        size_t len = strlen(grammar->words[i]);
+        if (len > c->longest_word) c->longest_word = len;
+        if (len > 0) c->words[c->n_words++] = mem_strdup(grammar->words[i]);
+    }
+    for (size_t i = 0; i < grammar->n_tokens; i++) c->tokens[c->n_tokens++] = grammar->tokens[i];
+    buf_append(&c->tail, "", 0); /* neither is NULL */
+    buf_append(&c->seen, "", 0);
+}
+
+struct constraint *constraint_open(const struct llm_model *model, const struct llm_grammar *grammar,
+                                   hearth_error *error)
+{
+    struct grammar *read = grammar_open(grammar->text, model, error);
+    if (read == NULL) return NULL;
+    struct constraint *c = mem_alloc(sizeof *c);
+    c->model = model;
+    c->grammar = read;
+    c->texts = llm_model_texts(model);
+    struct llm_order order = llm_texts_in_order(c->texts);
+    c->ways = mem_alloc((order.longest + 1) * sizeof *c->ways);
+    c->allowed = mem_alloc(order.n * sizeof *c->allowed);
+    copy_triggers(c, grammar);
+    if (grammar->n_patterns > 0) {
+        c->patterns = llm_patterns_open(grammar->patterns, grammar->n_patterns, error);
+        if (c->patterns == NULL) {
+            constraint_close(c);
+            return NULL;
+        }
+    }
+    grammar_start(c->grammar, &c->now);
+    if (grammar->lazy || grammar->prefill == NULL || take_prefill(c, grammar->prefill)) return c;
+    constraint_close(c);
+    error_at(error, HEARTH_INVALID, "grammar", "the grammar does not allow what the prompt has begun the reply with");
+    return NULL;
+}
+
+void constraint_close(struct constraint *c)
+{
+    if (c == NULL) return;
+    size_t longest = llm_texts_in_order(c->texts).longest;
+    for (size_t i = 0; i <= longest; i++) grammar_release(&c->ways[i]);
+    grammar_release(&c->now);
+    grammar_release(&c->next);
+    grammar_release(&c->by_name);
+    grammar_close(c->grammar);
+    llm_patterns_close(c->patterns);
+    for (size_t i = 0; i < c->n_words; i++) free(c->words[i]);
+    free(c->words);
+    free(c->tokens);
+    free(c->ways);
+    free(c->allowed);
+    buf_release(&c->tail);
+    buf_release(&c->seen);
+    free(c);
+}

@@ -1,0 +1,10 @@
+/* What a sampler's last token was drawn from: candidates with their chances. NULL: the token was certain. */
+#ifndef LLM_DRAWN_H
+#define LLM_DRAWN_H
+
+#include "llm/private.h"
+#include "llm/sampler.h"
+
+const llama_token_data_array *llm_drawn_from(const struct llm_sampler *sampler);
+
+#endif

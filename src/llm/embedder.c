@@ -1,0 +1,226 @@
+/* A context for vectors. llama.cpp pools what it computes together and ends the process where an encoder's batch does
+ * not fit, so the sizes are chosen here, and every call is checked against them. */
+#include "llm/embedder.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct llm_embedder {
+    struct llama_context *handle;
+    struct ggml_threadpool *threads;
+    struct llama_batch batch;
+    enum llm_pooling pooling;
+    bool encodes; /* an encoder has a call of its own */
+    int32_t window, rows, n_inputs, n_vocab, width;
+    int32_t *first; /* row of each input of the last call */
+    struct llm_memory memory;
+};
+
+/* Recurrent states stand in memory one by one, used or not. */
+#define MAX_STATES 8
+
+/* ---- What a model is for ---- */
+
+bool llm_is_embedder(const struct llm_model *model)
+{
+    const struct llm_model_info *info = llm_model_info(model);
+    return !info->has_decoder || info->pooling > LLM_POOLING_NONE;
+}
+
+enum llm_pooling llm_usual_pooling(const struct llm_model *model)
+{
+    const struct llm_model_info *info = llm_model_info(model);
+    if (info->pooling != LLM_POOLING_UNSAID) return info->pooling;
+    return info->has_decoder ? LLM_POOLING_LAST : LLM_POOLING_MEAN;
+}
+
+/* ---- Opening ---- */
+
+static int check_model(struct llm_model *model, const struct llm_context_params *params, enum llm_pooling pooling,
+                       hearth_error *error)
+{
+    const struct llm_model_info *info = llm_model_info(model);
+    const struct llama_model *handle = llm_model_handle(model);
+    if (llama_model_has_encoder(handle) && llama_model_has_decoder(handle))
+        return error_set(error, HEARTH_UNSUPPORTED,
+                         "a model of the architecture '%s' is an encoder with a decoder, which is not served",
+                         info->architecture);
+    if (pooling == LLM_POOLING_RANK && info->n_scores == 0)
+        return error_at(error, HEARTH_UNSUPPORTED, "pooling",
+                        "the model has no head that llama.cpp could rank with: set pooling to mean, cls or last");
+    /* Encoders have a vector for each position that they were trained for, and none beyond. */
+    if (!info->has_decoder && params->window > info->n_ctx_train)
+        return error_at(error, HEARTH_INVALID, "context_window",
+                        "context_window is %d, but the encoder takes %d tokens: lower it", params->window,
+                        info->n_ctx_train);
+    return HEARTH_OK;
+}
+
+/* What has to be computed together: whatever looks at all tokens of an input at once, and, as llama.cpp 0.5.0 gives
+ * wrong numbers otherwise, sliding windows in one pool of cells. */
+static bool needs_one_part(const struct llm_model_info *info, enum llm_pooling pooling)
+{
+    bool from_the_end = pooling == LLM_POOLING_NONE || pooling == LLM_POOLING_LAST;
+    return !info->has_decoder || !from_the_end || info->n_swa > 0;
+}
+
+/* llama.cpp lays out its buffers for equally long sequences, and ends the process where that leaves a rest. */
+static int32_t round_up(int32_t rows, int32_t n_seq)
+{
+    return (rows + n_seq - 1) / n_seq * n_seq;
+}
+
+static struct llm_context_params choose_sizes(const struct llm_context_params *wanted,
+                                              const struct llm_model_info *info, enum llm_pooling pooling)
+{
+    struct llm_context_params params = *wanted;
+    bool state_each = info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT;
+    if (params.n_batch < params.window) params.n_batch = params.window;
+    if (state_each && params.n_seq > MAX_STATES) params.n_seq = MAX_STATES;
+    params.n_batch = round_up(params.n_batch, params.n_seq);
+    params.n_ubatch = round_up(params.n_ubatch, params.n_seq);
+    if (needs_one_part(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
+    params.unified = true;
+    params.n_cells = params.n_batch;
+    return params;
+}
+
+static struct llama_context *open_handle(struct llm_model *model, const struct llama_context_params *params,
+                                         struct llm_heard *heard, hearth_error *error)
+{
+    llm_listen(heard);
+    struct llama_context *handle = llama_init_from_model(llm_model_handle(model), *params);
+    llm_listen_end();
+    if (handle == NULL && strstr(heard->reason, "alloc") != NULL)
+        error_set(error, HEARTH_NO_MEMORY, "no memory for a context of %u tokens (%s): lower context_window or n_batch",
+                  params->n_batch, heard->reason);
+    else if (handle == NULL)
+        error_set(error, HEARTH_UNSUPPORTED, "no context for vectors of %u tokens: %s", params->n_batch, heard->reason);
+    return handle;
+}
+
+struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
+                                       enum llm_pooling pooling, hearth_error *error)
+{
+    const struct llm_model_info *info = llm_model_info(model);
+    struct llm_context_params params = choose_sizes(wanted, info, pooling);
+    struct llama_context_params translated;
+    if (check_model(model, &params, pooling, error) < 0 || llm_translate(&translated, &params, info, error) < 0)
+        return NULL;
+    translated.n_seq_max = (uint32_t)params.n_seq; /* nothing is taken out and put in here */
+    translated.embeddings = true;
+    translated.pooling_type = (enum llama_pooling_type)pooling;
+    struct llm_heard heard;
+    struct llama_context *handle = open_handle(model, &translated, &heard, error);
+    if (handle == NULL) return NULL;
+    struct llm_embedder *embedder = mem_alloc(sizeof *embedder);
+    embedder->handle = handle;
+    embedder->threads = llm_start_threads(translated.n_threads);
+    llama_attach_threadpool(handle, embedder->threads, NULL);
+    embedder->batch = llama_batch_init(params.n_batch, 0, 1);
+    embedder->pooling = pooling;
+    embedder->encodes = llama_model_has_encoder(llm_model_handle(model));
+    embedder->window = params.window;
+    embedder->rows = params.n_batch;
+    embedder->n_inputs = params.n_seq;
+    embedder->n_vocab = info->n_vocab;
+    embedder->width = pooling == LLM_POOLING_RANK ? 1 : info->n_embd_out;
+    embedder->first = mem_alloc((size_t)params.n_seq * sizeof *embedder->first);
+    embedder->memory = llm_memory_of(model, &heard);
+    return embedder;
+}
+
+void llm_embedder_close(struct llm_embedder *embedder)
+{
+    if (embedder == NULL) return;
+    llama_batch_free(embedder->batch);
+    llama_free(embedder->handle);
+    ggml_threadpool_free(embedder->threads);
+    free(embedder->first);
+    free(embedder);
+}
+
+int32_t llm_embedder_rows(const struct llm_embedder *embedder)
+{
+    return embedder->rows;
+}
+
+int32_t llm_embedder_inputs(const struct llm_embedder *embedder)
+{
+    return embedder->n_inputs;
+}
+
+int32_t llm_embedder_width(const struct llm_embedder *embedder)
+{
+    return embedder->width;
+}
+
+struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder)
+{
+    return embedder->memory;
+}
+
+/* ---- Computing ---- */
+
+static bool is_valid(const struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+{
+    int64_t rows = 0;
+    if (n < 1 || n > embedder->n_inputs) return false;
+    for (int32_t i = 0; i < n; i++) {
+        if (inputs[i].n < 1 || inputs[i].n > embedder->window) return false;
+        rows += inputs[i].n;
+        for (int32_t t = 0; t < inputs[i].n; t++)
+            if (inputs[i].tokens[t] < 0 || inputs[i].tokens[t] >= embedder->n_vocab) return false;
+    }
+    return rows <= embedder->rows;
+}
+
+static void fill_batch(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+{
+    struct llama_batch *batch = &embedder->batch;
+    int32_t row = 0;
+    for (int32_t i = 0; i < n; i++) {
+        embedder->first[i] = row;
+        for (int32_t at = 0; at < inputs[i].n; at++, row++) {
+            batch->token[row] = inputs[i].tokens[at];
+            batch->pos[row] = at;
+            batch->n_seq_id[row] = 1;
+            batch->seq_id[row][0] = i;
+            batch->logits[row] = true; /* pooling needs them all */
+        }
+    }
+    batch->n_tokens = row;
+}
+
+enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+{
+    if (!is_valid(embedder, inputs, n)) return LLM_REFUSED;
+    fill_batch(embedder, inputs, n);
+    llama_memory_t memory = llama_get_memory(embedder->handle);
+    if (memory != NULL) llama_memory_clear(memory, false);
+    llm_hush(true);
+    int32_t result = embedder->encodes ? llama_encode(embedder->handle, embedder->batch)
+                                       : llama_decode(embedder->handle, embedder->batch);
+    llm_hush(false);
+    switch (result) {
+    case 0:
+        return LLM_DECODED;
+    case 1:
+        return LLM_NO_CELLS;
+    case 2:
+        return LLM_ABORTED;
+    default:
+        return result == -1 ? LLM_REFUSED : LLM_FAILED;
+    }
+}
+
+const float *llm_embedding(struct llm_embedder *embedder, int32_t input, int32_t at)
+{
+    if (embedder->pooling == LLM_POOLING_NONE)
+        return llama_get_embeddings_ith(embedder->handle, embedder->first[input] + at);
+    return llama_get_embeddings_seq(embedder->handle, input);
+}

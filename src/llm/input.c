@@ -1,0 +1,153 @@
+/* Inputs of embedders, made of tokens and of pairs of texts. */
+#include "llm/input.h"
+
+#include "llm/private.h"
+
+#include <string.h>
+
+static const struct llama_vocab *vocab_of(const struct llm_model *model)
+{
+    return llama_model_get_vocab(llm_model_handle(model));
+}
+
+/* ---- Shortening ---- */
+
+void llm_shorten(const struct llm_model *model, struct tokens *input, size_t limit, bool from_left)
+{
+    if (input->len <= limit) return;
+    const struct llama_vocab *vocab = vocab_of(model);
+    size_t excess = input->len - limit;
+    size_t head = llama_vocab_is_control(vocab, input->v[0]) && limit > 1;
+    size_t tail = llama_vocab_is_control(vocab, input->v[input->len - 1]) && limit > head + 1;
+    size_t gap = from_left ? head : input->len - tail - excess; /* where what goes begins */
+    memmove(&input->v[gap], &input->v[gap + excess], (input->len - gap - excess) * sizeof *input->v);
+    tokens_truncate(input, limit);
+}
+
+/* ---- Pairs ---- */
+
+/* An input around its document. */
+struct parts {
+    struct tokens before, document, after;
+};
+
+static void release(struct parts *parts)
+{
+    tokens_release(&parts->before);
+    tokens_release(&parts->document);
+    tokens_release(&parts->after);
+}
+
+static void push_if(struct tokens *out, bool wanted, llama_token token)
+{
+    if (wanted && token != LLAMA_TOKEN_NULL) tokens_push(out, token);
+}
+
+/* As llama.cpp's server puts them: the separator stands for an end marker that a vocabulary does not have. */
+static void put_side_by_side(const struct llm_model *model, const struct llm_pair *pair, struct parts *parts)
+{
+    const struct llama_vocab *vocab = vocab_of(model);
+    llama_token sep = llama_vocab_sep(vocab), eos = llama_vocab_eos(vocab);
+    if (eos == LLAMA_TOKEN_NULL) eos = sep;
+    push_if(&parts->before, llama_vocab_get_add_bos(vocab), llama_vocab_bos(vocab));
+    llm_tokenize(model, pair->query, pair->query_len, false, false, &parts->before);
+    push_if(&parts->before, llama_vocab_get_add_eos(vocab), eos);
+    push_if(&parts->before, llama_vocab_get_add_sep(vocab), sep);
+    llm_tokenize(model, pair->document, pair->document_len, false, false, &parts->document);
+    push_if(&parts->after, llama_vocab_get_add_eos(vocab), eos);
+}
+
+static const char query_mark[] = "{query}", document_mark[] = "{document}";
+
+static bool starts_with(const char *text, const char *mark)
+{
+    return strncmp(text, mark, strlen(mark)) == 0;
+}
+
+/* Bytes up to the next mark. */
+static size_t literal_len(const char *text)
+{
+    size_t len = 0;
+    while (text[len] != '\0' && !starts_with(text + len, query_mark) && !starts_with(text + len, document_mark)) len++;
+    return len;
+}
+
+static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct parts *parts)
+{
+    const char *text = llm_model_info(model)->rank_template;
+    struct tokens *around = &parts->before;
+    while (*text != '\0') {
+        if (starts_with(text, query_mark)) {
+            llm_tokenize(model, pair->query, pair->query_len, false, false, around);
+            text += strlen(query_mark);
+        } else if (starts_with(text, document_mark)) {
+            llm_tokenize(model, pair->document, pair->document_len, false, false, &parts->document);
+            around = &parts->after;
+            text += strlen(document_mark);
+        } else {
+            size_t len = literal_len(text);
+            llm_tokenize(model, text, len, false, true, around);
+            text += len;
+        }
+    }
+}
+
+/* A text as one is cut into tokens otherwise than in parts, and as one the model has learned it. */
+static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
+{
+    struct buf whole = {0};
+    const char *text = llm_model_info(model)->rank_template;
+    while (*text != '\0') {
+        bool query = starts_with(text, query_mark), document = starts_with(text, document_mark);
+        size_t len = query ? strlen(query_mark) : document ? strlen(document_mark) : literal_len(text);
+        if (query)
+            buf_append(&whole, pair->query, pair->query_len);
+        else
+            buf_append(&whole, document ? pair->document : text, document ? pair->document_len : len);
+        text += len;
+    }
+    llm_tokenize(model, whole.v, whole.len, false, true, out);
+    buf_release(&whole);
+}
+
+static bool join_parts(struct parts *parts, size_t limit, struct tokens *out)
+{
+    size_t around = parts->before.len + parts->after.len;
+    if (around > limit || (around == limit && parts->document.len > 0)) return false;
+    if (parts->document.len > limit - around) tokens_truncate(&parts->document, limit - around);
+    tokens_append(out, parts->before.v, parts->before.len);
+    tokens_append(out, parts->document.v, parts->document.len);
+    tokens_append(out, parts->after.v, parts->after.len);
+    return true;
+}
+
+static bool is_too_long(const struct llm_model *model, const struct llm_pair *pair)
+{
+    struct tokens document = {0};
+    if (pair->max_document > 0) llm_tokenize(model, pair->document, pair->document_len, false, false, &document);
+    bool too_long = pair->max_document > 0 && document.len > pair->max_document;
+    tokens_release(&document);
+    return too_long;
+}
+
+bool llm_join(const struct llm_model *model, const struct llm_pair *pair, size_t limit, struct tokens *out)
+{
+    const char *text = llm_model_info(model)->rank_template;
+    bool spells_special = llm_spells_special(model, pair->query, pair->query_len) ||
+                          llm_spells_special(model, pair->document, pair->document_len);
+    if (text != NULL && !spells_special && !is_too_long(model, pair)) {
+        size_t before = out->len;
+        render_whole(model, pair, out);
+        if (out->len - before <= limit) return true;
+        tokens_truncate(out, before);
+    }
+    struct parts parts = {0};
+    if (text != NULL)
+        fill_template(model, pair, &parts);
+    else
+        put_side_by_side(model, pair, &parts);
+    if (pair->max_document > 0) tokens_truncate(&parts.document, pair->max_document);
+    bool fits = join_parts(&parts, limit, out);
+    release(&parts);
+    return fits;
+}

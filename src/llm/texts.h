@@ -1,0 +1,33 @@
+/* The bytes of all tokens of a vocabulary, special ones included, and their order as bytes: what is known of a
+ * beginning need be found out only once for all tokens that share it. Constant; any thread. */
+#ifndef LLM_TEXTS_H
+#define LLM_TEXTS_H
+
+#include "llm/model.h"
+
+struct llm_texts;
+
+/* Of this model: made when it is first asked for, and the model's. */
+const struct llm_texts *llm_model_texts(const struct llm_model *model);
+
+struct llm_text {
+    const char *v;
+    size_t len;
+};
+
+struct llm_text llm_text_of(const struct llm_texts *texts, int32_t token);
+
+/* The tokens in the order of their bytes, and how many of its first bytes each shares with the one before. */
+struct llm_order {
+    const int32_t *tokens;
+    const uint32_t *shared;
+    size_t n;
+    size_t longest; /* bytes */
+};
+
+struct llm_order llm_texts_in_order(const struct llm_texts *texts);
+
+struct llm_texts *llm_texts_open(const struct llm_model *model);
+void llm_texts_close(struct llm_texts *texts);
+
+#endif

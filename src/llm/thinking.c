@@ -1,0 +1,203 @@
+/* A machine of five states, as llama-server has it, so that replies are the same. */
+#include "llm/thinking.h"
+
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum state {
+    BEFORE,   /* no reasoning yet */
+    COUNTING, /* its tokens are counted */
+    BREAKING, /* the budget is used up within a character, which is waited for */
+    FORCING,  /* message and end marker are said */
+    AFTER
+};
+
+/* Finds any of several sequences of tokens as tokens come. */
+struct marker {
+    struct tokens *sequences;
+    size_t n;
+    struct tokens last; /* as many as the longest sequence has */
+    size_t longest;
+};
+
+struct thinking {
+    const struct llm_model *model;
+    struct marker start, end;
+    struct tokens forced;
+    int32_t budget, left;
+    enum state state;
+    size_t n_forced;          /* of `forced`, those that have come */
+    const struct tokens *met; /* the end marker; NULL: none */
+};
+
+/* ---- Markers ---- */
+
+static void add_sequence(struct marker *marker, const struct llm_model *model, const char *text)
+{
+    struct tokens tokens = {0};
+    llm_tokenize(model, text, strlen(text), false, true, &tokens);
+    if (tokens.len == 0) {
+        tokens_release(&tokens);
+        return;
+    }
+    marker->sequences = mem_grow(marker->sequences, marker->n + 1, sizeof *marker->sequences);
+    marker->sequences[marker->n++] = tokens;
+    if (tokens.len > marker->longest) marker->longest = tokens.len;
+}
+
+static void forget(struct marker *marker)
+{
+    tokens_truncate(&marker->last, 0);
+}
+
+static bool ends_with(const struct tokens *tokens, const struct tokens *end)
+{
+    return end->len <= tokens->len &&
+           memcmp(tokens->v + (tokens->len - end->len), end->v, end->len * sizeof *end->v) == 0;
+}
+
+/* The longest sequence that ends with this token, or NULL. A token is part of one sequence only. */
+static const struct tokens *meet(struct marker *marker, int32_t token)
+{
+    const struct tokens *met = NULL;
+    if (marker->last.len > 0 && marker->last.len >= marker->longest) {
+        marker->last.len--;
+        memmove(marker->last.v, marker->last.v + 1, marker->last.len * sizeof *marker->last.v);
+    }
+    tokens_push(&marker->last, token);
+    for (size_t i = 0; i < marker->n; i++)
+        if (ends_with(&marker->last, &marker->sequences[i]) && (met == NULL || marker->sequences[i].len > met->len))
+            met = &marker->sequences[i];
+    if (met != NULL) forget(marker);
+    return met;
+}
+
+static void release_marker(struct marker *marker)
+{
+    for (size_t i = 0; i < marker->n; i++) tokens_release(&marker->sequences[i]);
+    free(marker->sequences);
+    tokens_release(&marker->last);
+}
+
+/* ---- The machine ---- */
+
+static void force(struct thinking *t)
+{
+    t->state = t->forced.len > 0 ? FORCING : AFTER;
+    t->n_forced = 0;
+    forget(&t->end);
+}
+
+static void begin(struct thinking *t)
+{
+    t->met = NULL;
+    t->left = t->budget;
+    t->state = COUNTING;
+    forget(&t->end);
+    if (t->budget == 0) force(t);
+}
+
+static bool ends_a_character(const struct thinking *t, int32_t token)
+{
+    struct buf bytes = {0};
+    llm_token_bytes(t->model, token, false, &bytes);
+    bool ends = bytes.len == 0 || utf8_incomplete_tail(bytes.v, bytes.len) == 0;
+    buf_release(&bytes);
+    return ends;
+}
+
+static void count(struct thinking *t, int32_t token)
+{
+    t->met = meet(&t->end, token);
+    if (t->met != NULL) {
+        t->state = AFTER;
+        return;
+    }
+    if (t->state == COUNTING && (t->budget < 0 || --t->left > 0)) return;
+    if (ends_a_character(t, token)) {
+        force(t);
+        return;
+    }
+    if (t->state == COUNTING) forget(&t->end);
+    t->state = BREAKING;
+}
+
+static void follow(struct thinking *t, int32_t token)
+{
+    const struct tokens *met = meet(&t->end, token);
+    if (++t->n_forced < t->forced.len) return;
+    t->state = AFTER;
+    t->met = met;
+}
+
+void thinking_accept(struct thinking *t, int32_t token)
+{
+    if (t->state == FORCING)
+        follow(t, token);
+    else if (thinking_is_on(t))
+        count(t, token);
+    else if (meet(&t->start, token) != NULL)
+        begin(t);
+}
+
+int32_t thinking_forced(const struct thinking *t)
+{
+    return t->state == FORCING ? t->forced.v[t->n_forced] : -1;
+}
+
+bool thinking_is_on(const struct thinking *t)
+{
+    return t->state != BEFORE && t->state != AFTER;
+}
+
+struct tokens thinking_end(const struct thinking *t)
+{
+    return t->state == AFTER && t->met != NULL ? *t->met : (struct tokens){0};
+}
+
+/* ---- Life ---- */
+
+static void plan_the_end(struct thinking *t, const struct llm_thinking *how)
+{
+    const char *message = how->message;
+    if (message != NULL) llm_tokenize(t->model, message, strlen(message), false, true, &t->forced);
+    if (t->end.n > 0) tokens_append(&t->forced, t->end.sequences[0].v, t->end.sequences[0].len);
+}
+
+/* What the prompt has said of the reasoning is none of what the budget counts, and nothing can be forced into it. */
+static void take_prefill(struct thinking *t, const char *text)
+{
+    struct tokens prefill = {0};
+    int32_t budget = t->budget;
+    t->budget = -1;
+    llm_tokenize_prefill(t->model, text, &prefill);
+    for (size_t i = 0; i < prefill.len; i++) thinking_accept(t, prefill.v[i]);
+    tokens_release(&prefill);
+    t->budget = t->left = budget;
+    if (budget == 0 && thinking_is_on(t)) force(t);
+}
+
+struct thinking *thinking_open(const struct llm_model *model, const struct llm_thinking *how)
+{
+    struct thinking *t = mem_alloc(sizeof *t);
+    t->model = model;
+    t->budget = how->budget;
+    add_sequence(&t->start, model, how->start);
+    for (size_t i = 0; i < how->n_ends; i++) add_sequence(&t->end, model, how->ends[i]);
+    plan_the_end(t, how);
+    if (how->prefill != NULL) take_prefill(t, how->prefill);
+    return t;
+}
+
+void thinking_close(struct thinking *t)
+{
+    if (t == NULL) return;
+    release_marker(&t->start);
+    release_marker(&t->end);
+    tokens_release(&t->forced);
+    free(t);
+}
