@@ -1,83 +1,13 @@
 /* The messages of a chat request: see messages.hpp. */
 #include "chat/messages.hpp"
 
+#include "chat/fields.hpp"
+
 #include <algorithm>
-#include <exception>
 #include <iterator>
 
 namespace chat
 {
-
-/* Far beyond what arguments of tools need, far below what recursion over the tree can bear. */
-static const int max_depth = 128;
-
-static void check_depth(const std::string &text, const std::string &param)
-{
-    int depth = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < text.size(); i++) {
-        char c = text[i];
-        if (quoted && c == '\\') {
-            i++;
-        } else if (c == '"') {
-            quoted = !quoted;
-        } else if (!quoted && (c == '[' || c == '{')) {
-            if (++depth > max_depth) throw refusal{HEARTH_INVALID, param, "is nested too deeply"};
-        } else if (!quoted && (c == ']' || c == '}')) {
-            depth--;
-        }
-    }
-}
-
-common_json parse_json(const std::string &text, const std::string &param)
-{
-    check_depth(text, param);
-    try {
-        return common_json::parse(text);
-    } catch (const std::exception &fault) {
-        /* "[json.exception...] parse error at line 1, column 5: ...; last read: '...'": the user's own text and the
-         * library's name are left out. */
-        std::string what = fault.what();
-        size_t from = what.find("] ");
-        what = what.substr(from == std::string::npos ? 0 : from + 2);
-        throw refusal{HEARTH_INVALID, param, "is not valid JSON: " + what.substr(0, what.find("; last read"))};
-    }
-}
-
-/* The value of a field; NULL where it is absent or null, which clients use alike. */
-static const common_json *find(const common_json &object, const char *key)
-{
-    if (!object.contains(key)) return nullptr;
-    const common_json &value = object.at(key);
-    return value.is_null() ? nullptr : &value;
-}
-
-static std::string optional_text(const common_json &object, const char *key, const std::string &path)
-{
-    const common_json *value = find(object, key);
-    if (value == nullptr) return "";
-    if (!value->is_string()) throw refusal{HEARTH_INVALID, path + "." + key, "must be a string"};
-    return value->get<std::string>();
-}
-
-static std::string required_text(const common_json &object, const char *key, const std::string &path)
-{
-    std::string text = optional_text(object, key, path);
-    if (text.empty()) throw refusal{HEARTH_INVALID, path + "." + key, "must be a string and not empty"};
-    return text;
-}
-
-static const common_json &item(const common_json &array, size_t index, const std::string &path)
-{
-    const common_json &value = array.at(index);
-    if (!value.is_object()) throw refusal{HEARTH_INVALID, path, "must be an object"};
-    return value;
-}
-
-static std::string indexed(const std::string &path, size_t index)
-{
-    return path + "[" + std::to_string(index) + "]";
-}
 
 /* Parts that OpenAI's API knows and this version does not. */
 static bool is_media(const std::string &type)
@@ -93,14 +23,14 @@ static common_chat_msg_content_part read_part(const common_json &part, const std
     if (result.type != "text")
         throw refusal{is_media(result.type) ? HEARTH_UNSUPPORTED : HEARTH_INVALID, path + ".type",
                       "only parts of type \"text\" are supported"};
-    if (find(part, "text") == nullptr) throw refusal{HEARTH_INVALID, path + ".text", "must be a string"};
+    if (find_field(part, "text") == nullptr) throw refusal{HEARTH_INVALID, path + ".text", "must be a string"};
     result.text = optional_text(part, "text", path);
     return result;
 }
 
 static void read_content(common_chat_msg &message, const common_json &object, const std::string &path)
 {
-    const common_json *content = find(object, "content");
+    const common_json *content = find_field(object, "content");
     if (content == nullptr) return;
     if (content->is_string()) {
         message.content = content->get<std::string>();
@@ -110,23 +40,22 @@ static void read_content(common_chat_msg &message, const common_json &object, co
     if (!content->is_array()) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
     for (size_t i = 0; i < content->size(); i++) {
         std::string at = indexed(here, i);
-        message.content_parts.push_back(read_part(item(*content, i, at), at));
+        message.content_parts.push_back(read_part(object_item(*content, i, at), at));
     }
 }
 
 static common_chat_tool_call read_tool_call(const common_json &call, const std::string &path)
 {
-    const common_json *type = find(call, "type");
+    const common_json *type = find_field(call, "type");
     if (type != nullptr && !(type->is_string() && type->get<std::string>() == "function"))
         throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only calls of type \"function\" are supported"};
-    const common_json *function = find(call, "function");
+    const common_json &function = required_object(call, "function", path);
     std::string here = path + ".function";
-    if (function == nullptr || !function->is_object()) throw refusal{HEARTH_INVALID, here, "must be an object"};
 
     common_chat_tool_call result;
     result.id = optional_text(call, "id", path);
-    result.name = required_text(*function, "name", here);
-    const common_json *arguments = find(*function, "arguments");
+    result.name = required_text(function, "name", here);
+    const common_json *arguments = find_field(function, "arguments");
     if (arguments != nullptr && arguments->is_string())
         result.arguments = arguments->get<std::string>();
     else if (arguments != nullptr && arguments->is_object())
@@ -138,13 +67,13 @@ static common_chat_tool_call read_tool_call(const common_json &call, const std::
 
 static void read_tool_calls(common_chat_msg &message, const common_json &object, const std::string &path)
 {
-    const common_json *calls = find(object, "tool_calls");
+    const common_json *calls = find_field(object, "tool_calls");
     if (calls == nullptr) return;
     std::string here = path + ".tool_calls";
     if (!calls->is_array()) throw refusal{HEARTH_INVALID, here, "must be an array"};
     for (size_t i = 0; i < calls->size(); i++) {
         std::string at = indexed(here, i);
-        message.tool_calls.push_back(read_tool_call(item(*calls, i, at), at));
+        message.tool_calls.push_back(read_tool_call(object_item(*calls, i, at), at));
     }
 }
 
@@ -156,7 +85,7 @@ std::vector<common_chat_msg> read_messages(const std::string &text)
     std::vector<common_chat_msg> messages;
     for (size_t i = 0; i < array.size(); i++) {
         std::string path = indexed("messages", i);
-        const common_json &object = item(array, i, path);
+        const common_json &object = object_item(array, i, path);
         common_chat_msg message;
         message.role = required_text(object, "role", path);
         read_content(message, object, path);

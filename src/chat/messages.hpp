@@ -5,8 +5,6 @@
 #ifndef CHAT_MESSAGES_HPP
 #define CHAT_MESSAGES_HPP
 
-#include "hearth.h"
-
 #include "chat-auto-parser.h"
 
 #include <string>
@@ -14,15 +12,6 @@
 
 namespace chat
 {
-
-/* What is wrong with a request; becomes a hearth_error at the boundary to C. */
-struct refusal {
-    hearth_code code;
-    std::string param, message;
-};
-
-/* Throws refusal for text that is no JSON, and for nesting so deep that walking it would exhaust the stack. */
-common_json parse_json(const std::string &text, const std::string &param);
 
 /* Throws refusal, naming the field as in "messages[2].content[0].type". */
 std::vector<common_chat_msg> read_messages(const std::string &text);

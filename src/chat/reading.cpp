@@ -1,0 +1,105 @@
+/* One text of a reply, read once: see reading.hpp. */
+#include "chat/reading.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <memory>
+
+namespace chat
+{
+
+/* ---- Replies ---- */
+
+static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &format, common_chat_msg &message)
+{
+    switch (format.made.format) {
+    case COMMON_CHAT_FORMAT_PEG_GEMMA4:
+        return std::make_unique<common_chat_peg_gemma4_mapper>(message);
+    case COMMON_CHAT_FORMAT_PEG_MINIMAX_M3:
+        return std::make_unique<common_chat_peg_minimax_m3_mapper>(message);
+    default:
+        return std::make_unique<common_chat_peg_mapper>(message);
+    }
+}
+
+/* Of a piece that is not complete only text counts: what its marks open may never come. */
+static void note(reading &result, const common_peg_ast_node &node)
+{
+    static const std::string calls[] = {
+        common_chat_peg_builder::TOOL_NAME,      common_chat_peg_builder::TOOL_ARGS,
+        common_chat_peg_builder::TOOL_CLOSE,     common_chat_peg_builder::TOOL_ARG_VALUE,
+        common_chat_peg_builder::TOOL_ARG_CLOSE, common_chat_peg_builder::TOOL_ARG_STRING_VALUE};
+    if (node.end <= node.start || node.end < result.known) return;
+    bool is_call = std::find(std::begin(calls), std::end(calls), node.tag) != std::end(calls);
+    bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
+    bool is_content = node.tag == common_chat_peg_builder::CONTENT;
+    if (is_call || is_reasoning || is_content)
+        result.last = is_call ? reading::CALL : is_reasoning ? reading::REASONING : reading::CONTENT;
+    else if (node.is_partial)
+        return;
+    result.known = node.end;
+}
+
+reading read_reply(const reply_format &format, const std::string &text)
+{
+    reading result;
+    if (format.parser.empty()) {
+        result.fits = true;
+        result.message.content = text;
+        result.known = result.end = text.size();
+        result.last = reading::CONTENT;
+        return result;
+    }
+    common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
+    common_peg_parse_result parsed = format.parser.parse(context);
+    result.fits = !parsed.fail();
+    if (!result.fits) return result;
+    mapper_of(format, result.message)->from_ast(context.ast, parsed);
+    context.ast.visit(parsed, [&](const common_peg_ast_node &node) { note(result, node); });
+    result.end = std::max(result.known, parsed.end);
+    return result;
+}
+
+/* Takes the marks of the format and white space away at the beginning. */
+static std::string without_marks(const reply_format &format, std::string text)
+{
+    for (bool found = true; found;) {
+        found = false;
+        text.erase(0, std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+        for (const auto *marks : {&format.made.preserved_tokens, &format.made.thinking_end_tags}) {
+            for (const auto &mark : *marks) {
+                if (mark.empty() || text.compare(0, mark.size(), mark) != 0) continue;
+                text.erase(0, mark.size());
+                found = true;
+            }
+        }
+    }
+    return text;
+}
+
+std::string reading::rest(const reply_format &format, const std::string &text) const
+{
+    std::string left = text.substr(std::min(end, text.size()));
+    bool closes_call = last == CALL && !message.tool_calls.empty();
+    return closes_call || without_marks(format, left).empty() ? "" : left;
+}
+
+/* ---- JSON ---- */
+
+json_end::json_end(const std::string &json) : text(json)
+{
+    for (size_t at = 0; at < text.size(); at++) feed(at);
+}
+
+void json_end::feed(size_t at)
+{
+    if (!quoted && text[at] == '"') {
+        quoted = true;
+        start = at;
+    } else if (quoted) {
+        quoted = text[at] != '"' || escaped;
+        escaped = text[at] == '\\' && !escaped;
+    }
+}
+
+} // namespace chat

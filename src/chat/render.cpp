@@ -1,0 +1,176 @@
+/* Rendering prompts, and telling the request's words in them from the template's: see chat.h. */
+#include "chat/fault.hpp"
+#include "chat/request.hpp"
+#include "chat/template.hpp"
+
+extern "C" {
+#include "base/error.h"
+#include "base/memory.h"
+}
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <string_view>
+
+namespace chat
+{
+
+/* For each byte, whether it is the request's. llama.cpp takes BOS and EOS off what the template gave, and handlers for
+ * single templates change its end: what is the same at both ends keeps its marks, the rest is the template's. */
+static std::vector<bool> mark_bytes(const text_parts &parts, const std::string &text, const std::string &removed)
+{
+    std::string given;
+    std::vector<bool> marks;
+    for (const auto &part : parts) {
+        given += part.val;
+        marks.resize(given.size(), part.is_input);
+    }
+    size_t skip = given.compare(0, removed.size(), removed) == 0 ? removed.size() : 0;
+    size_t most = std::min(given.size() - skip, text.size()), front = 0, back = 0;
+    while (front < most && given[skip + front] == text[front]) front++;
+    while (back < most - front && given[given.size() - 1 - back] == text[text.size() - 1 - back]) back++;
+
+    auto at = [&](size_t index) { return marks.begin() + static_cast<std::ptrdiff_t>(index); };
+    std::vector<bool> result(at(skip), at(skip + front));
+    result.resize(text.size() - back, false);
+    result.insert(result.end(), at(given.size() - back), marks.end());
+    return result;
+}
+
+/* What the request says of the message that is gone on with, where the prompt ends with it. */
+static void mark_continued(std::vector<bool> &marks, const std::string &text, const common_chat_msg &message)
+{
+    size_t end = text.size();
+    for (const std::string &words : {message.render_content(), message.reasoning_content}) {
+        size_t at = words.empty() || words.size() > end ? std::string::npos : text.rfind(words, end - words.size());
+        if (at == std::string::npos) continue;
+        std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(at), words.size(), true);
+        end = at;
+    }
+}
+
+using texts_in_order = std::set<std::string, std::less<>>;
+
+/* The texts in a JSON value that might spell a special token, as JSON writes them. Short ones count only in quotes: as
+ * they are, they may be the template's own. */
+static void gather_texts(const common_json &value, texts_in_order &texts)
+{
+    static const size_t short_words = 16;
+    if (value.is_string()) {
+        std::string text = value.get<std::string>();
+        if (text.find_first_of("<[{|\xef\xe2") == std::string::npos) return;
+        texts.insert(value.dump());
+        if (text.size() > short_words) texts.insert(text);
+    } else if (value.is_array()) {
+        for (size_t i = 0; i < value.size(); i++) gather_texts(value.at(i), texts);
+    } else if (value.is_object()) {
+        for (const auto &entry : value.items()) {
+            gather_texts(common_json(entry.key()), texts);
+            gather_texts(entry.value(), texts);
+        }
+    }
+}
+
+/* How long the longest of the texts is that this one begins with. */
+static size_t longest_at_begin(const texts_in_order &texts, std::string_view text)
+{
+    while (!text.empty()) {
+        auto next = texts.upper_bound(text);
+        if (next == texts.begin()) return 0;
+        const std::string &before = *std::prev(next);
+        size_t same = 0, most = std::min(before.size(), text.size());
+        while (same < most && before[same] == text[same]) same++;
+        if (same == before.size()) return same;
+        text = text.substr(0, same);
+    }
+    return 0;
+}
+
+/* Looks for all of them at once: conversations may have hundreds of calls. Nothing is passed over, since a text may
+ * begin within another. */
+static void mark_texts(std::vector<bool> &marks, const std::string &text, const texts_in_order &texts)
+{
+    std::array<bool, 256> begins = {};
+    size_t marked = 0;
+    for (const auto &one : texts) begins[static_cast<unsigned char>(one[0])] = true;
+    for (size_t at = 0; at < text.size(); at++) {
+        if (!begins[static_cast<unsigned char>(text[at])]) continue;
+        size_t end = at + longest_at_begin(texts, std::string_view(text).substr(at));
+        for (marked = std::max(marked, at); marked < end; marked++) marks[marked] = true;
+    }
+}
+
+/* Tools and calls reach the prompt as JSON, and jinja's `tojson` and `join` forget whose words they write. */
+static void mark_tools(std::vector<bool> &marks, const std::string &text, const autoparser::generation_params &params)
+{
+    texts_in_order texts;
+    gather_texts(params.tools, texts);
+    for (size_t i = 0; i < params.messages.size(); i++)
+        if (params.messages.at(i).contains("tool_calls")) gather_texts(params.messages.at(i).at("tool_calls"), texts);
+    mark_texts(marks, text, texts);
+}
+
+static void fill(chat_prompt &prompt, const std::string &text, const std::vector<bool> &marks)
+{
+    std::vector<chat_part> parts;
+    for (size_t i = 0; i < text.size(); i++) {
+        if (i == 0 || marks[i] != marks[i - 1]) parts.push_back({i, 0, marks[i]});
+        parts.back().len++;
+    }
+    prompt.text = static_cast<char *>(mem_alloc(text.size() + 1));
+    std::memcpy(prompt.text, text.data(), text.size());
+    prompt.len = text.size();
+    prompt.parts = static_cast<chat_part *>(mem_alloc((parts.size() + 1) * sizeof(chat_part)));
+    std::copy(parts.begin(), parts.end(), prompt.parts);
+    prompt.n_parts = parts.size();
+}
+
+static void render(const chat_template &template_, const chat_request &request, chat_prompt &prompt)
+{
+    performance show(request.now);
+    autoparser::generation_params params = read_request(template_, request);
+    rendering rendered = prompt_of(template_, params);
+    const std::string &text = rendered.prompt;
+    std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
+    std::vector<bool> marks = mark_bytes(show.parts, text, removed);
+    mark_tools(marks, text, params);
+    if (params.has_continuation()) mark_continued(marks, text, params.continue_msg);
+    fill(prompt, text, marks);
+    if (rendered.cue) prompt.cue = mem_strdup(rendered.cue->c_str());
+}
+
+} // namespace chat
+
+int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
+                      struct chat_prompt *prompt, hearth_error *error)
+{
+    *prompt = {};
+    return chat::guarded(error, "messages", chat::render_fault, [&] { chat::render(*template_, *request, *prompt); });
+}
+
+void chat_prompt_release(struct chat_prompt *prompt)
+{
+    std::free(prompt->text);
+    std::free(prompt->parts);
+    std::free(prompt->cue);
+    *prompt = {};
+}
+
+char *chat_render(const struct chat_template *template_, const struct chat_request *request, hearth_error *error)
+{
+    struct chat_prompt prompt;
+    if (chat_render_parts(template_, request, &prompt, error) != HEARTH_OK) return nullptr;
+    if (std::strlen(prompt.text) != prompt.len) {
+        error_at(error, HEARTH_INVALID, "messages", "must not contain U+0000");
+        chat_prompt_release(&prompt);
+        return nullptr;
+    }
+    char *text = prompt.text;
+    prompt.text = nullptr;
+    chat_prompt_release(&prompt);
+    return text;
+}

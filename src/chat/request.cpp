@@ -1,0 +1,200 @@
+/* A chat request as the template takes it: see request.hpp. */
+#include "chat/request.hpp"
+
+#include "chat/fields.hpp"
+#include "chat/messages.hpp"
+#include "chat/schema.hpp"
+#include "chat/tools.hpp"
+
+#include "chat-auto-parser-helpers.h"
+
+namespace chat
+{
+
+/* ---- Messages ---- */
+
+static void trim(common_chat_msg &message)
+{
+    message.content = trim_whitespace(message.content);
+    message.reasoning_content = trim_whitespace(message.reasoning_content);
+    for (auto &part : message.content_parts) part.text = trim_whitespace(part.text);
+}
+
+/* Bends the messages to what the template can take, as llama-server does. */
+static void adapt(std::vector<common_chat_msg> &messages, const common_chat_template &compiled)
+{
+    bool knows_developer = compiled.source().find("<|channel|>") != std::string::npos; /* gpt-oss */
+    /* StepFun's models loop on stray white space. */
+    bool wants_trim =
+        compiled.source().find("You have access to the following functions in JSONSchema format") != std::string::npos;
+    for (auto &message : messages) {
+        if (message.role == "developer" && !knows_developer) message.role = "system";
+        if (wants_trim) trim(message);
+    }
+    if (!compiled.caps.supports_system_role && !messages.empty() && messages[0].role == "system") {
+        if (messages.size() > 1) {
+            messages[1].content = messages[0].render_content("\n") + "\n" + messages[1].render_content("\n");
+            messages[1].content_parts.clear();
+        }
+        messages.erase(messages.begin());
+    }
+    if (compiled.caps.supports_string_content || !compiled.caps.supports_typed_content) return;
+    for (auto &message : messages) {
+        if (!message.content_parts.empty()) continue;
+        message.content_parts.push_back({"text", message.content});
+        message.content.clear();
+    }
+}
+
+/* `removed`: how many messages of the request adapt() took away before these. */
+static void parse_arguments(common_json &messages, size_t removed)
+{
+    for (size_t i = 0; i < messages.size(); i++) {
+        if (!messages[i].contains("tool_calls")) continue;
+        common_json &calls = messages[i]["tool_calls"];
+        for (size_t k = 0; k < calls.size(); k++) {
+            common_json &arguments = calls[k]["function"]["arguments"];
+            std::string path = "messages[" + std::to_string(i + removed) + "].tool_calls[" + std::to_string(k) +
+                               "].function.arguments";
+            arguments = parse_json(arguments.get<std::string>(), path);
+        }
+    }
+}
+
+/* ---- Going on with the last message ---- */
+
+static bool ends_with_assistant(const std::vector<common_chat_msg> &messages)
+{
+    return messages.back().role == "assistant";
+}
+
+/* Unless asked for, a last message of the assistant's is gone on with where it can be. */
+static common_chat_continuation continuation_by_itself(const std::vector<common_chat_msg> &messages)
+{
+    if (!ends_with_assistant(messages) || !messages.back().tool_calls.empty()) return COMMON_CHAT_CONTINUATION_NONE;
+    if (messages.size() > 1 && messages[messages.size() - 2].role == "assistant")
+        throw refusal{HEARTH_INVALID, "messages", "must not end with two messages of the assistant's"};
+    const common_chat_msg &last = messages.back();
+    bool reasons = !last.reasoning_content.empty() && last.content.empty() && last.content_parts.empty();
+    return reasons ? COMMON_CHAT_CONTINUATION_REASONING : COMMON_CHAT_CONTINUATION_CONTENT;
+}
+
+static common_chat_continuation continuation_asked_for(const std::vector<common_chat_msg> &messages,
+                                                       hearth_continue what)
+{
+    std::string last = indexed("messages", messages.size() - 1);
+    if (!ends_with_assistant(messages))
+        throw refusal{HEARTH_INVALID, last + ".role", "must be \"assistant\" for the message to be gone on with"};
+    if (!messages.back().tool_calls.empty())
+        throw refusal{HEARTH_INVALID, last + ".tool_calls", "must be absent for the message to be gone on with"};
+    return what == HEARTH_CONTINUE_CONTENT ? COMMON_CHAT_CONTINUATION_CONTENT : COMMON_CHAT_CONTINUATION_REASONING;
+}
+
+static common_chat_continuation continuation_of(const std::vector<common_chat_msg> &messages,
+                                                const chat_request &request)
+{
+    if (request.n_messages > 0 || request.continue_final == HEARTH_CONTINUE_NEVER) return COMMON_CHAT_CONTINUATION_NONE;
+    if (request.continue_final == HEARTH_CONTINUE_AUTO) return continuation_by_itself(messages);
+    return continuation_asked_for(messages, request.continue_final);
+}
+
+/* A last message of the assistant's that says nothing is only where the reply is to go. */
+static void drop_empty_end(std::vector<common_chat_msg> &messages, const chat_request &request)
+{
+    const common_chat_msg &last = messages.back();
+    bool empty = last.tool_calls.empty() && last.reasoning_content.empty() && last.render_content().empty();
+    bool whole = request.n_messages == 0 && request.continue_final == HEARTH_CONTINUE_AUTO;
+    if (whole && empty && messages.size() > 1 && ends_with_assistant(messages)) messages.pop_back();
+}
+
+/* The message that is gone on with does not come out of the template: handlers put it after what does. */
+static void read_messages(autoparser::generation_params &params, const common_chat_template &compiled,
+                          const chat_request &request)
+{
+    std::vector<common_chat_msg> messages = read_messages(request.messages_json);
+    if (request.n_messages > 0 && request.n_messages < messages.size()) messages.resize(request.n_messages);
+    drop_empty_end(messages, request);
+    params.add_generation_prompt = request.generation_cue;
+    params.continue_final_message = continuation_of(messages, request);
+    if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
+        params.add_generation_prompt = false;
+        params.continue_msg = std::move(messages.back());
+        messages.pop_back();
+    }
+    size_t given = messages.size();
+    adapt(messages, compiled);
+    bool joined = compiled.caps.supports_string_content && !compiled.caps.supports_typed_content;
+    params.messages = common_chat_msgs_to_json_oaicompat(messages, joined);
+    if (compiled.caps.supports_object_arguments) parse_arguments(params.messages, given - messages.size());
+}
+
+/* ---- The rest ---- */
+
+static void read_tool_fields(autoparser::generation_params &params, const chat_template &template_,
+                             const chat_request &request)
+{
+    static const common_chat_tool_choice choices[] = {COMMON_CHAT_TOOL_CHOICE_AUTO, COMMON_CHAT_TOOL_CHOICE_NONE,
+                                                      COMMON_CHAT_TOOL_CHOICE_REQUIRED};
+    std::vector<common_chat_tool> tools;
+    if (request.tools_json != nullptr) tools = read_tools(request.tools_json);
+    params.tools = common_chat_tools_to_json_oaicompat(tools);
+    params.tool_choice = choices[request.tool_choice];
+    params.parallel_tool_calls = request.parallel_tool_calls < 0 ? template_.compiled->caps.supports_parallel_tool_calls
+                                                                 : request.parallel_tool_calls != 0;
+    if (tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
+        throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
+    bool may_call = !tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;
+    if (may_call && request.grammar != nullptr)
+        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
+}
+
+/* An empty schema stands for any object, as with llama-server. */
+static void read_schema(autoparser::generation_params &params, const chat_request &request)
+{
+    if (request.json_schema == nullptr) return;
+    if (request.grammar != nullptr)
+        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
+    params.json_schema = with_plain_patterns(parse_json(request.json_schema, "json_schema"));
+    reply_schema_grammar(params.json_schema); /* handlers would not say what is wrong with it */
+    if (params.json_schema.empty()) params.json_schema["type"] = "object";
+}
+
+/* The two that would undo what was checked or asked for elsewhere are refused. */
+static void read_kwargs(autoparser::generation_params &params, const char *text)
+{
+    common_json kwargs = parse_json(text, "chat_template_kwargs");
+    if (!kwargs.is_object()) throw refusal{HEARTH_INVALID, "chat_template_kwargs", "must be an object"};
+    for (const auto &entry : kwargs.items()) {
+        std::string path = "chat_template_kwargs." + entry.key();
+        if (entry.key() == "messages" || entry.key() == "add_generation_prompt")
+            throw refusal{HEARTH_INVALID, path, "cannot be set here"};
+        if (entry.key() == "enable_thinking") {
+            if (!entry.value().is_boolean()) throw refusal{HEARTH_INVALID, path, "must be true or false"};
+            params.enable_thinking = entry.value().get<bool>();
+        }
+        params.extra_context[entry.key()] = entry.value();
+    }
+}
+
+autoparser::generation_params read_request(const chat_template &template_, const chat_request &request)
+{
+    autoparser::generation_params params;
+    read_messages(params, *template_.compiled, request);
+    read_tool_fields(params, template_, request);
+    read_schema(params, request);
+    params.reasoning_format =
+        request.reasoning_in_text ? COMMON_REASONING_FORMAT_NONE : COMMON_REASONING_FORMAT_DEEPSEEK;
+    params.enable_thinking = template_.thinks;
+    params.add_bos = template_.adds_bos;
+    params.add_eos = template_.adds_eos;
+    params.extra_context = common_json::object();
+    params.extra_context["datetime"] = format_time(performance::current->now, "%b %d %Y");
+    params.extra_context["date_string"] = format_time(performance::current->now, "%d %b %Y");
+    /* As llama-server has it: a template that forgets the reasoning of earlier turns changes what lies before the last
+     * message, and with it all that could be gone on from. */
+    params.extra_context["preserve_reasoning"] = true;
+    if (request.kwargs_json != nullptr) read_kwargs(params, request.kwargs_json);
+    return params;
+}
+
+} // namespace chat

@@ -1,0 +1,236 @@
+/* JSON schemas: see schema.hpp. */
+#include "chat/schema.hpp"
+
+#include "chat/chat.h"
+#include "chat/fields.hpp"
+
+#include "json-schema-to-grammar.h"
+
+extern "C" {
+#include "base/memory.h"
+}
+
+#include <algorithm>
+#include <exception>
+#include <vector>
+
+namespace chat
+{
+
+/* ---- Depth ---- */
+
+/* llama.cpp visits what a reference names once, in the place where it meets the reference first: however they follow
+ * each other, it goes no deeper than all of them together. A level takes about a kilobyte of the stack. */
+static const size_t max_total_depth = 1500;
+
+/* How deep a schema is, references not followed; they are gathered. */
+static size_t depth_of(const common_json &value, std::vector<std::string> &references)
+{
+    if (!value.is_object() && !value.is_array()) return 0;
+    size_t deepest = 0;
+    if (value.is_array()) {
+        for (size_t i = 0; i < value.size(); i++) deepest = std::max(deepest, depth_of(value.at(i), references));
+        return deepest + 1;
+    }
+    for (const auto &entry : value.items()) {
+        if (entry.key() == "$ref" && entry.value().is_string()) references.push_back(entry.value().get<std::string>());
+        deepest = std::max(deepest, depth_of(entry.value(), references));
+    }
+    return deepest + 1;
+}
+
+/* What "#/a/b/0" names; NULL where there is no such thing, of which llama.cpp tells best. */
+static const common_json *target_of(const common_json &root, const std::string &reference)
+{
+    const common_json *value = &root;
+    if (reference.compare(0, 2, "#/") != 0) return nullptr;
+    for (size_t from = 2, end; from <= reference.size(); from = end + 1) {
+        end = std::min(reference.find('/', from), reference.size());
+        std::string key = reference.substr(from, end - from);
+        bool is_index = !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
+        if (value->is_object() && value->contains(key))
+            value = &value->at(key);
+        else if (value->is_array() && is_index && std::stoul(key) < value->size())
+            value = &value->at(std::stoul(key));
+        else
+            return nullptr;
+    }
+    return value;
+}
+
+static void check_depth(const common_json &schema, const std::string &param)
+{
+    std::vector<std::string> all;
+    size_t total = depth_of(schema, all);
+    std::set<std::string> different(all.begin(), all.end());
+    for (auto reference = different.begin(); reference != different.end() && total <= max_total_depth; ++reference) {
+        const common_json *target = different.size() > max_total_depth ? nullptr : target_of(schema, *reference);
+        total += 1 + (target == nullptr ? 0 : depth_of(*target, all));
+    }
+    if (total > max_total_depth) throw refusal{HEARTH_INVALID, param, "is nested too deeply, or refers too often"};
+}
+
+/* ---- Names ---- */
+
+/* llama.cpp makes a rule's name of each property's, with an expression that recurses letter by letter, and then looks
+ * for one that is free; the ways to leave properties out are as many as the cube of their number. */
+static const size_t max_name = 1024, max_names = 1000, max_alike = 200;
+
+/* Names that are the same to llama.cpp, to which all letters but these are one. */
+static std::string as_rule(const std::string &name)
+{
+    std::string result;
+    for (char c : name) {
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+        if (plain || result.empty() || result.back() != '_') result += plain ? c : '_';
+    }
+    return result;
+}
+
+void schema_names::add(const std::string &name)
+{
+    if (name.size() > max_name)
+        throw refusal{HEARTH_INVALID, param, "has a name longer than " + std::to_string(max_name) + " bytes"};
+    std::set<std::string> &same = alike[as_rule(name)];
+    same.insert(name);
+    if (++n > max_names || same.size() > max_alike)
+        throw refusal{HEARTH_INVALID, param, "has too many names of properties"};
+}
+
+/* Of two definitions whose names are the same to llama.cpp it would take one for the other. */
+static void check_definitions(const common_json &definitions, const std::string &param)
+{
+    std::set<std::string> names;
+    for (const auto &named : definitions.items())
+        if (!names.insert(as_rule(named.key())).second)
+            throw refusal{HEARTH_INVALID, param,
+                          "has two $defs that only signs tell apart: rename '" + one_line(named.key()) + "'"};
+}
+
+void schema_names::add_all(const common_json &value)
+{
+    if (value.is_array())
+        for (size_t i = 0; i < value.size(); i++) add_all(value.at(i));
+    if (!value.is_object()) return;
+    for (const auto &entry : value.items()) {
+        bool names = entry.key() == "properties" || entry.key() == "$defs" || entry.key() == "definitions";
+        if (names && entry.key() != "properties" && entry.value().is_object()) check_definitions(entry.value(), param);
+        if (names && entry.value().is_object())
+            for (const auto &named : entry.value().items()) add(named.key());
+        if (entry.key() == "$ref" && entry.value().is_string() && entry.value().get<std::string>().size() > max_name)
+            throw refusal{HEARTH_INVALID, param, "has a $ref longer than " + std::to_string(max_name) + " bytes"};
+        add_all(entry.value());
+    }
+}
+
+/* ---- Grammars ---- */
+
+std::string schema_grammar(const common_json &schema, const std::string &param)
+{
+    static const std::string introduction = "JSON schema conversion failed:\n";
+    if (!schema.is_object()) throw refusal{HEARTH_INVALID, param, "must be an object"};
+    check_depth(schema, param);
+    schema_names(param).add_all(schema);
+    try {
+        return json_schema_to_grammar(schema);
+    } catch (const std::exception &fault) {
+        std::string what = fault.what();
+        if (what.compare(0, introduction.size(), introduction) == 0) what = what.substr(introduction.size());
+        throw refusal{HEARTH_INVALID, param, "is a JSON schema that cannot be used: " + one_line(what)};
+    }
+}
+
+/* ---- Patterns ---- */
+
+/* Patterns as llama.cpp reads them: it does not know the classes of characters that have a letter. */
+static std::string spell_out(const std::string &pattern)
+{
+    static const struct {
+        char letter;
+        const char *inside, *outside;
+    } classes[] = {{'d', "0-9", "[0-9]"},
+                   {'w', "a-zA-Z0-9_", "[a-zA-Z0-9_]"},
+                   {'s', " \\t\\n\\r", "[ \\t\\n\\r]"},
+                   {'D', nullptr, "[^0-9]"},
+                   {'W', nullptr, "[^a-zA-Z0-9_]"},
+                   {'S', nullptr, "[^ \\t\\n\\r]"},
+                   {'/', "/", "/"},
+                   {'-', "\\-", "-"}};
+    std::string result;
+    bool in_class = false;
+    for (size_t i = 0; i < pattern.size(); i++) {
+        bool escapes = pattern[i] == '\\' && i + 1 < pattern.size();
+        const char *spelled = nullptr;
+        for (const auto &known : classes)
+            if (escapes && known.letter == pattern[i + 1]) spelled = in_class ? known.inside : known.outside;
+        if (pattern[i] == '[' || pattern[i] == ']') in_class = pattern[i] == '[';
+        result += spelled != nullptr ? spelled : pattern.substr(i, escapes ? 2 : 1);
+        i += escapes;
+    }
+    return result;
+}
+
+/* What stands for itself, and is no schema. */
+static bool is_value(const std::string &key)
+{
+    return key == "const" || key == "enum" || key == "default" || key == "examples";
+}
+
+common_json with_plain_patterns(const common_json &schema)
+{
+    common_json plain = schema;
+    if (schema.is_array())
+        for (size_t i = 0; i < schema.size(); i++) plain[i] = with_plain_patterns(schema.at(i));
+    if (!schema.is_object()) return plain;
+    for (const auto &entry : schema.items())
+        if (!is_value(entry.key()))
+            plain[entry.key()] = entry.key() == "pattern" && entry.value().is_string()
+                                     ? common_json(spell_out(entry.value().get<std::string>()))
+                                     : with_plain_patterns(entry.value());
+    return plain;
+}
+
+/* llama.cpp takes a pattern that it has no grammar for as any string at all. */
+static bool is_ignored(const common_json &pattern)
+{
+    static const std::string any = json_schema_to_grammar(common_json{{"type", "string"}, {"pattern", "no anchors"}});
+    try {
+        return json_schema_to_grammar(common_json{{"type", "string"}, {"pattern", pattern}}) == any;
+    } catch (const std::exception &) {
+        return false; /* which is told where the whole is converted */
+    }
+}
+
+static void check_patterns(const common_json &value, const std::string &param)
+{
+    if (value.is_array())
+        for (size_t i = 0; i < value.size(); i++) check_patterns(value.at(i), param);
+    if (!value.is_object()) return;
+    for (const auto &entry : value.items()) {
+        if (is_value(entry.key())) continue;
+        if (entry.key() == "pattern" && entry.value().is_string() && is_ignored(entry.value()))
+            throw refusal{HEARTH_INVALID, param,
+                          "has a pattern that cannot be kept: " + one_line(entry.value().get<std::string>()) +
+                              " (from ^ to $, without looking around or back)"};
+        check_patterns(entry.value(), param);
+    }
+}
+
+std::string reply_schema_grammar(const common_json &schema)
+{
+    std::string grammar = schema_grammar(schema, "json_schema");
+    check_patterns(schema, "json_schema");
+    return grammar;
+}
+
+} // namespace chat
+
+char *chat_schema_grammar(const char *json_schema, hearth_error *error)
+{
+    char *grammar = nullptr;
+    chat::guarded(error, "json_schema", chat::one_line, [&] {
+        common_json schema = chat::with_plain_patterns(chat::parse_json(json_schema, "json_schema"));
+        grammar = mem_strdup(chat::reply_schema_grammar(schema).c_str());
+    });
+    return grammar;
+}

@@ -1,0 +1,211 @@
+/* A compiled chat template: see template.hpp. */
+#include "chat/template.hpp"
+
+#include "chat/fault.hpp"
+#include "chat/format.hpp"
+
+#include "chat-auto-parser-helpers.h"
+#include "jinja/runtime.h"
+#include "log.h"
+
+#include <algorithm>
+#include <cctype>
+#include <mutex>
+#include <stdexcept>
+
+namespace chat
+{
+
+/* ---- The template's surroundings ---- */
+
+thread_local performance *performance::current;
+
+std::string format_time(std::time_t now, const std::string &format)
+{
+    struct tm local;
+    char text[256];
+    localtime_r(&now, &local);
+    if (std::strftime(text, sizeof text, format.c_str(), &local) == 0)
+        throw std::runtime_error("strftime_now: the format is too long or empty");
+    return text;
+}
+
+static void trust(const jinja::value &value)
+{
+    for (auto &part : value->val_str.parts) part.is_input = false;
+}
+
+/* Templates build special tokens around a role ("<|" + role + "|>"), so a plain word counts as the template's. */
+static void trust_roles(const jinja::value &messages)
+{
+    jinja::value none = jinja::mk_val<jinja::value_undefined>("role");
+    for (const auto &message : messages->val_arr) {
+        if (!jinja::is_val<jinja::value_object>(message)) continue;
+        jinja::value role = message->at("role", none);
+        std::string text = role->val_str.str();
+        bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+        if (plain) trust(role);
+    }
+}
+
+/* The statement around a whole template: it fixes the time, marks what may be trusted, and keeps the parts that
+ * llama.cpp would join. llama.cpp marks every string it hands over as the request's, its own BOS and EOS too. */
+struct stage : jinja::statement {
+    jinja::statements body;
+
+    std::string type() const override { return "Stage"; }
+
+    static void set(jinja::context &context)
+    {
+        /* The built-in uses localtime(), which threads must not share. */
+        auto strftime_now = [](const jinja::func_args &args) -> jinja::value {
+            args.ensure_vals<jinja::value_string>();
+            return jinja::mk_val<jinja::value_string>(
+                format_time(performance::current->now, args.get_pos(0)->as_string().str()));
+        };
+        context.set_val("strftime_now", jinja::mk_val<jinja::value_func>("strftime_now", strftime_now));
+        trust(context.get_val("bos_token"));
+        trust(context.get_val("eos_token"));
+        trust_roles(context.get_val("messages"));
+    }
+
+    jinja::value execute_impl(jinja::context &context) const override
+    {
+        set(context);
+        auto results = jinja::mk_val<jinja::value_array>();
+        for (const auto &piece : body) results->push_back(piece->execute(context));
+        auto text = jinja::runtime::gather_string_parts(results);
+        if (!performance::current->done) performance::current->parts = text->val_str.parts;
+        performance::current->done = true;
+        return text;
+    }
+};
+
+/* ---- What llama.cpp makes of a request ---- */
+
+/* Of a template that analysis understood, as common_chat_templates_apply() completes it. */
+static common_chat_params generate(const chat_template &template_, const autoparser::generation_params &params)
+{
+    if (!template_.analysis) throw std::invalid_argument("the template could not be analysed");
+    const autoparser::autoparser &analysis = *template_.analysis;
+    common_chat_params result = autoparser::peg_generator::generate_parser(*template_.compiled, params, analysis);
+    result.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
+    if (!result.supports_thinking) return result;
+    result.thinking_start_tag = trim_whitespace(analysis.reasoning.start);
+    std::string end = trim_whitespace(analysis.reasoning.end);
+    if (!end.empty()) result.thinking_end_tags = {end};
+    return result;
+}
+
+common_chat_params apply_template(const chat_template &template_, autoparser::generation_params &params)
+{
+    const common_chat_template &compiled = *template_.compiled;
+    auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
+    return special ? *special : generate(template_, params);
+}
+
+static std::optional<common_chat_params> apply_handler(const chat_template &template_,
+                                                       autoparser::generation_params &params)
+{
+    params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE; /* it shapes the parser, not the prompt, and would cost more */
+    return common_chat_try_specialized_template(*template_.compiled, template_.compiled->source(), params);
+}
+
+rendering prompt_of(const chat_template &template_, autoparser::generation_params params)
+{
+    if (auto special = apply_handler(template_, params)) return {special->prompt, special->generation_prompt};
+    bool as_it_is = params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE || !template_.analysis;
+    return {as_it_is ? common_chat_template_direct_apply(*template_.compiled, params)
+                     : generate(template_, params).prompt,
+            std::nullopt};
+}
+
+std::string cue_of(const chat_template &template_, autoparser::generation_params params, const chat_prompt *prompt)
+{
+    if (prompt != nullptr && prompt->cue != nullptr) return prompt->cue;
+    if (auto special = apply_handler(template_, params)) return special->generation_prompt;
+    bool has_cue = params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
+    if (prompt == nullptr || !has_cue) return common_chat_template_generation_prompt(*template_.compiled, params);
+    params.add_generation_prompt = false;
+    std::string whole(prompt->text, prompt->len);
+    std::string without = common_chat_template_direct_apply(*template_.compiled, params);
+    size_t most = std::min(whole.size(), without.size()), same = 0;
+    while (same < most && whole[same] == without[same]) same++;
+    return whole.substr(same);
+}
+
+/* ---- Opening ---- */
+
+/* llama.cpp's own lines on stderr would go past the log. */
+static void silence_llama_log()
+{
+    static std::once_flag once;
+    std::call_once(once, [] { common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT); });
+}
+
+static std::unique_ptr<common_chat_template> compile(const std::string &source, const std::string &bos,
+                                                     const std::string &eos)
+{
+    auto compiled = std::make_unique<common_chat_template>(source, bos, eos);
+    auto around = std::make_unique<stage>();
+    around->pos = 0;
+    around->body = std::move(compiled->prog.body);
+    compiled->prog.body.clear();
+    compiled->prog.body.push_back(std::move(around));
+    return compiled;
+}
+
+/* Works out once what every request needs: whether the model reasons, and how templates without a handler are built. */
+static void analyse(chat_template &template_)
+{
+    performance rehearsal(0);
+    autoparser::generation_params params;
+    params.messages = common_json::array({common_json{{"role", "user"}, {"content", "test"}}});
+    params.add_generation_prompt = true;
+    params.extra_context = common_json::object();
+    try {
+        const common_chat_template &compiled = *template_.compiled;
+        auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
+        template_.thinks = special && special->supports_thinking;
+        if (special) return;
+        autoparser::autoparser analysis;
+        analysis.analyze_template(compiled);
+        template_.thinks = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
+        template_.analysis = std::move(analysis);
+    } catch (const std::exception &) {
+        template_.thinks = false;
+    }
+}
+
+} // namespace chat
+
+chat_template::chat_template() : formats(std::make_unique<chat::formats>()) {}
+chat_template::~chat_template() = default;
+
+struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error)
+{
+    chat::silence_llama_log();
+    auto result = std::make_unique<chat_template>();
+    result->adds_bos = params->adds_bos;
+    result->adds_eos = params->adds_eos;
+    int code = chat::guarded(error, "chat_template", chat::compile_fault, [&] {
+        std::string source = params->source, bos = params->bos, eos = params->eos;
+        if (source.empty()) throw chat::refusal{HEARTH_INVALID, "chat_template", "must not be empty"};
+        chat::compile(source, bos, eos); /* for its message: the next line loses it */
+        common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
+        /* llama.cpp replaces what it knows to be wrong in some templates. */
+        result->compiled = chat::compile(common_chat_templates_source(templates.get()), bos, eos);
+        chat::analyse(*result);
+    });
+    return code == HEARTH_OK ? result.release() : nullptr;
+}
+
+void chat_template_close(struct chat_template *template_)
+{
+    delete template_;
+}
+
+const char *chat_template_source(const struct chat_template *template_)
+{
+    return template_->compiled->source().c_str();
+}

@@ -1,0 +1,54 @@
+/* The tools of a chat request: see tools.hpp. */
+#include "chat/tools.hpp"
+
+#include "chat/fields.hpp"
+#include "chat/schema.hpp"
+
+namespace chat
+{
+
+/* llama.cpp makes rules' names of tools' with an expression that recurses letter by letter, and runs templates over all
+ * tools several times. */
+static const size_t max_name = 256, max_tools = 1024;
+
+static common_chat_tool read_tool(const common_json &tool, const std::string &path)
+{
+    std::string type = required_text(tool, "type", path);
+    if (type != "function")
+        throw refusal{HEARTH_UNSUPPORTED, path + ".type", "only tools of type \"function\" are supported"};
+    const common_json &function = required_object(tool, "function", path);
+    std::string here = path + ".function";
+    common_chat_tool result;
+    result.name = required_text(function, "name", here);
+    if (result.name.size() > max_name)
+        throw refusal{HEARTH_INVALID, here + ".name", "is longer than " + std::to_string(max_name) + " bytes"};
+    result.description = optional_text(function, "description", here);
+    if (find_field(function, "parameters") != nullptr) required_object(function, "parameters", here);
+    result.parameters = function.contains("parameters") ? function.at("parameters").dump() : "{}";
+    return result;
+}
+
+std::vector<common_chat_tool> read_tools(const std::string &text)
+{
+    common_json array = parse_json(text, "tools");
+    if (!array.is_array()) throw refusal{HEARTH_INVALID, "tools", "must be an array"};
+    if (array.size() > max_tools)
+        throw refusal{HEARTH_INVALID, "tools", "has more than " + std::to_string(max_tools) + " tools"};
+    std::vector<common_chat_tool> tools;
+    for (size_t i = 0; i < array.size(); i++) {
+        std::string path = indexed("tools", i);
+        tools.push_back(read_tool(object_item(array, i, path), path));
+    }
+    return tools;
+}
+
+void check_parameters(const std::vector<common_chat_tool> &tools)
+{
+    for (size_t i = 0; i < tools.size(); i++) {
+        std::string path = indexed("tools", i) + ".function.parameters";
+        common_json parameters = parse_json(tools[i].parameters, path);
+        if (!parameters.is_null()) schema_grammar(parameters, path);
+    }
+}
+
+} // namespace chat
