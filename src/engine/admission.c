@@ -45,6 +45,11 @@ bool admission_enter(struct admission *a, struct job *job)
     return open;
 }
 
+static bool needs_no_place(const struct job *job)
+{
+    return job->only_prompt;
+}
+
 static bool is_impatient(const struct job *job)
 {
     return !job->patient;
@@ -64,6 +69,8 @@ static bool decide(struct admission *a, enum admission_verdict *verdict, struct 
     *job = job_list_take_first_matching(&a->waiting, job_is_cancelled);
     if (*job != NULL) {
         *verdict = ADMISSION_CANCELLED;
+    } else if ((*job = job_list_take_first_matching(&a->waiting, needs_no_place)) != NULL) {
+        *verdict = ADMISSION_GO;
     } else if (a->waiting.first == NULL) {
         *verdict = ADMISSION_CLOSED;
         return a->closed;

@@ -11,7 +11,7 @@
 struct admission;
 
 enum admission_verdict {
-    ADMISSION_GO,        /* the job has a place: whoever ends it calls admission_leave() */
+    ADMISSION_GO,        /* the job has a place, or needs none: whoever ends one that has calls admission_leave() */
     ADMISSION_EXPIRED,   /* waited too long */
     ADMISSION_CANCELLED, /* its client gave up */
     ADMISSION_CLOSED     /* no job: the door is closed and nobody waits */

@@ -8,6 +8,8 @@
 #include "engine/plan.h"
 #include "engine/reply.h"
 #include "engine/states.h"
+#include "llm/adapter.h"
+#include "llm/chances.h"
 #include "llm/pieces.h"
 
 /* No request has this scope. */
@@ -32,7 +34,7 @@ struct saving {
     uint64_t ticket;                       /* of the last save that was queued */
     struct save_event events[SAVE_EVENTS]; /* still to be copied out, ascending */
     size_t n_events;
-    char *salt; /* of the request that computed it */
+    struct identity identity; /* of the request that computed it */
 };
 
 /* A run of cells and the tokens it stands for. Sequences are more than slots: what is not being computed stays where
@@ -135,6 +137,8 @@ struct engine {
     char *name;
     struct llm_model *model;
     struct llm_context *context;
+    struct llm_adapter *const *adapters; /* of the model */
+    size_t n_adapters;
     struct clock *clock;
     int32_t window, n_batch;
     bool deterministic, preempt_fails;
@@ -166,9 +170,10 @@ struct engine {
     struct plan plan;
     struct plan_need *needs;
     struct llm_row *rows;
-    struct buf token_bytes; /* of the token being sampled; kept so that none is allocated for each */
+    struct buf token_bytes;      /* of the token being sampled; kept so that none is allocated for each */
+    struct llm_chances *chances; /* likewise */
     size_t turn;
-    struct engine_stats stats;
+    struct engine_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
     pthread_t thread;
 
     /* What the running decode is for; read by the abort callback on llama.cpp's threads, written between decodes. */
@@ -251,7 +256,10 @@ void preempt_note_unblocked(struct job *job); /* it is no longer held up by prom
 /* tick.c: computes one batch. */
 void tick(struct engine *engine);
 
-/* finish.c: a slot's request ends, one way or the other; the slot is idle afterwards. */
+/* finish.c: how far the slot's request has come. */
+hearth_result slot_standing(const struct slot *slot);
+
+/* A slot's request ends, one way or the other; the slot is idle afterwards. */
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string);
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error);
 void finish_cancelled(struct engine *engine);

@@ -48,6 +48,8 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
     if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
     if (slot->state != SLOT_IDLE) {
         s.cached_tokens = slot->run->n_cached;
+        s.n_prompt = slot->run->n_prompt;
+        s.n_predicted = slot->run->n_predicted;
         s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
     }
     const struct seq *seq = slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
@@ -78,7 +80,7 @@ size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max)
 
 const struct engine_stats *engine_stats(const struct engine *engine)
 {
-    return &engine->stats;
+    return engine->stats;
 }
 
 const struct store_user *engine_store_user(const struct engine *engine)
@@ -100,7 +102,7 @@ int32_t engine_window(const struct engine *engine)
 
 static bool any_slot_busy(const struct engine *engine)
 {
-    return metric_get(&engine->stats.slots_busy) > 0;
+    return metric_get(&engine->stats->slots_busy) > 0;
 }
 
 /* Jobs may wait although every slot is idle: when all slots became free in the tick before. */
@@ -310,7 +312,7 @@ void engine_drain(struct engine *engine, int64_t deadline)
     bool first = !engine->draining;
     if (first)
         log_event(LOG_INFO, "batch-engine", "drain-started", log_str("model", engine->name),
-                  log_int("active_slots", metric_get(&engine->stats.slots_busy)));
+                  log_int("active_slots", metric_get(&engine->stats->slots_busy)));
     engine->draining = true;
     engine->poked = true;
     engine->busy = true;
@@ -346,8 +348,17 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     publish_status(engine);
 }
 
+/* The counters may outlive the engine; what they tell of the moment does not. */
+static void clear_gauges(struct engine_stats *stats)
+{
+    atomic_store(&stats->slots_busy, 0);
+    atomic_store(&stats->jobs_waiting, 0);
+    atomic_store(&stats->state_bytes, 0);
+}
+
 static void free_engine(struct engine *engine)
 {
+    clear_gauges(engine->stats);
     if (engine->store != NULL) store_leave(engine->store, engine->user);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
@@ -368,6 +379,7 @@ static void free_engine(struct engine *engine)
     free(engine->status);
     free(engine->rows);
     buf_release(&engine->token_bytes);
+    llm_chances_close(engine->chances);
     free(engine->name);
     free(engine);
 }
@@ -392,7 +404,7 @@ static struct identity identity_of(const struct engine *engine, const struct eng
     struct identity identity = params->identity;
     struct buf text = {0};
     buf_append(&text, identity.context, sizeof identity.context);
-    llm_context_describe(engine->context, &params->context, &text);
+    llm_context_describe(engine->context, &text);
     buf_printf(&text, "deterministic %d\n", engine->deterministic);
     if (engine->deterministic) describe_machine(params, &text);
     sha256_of(text.v, text.len, identity.context);
@@ -436,7 +448,11 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     }
     engine->name = mem_strdup(params->name);
     engine->model = params->model;
+    engine->adapters = params->adapters;
+    engine->n_adapters = params->n_adapters;
+    engine->chances = llm_chances_open(params->model);
     engine->clock = params->clock;
+    engine->stats = params->stats != NULL ? params->stats : &engine->own_stats;
     engine->window = context.window;
     engine->n_batch = context.n_batch;
     engine->deterministic = params->deterministic;

@@ -25,6 +25,8 @@ enum engine_caching {
 struct engine_params {
     const char *name; /* of the model, for logs and metrics */
     struct llm_model *model;
+    struct llm_adapter *const *adapters; /* of the model; borrowed */
+    size_t n_adapters;
     int32_t n_slots;                   /* requests computed at once */
     struct llm_context_params context; /* n_seq: at least n_slots, exactly as many unless unified; abort and ud are set
                                           by the engine */
@@ -41,6 +43,7 @@ struct engine_params {
     int32_t stride, continued_interval; /* tokens: of the store; between two saves of what is growing */
     int64_t evict_timeout_ns;           /* saving may hold up an eviction, and the end, for so long */
     struct clock *clock;
+    struct engine_stats *stats; /* where to count on from; NULL: the engine has its own. Borrowed */
 };
 
 struct engine *engine_open(const struct engine_params *params, hearth_error *error);
@@ -48,7 +51,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
 /* Whether jobs should come with bounds: only where cells cannot be cut anywhere. */
 bool engine_wants_bounds(const struct engine *engine);
 
-/* As whom jobs ask the store; NULL: they do not. Any thread. */
+/* As whom jobs ask the store, and the identity that theirs are made of; NULL: they do not. Any thread. */
 const struct store_user *engine_store_user(const struct engine *engine);
 
 /* Takes the job. After engine_drain() it fails at once. */
@@ -69,7 +72,7 @@ size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max);
 /* Tokens that one request may have, prompt and reply together. */
 int32_t engine_window(const struct engine *engine);
 
-/* Numbers since the start, for metrics; updated by the engine's thread, read by any. */
+/* Numbers for metrics; updated by the engine's thread, read by any. */
 struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;

@@ -56,7 +56,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     if (seq->n_cells < slot->fetching.n) save_cut(seq, seq->n_cells);
     run->restore_ms += took_ms;
     if (run->n_predicted == 0) {
-        metric_add(&engine->stats.cached_tokens, seq->n_cells - run->n_cached); /* what is shared counted already */
+        metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* what is shared counted already */
         run->n_cached = seq->n_cells;
     }
     log_fetched(slot, took_ms);

@@ -6,12 +6,13 @@
 
 #include <stdlib.h>
 
-static hearth_result result_of(const struct slot *slot)
+hearth_result slot_standing(const struct slot *slot)
 {
     const struct run *run = slot->run;
     bool any = run->n_predicted > 0;
     return (hearth_result){
         .slot = slot->id,
+        .n_prompt = run->n_prompt,
         .cache_n = run->n_cached,
         .prompt_n = run->n_prompt - run->n_cached,
         .predicted_n = run->n_predicted,
@@ -28,7 +29,7 @@ static void log_finished(const struct engine *engine, const struct slot *slot, c
               log_int("seq", slot->seq == NULL ? -1 : slot->seq->id), log_str("id", slot->job->id), log_str("how", how),
               log_int("total_prompt", slot->run->n_prompt), log_int("output_tokens", slot->run->n_predicted),
               log_num("time_ms", clock_to_ms(clock_now(engine->clock) - slot->run->started_at)),
-              log_int("active_streams", metric_get(&engine->stats.slots_busy) - 1));
+              log_int("active_streams", metric_get(&engine->stats->slots_busy) - 1));
 }
 
 void run_forget_reply(struct job *job, const struct run *run)
@@ -77,7 +78,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     slot->job = NULL;
     slot->run = NULL;
     slot->last_used = clock_now(engine->clock);
-    metric_add(&engine->stats.slots_busy, -1);
+    metric_add(&engine->stats->slots_busy, -1);
     for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].deferred = false; /* there may be room again */
     return job;
 }
@@ -97,29 +98,30 @@ static struct job *let_go(struct engine *engine, struct slot *slot, const char *
 
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string)
 {
-    hearth_result result = result_of(slot);
+    hearth_result result = slot_standing(slot);
     result.finish = finish;
     result.stop_string = stop_string;
     if (stop_string == NULL) {
         reply_finish(&slot->run->reply);
         if (slot->run->reply.ready.len > 0)
-            job_send_text(slot->job, slot->run->reply.ready.v, slot->run->reply.ready.len, -1);
+            job_send_text(slot->job,
+                          &(struct job_text){.text = &slot->run->reply.ready, .token = -1, .standing = result});
     }
-    metric_add(&engine->stats.requests_done, 1);
+    metric_add(&engine->stats->requests_done, 1);
     job_done(let_go(engine, slot, finish == HEARTH_FINISH_STOP ? "stop" : "length"), &result);
 }
 
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error)
 {
     bool cancelled = error->code == HEARTH_CANCELLED;
-    metric_add(cancelled ? &engine->stats.requests_cancelled : &engine->stats.requests_failed, 1);
+    metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
     job_fail(let_go(engine, slot, error->message), error);
 }
 
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error)
 {
     bool cancelled = error->code == HEARTH_CANCELLED;
-    metric_add(cancelled ? &engine->stats.requests_cancelled : &engine->stats.requests_failed, 1);
+    metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
     end_run(engine, job, job->run);
     job->run = NULL;
     fetch_forget(job);

@@ -70,14 +70,34 @@ static void send(struct job *job, const hearth_event *event)
     job->on_event(job->ud, event);
 }
 
+void job_send_prompt(struct job *job, const char *text, size_t len)
+{
+    job->on_event(job->ud, &(hearth_event){.type = HEARTH_EVENT_PROMPT,
+                                           .text = text,
+                                           .text_len = len,
+                                           .tokens = job->prompt.v,
+                                           .n_tokens = job->prompt.len,
+                                           .token = -1});
+}
+
 void job_send_started(struct job *job, const hearth_result *result)
 {
     send(job, &(hearth_event){.type = HEARTH_EVENT_STARTED, .token = -1, .result = result});
 }
 
-void job_send_text(struct job *job, const char *text, size_t len, int32_t token)
+void job_send_progress(struct job *job, const hearth_result *result)
 {
-    send(job, &(hearth_event){.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = token});
+    send(job, &(hearth_event){.type = HEARTH_EVENT_PROGRESS, .token = -1, .result = result});
+}
+
+void job_send_text(struct job *job, const struct job_text *text)
+{
+    send(job, &(hearth_event){.type = HEARTH_EVENT_TEXT,
+                              .text = text->text->v,
+                              .text_len = text->text->len,
+                              .token = text->token,
+                              .chances = text->chances,
+                              .result = &text->standing});
 }
 
 void job_done(struct job *job, const hearth_result *result)

@@ -7,9 +7,11 @@
 #ifndef ENGINE_JOB_H
 #define ENGINE_JOB_H
 
+#include "base/buf.h"
 #include "base/tokens.h"
 #include "hearth.h"
 #include "llm/sampler.h"
+#include "store/key.h"
 
 #include <stdatomic.h>
 
@@ -34,14 +36,22 @@ struct job {
 
     struct tokens prompt; /* empty until it has been prepared */
     struct conversation conversation;
-    struct llm_sampling sampling;
+    struct llm_sampler *sampler; /* the run's once it has begun; NULL where nothing is to be computed */
+    bool ignore_eos;             /* goes on past tokens that end generation */
     const char *const *stop;
     size_t n_stop;
-    int32_t max_tokens; /* may exceed what the window leaves */
+    const int32_t *shown; /* special tokens whose text belongs to the reply all the same */
+    size_t n_shown;
+    int32_t max_tokens;   /* may exceed what the window leaves */
+    int64_t max_ns;       /* of generation: then the reply ends at the next line; 0: no limit */
+    int32_t top_logprobs; /* as in hearth_params, likewise the next two */
+    bool chances_as_drawn, progress;
     bool cache_prompt;
     bool only_lookup;           /* nothing is computed: the result says what is there of the prompt */
+    bool only_prompt;           /* nothing at all is done but to tell the prompt; needs no place */
     uint64_t scope;             /* prompts of different scopes never share anything */
-    const char *salt;           /* what the scope comes from; NULL: none */
+    struct identity identity;   /* the same for the store, where there is one */
+    const double *scales;       /* what each of the model's adapters counts for; NULL: none takes part */
     struct store_hit *hit;      /* what the store has of the prompt; NULL: it was not asked, or is needed no more */
     bool patient;               /* does not expire at the door */
     int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
@@ -78,8 +88,19 @@ void job_add_bound(struct job *job, int32_t bound);
 
 bool job_is_cancelled(const struct job *job);
 
+/* The prompt's tokens, and this text of them. */
+void job_send_prompt(struct job *job, const char *text, size_t len);
+/* More of a reply. */
+struct job_text {
+    const struct buf *text;
+    int32_t token;                 /* -1: none came with it */
+    const hearth_chances *chances; /* NULL: not asked for */
+    hearth_result standing;
+};
+
 void job_send_started(struct job *job, const hearth_result *result);
-void job_send_text(struct job *job, const char *text, size_t len, int32_t token);
+void job_send_progress(struct job *job, const hearth_result *result);
+void job_send_text(struct job *job, const struct job_text *text);
 void job_done(struct job *job, const hearth_result *result);
 void job_fail(struct job *job, const hearth_error *error);
 void job_fail_with(struct job *job, hearth_code code, const char *message);

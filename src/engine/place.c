@@ -29,7 +29,7 @@ static bool restore(struct engine *engine, struct seq *seq, const struct placeme
     int64_t begin = clock_now(engine->clock);
     bool loaded = llm_seq_load(engine->context, seq->id, state->bytes, state->size, n) &&
                   (n == p->n || llm_seq_cut(engine->context, seq->id, p->n));
-    metric_add(&engine->stats.states_restored, loaded);
+    metric_add(&engine->stats->states_restored, loaded);
     log_event(loaded ? LOG_INFO : LOG_WARN, "start-slot",
               loaded ? "spc-restore" : "restore-spc: StateSeqSetData failed", log_int("dst_seq", seq->id),
               log_int("cached_tokens", loaded ? p->n : 0),
@@ -114,7 +114,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     if (leaves) leave_bounds(engine, slot, parting);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
-        metric_add(&engine->stats.cached_tokens, seq->n_cells);
+        metric_add(&engine->stats->cached_tokens, seq->n_cells);
     }
     log_started(engine, slot);
 }
@@ -143,16 +143,17 @@ static struct slot *choose_slot(struct engine *engine, const struct seq *source)
     return best;
 }
 
-static struct run *begin_run(struct engine *engine, const struct job *job)
+static struct run *begin_run(struct engine *engine, struct job *job)
 {
     struct run *run = mem_alloc(sizeof *run);
     run->n_prompt = (int32_t)job->prompt.len;
     int32_t room = engine->window - run->n_prompt;
     run->max_tokens = job->max_tokens < room ? job->max_tokens : room;
-    run->sampler = llm_sampler_open(engine->model, &job->sampling, &job->prompt);
+    run->sampler = job->sampler;
+    job->sampler = NULL;
     reply_init(&run->reply, job->stop, job->n_stop);
     run->started_at = clock_now(engine->clock);
-    histogram_observe(&engine->stats.queue_wait, &histogram_seconds,
+    histogram_observe(&engine->stats->queue_wait, &histogram_seconds,
                       clock_to_ms(run->started_at - job->submitted_at) / 1e3);
     return run;
 }
@@ -163,6 +164,7 @@ static void say_started(struct job *job, const struct slot *slot, const struct p
     bool to_come = p->how == PLACE_WAIT || p->how == PLACE_FETCH;
     int32_t cached = to_come ? p->n : run->n_cached;
     job_send_started(job, &(hearth_result){.slot = slot->id,
+                                           .n_prompt = run->n_prompt,
                                            .cache_n = cached,
                                            .prompt_n = run->n_prompt - cached,
                                            .queue_ms = clock_to_ms(run->started_at - job->submitted_at)});
@@ -185,7 +187,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     preempt_note_unblocked(job);
     slot->suspect_until = 0;
     slot->taken_at = clock_now(engine->clock);
-    metric_add(&engine->stats.slots_busy, 1);
+    metric_add(&engine->stats->slots_busy, 1);
     slot->run->continues = scan_log(engine, job, p);
     if (p->how == PLACE_WAIT) {
         wait_for(slot, p);
@@ -230,7 +232,7 @@ static void ask_store_again(struct engine *engine, struct job *job)
 {
     if (engine->store == NULL || job->run == NULL || job->hit != NULL || !job->cache_prompt) return;
     struct store_query query = {
-        .user = engine->user, .salt = job->salt, .tokens = job->prompt.v, .n = (int32_t)job->prompt.len - 1};
+        .user = engine->user, .identity = &job->identity, .tokens = job->prompt.v, .n = (int32_t)job->prompt.len - 1};
     job->hit = store_find(engine->store, &query);
 }
 
@@ -276,7 +278,7 @@ void place_jobs(struct engine *engine)
     serve_queues(engine);
     while (engine->waiting.first != NULL && choose_slot(engine, NULL) != NULL)
         place(engine, NULL, job_list_take_first(&engine->waiting));
-    atomic_store_explicit(&engine->stats.jobs_waiting, (int64_t)count_waiting(engine), memory_order_relaxed);
-    atomic_store_explicit(&engine->stats.state_bytes, (int64_t)states_usage(engine->states).bytes,
+    atomic_store_explicit(&engine->stats->jobs_waiting, (int64_t)count_waiting(engine), memory_order_relaxed);
+    atomic_store_explicit(&engine->stats->state_bytes, (int64_t)states_usage(engine->states).bytes,
                           memory_order_relaxed);
 }

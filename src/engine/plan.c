@@ -3,10 +3,11 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void plan_init(struct plan *plan, size_t n_slots)
 {
-    *plan = (struct plan){.shares = mem_alloc(n_slots * sizeof *plan->shares),
+    *plan = (struct plan){.shares = mem_alloc(2 * n_slots * sizeof *plan->shares),
                           .calls = mem_alloc((n_slots + 1) * sizeof *plan->calls)};
 }
 
@@ -59,11 +60,43 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
     }
 }
 
-static void divide_into_calls(struct plan *plan, bool one_slot_a_call)
+/* The slot after the one whose prompt came first this time. */
+static size_t next_turn(const struct plan *plan, const struct plan_need *needs, size_t n_slots, size_t turn)
+{
+    for (size_t i = 0; i < plan->n_shares; i++)
+        if (!needs[plan->shares[i].slot].generating) return (plan->shares[i].slot + 1) % n_slots;
+    return turn;
+}
+
+static bool is_before(const struct plan *plan, const struct plan_need *needs, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (needs[plan->shares[k].slot].group == needs[plan->shares[i].slot].group) return true;
+    return false;
+}
+
+/* Puts the shares of a group side by side, groups and shares in the order in which they came first. */
+static void sort_into_groups(struct plan *plan, const struct plan_need *needs)
+{
+    size_t n = plan->n_shares, n_sorted = 0;
+    struct plan_share *sorted = plan->shares + n;
+    for (size_t i = 0; i < n; i++) {
+        if (is_before(plan, needs, i)) continue;
+        for (size_t k = i; k < n; k++)
+            if (needs[plan->shares[k].slot].group == needs[plan->shares[i].slot].group)
+                sorted[n_sorted++] = plan->shares[k];
+    }
+    memcpy(plan->shares, sorted, n * sizeof *sorted);
+}
+
+static void divide_into_calls(struct plan *plan, const struct plan_need *needs, bool one_slot_a_call)
 {
     plan->n_calls = 0;
-    for (size_t i = 0; i < plan->n_shares; i++)
-        if (i == 0 || one_slot_a_call) plan->calls[plan->n_calls++] = i;
+    for (size_t i = 0; i < plan->n_shares; i++) {
+        bool begins =
+            i == 0 || one_slot_a_call || needs[plan->shares[i].slot].group != needs[plan->shares[i - 1].slot].group;
+        if (begins) plan->calls[plan->n_calls++] = i;
+    }
     plan->calls[plan->n_calls] = plan->n_shares;
 }
 
@@ -84,5 +117,7 @@ void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots,
         if (plan->generating && limits->budget < room) room = limits->budget;
         share_room(plan, needs, n_slots, limits->turn, room);
     }
-    divide_into_calls(plan, limits->apart);
+    plan->turn = next_turn(plan, needs, n_slots, limits->turn);
+    sort_into_groups(plan, needs);
+    divide_into_calls(plan, needs, limits->apart);
 }

@@ -15,6 +15,7 @@
 struct plan_need {
     int32_t from, to; /* equal: the slot is idle */
     bool generating;  /* its reply is being streamed and it needs one row */
+    size_t group;     /* slots of different groups have nothing to do in the same call */
 };
 
 struct plan_limits {
@@ -33,10 +34,11 @@ struct plan_share {
 
 /* The calls of a tick, one after the other: call i has the shares [calls[i], calls[i + 1]). */
 struct plan {
-    struct plan_share *shares; /* room for n_slots */
+    struct plan_share *shares; /* room for twice n_slots: the second half is plan_make()'s own */
     size_t n_shares;
     size_t *calls; /* room for n_slots + 1 */
     size_t n_calls;
+    size_t turn;               /* the slot whose prompt comes first in the next tick */
     int32_t prompt_rows, rows; /* rows: of prompts and replies */
     bool generating;           /* some slot generates */
 };

@@ -220,7 +220,7 @@ void preempt_carry_out(struct engine *engine)
     if (p.victim == NULL || !can_make_way(engine, p.victim)) return; /* its slot is idle if it has ended */
     struct job *job = take_job(engine, &p);
     if (job == NULL) return;
-    metric_add(&engine->stats.preemptions, 1);
+    metric_add(&engine->stats->preemptions, 1);
     if (engine->preempt_fails)
         fail_preempted(engine, p.victim, &p);
     else

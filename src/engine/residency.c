@@ -41,7 +41,7 @@ static bool rewind_to(struct engine *engine, const struct seq *seq, const struct
     }
     states_touch(engine->states, saved);
     bool done = llm_seq_rewind(engine->context, seq->id, saved->bytes, saved->size, n);
-    metric_add(&engine->stats.states_restored, done);
+    metric_add(&engine->stats->states_restored, done);
     log_event(done ? LOG_INFO : LOG_WARN, "batch-engine", done ? "imc-hybrid-restore" : "imc-hybrid-restore-failed",
               log_int("trim_pos", n), log_int("snapshot_bytes", (int64_t)saved->size),
               log_int("restored_bytes", done ? (int64_t)saved->size : 0));
@@ -178,7 +178,7 @@ static const struct state *save(struct engine *engine, const struct seq *seq, en
     }
     tokens_append(&state.tokens, seq->tokens.v, (size_t)seq->n_cells);
     const struct state *kept = states_put(engine->states, state);
-    metric_add(&engine->stats.states_saved, kept != NULL);
+    metric_add(&engine->stats->states_saved, kept != NULL);
     return kept;
 }
 

@@ -90,9 +90,10 @@ static void believe_the_store(struct engine *engine, struct seq *seq)
     if (failures == saving->failures) return;
     saving->failures = failures;
     saving->n_state = 0;
-    saving->n = store_covered(
-        engine->store,
-        &(struct store_query){.user = engine->user, .salt = saving->salt, .tokens = seq->tokens.v, .n = seq->n_cells});
+    saving->n = store_covered(engine->store, &(struct store_query){.user = engine->user,
+                                                                   .identity = &saving->identity,
+                                                                   .tokens = seq->tokens.v,
+                                                                   .n = seq->n_cells});
 }
 
 /* Has the rows up to `to` stored, as far as they are not, and what moves there. Those that nobody waits for are given
@@ -122,7 +123,7 @@ static void begin(struct engine *engine, struct seq *seq, enum slab_reason reaso
 static bool queue(struct engine *engine, struct seq *seq, struct store_save save)
 {
     save.user = engine->user;
-    save.salt = seq->saving.salt;
+    save.identity = &seq->saving.identity;
     save.tokens = seq->tokens.v;
     save.synchronous = save.reason == SLAB_EVICT || save.reason == SLAB_SHUTDOWN;
     uint64_t ticket = store_save(engine->store, &save);
@@ -239,7 +240,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, struct copy
 
 static bool any_busy(const struct engine *engine)
 {
-    return metric_get(&engine->stats.slots_busy) > 0;
+    return metric_get(&engine->stats->slots_busy) > 0;
 }
 
 bool save_step(struct engine *engine)
@@ -290,8 +291,7 @@ void save_adopt(struct engine *engine, struct seq *seq, const struct job *job, i
     saving->failures = failures;
     saving->last_end = saving->n > seq->n_cells ? saving->n : seq->n_cells;
     if (saving->n_state > seq->n_cells) saving->n_state = 0;
-    free(saving->salt);
-    saving->salt = mem_strdup(job->salt);
+    saving->identity = job->identity;
 }
 
 void save_inherit(struct seq *seq, const struct seq *from, int32_t n)
@@ -335,7 +335,6 @@ void save_finished(struct engine *engine, struct seq *seq)
 void save_forget(struct seq *seq)
 {
     drop_events_beyond(&seq->saving, -1);
-    free(seq->saving.salt);
 }
 
 /* Real time: the store's disks know no other. */

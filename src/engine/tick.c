@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <string.h>
+
 static void run_call(struct engine *engine, struct plan_share *shares, size_t n);
 
 /* ---- What a tick is to compute ---- */
@@ -27,14 +29,29 @@ static bool is_bound(const struct job *job, int32_t n)
     return false;
 }
 
-static struct plan_need need_of(const struct slot *slot)
+static bool same_adapters(const struct engine *engine, const struct job *a, const struct job *b)
+{
+    if (a->scales == NULL || b->scales == NULL) return a->scales == b->scales;
+    return memcmp(a->scales, b->scales, engine->n_adapters * sizeof *a->scales) == 0;
+}
+
+/* A decode call is computed under one set of adapters: the slots that have the same are known by the first of them. */
+static size_t group_of(const struct engine *engine, const struct slot *slot)
+{
+    size_t first = 0;
+    while (engine->slots[first].job == NULL || !same_adapters(engine, engine->slots[first].job, slot->job)) first++;
+    return first;
+}
+
+static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
     if (slot->seq == NULL || slot->deferred || slot->fetching.on) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
                               .to = next_bound(slot->job, seq->n_cells, wanted),
-                              .generating = slot->state == SLOT_GENERATE && wanted - seq->n_cells == 1};
+                              .generating = slot->state == SLOT_GENERATE && wanted - seq->n_cells == 1,
+                              .group = group_of(engine, slot)};
 }
 
 /* A call failed, and it is not known yet whose fault it was. */
@@ -52,7 +69,7 @@ static int32_t make_plan(struct engine *engine)
 {
     int32_t generating = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
-        engine->needs[i] = need_of(&engine->slots[i]);
+        engine->needs[i] = need_of(engine, &engine->slots[i]);
         generating += engine->needs[i].generating;
     }
     struct plan_limits limits = {.n_batch = engine->n_batch,
@@ -62,18 +79,8 @@ static int32_t make_plan(struct engine *engine)
                                  .apart = engine->apart || any_suspect(engine),
                                  .turn = engine->turn};
     plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
+    engine->turn = engine->plan.turn;
     return limits.budget;
-}
-
-/* The slot after the one whose prompt came first this time is the first next time. */
-static void pass_the_turn(struct engine *engine)
-{
-    for (size_t i = 0; i < engine->plan.n_shares; i++) {
-        size_t slot = engine->plan.shares[i].slot;
-        if (engine->needs[slot].generating) continue;
-        engine->turn = (slot + 1) % engine->n_slots;
-        return;
-    }
 }
 
 /* ---- After a successful decode ---- */
@@ -85,11 +92,66 @@ static void token_came(struct engine *engine, struct slot *slot)
     run->last_token_at = clock_now(engine->clock);
     if (run->n_predicted == 0) {
         run->first_token_at = run->last_token_at;
-        histogram_observe(&engine->stats.first_token, &histogram_seconds,
+        histogram_observe(&engine->stats->first_token, &histogram_seconds,
                           clock_to_ms(run->first_token_at - slot->job->submitted_at) / 1e3);
     }
     run->n_predicted++;
-    metric_add(&engine->stats.generated_tokens, 1);
+    metric_add(&engine->stats->generated_tokens, 1);
+}
+
+/* Some special tokens are part of a format that the reply is read in. */
+static bool is_shown(const struct job *job, int32_t token)
+{
+    for (size_t i = 0; i < job->n_shown; i++)
+        if (job->shown[i] == token) return true;
+    return false;
+}
+
+static const hearth_chances *chances_of(struct engine *engine, const struct slot *slot, int32_t token, int32_t row)
+{
+    const struct job *job = slot->job;
+    if (job->top_logprobs < 0) return NULL;
+    if (job->chances_as_drawn)
+        return llm_chances_as_drawn(engine->chances, slot->run->sampler, token, job->top_logprobs);
+    return llm_chances_of_row(engine->chances, engine->context, row, token, job->top_logprobs);
+}
+
+/* The time for the reply is over, and so is its line. */
+static bool is_late(const struct engine *engine, const struct slot *slot)
+{
+    const struct run *run = slot->run;
+    const struct buf *bytes = &engine->token_bytes;
+    int64_t limit = slot->job->max_ns;
+    return limit > 0 && run->last_token_at - run->first_token_at > limit && bytes->len > 0 &&
+           memchr(bytes->v, '\n', bytes->len) != NULL;
+}
+
+/* The reply has one more token, and ends with it or goes on. */
+static void add_token(struct engine *engine, struct slot *slot, const struct job_text *text)
+{
+    struct run *run = slot->run;
+    struct buf *bytes = &engine->token_bytes;
+    buf_clear(bytes);
+    llm_token_bytes(engine->model, text->token, is_shown(slot->job, text->token), bytes);
+    const char *stop = reply_add(&run->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
+    struct job_text sent = *text;
+    if (stop != NULL && run->reply.ready.len == 0) sent.chances = NULL; /* the token is no part of the reply */
+    job_send_text(slot->job, &sent);
+    if (stop != NULL)
+        finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
+    else if (run->n_predicted >= run->max_tokens || is_late(engine, slot))
+        finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
+    else
+        tokens_push(&slot->seq->tokens, text->token);
+}
+
+static void fail_without_token(struct engine *engine, struct slot *slot)
+{
+    hearth_error error;
+    error_at(
+        &error, HEARTH_INVALID, "grammar",
+        "no token of the model can go on with the reply: the grammar leaves none, or can be read in too many ways");
+    finish_failed(engine, slot, &error);
 }
 
 /* All tokens are in their cells: the logits of the last row give the next one. */
@@ -101,22 +163,31 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
         return;
     }
     int32_t token = llm_sample(run->sampler, engine->context, row);
+    if (token < 0) {
+        fail_without_token(engine, slot);
+        return;
+    }
     token_came(engine, slot);
-    if (llm_token_ends_generation(engine->model, token) && !slot->job->sampling.ignore_eos) {
+    if (llm_token_ends_generation(engine->model, token) && !slot->job->ignore_eos) {
         finish_done(engine, slot, HEARTH_FINISH_STOP, NULL);
         return;
     }
-    struct buf *bytes = &engine->token_bytes;
-    buf_clear(bytes);
-    llm_token_bytes(engine->model, token, false, bytes);
-    const char *stop = reply_add(&run->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
-    job_send_text(slot->job, run->reply.ready.v, run->reply.ready.len, token);
-    if (stop != NULL)
-        finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
-    else if (run->n_predicted >= run->max_tokens)
-        finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
-    else
-        tokens_push(&slot->seq->tokens, token);
+    struct job_text text = {.text = &run->reply.ready,
+                            .token = token,
+                            .chances = chances_of(engine, slot, token, row),
+                            .standing = slot_standing(slot)};
+    add_token(engine, slot, &text);
+}
+
+static void tell_progress(struct engine *engine, const struct slot *slot)
+{
+    const struct run *run = slot->run;
+    if (!slot->job->progress || run->n_predicted > 0) return;
+    hearth_result so_far = slot_standing(slot);
+    int32_t n = slot->seq->n_cells < run->n_prompt ? slot->seq->n_cells : run->n_prompt;
+    so_far.prompt_n = n > run->n_cached ? n - run->n_cached : 0;
+    so_far.prompt_ms = clock_to_ms(clock_now(engine->clock) - run->started_at);
+    job_send_progress(slot->job, &so_far);
 }
 
 /* From here on the sequence is known by the conversation's messages, all but the last. */
@@ -142,7 +213,7 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
         seq->n_exact = share->to / PLAN_PIECE * PLAN_PIECE;
     seq->n_cells = share->to;
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
-    if (of_prompt > 0) metric_add(&engine->stats.prompt_tokens, of_prompt);
+    if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
     bool at_bound = false;
     if (slot->state == SLOT_PREFILL) {
         at_bound = slot->job->cache_prompt && is_bound(slot->job, seq->n_cells);
@@ -150,6 +221,7 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
         if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
     }
     save_progress(engine, slot, at_bound);
+    tell_progress(engine, slot);
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
 }
 
@@ -260,11 +332,14 @@ static int32_t fill_rows(struct engine *engine, const struct plan_share *shares,
 
 static enum llm_decoded decode(struct engine *engine, struct plan_share *shares, size_t n, int32_t n_rows)
 {
+    llm_adapt(engine->context, &(struct llm_adapters){.v = engine->adapters,
+                                                      .scales = engine->slots[shares->slot].job->scales,
+                                                      .n = engine->n_adapters});
     engine->running = shares;
     engine->n_running = n;
     enum llm_decoded outcome = llm_decode(engine->context, engine->rows, n_rows);
     engine->n_running = 0;
-    metric_add(&engine->stats.decode_calls, 1);
+    metric_add(&engine->stats->decode_calls, 1);
     return outcome;
 }
 
@@ -283,7 +358,7 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
         recover(engine, shares, n, outcome);
         return;
     }
-    histogram_observe(&engine->stats.batch, &histogram_tokens, n_rows);
+    histogram_observe(&engine->stats->batch, &histogram_tokens, n_rows);
     int32_t first_row = 0;
     for (size_t i = 0; i < n; i++) {
         take_in(engine, &shares[i], first_row);
@@ -295,7 +370,6 @@ void tick(struct engine *engine)
 {
     int64_t begin = clock_now(engine->clock);
     int32_t allowed = make_plan(engine);
-    pass_the_turn(engine);
     struct plan *plan = &engine->plan;
     for (size_t i = 0; i < plan->n_calls; i++)
         run_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
@@ -303,6 +377,6 @@ void tick(struct engine *engine)
     struct pace_tick seen = {
         .prompt_rows = plan->prompt_rows, .reply_rows = plan->rows - plan->prompt_rows, .allowed = allowed};
     pace_observe(&engine->pace, &seen, took);
-    metric_add(&engine->stats.ticks, 1);
-    histogram_observe(&engine->stats.tick, &histogram_seconds, clock_to_ms(took) / 1e3);
+    metric_add(&engine->stats->ticks, 1);
+    histogram_observe(&engine->stats->tick, &histogram_seconds, clock_to_ms(took) / 1e3);
 }

@@ -105,7 +105,7 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
     struct store_hit *hit = mem_alloc(sizeof *hit);
     hit->store = store;
     hit->user = query->user;
-    hit->identity = identity_salted(&query->user->identity, query->salt);
+    hit->identity = query->identity != NULL ? *query->identity : query->user->identity;
     hit->has_parent_key = query->parent_key != NULL;
     if (hit->has_parent_key) hit->parent_key = *query->parent_key;
     set_tokens(hit, query->tokens, query->n);

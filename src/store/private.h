@@ -76,7 +76,7 @@ struct job {
     uint64_t ticket;
     const struct store_user *user; /* NULL: it has left, and its codec may not be called any more; guarded */
     struct store_codec codec;
-    struct identity identity; /* salted */
+    struct identity identity;
     enum slab_kind kind;
     enum slab_reason reason;
     struct tokens tokens; /* [0, to) */
@@ -121,7 +121,7 @@ enum join { JOIN_NONE, JOIN_WANTED, JOIN_RUNNING, JOIN_DONE, JOIN_TAKEN };
 struct store_hit {
     struct store *store;
     const struct store_user *user;
-    struct identity identity; /* salted */
+    struct identity identity;
     struct tokens tokens;
     struct key parent_key;
     bool has_parent_key;

@@ -94,7 +94,7 @@ static struct job *job_of(const struct store_save *save)
     struct job *job = mem_alloc(sizeof *job);
     *job = (struct job){.user = save->user,
                         .codec = save->user->codec,
-                        .identity = identity_salted(&save->user->identity, save->salt),
+                        .identity = save->identity != NULL ? *save->identity : save->user->identity,
                         .kind = save->kind,
                         .reason = save->reason,
                         .from = save->from,

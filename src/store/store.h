@@ -68,7 +68,7 @@ struct store_codec {
 };
 
 struct store_user {
-    struct identity identity; /* without a salt */
+    struct identity identity; /* of what it saves and looks for, where that says nothing else */
     struct store_codec codec;
     void (*wake)(void *ud); /* something that it waits for has come: bytes, or room for saves; any thread */
     void *ud;
@@ -86,7 +86,7 @@ struct store_hit;
 
 struct store_query {
     const struct store_user *user;
-    const char *salt; /* NULL: none */
+    const struct identity *identity; /* copied. NULL: the user's */
     const int32_t *tokens;
     int32_t n;                    /* of them may be reused */
     const struct key *parent_key; /* a hint, or NULL: waited for while it is being written, until the deadline. It waits
@@ -140,7 +140,7 @@ enum store_next store_take(struct store_hit *hit, struct store_piece *piece);
 /* Rows or a moving part that the user has copied out. */
 struct store_save {
     const struct store_user *user;
-    const char *salt; /* copied */
+    const struct identity *identity; /* copied. NULL: the user's */
     enum slab_kind kind;
     enum slab_reason reason;
     const int32_t *tokens; /* [0, to): copied */
