@@ -1,0 +1,390 @@
+/* The threads of a pool and what they share. One mutex guards the lists and every job's part that is the pool's; it is
+ * never held while a job is prepared, computed or ended.
+ *
+ * A thread asks for the next thing to do, in this order: end a job that is over, prepare one, compute a call. A job is
+ * over when it has all its vectors, or has failed and no context works on it any more. */
+#include "embed/private.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Queues ---- */
+
+static void append(struct queue *list, struct embed_job *job)
+{
+    if (list->first == NULL) list->tail = &list->first;
+    job->next = NULL;
+    *list->tail = job;
+    list->tail = &job->next;
+    list->len++;
+}
+
+static void take(struct queue *list, struct embed_job *job)
+{
+    struct embed_job **link = &list->first;
+    while (*link != job) link = &(*link)->next;
+    *link = job->next;
+    if (list->tail == &job->next) list->tail = link;
+    list->len--;
+}
+
+/* ---- Faults ---- */
+
+/* The first fault is the one that is told. */
+static void fail(struct embed_job *job, hearth_code code, const char *message)
+{
+    if (job->failed) return;
+    job->failed = true;
+    error_set(&job->error, code, "%s", message);
+}
+
+static bool is_over(const struct embed_job *job)
+{
+    return job->n_running == 0 && (job->failed || (job->prepared && job->n_given == job->n_inputs));
+}
+
+static void fail_list(struct queue *list, hearth_code code, const char *message)
+{
+    for (struct embed_job *job = list->first; job != NULL; job = job->next) fail(job, code, message);
+}
+
+static void fail_cancelled(struct queue *list)
+{
+    for (struct embed_job *job = list->first; job != NULL; job = job->next)
+        if (atomic_load(&job->cancelled)) fail(job, HEARTH_CANCELLED, "request was cancelled");
+}
+
+/* When the first job at the door has waited too long: they came in this order. */
+static int64_t next_deadline(const struct embed_pool *pool)
+{
+    return pool->door.first == NULL ? CLOCK_NEVER : pool->door.first->submitted_at + pool->timeout;
+}
+
+static void fail_late(struct embed_pool *pool)
+{
+    int64_t now = clock_now(pool->clock);
+    for (struct embed_job *job = pool->door.first; job != NULL; job = job->next)
+        if (now >= job->submitted_at + pool->timeout)
+            fail(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");
+}
+
+/* ---- What to do next ---- */
+
+static struct embed_job *find_over(const struct queue *list)
+{
+    struct embed_job *job = list->first;
+    while (job != NULL && !is_over(job)) job = job->next;
+    return job;
+}
+
+static void let_in(struct embed_pool *pool)
+{
+    while (pool->door.first != NULL && pool->in_flight.len < pool->places) {
+        struct embed_job *job = pool->door.first;
+        take(&pool->door, job);
+        append(&pool->in_flight, job);
+    }
+}
+
+/* A job that is over, out of its list. */
+static struct embed_job *take_over(struct embed_pool *pool)
+{
+    fail_cancelled(&pool->door);
+    fail_cancelled(&pool->in_flight);
+    if (pool->in_flight.len >= pool->places) fail_late(pool);
+    struct queue *list = &pool->door;
+    struct embed_job *job = find_over(list);
+    if (job == NULL) {
+        list = &pool->in_flight;
+        job = find_over(list);
+    }
+    if (job == NULL) return NULL;
+    take(list, job);
+    pool->n_ending++;
+    return job;
+}
+
+static struct embed_job *find_unprepared(const struct embed_pool *pool)
+{
+    struct embed_job *job = pool->in_flight.first;
+    while (job != NULL && (job->prepared || job->failed || job->n_running > 0)) job = job->next;
+    return job;
+}
+
+static bool give(struct worker *worker, struct embed_job *job, int32_t *room)
+{
+    struct embed_input *input = &job->inputs[job->n_given];
+    int32_t n = (int32_t)input->tokens.len;
+    if (worker->n == llm_embedder_inputs(worker->embedder) || n > *room) return false;
+    worker->call[worker->n] = (struct given){job, input};
+    worker->rows[worker->n++] = (struct llm_input){input->tokens.v, n};
+    *room -= n;
+    job->n_given++;
+    job->n_running++;
+    return true;
+}
+
+/* Gives the worker inputs for one call. A job that gave some and has more left goes to the end of the queue, so that
+ * long lists do not hold up short ones; the first input that does not fit ends the call, so that none is passed over.
+ */
+static bool fill_call(struct embed_pool *pool, struct worker *worker)
+{
+    int32_t room = llm_embedder_rows(worker->embedder);
+    worker->n = 0;
+    for (struct embed_job *job = pool->in_flight.first; job != NULL; job = job->next) {
+        if (!job->prepared || job->failed) continue;
+        size_t before = job->n_given;
+        while (job->n_given < job->n_inputs && give(worker, job, &room)) continue;
+        if (job->n_given == job->n_inputs) continue;
+        if (job->n_given > before) {
+            take(&pool->in_flight, job);
+            append(&pool->in_flight, job);
+        }
+        break;
+    }
+    return worker->n > 0;
+}
+
+/* ---- After a call ---- */
+
+/* An input without vectors fails its job. That of a call which was broken off belongs to one that has failed. */
+static void give_back(struct worker *worker)
+{
+    for (int32_t i = 0; i < worker->n; i++) {
+        struct embed_job *job = worker->call[i].job;
+        job->n_running--;
+        if (worker->call[i].input->vectors == NULL)
+            fail(job, HEARTH_INTERNAL, "an input could not be computed: the log has more");
+    }
+    worker->n = 0;
+    atomic_store(&worker->abort, false);
+}
+
+/* Breaks off the calls whose inputs nobody wants any more. */
+static void abort_unwanted(struct embed_pool *pool)
+{
+    fail_cancelled(&pool->in_flight);
+    for (int32_t w = 0; w < pool->n_workers; w++) {
+        struct worker *worker = &pool->workers[w];
+        bool wanted = worker->n == 0;
+        for (int32_t i = 0; i < worker->n; i++) wanted = wanted || !worker->call[i].job->failed;
+        if (!wanted) atomic_store(&worker->abort, true);
+    }
+}
+
+/* ---- Threads ---- */
+
+static void end_job(struct embed_pool *pool, struct embed_job *job)
+{
+    struct embed_stats *stats = pool->stats;
+    hearth_error error = job->error;
+    metric_add(!job->failed                          ? &stats->jobs_done
+               : job->error.code == HEARTH_CANCELLED ? &stats->jobs_cancelled
+                                                     : &stats->jobs_failed,
+               1);
+    job->on_end(job, job->failed ? &error : NULL);
+}
+
+/* Locked when called and on return, not between. */
+static void prepare_job(struct embed_pool *pool, struct embed_job *job)
+{
+    hearth_error error;
+    job->n_running++; /* it does not end meanwhile */
+    pthread_mutex_unlock(&pool->mutex);
+    int rc = job->prepare(job, &error);
+    pthread_mutex_lock(&pool->mutex);
+    job->n_running--;
+    job->prepared = true;
+    if (rc == HEARTH_OK || job->failed) return;
+    job->failed = true;
+    job->error = error;
+}
+
+static void run_call(struct embed_pool *pool, struct worker *worker)
+{
+    metric_add(&pool->stats->contexts_busy, 1);
+    pthread_mutex_unlock(&pool->mutex);
+    embed_compute(worker);
+    pthread_mutex_lock(&pool->mutex);
+    metric_add(&pool->stats->contexts_busy, -1);
+    give_back(worker);
+}
+
+/* False: there is nothing to do. */
+static bool step(struct embed_pool *pool, struct worker *worker)
+{
+    struct embed_job *job = take_over(pool);
+    if (job != NULL) {
+        pthread_cond_broadcast(&pool->changed); /* its place is free */
+        pthread_mutex_unlock(&pool->mutex);
+        end_job(pool, job);
+        pthread_mutex_lock(&pool->mutex);
+        pool->n_ending--;
+        pthread_cond_broadcast(&pool->changed);
+        return true;
+    }
+    let_in(pool);
+    job = find_unprepared(pool);
+    if (job != NULL)
+        prepare_job(pool, job);
+    else if (fill_call(pool, worker))
+        run_call(pool, worker);
+    else
+        return false;
+    pthread_cond_broadcast(&pool->changed);
+    return true;
+}
+
+static void *work(void *ud)
+{
+    struct worker *worker = ud;
+    struct embed_pool *pool = worker->pool;
+    pthread_mutex_lock(&pool->mutex);
+    while (!pool->closing)
+        if (!step(pool, worker)) pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, next_deadline(pool));
+    pthread_mutex_unlock(&pool->mutex);
+    return NULL;
+}
+
+static bool is_to_abort(void *ud)
+{
+    return atomic_load_explicit(&((struct worker *)ud)->abort, memory_order_relaxed);
+}
+
+/* ---- Life ---- */
+
+static int open_worker(struct worker *worker, const struct embed_params *params, hearth_error *error)
+{
+    struct llm_context_params context = params->context;
+    context.abort = is_to_abort;
+    context.ud = worker;
+    worker->embedder = llm_embedder_open(params->model, &context, params->pooling, error);
+    if (worker->embedder == NULL) return (int)error->code;
+    size_t most = (size_t)llm_embedder_inputs(worker->embedder);
+    worker->call = mem_alloc(most * sizeof *worker->call);
+    worker->rows = mem_alloc(most * sizeof *worker->rows);
+    return HEARTH_OK;
+}
+
+struct embed_pool *embed_open(const struct embed_params *params, hearth_error *error)
+{
+    size_t n = (size_t)params->n_contexts;
+    struct embed_pool *pool = mem_alloc(sizeof *pool + n * sizeof *pool->workers);
+    snprintf(pool->name, sizeof pool->name, "%s", params->name);
+    pool->clock = params->clock;
+    pool->stats = params->stats != NULL ? params->stats : &pool->own_stats;
+    pool->timeout = params->timeout_ns;
+    pool->places = params->places;
+    pool->window = params->context.window;
+    pool->pooling = params->pooling;
+    pthread_mutex_init(&pool->mutex, NULL);
+    clock_cond_init(&pool->changed);
+    for (; pool->n_workers < params->n_contexts; pool->n_workers++) {
+        struct worker *worker = &pool->workers[pool->n_workers];
+        worker->pool = pool;
+        if (open_worker(worker, params, error) == HEARTH_OK) continue;
+        embed_close(pool);
+        return NULL;
+    }
+    pool->width = llm_embedder_width(pool->workers[0].embedder);
+    for (int32_t i = 0; i < pool->n_workers; i++)
+        pool->workers[i].started = pthread_create(&pool->workers[i].thread, NULL, work, &pool->workers[i]) == 0;
+    return pool;
+}
+
+bool embed_submit(struct embed_pool *pool, struct embed_job *job)
+{
+    pthread_mutex_lock(&pool->mutex);
+    bool open = !pool->draining;
+    if (open) append(&pool->door, job);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+    return open;
+}
+
+void embed_poke(struct embed_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    abort_unwanted(pool);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void embed_stop(struct embed_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    pool->draining = true;
+    fail_list(&pool->door, HEARTH_UNAVAILABLE, "engine shutting down");
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void embed_drain(struct embed_pool *pool, int64_t deadline)
+{
+    embed_stop(pool);
+    pthread_mutex_lock(&pool->mutex);
+    while (pool->door.len + pool->in_flight.len + pool->n_ending > 0) {
+        if (clock_now(pool->clock) >= deadline && !pool->hurry) {
+            pool->hurry = true;
+            fail_list(&pool->in_flight, HEARTH_CANCELLED, "engine shutting down");
+            abort_unwanted(pool);
+            pthread_cond_broadcast(&pool->changed);
+        }
+        pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, pool->hurry ? CLOCK_NEVER : deadline);
+    }
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+void embed_close(struct embed_pool *pool)
+{
+    if (pool == NULL) return;
+    embed_drain(pool, clock_now(pool->clock));
+    pthread_mutex_lock(&pool->mutex);
+    pool->closing = true;
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->mutex);
+    for (int32_t i = 0; i < pool->n_workers; i++) {
+        struct worker *worker = &pool->workers[i];
+        if (worker->started) pthread_join(worker->thread, NULL);
+        llm_embedder_close(worker->embedder);
+        free(worker->call);
+        free(worker->rows);
+    }
+    pthread_cond_destroy(&pool->changed);
+    pthread_mutex_destroy(&pool->mutex);
+    free(pool);
+}
+
+/* ---- What is there ---- */
+
+int32_t embed_window(const struct embed_pool *pool)
+{
+    return pool->window;
+}
+
+int32_t embed_width(const struct embed_pool *pool)
+{
+    return pool->width;
+}
+
+enum llm_pooling embed_pooling(const struct embed_pool *pool)
+{
+    return pool->pooling;
+}
+
+size_t embed_waiting(struct embed_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    size_t n = pool->door.len;
+    pthread_mutex_unlock(&pool->mutex);
+    return n;
+}
+
+const struct embed_stats *embed_stats(const struct embed_pool *pool)
+{
+    return pool->stats;
+}
