@@ -65,16 +65,26 @@ struct store *cache_open(const struct hearth_config *config)
 static void *compute(void *ud)
 {
     struct fingerprint *f = ud;
-    f->rc = llm_file_fingerprint(f->path, &f->stop, f->digest, &f->error);
+    struct llm_reading how = {.stop = &f->stop, .verify = f->verify};
+    f->rc = llm_file_fingerprint(f->path, &how, f->digest, &f->error);
     return NULL;
 }
 
-void fingerprint_start(struct fingerprint *fingerprint, const char *path)
+void fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify)
 {
-    *fingerprint = (struct fingerprint){.path = path};
+    uint8_t former[SHA256_BYTES];
+    memcpy(former, fingerprint->stamp, sizeof former);
+    bool known = fingerprint->known && (fingerprint->verify || !verify);
+    fingerprint->path = path;
+    fingerprint->verify = verify;
+    fingerprint->known = false;
+    atomic_store(&fingerprint->stop, false);
     fingerprint->rc = llm_file_stamp(path, fingerprint->stamp, &fingerprint->error);
     if (fingerprint->rc != HEARTH_OK) return;
+    fingerprint->known = known && memcmp(former, fingerprint->stamp, sizeof former) == 0;
+    if (fingerprint->known) return;
     fingerprint->running = pthread_create(&fingerprint->thread, NULL, compute, fingerprint) == 0;
+    if (!fingerprint->running) error_set(&fingerprint->error, HEARTH_INTERNAL, "no thread to read %s with", path);
 }
 
 static bool is_unchanged(struct fingerprint *fingerprint)
@@ -89,10 +99,13 @@ static bool is_unchanged(struct fingerprint *fingerprint)
 
 bool fingerprint_finish(struct fingerprint *fingerprint)
 {
-    if (fingerprint->running) pthread_join(fingerprint->thread, NULL);
-    bool was_running = fingerprint->running;
+    if (fingerprint->running) {
+        pthread_join(fingerprint->thread, NULL);
+        fingerprint->known = fingerprint->rc == HEARTH_OK;
+    }
     fingerprint->running = false;
-    return was_running && fingerprint->rc == HEARTH_OK && is_unchanged(fingerprint);
+    if (fingerprint->known && !is_unchanged(fingerprint)) fingerprint->known = false;
+    return fingerprint->known;
 }
 
 void fingerprint_stop(struct fingerprint *fingerprint)
@@ -104,8 +117,8 @@ void fingerprint_stop(struct fingerprint *fingerprint)
 struct identity cache_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
 {
     struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
-    fingerprint_with_adapters(digest, NULL, 0, identity.model);
-    static const char parameters[] = "hearth states 1\nadapters none\ncontrol vectors none\nprojector none\n";
+    memcpy(identity.model, digest, SHA256_BYTES);
+    static const char parameters[] = "hearth states 1\ncontrol vectors none\nprojector none\n";
     sha256_of(parameters, sizeof parameters - 1, identity.context);
     return identity;
 }

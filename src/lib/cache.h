@@ -13,19 +13,21 @@
 struct store *cache_open(const struct hearth_config *config);
 
 /* The fingerprint of a model's file, computed on a thread of its own while the model is loaded. That both read the same
- * file is seen by what it was before and is after. */
+ * file is seen by what it was before and is after. Starts out zeroed; what was learned of a file holds for its next
+ * loads too, as long as it stays what it is. */
 struct fingerprint {
     const char *path;
     uint8_t stamp[SHA256_BYTES];
     pthread_t thread;
-    bool running;
+    bool verify; /* against the file's sidecar */
+    bool running, known;
     _Atomic bool stop;
     int rc;
     uint8_t digest[SHA256_BYTES];
     hearth_error error;
 };
 
-void fingerprint_start(struct fingerprint *fingerprint, const char *path);
+void fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify);
 
 /* Waits for it; the model must have been loaded. False: there is none, and the error says why. */
 bool fingerprint_finish(struct fingerprint *fingerprint);
@@ -33,7 +35,8 @@ bool fingerprint_finish(struct fingerprint *fingerprint);
 /* Gives it up. */
 void fingerprint_stop(struct fingerprint *fingerprint);
 
-/* What a model's states depend on beside the tokens, but for what its context adds (engine_params.identity). */
+/* What a model's states depend on beside the tokens, but for what its context adds (engine_params.identity) and what a
+ * request's salt and adapters do (lib/adapters.h). */
 struct identity cache_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES]);
 
 /* Bytes that each model may keep in memory beside its cells: the tier `ram`, shared with the store where that saves to

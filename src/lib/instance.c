@@ -1,7 +1,8 @@
 /* An instance: its models, from loading to closing.
  *
- * The list of models is filled by the one thread that calls hearth_load(); n_loaded is raised only when a model is
- * complete, so that other threads can use those below it without a lock. */
+ * The list of models is filled by the one thread that calls hearth_load(); n_known is raised only when the facts of a
+ * model are, so that other threads can use those below it without a lock. Which of them are in memory is the keeper's
+ * business (keeper.h): it opens and closes them with what is here. */
 #include "lib/instance.h"
 
 #include "base/error.h"
@@ -9,6 +10,9 @@
 #include "base/memory.h"
 #include "engine/plan.h"
 #include "lib/cache.h"
+#include "lib/keeper.h"
+#include "lib/request.h"
+#include "lib/sampling.h"
 
 #include <errno.h>
 #include <math.h>
@@ -19,32 +23,6 @@
 
 /* What llama.cpp can tell apart in one context, less the one through which rows are taken out and put in. */
 #define MAX_SEQUENCES 255
-
-/* ---- Finding ---- */
-
-static void list_names(const struct hearth *instance, struct buf *out)
-{
-    for (size_t i = 0; i < instance->config->n_models; i++)
-        buf_printf(out, "%s%s", i == 0 ? "" : ", ", instance->config->models[i].name);
-}
-
-struct model *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
-{
-    size_t n = atomic_load(&instance->n_loaded);
-    for (size_t i = 0; i < n; i++)
-        if (name == NULL || strcmp(instance->models[i].config->name, name) == 0) return &instance->models[i];
-    if (name == NULL || config_find_model(instance->config, name) != NULL) {
-        error_set(error, HEARTH_UNAVAILABLE,
-                  atomic_load(&instance->load_failed) ? "the model could not be loaded"
-                                                      : "loading model: try again in a moment");
-        return NULL;
-    }
-    struct buf names = {0};
-    list_names(instance, &names);
-    error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist; there is: %s", name, names.v);
-    buf_release(&names);
-    return NULL;
-}
 
 /* ---- Loading ---- */
 
@@ -63,23 +41,25 @@ static char *read_text_file(const char *path, hearth_error *error)
     return buf_take(&text);
 }
 
+char *instance_template_text(const struct config_model *config, const struct llm_model *weights, hearth_error *error)
+{
+    if (config->jinja_file != NULL) return read_text_file(config->jinja_file, error);
+    return mem_strdup(llm_model_info(weights)->chat_template);
+}
+
 static int open_template(struct model *model, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model->weights);
-    char *own = NULL;
-    if (model->config->jinja_file != NULL) {
-        own = read_text_file(model->config->jinja_file, error);
-        if (own == NULL) return HEARTH_IO;
-    } else if (info->chat_template == NULL) {
-        return HEARTH_OK;
-    }
-    struct chat_template_params params = {.source = own != NULL ? own : info->chat_template,
+    error->code = HEARTH_OK;
+    char *text = instance_template_text(model->config, model->weights, error);
+    if (text == NULL) return (int)error->code; /* HEARTH_OK: there is none */
+    struct chat_template_params params = {.source = text,
                                           .bos = info->bos_text,
                                           .eos = info->eos_text,
                                           .adds_bos = info->adds_bos,
                                           .adds_eos = info->adds_eos};
     model->template_ = chat_template_open(&params, error);
-    free(own);
+    free(text);
     if (model->template_ != NULL) return HEARTH_OK;
     error_prefix(error, "the chat template of %s: ",
                  model->config->jinja_file != NULL ? model->config->jinja_file : model->config->path);
@@ -179,14 +159,17 @@ static enum engine_caching decide_caching(const struct config_model *config)
 }
 
 /* Under what name the model's states are stored; without one they are not. */
-static void name_states(struct hearth *instance, struct model *model, struct fingerprint *fingerprint,
-                        struct engine_params *params)
+static void name_states(struct hearth *instance, struct model *model, struct engine_params *params)
 {
     const struct config_cache *cache = &instance->config->cache;
     if (instance->store == NULL) return;
-    if (!fingerprint_finish(fingerprint)) {
+    struct fingerprint *fingerprint = &model->known->fingerprint;
+    hearth_error error = fingerprint->error;
+    bool known = fingerprint_finish(fingerprint);
+    if (!known) error = fingerprint->error;
+    if (!known || !adapters_finish(model->adapters, &error)) {
         log_event(LOG_WARN, "store", "off for this model", log_str("model", model->config->name),
-                  log_str("reason", fingerprint->error.message));
+                  log_str("reason", error.message));
         return;
     }
     params->store = instance->store;
@@ -196,12 +179,13 @@ static void name_states(struct hearth *instance, struct model *model, struct fin
     params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
 }
 
-static int open_engine(struct hearth *instance, struct model *model, struct fingerprint *fingerprint,
-                       hearth_error *error)
+static int open_engine(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct config_model *config = model->config;
     struct engine_params params = {.name = config->name,
                                    .model = model->weights,
+                                   .adapters = adapters_handles(model->adapters),
+                                   .n_adapters = adapters_count(model->adapters),
                                    .n_slots = (int32_t)config->n_seq_max,
                                    .max_gap_ns = clock_from_ms(config->max_decode_gap_ms),
                                    .deterministic = config->deterministic,
@@ -211,11 +195,13 @@ static int open_engine(struct hearth *instance, struct model *model, struct fing
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = strcmp(config->preempt, "fail") == 0,
                                    .state_budget = cache_state_budget(instance->config),
-                                   .clock = instance->clock};
-    int rc = instance_context_params(config, model->weights, &params.context, error);
+                                   .clock = instance->clock,
+                                   .stats = &model->known->engine_stats};
+    int rc = sampling_check_config(config, error);
+    if (rc == HEARTH_OK) rc = instance_context_params(config, model->weights, &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, llm_model_info(model->weights), params.context.window, error);
     if (rc != HEARTH_OK) return rc;
-    name_states(instance, model, fingerprint, &params);
+    name_states(instance, model, &params);
     model->engine = engine_open(&params, error);
     return model->engine == NULL ? (int)error->code : HEARTH_OK;
 }
@@ -228,25 +214,42 @@ static void start_preparers(struct model *model, struct clock *clock)
     for (int i = 0; i < MODEL_PREPARERS; i++) pthread_create(&model->preparers[i], NULL, request_prepare_loop, model);
 }
 
-static void unload(struct model *model)
+static void stop_admission(struct model *model)
 {
+    if (model->pool != NULL) {
+        embed_stop(model->pool);
+        return;
+    }
+    struct job_list left = admission_close(model->admission);
+    job_list_fail(&left, HEARTH_UNAVAILABLE, "engine shutting down");
+}
+
+static void join_preparers(struct model *model)
+{
+    for (int i = 0; i < MODEL_PREPARERS; i++)
+        if (model->preparers[i] != 0) pthread_join(model->preparers[i], NULL);
+    memset(model->preparers, 0, sizeof model->preparers);
+}
+
+/* The engine stores what is resident before it ends. */
+void model_close(struct model *model)
+{
+    if (model == NULL) return;
+    if (model->admission != NULL) stop_admission(model);
+    join_preparers(model);
     engine_close(model->engine);
+    embed_close(model->pool);
     admission_release(model->admission);
     system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
+    adapters_unload(model->adapters);
     llm_model_close(model->weights);
-    *model = (struct model){0};
+    free(model);
 }
-
-struct progress_of_model {
-    hearth_progress progress;
-    void *ud;
-    const char *name;
-};
 
 static bool report_progress(void *ud, float fraction)
 {
-    const struct progress_of_model *p = ud;
+    const struct model_progress *p = ud;
     return p->progress == NULL || p->progress(p->ud, p->name, fraction);
 }
 
@@ -256,7 +259,7 @@ static int refuse_unserved(const struct config_model *config, hearth_error *erro
     const struct {
         bool set;
         const char *key;
-    } unserved[] = {{config->mmproj != NULL, "mmproj"}, {config->lora.len > 0, "lora"}};
+    } unserved[] = {{config->mmproj != NULL, "mmproj"}};
     for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
         if (unserved[i].set)
             return error_at(error, HEARTH_UNSUPPORTED, unserved[i].key,
@@ -274,9 +277,30 @@ static void advise(const struct config_model *config, const struct llm_model_inf
                   log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
 }
 
-static int load_parts(struct hearth *instance, struct model *model, struct fingerprint *fingerprint,
-                      struct progress_of_model *progress, hearth_error *error)
+static int open_chat(struct hearth *instance, struct model *model, hearth_error *error)
 {
+    const struct llm_model_info *info = llm_model_info(model->weights);
+    if (!info->has_decoder)
+        return error_at(error, HEARTH_UNSUPPORTED, model->config->path,
+                        "%s is an encoder (%s), which writes no text: leave models.%s.embedding at auto",
+                        model->config->path, info->architecture, model->config->name);
+    model->store = instance->store;
+    model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
+    int rc = adapters_load(model->adapters, model->weights, instance->store != NULL, error);
+    if (rc == HEARTH_OK) rc = open_template(model, error);
+    if (rc == HEARTH_OK) rc = open_engine(instance, model, error);
+    if (rc != HEARTH_OK) return rc;
+    if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
+        model->system_prompt = system_prompt_open();
+    advise(model->config, info);
+    start_preparers(model, instance->clock);
+    return HEARTH_OK;
+}
+
+static int load_parts(struct hearth *instance, struct model *model, struct model_progress *progress,
+                      hearth_error *error)
+{
+    struct fingerprint *fingerprint = &model->known->fingerprint;
     int64_t begin = clock_now(instance->clock);
     struct llm_model_params params = {.path = model->config->path,
                                       .n_gpu_layers = (int)model->config->n_gpu_layers,
@@ -287,55 +311,91 @@ static int load_parts(struct hearth *instance, struct model *model, struct finge
     model->weights = llm_model_open(&params, error);
     if (model->weights == NULL) return (int)error->code;
     const struct llm_model_info *info = llm_model_info(model->weights);
-    if (!info->has_decoder)
-        return error_at(error, HEARTH_UNSUPPORTED, model->config->path,
-                        "%s is an encoder (%s): this version serves models that generate text", model->config->path,
-                        info->architecture);
-    model->store = instance->store;
-    model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
-    int rc = open_template(model, error);
-    if (rc == HEARTH_OK) rc = open_engine(instance, model, fingerprint, error);
+    /* Before anything is computed with what may be damaged. */
+    if (fingerprint->verify && !fingerprint_finish(fingerprint)) {
+        *error = fingerprint->error;
+        return (int)error->code;
+    }
+    int rc = known_learn(model->known, model->weights, error);
     if (rc != HEARTH_OK) return rc;
-    if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
-        model->system_prompt = system_prompt_open();
-    advise(model->config, info);
-    start_preparers(model, instance->clock);
-    model->created = (int64_t)time(NULL);
+    rc = model->known->facts.type == MODEL_CHAT ? open_chat(instance, model, error)
+                                                : embedding_open_pool(model, instance->clock, error);
+    if (rc != HEARTH_OK) return rc;
+    atomic_store(&model->known->created, (int64_t)time(NULL));
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
-              log_str("kind", llm_kind_name(info->kind)), log_int("size_bytes", (int64_t)info->size_bytes),
-              log_bool("chat_template", model->template_ != NULL),
+              log_str("type", model_type_name(model->known->facts.type)), log_str("kind", llm_kind_name(info->kind)),
+              log_int("size_bytes", (int64_t)info->size_bytes), log_bool("chat_template", model->template_ != NULL),
               log_num("took_ms", clock_to_ms(clock_now(instance->clock) - begin)));
     return HEARTH_OK;
 }
 
-static int load(struct hearth *instance, struct model *model, struct progress_of_model *progress, hearth_error *error)
+struct model *model_open(struct hearth *instance, struct known *known, struct model_progress *progress,
+                         hearth_error *error)
 {
-    int rc = refuse_unserved(model->config, error);
-    if (rc != HEARTH_OK) return rc;
-    struct fingerprint fingerprint = {0};
-    if (instance->store != NULL) fingerprint_start(&fingerprint, model->config->path);
-    rc = load_parts(instance, model, &fingerprint, progress, error);
-    fingerprint_stop(&fingerprint);
+    struct fingerprint *fingerprint = &known->fingerprint;
+    bool verify = !known->config->ignore_integrity_check && llm_file_has_sidecar(known->config->path);
+    struct model *model = mem_alloc(sizeof *model);
+    *model = (struct model){.known = known, .config = known->config, .adapters = known->adapters};
+    if (instance->store != NULL || verify) fingerprint_start(fingerprint, known->config->path, verify);
+    int rc = load_parts(instance, model, progress, error);
+    fingerprint_stop(fingerprint);
+    if (rc == HEARTH_OK) return model;
+    model_close(model);
+    return NULL;
+}
+
+/* What its file says of itself. */
+static int look_at(struct known *known, hearth_error *error)
+{
+    struct llm_model_params params = {.path = known->config->path, .split_mode = known->config->split_mode};
+    struct llm_model *model = llm_model_open(&params, error);
+    if (model == NULL) return (int)error->code;
+    atomic_store(&known->created, (int64_t)time(NULL));
+    int rc = known_learn(known, model, error);
+    llm_model_close(model);
     return rc;
+}
+
+static bool loads_on_demand(const struct known *known)
+{
+    return strcmp(known->config->load, "demand") == 0;
+}
+
+/* With a budget a model is looked at before it is loaded: what cannot fit is not begun. */
+static int get_to_know(struct hearth *instance, struct known *known, hearth_error *error)
+{
+    int rc = refuse_unserved(known->config, error);
+    if (rc != HEARTH_OK) return rc;
+    known->adapters = adapters_open(known->config, error);
+    if (known->adapters == NULL) return (int)error->code;
+    bool limited = instance->config->server.memory_budget_mb > 0;
+    if (limited || loads_on_demand(known)) rc = look_at(known, error);
+    if (rc == HEARTH_OK && limited) rc = keeper_check(instance->keeper, known, error);
+    return rc;
+}
+
+static int load_all(struct hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
+{
+    for (size_t i = 0; i < instance->config->n_models; i++) {
+        struct known *known = &instance->known[i];
+        known->config = &instance->config->models[i];
+        known->keeper = instance->keeper;
+        int rc = get_to_know(instance, known, error);
+        if (rc == HEARTH_OK && !loads_on_demand(known)) rc = keeper_load(instance->keeper, known, progress, ud, error);
+        if (rc != HEARTH_OK) return rc;
+        atomic_store(&instance->n_known, i + 1);
+    }
+    return HEARTH_OK;
 }
 
 int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    for (size_t i = 0; i < instance->config->n_models; i++) {
-        struct model *model = &instance->models[i];
-        model->config = &instance->config->models[i];
-        struct progress_of_model of = {.progress = progress, .ud = ud, .name = model->config->name};
-        int rc = load(instance, model, &of, error);
-        if (rc != HEARTH_OK) {
-            unload(model);
-            atomic_store(&instance->load_failed, true);
-            return rc;
-        }
-        atomic_store(&instance->n_loaded, i + 1);
-    }
-    return HEARTH_OK;
+    int rc = load_all(instance, progress, ud, error);
+    if (rc != HEARTH_OK) atomic_store(&instance->load_failed, true);
+    keeper_start(instance->keeper);
+    return rc;
 }
 
 /* ---- Life ---- */
@@ -347,79 +407,66 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     struct hearth *instance = mem_alloc(sizeof *instance);
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();
-    instance->models = mem_alloc((config->n_models + 1) * sizeof *instance->models);
+    instance->known = mem_alloc((config->n_models + 1) * sizeof *instance->known);
     instance->store = cache_open(instance->config);
+    instance->keeper = keeper_open(instance);
     return instance;
 }
 
-static void stop_admission(struct model *model)
+static void drain_model(struct model *model, int64_t deadline)
 {
-    struct job_list left = admission_close(model->admission);
-    job_list_fail(&left, HEARTH_UNAVAILABLE, "engine shutting down");
+    if (model->pool != NULL)
+        embed_drain(model->pool, deadline);
+    else
+        engine_drain(model->engine, deadline);
 }
 
-static void join_preparers(struct model *model)
+/* Calls `act` for every model in memory, once nothing moves any more. */
+static void each_model(hearth *instance, void (*act)(struct model *model))
 {
-    for (int i = 0; i < MODEL_PREPARERS; i++)
-        if (model->preparers[i] != 0) pthread_join(model->preparers[i], NULL);
-    memset(model->preparers, 0, sizeof model->preparers);
+    size_t n = atomic_load(&instance->n_known);
+    for (size_t i = 0; i < n; i++)
+        if (instance->known[i].model != NULL) act(instance->known[i].model);
 }
 
 void hearth_drain(hearth *instance, int64_t timeout_ms)
 {
     int64_t deadline = clock_now(instance->clock) + clock_from_ms(timeout_ms);
-    size_t n = atomic_load(&instance->n_loaded);
-    for (size_t i = 0; i < n; i++) stop_admission(&instance->models[i]);
-    for (size_t i = 0; i < n; i++) join_preparers(&instance->models[i]);
-    for (size_t i = 0; i < n; i++) engine_drain(instance->models[i].engine, deadline);
+    size_t n = atomic_load(&instance->n_known);
+    keeper_stop(instance->keeper);
+    each_model(instance, stop_admission);
+    each_model(instance, join_preparers);
+    for (size_t i = 0; i < n; i++)
+        if (instance->known[i].model != NULL) drain_model(instance->known[i].model, deadline);
 }
 
 void hearth_close(hearth *instance)
 {
     if (instance == NULL) return;
     hearth_drain(instance, 0);
-    size_t n = atomic_load(&instance->n_loaded);
-    for (size_t i = 0; i < n; i++) unload(&instance->models[i]);
+    each_model(instance, model_close);
+    keeper_close(instance->keeper);
+    for (size_t i = 0; i < instance->config->n_models; i++) known_release(&instance->known[i]);
     if (instance->store != NULL) store_close(instance->store);
-    free(instance->models);
+    free(instance->known);
     hearth_config_free(instance->config);
     free(instance);
 }
 
 /* ---- What is there ---- */
 
-bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)
-{
-    if (index >= atomic_load(&instance->n_loaded)) return false;
-    const struct model *model = &instance->models[index];
-    const struct llm_model_info *info = llm_model_info(model->weights);
-    *out = (hearth_model_info){
-        .name = model->config->name,
-        .path = model->config->path,
-        .architecture = info->architecture,
-        .kind = llm_kind_name(info->kind),
-        .description = info->description,
-        .size_bytes = info->size_bytes,
-        .n_params = info->n_params,
-        .n_vocab = info->n_vocab,
-        .n_embd = info->n_embd,
-        .n_layer = info->n_layer,
-        .n_swa = info->n_swa,
-        .n_ctx_train = info->n_ctx_train,
-        .context_window = engine_window(model->engine),
-        .n_slots = (int32_t)model->config->n_seq_max,
-        .has_chat_template = model->template_ != NULL,
-        .created = model->created,
-    };
-    return true;
-}
-
 size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 {
-    size_t total = 0, n = atomic_load(&instance->n_loaded);
+    size_t total = 0, n = atomic_load(&instance->n_known);
     for (size_t i = 0; i < n; i++) {
-        size_t room = total < max ? max - total : 0;
-        total += engine_slots(instance->models[i].engine, slots + (total < max ? total : max), room);
+        struct known *known = &instance->known[i];
+        struct model *model = visit_begin(known);
+        if (model == NULL) continue;
+        size_t room = total < max ? max - total : 0, from = total < max ? total : max;
+        size_t its = model->engine == NULL ? 0 : engine_slots(model->engine, slots + from, room);
+        visit_end(known);
+        for (size_t k = 0; k < its && k < room; k++) slots[from + k].model = known->config->name;
+        total += its;
     }
     return total;
 }
@@ -429,10 +476,16 @@ int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, s
 {
     hearth_error own = {0};
     if (error == NULL) error = &own;
-    struct model *found = instance_find_model(instance, model, error);
-    if (found == NULL) return (int32_t)error->code;
+    struct known *known = instance_find_model(instance, model, error);
+    if (known == NULL) return (int32_t)error->code;
+    struct model *found = visit_begin(known);
+    if (found == NULL) {
+        hearth_load_model(instance, model, NULL);
+        return error_set(error, HEARTH_UNAVAILABLE, "loading model '%s': try again in a moment", known->config->name);
+    }
     struct tokens list = {0};
     llm_tokenize(found->weights, text, len, add_special, parse_special, &list);
+    visit_end(known);
     *tokens = list.v;
     return (int32_t)list.len;
 }

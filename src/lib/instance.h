@@ -4,42 +4,69 @@
 
 #include "chat/chat.h"
 #include "config/config.h"
+#include "embed/pool.h"
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "hearth.h"
+#include "lib/adapters.h"
+#include "lib/known.h"
 #include "lib/system_prompt.h"
 #include "llm/model.h"
 
 #define MODEL_PREPARERS 2 /* threads that render and tokenise: one long prompt must not hold up the next request */
 
-/* A model of the configuration, loaded: weights, template, engine, and the threads that prepare its requests. */
+/* A model of the configuration, loaded: weights, template, engine, and the threads that prepare its requests; or
+ * weights and a pool of contexts for vectors or scores, and none of the rest. */
 struct model {
+    struct known *known; /* which outlives it */
     const struct config_model *config;
     struct llm_model *weights;
+    struct adapters *adapters;           /* those that are known of it, loaded */
     struct chat_template *template_;     /* NULL: the model has none */
     struct system_prompt *system_prompt; /* NULL: none is assumed */
-    struct engine *engine;
-    struct store *store;    /* the instance's */
-    int64_t resume_wait_ns; /* how long a request waits for what is still being stored */
+    struct engine *engine;               /* NULL: not a chat model */
+    struct embed_pool *pool;             /* NULL: a chat model */
+    struct store *store;                 /* the instance's */
+    int64_t resume_wait_ns;              /* how long a request waits for what is still being stored */
     struct admission *admission;
     pthread_t preparers[MODEL_PREPARERS];
-    int64_t created;
 };
 
 struct hearth {
     struct hearth_config *config; /* own copy */
     struct clock *clock;
-    struct store *store;     /* of all models; NULL: nothing outlives the cells */
-    struct model *models;    /* room for all of the configuration */
-    _Atomic size_t n_loaded; /* those before it are complete and never change again */
+    struct store *store; /* of all models; NULL: nothing outlives the cells */
+    struct keeper *keeper;
+    struct known *known;    /* room for all of the configuration */
+    _Atomic size_t n_known; /* those before it are known */
     _Atomic bool load_failed;
 };
 
-/* request.c: the loop of a preparing thread; `ud` is a struct model. */
-void *request_prepare_loop(void *ud);
+/* How far a load is, for whom. */
+struct model_progress {
+    hearth_progress progress;
+    void *ud;
+    const char *name;
+};
 
-/* The loaded model of that name (NULL: the first), or NULL with the error saying which there are. */
-struct model *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error);
+/* Loads a model, and frees one after what is resident was stored. For the keeper: nobody else may hold on to it. */
+struct model *model_open(struct hearth *instance, struct known *known, struct model_progress *progress,
+                         hearth_error *error);
+void model_close(struct model *model); /* NULL is fine */
+
+/* embedding.c: what the model is for, and its pool of contexts. */
+enum model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
+int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error);
+
+/* The chat template of a model; the caller frees it. NULL: it has none, or the file named cannot be read, which is the
+ * error then. */
+char *instance_template_text(const struct config_model *config, const struct llm_model *weights, hearth_error *error);
+
+/* How the vectors of an input become one, by the configuration or else by the model's file; and one context of the
+ * pool, for reports. */
+enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights);
+struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
+                                            hearth_error *error);
 
 /* What the context of a model is to be, from its configuration and its weights. Fails where they contradict. */
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,

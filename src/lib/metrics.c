@@ -1,5 +1,6 @@
-/* The numbers of all engines and of the store in Prometheus' text format. */
+/* The numbers of all engines, of all pools of contexts and of the store in Prometheus' text format. */
 #include "lib/instance.h"
+#include "lib/keeper.h"
 
 #include "base/metrics.h"
 
@@ -8,7 +9,7 @@
 
 static const struct value_row {
     const char *name, *type, *help;
-    size_t offset; /* of a metric_value in struct engine_stats */
+    size_t offset; /* of a metric_value in struct engine_stats, or struct embed_stats */
 } value_rows[] = {
     {"hearth_requests_done_total", "counter", "Requests that ended with a reply.",
      offsetof(struct engine_stats, requests_done)},
@@ -35,9 +36,31 @@ static const struct value_row {
      offsetof(struct engine_stats, jobs_waiting)},
 };
 
+/* Of pools of contexts. */
+static const struct value_row pool_rows[] = {
+    {"hearth_embed_requests_done_total", "counter", "Requests for vectors or scores that ended with a result.",
+     offsetof(struct embed_stats, jobs_done)},
+    {"hearth_embed_requests_failed_total", "counter", "Requests for vectors or scores that failed.",
+     offsetof(struct embed_stats, jobs_failed)},
+    {"hearth_embed_requests_cancelled_total", "counter", "Requests for vectors or scores whose client gave up.",
+     offsetof(struct embed_stats, jobs_cancelled)},
+    {"hearth_embed_inputs_total", "counter", "Inputs computed.", offsetof(struct embed_stats, inputs)},
+    {"hearth_embed_tokens_total", "counter", "Tokens of the inputs computed.", offsetof(struct embed_stats, tokens)},
+    {"hearth_embed_decode_calls_total", "counter", "Decode calls for inputs.", offsetof(struct embed_stats, calls)},
+    {"hearth_embed_contexts_busy", "gauge", "Contexts that compute inputs.",
+     offsetof(struct embed_stats, contexts_busy)},
+};
+
+/* Of models that come and go. */
+static const struct value_row move_rows[] = {
+    {"hearth_model_loads_total", "counter", "How often the model was loaded.", offsetof(struct moves, loads)},
+    {"hearth_model_load_failures_total", "counter", "How often it could not be.", offsetof(struct moves, failures)},
+    {"hearth_model_unloads_total", "counter", "How often it left memory.", offsetof(struct moves, unloads)},
+};
+
 static const struct histogram_row {
     const char *name, *help;
-    size_t offset; /* of a struct histogram in struct engine_stats */
+    size_t offset; /* of a struct histogram in struct engine_stats, or struct moves */
     const struct histogram_bounds *bounds;
 } histogram_rows[] = {
     {"hearth_queue_wait_seconds", "From submission to a slot.", offsetof(struct engine_stats, queue_wait),
@@ -46,6 +69,10 @@ static const struct histogram_row {
      offsetof(struct engine_stats, first_token), &histogram_seconds},
     {"hearth_tick_seconds", "Time of a tick.", offsetof(struct engine_stats, tick), &histogram_seconds},
     {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
+};
+
+static const struct histogram_row move_histogram_rows[] = {
+    {"hearth_model_load_seconds", "Time of a load.", offsetof(struct moves, load_seconds), &histogram_seconds},
 };
 
 /* Of the store, which all models share. */
@@ -120,13 +147,24 @@ static void put_cache(const struct hearth *instance, struct buf *out)
 }
 
 /* The format escapes what a label's value is enclosed in. */
-static void labels_of(const struct model *model, struct buf *labels)
+static void labels_of(const struct known *known, struct buf *labels)
 {
     buf_clear(labels);
     buf_puts(labels, "model=\"");
-    for (const char *c = model->config->name; *c != '\0'; c++)
+    for (const char *c = known->config->name; *c != '\0'; c++)
         buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
     buf_puts(labels, "\"");
+}
+
+/* Before its door, and those that wait for the model itself. */
+static size_t waiting_for(struct known *known)
+{
+    size_t waiting = keeper_waiting(known);
+    struct model *model = visit_begin(known);
+    if (model == NULL) return waiting;
+    waiting += model->pool != NULL ? embed_waiting(model->pool) : admission_waiting(model->admission);
+    visit_end(known);
+    return waiting;
 }
 
 static void put_waiting_at_door(const struct hearth *instance, size_t n, struct buf *out)
@@ -134,39 +172,84 @@ static void put_waiting_at_door(const struct hearth *instance, size_t n, struct 
     struct buf labels = {0};
     metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests waiting to be let in.");
     for (size_t m = 0; m < n; m++) {
-        labels_of(&instance->models[m], &labels);
-        metrics_put_value(out, "hearth_admission_waiting", labels.v,
-                          (double)admission_waiting(instance->models[m].admission));
+        labels_of(&instance->known[m], &labels);
+        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->known[m]));
     }
     buf_release(&labels);
 }
 
-char *hearth_metrics(const hearth *instance)
+static void put_loaded(const struct hearth *instance, size_t n, struct buf *out)
 {
-    struct buf out = {0}, labels = {0};
-    size_t n = atomic_load(&instance->n_loaded);
-    for (size_t i = 0; i < sizeof value_rows / sizeof *value_rows; i++) {
-        const struct value_row *row = &value_rows[i];
-        metrics_put_head(&out, row->name, row->type, row->help);
+    size_t loaded = 0;
+    for (size_t m = 0; m < n; m++) loaded += keeper_has(&instance->known[m]);
+    metrics_put_head(out, "hearth_models_loaded", "gauge", "Models in memory.");
+    metrics_put_value(out, "hearth_models_loaded", "", (double)loaded);
+}
+
+static const void *engine_numbers(const struct known *known)
+{
+    return known->facts.type == MODEL_CHAT ? &known->engine_stats : NULL;
+}
+
+static const void *pool_numbers(const struct known *known)
+{
+    return known->facts.type == MODEL_CHAT ? NULL : &known->pool_stats;
+}
+
+static const void *move_numbers(const struct known *known)
+{
+    return &known->moves;
+}
+
+/* The numbers of every model that has some: `of` tells where a model's are, or NULL. */
+static void put_values(const struct hearth *instance, const struct value_row *rows, size_t n_rows,
+                       const void *(*of)(const struct known *known), struct buf *out)
+{
+    struct buf labels = {0};
+    size_t n = atomic_load(&instance->n_known);
+    for (const struct value_row *row = rows; row < rows + n_rows; row++) {
+        metrics_put_head(out, row->name, row->type, row->help);
         for (size_t m = 0; m < n; m++) {
-            const char *stats = (const char *)engine_stats(instance->models[m].engine);
-            labels_of(&instance->models[m], &labels);
-            metrics_put_value(&out, row->name, labels.v,
+            const char *stats = of(&instance->known[m]);
+            if (stats == NULL) continue;
+            labels_of(&instance->known[m], &labels);
+            metrics_put_value(out, row->name, labels.v,
                               (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
         }
     }
-    for (size_t i = 0; i < sizeof histogram_rows / sizeof *histogram_rows; i++) {
-        const struct histogram_row *row = &histogram_rows[i];
-        metrics_put_head(&out, row->name, "histogram", row->help);
+    buf_release(&labels);
+}
+
+static void put_histograms(const struct hearth *instance, const struct histogram_row *rows, size_t n_rows,
+                           const void *(*of)(const struct known *known), struct buf *out)
+{
+    struct buf labels = {0};
+    size_t n = atomic_load(&instance->n_known);
+    for (const struct histogram_row *row = rows; row < rows + n_rows; row++) {
+        metrics_put_head(out, row->name, "histogram", row->help);
         for (size_t m = 0; m < n; m++) {
-            const char *stats = (const char *)engine_stats(instance->models[m].engine);
-            labels_of(&instance->models[m], &labels);
-            metrics_put_histogram(&out, row->name, labels.v,
+            const char *stats = of(&instance->known[m]);
+            if (stats == NULL) continue;
+            labels_of(&instance->known[m], &labels);
+            metrics_put_histogram(out, row->name, labels.v,
                                   (const struct histogram *)(const void *)(stats + row->offset), row->bounds);
         }
     }
-    put_waiting_at_door(instance, n, &out);
-    put_cache(instance, &out);
     buf_release(&labels);
+}
+
+#define ROWS(table) (table), sizeof(table) / sizeof *(table)
+
+char *hearth_metrics(const hearth *instance)
+{
+    struct buf out = {0};
+    put_values(instance, ROWS(value_rows), engine_numbers, &out);
+    put_histograms(instance, ROWS(histogram_rows), engine_numbers, &out);
+    put_values(instance, ROWS(pool_rows), pool_numbers, &out);
+    put_values(instance, ROWS(move_rows), move_numbers, &out);
+    put_histograms(instance, ROWS(move_histogram_rows), move_numbers, &out);
+    put_waiting_at_door(instance, atomic_load(&instance->n_known), &out);
+    put_loaded(instance, atomic_load(&instance->n_known), &out);
+    put_cache(instance, &out);
     return buf_take(&out);
 }

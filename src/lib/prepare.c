@@ -34,14 +34,15 @@ static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *
     }
 }
 
-/* All messages with the cue, or only the first `n_messages` and no cue. */
+/* All messages as they are asked for, or only the first `n_messages`, whose last turn is over, and no cue. */
 static int render(const struct prepare_chat *chat, size_t n_messages, struct chat_prompt *text, hearth_error *error)
 {
-    struct chat_request request = {.messages_json = chat->messages_json,
-                                   .kwargs_json = chat->kwargs_json,
-                                   .generation_cue = n_messages == 0,
-                                   .n_messages = n_messages,
-                                   .now = chat->now};
+    struct chat_request request = chat->request;
+    if (n_messages > 0) {
+        request.n_messages = n_messages;
+        request.generation_cue = false;
+        request.continue_final = HEARTH_CONTINUE_NEVER;
+    }
     return chat_render_parts(chat->template_, &request, text, error);
 }
 
@@ -152,8 +153,9 @@ static void add_bounds(struct ends *ends, size_t n_messages, struct job *job)
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job)
 {
     struct chat_seen seen = {.template_source = chat_template_source(chat->template_),
-                             .kwargs_json = chat->kwargs_json,
-                             .messages_json = chat->messages_json};
+                             .kwargs_json = chat->request.kwargs_json,
+                             .tools_json = chat->request.tools_json,
+                             .messages_json = chat->request.messages_json};
     struct ends ends = {.chat = chat, .prompt = &job->prompt};
     struct chat_identity identity;
     if (!wishes->system_end && !wishes->stable_end && !wishes->bounds) return;

@@ -11,8 +11,7 @@
 struct prepare_chat {
     const struct llm_model *weights;
     const struct chat_template *template_;
-    const char *messages_json, *kwargs_json; /* kwargs: NULL for none */
-    int64_t now;                             /* unix seconds */
+    struct chat_request request; /* generation_cue: as the whole prompt is to have it */
     /* Filled in by prepare_prompt(), used by prepare_conversation(): */
     struct chat_prompt text;
     bool by_parts; /* the template's words and the request's are tokenised apart */

@@ -1,0 +1,297 @@
+/* What a preparing thread does with a request that was let in: the prompt is rendered and tokenised, the reply's format
+ * and sampler are made, the store is asked, and the engine gets the job.
+ *
+ * All of this would hold up every stream on the engine's thread. Errors end the request here. */
+#include "lib/request.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "lib/infill.h"
+#include "lib/prepare.h"
+#include "lib/sampling.h"
+#include "lib/terms.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static bool computes(const hearth_request *request)
+{
+    return !request->job.only_lookup && !request->job.only_prompt;
+}
+
+/* ---- The prompt ---- */
+
+/* The day, as templates print it: were it the minute, every request would have a prefix of its own. */
+static int64_t today(void)
+{
+    time_t now = time(NULL);
+    return (int64_t)(now - now % 86400);
+}
+
+/* Messages without a system message get the one that all requests have in common, where that is configured. A template
+ * that does not take them so gets them as they are. */
+static bool assume_system_prompt(hearth_request *request, struct prepare_chat *chat)
+{
+    char *messages = system_prompt_assume(request->model->system_prompt, request->params->messages_json);
+    if (messages == NULL) return false;
+    chat->request.messages_json = messages;
+    if (prepare_prompt(chat, &request->job.prompt, NULL) != HEARTH_OK) {
+        chat->request.messages_json = request->params->messages_json;
+        free(messages);
+        return false;
+    }
+    request->assumed = messages;
+    log_event(LOG_INFO, "spc", "cache hit (system prompt excluded on this request)", log_str("id", request->job.id));
+    return true;
+}
+
+static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
+{
+    /* Not from requests that share with nobody. It is text: adapters change nothing about it. */
+    const char *salt = request->params->cache_salt;
+    bool shares = request->job.cache_prompt && (salt == NULL || salt[0] == '\0');
+    struct system_prompt *known = shares ? request->model->system_prompt : NULL;
+    if (known != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
+    int rc = prepare_prompt(chat, &request->job.prompt, error);
+    if (rc == HEARTH_OK && known != NULL) system_prompt_learn(known, request->params->messages_json);
+    return rc;
+}
+
+static int check_length(const hearth_request *request, hearth_error *error)
+{
+    const struct tokens *prompt = &request->job.prompt;
+    int32_t window = engine_window(request->model->engine);
+    if (request->job.only_prompt) return HEARTH_OK;
+    if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
+    if (prompt->len >= (size_t)window)
+        return error_at(error, HEARTH_TOO_LONG, request->params->messages_json != NULL ? "messages" : "prompt",
+                        "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; shorten the "
+                        "prompt or raise models.%s.context_window",
+                        prompt->len, window, request->model->config->name);
+    return HEARTH_OK;
+}
+
+/* What the configured cache will want to know. A dense model with whole conversations in its cells can be cut where
+ * tokens differ, and needs no more than the end of what an edit of the last message leaves. */
+static struct prepare_wishes wishes_of(const hearth_request *request)
+{
+    const struct config_model *config = request->model->config;
+    if (!request->job.cache_prompt) return (struct prepare_wishes){.bounds = false};
+    return (struct prepare_wishes){.system_end = config->system_prompt_cache,
+                                   .stable_end = config->incremental_cache,
+                                   .bounds = engine_wants_bounds(request->model->engine)};
+}
+
+static struct chat_request chat_request_of(const hearth_params *p)
+{
+    return (struct chat_request){.messages_json = p->messages_json,
+                                 .kwargs_json = p->template_kwargs_json,
+                                 .tools_json = p->tools_json,
+                                 .tool_choice = p->tool_choice,
+                                 .tool_name = p->tool_name,
+                                 .parallel_tool_calls = p->parallel_tool_calls,
+                                 .grammar = p->grammar,
+                                 .json_schema = p->json_schema,
+                                 .continue_final = p->continue_final,
+                                 .reasoning_in_text = p->reasoning_in_text,
+                                 .generation_cue = !p->without_cue,
+                                 .now = today()};
+}
+
+static int prepare_chat(hearth_request *request, hearth_error *error)
+{
+    struct prepare_chat chat = {.weights = request->model->weights,
+                                .template_ = request->model->template_,
+                                .request = chat_request_of(request->params)};
+    struct prepare_wishes wishes = wishes_of(request);
+    int rc = prompt_of_messages(request, &chat, error);
+    if (rc == HEARTH_OK) rc = check_length(request, error);
+    if (rc == HEARTH_OK && computes(request))
+        rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);
+    if (rc == HEARTH_OK && request->job.only_prompt)
+        job_send_prompt(&request->job, chat.text.text, chat.text.len);
+    else if (rc == HEARTH_OK)
+        prepare_conversation(&chat, &wishes, &request->job);
+    prepare_release(&chat);
+    return rc;
+}
+
+/* Tokens as text, markers included. */
+static void send_tokens_as_text(hearth_request *request)
+{
+    struct buf text = {0};
+    const struct tokens *prompt = &request->job.prompt;
+    for (size_t i = 0; i < prompt->len; i++) llm_token_bytes(request->model->weights, prompt->v[i], true, &text);
+    job_send_prompt(&request->job, text.v, text.len);
+    buf_release(&text);
+}
+
+/* Markers stand before and after a whole text: the parts of a prompt have the first alone. */
+static void tokenise_parts(const hearth_request *request, bool markers, struct tokens *out)
+{
+    const hearth_params *p = request->params;
+    for (size_t i = 0; i < p->n_parts; i++) {
+        const hearth_part *part = &p->parts[i];
+        if (part->text != NULL)
+            llm_tokenize(request->model->weights, part->text, part->len, markers && i == 0, !p->plain, out);
+        else
+            tokens_push(out, part->token);
+    }
+}
+
+/* What precedes a gap is an editor's text: without markers, and special tokens that it spells stay text. */
+static void tokenise(hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    struct tokens *prompt = &request->job.prompt;
+    bool markers = !p->without_markers && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
+    if (p->text != NULL) llm_tokenize(request->model->weights, p->text, p->text_len, markers, !plain, prompt);
+    tokenise_parts(request, markers, prompt);
+}
+
+static int fill_in(hearth_request *request, hearth_error *error)
+{
+    int64_t n_batch = request->model->config->n_batch;
+    int32_t window = engine_window(request->model->engine);
+    struct infill_model model = {.weights = request->model->weights,
+                                 .name = request->model->config->name,
+                                 .window = window,
+                                 .n_batch = n_batch < window ? (int32_t)n_batch : window};
+    return infill_prompt(&model, request->params, &request->job.prompt, error);
+}
+
+static int prepare_text(hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    tokenise(request);
+    if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
+    int rc = check_length(request, error);
+    if (rc != HEARTH_OK || !request->job.only_prompt) return rc;
+    if (p->text != NULL && p->suffix == NULL)
+        job_send_prompt(&request->job, p->text, p->text_len);
+    else
+        send_tokens_as_text(request);
+    return HEARTH_OK;
+}
+
+/* For who wants to see it: afterwards it is the engine's. */
+static void keep(hearth_request *request)
+{
+    struct kept_prompt *kept = &request->kept;
+    const struct tokens *prompt = &request->job.prompt;
+    tokens_append(&kept->tokens, prompt->v, prompt->len);
+    kept->ends = mem_alloc((prompt->len + 1) * sizeof *kept->ends);
+    for (size_t i = 0; i < prompt->len; i++) {
+        llm_token_bytes(request->model->weights, prompt->v[i], true, &kept->text);
+        kept->ends[i] = kept->text.len;
+    }
+}
+
+static int prepare(hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    int rc = p->messages_json != NULL ? prepare_chat(request, error) : prepare_text(request, error);
+    if (rc == HEARTH_OK && p->keep_prompt) keep(request);
+    return rc;
+}
+
+/* ---- The reply ---- */
+
+/* On this thread, since replaying a prompt and reading a grammar may take long. */
+static int open_sampler(hearth_request *request, hearth_error *error)
+{
+    struct job *job = &request->job;
+    struct model *model = request->model;
+    struct terms terms;
+    int rc = terms_open(&terms, model->weights, request->params, request->format, error);
+    if (rc != HEARTH_OK) return rc;
+    request->picks = sampling_complete(&request->params->sampling, model->config, model->weights);
+    struct llm_sampling sampling = {.picks = request->picks,
+                                    .window = engine_window(model->engine),
+                                    .grammar = terms.grammar,
+                                    .thinking = terms.thinking};
+    job->sampler = llm_sampler_open(model->weights, &sampling, &job->prompt, error);
+    terms_close(&terms);
+    return job->sampler == NULL ? (int)error->code : HEARTH_OK;
+}
+
+/* The reply ends before what the request says, and before what the format says. */
+static void settle_stops(hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    size_t n_format = request->format == NULL ? 0 : request->format->n_stops;
+    request->stop = mem_alloc((p->n_stop + n_format + 1) * sizeof *request->stop);
+    for (size_t i = 0; i < p->n_stop; i++) request->stop[i] = p->stop[i];
+    for (size_t i = 0; i < n_format; i++) request->stop[p->n_stop + i] = request->format->stops[i];
+    request->job.stop = request->stop;
+    request->job.n_stop = p->n_stop + n_format;
+}
+
+static int prepare_reply(hearth_request *request, hearth_error *error)
+{
+    if (!computes(request)) return HEARTH_OK;
+    settle_stops(request);
+    terms_shown(request->model->weights, request->format, &request->shown);
+    request->job.shown = request->shown.v;
+    request->job.n_shown = request->shown.len;
+    return open_sampler(request, error);
+}
+
+/* ---- The way to the engine ---- */
+
+/* Asks the store for the prompt: hashing all of it is nothing for the engine's thread. */
+static void look_up(hearth_request *request)
+{
+    struct model *model = request->model;
+    struct job *job = &request->job;
+    const struct store_user *user = engine_store_user(model->engine);
+    if (user == NULL || !job->cache_prompt) return;
+    struct key parent;
+    const char *parent_hex = request->params->parent_key;
+    bool has_parent = parent_hex != NULL && sha256_from_hex(parent_hex, parent.v);
+    int32_t n = model->config->incremental_cache ? (int32_t)job->prompt.len - 1 : job->conversation.system_end;
+    struct store_query query = {.user = user,
+                                .identity = &job->identity,
+                                .tokens = job->prompt.v,
+                                .n = n < (int32_t)job->prompt.len ? n : (int32_t)job->prompt.len - 1,
+                                .parent_key = has_parent ? &parent : NULL,
+                                .deadline = clock_now(request->clock) + model->resume_wait_ns};
+    job->hit = store_find(model->store, &query);
+}
+
+static void admit(hearth_request *request)
+{
+    hearth_error error;
+    if (prepare(request, &error) != HEARTH_OK || prepare_reply(request, &error) != HEARTH_OK) {
+        job_fail(&request->job, &error);
+        return;
+    }
+    if (request->job.only_prompt) {
+        job_done(&request->job, &(hearth_result){.slot = -1, .n_prompt = (int32_t)request->job.prompt.len});
+        return;
+    }
+    look_up(request);
+    engine_submit(request->model->engine, &request->job);
+}
+
+void *request_prepare_loop(void *ud)
+{
+    struct model *model = ud;
+    while (true) {
+        struct job *job;
+        switch (admission_next(model->admission, &job)) {
+        case ADMISSION_GO:
+            admit((hearth_request *)job);
+            break;
+        case ADMISSION_EXPIRED:
+            job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");
+            break;
+        case ADMISSION_CANCELLED:
+            job_fail_with(job, HEARTH_CANCELLED, "request was cancelled");
+            break;
+        case ADMISSION_CLOSED:
+            return NULL;
+        }
+    }
+}

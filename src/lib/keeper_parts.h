@@ -1,0 +1,39 @@
+/* What keeper.c and lease.c share: the keeper from inside. */
+#ifndef LIB_KEEPER_PARTS_H
+#define LIB_KEEPER_PARTS_H
+
+#include "lib/instance.h"
+#include "lib/keeper.h"
+
+struct keeper {
+    struct hearth *instance;
+    uint64_t budget; /* bytes; 0: no limit */
+    pthread_t mover, usher;
+
+    pthread_mutex_t mutex; /* guards what follows, and what of each known model is marked so */
+    pthread_cond_t changed;
+    bool started, stopping;
+    uint64_t n_wanted;           /* so often was a model wanted: their order */
+    struct lease *first, **tail; /* that wait, in order */
+};
+
+/* Models that are known so far. */
+static inline size_t keeper_count(const struct keeper *keeper)
+{
+    return atomic_load(&keeper->instance->n_known);
+}
+
+static inline struct known *keeper_at(const struct keeper *keeper, size_t i)
+{
+    return &keeper->instance->known[i];
+}
+
+/* With the mutex held: */
+bool keeper_can_fit(const struct keeper *keeper, const struct known *known); /* if all that is idle left */
+void keeper_want(struct known *known);                                       /* gives it its place, unless it has one */
+void leases_fail(struct known *known); /* of those that wait for it, with its error */
+
+/* The usher's loop; `ud` is the keeper. Ends once that stops and nobody waits. */
+void *leases_usher(void *ud);
+
+#endif

@@ -1,0 +1,11 @@
+/* Parameters of a request that outlive the call that gave them. Any thread. */
+#ifndef LIB_PARAMS_H
+#define LIB_PARAMS_H
+
+#include "hearth.h"
+
+/* A copy that shares nothing; params_free() it. */
+hearth_params *params_copy(const hearth_params *params);
+void params_free(hearth_params *params); /* NULL is fine */
+
+#endif

@@ -1,0 +1,41 @@
+/* A request from inside: what request.c makes and admit.c makes ready. */
+#ifndef LIB_REQUEST_H
+#define LIB_REQUEST_H
+
+#include "chat/chat.h"
+#include "engine/job.h"
+#include "lib/instance.h"
+#include "lib/keeper.h"
+#include "store/key.h"
+
+/* Two parties hold on to it: the caller, until hearth_request_release(), and its job, until the last event. Its fields
+ * are constant but for the job, which belongs to whoever has it (engine/job.h), and what is made ready by the preparing
+ * thread before the job reaches the engine. */
+struct hearth_request {
+    struct job job;
+    _Atomic int refs;
+    hearth_event_fn on_event;
+    void *ud;
+    struct lease lease;
+    struct model *model; /* once the lease is ready */
+    struct clock *clock;
+    hearth_params *params; /* a copy */
+    double *scales;        /* of the model's adapters */
+
+    /* Made ready: */
+    char *assumed;                    /* messages with the system message that they lack; NULL: they are as given */
+    const struct chat_format *format; /* of a chat */
+    const char **stop;                /* what the request says and what the format adds; the strings are theirs */
+    struct tokens shown;
+    hearth_sampling picks; /* the parameters' sampling with everything given; it borrows from them and the model */
+    struct kept_prompt {   /* with params->keep_prompt */
+        struct tokens tokens;
+        struct buf text;
+        size_t *ends;
+    } kept;
+};
+
+/* The loop of a preparing thread; `ud` is a struct model. */
+void *request_prepare_loop(void *ud);
+
+#endif
