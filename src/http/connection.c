@@ -127,10 +127,17 @@ static void become_idle(struct connection *c)
     set_timer(c, c->server->limits.idle_timeout_ms);
 }
 
+static void begin_handshake(struct connection *c)
+{
+    c->state = CONNECTION_HANDSHAKE;
+    set_timer(c, c->server->limits.read_timeout_ms);
+}
+
 /* Closing while bytes of the client are unread would make its kernel throw our answer away. */
 static void linger(struct connection *c)
 {
     evutil_socket_t fd = bufferevent_getfd(c->bev);
+    tls_say_end(c->bev);
     if (c->reading_closed || fd < 0 || shutdown(fd, SHUT_WR) != 0) {
         connection_free(c);
         return;
@@ -187,6 +194,23 @@ static void dispatch(struct connection *c)
     if (c->state == CONNECTION_CLOSED) connection_free(c);
 }
 
+/* Asks the handler whether a body is wanted at all. An answer given now ends the connection, for the body would have
+ * to be read to find what follows it. */
+static bool is_refused(struct connection *c)
+{
+    struct http_request *request = c->request;
+    struct http_server *server = c->server;
+    if (server->handler.on_head == NULL) return false;
+    const bool keep_alive = request->keep_alive;
+    request->keep_alive = false;
+    server->n_active++;
+    server->handler.on_head(server->handler.ud, request);
+    if (c->request == NULL) return true;
+    server->n_active--;
+    request->keep_alive = keep_alive;
+    return false;
+}
+
 static void begin_request(struct connection *c)
 {
     c->request = request_new(c);
@@ -227,7 +251,7 @@ static bool take_head(struct connection *c, const char *bytes, size_t len)
         refuse(c, request->fault);
     } else if (parsed == PARSE_WHOLE && request->whole) {
         dispatch(c);
-    } else {
+    } else if (parsed != PARSE_WHOLE || !is_refused(c)) {
         if (parsed == PARSE_WHOLE)
             begin_body(c);
         else if (request->head.len == 0)
@@ -289,6 +313,8 @@ static void on_readable(struct bufferevent *bev, void *ud)
     (void)bev;
     struct connection *c = ud;
     switch (c->state) {
+    case CONNECTION_HANDSHAKE:
+        break;
     case CONNECTION_IDLE:
     case CONNECTION_HEAD:
     case CONNECTION_BODY:
@@ -318,13 +344,17 @@ static void on_drained(struct bufferevent *bev, void *ud)
 
 static void on_event(struct bufferevent *bev, short what, void *ud)
 {
-    (void)bev;
     struct connection *c = ud;
-    bool only_end = (what & BEV_EVENT_EOF) != 0;
-    if (only_end && c->state == CONNECTION_FLUSHING)
+    bool only_end = what == (BEV_EVENT_READING | BEV_EVENT_EOF);
+    if ((what & BEV_EVENT_CONNECTED) != 0) {
+        become_idle(c);
+    } else if (only_end && c->state == CONNECTION_FLUSHING) {
         c->reading_closed = true;
-    else
+        bufferevent_enable(bev, EV_WRITE); /* TLS stops both ways where one ends */
+    } else {
+        if (c->state == CONNECTION_HANDSHAKE) tls_log_failure(bev);
         connection_gone(c);
+    }
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *ud)
@@ -362,6 +392,9 @@ struct connection *connection_open(struct http_server *server, struct buffereven
     bufferevent_setwatermark(bev, EV_READ, 0, READ_AHEAD);
     bufferevent_setcb(bev, on_readable, on_drained, on_event, c);
     bufferevent_enable(bev, EV_READ | EV_WRITE);
-    become_idle(c);
+    if (tls_is(bev))
+        begin_handshake(c);
+    else
+        become_idle(c);
     return c;
 }

@@ -54,6 +54,7 @@ struct http_server {
     bool accept_failed;
     bool accept_warned; /* since a connection was last taken */
     struct connection *connections;
+    struct http_tls *tls; /* NULL: none */
     size_t n_connections;
     size_t n_active;
     struct http_request *orphans;
@@ -71,6 +72,7 @@ void server_accept_error(struct evconnlistener *listener, void *ud);
 /* ---- A connection ---- */
 
 enum connection_state {
+    CONNECTION_HANDSHAKE, /* client and server agree on TLS */
     CONNECTION_IDLE,      /* no byte of a request has come */
     CONNECTION_HEAD,      /* request line and headers are coming */
     CONNECTION_BODY,      /* the body is coming, or `stalled` until there is memory for more of it */
@@ -96,10 +98,10 @@ struct connection {
     struct http_request *request;
 };
 
-/* The one place where a bufferevent is made of a socket. */
+/* The one place where a plain bufferevent is made of a socket. */
 struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd);
 
-/* Starts serving what comes over `bev`, which it owns from now on. */
+/* Starts serving what comes over `bev`, which it owns from now on, once a handshake is done if it needs one. */
 struct connection *connection_open(struct http_server *server, struct bufferevent *bev);
 
 /* Drops the connection. The handler is told of the end of its request only by connection_gone(). */
@@ -111,6 +113,14 @@ void connection_resume(struct connection *connection);
 
 /* The answer has ended: sends what is left of it, then takes the next request or closes. */
 void connection_answered(struct connection *connection);
+
+/* ---- TLS ---- */
+
+/* A bufferevent that answers the client's handshake. */
+struct bufferevent *tls_bufferevent(const struct http_tls *tls, struct event_base *base, evutil_socket_t fd);
+bool tls_is(struct bufferevent *bev);          /* rather than a plain one */
+void tls_say_end(struct bufferevent *bev);     /* tells the client that nothing follows; harmless on a plain one */
+void tls_log_failure(struct bufferevent *bev); /* why a handshake came to nothing */
 
 /* ---- Memory of bodies ---- */
 
@@ -130,7 +140,7 @@ enum parse { PARSE_MORE, PARSE_WHOLE, PARSE_FAULT };
 
 struct http_fault {
     int status;
-    const char *message; /* plain text without quotes or backslashes: it goes into JSON as it is */
+    const char *message; /* plain text */
 };
 
 /* Where a header lies in `head`; both are zero-terminated once the head is whole. */

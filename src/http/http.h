@@ -13,6 +13,7 @@
 
 struct http_server;
 struct http_request;
+struct http_tls; /* a certificate and its key */
 
 struct http_limits {
     size_t max_body;      /* bytes of one body; more is 413 */
@@ -27,6 +28,12 @@ struct http_limits {
 struct http_handler {
     /* A request is there. */
     void (*on_request)(void *ud, struct http_request *request);
+    /* The head of a request is there and a body is to come. What is refused now, with http_reply(), is never asked
+     * for its body; otherwise nothing may be done with the request yet. May be NULL. */
+    void (*on_head)(void *ud, struct http_request *request);
+    /* Writes the JSON that tells why a request could not be taken, and may set headers; the answer itself is given
+     * afterwards. Of a request that broke off in its head there may be no path (NULL) and no headers. */
+    void (*put_fault)(void *ud, struct http_request *request, int status, const char *message, struct buf *out);
     void *ud;
 };
 
@@ -38,6 +45,15 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
 /* Adds a listening socket: "host:port", "[v6]:port" or "unix:PATH" (0600; a stale socket file is replaced). Port 0
  * takes a free one. `bound` (may be NULL, else free() it) gets the address as clients write it. */
 int http_listen(struct http_server *server, const char *address, char **bound, hearth_error *error);
+
+/* Reads a certificate chain and its private key from PEM files. NULL where they cannot be had or do not belong
+ * together; error->param is then "tls_cert" or "tls_key". */
+struct http_tls *http_tls_open(const char *cert_path, const char *key_path, hearth_error *error);
+void http_tls_close(struct http_tls *tls);
+
+/* TCP connections that come from now on are TLS; those that are there stay as they are, and so do unix sockets. Takes
+ * `tls`, and closes the one before it. */
+void http_use_tls(struct http_server *server, struct http_tls *tls);
 
 /* Serves until http_stop(). */
 void http_run(struct http_server *server);

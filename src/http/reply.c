@@ -190,27 +190,19 @@ size_t http_backlog(const struct http_request *request)
 
 /* ---- Answers of the server itself ---- */
 
-/* The status in words, as API errors spell them: "content_too_large". */
-static void status_code(char *code, size_t size, int status)
-{
-    snprintf(code, size, "%s", http_status_text(status));
-    for (char *c = code; *c != '\0'; c++) *c = (char)(isalpha((unsigned char)*c) ? tolower((unsigned char)*c) : '_');
-}
-
 void reply_refuse(struct connection *connection, struct http_fault fault)
 {
-    char code[64];
-    status_code(code, sizeof code, fault.status);
     struct evbuffer *out = bufferevent_get_output(connection->bev);
-    const struct http_request *request = connection->request;
-    const char *type = fault.status >= 500 && fault.status != 505 ? "server_error" : "invalid_request_error";
-    char *body = mem_format("{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"code\":\"%s\",\"param\":null}}",
-                            fault.message, type, code);
+    struct http_request *request = connection->request;
+    const struct http_handler *handler = &connection->server->handler;
+    struct buf body = {0};
+    handler->put_fault(handler->ud, request, fault.status, fault.message, &body);
     add_status(out, fault.status);
     add_connection(out, false);
-    evbuffer_add_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", strlen(body));
-    if (!request->head_done || request->parser.method != HTTP_HEAD) add_text(out, body);
-    free(body);
+    evbuffer_add(out, request->reply_headers.v, request->reply_headers.len);
+    evbuffer_add_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", body.len);
+    if (!request->head_done || request->parser.method != HTTP_HEAD) evbuffer_add(out, body.v, body.len);
+    buf_release(&body);
 }
 
 void reply_continue(struct connection *connection)

@@ -51,7 +51,9 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
     int one = 1;
     if (address->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     server->accept_warned = false;
-    connection_open(server, connection_bufferevent(server->base, fd));
+    bool plain = server->tls == NULL || address->sa_family == AF_UNIX;
+    connection_open(server,
+                    plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd));
     server_update_listeners(server);
 }
 
@@ -169,6 +171,12 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
     return server;
 }
 
+void http_use_tls(struct http_server *server, struct http_tls *tls)
+{
+    http_tls_close(server->tls);
+    server->tls = tls;
+}
+
 void http_run(struct http_server *server)
 {
     event_base_loop(server->base, EVLOOP_NO_EXIT_ON_EMPTY);
@@ -188,6 +196,7 @@ void http_close(struct http_server *server)
     while (server->orphans != NULL) request_end_orphan(server->orphans);
     while (run_posted(&server->posts) > 0) continue;
     bodies_release(server);
+    http_tls_close(server->tls);
     event_free(server->posts.wake);
     event_free(server->accept_again);
     free(server->posts.v);
