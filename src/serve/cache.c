@@ -45,7 +45,7 @@ static void put_tier(struct buf *out, const hearth_tier *tier)
                (unsigned long long)tier->evictions);
     if (tier->trouble[0] != '\0') {
         buf_puts(out, ",\"trouble\":");
-        utf8_put_json_string(out, tier->trouble, strlen(tier->trouble));
+        errors_put_message(out, tier->trouble);
     }
     buf_puts(out, "}");
 }
@@ -73,11 +73,11 @@ void cache_status(struct call *call)
 /* ---- POST /cache/lookup ---- */
 
 /* The state of an exchange is the model's name. */
-static void put_whole(void *state, const struct exchange_reply *replies, size_t n, struct buf *out)
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
     const char *model = state;
-    const hearth_warmth *w = &replies[0].result.warmth;
+    const hearth_warmth *w = &answers[0].result.warmth;
     const int32_t places[] = {w->resident, w->ram, w->ram_file, w->disk};
     int32_t most = 0;
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "serve/access.h"
 #include "serve/errors.h"
 #include "serve/server.h"
 
@@ -29,7 +30,22 @@ static bool is_sane_id(const char *id)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
     size_t len = strlen(id);
-    return len > 0 && len < sizeof((struct call *)NULL)->id && strspn(id, allowed) == len;
+    return len > 0 && len < CALL_ID_SIZE && strspn(id, allowed) == len;
+}
+
+void call_name(struct http_request *http, char id[CALL_ID_SIZE])
+{
+    const char *given = http_header(http, "X-Request-Id");
+    if (given != NULL && is_sane_id(given)) {
+        snprintf(id, CALL_ID_SIZE, "%s", given);
+    } else {
+        char name[25];
+        call_random_name(name, sizeof name);
+        snprintf(id, CALL_ID_SIZE, "req-%s", name);
+    }
+    http_set_header(http, "X-Request-Id", id);
+    http_set_header(http, "Access-Control-Allow-Origin", "*");
+    http_set_header(http, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After");
 }
 
 struct call *call_open(struct server *server, struct http_request *http)
@@ -41,35 +57,63 @@ struct call *call_open(struct server *server, struct http_request *http)
     call->method = mem_strdup(http_method(http));
     call->path = mem_strdup(http_path(http));
     call->start = clock_now(clock_monotonic());
-    const char *given = http_header(http, "X-Request-Id");
-    if (given != NULL && is_sane_id(given)) {
-        snprintf(call->id, sizeof call->id, "%s", given);
-    } else {
-        memcpy(call->id, "req-", 4);
-        call_random_name(call->id + 4, 25);
-    }
-    http_set_header(http, "X-Request-Id", call->id);
-    http_set_header(http, "Access-Control-Allow-Origin", "*");
-    http_set_header(http, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    call_name(http, call->id);
     return call;
+}
+
+void call_set_key(struct call *call, const struct key *key)
+{
+    if (key == NULL) return;
+    call->key = mem_strdup(key->name[0] != '\0' ? key->name : "unnamed");
+    call->owner = access_owner(key);
+}
+
+char *call_salt(const struct call *call, const char *own)
+{
+    if (!call->server->isolate_keys || call->owner == NULL) return mem_strdup(own);
+    return mem_format("%s\n%s", call->owner, own == NULL ? "" : own);
+}
+
+/* The body as JSON; it is dropped. */
+static json_t *parse_body(struct call *call, hearth_error *error)
+{
+    size_t len;
+    const char *body = http_body(call->http, &len);
+    json_t *parsed = fields_parse(body, len, error);
+    http_drop_body(call->http);
+    return parsed;
 }
 
 bool call_read_fields(struct call *call, int route, call_error_form *form, struct fields *fields)
 {
     hearth_error error;
-    size_t len;
-    const char *body = http_body(call->http, &len);
-    int rc = fields_read(fields, route, body, len, &error);
-    http_drop_body(call->http);
-    if (rc != HEARTH_OK) call_fail(call, &error, form);
-    return rc == HEARTH_OK;
+    json_t *body = parse_body(call, &error);
+    bool good = body != NULL && fields_take(fields, route, body, &error) == HEARTH_OK;
+    if (!good) call_fail(call, &error, form);
+    return good;
+}
+
+bool call_read_as_chat(struct call *call, call_converter *convert, call_error_form *form, struct fields *fields)
+{
+    hearth_error error;
+    json_t *body = parse_body(call, &error);
+    json_t *chat = body == NULL ? NULL : convert(body, &error);
+    bool good = chat != NULL && fields_take(fields, FIELDS_CHAT, chat, &error) == HEARTH_OK;
+    if (good)
+        fields->given = body;
+    else
+        json_decref(body);
+    if (!good) call_fail(call, &error, form);
+    return good;
 }
 
 const char *call_model(const struct call *call, const struct fields *fields)
 {
-    hearth_model_info first;
+    hearth_model_info info;
     if (fields->params.model != NULL) return fields->params.model;
-    return hearth_model(call->server->instance, 0, &first) ? first.name : "";
+    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
+        if (strcmp(info.type, "chat") == 0) return info.name;
+    return "";
 }
 
 static void count(struct server *server, const char *route, int status)
@@ -89,10 +133,13 @@ static void finish(struct call *call, int status)
 {
     double took_ms = clock_to_ms(clock_now(clock_monotonic()) - call->start);
     log_event(LOG_INFO, "http", "request", log_str("method", call->method), log_str("path", call->path),
-              log_int("status", status), log_num("took_ms", took_ms), log_str("request_id", call->id));
+              log_int("status", status), log_num("took_ms", took_ms), log_str("request_id", call->id),
+              call->key != NULL ? log_str("key", call->key) : (struct log_field){0});
     count(call->server, call->route, status);
     free(call->method);
     free(call->path);
+    free(call->key);
+    free(call->owner);
     free(call);
 }
 
@@ -113,7 +160,7 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
         http_set_header(call->http, "Retry-After", seconds);
     }
     struct buf body = {0};
-    form(&body, error);
+    form(&body, error, call->id);
     call_reply(call, kind->status, "application/json", &body);
 }
 

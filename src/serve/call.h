@@ -10,26 +10,45 @@
 #include "http/http.h"
 #include "serve/fields.h"
 
+struct key;
 struct server;
+
+#define CALL_ID_SIZE 64
 
 struct call {
     struct server *server;
     struct http_request *http;
     const char *route; /* for the counts: the pattern, never what a client wrote */
     char *method, *path;
-    char id[64]; /* X-Request-Id */
+    char id[CALL_ID_SIZE];
+    char *key, *owner; /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
     int64_t start;
 };
 
-/* How an API writes an error. */
-typedef void call_error_form(struct buf *out, const hearth_error *error);
+/* How an API writes an error, which the request of this id met. NULL: in a stream, whose head told the id. */
+typedef void call_error_form(struct buf *out, const hearth_error *error, const char *request_id);
+
+/* Finds the id of a request: the client's own where it will do. Its answer gets what every answer has: the id, and
+ * leave for pages of other origins to read it. */
+void call_name(struct http_request *http, char id[CALL_ID_SIZE]);
 
 struct call *call_open(struct server *server, struct http_request *http);
+
+/* Notes with which key the request came; NULL: none. */
+void call_set_key(struct call *call, const struct key *key);
+
+/* The salt under which what this request computes is kept: its own, and with server.isolate_keys also the owner of its
+ * key. NULL: none. free() it. */
+char *call_salt(const struct call *call, const char *own);
 
 /* Reads the body, and drops it. False: the call has been answered with the error. */
 bool call_read_fields(struct call *call, int route, call_error_form *form, struct fields *fields);
 
-/* The name of the model that answers: that of the first where the request names none. */
+/* The same for another API, whose bodies `convert` makes chats of: the chat is the caller's, NULL is an error. */
+typedef json_t *call_converter(const json_t *body, hearth_error *error);
+bool call_read_as_chat(struct call *call, call_converter *convert, call_error_form *form, struct fields *fields);
+
+/* The name of the model that answers: that of the first chat model where the request names none. */
 const char *call_model(const struct call *call, const struct fields *fields);
 
 /* Answers at once. `body` is released. */

@@ -5,11 +5,12 @@
 #include "base/buf.h"
 #include "hearth.h"
 
-/* Kinds that only HTTP knows; they stand in hearth_error.code beside the library's. */
-enum { ERRORS_NO_ROUTE = -100, ERRORS_NO_METHOD = -101 };
+/* Kinds that only HTTP knows; they stand in hearth_error.code beside the library's. What src/http refuses by itself
+ * has the status as its code. */
+enum { ERRORS_NO_ROUTE = -100, ERRORS_NO_METHOD = -101, ERRORS_NO_KEY = -102, ERRORS_NO_GRANT = -103 };
 
 struct errors_kind {
-    int code; /* hearth_code or one of the above */
+    int code; /* hearth_code, one of the above, or a status */
     int status;
     const char *type;  /* the family, as OpenAI and llama-server name them */
     const char *name;  /* error.code in the reply */
@@ -19,7 +20,12 @@ struct errors_kind {
 /* Never NULL: an unknown code is HEARTH_INTERNAL. */
 const struct errors_kind *errors_kind(int code);
 
-/* Appends OpenAI's form: {"error":{"message","type","code","param"}}; an empty param is null. */
-void errors_put(struct buf *out, const hearth_error *error);
+/* Appends a message as a JSON string, without the paths of this machine's file system that may stand in it: those are
+ * for the log. Every form of an error is to use it. */
+void errors_put_message(struct buf *out, const char *message);
+
+/* Appends OpenAI's form: {"error":{"message","type","code","param"}}; an empty param is null. The id has no place
+ * in it. */
+void errors_put(struct buf *out, const hearth_error *error, const char *request_id);
 
 #endif

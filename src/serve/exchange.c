@@ -27,6 +27,7 @@ struct choice {
     struct exchange *exchange;
     size_t index;
     hearth_request *request; /* NULL: never submitted */
+    hearth_reader *reader;   /* of a chat */
     char *stop_string;
 };
 
@@ -43,7 +44,7 @@ struct exchange {
     struct buf out;      /* formatted, not sent */
     size_t n, n_running, n_done;
     struct choice *choices;
-    struct exchange_reply *replies;
+    struct answer *answers;
 };
 
 /* ---- Closing ---- */
@@ -67,12 +68,13 @@ static void free_exchange(struct exchange *ex)
     for (size_t i = 0; i < ex->n; i++) {
         if (ex->choices[i].request != NULL) hearth_request_release(ex->choices[i].request);
         free(ex->choices[i].stop_string);
-        buf_release(&ex->replies[i].text);
+        hearth_reader_close(ex->choices[i].reader);
+        answer_release(&ex->answers[i]);
     }
     outbox_release(&ex->outbox);
     ex->dialect->release(ex->state);
     free(ex->choices);
-    free(ex->replies);
+    free(ex->answers);
     free(ex);
 }
 
@@ -123,57 +125,124 @@ static void fail(struct exchange *ex, const hearth_error *error)
 static void finish(struct exchange *ex)
 {
     if (ex->stream) {
-        ex->dialect->ended(ex->state, ex->replies, ex->n, &ex->out);
+        ex->dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
         end_stream(ex);
         return;
     }
     struct call *call = ex->call;
     struct buf body = {0};
-    ex->dialect->whole(ex->state, ex->replies, ex->n, &body);
+    ex->dialect->whole(ex->state, ex->answers, ex->n, &body);
     close_exchange(ex);
     call_reply(call, 200, "application/json", &body);
 }
 
 /* ---- Events ---- */
 
-static void note_started(struct exchange *ex, size_t index)
+static void note_started(struct exchange *ex, const struct outbox_event *event)
 {
-    if (ex->replies[index].started) return;
-    ex->replies[index].started = true;
+    struct answer *answer = &ex->answers[event->choice];
+    answer->result = event->result;
+    if (answer->started) return;
+    answer->started = true;
+    hearth_request *request = ex->choices[event->choice].request;
+    ex->choices[event->choice].reader = hearth_reader_open(request);
+    answer->sampling = hearth_request_sampling(request);
+    answer->prompt = hearth_request_prompt(request);
     if (!ex->stream) return;
     begin(ex);
-    ex->dialect->started(ex->state, index, &ex->out);
+    ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);
 }
 
-static void note_text(struct exchange *ex, const struct outbox_event *event)
+static void note_prompt(struct exchange *ex, struct outbox_event *event)
 {
-    note_started(ex, event->choice);
-    if (ex->stream)
-        ex->dialect->text(ex->state, event->choice, event->text, event->len, &ex->out);
-    else
-        buf_append(&ex->replies[event->choice].text, event->text, event->len);
+    struct answer *answer = &ex->answers[event->choice];
+    buf_append(&answer->text, event->text, event->len);
+    answer->tokens = event->tokens;
+    event->tokens = (struct tokens){0};
+}
+
+static void note_progress(struct exchange *ex, const struct outbox_event *event)
+{
+    note_started(ex, event);
+    if (ex->stream && ex->dialect->progress != NULL)
+        ex->dialect->progress(ex->state, event->choice, &event->result, &ex->out);
+}
+
+/* A piece of a stream that is being told. */
+struct telling {
+    struct exchange *ex;
+    struct exchange_piece piece;
+    bool told; /* its token was */
+};
+
+static void tell_delta(void *ud, const hearth_delta *delta)
+{
+    struct telling *telling = ud;
+    struct exchange *ex = telling->ex;
+    struct exchange_piece *piece = &telling->piece;
+    answer_add(&ex->answers[piece->index], delta);
+    piece->delta = delta;
+    if (ex->stream) ex->dialect->more(ex->state, piece, &ex->out);
+    piece->delta = NULL;
+    piece->token = -1;
+    piece->chances = NULL;
+    telling->told = true;
+}
+
+/* Text of a completion is content as it is. */
+static void tell_text(struct telling *telling, const char *text, size_t len)
+{
+    hearth_reader *reader = telling->ex->choices[telling->piece.index].reader;
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = text, .len = len};
+    if (reader != NULL)
+        hearth_reader_add(reader, text, len, tell_delta, telling);
+    else if (len > 0)
+        tell_delta(telling, &delta);
+}
+
+static void note_text(struct exchange *ex, struct outbox_event *event)
+{
+    struct answer *answer = &ex->answers[event->choice];
+    note_started(ex, event);
+    struct telling telling = {
+        .ex = ex,
+        .piece = {.index = event->choice, .token = event->token, .chances = event->chances, .answer = answer}};
+    if (ex->outbox.keeps_empty && event->token >= 0) tokens_push(&answer->tokens, event->token);
+    tell_text(&telling, event->text, event->len);
+    if (event->token >= 0) answer_add_token(answer);
+    bool counts = event->chances != NULL || (ex->outbox.keeps_empty && event->token >= 0);
+    if (ex->stream && !telling.told && counts) ex->dialect->more(ex->state, &telling.piece, &ex->out);
+    if (event->chances != NULL) answer_add_chances(answer, event->chances);
+    event->chances = NULL;
 }
 
 static void note_done(struct exchange *ex, const struct outbox_event *event)
 {
-    struct exchange_reply *reply = &ex->replies[event->choice];
+    struct answer *answer = &ex->answers[event->choice];
     struct choice *choice = &ex->choices[event->choice];
-    note_started(ex, event->choice);
-    reply->done = true;
-    reply->result = event->result;
+    note_started(ex, event);
+    struct telling telling = {.ex = ex, .piece = {.index = event->choice, .token = -1, .answer = answer}};
+    if (choice->reader != NULL) hearth_reader_end(choice->reader, tell_delta, &telling);
     if (event->len > 0) choice->stop_string = mem_strndup(event->text, event->len);
-    reply->result.stop_string = choice->stop_string;
-    if (ex->stream) ex->dialect->done(ex->state, event->choice, &reply->result, &ex->out);
+    answer->result.stop_string = choice->stop_string;
+    answer->done = true;
+    if (ex->stream) ex->dialect->done(ex->state, event->choice, answer, &ex->out);
     if (++ex->n_done == ex->n) finish(ex);
 }
 
-static void handle(struct exchange *ex, const struct outbox_event *event)
+static void handle(struct exchange *ex, struct outbox_event *event)
 {
     if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) ex->n_running--;
     if (ex->call == NULL) return;
     switch (event->type) {
     case HEARTH_EVENT_STARTED:
-        note_started(ex, event->choice);
+        note_started(ex, event);
+        break;
+    case HEARTH_EVENT_PROMPT:
+        note_prompt(ex, event);
+        break;
+    case HEARTH_EVENT_PROGRESS:
+        note_progress(ex, event);
         break;
     case HEARTH_EVENT_TEXT:
         note_text(ex, event);
@@ -233,7 +302,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
     struct exchange *ex = ud;
-    if (!ex->blocked) buf_puts(&ex->out, ":\n\n");
+    if (!ex->blocked) buf_puts(&ex->out, ex->dialect->ping != NULL ? ex->dialect->ping : ":\n\n");
     pump(ex);
 }
 
@@ -269,8 +338,8 @@ static struct exchange *make(struct call *call, const struct exchange_plan *plan
     ex->stream = plan->stream;
     ex->n = plan->n_choices;
     ex->choices = mem_alloc(ex->n * sizeof *ex->choices);
-    ex->replies = mem_alloc(ex->n * sizeof *ex->replies);
-    outbox_init(&ex->outbox, ex->limits.outbox_bytes);
+    ex->answers = mem_alloc(ex->n * sizeof *ex->answers);
+    outbox_init(&ex->outbox, ex->limits.outbox_bytes, plan->tokens);
     if (ex->stream) ex->timer = event_new(http_base(ex->http), -1, 0, on_timer, ex);
     return ex;
 }
@@ -284,9 +353,12 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
         struct choice *choice = &ex->choices[i];
         hearth_params params = plan->choices[i];
         params.request_id = call->id;
+        char *salt = call_salt(call, params.cache_salt);
+        params.cache_salt = salt;
         params.patient = i > 0; /* once the first is let in, the others may have to wait for it */
         *choice = (struct choice){.exchange = ex, .index = i};
         choice->request = hearth_submit(call->server->instance, &params, on_event, choice, &error);
+        free(salt);
         if (choice->request == NULL) {
             fail(ex, &error);
             break;

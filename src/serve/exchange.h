@@ -6,25 +6,31 @@
 #define SERVE_EXCHANGE_H
 
 #include "base/buf.h"
+#include "serve/answer.h"
 #include "serve/call.h"
 
-/* What one choice came to. */
-struct exchange_reply {
-    struct buf text;
-    hearth_result result; /* stop_string is borrowed from the exchange */
-    bool started, done;
+/* What a stream has more of: text, a token's chances, or both. */
+struct exchange_piece {
+    size_t index;                  /* of the choice */
+    const hearth_delta *delta;     /* NULL: a token that adds no text yet */
+    int32_t token;                 /* -1: a further delta of the same token, or text without one */
+    const struct chances *chances; /* NULL: not asked for, or no token */
+    const struct answer *answer;   /* with the delta in it; its result says how it stands */
 };
 
 /* How an API speaks. `state` is the dialect's own; the functions append bytes to `out`. */
 struct dialect {
-    /* Streams: a slot took choice `index`; it has more text; it is done; all are done; the stream breaks off. */
-    void (*started)(void *state, size_t index, struct buf *out);
-    void (*text)(void *state, size_t index, const char *text, size_t len, struct buf *out);
-    void (*done)(void *state, size_t index, const hearth_result *result, struct buf *out);
-    void (*ended)(void *state, const struct exchange_reply *replies, size_t n, struct buf *out);
+    /* Streams: a slot took choice `index`; more of its prompt is there (NULL: nobody asks); it has more; it is done;
+     * all are done; the stream breaks off. */
+    void (*started)(void *state, size_t index, const hearth_result *result, struct buf *out);
+    void (*progress)(void *state, size_t index, const hearth_result *result, struct buf *out);
+    void (*more)(void *state, const struct exchange_piece *piece, struct buf *out);
+    void (*done)(void *state, size_t index, const struct answer *answer, struct buf *out);
+    void (*ended)(void *state, const struct answer *answers, size_t n, struct buf *out);
     void (*broken)(void *state, const hearth_error *error, struct buf *out);
+    const char *ping; /* what keeps a quiet stream alive; NULL: a comment line */
     /* The whole answer at once. */
-    void (*whole)(void *state, const struct exchange_reply *replies, size_t n, struct buf *out);
+    void (*whole)(void *state, const struct answer *answers, size_t n, struct buf *out);
     /* The body of an HTTP error. */
     call_error_form *error;
     void (*release)(void *state);
@@ -34,6 +40,7 @@ struct exchange_plan {
     const struct dialect *dialect;
     void *state; /* the exchange's from here on, released by the dialect */
     bool stream;
+    bool tokens;                  /* replies hold their tokens, and streams have a piece for each, also without text */
     const hearth_params *choices; /* one request of hearth's each; borrowed for the call */
     size_t n_choices;
 };

@@ -1,5 +1,5 @@
 /* The table of fields and its readers. Strings are borrowed from the parsed body, the rest is allocated. */
-#include "serve/fields.h"
+#include "serve/fields_readers.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef int field_reader(struct fields *fields, const char *name, const json_t *value, hearth_error *error);
 
 enum field_type { FIELD_BOOL, FIELD_INT, FIELD_INT64, FIELD_NUMBER, FIELD_STRING, FIELD_OTHER };
 
@@ -24,26 +22,6 @@ struct field {
 
 /* ---- Readers of simple values ---- */
 
-/* Whole numbers written as 1.0 are taken too: some languages have no other. */
-static bool get_whole(const json_t *value, double min, double max, int64_t *out)
-{
-    double real = json_is_real(value) ? json_real_value(value) : 0;
-    if (json_is_integer(value))
-        *out = json_integer_value(value);
-    else if (json_is_real(value) && real == trunc(real) && fabs(real) < 0x1p53)
-        *out = (int64_t)real;
-    else
-        return false;
-    return (double)*out >= min && (double)*out <= max;
-}
-
-/* A string that C can hold. */
-static const char *get_string(const json_t *value)
-{
-    const char *text = json_string_value(value);
-    return text != NULL && strlen(text) == json_string_length(value) ? text : NULL;
-}
-
 static int read_simple(struct fields *fields, const struct field *field, const json_t *value, hearth_error *error)
 {
     char *target = (char *)fields + field->offset;
@@ -55,14 +33,15 @@ static int read_simple(struct fields *fields, const struct field *field, const j
         *(bool *)target = json_is_true(value);
         return HEARTH_OK;
     case FIELD_INT:
-        if (!get_whole(value, field->min, field->max, &whole))
+        if (!field_whole(value, field->min, field->max, &whole))
             return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
                             field->min, field->max);
         *(int32_t *)target = (int32_t)whole;
         return HEARTH_OK;
     case FIELD_INT64:
-        if (!get_whole(value, -INFINITY, INFINITY, &whole))
-            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number", name);
+        if (!field_whole(value, field->min, field->max, &whole))
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
+                            field->min, field->max);
         *(int64_t *)target = whole;
         return HEARTH_OK;
     case FIELD_NUMBER: {
@@ -74,9 +53,9 @@ static int read_simple(struct fields *fields, const struct field *field, const j
         return HEARTH_OK;
     }
     case FIELD_STRING:
-        if (get_string(value) == NULL)
+        if (field_string(value) == NULL)
             return error_at(error, HEARTH_INVALID, name, "'%s' must be a string without zero characters", name);
-        *(const char **)target = get_string(value);
+        *(const char **)target = field_string(value);
         return HEARTH_OK;
     case FIELD_OTHER:
         return field->read(fields, name, value, error);
@@ -89,7 +68,7 @@ static int read_simple(struct fields *fields, const struct field *field, const j
 static int read_max_tokens(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     int64_t whole;
-    if (!get_whole(value, -1, INT32_MAX, &whole))
+    if (!field_whole(value, -1, INT32_MAX, &whole))
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number, or -1 for no limit", name);
     fields->params.max_tokens = whole < 0 ? HEARTH_UNSET : (int32_t)whole;
     return HEARTH_OK;
@@ -107,24 +86,6 @@ static int read_stream_options(struct fields *fields, const char *name, const js
     return HEARTH_OK;
 }
 
-static int read_messages(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    if (!json_is_array(value) || json_array_size(value) == 0)
-        return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
-    fields->messages = json_dumps(value, JSON_COMPACT);
-    fields->params.messages_json = fields->messages;
-    fields->n_prompts = 1;
-    return HEARTH_OK;
-}
-
-static int read_template_kwargs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
-    fields->template_kwargs = json_dumps(value, JSON_COMPACT);
-    fields->params.template_kwargs_json = fields->template_kwargs;
-    return HEARTH_OK;
-}
-
 static int read_stop(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     bool is_list = json_is_array(value);
@@ -133,7 +94,7 @@ static int read_stop(struct fields *fields, const char *name, const json_t *valu
         return error_at(error, HEARTH_INVALID, name, "'%s' may hold up to %d strings", name, FIELDS_STOP_MAX);
     fields->stop = mem_alloc((n + 1) * sizeof *fields->stop);
     for (size_t i = 0; i < n; i++) {
-        const char *text = get_string(is_list ? json_array_get(value, i) : value);
+        const char *text = field_string(is_list ? json_array_get(value, i) : value);
         if (text == NULL || text[0] == '\0')
             return error_at(error, HEARTH_INVALID, name,
                             "'%s' must be a string or a list of strings, none of them empty", name);
@@ -144,53 +105,11 @@ static int read_stop(struct fields *fields, const char *name, const json_t *valu
     return HEARTH_OK;
 }
 
-static bool get_bias(const json_t *token, const json_t *bias, hearth_bias *out)
-{
-    int64_t whole;
-    double number = json_number_value(bias);
-    if (!get_whole(token, 0, INT32_MAX, &whole)) return false;
-    if (!json_is_false(bias) && (!json_is_number(bias) || number < -100 || number > 100)) return false;
-    out->token = (int32_t)whole;
-    out->bias = json_is_false(bias) ? -INFINITY : (float)number; /* false forbids, as in llama-server */
-    return true;
-}
-
-/* Keys of the object form are tokens in decimal digits. */
-static bool get_bias_entry(const char *key, const json_t *bias, hearth_bias *out)
-{
-    char *end;
-    if (key[0] < '0' || key[0] > '9' || strlen(key) > 10) return false;
-    json_t *token = json_integer(strtoll(key, &end, 10));
-    bool good = *end == '\0' && get_bias(token, bias, out);
-    json_decref(token);
-    return good;
-}
-
-static int read_logit_bias(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    size_t n = 0, i;
-    bool good = json_is_object(value) || json_is_array(value);
-    size_t size = json_is_object(value) ? json_object_size(value) : json_array_size(value);
-    fields->bias = mem_alloc((size + 1) * sizeof *fields->bias);
-    const char *key;
-    json_t *item;
-    json_object_foreach((json_t *)value, key, item) good = good && get_bias_entry(key, item, &fields->bias[n++]);
-    json_array_foreach(value, i, item) good =
-        good && json_array_size(item) == 2 &&
-        get_bias(json_array_get(item, 0), json_array_get(item, 1), &fields->bias[n++]);
-    if (!good)
-        return error_at(error, HEARTH_INVALID, name,
-                        "'%s' must map tokens to numbers from -100 to 100: {\"1234\": -5} or [[1234, -5]]", name);
-    fields->params.logit_bias = fields->bias;
-    fields->params.n_logit_bias = n;
-    return HEARTH_OK;
-}
-
 /* A key is written as GET /cache and the commands write it. */
 static int read_parent_key(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     uint8_t digest[SHA256_BYTES];
-    const char *text = get_string(value);
+    const char *text = field_string(value);
     if (text == NULL || !sha256_from_hex(text, digest))
         return error_at(error, HEARTH_INVALID, name, "'%s' must be %d lower-case hexadecimal digits", name,
                         2 * SHA256_BYTES);
@@ -203,54 +122,40 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 static int read_session(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     (void)fields;
-    const char *text = get_string(value);
+    const char *text = field_string(value);
     if (text == NULL || strlen(text) > FIELDS_HINT_MAX)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a string of up to %d bytes without zero characters",
                         name, FIELDS_HINT_MAX);
     return HEARTH_OK;
 }
 
-/* ---- Prompts ---- */
-
-static bool get_tokens(const json_t *list, struct fields_prompt *prompt)
+int fields_read_lora(const json_t *value, hearth_lora **lora, size_t *n, hearth_error *error)
 {
+    bool good = json_is_array(value);
     size_t i;
     json_t *item;
-    int64_t whole;
-    if (json_array_size(list) == 0) return false;
-    prompt->tokens = mem_grow(NULL, json_array_size(list), sizeof *prompt->tokens);
-    json_array_foreach(list, i, item)
+    *n = 0;
+    *lora = mem_alloc((json_array_size(value) + 1) * sizeof **lora);
+    json_array_foreach(value, i, item)
     {
-        if (!get_whole(item, 0, INT32_MAX, &whole)) return false;
-        prompt->tokens[prompt->n_tokens++] = (int32_t)whole;
+        int64_t id = 0;
+        const json_t *scale = json_object_get(item, "scale");
+        good = good && field_whole(json_object_get(item, "id"), 0, INT32_MAX, &id) && json_is_number(scale);
+        (*lora)[(*n)++] = (hearth_lora){.id = (int32_t)id, .scale = json_number_value(scale)};
     }
-    return true;
+    if (good) return HEARTH_OK;
+    free(*lora);
+    *lora = NULL;
+    return error_at(error, HEARTH_INVALID, "lora",
+                    "'lora' must be a list of adapters by number, each with a scale: [{\"id\": 0, \"scale\": 0.5}]");
 }
 
-static bool get_prompt(const json_t *value, struct fields_prompt *prompt)
+static int read_lora(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    if (!json_is_string(value)) return get_tokens(value, prompt);
-    prompt->text = json_string_value(value);
-    prompt->len = json_string_length(value);
-    return true;
-}
-
-static int read_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
-{
-    bool is_list = json_is_array(value) && !json_is_number(json_array_get(value, 0));
-    size_t n = is_list ? json_array_size(value) : 1;
-    if (n > FIELDS_CHOICES_MAX)
-        return error_at(error, HEARTH_INVALID, name, "'%s' may be a list of up to %d prompts", name,
-                        FIELDS_CHOICES_MAX);
-    bool good = n > 0;
-    fields->prompts = mem_alloc((n + 1) * sizeof *fields->prompts);
-    fields->n_prompts = n;
-    for (size_t i = 0; i < n && good; i++)
-        good = get_prompt(is_list ? json_array_get(value, i) : value, &fields->prompts[i]);
-    if (!good)
-        return error_at(error, HEARTH_INVALID, name, "'%s' must be a string, a list of tokens, or a list of these",
-                        name);
-    return HEARTH_OK;
+    (void)name;
+    int rc = fields_read_lora(value, &fields->lora, &fields->params.n_lora, error);
+    fields->params.lora = fields->lora;
+    return rc;
 }
 
 /* ---- The table ---- */
@@ -258,15 +163,41 @@ static int read_prompt(struct fields *fields, const char *name, const json_t *va
 #define AT(member)    offsetof(struct fields, member)
 #define PARAM(member) AT(params.member)
 
+/* What a template sees: of a lookup too. */
+#define TEMPLATE (FIELDS_CHAT | FIELDS_LOOKUP)
+
 /* Read in this order: of two names for the same thing the later one holds. Temperatures above OpenAI's 2 are taken,
  * as llama-server does; they mean what they say. */
 static const struct field table[] = {
     {"model", FIELDS_ANY, FIELD_STRING, PARAM(model), 0, 0, NULL},
-    {"messages", FIELDS_CHAT | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, read_messages},
-    {"chat_template_kwargs", FIELDS_CHAT | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, read_template_kwargs},
-    {"prompt", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, read_prompt},
+    {"messages", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_messages},
+    {"tools", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tools},
+    {"tool_choice", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tool_choice},
+    {"parallel_tool_calls", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_parallel_tool_calls},
+    {"chat_template_kwargs", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_template_kwargs},
+    {"reasoning_effort", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning_effort},
+    {"enable_thinking", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_enable_thinking},
+    {"reasoning_format", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning_format},
+    {"reasoning_budget_tokens", FIELDS_CHAT, FIELD_INT, PARAM(thinking_tokens), -1, INT32_MAX, NULL},
+    {"thinking_budget_tokens", FIELDS_CHAT, FIELD_INT, PARAM(thinking_tokens), -1, INT32_MAX, NULL},
+    {"reasoning_budget_message", FIELDS_CHAT, FIELD_STRING, PARAM(thinking_end), 0, 0, NULL},
+    {"continue_final_message", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_continue_final},
+    {"add_generation_prompt", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_cue},
+    {"grammar", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_grammar},
+    {"json_schema", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_json_schema},
+    {"response_format", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_response_format},
+    {"logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_logprobs},
+    {"top_logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_top_logprobs},
+    {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_LOGPROBS_MAX, NULL},
+    {"n_probs", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_n_probs},
+    {"post_sampling_probs", FIELDS_BOTH, FIELD_BOOL, PARAM(chances_as_drawn), 0, 0, NULL},
+    {"return_progress", FIELDS_BOTH, FIELD_BOOL, PARAM(progress), 0, 0, NULL},
+    {"timings_per_token", FIELDS_BOTH, FIELD_BOOL, AT(timings_per_token), 0, 0, NULL},
+    {"prompt", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_prompt},
+    {"suffix", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_suffix},
     {"echo", FIELDS_COMPLETION, FIELD_BOOL, AT(echo), 0, 0, NULL},
     {"best_of", FIELDS_BOTH, FIELD_INT, AT(best_of), 1, FIELDS_CHOICES_MAX, NULL},
+    {"n_cmpl", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
     {"n", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
     {"stream", FIELDS_BOTH, FIELD_BOOL, AT(stream), 0, 0, NULL},
     {"stream_options", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stream_options},
@@ -274,22 +205,42 @@ static const struct field table[] = {
     {"max_tokens", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
     {"max_completion_tokens", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
     {"stop", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stop},
-    {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(ignore_eos), 0, 0, NULL},
+    {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(sampling.ignore_eos), 0, 0, NULL},
     {"cache_prompt", FIELDS_BOTH, FIELD_BOOL, PARAM(cache_prompt), 0, 0, NULL},
     {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, 0, NULL},
     {"parent_key", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_parent_key},
+    {"lora", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_lora},
     {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
     {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
-    {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(temperature), 0, 100, NULL},
-    {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(top_p), 0, 1, NULL},
-    {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(min_p), 0, 1, NULL},
-    {"repeat_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(repeat_penalty), 0.01, 100, NULL},
-    {"frequency_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(frequency_penalty), -2, 2, NULL},
-    {"presence_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(presence_penalty), -2, 2, NULL},
-    {"top_k", FIELDS_BOTH, FIELD_INT, PARAM(top_k), -1, INT32_MAX, NULL},
-    {"repeat_last_n", FIELDS_BOTH, FIELD_INT, PARAM(repeat_last_n), -1, 1 << 20, NULL},
-    {"seed", FIELDS_BOTH, FIELD_INT64, PARAM(seed), 0, 0, NULL},
-    {"logit_bias", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_logit_bias},
+    {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.temperature), 0, 100, NULL},
+    {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_p), 0, 1, NULL},
+    {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.min_p), 0, 1, NULL},
+    {"repeat_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
+    {"frequency_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.frequency_penalty), -2, 2, NULL},
+    {"presence_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.presence_penalty), -2, 2, NULL},
+    {"top_k", FIELDS_BOTH, FIELD_INT, PARAM(sampling.top_k), -1, INT32_MAX, NULL},
+    {"repeat_last_n", FIELDS_BOTH, FIELD_INT, PARAM(sampling.repeat_last_n), -1, 1 << 20, NULL},
+    {"seed", FIELDS_BOTH, FIELD_INT64, PARAM(sampling.seed), -0x1p63, 0x1p63, NULL},
+    {"min_keep", FIELDS_BOTH, FIELD_INT, PARAM(sampling.min_keep), 0, INT32_MAX, NULL},
+    {"typical_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.typical_p), 0, 1, NULL},
+    {"top_n_sigma", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_n_sigma), -1000, 1000, NULL},
+    {"xtc_probability", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.xtc_probability), 0, 1, NULL},
+    {"xtc_threshold", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.xtc_threshold), 0, 1, NULL},
+    {"dynatemp_range", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dynatemp_range), 0, 100, NULL},
+    {"dynatemp_exponent", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dynatemp_exponent), 0, 100, NULL},
+    {"dry_multiplier", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dry_multiplier), 0, 100, NULL},
+    {"dry_base", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dry_base), 1, 100, NULL},
+    {"dry_allowed_length", FIELDS_BOTH, FIELD_INT, PARAM(sampling.dry_allowed_length), 0, INT32_MAX, NULL},
+    {"dry_penalty_last_n", FIELDS_BOTH, FIELD_INT, PARAM(sampling.dry_penalty_last_n), -1, 1 << 20, NULL},
+    {"dry_sequence_breakers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_breakers},
+    {"mirostat", FIELDS_BOTH, FIELD_INT, PARAM(sampling.mirostat), 0, 2, NULL},
+    {"mirostat_tau", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.mirostat_tau), 0, 1000, NULL},
+    {"mirostat_eta", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.mirostat_eta), 0, 1000, NULL},
+    {"adaptive_target", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.adaptive_target), -1000, 1, NULL},
+    {"adaptive_decay", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.adaptive_decay), 0, 0.99, NULL},
+    {"samplers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_samplers},
+    {"t_max_predict_ms", FIELDS_BOTH, FIELD_INT64, PARAM(max_ms), -1, 1e12, NULL},
+    {"logit_bias", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_logit_bias},
 };
 
 static int read_table(struct fields *fields, int route, hearth_error *error)
@@ -306,15 +257,18 @@ static int read_table(struct fields *fields, int route, hearth_error *error)
 
 /* ---- The whole ---- */
 
-static int parse(struct fields *fields, const char *body, size_t len, hearth_error *error)
+json_t *fields_parse(const char *body, size_t len, hearth_error *error)
 {
     json_error_t where;
-    fields->body = json_loadb(body, len, JSON_ALLOW_NUL, &where);
-    if (fields->body == NULL)
-        return error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line,
-                         where.column, where.text);
-    if (!json_is_object(fields->body)) return error_set(error, HEARTH_INVALID, "the body must be a JSON object");
-    return HEARTH_OK;
+    json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL, &where);
+    if (json_is_object(parsed)) return parsed;
+    if (parsed == NULL)
+        error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
+                  where.text);
+    else
+        error_set(error, HEARTH_INVALID, "the body must be a JSON object");
+    json_decref(parsed);
+    return NULL;
 }
 
 static int check_lookup(const struct fields *fields, hearth_error *error)
@@ -333,38 +287,67 @@ static int check(struct fields *fields, int route, hearth_error *error)
     if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
     const char *prompt = route == FIELDS_CHAT ? "messages" : "prompt";
     if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, prompt, "'%s' is missing", prompt);
+    if (fields->params.grammar != NULL && fields->params.json_schema != NULL)
+        return error_at(error, HEARTH_INVALID, "grammar", "give either 'grammar' or a JSON schema");
     if (fields->n_prompts * (size_t)fields->n > FIELDS_CHOICES_MAX)
         return error_at(error, HEARTH_INVALID, "n", "'n' times the number of prompts may be up to %d",
                         FIELDS_CHOICES_MAX);
     if (fields->best_of > fields->n)
         return error_at(error, HEARTH_UNSUPPORTED, "best_of",
                         "'best_of' above 'n' is not supported: ask for more choices with 'n'");
+    if (fields->echo && fields->params.top_logprobs >= 0)
+        return error_at(error, HEARTH_UNSUPPORTED, "echo",
+                        "'echo' with 'logprobs' is not supported, since a prompt's tokens have none: leave one out");
     for (size_t i = 0; fields->echo && i < fields->n_prompts; i++)
         if (fields->prompts[i].text == NULL)
             return error_at(error, HEARTH_UNSUPPORTED, "echo", "'echo' of a prompt given as tokens is not supported");
     return HEARTH_OK;
 }
 
-int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
+/* Several fields say something to the template. */
+static void finish_kwargs(struct fields *fields)
 {
-    *fields = (struct fields){.params = hearth_params_default(), .n = 1, .best_of = 1};
-    int rc = parse(fields, body, len, error);
-    if (rc == HEARTH_OK) rc = read_table(fields, route, error);
+    if (fields->kwargs == NULL) return;
+    fields->kwargs_text = json_dumps(fields->kwargs, JSON_COMPACT);
+    fields->params.template_kwargs_json = fields->kwargs_text;
+}
+
+int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error)
+{
+    *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
+    int rc = read_table(fields, route, error);
     if (rc == HEARTH_OK) rc = fields_refuse_unbuilt(fields->body, route, error);
     if (rc == HEARTH_OK) rc = check(fields, route, error);
-    if (rc != HEARTH_OK) fields_release(fields);
+    if (rc == HEARTH_OK)
+        finish_kwargs(fields);
+    else
+        fields_release(fields);
     return rc;
+}
+
+int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
+{
+    json_t *parsed = fields_parse(body, len, error);
+    return parsed == NULL ? HEARTH_INVALID : fields_take(fields, route, parsed, error);
 }
 
 void fields_release(struct fields *fields)
 {
-    for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++) free(fields->prompts[i].tokens);
+    for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++) field_release_prompt(&fields->prompts[i]);
     free(fields->prompts);
     free(fields->messages);
-    free(fields->template_kwargs);
+    free(fields->kwargs_text);
+    free(fields->tools);
+    free(fields->schema);
+    json_decref(fields->kwargs);
     free(fields->stop);
+    free(fields->samplers);
+    free(fields->sampler_letters);
+    free(fields->dry_breakers);
     free(fields->bias);
+    free(fields->lora);
     json_decref(fields->body);
+    json_decref(fields->given);
     *fields = (struct fields){0};
 }
 
@@ -380,10 +363,13 @@ hearth_params *fields_choices(const struct fields *fields, size_t *n)
             choices[i].text_len = prompt->len;
             choices[i].tokens = prompt->tokens;
             choices[i].n_tokens = prompt->n_tokens;
+            choices[i].parts = prompt->parts;
+            choices[i].n_parts = prompt->n_parts;
         }
         /* With one seed all choices of a prompt would be the same; with consecutive ones they differ and repeat. */
-        if (choices[i].seed >= 0)
-            choices[i].seed = (int64_t)(((uint64_t)choices[i].seed + i % (size_t)fields->n) & INT64_MAX);
+        if (choices[i].sampling.seed >= 0)
+            choices[i].sampling.seed =
+                (int64_t)(((uint64_t)choices[i].sampling.seed + i % (size_t)fields->n) & INT64_MAX);
     }
     return choices;
 }

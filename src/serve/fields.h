@@ -11,41 +11,65 @@
 #include <jansson.h>
 
 /* Choices of one request: n times the number of prompts. */
-#define FIELDS_CHOICES_MAX 128
-#define FIELDS_STOP_MAX    16
-#define FIELDS_HINT_MAX    256 /* bytes of an id that may help to find a session */
+#define FIELDS_CHOICES_MAX  128
+#define FIELDS_STOP_MAX     16
+#define FIELDS_HINT_MAX     256 /* bytes of an id that may help to find a session */
+#define FIELDS_LOGPROBS_MAX 5
+#define FIELDS_PROBS_MAX    100
 
 /* Which body a field belongs to. A lookup is a chat or a completion of which only the prompt counts. */
 enum { FIELDS_CHAT = 1, FIELDS_COMPLETION = 2, FIELDS_BOTH = 3, FIELDS_LOOKUP = 4, FIELDS_ANY = 7 };
 
+/* One of text, tokens and parts, the others being NULL. */
 struct fields_prompt {
-    const char *text; /* NULL: tokens */
+    const char *text;
     size_t len;
     int32_t *tokens;
     size_t n_tokens;
+    hearth_part *parts; /* text and tokens mixed */
+    size_t n_parts;
 };
 
 /* A request that was read. Strings belong to `body`. */
 struct fields {
     json_t *body;
+    json_t *given;        /* what a client of another API sent, of which the body was made; NULL */
     hearth_params params; /* all but the prompt of a completion */
     struct fields_prompt *prompts;
     size_t n_prompts; /* 1 for a chat; 0: there is none */
     int32_t n;        /* choices for each prompt */
     int32_t best_of;
-    bool stream, include_usage, echo;
+    bool stream, include_usage, echo, timings_per_token;
+    bool has_logprobs, logprobs; /* chat: whether "logprobs" was given, and what it says */
 
-    char *messages, *template_kwargs; /* JSON text */
-    const char **stop;
+    json_t *kwargs;                                /* of the template, from several fields */
+    char *messages, *kwargs_text, *tools, *schema; /* JSON text */
+    const char **stop, **samplers, **dry_breakers;
+    char *sampler_letters; /* what `samplers` points into where it was given as letters */
     hearth_bias *bias;
+    hearth_lora *lora;
 };
 
 /* Reads a body for one of the three routes. On failure nothing is to be released. */
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error);
+
+/* The same for a body that was parsed already, which it takes over. Other APIs are read as if they were OpenAI's. */
+int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error);
+
+/* A JSON object out of a body, or NULL with the error. */
+json_t *fields_parse(const char *body, size_t len, hearth_error *error);
+
 void fields_release(struct fields *fields);
 
 /* The n x n_prompts requests of hearth, prompt by prompt; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);
+
+/* Whether a body really asks for something with this field: null, false, 0, "", [] and {} ask for nothing. */
+bool fields_asks(const json_t *body, const char *name);
+
+/* Reads a list of adapters, [{"id": 0, "scale": 0.5}], as requests and POST /lora-adapters have it; free() it. Never
+ * NULL on success, also for an empty list. */
+int fields_read_lora(const json_t *value, hearth_lora **lora, size_t *n, hearth_error *error);
 
 /* Refuses what is not built (unbuilt.c). */
 int fields_refuse_unbuilt(const json_t *body, int route, hearth_error *error);

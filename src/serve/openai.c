@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "serve/errors.h"
 #include "serve/server.h"
+#include "serve/timings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,11 @@
 struct openai {
     const struct openai_form *form;
     struct buf chunk_head, whole_head; /* {"id":… up to "choices":[ */
-    bool include_usage;
+    bool include_usage, timings_per_token;
     size_t n; /* choices for each prompt */
     size_t n_prompts;
     struct buf *echo; /* a prompt each; NULL: none */
+    size_t *offsets;  /* characters of each choice that were streamed */
 };
 
 static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
@@ -33,36 +35,29 @@ static void put_head(struct buf *out, const struct openai_names *names, const ch
     buf_printf(out, ",\"system_fingerprint\":\"hearth-%s\",\"choices\":[", hearth_version());
 }
 
-static void put_finish(struct buf *out, const hearth_result *result)
+/* Who calls tools stops for that, and wants to be gone on with. */
+static const char *finish_name(const struct answer *answer)
 {
-    buf_puts(out, ",\"logprobs\":null,\"finish_reason\":");
-    if (result == NULL)
+    bool calls = answer->n_calls > 0 && answer->result.finish == HEARTH_FINISH_STOP;
+    return calls ? "tool_calls" : finish_names[answer->result.finish];
+}
+
+/* `ended`: the answer, where this is the last of it. */
+static void put_finish(struct buf *out, const struct answer *ended)
+{
+    buf_puts(out, ",\"finish_reason\":");
+    if (ended == NULL)
         buf_puts(out, "null}");
     else
-        buf_printf(out, "\"%s\"}", finish_names[result->finish]);
-}
-
-static double per_second(int32_t n, double ms)
-{
-    return ms > 0 ? n * 1000.0 / ms : 0;
-}
-
-static void put_timings(struct buf *out, const hearth_result *r)
-{
-    buf_printf(out,
-               ",\"timings\":{\"cache_n\":%d,\"prompt_n\":%d,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
-               "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f,\"queue_ms\":%.3f,"
-               "\"restore_ms\":%.3f}",
-               r->cache_n, r->prompt_n, r->prompt_ms, per_second(r->prompt_n, r->prompt_ms), r->predicted_n,
-               r->predicted_ms, per_second(r->predicted_n - 1, r->predicted_ms), r->queue_ms, r->restore_ms);
+        buf_printf(out, "\"%s\"}", finish_name(ended));
 }
 
 /* The work of all choices together: tokens and times add up. */
-static hearth_result sum(const struct exchange_reply *replies, size_t n)
+static hearth_result sum(const struct answer *answers, size_t n)
 {
     hearth_result total = {0};
     for (size_t i = 0; i < n; i++) {
-        const hearth_result *r = &replies[i].result;
+        const hearth_result *r = &answers[i].result;
         total.cache_n += r->cache_n;
         total.prompt_n += r->prompt_n;
         total.predicted_n += r->predicted_n;
@@ -74,13 +69,15 @@ static hearth_result sum(const struct exchange_reply *replies, size_t n)
     return total;
 }
 
-/* A prompt counts once, however many choices it has; cached is what its first choice did not compute. */
-static void put_usage(struct buf *out, const struct openai *openai, const struct exchange_reply *replies, size_t n)
+/* A prompt counts once, however many choices it has; cached is what its first choice did not compute. Tokens of
+ * reasoning are told where there was any. */
+static void put_usage(struct buf *out, const struct openai *openai, const struct answer *answers, size_t n)
 {
-    int64_t prompt = 0, cached = 0, completion = 0;
+    int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;
     for (size_t i = 0; i < n; i++) {
-        const hearth_result *r = &replies[i].result;
+        const hearth_result *r = &answers[i].result;
         completion += r->predicted_n;
+        reasoning += answers[i].reasoning_n;
         if (i % openai->n != 0) continue;
         prompt += r->cache_n + r->prompt_n;
         cached += r->cache_n;
@@ -88,8 +85,11 @@ static void put_usage(struct buf *out, const struct openai *openai, const struct
     int64_t total = prompt + completion;
     buf_printf(out,
                ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
-               "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+               "\"prompt_tokens_details\":{\"cached_tokens\":%lld}",
                (long long)prompt, (long long)completion, (long long)total, (long long)cached);
+    if (reasoning > 0)
+        buf_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}", (long long)reasoning);
+    buf_puts(out, "}");
 }
 
 /* ---- Streams ---- */
@@ -101,55 +101,95 @@ static void open_chunk(const struct openai *openai, size_t index, struct buf *ou
     buf_printf(out, "{\"index\":%zu,", index);
 }
 
-/* `result` is given for the last chunk of a choice. */
-static void close_chunk(const struct openai *openai, const hearth_result *result, struct buf *out)
+/* After the last member of the choice. `timings`: NULL where nobody wants them in this chunk. */
+static void close_chunk(const struct openai *openai, const hearth_result *timings, struct buf *out)
 {
-    put_finish(out, result);
     buf_puts(out, openai->include_usage ? "],\"usage\":null" : "]");
-    if (result != NULL) put_timings(out, result);
+    if (timings != NULL) timings_put(out, timings);
     buf_puts(out, "}\n\n");
 }
 
-static void put_text(void *state, size_t index, const char *text, size_t len, struct buf *out)
+/* A chunk that says nothing of chances. */
+static void put_plain(const struct openai *openai, size_t index, const char *members, struct buf *out)
 {
-    const struct openai *openai = state;
     open_chunk(openai, index, out);
-    openai->form->put_piece(out, text, len);
+    buf_puts(out, members);
+    buf_puts(out, ",\"logprobs\":null");
+    put_finish(out, NULL);
     close_chunk(openai, NULL, out);
 }
 
-static void put_started(void *state, size_t index, struct buf *out)
+static void put_echo(const struct openai *openai, size_t index, struct buf *out)
 {
-    const struct openai *openai = state;
-    if (openai->form->opens_with_role) {
-        open_chunk(openai, index, out);
-        openai->form->put_opening(out);
-        close_chunk(openai, NULL, out);
-    }
-    if (openai->echo != NULL) {
-        const struct buf *prompt = &openai->echo[index / openai->n];
-        put_text(state, index, prompt->v, prompt->len, out);
-    }
+    const struct buf *prompt = &openai->echo[index / openai->n];
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = prompt->v, .len = prompt->len};
+    struct buf members = {0};
+    openai->form->put_delta(&members, &delta);
+    put_plain(openai, index, members.v, out);
+    buf_release(&members);
 }
 
-static void put_done(void *state, size_t index, const hearth_result *result, struct buf *out)
+static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)result;
+    const struct openai *openai = state;
+    if (openai->form->opening != NULL) put_plain(openai, index, openai->form->opening, out);
+    if (openai->echo != NULL) put_echo(openai, index, out);
+}
+
+static void put_progress(void *state, size_t index, const hearth_result *r, struct buf *out)
 {
     const struct openai *openai = state;
     open_chunk(openai, index, out);
-    openai->form->put_closing(out);
-    close_chunk(openai, result, out);
+    buf_puts(out, openai->form->empty);
+    buf_puts(out, ",\"logprobs\":null");
+    put_finish(out, NULL);
+    buf_puts(out, "]");
+    timings_put_progress(out, r);
+    buf_puts(out, "}\n\n");
 }
 
-static void put_ended(void *state, const struct exchange_reply *replies, size_t n, struct buf *out)
+static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
+{
+    const struct openai *openai = state;
+    const hearth_delta *delta = piece->delta;
+    open_chunk(openai, piece->index, out);
+    if (delta != NULL)
+        openai->form->put_delta(out, delta);
+    else
+        buf_puts(out, openai->form->empty);
+    buf_puts(out, ",\"logprobs\":");
+    struct chances *chances = (struct chances *)piece->chances;
+    if (chances != NULL)
+        openai->form->put_chances(out, &chances, 1, openai->offsets[piece->index]);
+    else
+        buf_puts(out, "null");
+    if (delta != NULL) openai->offsets[piece->index] += utf8_count(delta->text, delta->len);
+    put_finish(out, NULL);
+    close_chunk(openai, openai->timings_per_token ? &piece->answer->result : NULL, out);
+}
+
+static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
+{
+    const struct openai *openai = state;
+    open_chunk(openai, index, out);
+    /* Empty: text repeated here would be printed twice by every client. */
+    buf_puts(out, openai->form->opening != NULL ? "\"delta\":{}" : openai->form->empty);
+    buf_puts(out, ",\"logprobs\":null");
+    put_finish(out, answer);
+    close_chunk(openai, &answer->result, out);
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     const struct openai *openai = state;
     if (openai->include_usage) {
-        hearth_result total = sum(replies, n);
+        hearth_result total = sum(answers, n);
         buf_puts(out, "data: ");
         buf_append(out, openai->chunk_head.v, openai->chunk_head.len);
         buf_puts(out, "]");
-        put_usage(out, openai, replies, n);
-        put_timings(out, &total);
+        put_usage(out, openai, answers, n);
+        timings_put(out, &total);
         buf_puts(out, "}\n\n");
     }
     buf_puts(out, "data: [DONE]\n\n");
@@ -159,33 +199,39 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
 {
     (void)state;
     buf_puts(out, "data: ");
-    errors_put(out, error);
+    errors_put(out, error, NULL);
     buf_puts(out, "\n\n");
 }
 
 /* ---- Whole answers ---- */
 
-static void put_whole_choice(const struct openai *openai, size_t index, const struct exchange_reply *reply,
-                             struct buf *out)
+static void put_whole_choice(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
 {
-    struct buf text = {0};
-    if (openai->echo != NULL) buf_append(&text, openai->echo[index / openai->n].v, openai->echo[index / openai->n].len);
-    buf_append(&text, reply->text.v, reply->text.len);
+    const struct buf *echo = openai->echo == NULL ? NULL : &openai->echo[index / openai->n];
+    struct answer shown = *answer;
+    shown.text = (struct buf){0};
+    if (echo != NULL) buf_append(&shown.text, echo->v, echo->len);
+    buf_append(&shown.text, answer->text.v, answer->text.len);
     buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
-    openai->form->put_whole(out, text.v, text.len);
-    put_finish(out, &reply->result);
-    buf_release(&text);
+    openai->form->put_whole(out, &shown);
+    buf_puts(out, ",\"logprobs\":");
+    if (answer->n_chances > 0)
+        openai->form->put_chances(out, answer->chances, answer->n_chances, 0); /* never with an echo */
+    else
+        buf_puts(out, "null");
+    put_finish(out, answer);
+    buf_release(&shown.text);
 }
 
-static void put_whole(void *state, const struct exchange_reply *replies, size_t n, struct buf *out)
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     const struct openai *openai = state;
-    hearth_result total = sum(replies, n);
+    hearth_result total = sum(answers, n);
     buf_append(out, openai->whole_head.v, openai->whole_head.len);
-    for (size_t i = 0; i < n; i++) put_whole_choice(openai, i, &replies[i], out);
+    for (size_t i = 0; i < n; i++) put_whole_choice(openai, i, &answers[i], out);
     buf_puts(out, "]");
-    put_usage(out, openai, replies, n);
-    put_timings(out, &total);
+    put_usage(out, openai, answers, n);
+    timings_put(out, &total);
     buf_puts(out, "}");
 }
 
@@ -196,8 +242,10 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
     struct openai *openai = mem_alloc(sizeof *openai);
     openai->form = form;
     openai->include_usage = fields->include_usage;
+    openai->timings_per_token = fields->timings_per_token;
     openai->n = (size_t)fields->n;
     openai->n_prompts = fields->n_prompts;
+    openai->offsets = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->offsets);
     put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
     put_head(&openai->whole_head, names, form->id_prefix, form->object);
     if (fields->echo) {
@@ -213,13 +261,15 @@ static void release(void *state)
     struct openai *openai = state;
     for (size_t i = 0; openai->echo != NULL && i < openai->n_prompts; i++) buf_release(&openai->echo[i]);
     free(openai->echo);
+    free(openai->offsets);
     buf_release(&openai->chunk_head);
     buf_release(&openai->whole_head);
     free(openai);
 }
 
 const struct dialect openai_dialect = {.started = put_started,
-                                       .text = put_text,
+                                       .progress = put_progress,
+                                       .more = put_more,
                                        .done = put_done,
                                        .ended = put_ended,
                                        .broken = put_broken,

@@ -7,17 +7,18 @@
 #include "serve/exchange.h"
 #include "serve/fields.h"
 
-/* How a route writes its choices: the members of a choice between "index" and "logprobs". */
+/* How a route writes its choices: the members of a choice after "index". */
 struct openai_form {
-    int route;                            /* FIELDS_CHAT, FIELDS_COMPLETION */
-    const char *id_prefix;                /* "chatcmpl-" */
-    const char *object;                   /* of a whole answer */
-    const char *chunk;                    /* of a piece of a stream */
-    bool opens_with_role;                 /* a stream of a choice begins with a chunk without text */
-    void (*put_opening)(struct buf *out); /* where opens_with_role */
-    void (*put_piece)(struct buf *out, const char *text, size_t len);
-    void (*put_closing)(struct buf *out);
-    void (*put_whole)(struct buf *out, const char *text, size_t len);
+    int route;             /* FIELDS_CHAT, FIELDS_COMPLETION */
+    const char *id_prefix; /* "chatcmpl-" */
+    const char *object;    /* of a whole answer */
+    const char *chunk;     /* of a piece of a stream */
+    const char *opening;   /* a stream of a choice begins with this; NULL: with its first text */
+    const char *empty;     /* a piece without text */
+    void (*put_delta)(struct buf *out, const hearth_delta *delta);
+    void (*put_whole)(struct buf *out, const struct answer *answer);
+    /* The value of "logprobs" for some tokens of an answer, which begin at the character `offset` of its text. */
+    void (*put_chances)(struct buf *out, struct chances *const *chances, size_t n, size_t offset);
 };
 
 /* Reads the body of the call and starts its exchange, or answers with the error. */

@@ -1,41 +1,100 @@
 /* POST /v1/chat/completions: OpenAI's form of a chat's choices. No state; HTTP thread only. */
-#include "base/utf8.h"
+#include "serve/member.h"
 #include "serve/openai.h"
 
-static void put_opening(struct buf *out)
+#include <string.h>
+
+/* ---- Pieces of streams ---- */
+
+static void put_call_begin(struct buf *out, const hearth_delta *delta)
 {
-    buf_puts(out, "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}");
+    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", delta->index);
+    member_puts(out, "id", delta->id);
+    buf_puts(out, ",\"type\":\"function\",\"function\":{");
+    member_puts(out, "name", delta->name);
+    buf_puts(out, ",\"arguments\":\"\"}}]");
 }
 
-static void put_piece(struct buf *out, const char *text, size_t len)
+static void put_call_more(struct buf *out, const hearth_delta *delta)
 {
-    buf_puts(out, "\"delta\":{\"content\":");
-    utf8_put_json_string(out, text, len);
+    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,\"function\":{", delta->index);
+    member_put(out, "arguments", delta->text, delta->len);
+    buf_puts(out, "}}]");
+}
+
+static void put_delta(struct buf *out, const hearth_delta *delta)
+{
+    buf_puts(out, "\"delta\":{");
+    switch (delta->type) {
+    case HEARTH_DELTA_REASONING:
+        member_put(out, "reasoning_content", delta->text, delta->len);
+        break;
+    case HEARTH_DELTA_CONTENT:
+        member_put(out, "content", delta->text, delta->len);
+        break;
+    case HEARTH_DELTA_CALL:
+        put_call_begin(out, delta);
+        break;
+    case HEARTH_DELTA_ARGUMENTS:
+        put_call_more(out, delta);
+        break;
+    }
     buf_puts(out, "}");
 }
 
-/* Empty: text repeated here would be printed twice by every client. */
-static void put_closing(struct buf *out)
+/* ---- Whole answers ---- */
+
+static void put_calls(struct buf *out, const struct answer *answer)
 {
-    buf_puts(out, "\"delta\":{}");
+    buf_puts(out, ",\"tool_calls\":[");
+    for (size_t i = 0; i < answer->n_calls; i++) {
+        const struct answer_call *call = &answer->calls[i];
+        buf_puts(out, i == 0 ? "{" : ",{");
+        member_puts(out, "id", call->id);
+        buf_puts(out, ",\"type\":\"function\",\"function\":{");
+        member_puts(out, "name", call->name);
+        buf_puts(out, ",");
+        member_put(out, "arguments", call->arguments.v, call->arguments.len);
+        buf_puts(out, "}}");
+    }
+    buf_puts(out, "]");
 }
 
-static void put_whole(struct buf *out, const char *text, size_t len)
+static void put_whole(struct buf *out, const struct answer *answer)
 {
-    buf_puts(out, "\"message\":{\"role\":\"assistant\",\"content\":");
-    utf8_put_json_string(out, text, len);
+    buf_puts(out, "\"message\":{\"role\":\"assistant\",");
+    if (answer->text.len == 0 && answer->n_calls > 0)
+        buf_puts(out, "\"content\":null");
+    else
+        member_put(out, "content", answer->text.v, answer->text.len);
+    if (answer->reasoning.len > 0) {
+        buf_puts(out, ",");
+        member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
+    }
+    if (answer->n_calls > 0) put_calls(out, answer);
     buf_puts(out, ",\"refusal\":null}");
+}
+
+static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+{
+    (void)offset;
+    buf_puts(out, "{\"content\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        chances_put_openai(out, chances[i]);
+    }
+    buf_puts(out, "],\"refusal\":null}");
 }
 
 const struct openai_form openai_chat_form = {.route = FIELDS_CHAT,
                                              .id_prefix = "chatcmpl-",
                                              .object = "chat.completion",
                                              .chunk = "chat.completion.chunk",
-                                             .opens_with_role = true,
-                                             .put_opening = put_opening,
-                                             .put_piece = put_piece,
-                                             .put_closing = put_closing,
-                                             .put_whole = put_whole};
+                                             .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+                                             .empty = "\"delta\":{\"content\":\"\"}",
+                                             .put_delta = put_delta,
+                                             .put_whole = put_whole,
+                                             .put_chances = put_chances};
 
 void openai_chat(struct call *call)
 {

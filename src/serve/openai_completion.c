@@ -1,25 +1,76 @@
 /* POST /v1/completions: OpenAI's form of a completion's choices. No state; HTTP thread only. */
 #include "base/utf8.h"
+#include "serve/member.h"
 #include "serve/openai.h"
 
-static void put_text(struct buf *out, const char *text, size_t len)
+static void put_delta(struct buf *out, const hearth_delta *delta)
 {
-    buf_puts(out, "\"text\":");
-    utf8_put_json_string(out, text, len);
+    member_put(out, "text", delta->text, delta->len);
 }
 
-static void put_closing(struct buf *out)
+static void put_whole(struct buf *out, const struct answer *answer)
 {
-    put_text(out, "", 0);
+    member_put(out, "text", answer->text.v, answer->text.len);
+}
+
+/* ---- Chances, in the older of OpenAI's two forms: four lists of the same length ---- */
+
+static void put_tokens(struct buf *out, struct chances *const *chances, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        chances_put_text(out, &chances[i]->v[0]);
+    }
+}
+
+static void put_logs(struct buf *out, struct chances *const *chances, size_t n)
+{
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", chances_finite(chances[i]->v[0].log));
+}
+
+static void put_likeliest(struct buf *out, const struct chances *chances)
+{
+    buf_puts(out, "{");
+    for (size_t i = 1; i < chances->n; i++) {
+        if (i > 1) buf_puts(out, ",");
+        chances_put_text(out, &chances->v[i]);
+        buf_printf(out, ":%.9g", chances_finite(chances->v[i].log));
+    }
+    buf_puts(out, "}");
+}
+
+static void put_offsets(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(out, "%s%zu", i == 0 ? "" : ",", offset);
+        offset += utf8_count(chances[i]->v[0].bytes, chances[i]->v[0].n_bytes);
+    }
+}
+
+static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+{
+    buf_puts(out, "{\"tokens\":[");
+    put_tokens(out, chances, n);
+    buf_puts(out, "],\"token_logprobs\":[");
+    put_logs(out, chances, n);
+    buf_puts(out, "],\"top_logprobs\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_likeliest(out, chances[i]);
+    }
+    buf_puts(out, "],\"text_offset\":[");
+    put_offsets(out, chances, n, offset);
+    buf_puts(out, "]}");
 }
 
 const struct openai_form openai_completion_form = {.route = FIELDS_COMPLETION,
                                                    .id_prefix = "cmpl-",
                                                    .object = "text_completion",
                                                    .chunk = "text_completion",
-                                                   .put_piece = put_text,
-                                                   .put_closing = put_closing,
-                                                   .put_whole = put_text};
+                                                   .empty = "\"text\":\"\"",
+                                                   .put_delta = put_delta,
+                                                   .put_whole = put_whole,
+                                                   .put_chances = put_chances};
 
 void openai_completion(struct call *call)
 {

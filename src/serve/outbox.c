@@ -9,12 +9,14 @@
 void outbox_free_event(struct outbox_event *event)
 {
     free(event->error);
+    free(event->chances);
+    tokens_release(&event->tokens);
     free(event);
 }
 
-void outbox_init(struct outbox *outbox, size_t limit)
+void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty)
 {
-    *outbox = (struct outbox){.limit = limit};
+    *outbox = (struct outbox){.limit = limit, .keeps_empty = keeps_empty};
     pthread_mutex_init(&outbox->mutex, NULL);
     outbox->tail = &outbox->head;
 }
@@ -29,7 +31,8 @@ void outbox_release(struct outbox *outbox)
 static struct outbox_event *copy(size_t choice, const hearth_event *event)
 {
     const char *text = event->text;
-    size_t len = event->type == HEARTH_EVENT_TEXT ? event->text_len : 0;
+    bool has_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROMPT;
+    size_t len = has_text ? event->text_len : 0;
     if (event->type == HEARTH_EVENT_DONE && event->result->stop_string != NULL) {
         text = event->result->stop_string;
         len = strlen(text);
@@ -38,6 +41,9 @@ static struct outbox_event *copy(size_t choice, const hearth_event *event)
     made->type = event->type;
     made->choice = choice;
     made->len = len;
+    made->token = event->token;
+    tokens_append(&made->tokens, event->tokens, event->n_tokens);
+    if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL) made->chances = chances_copy(event->chances);
     if (len > 0) memcpy(made->text, text, len);
     if (event->type == HEARTH_EVENT_FAILED) {
         made->error = mem_alloc(sizeof *made->error);
@@ -51,18 +57,20 @@ static struct outbox_event *copy(size_t choice, const hearth_event *event)
 
 static size_t weight(const struct outbox_event *event)
 {
-    return sizeof *event + event->len + 1;
+    size_t of_chances = event->chances == NULL ? 0 : event->chances->n * (sizeof event->chances->v[0] + 8);
+    return sizeof *event + event->len + 1 + of_chances;
 }
 
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
 {
-    bool is_text = event->type == HEARTH_EVENT_TEXT;
-    if (is_text && event->text_len == 0) return false;
+    bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS;
+    bool is_empty = event->type == HEARTH_EVENT_TEXT && event->text_len == 0 && event->chances == NULL;
+    if (is_empty && !outbox->keeps_empty) return false;
     struct outbox_event *made = copy(choice, event);
     pthread_mutex_lock(&outbox->mutex);
     if (is_text && outbox->bytes + weight(made) > outbox->limit) outbox->overflown = true;
     if (is_text && outbox->overflown) {
-        free(made);
+        outbox_free_event(made);
     } else {
         *outbox->tail = made;
         outbox->tail = &made->next;

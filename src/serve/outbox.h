@@ -4,7 +4,9 @@
 #ifndef SERVE_OUTBOX_H
 #define SERVE_OUTBOX_H
 
+#include "base/tokens.h"
 #include "hearth.h"
+#include "serve/chances.h"
 
 #include <pthread.h>
 
@@ -13,21 +15,25 @@ struct outbox_event {
     struct outbox_event *next;
     hearth_event_type type;
     size_t choice;
-    hearth_result result; /* STARTED, DONE; without its stop_string */
-    hearth_error *error;  /* FAILED; apart, since it is large and events are many */
+    int32_t token;           /* TEXT */
+    struct tokens tokens;    /* PROMPT */
+    struct chances *chances; /* TEXT; NULL: none */
+    hearth_result result;    /* all but FAILED; without its stop_string */
+    hearth_error *error;     /* FAILED; apart, since it is large and events are many */
     size_t len;
-    char text[]; /* TEXT: the text; DONE: the stop string; zero-terminated */
+    char text[]; /* TEXT, PROMPT: the text; DONE: the stop string; zero-terminated */
 };
 
 struct outbox {
     pthread_mutex_t mutex;
     struct outbox_event *head, **tail;
     size_t bytes, limit; /* bytes of the events inside */
+    bool keeps_empty;    /* TEXT events without text, which else are dropped unless they have chances */
     bool awake;          /* the reader was woken and has not answered yet */
     bool overflown;      /* text was thrown away: the reader is too slow */
 };
 
-void outbox_init(struct outbox *outbox, size_t limit);
+void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty);
 void outbox_release(struct outbox *outbox);
 
 /* True: the caller has to wake the reader, who answers with outbox_answer(). Text beyond the limit is thrown away

@@ -2,10 +2,20 @@
 #include "serve/routes.h"
 
 #include "base/error.h"
+#include "serve/access.h"
+#include "serve/adapters.h"
+#include "serve/anthropic.h"
 #include "serve/cache.h"
 #include "serve/call.h"
+#include "serve/embeddings.h"
 #include "serve/errors.h"
+#include "serve/lifecycle.h"
+#include "serve/native.h"
 #include "serve/openai.h"
+#include "serve/prompt.h"
+#include "serve/props.h"
+#include "serve/rerank.h"
+#include "serve/responses.h"
 #include "serve/status.h"
 
 #include <string.h>
@@ -14,19 +24,58 @@
 static const struct route {
     const char *method, *path;
     void (*handler)(struct call *call);
-    bool needs_models; /* 503 while they load */
+    bool needs_models;          /* 503 while they load */
+    int grant;                  /* what the API key must allow */
+    call_error_form *put_error; /* how this API writes the errors of routing and of keys */
 } routes[] = {
-    {"POST", "/v1/chat/completions", openai_chat, true},
-    {"POST", "/v1/completions", openai_completion, true},
-    {"GET", "/v1/models", status_models, false},
-    {"GET", "/v1/models/{id}", status_model, false},
-    {"GET", "/health", status_health, false},
-    {"GET", "/v1/liveness", status_liveness, false},
-    {"GET", "/v1/readiness", status_health, false},
-    {"GET", "/slots", status_slots, false},
-    {"GET", "/cache", cache_status, false},
-    {"POST", "/cache/lookup", cache_lookup, true},
-    {"GET", "/metrics", status_metrics, false},
+    {"POST", "/v1/chat/completions", openai_chat, true, KEYS_CHAT, errors_put},
+    {"POST", "/v1/completions", openai_completion, true, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/v1/responses", responses_create, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses", responses_create, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/messages", anthropic_messages, true, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, true, KEYS_CHAT, anthropic_put_error},
+    {"POST", "/v1/embeddings", embeddings_openai, true, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/embeddings", embeddings_native, true, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/embedding", embeddings_native, true, KEYS_EMBEDDINGS, errors_put},
+    {"POST", "/v1/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
+    {"POST", "/v1/reranking", rerank_answer, true, KEYS_RERANK, errors_put},
+    {"POST", "/v2/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
+    {"POST", "/rerank", rerank_answer, true, KEYS_RERANK, errors_put},
+    {"POST", "/reranking", rerank_answer, true, KEYS_RERANK, errors_put},
+    {"POST", "/v1/chat/completions/input_tokens", prompt_count, true, KEYS_CHAT, errors_put},
+    {"POST", "/v1/responses/input_tokens", prompt_count_response, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/input_tokens", prompt_count_response, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/tokenize", prompt_tokenize, true, KEYS_ALL, errors_put},
+    {"POST", "/v1/detokenize", prompt_detokenize, true, KEYS_ALL, errors_put},
+    {"POST", "/v1/apply-template", prompt_apply_template, true, KEYS_ALL, errors_put},
+    {"GET", "/v1/models", status_models, false, KEYS_MODELS, errors_put},
+    {"GET", "/v1/models/{id}", status_model, false, KEYS_MODELS, errors_put},
+    /* As llama-server has them. Of completions, those without /v1 have a form of their own. */
+    {"POST", "/chat/completions", openai_chat, true, KEYS_CHAT, errors_put},
+    {"POST", "/chat/completions/input_tokens", prompt_count, true, KEYS_CHAT, errors_put},
+    {"POST", "/completion", native_completion, true, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/completions", native_completion, true, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/infill", native_infill, true, KEYS_COMPLETIONS, errors_put},
+    {"POST", "/tokenize", prompt_tokenize, true, KEYS_ALL, errors_put},
+    {"POST", "/detokenize", prompt_detokenize, true, KEYS_ALL, errors_put},
+    {"POST", "/apply-template", prompt_apply_template, true, KEYS_ALL, errors_put},
+    {"GET", "/models", status_models, false, KEYS_MODELS, errors_put},
+    {"GET", "/models/{id}", status_model, false, KEYS_MODELS, errors_put},
+    {"GET", "/props", props_show, true, KEYS_MODELS, errors_put},
+    {"POST", "/props", props_refuse, false, KEYS_ADMIN, errors_put},
+    {"POST", "/slots/{id}", status_slot_action, false, KEYS_CACHE, errors_put},
+    {"POST", "/models/load", lifecycle_load, true, KEYS_ADMIN, errors_put},
+    {"POST", "/models/unload", lifecycle_unload, true, KEYS_ADMIN, errors_put},
+    {"GET", "/health", status_health, false, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/health", status_health, false, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/liveness", status_liveness, false, KEYS_PUBLIC, errors_put},
+    {"GET", "/v1/readiness", status_health, false, KEYS_PUBLIC, errors_put},
+    {"GET", "/slots", status_slots, false, KEYS_STATUS, errors_put},
+    {"GET", "/lora-adapters", adapters_list, true, KEYS_STATUS, errors_put},
+    {"POST", "/lora-adapters", adapters_set, true, KEYS_ADMIN, errors_put},
+    {"GET", "/cache", cache_status, false, KEYS_CACHE, errors_put},
+    {"POST", "/cache/lookup", cache_lookup, true, KEYS_CACHE, errors_put},
+    {"GET", "/metrics", status_metrics, false, KEYS_STATUS, errors_put},
 };
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
@@ -54,58 +103,142 @@ static void answer_preflight(struct call *call)
 {
     struct buf none = {0};
     http_set_header(call->http, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_set_header(call->http, "Access-Control-Allow-Headers", "Authorization, Content-Type, *");
+    http_set_header(call->http, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Api-Key, *");
     http_set_header(call->http, "Access-Control-Max-Age", "86400");
     call_reply(call, 204, NULL, &none);
 }
 
-static void refuse(struct call *call, int code, const char *message)
+/* ---- Finding the route ---- */
+
+struct found {
+    const struct route *route;     /* NULL: none has this path and method */
+    const struct route *same_path; /* NULL: none has this path */
+};
+
+static struct found find(const char *path, const char *method)
+{
+    struct found found = {0};
+    for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
+        if (!matches(r->path, path)) continue;
+        found.same_path = r;
+        if (answers(r, method)) found.route = r;
+    }
+    return found;
+}
+
+static bool is_preflight(const struct found *found, const struct http_request *http)
+{
+    return found->same_path != NULL && found->route == NULL && strcmp(http_method(http), "OPTIONS") == 0;
+}
+
+/* Where there is no such route any key will do, but one it must be: strangers need not learn what is there. */
+static int grant_of(const struct found *found, const struct http_request *http)
+{
+    if (found->route != NULL) return found->route->grant;
+    return is_preflight(found, http) ? KEYS_PUBLIC : KEYS_ALL;
+}
+
+static call_error_form *error_form(const struct found *found)
+{
+    return found->same_path != NULL ? found->same_path->put_error : errors_put;
+}
+
+/* Anthropic's clients look for the id of a request in a header of this name. */
+static void repeat_id(struct http_request *http, const struct found *found, const char *id)
+{
+    if (error_form(found) == anthropic_put_error) http_set_header(http, "request-id", id);
+}
+
+static struct call *open_call(struct server *server, struct http_request *http, const struct found *found)
+{
+    struct call *call = call_open(server, http);
+    repeat_id(http, found, call->id);
+    if (found->same_path != NULL) call->route = found->same_path->path;
+    return call;
+}
+
+/* ---- Refusing ---- */
+
+static void refuse(struct call *call, const struct found *found, int code, const char *message)
 {
     hearth_error error;
     error_set(&error, (hearth_code)code, "%s", message);
-    call_fail(call, &error, errors_put);
+    call_fail(call, &error, error_form(found));
 }
 
-static void refuse_method(struct call *call, const struct route *route)
+static void refuse_access(struct call *call, const struct found *found, const hearth_error *error)
+{
+    if (error->code == (hearth_code)ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
+    call_fail(call, error, error_form(found));
+}
+
+static void refuse_method(struct call *call, const struct found *found)
 {
     struct buf allow = {0};
     for (const struct route *r = routes; r < routes + N_ROUTES; r++)
-        if (strcmp(r->path, route->path) == 0)
+        if (strcmp(r->path, found->same_path->path) == 0)
             buf_printf(&allow, "%s, ", strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
     buf_puts(&allow, "OPTIONS");
     http_set_header(call->http, "Allow", allow.v);
     buf_release(&allow);
-    refuse(call, ERRORS_NO_METHOD, "this route does not answer that method: see the Allow header");
+    refuse(call, found, ERRORS_NO_METHOD, "this route does not answer that method: see the Allow header");
 }
 
-static void dispatch(struct call *call, const struct route *route)
+/* ---- Answering ---- */
+
+static void dispatch(struct call *call, const struct found *found)
 {
     enum server_stage stage = server_stage(call->server);
-    if (route->needs_models && stage == SERVER_LOADING)
-        refuse(call, HEARTH_UNAVAILABLE, "the models are loading: try again soon");
-    else if (route->needs_models && stage == SERVER_STOPPING)
-        refuse(call, HEARTH_UNAVAILABLE, "the server is stopping");
+    if (found->route->needs_models && stage == SERVER_LOADING)
+        refuse(call, found, HEARTH_UNAVAILABLE, "the models are loading: try again soon");
+    else if (found->route->needs_models && stage == SERVER_STOPPING)
+        refuse(call, found, HEARTH_UNAVAILABLE, "the server is stopping");
     else
-        route->handler(call);
+        found->route->handler(call);
 }
 
+void routes_head(void *server, struct http_request *http)
+{
+    struct found found = find(http_path(http), http_method(http));
+    const struct key *key;
+    hearth_error error;
+    if (access_check(server, http, grant_of(&found, http), &key, &error) == HEARTH_OK) return;
+    struct call *call = open_call(server, http, &found);
+    call_set_key(call, key);
+    refuse_access(call, &found, &error);
+}
+
+/* A request that came with its head alone meets its key here, and one with a body meets it again: the keys may have
+ * been reloaded while it came. */
 void routes_request(void *server, struct http_request *http)
 {
-    struct call *call = call_open(server, http);
-    const struct route *same_path = NULL;
-    for (const struct route *r = routes; r < routes + N_ROUTES; r++) {
-        if (!matches(r->path, call->path)) continue;
-        same_path = r;
-        call->route = r->path;
-        if (answers(r, call->method)) {
-            dispatch(call, r);
-            return;
-        }
-    }
-    if (same_path == NULL)
-        refuse(call, ERRORS_NO_ROUTE, "there is no such route");
-    else if (strcmp(call->method, "OPTIONS") == 0)
+    struct found found = find(http_path(http), http_method(http));
+    struct call *call = open_call(server, http, &found);
+    const struct key *key;
+    hearth_error error;
+    int rc = access_check(server, http, grant_of(&found, http), &key, &error);
+    call_set_key(call, key);
+    if (rc != HEARTH_OK)
+        refuse_access(call, &found, &error);
+    else if (found.route != NULL)
+        dispatch(call, &found);
+    else if (found.same_path == NULL)
+        refuse(call, &found, ERRORS_NO_ROUTE, "there is no such route");
+    else if (is_preflight(&found, http))
         answer_preflight(call);
     else
-        refuse_method(call, same_path);
+        refuse_method(call, &found);
+}
+
+void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
+{
+    (void)server;
+    const char *path = http_path(http);
+    struct found found = find(path == NULL ? "" : path, "");
+    hearth_error error;
+    error_set(&error, (hearth_code)status, "%s", message);
+    char id[CALL_ID_SIZE];
+    call_name(http, id);
+    repeat_id(http, &found, id);
+    error_form (&found)(out, &error, id);
 }

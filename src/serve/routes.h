@@ -7,6 +7,13 @@
 /* Answers a request, now or later; an http_handler of a struct server. */
 void routes_request(void *server, struct http_request *http);
 
+/* Refuses a request whose key is missing, wrong or not enough before its body is read. */
+void routes_head(void *server, struct http_request *http);
+
+/* What src/http says of a request that it could not take, in the form of the route's API, and the headers of that
+ * answer. */
+void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out);
+
 /* What a path has in the place of its route's "{id}". */
 const char *routes_rest(const struct call *call);
 

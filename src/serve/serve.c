@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "serve/access.h"
 #include "serve/routes.h"
 #include "serve/server.h"
 
@@ -48,10 +49,15 @@ enum server_stage server_stage(struct server *server)
 }
 
 /* NULL for what is not set, which the configuration spells in its own ways. */
+static const char *setting_of(const hearth_config *config, const char *key)
+{
+    const char *value = hearth_config_get(config, key);
+    return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : value;
+}
+
 static const char *setting(const struct life *life, const char *key)
 {
-    const char *value = hearth_config_get(life->config, key);
-    return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : value;
+    return setting_of(life->config, key);
 }
 
 static double setting_number(const struct life *life, const char *key, double otherwise)
@@ -98,8 +104,51 @@ static void *load(void *ud)
     bool ready = server->stage == SERVER_LOADING;
     if (ready) server->stage = SERVER_READY;
     pthread_mutex_unlock(&server->mutex);
-    if (ready && life->options->on_ready != NULL) life->options->on_ready(life->options->ud);
+    if (ready && life->options->on_ready != NULL) life->options->on_ready(life->options->ud, server->instance);
     return NULL;
+}
+
+/* ---- Keys and certificates ---- */
+
+static int open_keys(struct life *life, hearth_error *error)
+{
+    const char *path = setting(life, "server.api_keys_file"), *isolate = setting(life, "server.isolate_keys");
+    life->server.isolate_keys = isolate != NULL && strcmp(isolate, "true") == 0;
+    return path == NULL ? HEARTH_OK : access_open(&life->server, path, error);
+}
+
+/* What the configuration asks for; NULL with a code of HEARTH_OK where it asks for none. */
+static struct http_tls *read_tls(const hearth_config *config, hearth_error *error)
+{
+    const char *cert = setting_of(config, "server.tls_cert"), *key = setting_of(config, "server.tls_key");
+    *error = (hearth_error){0};
+    if (cert == NULL && key == NULL) return NULL;
+    if (cert == NULL || key == NULL) {
+        error_at(error, HEARTH_INVALID, cert == NULL ? "server.tls_cert" : "server.tls_key",
+                 "server.tls_cert and server.tls_key are needed together: set both or none");
+        return NULL;
+    }
+    struct http_tls *tls = http_tls_open(cert, key, error);
+    if (tls == NULL) error_prefix(error, "server.%s: ", error->param);
+    return tls;
+}
+
+static int open_tls(struct life *life, hearth_error *error)
+{
+    struct http_tls *tls = read_tls(life->config, error);
+    if (tls != NULL) http_use_tls(life->server.http, tls);
+    return (int)error->code;
+}
+
+int serve_check(const hearth_config *config, hearth_error *error)
+{
+    const char *path = setting_of(config, "server.api_keys_file");
+    struct server server = {0};
+    int rc = path == NULL ? HEARTH_OK : access_open(&server, path, error);
+    keys_close(server.keys);
+    if (rc != HEARTH_OK) return rc;
+    http_tls_close(read_tls(config, error));
+    return (int)error->code;
 }
 
 /* ---- Stopping ---- */
@@ -149,10 +198,8 @@ static void on_stop_signal(evutil_socket_t number, short what, void *ud)
     pthread_create(&life->drainer, NULL, drain, life);
 }
 
-static void on_reopen_signal(evutil_socket_t number, short what, void *ud)
+static void reopen_log(const struct life *life)
 {
-    (void)number, (void)what;
-    const struct life *life = ud;
     const char *level = setting(life, "server.log_level"), *format = setting(life, "server.log_format");
     hearth_error error;
     if (hearth_log_open(setting(life, "server.log_file"), level != NULL ? level : "info",
@@ -160,26 +207,33 @@ static void on_reopen_signal(evutil_socket_t number, short what, void *ud)
         log_event(LOG_ERROR, "http", "log not reopened", log_str("error", error.message));
 }
 
-/* ---- Opening ---- */
-
-/* Better not to start than to serve in the open what was meant to be closed. */
-static int refuse_unserved(const struct life *life, hearth_error *error)
+static void reload(struct life *life, const char *key, int (*open)(struct life *life, hearth_error *error))
 {
-    static const char *const unserved[] = {"server.api_keys_file", "server.tls_cert", "server.tls_key"};
-    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
-        if (setting(life, unserved[i]) != NULL)
-            return error_at(
-                error, HEARTH_UNSUPPORTED, unserved[i],
-                "%s: this version cannot serve it; remove the key, and let nobody reach the port who should "
-                "not",
-                unserved[i]);
-    return HEARTH_OK;
+    hearth_error error;
+    if (setting(life, key) == NULL) return;
+    if (open(life, &error) == HEARTH_OK)
+        log_event(LOG_INFO, "http", "reloaded", log_str("key", key));
+    else
+        log_event(LOG_ERROR, "http", "not reloaded, the former one stays", log_str("error", error.message));
 }
+
+/* Requests that were let in go on. */
+static void on_reload_signal(evutil_socket_t number, short what, void *ud)
+{
+    (void)number, (void)what;
+    struct life *life = ud;
+    reopen_log(life);
+    reload(life, "server.api_keys_file", open_keys);
+    reload(life, "server.tls_cert", open_tls);
+}
+
+/* ---- Opening ---- */
 
 static int open_http(struct life *life, hearth_error *error)
 {
     struct http_limits limits = http_limits_default();
-    struct http_handler handler = {.on_request = routes_request, .ud = &life->server};
+    struct http_handler handler = {
+        .on_request = routes_request, .on_head = routes_head, .put_fault = routes_fault, .ud = &life->server};
     limits.max_body = (size_t)setting_number(life, "server.max_body_bytes", (double)limits.max_body);
     limits.max_connections = (int)setting_number(life, "server.max_connections", limits.max_connections);
     if (limits.max_bodies < limits.max_body) limits.max_bodies = limits.max_body;
@@ -220,7 +274,7 @@ static void add_signals(struct life *life)
         event_callback_fn handler;
     } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
                            [SIGNAL_INT] = {SIGINT, on_stop_signal},
-                           [SIGNAL_HUP] = {SIGHUP, on_reopen_signal}};
+                           [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
     struct event_base *base = http_base(life->server.http);
     signal(SIGPIPE, SIG_IGN); /* a client that closes is an error of write(), not a reason to end */
     signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow */
@@ -251,9 +305,10 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     struct server *server = &life.server;
     server->limits = *limits;
     pthread_mutex_init(&server->mutex, NULL);
-    int rc = refuse_unserved(&life, error);
+    int rc = open_keys(&life, error);
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
     if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
+    if (rc == HEARTH_OK) rc = open_tls(&life, error);
     if (rc == HEARTH_OK) rc = listen_all(&life, error);
     if (rc == HEARTH_OK) serve(&life);
     if (life.load_failed) {
@@ -262,6 +317,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     }
     if (server->http != NULL) http_close(server->http);
     hearth_close(server->instance);
+    keys_close(server->keys);
     free(server->counts);
     pthread_mutex_destroy(&server->mutex);
     return rc;

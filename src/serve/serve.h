@@ -8,14 +8,18 @@ struct serve_options {
     /* Every address that is listened on, as soon as it is (models may still be loading). May be NULL. */
     void (*on_listening)(void *ud, const char *address);
     hearth_progress on_progress; /* loading, for a terminal; may be NULL. Called on the loading thread */
-    void (*on_ready)(void *ud);  /* all models are loaded. Called on the loading thread; may be NULL */
+    /* All models are loaded. Called on the loading thread; may be NULL. */
+    void (*on_ready)(void *ud, const hearth *instance);
     void *ud;
 };
 
 /* Opens an instance for the configuration, listens, loads the models in the background (/health tells how far it
  * is) and serves until SIGTERM or SIGINT, then drains for server.drain_timeout; a second signal ends at once. SIGHUP
- * reopens the log. Returns 0 after a drain, or a negative code with the error filled in where listening or loading
- * failed. Call it from the main thread. */
+ * reopens the log and reads keys and certificates again. Returns 0 after a drain, or a negative code with the error
+ * filled in where listening or loading failed. Call it from the main thread. */
 int serve_run(const hearth_config *config, const struct serve_options *options, hearth_error *error);
+
+/* Whether the files of keys and certificates that the configuration names are fit to serve with. */
+int serve_check(const hearth_config *config, hearth_error *error);
 
 #endif

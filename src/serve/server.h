@@ -4,6 +4,7 @@
 
 #include "http/http.h"
 #include "serve/exchange.h"
+#include "serve/keys.h"
 #include "serve/serve.h"
 
 #include <pthread.h>
@@ -23,6 +24,8 @@ struct server {
     struct exchange_limits limits;
 
     /* The HTTP thread's. */
+    struct keys *keys; /* NULL: no key is asked for */
+    bool isolate_keys; /* the owners of keys share no cached state */
     struct server_count *counts;
     size_t n_counts;
 

@@ -25,20 +25,10 @@ static bool is_filled(const json_t *value)
     }
 }
 
-/* A completion's "logprobs": 0 still asks for those of the tokens chosen. */
-static bool is_number(const json_t *value)
+bool fields_asks(const json_t *body, const char *name)
 {
-    return json_is_number(value) || json_is_true(value);
-}
-
-static bool is_positive(const json_t *value)
-{
-    return json_number_value(value) > 0;
-}
-
-static bool is_not_one(const json_t *value)
-{
-    return json_is_number(value) && json_number_value(value) != 1;
+    const json_t *value = json_object_get(body, name);
+    return value != NULL && is_filled(value);
 }
 
 static bool is_string(const json_t *value, const char *text)
@@ -49,11 +39,6 @@ static bool is_string(const json_t *value, const char *text)
 static bool is_tool_choice(const json_t *value)
 {
     return is_filled(value) && !is_string(value, "none") && !is_string(value, "auto");
-}
-
-static bool is_format(const json_t *value)
-{
-    return is_filled(value) && !is_string(json_object_get(value, "type"), "text");
 }
 
 static bool is_modality(const json_t *value)
@@ -69,31 +54,31 @@ static const struct unbuilt {
     int routes;
     bool (*asks)(const json_t *value);
 } unbuilt[] = {
-    {"tools", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
-    {"tool_choice", FIELDS_CHAT | FIELDS_LOOKUP, is_tool_choice},
     {"functions", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
     {"function_call", FIELDS_CHAT | FIELDS_LOOKUP, is_tool_choice},
-    {"response_format", FIELDS_BOTH, is_format},
-    {"grammar", FIELDS_BOTH, is_filled},
-    {"json_schema", FIELDS_BOTH, is_filled},
-    {"logprobs", FIELDS_CHAT, is_filled},
-    {"logprobs", FIELDS_COMPLETION, is_number},
-    {"top_logprobs", FIELDS_CHAT, is_filled},
-    {"n_probs", FIELDS_BOTH, is_filled},
     {"audio", FIELDS_CHAT, is_filled},
     {"modalities", FIELDS_CHAT, is_modality},
     {"web_search_options", FIELDS_CHAT, is_filled},
-    {"continue_final_message", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
-    {"suffix", FIELDS_COMPLETION | FIELDS_LOOKUP, is_filled},
-    {"lora", FIELDS_ANY, is_filled},
-    {"samplers", FIELDS_BOTH, is_filled},
-    {"dry_multiplier", FIELDS_BOTH, is_filled},
-    {"xtc_probability", FIELDS_BOTH, is_filled},
-    {"mirostat", FIELDS_BOTH, is_filled},
-    {"dynatemp_range", FIELDS_BOTH, is_filled},
-    {"typical_p", FIELDS_BOTH, is_not_one},
-    {"top_n_sigma", FIELDS_BOTH, is_positive},
+    {"grammar_lazy", FIELDS_BOTH, is_filled},
+    {"grammar_triggers", FIELDS_BOTH, is_filled},
 };
+
+/* Where the same is said otherwise. */
+static const struct {
+    const char *name, *way;
+} ways[] = {
+    {"functions", "send them as 'tools'"},
+    {"function_call", "say it with 'tool_choice'"},
+    {"grammar_lazy", "send 'tools', whose calls get such a grammar by themselves"},
+    {"grammar_triggers", "send 'tools', whose calls get such a grammar by themselves"},
+};
+
+static const char *way_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (strcmp(ways[i].name, name) == 0) return ways[i].way;
+    return "leave it out of the request";
+}
 
 int fields_refuse_unbuilt(const json_t *body, int route, hearth_error *error)
 {
@@ -101,8 +86,8 @@ int fields_refuse_unbuilt(const json_t *body, int route, hearth_error *error)
         const struct unbuilt *row = &unbuilt[i];
         const json_t *value = json_object_get(body, row->name);
         if (value != NULL && (row->routes & route) != 0 && row->asks(value))
-            return error_at(error, HEARTH_UNSUPPORTED, row->name,
-                            "'%s' is not supported here yet: leave it out of the request", row->name);
+            return error_at(error, HEARTH_UNSUPPORTED, row->name, "'%s' is not supported here: %s", row->name,
+                            way_of(row->name));
     }
     return HEARTH_OK;
 }

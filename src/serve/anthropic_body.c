@@ -1,0 +1,315 @@
+/* What Anthropic's clients send, as an OpenAI chat. Tools that Anthropic's servers would run, images and documents are
+ * refused; what only says how to cache or to bill (cache_control, metadata, service_tier, …) is skipped: caching needs
+ * no marks here. No state; any thread. */
+#include "serve/anthropic.h"
+#include "serve/convert.h"
+#include "serve/fields_readers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Anthropic wants max_tokens in every request; llama-server takes this for those that lack it. */
+#define MAX_TOKENS 4096
+
+/* Numbers of a call's input, as clients wrote them: 0.1 has 15 digits that count, and 17 show the noise behind them. */
+#define INPUT_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
+
+static const char *const refused[] = {"container", "mcp_servers", NULL};
+
+/* ---- Blocks ---- */
+
+struct block {
+    const char *role;
+    const json_t *json;
+    struct place at;
+};
+
+static int read_text(struct convert *convert, const struct block *block)
+{
+    const json_t *text = convert_string(convert, block->json, block->at, "text");
+    if (text == NULL) return HEARTH_INVALID;
+    convert_say(convert, block->role, text);
+    return HEARTH_OK;
+}
+
+/* The signature proves to Anthropic that the thoughts are the model's own; here nobody asks. */
+static int read_thinking(struct convert *convert, const struct block *block)
+{
+    const json_t *text = convert_string(convert, block->json, block->at, "thinking");
+    if (text == NULL) return HEARTH_INVALID;
+    convert_think(convert, text);
+    return HEARTH_OK;
+}
+
+/* Thoughts that only Anthropic can read. */
+static int skip(struct convert *convert, const struct block *block)
+{
+    (void)convert, (void)block;
+    return HEARTH_OK;
+}
+
+static int refuse_media(struct convert *convert, const struct block *block)
+{
+    return convert_unsupported(convert, block->at, "is an image or a document, which is not supported yet");
+}
+
+static int read_tool_use(struct convert *convert, const struct block *block)
+{
+    const json_t *id = convert_string(convert, block->json, block->at, "id");
+    const json_t *name = id == NULL ? NULL : convert_string(convert, block->json, block->at, "name");
+    const json_t *input = name == NULL ? NULL : convert_object(convert, block->json, block->at, "input");
+    if (input == NULL) return HEARTH_INVALID;
+    char *text = json_dumps(input, INPUT_FORMAT);
+    json_t *arguments = json_string(text);
+    convert_call(convert, id, name, arguments);
+    json_decref(arguments);
+    free(text);
+    return HEARTH_OK;
+}
+
+/* Texts out of a string or a list of text blocks; anything else in the list is refused. */
+static int collect_texts(struct convert *convert, const json_t *content, struct place at, json_t *texts)
+{
+    size_t i;
+    json_t *part;
+    if (json_is_string(content)) json_array_append(texts, (json_t *)content);
+    if (content != NULL && !json_is_string(content) && !json_is_array(content))
+        return convert_fault(convert, at, "must be a string or a list of blocks");
+    json_array_foreach(content, i, part)
+    {
+        struct block block = {.json = part, .at = place_of("%.80s[%zu]", at.v, i)};
+        const json_t *type = json_object_get(part, "type");
+        if (convert_is(type, "image") || convert_is(type, "document")) return refuse_media(convert, &block);
+        if (!convert_is(type, "text")) return convert_bad_type(convert, part, block.at);
+        const json_t *text = convert_string(convert, part, block.at, "text");
+        if (text == NULL) return HEARTH_INVALID;
+        json_array_append(texts, (json_t *)text);
+    }
+    return HEARTH_OK;
+}
+
+/* is_error has no place in a template: what the tool says of its failure is in the text. */
+static int read_tool_result(struct convert *convert, const struct block *block)
+{
+    const json_t *id = convert_string(convert, block->json, block->at, "tool_use_id");
+    if (id == NULL) return HEARTH_INVALID;
+    json_t *texts = json_array();
+    struct place at = place_of("%.80s.content", block->at.v);
+    int rc = collect_texts(convert, json_object_get(block->json, "content"), at, texts);
+    if (rc == HEARTH_OK) convert_result(convert, id, texts);
+    json_decref(texts);
+    return rc;
+}
+
+static const struct {
+    const char *type;
+    int (*read)(struct convert *convert, const struct block *block);
+} blocks[] = {{"text", read_text},         {"thinking", read_thinking},       {"redacted_thinking", skip},
+              {"tool_use", read_tool_use}, {"tool_result", read_tool_result}, {"image", refuse_media},
+              {"document", refuse_media}};
+
+static int read_block(struct convert *convert, const struct block *block)
+{
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (convert_is(json_object_get(block->json, "type"), blocks[i].type)) return blocks[i].read(convert, block);
+    return convert_bad_type(convert, block->json, block->at);
+}
+
+/* ---- Messages ---- */
+
+static const char *role_of(const json_t *message)
+{
+    static const char *const roles[] = {"user", "assistant", "system"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
+    return NULL;
+}
+
+/* Turns of one role in a row are one turn, as Anthropic has it. */
+static int read_message(struct convert *convert, const json_t *message, struct place at)
+{
+    const char *role = role_of(message);
+    const json_t *content = json_object_get(message, "content");
+    size_t i;
+    json_t *item;
+    int rc = HEARTH_OK;
+    if (role == NULL) return convert_fault(convert, place_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
+    if (json_is_string(content)) convert_say(convert, role, content);
+    if (!json_is_string(content) && !json_is_array(content))
+        return convert_fault(convert, place_of("%s.content", at.v), "must be a string or a list of blocks");
+    json_array_foreach(content, i, item)
+    {
+        struct block block = {.role = role, .json = item, .at = place_of("%s.content[%zu]", at.v, i)};
+        if (rc == HEARTH_OK) rc = read_block(convert, &block);
+    }
+    return rc;
+}
+
+static int read_messages(struct convert *convert)
+{
+    const json_t *messages = json_object_get(convert->body, "messages");
+    size_t i;
+    json_t *message;
+    int rc = HEARTH_OK;
+    if (json_array_size(messages) == 0)
+        return convert_fault(convert, place_of("messages"), "must be a list of at least one message");
+    json_array_foreach(messages, i, message) if (rc == HEARTH_OK) rc =
+        read_message(convert, message, place_of("messages[%zu]", i));
+    return rc;
+}
+
+/* ---- The system prompt ---- */
+
+#define BILLING      "x-anthropic-billing-header:"
+#define STAMP        "cch="
+#define STAMP_DIGITS 5
+
+/* A coding agent begins its system prompt with such a line, and its five digits change with every request: nothing
+ * after them could ever be reused. They mean nothing to a model, so that they may always be the same. */
+static json_t *without_stamp(const json_t *text)
+{
+    struct buf copy = {0};
+    buf_append(&copy, json_string_value(text), json_string_length(text));
+    bool billing = copy.len > 0 && strncmp(copy.v, BILLING, strlen(BILLING)) == 0;
+    char *stamp = billing ? strstr(copy.v, STAMP) : NULL;
+    size_t digits = stamp == NULL ? 0 : strcspn(stamp + strlen(STAMP), ";");
+    if (digits == STAMP_DIGITS && stamp[strlen(STAMP) + digits] == ';')
+        memset(stamp + strlen(STAMP), 'f', STAMP_DIGITS);
+    json_t *made = json_stringn(copy.v == NULL ? "" : copy.v, copy.len);
+    buf_release(&copy);
+    return made;
+}
+
+static int read_system(struct convert *convert)
+{
+    json_t *texts = json_array();
+    size_t i;
+    json_t *text;
+    int rc = collect_texts(convert, json_object_get(convert->body, "system"), place_of("system"), texts);
+    json_array_foreach(texts, i, text)
+    {
+        json_t *lasting = without_stamp(text);
+        convert_say(convert, "system", lasting);
+        json_decref(lasting);
+    }
+    json_decref(texts);
+    return rc;
+}
+
+/* ---- Tools ---- */
+
+static int read_tool(struct convert *convert, const json_t *tool, struct place at)
+{
+    const json_t *type = json_object_get(tool, "type");
+    if (type != NULL && !json_is_null(type) && !convert_is(type, "custom")) return convert_bad_type(convert, tool, at);
+    if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
+    if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
+    convert_add_tool(convert, tool, "input_schema");
+    return HEARTH_OK;
+}
+
+static int read_tools(struct convert *convert)
+{
+    const json_t *tools = json_object_get(convert->body, "tools");
+    size_t i;
+    json_t *tool;
+    int rc = HEARTH_OK;
+    if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
+        return convert_fault(convert, place_of("tools"), "must be a list of tools");
+    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc = read_tool(convert, tool, place_of("tools[%zu]", i));
+    return rc;
+}
+
+static int read_tool_choice(struct convert *convert)
+{
+    static const char *const same[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
+    const json_t *choice = json_object_get(convert->body, "tool_choice");
+    const json_t *type = json_object_get(choice, "type");
+    struct place at = place_of("tool_choice");
+    if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
+    if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
+        convert_set(convert, "parallel_tool_calls", json_false());
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        if (!convert_is(type, same[i][0])) continue;
+        convert_set(convert, "tool_choice", json_string(same[i][1]));
+        return HEARTH_OK;
+    }
+    if (!convert_is(type, "tool"))
+        return convert_fault(convert, place_of("tool_choice.type"), "must be \"auto\", \"any\", \"tool\" or \"none\"");
+    const json_t *name = convert_string(convert, choice, at, "name");
+    if (name == NULL) return HEARTH_INVALID;
+    convert_choose_tool(convert, name);
+    return HEARTH_OK;
+}
+
+/* ---- How much, and how ---- */
+
+static int read_max_tokens(struct convert *convert)
+{
+    const json_t *value = json_object_get(convert->body, "max_tokens");
+    int64_t n = MAX_TOKENS;
+    if (value != NULL && !json_is_null(value) && !field_whole(value, 1, INT32_MAX, &n))
+        return convert_fault(convert, place_of("max_tokens"), "must be a whole number of at least 1");
+    convert_set(convert, "max_tokens", json_integer(n));
+    return HEARTH_OK;
+}
+
+static int read_stops(struct convert *convert)
+{
+    const json_t *stops = json_object_get(convert->body, "stop_sequences");
+    size_t i;
+    json_t *item;
+    bool good = json_is_array(stops) && json_array_size(stops) <= FIELDS_STOP_MAX;
+    if (stops == NULL || json_is_null(stops)) return HEARTH_OK;
+    json_array_foreach(stops, i, item) good = good && field_string(item) != NULL && json_string_length(item) > 0;
+    if (!good)
+        return convert_fault(convert, place_of("stop_sequences"), "must be a list of up to 16 strings, none empty");
+    convert_set(convert, "stop", json_incref((json_t *)stops));
+    return HEARTH_OK;
+}
+
+/* Without the field the template decides; "adaptive" lets the model think as long as it likes. */
+static int read_thinking_budget(struct convert *convert)
+{
+    const json_t *thinking = json_object_get(convert->body, "thinking");
+    const json_t *type = json_object_get(thinking, "type");
+    int64_t n;
+    if (thinking == NULL || json_is_null(thinking)) return HEARTH_OK;
+    if (!convert_is(type, "enabled") && !convert_is(type, "disabled") && !convert_is(type, "adaptive"))
+        return convert_fault(convert, place_of("thinking.type"), "must be \"enabled\", \"disabled\" or \"adaptive\"");
+    convert_set(convert, "enable_thinking", json_boolean(!convert_is(type, "disabled")));
+    if (!convert_is(type, "enabled")) return HEARTH_OK;
+    if (!field_whole(json_object_get(thinking, "budget_tokens"), 1, INT32_MAX, &n))
+        return convert_fault(convert, place_of("thinking.budget_tokens"), "must be a whole number of at least 1");
+    convert_set(convert, "thinking_budget_tokens", json_integer(n));
+    return HEARTH_OK;
+}
+
+static int read_output_config(struct convert *convert)
+{
+    const json_t *config = json_object_get(convert->body, "output_config");
+    const json_t *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
+    if (effort != NULL && !json_is_null(effort)) {
+        if (convert_string(convert, config, place_of("output_config"), "effort") == NULL) return HEARTH_INVALID;
+        convert_set(convert, "reasoning_effort", json_incref((json_t *)effort));
+    }
+    if (format == NULL || json_is_null(format)) return HEARTH_OK;
+    struct place at = place_of("output_config.format");
+    if (!convert_is(json_object_get(format, "type"), "json_schema")) return convert_bad_type(convert, format, at);
+    const json_t *schema = convert_object(convert, format, at, "schema");
+    if (schema == NULL) return HEARTH_INVALID;
+    convert_set(convert, "json_schema", json_incref((json_t *)schema));
+    return HEARTH_OK;
+}
+
+json_t *anthropic_chat(const json_t *body, hearth_error *error)
+{
+    static int (*const readers[])(struct convert *) = {read_system,          read_messages,     read_tools,
+                                                       read_tool_choice,     read_max_tokens,   read_stops,
+                                                       read_thinking_budget, read_output_config};
+    struct convert convert;
+    convert_open(&convert, body, error);
+    int rc = convert_refuse(&convert, refused);
+    for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
+    return convert_close(&convert, rc);
+}

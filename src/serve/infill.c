@@ -1,0 +1,106 @@
+/* POST /infill: the text before and after a gap, as llama-server's editors send it, read as a completion whose prompt
+ * is the text before the gap. No state; HTTP thread only. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/errors.h"
+#include "serve/fields_readers.h"
+#include "serve/native.h"
+
+#include <stdlib.h>
+
+#define SNIPPETS_MAX 256
+
+static int read_suffix(struct fields *fields, const json_t *value, hearth_error *error)
+{
+    if (!json_is_string(value))
+        return error_at(error, HEARTH_INVALID, "input_suffix",
+                        "'input_suffix' must be a string: the text after the gap");
+    fields->params.suffix = json_string_value(value);
+    fields->params.suffix_len = json_string_length(value);
+    return HEARTH_OK;
+}
+
+/* What the body says as "prompt" is text that is typed already. */
+static int read_typed(struct fields *fields, const json_t *value, hearth_error *error)
+{
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    if (!json_is_string(value)) return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
+    fields->params.typed = json_string_value(value);
+    fields->params.typed_len = json_string_length(value);
+    return HEARTH_OK;
+}
+
+static bool get_snippet(const json_t *value, hearth_snippet *snippet)
+{
+    const json_t *name = json_object_get(value, "filename");
+    snippet->name = name == NULL || json_is_null(name) ? "tmp" : field_string(name);
+    snippet->text = field_string(json_object_get(value, "text"));
+    return snippet->name != NULL && snippet->text != NULL;
+}
+
+/* `snippets`: free() it. */
+static int read_snippets(struct fields *fields, const json_t *value, hearth_snippet **snippets, hearth_error *error)
+{
+    size_t n = json_array_size(value), i;
+    json_t *item;
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    bool good = json_is_array(value) && n <= SNIPPETS_MAX;
+    if (good) *snippets = mem_alloc((n + 1) * sizeof **snippets);
+    json_array_foreach(value, i, item) good = good && get_snippet(item, &(*snippets)[i]);
+    if (!good)
+        return error_at(error, HEARTH_INVALID, "input_extra",
+                        "'input_extra' must be a list of up to %d {\"filename\": string, \"text\": string}, without "
+                        "zero characters",
+                        SNIPPETS_MAX);
+    fields->params.snippets = *snippets;
+    fields->params.n_snippets = n;
+    return HEARTH_OK;
+}
+
+/* The text before the gap takes the prompt's place. What the body says in its own words stays valid, since `body` holds
+ * on to it. */
+static int put_prefix_first(json_t *body, hearth_error *error)
+{
+    json_t *prefix = json_object_get(body, "input_prefix");
+    if (!json_is_string(prefix))
+        return error_at(error, HEARTH_INVALID, "input_prefix",
+                        "'input_prefix' must be a string: the text before the gap");
+    json_object_set(body, "prompt", prefix);
+    return HEARTH_OK;
+}
+
+static void start(struct call *call, json_t *body, const json_t *typed)
+{
+    struct fields fields;
+    hearth_error error;
+    hearth_snippet *snippets = NULL;
+    int rc = fields_take(&fields, FIELDS_COMPLETION, body, &error);
+    bool taken = rc == HEARTH_OK;
+    if (rc == HEARTH_OK) rc = read_suffix(&fields, json_object_get(fields.body, "input_suffix"), &error);
+    if (rc == HEARTH_OK) rc = read_typed(&fields, typed, &error);
+    if (rc == HEARTH_OK) rc = read_snippets(&fields, json_object_get(fields.body, "input_extra"), &snippets, &error);
+    if (rc == HEARTH_OK) {
+        native_start(call, &native_infill_dialect, &fields);
+    } else {
+        if (taken) fields_release(&fields);
+        call_fail(call, &error, errors_put);
+    }
+    free(snippets);
+}
+
+void native_infill(struct call *call)
+{
+    hearth_error error;
+    size_t len;
+    const char *text = http_body(call->http, &len);
+    json_t *body = fields_parse(text, len, &error);
+    http_drop_body(call->http);
+    json_t *typed = json_incref(json_object_get(body, "prompt"));
+    if (body != NULL && put_prefix_first(body, &error) == HEARTH_OK) {
+        start(call, body, typed);
+    } else {
+        json_decref(body);
+        call_fail(call, &error, errors_put);
+    }
+    json_decref(typed);
+}

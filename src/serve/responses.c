@@ -1,0 +1,388 @@
+/* Responses as a dialect: a response of items, or the events in which its items come, numbered in their order. The
+ * state belongs to the exchange; HTTP thread only. */
+#include "serve/responses.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/convert.h"
+#include "serve/errors.h"
+#include "serve/member.h"
+#include "serve/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct responses {
+    char *id, *model;
+    int64_t created;
+    struct buf echo;             /* what is repeated of the request */
+    const struct answer *answer; /* the exchange's, once there is one; for streams that break off */
+    size_t n_events;             /* told so far */
+    size_t n_begun;              /* parts of the answer whose item was begun; the last of them is open */
+    size_t n_chances;            /* told so far */
+};
+
+/* What the kinds of parts are called. The text of a call is its arguments. */
+struct kind {
+    const char *id_prefix;
+    const char *part;   /* type of the item's one content part; NULL: it has none */
+    const char *event;  /* "response.….delta" and "response.….done" tell its text */
+    const char *member; /* of the latter */
+};
+
+static const struct kind kinds[] = {
+    [HEARTH_DELTA_REASONING] = {"rs", "reasoning_text", "reasoning_text", "text"},
+    [HEARTH_DELTA_CONTENT] = {"msg", "output_text", "output_text", "text"},
+    [HEARTH_DELTA_CALL] = {"fc", NULL, "function_call_arguments", "arguments"},
+};
+
+/* ---- Errors ---- */
+
+void responses_put_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    static const struct convert_name names[] = {{"messages", "input"},
+                                                {"prompt", "input"},
+                                                {"json_schema", "text.format.schema"},
+                                                {"max_tokens", "max_output_tokens"},
+                                                {"tools[].function", "tools[]"}};
+    hearth_error renamed = convert_rename(error, names, sizeof names / sizeof *names);
+    errors_put(out, &renamed, request_id);
+}
+
+/* ---- Items ---- */
+
+static void put_text(struct buf *out, const char *member, const struct answer *answer, const struct answer_part *part)
+{
+    if (part->type == HEARTH_DELTA_CALL) {
+        const struct buf *arguments = &answer->calls[part->call].arguments;
+        member_put(out, member, arguments->v, arguments->len);
+        return;
+    }
+    const struct buf *whole = part->type == HEARTH_DELTA_CONTENT ? &answer->text : &answer->reasoning;
+    member_put(out, member, whole->v + part->start, part->len);
+}
+
+/* Those of the tokens [from, to), and of one more; NULL: none. */
+static void put_chances(struct buf *out, const struct answer *answer, const size_t range[2], const struct chances *last)
+{
+    buf_puts(out, ",\"logprobs\":[");
+    for (size_t i = range[0]; i < range[1]; i++) {
+        if (i > range[0]) buf_puts(out, ",");
+        chances_put_openai(out, answer->chances[i]);
+    }
+    if (range[0] < range[1] && last != NULL) buf_puts(out, ",");
+    if (last != NULL) chances_put_openai(out, last);
+    buf_puts(out, "]");
+}
+
+/* The chances of a part's tokens are those up to where the next part begins. */
+static void put_chances_of(struct buf *out, const struct answer *answer, size_t i)
+{
+    size_t from = answer->parts[i].chances;
+    size_t to = i + 1 < answer->n_parts ? answer->parts[i + 1].chances : answer->n_chances;
+    put_chances(out, answer, (const size_t[]){from, to}, NULL);
+}
+
+static void put_id(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
+{
+    buf_printf(out, "\"%s_%s_%zu\"", kinds[answer->parts[i].type].id_prefix, state->id, i);
+}
+
+/* `begun`: nothing is in it yet. */
+static void put_part(struct buf *out, const struct answer *answer, size_t i, bool begun)
+{
+    const struct answer_part *part = &answer->parts[i];
+    buf_printf(out, "{\"type\":\"%s\",", kinds[part->type].part);
+    if (begun)
+        buf_puts(out, "\"text\":\"\"");
+    else
+        put_text(out, "text", answer, part);
+    if (part->type == HEARTH_DELTA_CONTENT) {
+        buf_puts(out, ",\"annotations\":[]");
+        if (begun)
+            buf_puts(out, ",\"logprobs\":[]");
+        else
+            put_chances_of(out, answer, i);
+    }
+    buf_puts(out, "}");
+}
+
+static void put_call(struct buf *out, const struct answer *answer, const struct answer_part *part, bool begun)
+{
+    const struct answer_call *call = &answer->calls[part->call];
+    buf_puts(out, ",\"type\":\"function_call\",");
+    member_puts(out, "call_id", call->id);
+    buf_puts(out, ",");
+    member_puts(out, "name", call->name);
+    buf_puts(out, ",");
+    if (begun)
+        buf_puts(out, "\"arguments\":\"\"");
+    else
+        put_text(out, "arguments", answer, part);
+}
+
+static void put_item(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
+                     const char *status)
+{
+    static const char *const openings[] = {
+        [HEARTH_DELTA_REASONING] = ",\"type\":\"reasoning\",\"summary\":[],\"content\":[",
+        [HEARTH_DELTA_CONTENT] = ",\"type\":\"message\",\"role\":\"assistant\",\"content\":["};
+    const struct answer_part *part = &answer->parts[i];
+    bool begun = strcmp(status, "in_progress") == 0;
+    buf_puts(out, "{\"id\":");
+    put_id(out, state, answer, i);
+    if (part->type == HEARTH_DELTA_CALL) {
+        put_call(out, answer, part, begun);
+    } else {
+        buf_puts(out, openings[part->type]);
+        if (!begun) put_part(out, answer, i, false);
+        buf_puts(out, "]");
+    }
+    buf_printf(out, ",\"status\":\"%s\"}", status);
+}
+
+/* The last item of an answer that was cut off is not whole. */
+static const char *item_status(const struct answer *answer, size_t i)
+{
+    bool cut = !answer->done || answer->result.finish == HEARTH_FINISH_LENGTH;
+    return cut && i + 1 == answer->n_parts ? "incomplete" : "completed";
+}
+
+/* ---- Responses ---- */
+
+static void put_usage(struct buf *out, const struct answer *answer)
+{
+    const hearth_result *r = &answer->result;
+    int32_t prompt = r->cache_n + r->prompt_n;
+    buf_printf(out,
+               "{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d},\"output_tokens\":%d,"
+               "\"output_tokens_details\":{\"reasoning_tokens\":%d},\"total_tokens\":%d}",
+               prompt, r->cache_n, r->predicted_n, answer->reasoning_n, prompt + r->predicted_n);
+}
+
+static void put_failure(struct buf *out, const hearth_error *error)
+{
+    if (error == NULL) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_puts(out, "{\"code\":\"server_error\",\"message\":");
+    errors_put_message(out, error->message);
+    buf_puts(out, "}");
+}
+
+static const char *status_of(const struct answer *answer)
+{
+    return answer->result.finish == HEARTH_FINISH_LENGTH ? "incomplete" : "completed";
+}
+
+/* `answer`: NULL: nothing is there yet. `error`: why it failed, or NULL. */
+static void put_response(struct buf *out, const struct responses *state, const struct answer *answer,
+                         const hearth_error *error)
+{
+    bool ended = answer != NULL && error == NULL;
+    const char *status = error != NULL ? "failed" : ended ? status_of(answer) : "in_progress";
+    bool cut = strcmp(status, "incomplete") == 0;
+    buf_printf(out, "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":",
+               state->id, (long long)state->created, status);
+    put_failure(out, error);
+    buf_printf(out, ",\"incomplete_details\":%s,", cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    member_puts(out, "model", state->model);
+    buf_puts(out, ",\"output\":[");
+    for (size_t i = 0; answer != NULL && i < answer->n_parts; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_item(out, state, answer, i, item_status(answer, i));
+    }
+    buf_puts(out, "],\"usage\":");
+    if (ended)
+        put_usage(out, answer);
+    else
+        buf_puts(out, "null");
+    buf_append(out, state->echo.v, state->echo.len);
+    buf_puts(out, "}");
+}
+
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    put_response(out, state, answers, NULL);
+}
+
+/* ---- Streams ---- */
+
+/* Up to the members that an event has of its own; close_event() ends it. */
+static void open_event(struct buf *out, struct responses *state, const char *name, const char *more)
+{
+    buf_printf(out, "event: response.%s%s\ndata: {\"type\":\"response.%s%s\",\"sequence_number\":%zu", name, more, name,
+               more, state->n_events++);
+}
+
+static void close_event(struct buf *out)
+{
+    buf_puts(out, "}\n\n");
+}
+
+static void put_state(struct buf *out, struct responses *state, const char *name, const hearth_error *error)
+{
+    open_event(out, state, name, "");
+    buf_puts(out, ",\"response\":");
+    put_response(out, state, state->answer, error);
+    close_event(out);
+}
+
+static void put_started(void *ud, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)index, (void)result;
+    put_state(out, ud, "created", NULL);
+    put_state(out, ud, "in_progress", NULL);
+}
+
+static void put_item_event(struct buf *out, struct responses *state, const char *name, const char *status)
+{
+    size_t i = state->n_begun - 1;
+    open_event(out, state, name, "");
+    buf_printf(out, ",\"output_index\":%zu,\"item\":", i);
+    put_item(out, state, state->answer, i, status);
+    close_event(out);
+}
+
+/* An event about the contents of the item that is open. */
+static const struct kind *open_content_event(struct buf *out, struct responses *state, const char *name,
+                                             const char *more)
+{
+    size_t i = state->n_begun - 1;
+    const struct kind *kind = &kinds[state->answer->parts[i].type];
+    open_event(out, state, name == NULL ? kind->event : name, more);
+    buf_puts(out, ",\"item_id\":");
+    put_id(out, state, state->answer, i);
+    buf_printf(out, ",\"output_index\":%zu,", i);
+    if (kind->part != NULL) buf_puts(out, "\"content_index\":0,");
+    return kind;
+}
+
+static void put_part_event(struct buf *out, struct responses *state, const char *more)
+{
+    open_content_event(out, state, "content_part", more);
+    buf_puts(out, "\"part\":");
+    put_part(out, state->answer, state->n_begun - 1, strcmp(more, ".added") == 0);
+    close_event(out);
+}
+
+static void begin_item(struct buf *out, struct responses *state)
+{
+    const struct answer_part *part = &state->answer->parts[state->n_begun++];
+    state->n_chances = part->chances;
+    put_item_event(out, state, "output_item.added", "in_progress");
+    if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
+}
+
+static void end_item(struct buf *out, struct responses *state)
+{
+    if (state->n_begun == 0) return;
+    size_t i = state->n_begun - 1;
+    const struct answer_part *part = &state->answer->parts[i];
+    const struct kind *kind = open_content_event(out, state, NULL, ".done");
+    if (part->type == HEARTH_DELTA_CALL) {
+        const char *name = state->answer->calls[part->call].name;
+        member_puts(out, "name", name);
+        buf_puts(out, ",");
+    }
+    put_text(out, kind->member, state->answer, part);
+    if (part->type == HEARTH_DELTA_CONTENT) put_chances_of(out, state->answer, i);
+    close_event(out);
+    if (kind->part != NULL) put_part_event(out, state, ".done");
+    put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
+}
+
+/* With the chances of the tokens that told no text before this one. */
+static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
+{
+    const struct answer *answer = piece->answer;
+    open_content_event(out, state, NULL, ".delta");
+    member_put(out, "delta", piece->delta->text, piece->delta->len);
+    if (piece->delta->type == HEARTH_DELTA_CONTENT) {
+        put_chances(out, answer, (const size_t[]){state->n_chances, answer->n_chances}, piece->chances);
+        state->n_chances = answer->n_chances + (piece->chances != NULL);
+    }
+    close_event(out);
+}
+
+static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
+{
+    struct responses *state = ud;
+    state->answer = piece->answer;
+    if (piece->answer->n_parts > state->n_begun) {
+        end_item(out, state);
+        begin_item(out, state);
+    }
+    if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, piece);
+}
+
+static void put_done(void *ud, size_t index, const struct answer *answer, struct buf *out)
+{
+    (void)index; /* 0 */
+    struct responses *state = ud;
+    state->answer = answer;
+    end_item(out, state);
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    put_state(out, state, status_of(answers), NULL);
+}
+
+static void put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    put_state(out, state, "failed", error);
+}
+
+/* ---- State ---- */
+
+void *responses_state(const struct responses_names *names, const json_t *body)
+{
+    struct responses *state = mem_alloc(sizeof *state);
+    state->id = mem_strdup(names->id);
+    state->model = mem_strdup(names->model);
+    state->created = names->created;
+    responses_put_echo(&state->echo, body);
+    return state;
+}
+
+static void release(void *ud)
+{
+    struct responses *state = ud;
+    free(state->id);
+    free(state->model);
+    buf_release(&state->echo);
+    free(state);
+}
+
+const struct dialect responses_dialect = {.started = put_started,
+                                          .more = put_more,
+                                          .done = put_done,
+                                          .ended = put_ended,
+                                          .broken = put_broken,
+                                          .whole = put_whole,
+                                          .error = responses_put_error,
+                                          .release = release};
+
+/* ---- Route ---- */
+
+void responses_create(struct call *call)
+{
+    struct fields fields;
+    char id[25];
+    if (!call_read_as_chat(call, responses_chat, responses_put_error, &fields)) return;
+    call_random_name(id, sizeof id);
+    struct responses_names names = {call_model(call, &fields), id, clock_unix_ms() / 1000};
+    struct exchange_plan plan = {.dialect = &responses_dialect,
+                                 .state = responses_state(&names, fields.given),
+                                 .stream = fields.stream,
+                                 .choices = &fields.params,
+                                 .n_choices = 1};
+    exchange_start(call, &plan);
+    fields_release(&fields);
+}
