@@ -30,6 +30,15 @@ struct inbox {
     hearth_error error; /* code is HEARTH_OK where the reply is whole */
 };
 
+/* The reply that is being printed. */
+struct reply {
+    hearth_request *request;
+    hearth_reader *reader; /* NULL until the request has started */
+    struct buf content;    /* what was said, without the reasoning before it */
+    bool shows_reasoning;
+    bool is_dim; /* the terminal is set to reasoning */
+};
+
 struct chat {
     const char *command;
     hearth *instance;
@@ -92,8 +101,26 @@ static void on_event(void *ud, const hearth_event *event)
     pthread_mutex_unlock(&inbox->lock);
 }
 
-/* Prints what has come and adds it to the reply; true once the reply has ended. */
-static bool print_arrivals(struct chat *chat, struct buf *reply)
+static void set_dim(struct reply *reply, bool dim)
+{
+    if (reply->is_dim != dim) fputs(dim ? "\033[2m" : "\033[0m\n", stdout);
+    reply->is_dim = dim;
+}
+
+/* Reasoning is for who watches: it is printed on a terminal, dimmed, and is no part of what was said. */
+static void print_delta(void *ud, const hearth_delta *delta)
+{
+    struct reply *reply = ud;
+    const bool is_content = delta->type == HEARTH_DELTA_CONTENT;
+    const bool is_shown = is_content || (delta->type == HEARTH_DELTA_REASONING && reply->shows_reasoning);
+    if (!is_shown || delta->len == 0) return;
+    set_dim(reply, !is_content);
+    fwrite(delta->text, 1, delta->len, stdout);
+    if (is_content) buf_append(&reply->content, delta->text, delta->len);
+}
+
+/* Prints what has come; true once the reply has ended. */
+static bool print_arrivals(struct chat *chat, struct reply *reply)
 {
     struct inbox *inbox = &chat->inbox;
     eventfd_t ignored;
@@ -103,11 +130,11 @@ static bool print_arrivals(struct chat *chat, struct buf *reply)
     inbox->text = (struct buf){0};
     const bool ended = inbox->ended;
     pthread_mutex_unlock(&inbox->lock);
-    if (text.len > 0) {
-        fwrite(text.v, 1, text.len, stdout);
-        fflush(stdout);
-        buf_append(reply, text.v, text.len);
-    }
+    if (!reply->reader) reply->reader = hearth_reader_open(reply->request);
+    if (reply->reader) hearth_reader_add(reply->reader, text.v ? text.v : "", text.len, print_delta, reply);
+    if (reply->reader && ended) hearth_reader_end(reply->reader, print_delta, reply);
+    if (ended) set_dim(reply, false);
+    fflush(stdout);
     buf_release(&text);
     return ended;
 }
@@ -119,21 +146,25 @@ static void print_figures(const hearth_result *r)
            r->cache_n + r->prompt_n, rate);
 }
 
-/* Submits the conversation and streams the reply to stdout. Ctrl-C cancels it; what was said by then stays said. */
-static int stream_reply(struct chat *chat, struct buf *reply, hearth_error *error)
+/* Submits the conversation and streams the reply to stdout; `said` gets its content. Ctrl-C cancels it; what was said
+ * by then stays said. */
+static int stream_reply(struct chat *chat, struct buf *said, hearth_error *error)
 {
+    struct reply reply = {.shows_reasoning = chat->tells};
     hearth_params params = hearth_params_default();
     char *messages = json_dumps(chat->messages, JSON_COMPACT);
     params.messages_json = messages;
     chat->inbox.ended = false;
     chat->inbox.error = (hearth_error){0};
-    hearth_request *request = hearth_submit(chat->instance, &params, on_event, chat, error);
+    reply.request = hearth_submit(chat->instance, &params, on_event, chat, error);
     free(messages);
-    if (!request) return error->code;
+    if (!reply.request) return error->code;
     do {
-        if (wait_for(chat, chat->arrivals)) hearth_cancel(request);
-    } while (!print_arrivals(chat, reply));
-    hearth_request_release(request);
+        if (wait_for(chat, chat->arrivals)) hearth_cancel(reply.request);
+    } while (!print_arrivals(chat, &reply));
+    hearth_reader_close(reply.reader);
+    hearth_request_release(reply.request);
+    *said = reply.content;
     putchar('\n');
     if (chat->inbox.error.code != HEARTH_OK && chat->inbox.error.code != HEARTH_CANCELLED) {
         *error = chat->inbox.error;
@@ -158,16 +189,16 @@ static void say(struct chat *chat, const char *role, const char *text, size_t le
 /* A turn without a reply is taken back, so that the next one starts from a conversation the model has seen. */
 static int take_turn(struct chat *chat, const struct buf *line)
 {
-    struct buf reply = {0};
+    struct buf said = {0};
     hearth_error error;
     say(chat, "user", line->v, line->len);
-    const int status = stream_reply(chat, &reply, &error);
+    const int status = stream_reply(chat, &said, &error);
     if (status < 0) args_fail(chat->command, &error, EXIT_FAILED);
-    if (reply.len > 0)
-        say(chat, "assistant", reply.v, reply.len);
+    if (said.len > 0)
+        say(chat, "assistant", said.v, said.len);
     else
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
-    buf_release(&reply);
+    buf_release(&said);
     return status;
 }
 
@@ -209,7 +240,7 @@ static int load_and_converse(struct chat *chat, const hearth_config *config)
     hearth_error error;
     chat->instance = hearth_open(config, &error);
     if (!chat->instance || hearth_load(chat->instance, terminal_progress, NULL, &error) < 0)
-        return args_fail(chat->command, &error, EXIT_FAILED);
+        return args_fail(chat->command, &error, setup_failure_status(config, &error));
     if (chat->asks) printf("%s: Ctrl-C stops a reply, /exit or Ctrl-D ends\n", hearth_config_model(config, 0));
     return converse(chat);
 }
@@ -251,7 +282,7 @@ int command_chat(int argc, char **argv)
         .command = "hearth chat",
         .about = "Talks to a model in the terminal, without a server. Without --config and --model: the demo model.\n"
                  "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /exit end. Input that does not come from a\n"
-                 "terminal is read line by line, each line a turn.",
+                 "terminal is read line by line, each line a turn. Reasoning is printed on a terminal only, dimmed.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .examples = "  hearth chat\n"

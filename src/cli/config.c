@@ -2,6 +2,7 @@
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
+#include "serve/serve.h"
 
 #include <stdio.h>
 
@@ -23,6 +24,7 @@ static int check(int argc, char **argv)
     size_t reported = 0;
     status = hearth_config_load(config, path, setup_report, &reported, &error);
     if (status == 0) status = hearth_config_check(config, setup_report, &reported, &error);
+    if (status == 0) status = serve_check(config, &error);
     if (status < 0 && reported == 0) args_fail(spec.command, &error, EXIT_USAGE);
     hearth_config_free(config);
     if (status == 0) printf("%s: no errors\n", path);

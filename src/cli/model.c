@@ -19,7 +19,7 @@ static int info(int argc, char **argv)
     const char *path = NULL;
     const struct args_spec spec = {
         .command = "hearth model info",
-        .about = "Describes a model file: architecture, kind, context, template, size.",
+        .about = "Describes a model file: architecture, kind, type, context, template, size.",
         .operand = "PATH",
         .operand_value = &path,
         .examples = "  hearth model info models/demo.gguf\n",

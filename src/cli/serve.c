@@ -22,7 +22,8 @@ static void note_address(void *ud, const char *address)
 {
     struct announcement *a = ud;
     const bool is_socket = strncmp(address, "unix:", 5) == 0;
-    const char *scheme = is_socket ? "" : "http://";
+    const bool is_tls = hearth_config_get(a->config, "server.tls_cert") != NULL;
+    const char *scheme = is_socket ? "" : is_tls ? "https://" : "http://";
     pthread_mutex_lock(&a->lock);
     printf("hearth %s listens on %s%s\n", hearth_version(), scheme, address);
     fflush(stdout);
@@ -47,20 +48,54 @@ static const char *cache_place(const hearth_config *config)
     return "in memory, until hearth ends";
 }
 
-static void announce(void *ud)
+/* The model to try first: one to chat with, if there is any. */
+static hearth_model_info first_to_try(const hearth *instance)
+{
+    hearth_model_info first = {0}, info;
+    for (size_t i = 0; hearth_model(instance, i, &info); i++)
+        if (i == 0 || (strcmp(info.type, "chat") == 0 && strcmp(first.type, "chat") != 0)) first = info;
+    return first;
+}
+
+/* A request that the model answers, as curl sends it. */
+static void put_example(struct buf *out, const struct announcement *a, const hearth_model_info *model)
+{
+    static const struct {
+        const char *type, *route, *members;
+    } examples[] = {
+        {"chat", "/v1/chat/completions", "\"messages\": [{\"role\": \"user\", \"content\": \"Who are you?\"}]"},
+        {"embedding", "/v1/embeddings", "\"input\": \"Who are you?\""},
+        {"rerank", "/v1/rerank", "\"query\": \"Who are you?\", \"documents\": [\"A server.\", \"A river.\"]"},
+        {"text", "/v1/completions", "\"prompt\": \"Once upon a time\""},
+    };
+    if (model->type == NULL) return; /* there is no model */
+    const bool is_base = strcmp(model->type, "chat") == 0 && !model->has_chat_template;
+    const char *type = is_base ? "text" : model->type;
+    const bool has_keys = hearth_config_get(a->config, "server.api_keys_file") != NULL;
+    for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
+        if (strcmp(examples[i].type, type) == 0)
+            buf_printf(out, "curl %s%s%s -H 'Content-Type: application/json' -d '{\"model\": \"%s\", %s}'", a->curl.v,
+                       examples[i].route, has_keys ? " -H \"Authorization: Bearer $KEY\"" : "", model->name,
+                       examples[i].members);
+}
+
+static void announce(void *ud, const hearth *instance)
 {
     struct announcement *a = ud;
+    struct buf example = {0};
+    const hearth_model_info model = first_to_try(instance);
     const char *log = hearth_config_get(a->config, "server.log_file");
     pthread_mutex_lock(&a->lock);
+    put_example(&example, a, &model);
     printf("ready\n"
-           "  try    curl %s/v1/chat/completions -H 'Content-Type: application/json' "
-           "-d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"Who are you?\"}]}'\n"
+           "  try    %s\n"
            "  log    %s\n"
            "  cache  %s\n"
            "  stop   Ctrl-C\n",
-           a->curl.v, hearth_config_model(a->config, 0), log ? log : "standard error", cache_place(a->config));
+           example.v, log ? log : "standard error", cache_place(a->config));
     fflush(stdout);
     pthread_mutex_unlock(&a->lock);
+    buf_release(&example);
 }
 
 static int serve(const char *command, const hearth_config *config)
@@ -78,7 +113,7 @@ static int serve(const char *command, const hearth_config *config)
                         hearth_config_get(config, "server.log_format"), &error);
     if (status == 0) status = serve_run(config, &options, &error);
     buf_release(&a.curl);
-    return status == 0 ? EXIT_FINE : args_fail(command, &error, EXIT_FAILED);
+    return status == 0 ? EXIT_FINE : args_fail(command, &error, setup_failure_status(config, &error));
 }
 
 int command_serve(int argc, char **argv)

@@ -19,6 +19,22 @@ void setup_release(struct setup *setup)
     args_release(&setup->sets);
 }
 
+static bool is_model_key(const hearth_config *config, const char *name)
+{
+    const char *model = hearth_config_model(config, 0); /* any has all keys */
+    char *key = model == NULL ? NULL : mem_format("models.%s.%s", model, name);
+    bool is_key = key != NULL && hearth_config_get(config, key) != NULL;
+    free(key);
+    return is_key;
+}
+
+int setup_failure_status(const hearth_config *config, const hearth_error *error)
+{
+    const char *name = error->param;
+    bool is_key = name[0] != '\0' && (hearth_config_get(config, name) != NULL || is_model_key(config, name));
+    return error->code == HEARTH_INVALID && is_key ? EXIT_USAGE : EXIT_FAILED;
+}
+
 void setup_report(void *ud, const char *file, int line, const char *key, const char *message)
 {
     size_t *count = ud;

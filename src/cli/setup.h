@@ -36,6 +36,10 @@ static inline struct args_option setup_option_log_level(struct setup *s)
  * and returns NULL; the command ends with *status, which tells files that are not there from bad usage. */
 hearth_config *setup_open(const char *command, const struct setup *setup, int *status);
 
+/* With what a command ends whose instance could not be had or loaded: with that of bad usage, where the error names a
+ * key of the configuration, or one of a model's by its name alone. */
+int setup_failure_status(const hearth_config *config, const hearth_error *error);
+
 void setup_release(struct setup *setup);
 
 /* A hearth_config_report that prints "file:line: key: message" to stderr and counts in the size_t at `ud`. */
