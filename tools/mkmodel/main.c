@@ -1,4 +1,6 @@
-/* hearth-mkmodel: the command line. Reads the options into a struct model and has it written; one thread. */
+/* hearth-mkmodel: the command line. Reads the options into a struct model, or a struct lora, and has it written; one
+ * thread. */
+#include "adapter.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "write.h"
@@ -12,7 +14,17 @@
 
 enum { EXIT_BAD_USAGE = 2 };
 
-enum option_id { OPTION_ARCH = 1000, OPTION_VOCAB, OPTION_SEED, OPTION_TYPE, OPTION_TEMPLATE, OPTION_HELP };
+enum option_id {
+    OPTION_ARCH = 1000,
+    OPTION_VOCAB,
+    OPTION_SEED,
+    OPTION_TYPE,
+    OPTION_POOLING,
+    OPTION_TEMPLATE,
+    OPTION_LORA,
+    OPTION_RANK,
+    OPTION_HELP
+};
 
 /* Options that set a length have the length's number. */
 static const struct option options[] = {
@@ -29,7 +41,10 @@ static const struct option options[] = {
     {"swa", required_argument, NULL, SIZE_SWA},
     {"seed", required_argument, NULL, OPTION_SEED},
     {"type", required_argument, NULL, OPTION_TYPE},
+    {"pooling", required_argument, NULL, OPTION_POOLING},
     {"template", required_argument, NULL, OPTION_TEMPLATE},
+    {"lora-for", required_argument, NULL, OPTION_LORA},
+    {"rank", required_argument, NULL, OPTION_RANK},
     {"output", required_argument, NULL, 'o'},
     {"help", no_argument, NULL, OPTION_HELP},
     {0},
@@ -46,6 +61,7 @@ static void print_help(void)
     puts("hearth-mkmodel - write a random-weight model with a real tokenizer, for tests\n"
          "\n"
          "usage: hearth-mkmodel --arch A --vocab V [options] -o OUT.gguf\n"
+         "       hearth-mkmodel --lora-for MODEL.gguf [--rank N] [--seed N] -o OUT.gguf\n"
          "\n"
          "  --arch A         architecture, see below\n"
          "  --vocab V        a GGUF file with a tokenizer (a path or a name that ends in .gguf), or NAME for\n"
@@ -58,7 +74,10 @@ static void print_help(void)
          "  --kv-heads N     key and value heads         --seed N         another seed, other weights (default 1)\n"
          "  --head-dim N     length of a head            --type T         f32 (default), f16 or q8_0\n"
          "  --ff N           inner length of the feed-forward part (of one expert)\n"
+         "  --pooling P      mean, cls or last: says that the model is for embeddings, and how its vectors become one\n"
          "  --template FILE  chat template (default: the vocabulary's own, if it has one)\n"
+         "\n"
+         "  --lora-for F     write a LoRA adapter for that model, of rank N (default 4)\n"
          "\n"
          "The same arguments give the same bytes. Control tokens such as end-of-text are never the likeliest.\n"
          "\n"
@@ -106,6 +125,19 @@ static int parse_type(const char *text, struct model *model, hearth_error *error
     return error_at(error, HEARTH_INVALID, "type", "unknown type '%s': use f32, f16 or q8_0", text);
 }
 
+/* Ranks need a head, and that is an architecture's. */
+static int parse_pooling(const char *text, struct model *model, hearth_error *error)
+{
+    static const char *const names[] = {[1] = "mean", [2] = "cls", [3] = "last"};
+    for (int i = 1; i <= 3; i++) {
+        if (strcmp(names[i], text) != 0) continue;
+        model->pooling = i;
+        return 0;
+    }
+    return error_at(error, HEARTH_INVALID, "pooling",
+                    "unknown pooling '%s': use mean, cls or last; to rank, --arch reranker", text);
+}
+
 static bool ends_with(const char *text, const char *end)
 {
     size_t len = strlen(text), end_len = strlen(end);
@@ -124,6 +156,7 @@ static char *vocab_path(const char *vocab)
 struct arguments {
     struct model model; /* its strings are borrowed from argv, but for vocab_path */
     const char *vocab;
+    struct lora lora; /* model_path NULL: a model is to be written */
     bool help;
 };
 
@@ -136,21 +169,31 @@ static int parse_option(int id, const char *name, const char *text, struct argum
         return parse_arch(text, model, error);
     case OPTION_TYPE:
         return parse_type(text, model, error);
+    case OPTION_POOLING:
+        return parse_pooling(text, model, error);
     case OPTION_VOCAB:
         args->vocab = text;
         return 0;
     case OPTION_TEMPLATE:
         model->template_path = text;
         return 0;
+    case OPTION_LORA:
+        args->lora.model_path = text;
+        return 0;
+    case OPTION_RANK: {
+        int code = parse_number(name, text, 1024, &number, error);
+        args->lora.rank = number;
+        return code;
+    }
     case OPTION_HELP:
         args->help = true;
         return 0;
     case 'o':
-        model->out_path = text;
+        model->out_path = args->lora.out_path = text;
         return 0;
     case OPTION_SEED: {
         int code = parse_number(name, text, INT64_MAX, &number, error);
-        model->seed = (uint64_t)number;
+        model->seed = args->lora.seed = (uint64_t)number;
         return code;
     }
     default: {
@@ -163,10 +206,11 @@ static int parse_option(int id, const char *name, const char *text, struct argum
 
 static int check_complete(const struct arguments *args, hearth_error *error)
 {
-    const char *missing = args->model.arch == NULL       ? "--arch A"
-                          : args->vocab == NULL          ? "--vocab V"
-                          : args->model.out_path == NULL ? "-o OUT.gguf"
-                                                         : NULL;
+    bool lora = args->lora.model_path != NULL;
+    const char *missing = !lora && args->model.arch == NULL ? "--arch A"
+                          : !lora && args->vocab[0] == '\0' ? "--vocab V"
+                          : args->model.out_path == NULL    ? "-o OUT.gguf"
+                                                            : NULL;
     if (missing == NULL) return 0;
     return error_set(error, HEARTH_INVALID, "%s is missing: --help shows examples", missing);
 }
@@ -189,6 +233,16 @@ static int parse_arguments(int argc, char **argv, struct arguments *args, hearth
     return check_complete(args, error);
 }
 
+static int write_what_is_wanted(struct arguments *args, hearth_error *error)
+{
+    if (args->lora.model_path != NULL) return adapter_write(&args->lora, error);
+    char *path = vocab_path(args->vocab);
+    args->model.vocab_path = path;
+    int code = model_write(&args->model, error);
+    free(path);
+    return code;
+}
+
 static void stay_quiet(enum ggml_log_level level, const char *text, void *ud)
 {
     (void)level;
@@ -198,7 +252,8 @@ static void stay_quiet(enum ggml_log_level level, const char *text, void *ud)
 
 int main(int argc, char **argv)
 {
-    struct arguments args = {.model = {.type = &weight_types[0], .seed = 1}};
+    struct arguments args = {
+        .vocab = "", .model = {.type = &weight_types[0], .seed = 1, .pooling = -1}, .lora = {.rank = 4, .seed = 1}};
     hearth_error error = {0};
     ggml_log_set(stay_quiet, NULL); /* one line on stderr is enough, and it is ours */
     int code = parse_arguments(argc, argv, &args, &error);
@@ -206,12 +261,7 @@ int main(int argc, char **argv)
         print_help();
         return EXIT_SUCCESS;
     }
-    if (code == 0 && args.vocab != NULL) {
-        char *path = vocab_path(args.vocab);
-        args.model.vocab_path = path;
-        code = model_write(&args.model, &error);
-        free(path);
-    }
+    if (code == 0) code = write_what_is_wanted(&args, &error);
     if (code == 0) return EXIT_SUCCESS;
     fprintf(stderr, "hearth-mkmodel: %s\n", error.message);
     return code == HEARTH_INVALID ? EXIT_BAD_USAGE : EXIT_FAILURE;

@@ -1,11 +1,11 @@
 /* Writing a model file: the metadata first, then each tensor's numbers row by row, so that no model is too large for
- * the memory. Numbers come from a generator of our own, started for each tensor from the seed and the tensor's name:
- * another layer more or less does not change the others. One thread; nothing outlives model_write(). */
+ * the memory. One thread; nothing outlives model_write(). */
 #include "write.h"
 
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "random.h"
 
 #include <errno.h>
 #include <ggml.h>
@@ -229,6 +229,7 @@ static int put_metadata(struct gguf_context *gguf, const struct model *model, co
     for (const struct key *const *keys = arch->keys; *keys != NULL; keys++) {
         for (const struct key *key = *keys; key->name != NULL; key++) put_key(gguf, model, key);
     }
+    if (model->pooling >= 0) put_key(gguf, model, &(struct key){"pooling_type", KEY_U32, SIZE_END, model->pooling});
     if (arch->rope_base > 0) {
         put_key(gguf, model, &(struct key){"rope.freq_base", KEY_F32, SIZE_END, arch->rope_base});
     }
@@ -255,23 +256,6 @@ static int declare_tensor(void *ud, const struct tensor *tensor, hearth_error *e
 
 /* ---- Numbers ---- */
 
-/* splitmix64 (public domain, Sebastiano Vigna): good enough for weights and the same everywhere. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static uint64_t stream_of(uint64_t seed, const char *name)
-{
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *name != '\0'; name++) hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
-    hash ^= next_random(&seed);
-    return next_random(&hash);
-}
-
 /* What fills in the tensors, one after the other. */
 struct filler {
     const struct model *model;
@@ -292,14 +276,6 @@ static float row_scale(const struct filler *filler, const struct range *range, i
     return type == normal || type == user_defined || type == byte ? 1.0f : 0.1f;
 }
 
-static void draw_row(float *row, int64_t n, float low, float high, uint64_t *random)
-{
-    for (int64_t i = 0; i < n; i++) {
-        float unit = (float)(next_random(random) >> 40) * 0x1p-24f;
-        row[i] = low + (high - low) * unit;
-    }
-}
-
 /* A tensor_visitor; `ud` is a struct filler. */
 static int fill_tensor(void *ud, const struct tensor *tensor, hearth_error *error)
 {
@@ -309,13 +285,13 @@ static int fill_tensor(void *ud, const struct tensor *tensor, hearth_error *erro
     float low = range->gain > 0 ? -half : range->low, high = range->gain > 0 ? half : range->high;
     int64_t n = tensor->ne[0], rows = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
     size_t row_size = ggml_row_size(tensor->type, n);
-    uint64_t random = stream_of(filler->model->seed, tensor->name);
+    uint64_t random = random_stream(filler->model->seed, tensor->name);
 
     filler->row = mem_grow(filler->row, (size_t)n, sizeof(float));
     filler->stored = mem_grow(filler->stored, row_size, 1);
     for (int64_t row = 0; row < rows; row++) {
         float scale = row_scale(filler, range, row);
-        draw_row(filler->row, n, low * scale, high * scale, &random);
+        random_row(filler->row, n, low * scale, high * scale, &random);
         ggml_quantize_chunk(tensor->type, filler->row, filler->stored, 0, 1, n, NULL);
         fwrite(filler->stored, 1, row_size, filler->file);
     }

@@ -20,6 +20,7 @@ struct model {
     const struct weight_type *type;
     int64_t sizes[SIZE_COUNT]; /* what options set; the rest is filled in */
     uint64_t seed;
+    int pooling;               /* a number of llama.cpp's; -1: the architecture's own, if it has one */
     const char *vocab_path;    /* a GGUF file with a tokenizer */
     const char *template_path; /* a chat template in place of the vocabulary's own; may be NULL */
     const char *out_path;      /* replaced only by a complete file */

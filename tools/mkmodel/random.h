@@ -1,0 +1,13 @@
+/* Numbers that look drawn by chance and are the same on every machine: a stream for each tensor, started from the seed
+ * and the tensor's name, so that another layer more or less does not change the others. Pure functions. */
+#ifndef MKMODEL_RANDOM_H
+#define MKMODEL_RANDOM_H
+
+#include <stdint.h>
+
+uint64_t random_stream(uint64_t seed, const char *name);
+
+/* n numbers spread evenly over low..high; moves the stream on. */
+void random_row(float *row, int64_t n, float low, float high, uint64_t *stream);
+
+#endif
