@@ -10,7 +10,8 @@ allowed() {
         config | llm | http | chat) echo base ;;
         store) echo base ;;
         engine) echo base llm store ;;
-        lib) echo base config llm chat store engine ;;
+        embed) echo base llm ;;
+        lib) echo base config llm chat store engine embed ;;
         serve) echo base http ;;
         cli) echo base serve ;;
         *) return 1 ;;

@@ -88,14 +88,15 @@ unit() { # preset [target [ctest's option...]]
 
 # End-to-end tests drive the built programs; they come with their own client libraries.
 e2e() { # preset
-    local folder status tap=$PWD/$logs/e2e.tap
+    local folder peer status tap=$PWD/$logs/e2e.tap
     folder=$PWD/$(folder_of "$1")
     strict "$1" all || return
+    peer=$(scripts/llama.sh --server) || return
     cd tests/e2e || return
     if [ package-lock.json -nt node_modules/.package-lock.json ]; then
         npm ci --silent --no-audit --no-fund || return
     fi
-    HEARTH_BUILD=$folder node --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
+    HEARTH_BUILD=$folder LLAMA_SERVER=$peer node --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
         --test-reporter=tap --test-reporter-destination="$tap"
     status=$?
     cd ../..
