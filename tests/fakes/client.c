@@ -15,6 +15,9 @@ static void on_event(void *ud, const hearth_event *event)
         client->n_started++;
         client->start = *event->result;
         break;
+    case HEARTH_EVENT_PROMPT:
+    case HEARTH_EVENT_PROGRESS:
+        break;
     case HEARTH_EVENT_TEXT:
         if (event->token >= 0) tokens_push(&client->got, event->token);
         buf_append(&client->text, event->text, event->text_len);
@@ -53,13 +56,16 @@ void client_init(struct client *client, int32_t first, size_t n, int32_t max_tok
     client->job.on_end = on_end;
     client->job.ud = client;
     client->job.max_tokens = max_tokens;
+    client->job.top_logprobs = -1;
     client->job.cache_prompt = true;
+    client->job.sampler = llm_sampler_open(NULL, &(struct llm_sampling){0}, NULL, NULL);
     snprintf(client->job.id, sizeof client->job.id, "client-%d", first);
     for (size_t i = 0; i < n; i++) tokens_push(&client->job.prompt, (first + (int32_t)i) % 190);
 }
 
 void client_release(struct client *client)
 {
+    llm_sampler_close(client->job.sampler);
     tokens_release(&client->job.prompt);
     tokens_release(&client->got);
     buf_release(&client->text);
@@ -109,7 +115,8 @@ void client_await_start(struct client *client)
 bool client_got_right_reply(struct client *client)
 {
     int32_t *expected = malloc((client->got.len + 1) * sizeof *expected);
-    fake_llm_reply(client->job.prompt.v, client->job.prompt.len, expected, client->got.len);
+    int32_t adapted = fake_llm_adapted(client->job.scales, CLIENT_ADAPTERS);
+    fake_llm_reply_under(adapted, client->job.prompt.v, client->job.prompt.len, expected, client->got.len);
     bool right = client->got.len == 0 || memcmp(expected, client->got.v, client->got.len * sizeof *expected) == 0;
     free(expected);
     return right;

@@ -30,6 +30,8 @@ void client_await_end(struct client *client);
 void client_await_tokens(struct client *client, size_t n);
 void client_await_start(struct client *client);
 
+#define CLIENT_ADAPTERS 2 /* job.scales: of so many, or NULL */
+
 /* Whether the reply is what the fake model gives to this prompt when nothing goes wrong. */
 bool client_got_right_reply(struct client *client);
 

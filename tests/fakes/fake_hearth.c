@@ -1,33 +1,55 @@
 /* One mutex guards everything; events are told without it, one at a time for each request. */
 #include "fakes/fake_hearth.h"
 
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "lib/params.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MAX_REQUESTS 4096
-#define MAX_SETTINGS 16
+#define MAX_REQUESTS   4096
+#define MAX_SETTINGS   16
+#define MAX_EMBEDDINGS 64
 
 struct hearth {
     int unused;
 };
 
 struct hearth_request {
-    hearth_params params; /* a deep copy */
+    hearth_params *params; /* a copy */
     hearth_event_fn on_event;
     void *ud;
     pthread_mutex_t telling;
     bool ended, cancelled, released;
+    struct {
+        int32_t tokens[64];
+        size_t ends[64], n;
+        struct buf text;
+    } prompt; /* kept, where it is to be */
+};
+
+/* What it gives for input i is a vector {i + 1, 0.5}, of 3 tokens; for document i a score: FAKE_SCORES. */
+struct hearth_embedding {
+    hearth_embed_params params; /* its numbers; model and query only tell whether they were given */
+    hearth_embedded_fn on_end;
+    void *ud;
+    bool begun, ended, cancelled, released;
+    float (*numbers)[2];
+    hearth_vector *vectors;
 };
 
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
+    size_t n_embeddings;
+    hearth_embedding *embeddings[MAX_EMBEDDINGS];
+    bool hold_embeddings;
     hearth instance;
     bool drained, log_opened, hold_load, stop;
     float progress; /* < 0: none to tell */
@@ -89,8 +111,35 @@ static bool tell_failed(hearth_request *request, hearth_code code, const char *m
 
 static bool tell_text(hearth_request *request, const char *text, size_t len)
 {
+    hearth_chance chance = {.token = 1, .log = -0.5, .bytes = text, .n_bytes = len};
+    hearth_chances chances = {.chosen = chance, .top = &chance, .n_top = request->params->top_logprobs > 0};
     hearth_event event = {.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = 1};
+    if (request->params->top_logprobs >= 0) event.chances = &chances;
     return tell(request, &event);
+}
+
+/* The prompt that a request asks for: the script's texts, and as many tokens, 1, 2, 3 … */
+static void tell_prompt(hearth_request *request, const struct fake_script *script)
+{
+    int32_t *tokens = request->prompt.tokens;
+    struct buf text = {0};
+    for (size_t i = 0; i < script->n_texts; i++) {
+        buf_puts(&text, script->texts[i]);
+        tokens[i] = (int32_t)i + 1;
+        request->prompt.ends[i] = text.len;
+    }
+    request->prompt.n = script->n_texts;
+    buf_append(&request->prompt.text, text.v, text.len);
+    hearth_event event = {.type = HEARTH_EVENT_PROMPT,
+                          .text = text.v,
+                          .text_len = text.len,
+                          .tokens = tokens,
+                          .n_tokens = script->n_texts,
+                          .token = -1};
+    tell(request, &event);
+    hearth_result result = {.slot = -1, .n_prompt = (int32_t)script->n_texts};
+    tell(request, &(hearth_event){.type = HEARTH_EVENT_DONE, .result = &result});
+    buf_release(&text);
 }
 
 static void play(hearth_request *request, const struct fake_script *script)
@@ -101,7 +150,11 @@ static void play(hearth_request *request, const struct fake_script *script)
         tell_failed(request, script->fail, script->message);
         return;
     }
-    if (!request->params.only_lookup) tell(request, &started);
+    if (request->params->only_prompt) {
+        tell_prompt(request, script);
+        return;
+    }
+    if (!request->params->only_lookup) tell(request, &started);
     for (size_t i = 0; i < script->n_texts; i++) tell_text(request, script->texts[i], strlen(script->texts[i]));
     if (script->fail != HEARTH_OK)
         tell_failed(request, script->fail, script->message);
@@ -116,6 +169,33 @@ static hearth_request *next_cancelled(void)
     return NULL;
 }
 
+static hearth_embedding *next_embedding(void)
+{
+    for (size_t i = 0; i < fake.n_embeddings; i++) {
+        hearth_embedding *embedding = fake.embeddings[i];
+        if (!embedding->begun && (embedding->cancelled || !fake.hold_embeddings)) return embedding;
+    }
+    return NULL;
+}
+
+static void end_embedding(hearth_embedding *embedding)
+{
+    static const float scores[] = FAKE_SCORES;
+    hearth_error error;
+    const hearth_embed_params *p = &embedding->params;
+    hearth_embedded result = {.model = "demo", .inputs = embedding->vectors, .n_inputs = p->n_inputs};
+    for (size_t i = 0; i < p->n_inputs; i++) {
+        bool rank = p->query != NULL;
+        embedding->numbers[i][0] = rank ? scores[i % (sizeof scores / sizeof *scores)] : (float)i + 1;
+        embedding->numbers[i][1] = 0.5f;
+        embedding->vectors[i] =
+            (hearth_vector){.v = embedding->numbers[i], .width = rank ? 1 : 2, .n_vectors = 1, .n_tokens = 3};
+        result.n_tokens += 3;
+    }
+    if (embedding->cancelled) error_set(&error, HEARTH_CANCELLED, "cancelled");
+    embedding->on_end(embedding->ud, embedding->cancelled ? NULL : &result, embedding->cancelled ? &error : NULL);
+}
+
 /* The fake's thread. */
 static void *player(void *ud)
 {
@@ -123,7 +203,15 @@ static void *player(void *ud)
     lock();
     for (;;) {
         hearth_request *cancelled = next_cancelled();
-        if (cancelled != NULL) {
+        hearth_embedding *embedding = next_embedding();
+        if (embedding != NULL) {
+            embedding->begun = true;
+            unlock();
+            end_embedding(embedding);
+            lock();
+            embedding->ended = true;
+            pthread_cond_broadcast(&fake.changed);
+        } else if (cancelled != NULL) {
             unlock();
             tell_failed(cancelled, HEARTH_CANCELLED, "cancelled");
             lock();
@@ -143,30 +231,90 @@ static void *player(void *ud)
     return NULL;
 }
 
+/* ---- What is known of a request ---- */
+
+const hearth_sampling *hearth_request_sampling(const hearth_request *request)
+{
+    return &request->params->sampling;
+}
+
+/* Of a reply's prompt the text that was given, without tokens. */
+hearth_prompt hearth_request_prompt(const hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    if (!p->keep_prompt) return (hearth_prompt){0};
+    if (!p->only_prompt) return (hearth_prompt){.text = p->text, .len = p->text_len};
+    return (hearth_prompt){.tokens = request->prompt.tokens,
+                           .n_tokens = request->prompt.n,
+                           .text = request->prompt.text.v,
+                           .len = request->prompt.text.len,
+                           .ends = request->prompt.ends};
+}
+
+/* ---- Readers: what begins with a tilde is not content ---- */
+
+struct hearth_reader {
+    size_t n_calls;
+};
+
+hearth_reader *hearth_reader_open(hearth_request *request)
+{
+    return request->params->messages_json == NULL ? NULL : mem_alloc(sizeof(struct hearth_reader));
+}
+
+void hearth_reader_close(hearth_reader *reader)
+{
+    free(reader);
+}
+
+void hearth_reader_add(hearth_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud)
+{
+    char kind = len >= 2 && text[0] == '~' ? text[1] : '\0';
+    size_t skip = kind == '\0' ? 0 : 2;
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = text + skip, .len = len - skip};
+    char id[32], *name = mem_strndup(delta.text, delta.len);
+    if (kind == 'r') delta.type = HEARTH_DELTA_REASONING;
+    if (kind == 'a') {
+        delta.type = HEARTH_DELTA_ARGUMENTS;
+        delta.index = reader->n_calls - 1;
+    }
+    if (kind == 'c') {
+        snprintf(id, sizeof id, "call_%zu", reader->n_calls);
+        delta = (hearth_delta){.type = HEARTH_DELTA_CALL, .index = reader->n_calls++, .id = id, .name = name};
+    }
+    if (kind == 'c' || delta.len > 0) each(ud, &delta);
+    free(name);
+}
+
+void hearth_reader_end(hearth_reader *reader, hearth_delta_fn each, void *ud)
+{
+    (void)reader, (void)each, (void)ud;
+}
+
 /* ---- For tests ---- */
 
 static void free_request(hearth_request *request)
 {
-    hearth_params *p = &request->params;
-    free((char *)p->model);
-    free((char *)p->request_id);
-    free((char *)p->messages_json);
-    free((char *)p->template_kwargs_json);
-    free((char *)p->text);
-    free((char *)p->cache_salt);
-    free((char *)p->parent_key);
-    free((int32_t *)p->tokens);
-    for (size_t i = 0; i < p->n_stop; i++) free((char *)p->stop[i]);
-    free((void *)p->stop);
-    free((hearth_bias *)p->logit_bias);
+    params_free(request->params);
+    buf_release(&request->prompt.text);
     pthread_mutex_destroy(&request->telling);
     free(request);
+}
+
+static void free_embedding(hearth_embedding *embedding)
+{
+    free(embedding->numbers);
+    free(embedding->vectors);
+    free(embedding);
 }
 
 void fake_reset(void)
 {
     lock();
     for (size_t i = 0; i < fake.n; i++) free_request(fake.requests[i]);
+    for (size_t i = 0; i < fake.n_embeddings; i++) free_embedding(fake.embeddings[i]);
+    fake.n_embeddings = 0;
+    fake.hold_embeddings = false;
     fake.n = fake.n_played = fake.n_settings = 0;
     fake.script = NULL;
     fake.hold_load = fake.drained = fake.log_opened = fake.stop = false;
@@ -245,7 +393,7 @@ static hearth_request *wait_submitted(size_t i)
 
 const hearth_params *fake_wait(size_t i)
 {
-    return &wait_submitted(i)->params;
+    return wait_submitted(i)->params;
 }
 
 size_t fake_submitted(void)
@@ -286,8 +434,32 @@ size_t fake_unreleased(void)
     lock();
     size_t n = 0;
     for (size_t i = 0; i < fake.n; i++) n += !fake.requests[i]->released;
+    for (size_t i = 0; i < fake.n_embeddings; i++) n += !fake.embeddings[i]->released;
     unlock();
     return n;
+}
+
+void fake_hold_embeddings(bool hold)
+{
+    lock();
+    fake.hold_embeddings = hold;
+    change();
+}
+
+const hearth_embed_params *fake_wait_embedding(size_t i)
+{
+    lock();
+    while (fake.n_embeddings <= i) wait_for_change();
+    const hearth_embed_params *params = &fake.embeddings[i]->params;
+    unlock();
+    return params;
+}
+
+void fake_wait_embedding_cancelled(size_t i)
+{
+    lock();
+    while (fake.n_embeddings <= i || !fake.embeddings[i]->cancelled) wait_for_change();
+    unlock();
 }
 
 bool fake_started(size_t i)
@@ -411,61 +583,38 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
     (void)instance;
     if (index > 0) return false;
     *info = (hearth_model_info){.name = "demo",
-                                .path = "demo.gguf",
+                                .path = "/models/demo.gguf",
                                 .architecture = "qwen3",
+                                .type = "chat",
                                 .kind = "dense",
+                                .pooling = "",
                                 .description = "a fake",
                                 .size_bytes = 1234567890123,
                                 .n_params = 600000000,
                                 .n_vocab = 151936,
                                 .n_embd = 1024,
+                                .n_embd_out = 1024,
                                 .n_layer = 28,
                                 .n_ctx_train = 40960,
                                 .context_window = 8192,
                                 .n_slots = 4,
                                 .has_chat_template = true,
-                                .created = 1700000000};
+                                .created = 1700000000,
+                                .chat_template = "{{ \"x\" }}",
+                                .bos_text = "<s>",
+                                .eos_text = "</s>",
+                                .state = "loaded"};
     return true;
 }
 
-hearth_params hearth_params_default(void)
+bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling *sampling)
 {
-    return (hearth_params){.max_tokens = HEARTH_UNSET,
-                           .cache_prompt = true,
-                           .temperature = NAN,
-                           .top_p = NAN,
-                           .min_p = NAN,
-                           .repeat_penalty = NAN,
-                           .frequency_penalty = NAN,
-                           .presence_penalty = NAN,
-                           .top_k = HEARTH_UNSET,
-                           .repeat_last_n = HEARTH_UNSET,
-                           .seed = -1};
-}
-
-static void *copy(const void *bytes, size_t len)
-{
-    if (bytes == NULL) return NULL;
-    char *made = mem_alloc(len + 1);
-    memcpy(made, bytes, len);
-    return made;
-}
-
-static void copy_params(hearth_params *to, const hearth_params *from)
-{
-    *to = *from;
-    to->model = mem_strdup(from->model);
-    to->request_id = mem_strdup(from->request_id);
-    to->messages_json = mem_strdup(from->messages_json);
-    to->template_kwargs_json = mem_strdup(from->template_kwargs_json);
-    to->text = copy(from->text, from->text_len);
-    to->cache_salt = mem_strdup(from->cache_salt);
-    to->parent_key = mem_strdup(from->parent_key);
-    to->tokens = copy(from->tokens, from->n_tokens * sizeof *from->tokens);
-    to->logit_bias = copy(from->logit_bias, from->n_logit_bias * sizeof *from->logit_bias);
-    char **stop = mem_alloc((from->n_stop + 1) * sizeof *stop);
-    for (size_t i = 0; i < from->n_stop; i++) stop[i] = mem_strdup(from->stop[i]);
-    to->stop = (const char *const *)stop;
+    (void)instance;
+    hearth_params nothing = hearth_params_default();
+    *sampling = nothing.sampling;
+    sampling->temperature = 0.5;
+    sampling->top_k = 40;
+    return index == 0;
 }
 
 hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hearth_event_fn on_event, void *ud,
@@ -485,7 +634,7 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
     }
     if (fake.n == MAX_REQUESTS) abort();
     hearth_request *request = mem_alloc(sizeof *request);
-    copy_params(&request->params, params);
+    request->params = params_copy(params);
     request->on_event = on_event;
     request->ud = ud;
     pthread_mutex_init(&request->telling, NULL);
@@ -508,6 +657,48 @@ void hearth_request_release(hearth_request *request)
     change();
 }
 
+hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *params, hearth_embedded_fn on_end, void *ud,
+                               hearth_error *error)
+{
+    (void)instance;
+    if (params->model != NULL && strcmp(params->model, "demo") != 0) {
+        error_at(error, HEARTH_NOT_FOUND, "model", "there is no model '%s'", params->model);
+        return NULL;
+    }
+    for (size_t i = 0; i < params->n_inputs; i++) {
+        const char *name = params->query != NULL ? "documents" : "input";
+        if (params->inputs[i].len <= FAKE_LONGEST_INPUT) continue;
+        error_at(error, HEARTH_TOO_LONG, name, "%s[%zu] is too long", name, i);
+        return NULL;
+    }
+    hearth_embedding *embedding = mem_alloc(sizeof *embedding);
+    embedding->params = *params;
+    embedding->on_end = on_end;
+    embedding->ud = ud;
+    embedding->numbers = mem_alloc(params->n_inputs * sizeof *embedding->numbers);
+    embedding->vectors = mem_alloc(params->n_inputs * sizeof *embedding->vectors);
+    lock();
+    if (fake.n_embeddings == MAX_EMBEDDINGS) abort();
+    fake.embeddings[fake.n_embeddings++] = embedding;
+    change();
+    return embedding;
+}
+
+void hearth_embedding_cancel(hearth_embedding *embedding)
+{
+    lock();
+    embedding->cancelled = true;
+    change();
+}
+
+void hearth_embedding_release(hearth_embedding *embedding)
+{
+    if (embedding == NULL) return;
+    lock();
+    embedding->released = true;
+    change();
+}
+
 size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 {
     (void)instance;
@@ -520,9 +711,55 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
                                  .cached_messages = 2,
                                  .cached_tokens = 40,
                                  .n_past = 45,
+                                 .n_prompt = 42,
+                                 .n_predicted = 3,
                                  .hash = "0011223344556677",
                                  .last_used = 1700000000123};
     return 1;
+}
+
+static hearth_adapter adapters[] = {{0, "fables.gguf", 1}, {1, "say \"no\".gguf", 0}};
+
+int32_t hearth_lora_list(const hearth *instance, const char *model, hearth_adapter *out, size_t max,
+                         hearth_error *error)
+{
+    (void)instance;
+    if (model != NULL && strcmp(model, "demo") != 0)
+        return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist", model);
+    for (size_t i = 0; i < max && i < 2; i++) out[i] = adapters[i];
+    return 2;
+}
+
+int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
+{
+    (void)instance;
+    if (strcmp(model, "demo") != 0)
+        return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist", model);
+    return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
+}
+
+int hearth_unload(hearth *instance, const char *model, hearth_error *error)
+{
+    (void)instance;
+    if (strcmp(model, "demo") != 0)
+        return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist", model);
+    lock();
+    size_t running = fake.n - fake.n_played;
+    unlock();
+    if (running == 0) return HEARTH_OK;
+    return error_set(error, HEARTH_BUSY, "unload: cannot unload, too many active-streams[%zu]", running);
+}
+
+int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora, size_t n, hearth_error *error)
+{
+    (void)instance;
+    (void)model;
+    adapters[0].scale = adapters[1].scale = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (lora[i].id > 1) return error_at(error, HEARTH_INVALID, "lora", "there is no adapter %d", lora[i].id);
+        adapters[lora[i].id].scale = lora[i].scale;
+    }
+    return HEARTH_OK;
 }
 
 void hearth_cache_status(const hearth *instance, hearth_cache *out)

@@ -46,6 +46,21 @@ bool fake_cancelled(size_t i);
 void fake_wait_cancelled(size_t i);
 size_t fake_unreleased(void); /* handles not given back */
 
+/* A request for its prompt alone gets the script's texts as its tokens 1, 2, 3 … Texts of chats: "~r…" is reasoning,
+ * "~cNAME" a tool call, "~a…" its arguments, all else content. Where chances are wanted, each text is one token with
+ * the logarithm -0.5, and the likeliest of those wanted. */
+/* ---- Embeddings and ranks: given at once, unless they are held ---- */
+
+#define FAKE_SCORES                                                                                                    \
+    {                                                                                                                  \
+        0.25f, 0.75f, 0.5f, 0.75f                                                                                      \
+    } /* of the documents, again from the first after the last */
+
+void fake_hold_embeddings(bool hold);
+#define FAKE_LONGEST_INPUT 1000                           /* bytes; longer ones are refused */
+const hearth_embed_params *fake_wait_embedding(size_t i); /* what it points to is not kept */
+void fake_wait_embedding_cancelled(size_t i);
+
 /* False, and nothing told, if the request has ended already. */
 bool fake_started(size_t i);
 bool fake_text(size_t i, const char *text);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "llm/adapter.h"
 #include "llm/identity.h"
 
 #include <sched.h>
@@ -27,17 +28,18 @@ struct llm_context {
     struct fake_seq *seqs;
     struct tokens owners;     /* of each cell: how many sequences hold it */
     int32_t n_used;           /* cells with an owner */
+    int32_t adapted;          /* what the adapters add to every token */
     int32_t row_tokens[4096]; /* next token for each row of the last call */
 };
 
 struct llm_sampler {
-    int32_t drawn;
+    int32_t drawn, last;
     bool ignore_eos;
 };
 
 void fake_llm_reset(struct fake_clock *clock)
 {
-    fake_llm = (struct fake_llm){.cuts = true, .n_cells = INT32_MAX, .clock = clock, .poison = -1};
+    fake_llm = (struct fake_llm){.cuts = true, .n_cells = INT32_MAX, .clock = clock, .poison = -1, .newline = -1};
     allowed = 0;
     at_gate = 0;
 }
@@ -60,11 +62,16 @@ static int32_t next_token(const int32_t *tokens, size_t len)
 
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n)
 {
+    fake_llm_reply_under(0, prompt, len, reply, n);
+}
+
+void fake_llm_reply_under(int32_t adapted, const int32_t *prompt, size_t len, int32_t *reply, size_t n)
+{
     struct tokens all = {0};
-    tokens_append(&all, prompt, len);
+    for (size_t i = 0; i < len; i++) tokens_push(&all, prompt[i] + adapted);
     for (size_t i = 0; i < n; i++) {
         reply[i] = next_token(all.v, all.len);
-        tokens_push(&all, reply[i]);
+        tokens_push(&all, reply[i] + adapted);
     }
     tokens_release(&all);
 }
@@ -154,13 +161,28 @@ static void tear(struct llm_context *c, const struct llm_row *rows, int32_t n_ro
 {
     int32_t n = fake_llm.torn_rows < n_rows ? fake_llm.torn_rows : n_rows;
     if (n <= 0 || c->n_used + n_rows > fake_llm.n_cells) return;
-    for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[rows[i].seq], rows[i].token, -1);
+    for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[rows[i].seq], rows[i].token + c->adapted, -1);
     lose_uncuttable(c, rows, n_rows);
 }
 
 static void make_copies(struct llm_context *c)
 {
     for (int32_t i = 0; i < c->params.n_seq; i++) c->seqs[i].copied_from = c->seqs[i].copied_to = false;
+}
+
+/* Adapters change what cells hold, and with it every reply that comes of them. */
+int32_t fake_llm_adapted(const double *scales, size_t n)
+{
+    double sum = 0, each = 2000; /* half of it is more than any token */
+    for (size_t i = 0; i < n && scales != NULL; i++, each *= 10) sum += each * scales[i];
+    return (int32_t)sum;
+}
+
+void llm_adapt(struct llm_context *c, const struct llm_adapters *adapters)
+{
+    int32_t adapted = fake_llm_adapted(adapters->scales, adapters->n);
+    fake_llm.switches += adapted != c->adapted;
+    c->adapted = adapted;
 }
 
 enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
@@ -179,7 +201,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, i
             return LLM_FAILED; /* rows before it stay, as with the real one */
         }
         if (rows[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
-        hold(c, seq, rows[i].token, -1);
+        hold(c, seq, rows[i].token + c->adapted, -1);
         c->row_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
     make_copies(c);
@@ -500,10 +522,9 @@ bool llm_moving_load(struct llm_context *c, const struct llm_format *format, int
     return true;
 }
 
-void llm_context_describe(const struct llm_context *c, const struct llm_context_params *params, struct buf *out)
+void llm_context_describe(const struct llm_context *c, struct buf *out)
 {
     (void)c;
-    (void)params;
     buf_puts(out, "fake\n");
 }
 
@@ -539,8 +560,9 @@ const char *llm_cpu_features(void)
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
 {
     (void)model;
-    (void)special;
-    buf_append(out, (char[]){(char)('a' + token % 26)}, 1);
+    char text = (char)((special ? 'A' : 'a') + token % 26);
+    if (token == fake_llm.newline) text = '\n';
+    buf_append(out, &text, 1);
 }
 
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
@@ -552,12 +574,13 @@ bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
 /* ---- src/llm/sampler.h ---- */
 
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
-                                     const struct tokens *prompt)
+                                     const struct tokens *prompt, hearth_error *error)
 {
     (void)model;
     (void)prompt;
+    (void)error;
     struct llm_sampler *s = mem_alloc(sizeof *s);
-    s->ignore_eos = sampling->ignore_eos;
+    s->ignore_eos = sampling->picks.ignore_eos;
     return s;
 }
 
@@ -568,6 +591,52 @@ void llm_sampler_close(struct llm_sampler *s)
 
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t row)
 {
-    if (fake_llm.end_after > 0 && s->drawn++ >= fake_llm.end_after && !s->ignore_eos) return FAKE_END;
-    return c->row_tokens[row];
+    s->drawn++;
+    if (fake_llm.fail_after > 0 && s->drawn > fake_llm.fail_after) return -1;
+    if (fake_llm.end_after > 0 && s->drawn > fake_llm.end_after && !s->ignore_eos) return FAKE_END;
+    return s->last = c->row_tokens[row];
+}
+
+/* ---- src/llm/chances.h ---- */
+
+/* The chosen token has the chance e^-1 of a row and e^-2 as drawn; of the others the i-th has a further e^-i. */
+struct llm_chances {
+    hearth_chance top[FAKE_VOCAB];
+    hearth_chances result;
+};
+
+struct llm_chances *llm_chances_open(const struct llm_model *model)
+{
+    (void)model;
+    return mem_alloc(sizeof(struct llm_chances));
+}
+
+void llm_chances_close(struct llm_chances *chances)
+{
+    free(chances);
+}
+
+static const hearth_chances *tell(struct llm_chances *chances, int32_t chosen, int32_t n_top, double log)
+{
+    for (int32_t i = 0; i < n_top; i++)
+        chances->top[i] =
+            (hearth_chance){.token = (chosen + i) % FAKE_VOCAB, .log = log - i, .bytes = "x", .n_bytes = 1};
+    chances->result = (hearth_chances){.chosen = {.token = chosen, .log = log, .bytes = "x", .n_bytes = 1},
+                                       .top = chances->top,
+                                       .n_top = (size_t)n_top};
+    return &chances->result;
+}
+
+const hearth_chances *llm_chances_of_row(struct llm_chances *chances, struct llm_context *c, int32_t row,
+                                         int32_t chosen, int32_t n_top)
+{
+    if (c->row_tokens[row] < 0) abort(); /* the row has no logits */
+    return tell(chances, chosen, n_top, -1);
+}
+
+const hearth_chances *llm_chances_as_drawn(struct llm_chances *chances, const struct llm_sampler *sampler,
+                                           int32_t chosen, int32_t n_top)
+{
+    if (sampler->last != chosen) abort(); /* it did not draw that */
+    return tell(chances, chosen, n_top, -2);
 }

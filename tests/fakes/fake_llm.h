@@ -4,11 +4,13 @@
 #define FAKES_FAKE_LLM_H
 
 #include "fakes/fake_clock.h"
+#include "llm/chances.h"
 #include "llm/pieces.h"
 #include "llm/sampler.h"
 
-#define FAKE_VOCAB 200 /* tokens 0..199; the text of token t is the letter 'a' + t % 26 */
-#define FAKE_END   199 /* ends generation; the hash never gives it */
+#define FAKE_VOCAB                                                                                                     \
+    200              /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
+#define FAKE_END 199 /* ends generation; the hash never gives it */
 
 struct fake_llm {
     /* Set by the test before engine_open(). */
@@ -17,13 +19,15 @@ struct fake_llm {
     int32_t n_cells;         /* cells of all sequences together; more give LLM_NO_CELLS */
     int64_t row_ns, call_ns; /* time that a decode takes on `clock` */
     struct fake_clock *clock;
-    int32_t poison;    /* a batch with this token fails with LLM_FAILED; -1: none */
-    int32_t end_after; /* the reply ends after so many tokens; 0: never */
-    int32_t torn_rows; /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
-                          every call that breaks off */
-    int64_t load_ns;   /* time that loading a state takes on `clock` */
-    bool load_fails;   /* states and pieces are refused */
-    bool no_format;    /* states cannot be taken apart */
+    int32_t poison;     /* a batch with this token fails with LLM_FAILED; -1: none */
+    int32_t end_after;  /* the reply ends after so many tokens; 0: never */
+    int32_t fail_after; /* then no token fits; 0: never */
+    int32_t newline;    /* the text of this token is a new line; -1: of none */
+    int32_t torn_rows;  /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
+                           every call that breaks off */
+    int64_t load_ns;    /* time that loading a state takes on `clock` */
+    bool load_fails;    /* states and pieces are refused */
+    bool no_format;     /* states cannot be taken apart */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;
 
@@ -36,6 +40,7 @@ struct fake_llm {
     int32_t shares;                  /* prefixes given to another sequence */
     int32_t saves, loads, rewinds;   /* states written, and taken again */
     int32_t rows_saved, rows_loaded; /* of pieces */
+    int32_t switches;                /* from one set of adapters to another */
 
     /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
     bool held;
@@ -53,6 +58,10 @@ void fake_llm_await_call(void);
 
 /* The reply that the model gives to the prompt when nothing goes wrong: n tokens. */
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n);
+
+/* The same under adapters; and what n of them with these scales are to the model. */
+void fake_llm_reply_under(int32_t adapted, const int32_t *prompt, size_t len, int32_t *reply, size_t n);
+int32_t fake_llm_adapted(const double *scales, size_t n);
 
 /* The tokens that the sequence's cells hold; on the engine's thread, or when it is calm. */
 const struct tokens *fake_llm_cells(const struct llm_context *context, int32_t seq);

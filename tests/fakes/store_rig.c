@@ -77,8 +77,9 @@ static uint64_t save(struct rig *rig, enum slab_kind kind, const int32_t *tokens
 {
     size_t size;
     void *raw = fake_user_copy(&rig->user, rig->store, kind, tokens, from, to, &size);
+    struct identity identity = identity_salted(&rig->user.user.identity, rig->salt);
     struct store_save what = {.user = &rig->user.user,
-                              .salt = rig->salt,
+                              .identity = &identity,
                               .kind = kind,
                               .reason = SLAB_FINISH,
                               .tokens = tokens,
@@ -116,8 +117,9 @@ void rig_keep(struct rig *rig, const int32_t *tokens, int32_t n)
 
 struct store_hit *rig_find(struct rig *rig, const int32_t *tokens, int32_t n)
 {
+    struct identity identity = identity_salted(&rig->user.user.identity, rig->salt);
     struct store_query query = {
-        .user = &rig->user.user, .salt = rig->salt, .tokens = tokens, .n = n, .deadline = soon()};
+        .user = &rig->user.user, .identity = &identity, .tokens = tokens, .n = n, .deadline = soon()};
     return store_find(rig->store, &query);
 }
 

@@ -1,45 +1,14 @@
 /* Chat templates: what they render, what they refuse, and what is told about it. The templates are small ones written
  * here and those that come with llama.cpp's source. */
-#include "base/buf.h"
-#include "base/memory.h"
-#include "chat/chat.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "support.h"
 
 #include <dirent.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#define CHATML                                                                                                         \
-    "{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' -}}{%- endfor -%}"     \
-    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
-
-#define USER_SAYS(text)   "[{\"role\":\"user\",\"content\":\"" text "\"}]"
-#define SYSTEM_USER       "{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi\"}"
-#define ANSWER_AND_USER   "{\"role\":\"assistant\",\"content\":\"Hello.\"},{\"role\":\"user\",\"content\":\"More\"}"
-#define CONVERSATION      "[" SYSTEM_USER "," ANSWER_AND_USER "]"
-#define MORNING_2026_3_01 1772352000
-
-static struct chat_template *opened(const char *source)
-{
-    hearth_error error = {0};
-    struct chat_template_params params = {.source = source, .bos = "<s>", .eos = "</s>"};
-    struct chat_template *template_ = chat_template_open(&params, &error);
-    if (template_ == NULL) fail_msg("%s", error.message);
-    return template_;
-}
-
-static struct chat_request asking(const char *messages)
-{
-    return (struct chat_request){.messages_json = messages, .generation_cue = true, .now = MORNING_2026_3_01};
-}
+#define SYSTEM_USER     "{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hi\"}"
+#define ANSWER_AND_USER "{\"role\":\"assistant\",\"content\":\"Hello.\"},{\"role\":\"user\",\"content\":\"More\"}"
+#define CONVERSATION    "[" SYSTEM_USER "," ANSWER_AND_USER "]"
 
 static char *rendered(const struct chat_template *template_, const struct chat_request *request)
 {
@@ -72,34 +41,6 @@ static void assert_refused(const char *source, const struct chat_request *reques
     if (message != NULL) assert_string_equal(error.message, message);
     assert_true(error.message[0] != 0 && strchr(error.message, '\n') == NULL);
     chat_template_close(template_);
-}
-
-static char *templates_path(const char *name)
-{
-    return mem_format("%s/source/models/templates/%s", getenv("HEARTH_LLAMA"), name);
-}
-
-static char *file_text(const char *name)
-{
-    char *path = templates_path(name), bytes[4096];
-    struct buf text = {0};
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    for (size_t n; (n = fread(bytes, 1, sizeof bytes, file)) > 0;) buf_append(&text, bytes, n);
-    fclose(file);
-    free(path);
-    return buf_take(&text);
-}
-
-static struct chat_template *opened_file(const char *name, const char *bos, bool adds_bos)
-{
-    hearth_error error = {0};
-    char *source = file_text(name);
-    struct chat_template_params params = {.source = source, .bos = bos, .eos = "</s>", .adds_bos = adds_bos};
-    struct chat_template *template_ = chat_template_open(&params, &error);
-    if (template_ == NULL) fail_msg("%s: %s", name, error.message);
-    free(source);
-    return template_;
 }
 
 /* ---- Text ---- */
@@ -424,11 +365,12 @@ static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
     memset(nested, '[', DEPTH);
     memset(nested + DEPTH, ']', DEPTH);
     struct chat_request request = asking(nested);
-    assert_refused(CHATML, &request, HEARTH_INVALID, "messages", "is nested too deeply");
+    assert_refused(CHATML, &request, HEARTH_INVALID, "messages", "'messages' is nested too deeply");
     request = asking(USER_SAYS("[[[\\\"[[["));
     char *kwargs = mem_format("{\"a\":%s}", nested);
     request.kwargs_json = kwargs;
-    assert_refused(CHATML, &request, HEARTH_INVALID, "chat_template_kwargs", "is nested too deeply");
+    assert_refused(CHATML, &request, HEARTH_INVALID, "chat_template_kwargs",
+                   "'chat_template_kwargs' is nested too deeply");
     free(kwargs);
     free(nested);
 }

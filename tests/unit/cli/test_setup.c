@@ -215,9 +215,33 @@ static void without_config_and_model_it_is_the_demo_model(void **state)
     hearth_config_free(config);
 }
 
+static void a_failure_that_names_a_key_is_bad_usage(void **state)
+{
+    (void)state;
+    static const struct {
+        hearth_code code;
+        const char *param;
+        int status;
+    } rows[] = {{HEARTH_INVALID, "context_window", EXIT_USAGE},
+                {HEARTH_INVALID, "server.listen", EXIT_USAGE},
+                {HEARTH_INVALID, "", EXIT_FAILED},
+                {HEARTH_INVALID, "/a/model.gguf", EXIT_FAILED},
+                {HEARTH_IO, "server.listen", EXIT_FAILED},
+                {HEARTH_NO_MEMORY, "context_window", EXIT_FAILED}};
+    hearth_config *config = hearth_config_new();
+    assert_int_equal(hearth_config_set(config, "models.little.path", model, NULL), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hearth_error error = {.code = rows[i].code};
+        snprintf(error.param, sizeof error.param, "%s", rows[i].param);
+        assert_int_equal(setup_failure_status(config, &error), rows[i].status);
+    }
+    hearth_config_free(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_that_names_a_key_is_bad_usage),
         cmocka_unit_test(a_model_given_by_path_is_named_after_its_file),
         cmocka_unit_test(a_path_with_letters_that_yaml_minds_is_taken_as_it_is),
         cmocka_unit_test(a_model_is_found_by_its_name_in_the_configuration),

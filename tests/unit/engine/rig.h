@@ -8,6 +8,7 @@
 
 #include "engine/core.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
     hearth_error error;
     struct engine_params params = {
         .name = "fake",
+        .n_adapters = CLIENT_ADAPTERS,
         .n_slots = shape.slots,
         .context = {.window = shape.window,
                     .n_seq = shape.seqs > 0 ? shape.seqs : shape.slots,
@@ -82,8 +84,8 @@ static inline const char *what_is_left(struct rig *rig)
     for (size_t i = 0; i < engine->n_seqs; i++)
         if (engine->seqs[i].slot != NULL) return "a sequence belongs to a slot";
     if (engine->waiting.first != NULL || engine->waiting.len != 0) return "somebody waits";
-    if (metric_get(&engine->stats.jobs_waiting) != 0) return "somebody is counted as waiting";
-    if (metric_get(&engine->stats.slots_busy) != 0) return "a slot is counted as busy";
+    if (metric_get(&engine->stats->jobs_waiting) != 0) return "somebody is counted as waiting";
+    if (metric_get(&engine->stats->slots_busy) != 0) return "a slot is counted as busy";
     if (engine->preemption.victim != NULL) return "somebody is to make way";
     if (states_room(engine->states) != states_usage(engine->states).budget) return "a state is pinned";
     return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
@@ -111,6 +113,15 @@ static inline void assert_all_idle(struct rig *rig)
     engine_drain(rig->engine, CLOCK_NEVER);
     size_t n = engine_slots(rig->engine, slots, 16);
     for (size_t i = 0; i < n; i++) assert_string_equal(slots[i].state, "idle");
+}
+
+/* As src/lib does: an identity for each scope. */
+static inline void identify(const struct engine *engine, struct job *job)
+{
+    char salt[24];
+    const struct store_user *user = engine_store_user(engine);
+    snprintf(salt, sizeof salt, "%llu", (unsigned long long)job->scope);
+    if (user != NULL) job->identity = identity_salted(&user->identity, job->scope == 0 ? NULL : salt);
 }
 
 static inline void run_alone(struct rig *rig, struct client *client)

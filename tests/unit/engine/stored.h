@@ -51,10 +51,11 @@ static inline void ask(const struct stored *s, struct client *client)
 {
     const struct store_user *user = engine_store_user(s->rig->engine);
     const struct job *job = &client->job;
+    identify(s->rig->engine, &client->job);
     if (user == NULL || !job->cache_prompt) return;
     bool system = s->rig->engine->caching == ENGINE_CACHES_SYSTEM;
     struct store_query query = {.user = user,
-                                .salt = job->salt,
+                                .identity = &job->identity,
                                 .tokens = job->prompt.v,
                                 .n = system ? job->conversation.system_end : (int32_t)job->prompt.len - 1};
     client->job.hit = store_find(s->store, &query);
@@ -93,8 +94,10 @@ static inline int32_t stored_of(const struct stored *s, struct client *client)
     pthread_mutex_lock(&client->mutex);
     tokens_append(&all, client->got.v, client->got.len);
     pthread_mutex_unlock(&client->mutex);
-    struct store_query query = {
-        .user = engine_store_user(s->rig->engine), .salt = client->job.salt, .tokens = all.v, .n = (int32_t)all.len};
+    struct store_query query = {.user = engine_store_user(s->rig->engine),
+                                .identity = &client->job.identity,
+                                .tokens = all.v,
+                                .n = (int32_t)all.len};
     struct store_hit *hit = store_find(s->store, &query);
     int32_t n = store_hit_tokens(hit);
     store_hit_close(hit);
@@ -110,7 +113,7 @@ static inline void next_turn(struct client *next, const struct client *last, int
     tokens_append(&next->job.prompt, last->got.v, last->got.len);
     for (int32_t i = 0; i < n; i++) tokens_push(&next->job.prompt, (i * 7 + 3) % 190);
     next->job.cache_prompt = last->job.cache_prompt;
-    next->job.salt = last->job.salt;
+    next->job.scales = last->job.scales;
     next->job.scope = last->job.scope;
 }
 

@@ -77,7 +77,7 @@ struct world {
     bool untouched; /* nothing is cancelled, poisoned or short of room */
     bool cancels, poison, threaded;
     bool hurried;        /* requests make way for others, or hear that the server is busy */
-    bool scopes;         /* some prompts may share nothing with others */
+    bool scopes;         /* some prompts may share nothing with others, being computed under adapters, or so */
     bool crowd;          /* all come at once, with much in common */
     struct store *store; /* NULL: none */
     bool again;          /* what is in it was left by the same round */
@@ -340,7 +340,7 @@ static struct answer right_answer(const struct world *w, const struct request *r
     int32_t room = w->params.context.window - (int32_t)job->prompt.len;
     size_t most = (size_t)(job->max_tokens < room ? job->max_tokens : room);
     int32_t *all = malloc((most + 1) * sizeof *all);
-    fake_llm_reply(job->prompt.v, job->prompt.len, all, most);
+    fake_llm_reply_under(fake_llm_adapted(job->scales, CLIENT_ADAPTERS), job->prompt.v, job->prompt.len, all, most);
     struct answer a = {0};
     while (a.tokens.len < most && a.stop_string == NULL && !a.ended) {
         if (fake_llm.end_after > 0 && a.tokens.len == (size_t)fake_llm.end_after) {
@@ -392,14 +392,21 @@ static void on_end(struct job *job)
     pthread_mutex_unlock(&w->mutex);
 }
 
+/* A salt, and three sets of adapters: replies tell them apart, but for the first two. */
+#define N_SCOPES 5
+static const double *const scopes[N_SCOPES] = {NULL, NULL, (const double[]){1, 0}, (const double[]){0, 1},
+                                               (const double[]){0.5, 1}};
+
 /* As src/lib does before it hands a job to the engine. */
 static void ask_store(struct world *w, struct job *job)
 {
     const struct store_user *user = engine_store_user(w->engine);
+    char salt[2] = {(char)('0' + job->scope), '\0'};
+    if (user != NULL) job->identity = identity_salted(&user->identity, job->scope == 0 ? NULL : salt);
     if (user == NULL || !job->cache_prompt) return;
     bool system = w->params.caching == ENGINE_CACHES_SYSTEM;
     struct store_query query = {.user = user,
-                                .salt = job->salt,
+                                .identity = &job->identity,
                                 .tokens = job->prompt.v,
                                 .n = system ? job->conversation.system_end : (int32_t)job->prompt.len - 1};
     job->hit = store_find(w->store, &query);
@@ -415,8 +422,8 @@ static struct request *new_request(struct world *w, struct talk *talk)
     compose(w, talk, &job->prompt);
     add_bounds(w, job);
     job->cache_prompt = !one_in(w, 12);
-    job->scope = w->scopes ? (uint64_t)below(w, 2) : 0;
-    job->salt = job->scope == 0 ? NULL : "a salt";
+    job->scope = w->scopes ? (uint64_t)below(w, N_SCOPES) : 0;
+    job->scales = scopes[job->scope];
     ask_store(w, job);
     if (one_in(w, 4)) {
         job->n_stop = (size_t)between(w, 1, 3);
@@ -468,6 +475,15 @@ static void submit_due(struct world *w)
 
 /* ---- While it runs ---- */
 
+/* Cells that were computed under adapters hold their tokens and the same beside each. */
+static bool holds(const struct tokens *cells, const struct tokens *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (cells->v[i] - cells->v[0] != tokens->v[i] - tokens->v[0] || cells->v[i] % 1000 != tokens->v[i])
+            return false;
+    return true;
+}
+
 /* What the engine believes of its cells is what the model has in them. NULL, or what is wrong. */
 static const char *fault_in_cells(const struct engine *engine)
 {
@@ -478,7 +494,7 @@ static const char *fault_in_cells(const struct engine *engine)
         bool half = seq->slot != NULL && seq->slot->fetching.on && n == 0; /* rows whose moving part is still to come */
         if (half && cells->len <= seq->tokens.len) continue;
         if (cells->len != n) return "a sequence has more or fewer cells than the engine believes";
-        if (seq->tokens.len < n || (n > 0 && memcmp(cells->v, seq->tokens.v, n * sizeof *cells->v) != 0))
+        if (seq->tokens.len < n || !holds(cells, &seq->tokens, n))
             return "a sequence's cells hold other tokens than the engine believes";
         if (seq->slot == NULL && seq->tokens.len != n) return "a resident sequence claims tokens without cells";
         if (seq->slot != NULL && seq->slot->seq != seq) return "a sequence belongs to a slot that has another";
@@ -746,7 +762,7 @@ static void verify_calm(const struct world *w)
                 "slot %zu holds something", i);
         require(w, NULL, engine->slots[i].queue.first == NULL, "somebody waits for slot %zu", i);
     }
-    require(w, NULL, metric_get(&engine->stats.slots_busy) == 0, "slots are counted as busy");
+    require(w, NULL, metric_get(&engine->stats->slots_busy) == 0, "slots are counted as busy");
     require(w, NULL, engine->waiting.first == NULL && engine->inbox.first == NULL, "jobs wait");
     for (size_t i = 0; i < engine->n_seqs; i++) require(w, NULL, engine->seqs[i].slot == NULL, "sequence %zu runs", i);
     const char *fault = fault_in_cells(engine);
@@ -773,6 +789,7 @@ static void choose_shape(struct world *w)
     int32_t window = !spare && one_in(w, 2) ? LONG_WINDOW : ONE_OF(w, 60, 200, 400, 400, 900);
     int32_t batch = ONE_OF(w, 64, 80, 200, 512), small = ONE_OF(w, 4, 7, 16, 33);
     w->params = (struct engine_params){.name = "fake",
+                                       .n_adapters = CLIENT_ADAPTERS,
                                        .n_slots = slots,
                                        .max_gap_ns = ONE_OF(w, 1000, 100000, 250000000),
                                        .deterministic = one_in(w, 5),
@@ -800,7 +817,7 @@ static void choose_policy(struct world *w)
         (enum engine_caching)ONE_OF(w, ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_CONVERSATIONS,
                                     ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
     w->params.cache_min_tokens = ONE_OF(w, 0, 0, 1, 30);
-    w->scopes = one_in(w, 5);
+    w->scopes = one_in(w, 3);
     w->hurried = one_in(w, 3);
     if (!w->hurried) return;
     w->params.slot_timeout_ns = ONE_OF(w, 0, 20000, 1000000, 10000000);

@@ -18,7 +18,7 @@ static struct plan make(const struct plan_need *needs, size_t n, struct plan_lim
 static void every_generating_slot_has_a_row_before_any_prompt(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{0, 500, false}, {10, 11, true}, {0, 0, false}, {99, 100, true}};
+    struct plan_need needs[] = {{0, 500, false, 0}, {10, 11, true, 0}, {0, 0, false, 0}, {99, 100, true, 0}};
     struct plan plan = make(needs, 4, (struct plan_limits){.n_batch = 512, .budget = 32});
     assert_int_equal(plan.n_shares, 3);
     assert_int_equal(plan.shares[0].slot, 1);
@@ -34,7 +34,7 @@ static void every_generating_slot_has_a_row_before_any_prompt(void **state)
 static void with_nobody_generating_prompts_share_the_whole_batch(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{0, 5000, false}, {0, 5000, false}, {0, 10, false}};
+    struct plan_need needs[] = {{0, 5000, false, 0}, {0, 5000, false, 0}, {0, 10, false, 0}};
     struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .turn = 2});
     assert_int_equal(plan.shares[0].slot, 2);
     assert_int_equal(plan.rows, 10 + 251 + 251);
@@ -44,7 +44,7 @@ static void with_nobody_generating_prompts_share_the_whole_batch(void **state)
 static void the_turn_decides_who_gets_a_small_budget(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{0, 500, false}, {0, 500, false}, {7, 8, true}};
+    struct plan_need needs[] = {{0, 500, false, 0}, {0, 500, false, 0}, {7, 8, true, 0}};
     for (size_t turn = 0; turn < 2; turn++) {
         struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 16, .turn = turn});
         assert_int_equal(plan.n_shares, 2);
@@ -56,7 +56,7 @@ static void the_turn_decides_who_gets_a_small_budget(void **state)
 static void deterministic_pieces_do_not_depend_on_who_else_is_there(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{100, 500, false}, {64, 500, false}, {10, 20, false}};
+    struct plan_need needs[] = {{100, 500, false, 0}, {64, 500, false, 0}, {10, 20, false, 0}};
     struct plan plan =
         make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .apart = true});
     int32_t ends[] = {128, 128, 20};
@@ -66,6 +66,34 @@ static void deterministic_pieces_do_not_depend_on_who_else_is_there(void **state
         assert_int_equal(plan.shares[i].to, ends[i]);
     }
     plan_release(&plan);
+}
+
+static void slots_of_different_groups_go_into_different_calls(void **state)
+{
+    (void)state;
+    struct plan_need needs[] = {{9, 10, true, 0}, {0, 50, false, 1}, {0, 50, false, 0}, {19, 20, true, 3}};
+    struct plan plan = make(needs, 4, (struct plan_limits){.n_batch = 512, .budget = 200, .turn = 1});
+    static const size_t slots[] = {0, 2, 3, 1}, calls[] = {0, 2, 3, 4};
+    assert_int_equal(plan.n_calls, 3);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(plan.shares[i].slot, slots[i]);
+        assert_int_equal(plan.calls[i], calls[i]);
+    }
+    assert_int_equal(plan.turn, 2); /* slot 1 had its turn, although its call comes last */
+    plan_release(&plan);
+}
+
+/* Each call is of one group, and no group has two calls. */
+static void expect_groups(const struct plan *plan, const struct plan_need *needs)
+{
+    bool seen[MAX_SLOTS] = {false};
+    for (size_t call = 0; call < plan->n_calls; call++) {
+        size_t group = needs[plan->shares[plan->calls[call]].slot].group;
+        assert_false(seen[group]);
+        seen[group] = true;
+        for (size_t i = plan->calls[call]; i < plan->calls[call + 1]; i++)
+            assert_int_equal(needs[plan->shares[i].slot].group, group);
+    }
 }
 
 /* Of any needs: no more rows than a batch holds, at most the budget while somebody generates, each slot once, nothing
@@ -80,7 +108,11 @@ static void plans_keep_their_promises(void **state)
         for (size_t i = 0; i < n; i++) {
             int32_t from = rand() % 300;
             int kind = rand() % 3;
-            needs[i] = (struct plan_need){from, from + (kind == 0 ? 0 : kind == 1 ? 1 : 1 + rand() % 2000), kind == 1};
+            needs[i] = (struct plan_need){from,
+                                          from + (kind == 0   ? 0
+                                                  : kind == 1 ? 1
+                                                              : 1 + rand() % 2000),
+                                          kind == 1, (size_t)rand() % 3};
             generating += kind == 1;
             prompts += kind == 2;
         }
@@ -100,6 +132,7 @@ static void plans_keep_their_promises(void **state)
             served_generating += need->generating;
             served_prompts += !need->generating;
         }
+        expect_groups(&plan, needs);
         assert_int_equal(rows, plan.rows);
         assert_true(plan.rows <= limits.n_batch);
         if (generating > 0) assert_true(plan.prompt_rows <= limits.budget);
@@ -116,6 +149,7 @@ int main(void)
         cmocka_unit_test(with_nobody_generating_prompts_share_the_whole_batch),
         cmocka_unit_test(the_turn_decides_who_gets_a_small_budget),
         cmocka_unit_test(deterministic_pieces_do_not_depend_on_who_else_is_there),
+        cmocka_unit_test(slots_of_different_groups_go_into_different_calls),
         cmocka_unit_test(plans_keep_their_promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -320,7 +320,7 @@ static void the_next_in_line_takes_whichever_slot_is_free_first(void **state)
     step();
     assert_true(has_slot(rig, 0, a) && has_slot(rig, 1, b));
     assert_list(&engine->waiting, c, d, e, NULL);
-    assert_int_equal(metric_get(&engine->stats.jobs_waiting), 3);
+    assert_int_equal(metric_get(&engine->stats->jobs_waiting), 3);
     until_ended(b);
     assert_true(has_slot(rig, 1, c));
     assert_list(&engine->waiting, d, e, NULL);
@@ -363,7 +363,7 @@ static void who_waits_for_the_slot_of_its_conversation_holds_up_nobody_else(void
     assert_list(&rig->engine->slots[0].queue, c, NULL);
     assert_null(rig->engine->waiting.first);
     assert_int_equal(rig->engine->slots[1].state, SLOT_IDLE);
-    assert_int_equal(metric_get(&rig->engine->stats.jobs_waiting), 1);
+    assert_int_equal(metric_get(&rig->engine->stats->jobs_waiting), 1);
     hand_in(rig, d);
     step();
     assert_true(has_slot(rig, 1, d));

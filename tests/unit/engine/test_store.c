@@ -306,16 +306,14 @@ static void deterministic_runs_store_whole_pieces(void **state)
     client_release(&again);
 }
 
-static void different_salts_share_nothing(void **state)
+static void different_scopes_share_nothing(void **state)
 {
     struct stored s = {0};
     struct client c[3];
-    const char *const salts[] = {"a", "b", "a"};
     const uint64_t scopes[] = {1, 2, 1};
     start(&s, *state, one_pool);
     for (int i = 0; i < 3; i++) {
         client_init(&c[i], 3, 300, 20);
-        c[i].job.salt = salts[i];
         c[i].job.scope = scopes[i];
         run(&s, &c[i]);
         settle_down(&s);
@@ -558,7 +556,7 @@ int main(void)
         engine_test(what_cannot_be_cut_goes_on_over_restarts_in_one_pool),
         engine_test(what_cannot_be_cut_goes_on_over_restarts_with_a_stream_each),
         engine_test(deterministic_runs_store_whole_pieces),
-        engine_test(different_salts_share_nothing),
+        engine_test(different_scopes_share_nothing),
         engine_test(memory_that_cannot_be_taken_apart_is_served_without_the_store),
         engine_test(system_prompts_outlive_a_restart),
         engine_test(what_was_parked_comes_back_from_the_store),

@@ -173,6 +173,14 @@ static inline void on_request(void *ud, struct http_request *request)
     answer_echo(f, request);
 }
 
+static inline void put_fault(void *ud, struct http_request *request, int status, const char *message, struct buf *out)
+{
+    (void)ud;
+    const char *path = http_path(request);
+    http_set_header(request, "X-Fault", "yes");
+    buf_printf(out, "{\"path\":\"%s\",\"status\":%d,\"message\":\"%s\"}", path == NULL ? "" : path, status, message);
+}
+
 /* ---- The server's thread ---- */
 
 static inline void *serve(void *ud)
@@ -193,7 +201,7 @@ static inline struct http_limits short_limits(void)
 static inline struct fixture *fixture_open(struct http_limits limits)
 {
     struct fixture *f = mem_alloc(sizeof *f);
-    struct http_handler handler = {.on_request = on_request, .ud = f};
+    struct http_handler handler = {.on_request = on_request, .put_fault = put_fault, .ud = f};
     hearth_error error = {0};
     char *bound = NULL;
     f->server = http_open(&limits, &handler, &error);

@@ -124,6 +124,9 @@ static inline void caller_event(void *ud, const hearth_event *event)
         if (caller->n_started++ > 0 || caller->text.len > 0) caller->out_of_order = true;
         caller->first = *event->result;
         break;
+    case HEARTH_EVENT_PROMPT:
+    case HEARTH_EVENT_PROGRESS:
+        break;
     case HEARTH_EVENT_TEXT:
         if (caller->n_started == 0) caller->out_of_order = true;
         caller_text(caller, event);
@@ -214,7 +217,7 @@ static inline void end(hearth *instance, struct caller *callers, size_t n)
 static inline hearth_params greedy(int32_t max_tokens)
 {
     hearth_params params = hearth_params_default();
-    params.temperature = 0;
+    params.sampling.temperature = 0;
     params.max_tokens = max_tokens;
     return params;
 }
@@ -246,7 +249,7 @@ static inline void run(struct caller *caller, hearth *instance, const hearth_par
 static inline void submit_holding(struct caller *caller, hearth *instance)
 {
     hearth_params params = text_params("Once", HEARTH_UNSET);
-    params.ignore_eos = true;
+    params.sampling.ignore_eos = true;
     caller_init(caller);
     caller->hold = true;
     caller_submit(caller, instance, &params);

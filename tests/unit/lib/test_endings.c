@@ -12,7 +12,7 @@ static void a_running_request_ends_when_cancelled_from_its_own_event(void **stat
     hearth *instance = start(DEMO(NULL));
     struct caller callers[2];
     hearth_params params = text_params("Once", HEARTH_UNSET);
-    params.ignore_eos = true;
+    params.sampling.ignore_eos = true;
     caller_init(&callers[0]);
     callers[0].cancel_at = 3;
     caller_submit(&callers[0], instance, &params);
@@ -100,7 +100,7 @@ static void an_instance_can_be_closed_while_requests_run(void **state)
     hearth *instance = start(DEMO("n_seq_max", "2", "queue_depth", "1", LONG_WINDOW));
     struct caller callers[4];
     hearth_params params = text_params("Once", HEARTH_UNSET);
-    params.ignore_eos = true;
+    params.sampling.ignore_eos = true;
     for (int i = 0; i < 4; i++) {
         caller_init(&callers[i]);
         caller_submit(&callers[i], instance, &params);
@@ -137,7 +137,7 @@ static void draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more(v
     hearth *instance = start(DEMO("queue_depth", "1"));
     struct caller callers[4];
     hearth_params params = text_params("Once", 20);
-    params.ignore_eos = true;
+    params.sampling.ignore_eos = true;
     caller_init(&callers[0]);
     callers[0].hold = true;
     caller_submit(&callers[0], instance, &params);
@@ -175,7 +175,7 @@ static void a_drain_without_patience_ends_what_runs(void **state)
     hearth *instance = start(DEMO(LONG_WINDOW));
     struct caller caller;
     hearth_params params = text_params("Once", HEARTH_UNSET);
-    params.ignore_eos = true;
+    params.sampling.ignore_eos = true;
     caller_init(&caller);
     caller_submit(&caller, instance, &params);
     caller_await_tokens(&caller, 1);

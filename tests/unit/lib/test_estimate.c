@@ -114,6 +114,27 @@ static void what_is_allocated_agrees_with_the_estimate(void **state)
     }
 }
 
+/* The demo model was trained for 2048 tokens. */
+static void the_report_tells_how_positions_are_stretched(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_config *config = DEMO("context_window", "8192", "rope_scaling", "yarn");
+    char *report = hearth_memory_report(config, NULL, &error);
+    assert_non_null(report);
+    assert_says(report, "scaling yarn, freq_base ");
+    assert_says(report, "freq_scale 0.25, trained for 2048 tokens");
+    assert_says(report, "yarn ext_factor 1, attn_factor 1, beta_fast 32, beta_slow 1");
+    hearth_free(report);
+    hearth_config_free(config);
+    config = DEMO("rope_freq_base", "1234");
+    report = hearth_memory_report(config, NULL, &error);
+    assert_says(report, "scaling none, freq_base 1234, freq_scale 1,");
+    assert_says(report, "yarn ext_factor 0, ");
+    hearth_free(report);
+    hearth_config_free(config);
+}
+
 static void what_cannot_be_allocated_is_estimated_all_the_same(void **state)
 {
     (void)state;
@@ -159,6 +180,7 @@ int main(void)
         cmocka_unit_test(keys_and_values_are_counted_by_their_own_types),
         cmocka_unit_test(every_slot_has_a_full_window),
         cmocka_unit_test(what_is_allocated_agrees_with_the_estimate),
+        cmocka_unit_test(the_report_tells_how_positions_are_stretched),
         cmocka_unit_test(what_cannot_be_allocated_is_estimated_all_the_same),
         cmocka_unit_test(the_report_on_a_file_has_its_figures),
     };

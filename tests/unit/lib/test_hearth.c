@@ -29,7 +29,7 @@ static void events_come_in_order_and_count_every_token(void **state)
     struct caller callers[3];
     static const int32_t tokens[] = {10, 20, 30, 40};
     hearth_params params[3] = {chat_params("[" USER("Who are you?") "]"), text_params("Once", 12), greedy(12)};
-    params[1].ignore_eos = params[2].ignore_eos = true;
+    params[1].sampling.ignore_eos = params[2].sampling.ignore_eos = true;
     params[2].tokens = tokens;
     params[2].n_tokens = 4;
     for (int i = 0; i < 3; i++) {
@@ -115,8 +115,8 @@ static void stop_strings_limits_and_biases_hold(void **state)
     assert_int_equal(callers[1].result.finish, HEARTH_FINISH_LENGTH);
     static const hearth_bias always = {.token = 300, .bias = 100};
     params = text_params("Once", 5);
-    params.logit_bias = &always;
-    params.n_logit_bias = 1;
+    params.sampling.logit_bias = &always;
+    params.sampling.n_logit_bias = 1;
     run(&callers[2], instance, &params);
     size_t piece = callers[2].text.len / 5;
     for (size_t i = 1; i < 5; i++) assert_memory_equal(callers[2].text.v, callers[2].text.v + i * piece, piece);
@@ -182,8 +182,8 @@ static void what_is_submitted_is_copied_and_left_as_it_was(void **state)
         params.model = model;
         params.stop = stop;
         params.n_stop = 1;
-        params.logit_bias = bias;
-        params.n_logit_bias = 1;
+        params.sampling.logit_bias = bias;
+        params.sampling.n_logit_bias = 1;
         caller_init(&callers[i]);
         caller_submit(&callers[i], instance, &params);
         if (i == 0) caller_await_end(&callers[i]); /* the first time all is there until the end, and unchanged then */
@@ -259,7 +259,7 @@ static void waiting_time_and_first_token_are_measured(void **state)
     struct caller callers[3];
     for (int i = 0; i < 3; i++) {
         hearth_params params = text_params("Once", 3);
-        params.ignore_eos = true;
+        params.sampling.ignore_eos = true;
         run(&callers[i], instance, &params);
         assert_true(callers[i].first.queue_ms >= 0);
         assert_true(callers[i].result.queue_ms == callers[i].first.queue_ms);
@@ -343,8 +343,8 @@ static void contradictory_parameters_are_refused_by_name(void **state)
     foreign.n_tokens = 2;
     empty_stop.stop = stop;
     empty_stop.n_stop = 2;
-    bias.logit_bias = &(hearth_bias){.token = -1, .bias = 1};
-    bias.n_logit_bias = 1;
+    bias.sampling.logit_bias = &(hearth_bias){.token = -1, .bias = 1};
+    bias.sampling.n_logit_bias = 1;
     assert_refused(instance, &none, HEARTH_INVALID, "prompt");
     assert_refused(instance, &both, HEARTH_INVALID, "prompt");
     assert_refused(instance, &three, HEARTH_INVALID, "prompt");

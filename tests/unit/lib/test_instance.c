@@ -81,7 +81,7 @@ static void what_cannot_be_loaded_is_told_in_one_line(void **state)
                       "models.demo.context_window is 4096, but the model was trained for 2048 tokens");
     assert_not_loaded(DEMO("n_seq_max", "8", "n_batch", "4", "n_ubatch", "4"), HEARTH_INVALID,
                       "at least n_seq_max (8)");
-    assert_not_loaded(DEMO("lora", text), HEARTH_UNSUPPORTED, "lora");
+    assert_not_loaded(DEMO("lora", text), HEARTH_INVALID, "models.demo.lora[0].path");
     assert_not_loaded(DEMO("mmproj", text), HEARTH_UNSUPPORTED, "mmproj");
     remove_file(text);
     remove_file(faulty);
@@ -304,7 +304,7 @@ static void the_log_tells_engine_slot_and_sequence(void **state)
     hearth *instance = start(DEMO("n_seq_max", "3"));
     struct caller caller;
     hearth_params params = text_params("Once", 4);
-    params.ignore_eos = true;
+    params.sampling.ignore_eos = true;
     params.request_id = "my-id";
     run(&caller, instance, &params);
     int prompt = caller.result.prompt_n, slot = caller.result.slot;

@@ -66,7 +66,9 @@ static void close_fixture(struct fixture *f)
 static struct prepare_chat chat_of(const struct fixture *f, const char *messages)
 {
     return (struct prepare_chat){
-        .weights = f->weights, .template_ = f->template_, .messages_json = messages, .now = 1772352000};
+        .weights = f->weights,
+        .template_ = f->template_,
+        .request = {.messages_json = messages, .parallel_tool_calls = -1, .generation_cue = true, .now = 1772352000}};
 }
 
 static struct job prepared(const struct fixture *f, const char *messages, const struct prepare_wishes *wishes)
@@ -220,7 +222,7 @@ static void there_is_one_begin_token_and_no_second(void **state)
 static int32_t end_by_brute_force(const struct fixture *f, const struct job *job, size_t n_messages)
 {
     struct chat_request request = {
-        .messages_json = LONG_TURNS, .n_messages = n_messages, .now = chat_of(f, LONG_TURNS).now};
+        .messages_json = LONG_TURNS, .n_messages = n_messages, .now = chat_of(f, LONG_TURNS).request.now};
     struct chat_prompt text;
     struct tokens tokens = {0};
     if (chat_render_parts(f->template_, &request, &text, NULL) != HEARTH_OK) return 0;
@@ -361,7 +363,7 @@ static void equal_messages_have_equal_hashes_though_a_date_changes_their_tokens(
         assert_int_equal(prepare_prompt(&chat, &days[i].prompt, NULL), HEARTH_OK);
         prepare_conversation(&chat, &everything, &days[i]);
         prepare_release(&chat);
-        chat.now += 86400;
+        chat.request.now += 86400;
     }
     for (size_t i = 0; i <= 4; i++) assert_true(days[0].conversation.hashes[i] == days[1].conversation.hashes[i]);
     assert_true(tokens_common_prefix(&days[0].prompt, &days[1].prompt) < 12);
@@ -377,7 +379,7 @@ static void the_template_and_its_arguments_are_part_of_the_identity(void **state
     struct job job = prepared(&f, TURNS, &everything), elsewhere = prepared(&other, TURNS, &everything);
     struct job with = {.n_bounds = 0};
     struct prepare_chat chat = chat_of(&f, TURNS);
-    chat.kwargs_json = "{\"enable_thinking\":false}";
+    chat.request.kwargs_json = "{\"enable_thinking\":false}";
     assert_int_equal(prepare_prompt(&chat, &with.prompt, NULL), HEARTH_OK);
     prepare_conversation(&chat, &everything, &with);
     prepare_release(&chat);

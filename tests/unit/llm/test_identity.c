@@ -36,7 +36,8 @@ static struct digest fingerprint(const char *path)
 {
     struct digest digest;
     hearth_error error;
-    if (llm_file_fingerprint(path, NULL, digest.v, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (llm_file_fingerprint(path, &(struct llm_reading){.verify = false}, digest.v, &error) != HEARTH_OK)
+        fail_msg("%s", error.message);
     return digest;
 }
 
@@ -115,10 +116,12 @@ static void a_part_that_is_missing_or_misnamed_is_said(void **state)
     struct digest digest;
     hearth_error error;
     char *first = make_parts(3), *renamed = mem_format("%s/renamed.gguf", folder);
-    assert_int_equal(llm_file_fingerprint(first, NULL, digest.v, &error), HEARTH_NOT_FOUND);
+    assert_int_equal(llm_file_fingerprint(first, &(struct llm_reading){.verify = false}, digest.v, &error),
+                     HEARTH_NOT_FOUND);
     assert_non_null(strstr(error.message, "parts-00003-of-00003.gguf"));
     assert_int_equal(rename(first, renamed), 0);
-    assert_int_equal(llm_file_fingerprint(renamed, NULL, digest.v, &error), HEARTH_INVALID);
+    assert_int_equal(llm_file_fingerprint(renamed, &(struct llm_reading){.verify = false}, digest.v, &error),
+                     HEARTH_INVALID);
     assert_non_null(strstr(error.message, "renamed.gguf"));
     free(first);
     free(renamed);
@@ -131,10 +134,13 @@ static void a_fingerprint_can_be_stopped_and_fails_in_one_line(void **state)
     hearth_error error;
     _Atomic bool stop = true;
     char *demo = demo_path();
-    assert_int_equal(llm_file_fingerprint(demo, &stop, digest.v, &error), HEARTH_CANCELLED);
-    assert_int_equal(llm_file_fingerprint("/nowhere.gguf", NULL, digest.v, &error), HEARTH_NOT_FOUND);
+    assert_int_equal(llm_file_fingerprint(demo, &(struct llm_reading){.stop = &stop}, digest.v, &error),
+                     HEARTH_CANCELLED);
+    assert_int_equal(llm_file_fingerprint("/nowhere.gguf", &(struct llm_reading){.verify = false}, digest.v, &error),
+                     HEARTH_NOT_FOUND);
     assert_non_null(strstr(error.message, "/nowhere.gguf"));
-    assert_int_equal(llm_file_fingerprint("/nowhere.gguf", NULL, digest.v, NULL), HEARTH_NOT_FOUND);
+    assert_int_equal(llm_file_fingerprint("/nowhere.gguf", &(struct llm_reading){.verify = false}, digest.v, NULL),
+                     HEARTH_NOT_FOUND);
     free(demo);
 }
 
@@ -162,7 +168,7 @@ static void describe(struct llm_model *model, const struct llm_context_params *p
 {
     struct llm_context *context = open_context(model, params);
     buf_clear(out);
-    llm_context_describe(context, params, out);
+    llm_context_describe(context, out);
     llm_context_close(context);
 }
 

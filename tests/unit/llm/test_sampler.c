@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include "base/log.h"
+#include "llm/private.h"
 
 static struct llm_model *model;
 static struct llm_context *context;
@@ -10,21 +11,36 @@ static int32_t row; /* with the logits after the prompt */
 
 static struct llm_sampling greedy(void)
 {
-    return (struct llm_sampling){.temperature = 0, .top_p = 1, .repeat_penalty = 1, .window = 256, .repeat_last_n = -1};
+    return (struct llm_sampling){.picks = {.temperature = 0,
+                                           .dynatemp_exponent = 1,
+                                           .top_p = 1,
+                                           .typical_p = 1,
+                                           .top_n_sigma = -1,
+                                           .xtc_threshold = 0.1,
+                                           .repeat_penalty = 1,
+                                           .repeat_last_n = -1,
+                                           .dry_base = 1.75,
+                                           .dry_allowed_length = 2,
+                                           .dry_penalty_last_n = -1,
+                                           .mirostat_tau = 5,
+                                           .mirostat_eta = 0.1,
+                                           .adaptive_target = -1,
+                                           .adaptive_decay = 0.9},
+                                 .window = 256};
 }
 
 static struct llm_sampling drawing(uint32_t seed)
 {
     struct llm_sampling sampling = greedy();
-    sampling.temperature = 2;
-    sampling.seed = seed;
+    sampling.picks.temperature = 2;
+    sampling.picks.seed = seed;
     return sampling;
 }
 
 /* Picks `n` times from the same logits; the sampler sees each choice. */
 static void pick_many(const struct llm_sampling *sampling, int32_t *picks, int n)
 {
-    struct llm_sampler *sampler = llm_sampler_open(model, sampling, &prompt);
+    struct llm_sampler *sampler = llm_sampler_open(model, sampling, &prompt, NULL);
     for (int i = 0; i < n; i++) picks[i] = llm_sample(sampler, context, row);
     llm_sampler_close(sampler);
 }
@@ -46,8 +62,8 @@ static void without_temperature_the_likeliest_token_is_taken(void **state)
     (void)state;
     struct llm_sampling sampling = greedy();
     assert_int_equal(pick(&sampling), likeliest());
-    sampling.temperature = -1;
-    sampling.top_k = 5;
+    sampling.picks.temperature = -1;
+    sampling.picks.top_k = 5;
     assert_int_equal(pick(&sampling), likeliest());
     int32_t picks[4];
     pick_many(&sampling, picks, 4);
@@ -89,16 +105,16 @@ static void top_k_top_p_and_min_p_narrow_the_choice(void **state)
 {
     (void)state;
     struct llm_sampling wide = drawing(1);
-    wide.temperature = 20;
+    wide.picks.temperature = 20;
     assert_true(variety(&wide) > 20);
     struct llm_sampling narrow = wide;
-    narrow.top_k = 3;
+    narrow.picks.top_k = 3;
     assert_int_equal(variety(&narrow), 3);
     narrow = wide;
-    narrow.top_p = 1e-6;
+    narrow.picks.top_p = 1e-6;
     assert_int_equal(variety(&narrow), 1);
     narrow = wide;
-    narrow.min_p = 1;
+    narrow.picks.min_p = 1;
     assert_int_equal(variety(&narrow), 1);
 }
 
@@ -106,10 +122,10 @@ static void temperature_comes_after_the_filters(void **state)
 {
     (void)state;
     struct llm_sampling sampling = drawing(1);
-    sampling.temperature = 1;
-    sampling.top_p = 0.5;
+    sampling.picks.temperature = 1;
+    sampling.picks.top_p = 0.5;
     int kept = variety(&sampling);
-    sampling.temperature = 1000; /* were it first, half of the probability would be half of the vocabulary */
+    sampling.picks.temperature = 1000; /* were it first, half of the probability would be half of the vocabulary */
     assert_true(variety(&sampling) < 5 * kept + 50);
 }
 
@@ -118,13 +134,13 @@ static void a_forbidden_token_is_never_picked_and_a_favoured_one_always(void **s
     (void)state;
     struct llm_sampling sampling = greedy();
     hearth_bias forbid = {.token = likeliest(), .bias = -INFINITY};
-    sampling.bias = &forbid;
-    sampling.n_bias = 1;
+    sampling.picks.logit_bias = &forbid;
+    sampling.picks.n_logit_bias = 1;
     assert_int_not_equal(pick(&sampling), likeliest());
     hearth_bias favour = {.token = 17, .bias = 1000};
-    sampling.bias = &favour;
+    sampling.picks.logit_bias = &favour;
     assert_int_equal(pick(&sampling), 17);
-    sampling.temperature = 1;
+    sampling.picks.temperature = 1;
     assert_int_equal(pick(&sampling), 17);
 }
 
@@ -133,8 +149,8 @@ static void bias_of_tokens_that_do_not_exist_is_ignored(void **state)
     (void)state;
     struct llm_sampling sampling = greedy();
     const hearth_bias bias[] = {{.token = -1, .bias = 100}, {.token = INT32_MAX, .bias = 100}};
-    sampling.bias = bias;
-    sampling.n_bias = 2;
+    sampling.picks.logit_bias = bias;
+    sampling.picks.n_logit_bias = 2;
     assert_int_equal(pick(&sampling), likeliest());
 }
 
@@ -148,10 +164,10 @@ static void ignore_eos_forbids_every_token_that_ends_generation(void **state)
         if (llm_token_ends_generation(model, token)) bias[n++] = (hearth_bias){.token = token, .bias = 1000};
     assert_true(n > 0);
     struct llm_sampling sampling = greedy();
-    sampling.bias = bias;
-    sampling.n_bias = n;
+    sampling.picks.logit_bias = bias;
+    sampling.picks.n_logit_bias = n;
     assert_true(llm_token_ends_generation(model, pick(&sampling)));
-    sampling.ignore_eos = true;
+    sampling.picks.ignore_eos = true;
     assert_int_equal(pick(&sampling), likeliest());
     free(bias);
 }
@@ -160,7 +176,7 @@ static void penalties_look_at_the_prompt_and_at_what_was_picked(void **state)
 {
     (void)state;
     struct llm_sampling sampling = greedy();
-    sampling.presence_penalty = 100;
+    sampling.picks.presence_penalty = 100;
     int32_t picks[8];
     pick_many(&sampling, picks, 8);
     for (int i = 0; i < 8; i++) {
@@ -168,11 +184,11 @@ static void penalties_look_at_the_prompt_and_at_what_was_picked(void **state)
         for (size_t j = 0; j < prompt.len; j++) assert_int_not_equal(picks[i], prompt.v[j]);
     }
     sampling = greedy();
-    sampling.frequency_penalty = 100;
+    sampling.picks.frequency_penalty = 100;
     pick_many(&sampling, picks, 2);
     assert_int_not_equal(picks[0], picks[1]);
     sampling = greedy();
-    sampling.repeat_penalty = 1000;
+    sampling.picks.repeat_penalty = 1000;
     pick_many(&sampling, picks, 2);
     assert_int_not_equal(picks[0], picks[1]);
 }
@@ -182,8 +198,8 @@ static void penalties_forget_what_lies_further_back_than_they_look(void **state)
     (void)state;
     /* A prompt that ends in the likeliest token, and one where it lies two tokens back. */
     struct llm_sampling sampling = greedy();
-    sampling.presence_penalty = 100;
-    sampling.repeat_last_n = 2;
+    sampling.picks.presence_penalty = 100;
+    sampling.picks.repeat_last_n = 2;
     int32_t best = likeliest();
     int32_t others[] = {best == 20 ? 21 : 20, best == 22 ? 23 : 22};
     struct tokens kept = prompt;
@@ -192,13 +208,163 @@ static void penalties_forget_what_lies_further_back_than_they_look(void **state)
     assert_int_not_equal(pick(&sampling), best);
     tokens_append(&prompt, others, 2);
     assert_int_equal(pick(&sampling), best);
-    sampling.repeat_last_n = INT32_MAX; /* no more than the window */
+    sampling.picks.repeat_last_n = INT32_MAX; /* no more than the window */
     assert_int_not_equal(pick(&sampling), best);
-    sampling.repeat_last_n = 0;
+    sampling.picks.repeat_last_n = 0;
     tokens_push(&prompt, best);
     assert_int_equal(pick(&sampling), best);
     tokens_release(&prompt);
     prompt = kept;
+}
+
+/* ---- Against llama.cpp's own samplers, all of them always in the chain, as llama-server has them ---- */
+
+static void add_one(struct llama_sampler *chain, const char *name, const hearth_sampling *p)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    uint32_t seed = (uint32_t)p->seed;
+    size_t keep = (size_t)p->min_keep;
+    struct llama_sampler *one = NULL;
+    if (strcmp(name, "penalties") == 0)
+        one = llama_sampler_init_penalties(llama_vocab_n_tokens(vocab), p->repeat_last_n, (float)p->repeat_penalty,
+                                           (float)p->frequency_penalty, (float)p->presence_penalty);
+    if (strcmp(name, "dry") == 0)
+        one =
+            llama_sampler_init_dry(vocab, (float)p->dry_multiplier, (float)p->dry_base, p->dry_allowed_length,
+                                   p->dry_penalty_last_n, (const char **)(uintptr_t)p->dry_breakers, p->n_dry_breakers);
+    if (strcmp(name, "top_n_sigma") == 0) one = llama_sampler_init_top_n_sigma((float)p->top_n_sigma);
+    if (strcmp(name, "top_k") == 0) one = llama_sampler_init_top_k(p->top_k);
+    if (strcmp(name, "typ_p") == 0) one = llama_sampler_init_typical((float)p->typical_p, keep);
+    if (strcmp(name, "top_p") == 0) one = llama_sampler_init_top_p((float)p->top_p, keep);
+    if (strcmp(name, "min_p") == 0) one = llama_sampler_init_min_p((float)p->min_p, keep);
+    if (strcmp(name, "xtc") == 0)
+        one = llama_sampler_init_xtc((float)p->xtc_probability, (float)p->xtc_threshold, keep, seed);
+    if (strcmp(name, "temperature") == 0)
+        one = llama_sampler_init_temp_ext((float)p->temperature, (float)p->dynatemp_range, (float)p->dynatemp_exponent);
+    if (strcmp(name, "infill") == 0) one = llama_sampler_init_infill(vocab);
+    if (one != NULL) llama_sampler_chain_add(chain, one);
+}
+
+static void add_last(struct llama_sampler *chain, const hearth_sampling *p, bool adaptive)
+{
+    uint32_t seed = (uint32_t)p->seed;
+    struct llama_sampler *last = llama_sampler_init_dist(seed);
+    if (adaptive) {
+        llama_sampler_free(last);
+        last = llama_sampler_init_adaptive_p((float)p->adaptive_target, (float)p->adaptive_decay, seed);
+    }
+    llama_sampler_chain_add(chain, last);
+}
+
+static struct llama_sampler *whole_chain(const hearth_sampling *p)
+{
+    bool adaptive = false;
+    size_t n = p->n_samplers;
+    const char *const *names = p->samplers != NULL ? p->samplers : llm_sampler_order(&n);
+    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    for (size_t i = 0; p->mirostat == 0 && i < n; i++) {
+        add_one(chain, names[i], p);
+        adaptive = adaptive || strcmp(names[i], "adaptive_p") == 0;
+    }
+    if (p->mirostat > 0) llama_sampler_chain_add(chain, llama_sampler_init_temp((float)p->temperature));
+    if (p->mirostat == 1)
+        llama_sampler_chain_add(chain,
+                                llama_sampler_init_mirostat(llm_model_info(model)->n_vocab, (uint32_t)p->seed,
+                                                            (float)p->mirostat_tau, (float)p->mirostat_eta, 100));
+    if (p->mirostat == 2)
+        llama_sampler_chain_add(
+            chain, llama_sampler_init_mirostat_v2((uint32_t)p->seed, (float)p->mirostat_tau, (float)p->mirostat_eta));
+    if (p->mirostat == 0) add_last(chain, p, adaptive);
+    for (size_t i = 0; i < prompt.len; i++) llama_sampler_accept(chain, prompt.v[i]);
+    return chain;
+}
+
+static void assert_as_llama_server(const struct llm_sampling *sampling, const char *what)
+{
+    enum { N = 40 };
+    int32_t picks[N];
+    pick_many(sampling, picks, N);
+    struct llama_sampler *chain = whole_chain(&sampling->picks);
+    for (int i = 0; i < N; i++) {
+        int32_t expected = llama_sampler_sample(chain, llm_context_handle(context), row);
+        if (picks[i] != expected) fail_msg("%s, pick %d: %d and not %d", what, i, picks[i], expected);
+    }
+    llama_sampler_free(chain);
+}
+
+static void every_sampler_picks_what_it_picks_in_llama_server(void **state)
+{
+    (void)state;
+    static const char *const breakers[] = {"\n", ":", "\"", "*"};
+    static const char *const infill[] = {"infill", "top_k", "temperature"}, *const adaptive[] = {"adaptive_p"};
+    static const char *const late[] = {"temperature", "penalties", "top_k", "top_p"}, *const cold[] = {"top_k"};
+    static const char *const penalty_last[] = {"top_k", "penalties", "temperature"};
+    for (int seed = 1; seed <= 2; seed++)
+        for (int zero = 0; zero < 2; zero++) {
+            struct llm_sampling base = drawing((uint32_t)seed), s;
+            base.picks.temperature = zero ? 0 : 1.5;
+            base.picks.repeat_last_n = base.picks.dry_penalty_last_n = 64;
+            base.picks.dry_breakers = breakers;
+            base.picks.n_dry_breakers = 4;
+#define TRY(what, ...)                                                                                                 \
+    s = base;                                                                                                          \
+    __VA_ARGS__;                                                                                                       \
+    assert_as_llama_server(&s, what)
+            TRY("nothing", (void)0);
+            TRY("temperature 1", s.picks.temperature = 1);
+            TRY("penalties", s.picks.repeat_penalty = 1.3, s.picks.frequency_penalty = 0.5);
+            TRY("presence", s.picks.presence_penalty = 2);
+            TRY("dry", s.picks.dry_multiplier = 5, s.picks.dry_allowed_length = 1);
+            TRY("top_n_sigma", s.picks.top_n_sigma = 1);
+            TRY("top_k", s.picks.top_k = 5);
+            TRY("typical_p", s.picks.typical_p = 0.5);
+            TRY("top_p", s.picks.top_p = 0.5);
+            TRY("min_keep", s.picks.top_p = 0.01, s.picks.min_keep = 4);
+            TRY("min_p", s.picks.min_p = 0.2);
+            TRY("xtc", s.picks.xtc_probability = 0.5, s.picks.xtc_threshold = 0.01);
+            TRY("dynatemp", s.picks.dynatemp_range = 0.5, s.picks.dynatemp_exponent = 2);
+            TRY("mirostat 1", s.picks.mirostat = 1);
+            TRY("mirostat 2", s.picks.mirostat = 2);
+            TRY("all", s.picks.repeat_penalty = 1.1, s.picks.dry_multiplier = 0.8, s.picks.top_n_sigma = 3,
+                s.picks.top_k = 40, s.picks.typical_p = 0.9, s.picks.top_p = 0.95, s.picks.min_p = 0.05,
+                s.picks.xtc_probability = 0.3);
+            TRY("infill", s.picks.samplers = infill, s.picks.n_samplers = 3);
+            TRY("adaptive_p", s.picks.samplers = adaptive, s.picks.n_samplers = 1, s.picks.adaptive_target = 0.4);
+            TRY("late", s.picks.samplers = late, s.picks.n_samplers = 4, s.picks.presence_penalty = 9,
+                s.picks.top_k = 3);
+            TRY("penalty after top_k", s.picks.samplers = penalty_last, s.picks.n_samplers = 3,
+                s.picks.presence_penalty = 9, s.picks.top_k = 2);
+            TRY("no temperature", s.picks.samplers = cold, s.picks.n_samplers = 1, s.picks.top_k = 20);
+            TRY("no samplers", s.picks.samplers = cold, s.picks.n_samplers = 0);
+#undef TRY
+        }
+}
+
+static void samplers_are_known_by_all_their_names(void **state)
+{
+    (void)state;
+    static const char *const names[][2] = {
+        {"top_k", "top_k"},
+        {"top-k", "top_k"},
+        {"topk", "top_k"},
+        {"TOP_K", "top_k"},
+        {"k", "top_k"},
+        {"nucleus", "top_p"},
+        {"temp", "temperature"},
+        {"t", "temperature"},
+        {"typ", "typ_p"},
+        {"typical_p", "typ_p"},
+        {"topnsigma", "top_n_sigma"},
+        {"e", "penalties"},
+        {"xtc", "xtc"},
+        {"adaptive-p", "adaptive_p"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_string_equal(llm_sampler_name(names[i][0]), names[i][1]);
+    assert_null(llm_sampler_name("top_kk"));
+    assert_null(llm_sampler_name("to"));
+    assert_null(llm_sampler_name(""));
+    assert_null(llm_sampler_name("z"));
 }
 
 /* ---- */
@@ -238,6 +404,8 @@ int main(void)
         cmocka_unit_test(ignore_eos_forbids_every_token_that_ends_generation),
         cmocka_unit_test(penalties_look_at_the_prompt_and_at_what_was_picked),
         cmocka_unit_test(penalties_forget_what_lies_further_back_than_they_look),
+        cmocka_unit_test(every_sampler_picks_what_it_picks_in_llama_server),
+        cmocka_unit_test(samplers_are_known_by_all_their_names),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -162,6 +162,8 @@ static void bad_usage_is_refused_with_exit_code_2(void **state)
     assert_refused(RUN("--arch", "qwen2vl", "--head-dim", "64", MODEL), 2, "--heads x --head-dim");
     assert_refused(RUN("--arch", "lfm2", "--layers", "1", MODEL), 2, "needs --layers 2");
     assert_refused(RUN("--arch", "llama", "--head-dim", "12", MODEL), 2, "--head-dim");
+    assert_refused(RUN("--lora-for", demo), 2, "-o OUT.gguf is missing");
+    assert_refused(RUN("--lora-for", demo, "--rank", "0", "-o", path), 2, "--rank must be a number");
     assert_false(exists(path));
     free(path);
 }
@@ -176,8 +178,10 @@ static void what_cannot_be_read_or_written_fails_with_exit_code_1(void **state)
     fputs("not a model", out);
     fclose(out);
     assert_refused(RUN("--arch", "llama", "--vocab", "/nowhere/v.gguf", "-o", path), 1, "cannot open the vocabulary");
+    assert_refused(RUN("--lora-for", "/nowhere/m.gguf", "-o", path), 1, "give --lora-for another file");
     assert_refused(RUN("--arch", "llama", "--vocab", "no-such-name", "-o", path), 1, "ggml-vocab-no-such-name.gguf");
     assert_refused(RUN("--arch", "llama", "--vocab", text, "-o", path), 1, "not a GGUF file with a tokenizer");
+    assert_refused(RUN("--arch", "llama", MODEL, "--pooling", "rank"), 2, "--arch reranker");
     assert_refused(RUN("--arch", "llama", MODEL, "--template", "/nowhere/t"), 1, "cannot open the chat template");
     assert_refused(RUN("--arch", "llama", "--vocab", demo, "-o", "/nowhere/o.gguf"), 1, "cannot create");
     assert_false(exists(path));

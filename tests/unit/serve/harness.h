@@ -32,8 +32,9 @@ static inline void note_listening(void *ud, const char *address)
     pthread_mutex_unlock(&h->mutex);
 }
 
-static inline void note_ready(void *ud)
+static inline void note_ready(void *ud, const hearth *instance)
 {
+    (void)instance;
     struct harness *h = ud;
     pthread_mutex_lock(&h->mutex);
     h->ready = true;

@@ -65,6 +65,66 @@ static void a_stream_says_nothing_until_it_started_and_then_all_in_order(void **
     client_close(&other);
 }
 
+static void a_chats_reply_is_taken_apart_whole_and_streamed(void **state)
+{
+    static const char *const texts[] = {"~rHm", "~r.", "Let me ", "see", "~clook", "~a{\"at\":", "~a1}", "~cwait"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 8, .result = {.cache_n = 8, .prompt_n = 2}};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    struct response response = ask(&client, "POST", CHAT_ROUTE, CHAT_WHOLE);
+    assert_non_null(strstr(
+        response.body.v, "\"message\":{\"role\":\"assistant\",\"content\":\"Let me see\",\"reasoning_content\":\"Hm.\","
+                         "\"tool_calls\":[{\"id\":\"call_0\",\"type\":\"function\",\"function\":{\"name\":\"look\","
+                         "\"arguments\":\"{\\\"at\\\":1}\"}},{\"id\":\"call_1\",\"type\":\"function\",\"function\":{"
+                         "\"name\":\"wait\",\"arguments\":\"\"}}],\"refusal\":null},\"logprobs\":null,"
+                         "\"finish_reason\":\"tool_calls\"}"));
+    response_release(&response);
+    response = ask(&client, "POST", CHAT_ROUTE, CHAT_STREAM);
+    static const char *const deltas[] = {
+        "\"delta\":{\"reasoning_content\":\"Hm\"},",
+        "\"delta\":{\"content\":\"Let me \"},",
+        "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_0\",\"type\":\"function\",\"function\":{\"name\":"
+        "\"look\","
+        "\"arguments\":\"\"}}]},",
+        "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"{\\\"at\\\":\"}}]},",
+        "\"delta\":{\"tool_calls\":[{\"index\":1,\"id\":\"call_1\",",
+        "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"tool_calls\""};
+    const char *at = response.body.v;
+    for (size_t i = 0; i < sizeof deltas / sizeof *deltas; i++) {
+        at = strstr(at, deltas[i]);
+        if (at == NULL) fail_msg("%s is missing, or out of order, in %s", deltas[i], response.body.v);
+    }
+    response_release(&response);
+    client_close(&client);
+}
+
+static void chances_come_with_their_tokens_and_not_at_the_end(void **state)
+{
+    static const char *const texts[] = {"a", "b\xc3\xa9"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 2, .result = {.cache_n = 8, .prompt_n = 2}};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    struct response response = ask(&client, "POST", CHAT_ROUTE, "{\"logprobs\":true,\"top_logprobs\":1," CHAT "}");
+    assert_non_null(
+        strstr(response.body.v,
+               "\"logprobs\":{\"content\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97],\"top_logprobs\":[{"
+               "\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]}]},{\"token\":\"b\xc3\xa9\",\"logprob\":-0.5,"
+               "\"bytes\":[98,195,169],"));
+    response_release(&response);
+    response = ask(&client, "POST", CHAT_ROUTE, "{\"stream\":true,\"logprobs\":true," CHAT "}");
+    assert_non_null(strstr(response.body.v, "\"delta\":{\"content\":\"a\"},\"logprobs\":{\"content\":[{\"token\":\"a\","
+                                            "\"logprob\":-0.5,\"bytes\":[97],\"top_logprobs\":[]}],\"refusal\":null}"));
+    assert_non_null(strstr(response.body.v, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\""));
+    response_release(&response);
+    response = ask(&client, "POST", "/v1/completions", "{\"prompt\":\"x\",\"logprobs\":1}");
+    assert_non_null(strstr(response.body.v,
+                           "\"logprobs\":{\"tokens\":[\"a\",\"b\xc3\xa9\"],\"token_logprobs\":[-0.5,-0.5],"
+                           "\"top_logprobs\":[{\"a\":-0.5},{\"b\xc3\xa9\":-0.5}],"
+                           "\"text_offset\":[0,1]}"));
+    response_release(&response);
+    client_close(&client);
+}
+
 static void choices_of_several_prompts_come_prompt_by_prompt(void **state)
 {
     struct client client = harness_start(*state);
@@ -352,6 +412,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(a_reply_is_one_json_object),
         ROW(a_stream_says_nothing_until_it_started_and_then_all_in_order),
+        ROW(a_chats_reply_is_taken_apart_whole_and_streamed),
+        ROW(chances_come_with_their_tokens_and_not_at_the_end),
         ROW(choices_of_several_prompts_come_prompt_by_prompt),
         ROW(streams_of_several_choices_interleave_by_index),
         ROW(a_client_that_leaves_cancels_all_its_requests),

@@ -50,10 +50,10 @@ static void nothing_given_leaves_all_to_the_configuration(void **state)
     hearth_params none = hearth_params_default();
     assert_string_equal(fields.params.messages_json, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
     assert_null(fields.params.model);
-    assert_true(isnan(fields.params.temperature));
+    assert_true(isnan(fields.params.sampling.temperature));
     assert_int_equal(fields.params.max_tokens, none.max_tokens);
-    assert_int_equal(fields.params.top_k, none.top_k);
-    assert_true(fields.params.seed < 0);
+    assert_int_equal(fields.params.sampling.top_k, none.sampling.top_k);
+    assert_true(fields.params.sampling.seed < 0);
     assert_true(fields.params.cache_prompt);
     assert_false(fields.stream);
     assert_int_equal(fields.n, 1);
@@ -74,20 +74,65 @@ static void every_field_reaches_its_place(void **state)
     assert_int_equal(read_with(&fields, FIELDS_CHAT, member, &error), 0);
     const hearth_params *p = &fields.params;
     assert_string_equal(p->model, "demo");
-    assert_true(fields.stream && fields.include_usage && p->ignore_eos && !p->cache_prompt);
+    assert_true(fields.stream && fields.include_usage && p->sampling.ignore_eos && !p->cache_prompt);
     assert_int_equal(fields.n, 3);
-    assert_int_equal(p->seed, 7);
-    assert_true(p->temperature == 0.5 && p->top_p == 0.6 && p->min_p == 0.1);
-    assert_true(p->frequency_penalty == -1.5 && p->presence_penalty == 2 && p->repeat_penalty == 1.1);
-    assert_int_equal(p->top_k, 5);
-    assert_int_equal(p->repeat_last_n, -1);
-    assert_int_equal(p->n_logit_bias, 2);
-    assert_true(p->logit_bias[0].token == 12 && p->logit_bias[0].bias == -100);
-    assert_true(p->logit_bias[1].token == 7 && p->logit_bias[1].bias == 1.5);
+    assert_int_equal(p->sampling.seed, 7);
+    assert_true(p->sampling.temperature == 0.5 && p->sampling.top_p == 0.6 && p->sampling.min_p == 0.1);
+    assert_true(p->sampling.frequency_penalty == -1.5 && p->sampling.presence_penalty == 2 &&
+                p->sampling.repeat_penalty == 1.1);
+    assert_int_equal(p->sampling.top_k, 5);
+    assert_int_equal(p->sampling.repeat_last_n, -1);
+    assert_int_equal(p->sampling.n_logit_bias, 2);
+    assert_true(p->sampling.logit_bias[0].token == 12 && p->sampling.logit_bias[0].bias == -100);
+    assert_true(p->sampling.logit_bias[1].token == 7 && p->sampling.logit_bias[1].bias == 1.5);
     assert_int_equal(p->n_stop, 2);
     assert_string_equal(p->stop[1], "b");
     assert_int_equal(p->max_tokens, 9);
     assert_string_equal(p->template_kwargs_json, "{\"enable_thinking\":false}");
+    fields_release(&fields);
+}
+
+static void every_field_of_a_sampler_reaches_its_place(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    const char *member =
+        "\"min_keep\":1,\"typical_p\":0.2,\"top_n_sigma\":0.3,\"xtc_probability\":0.4,"
+        "\"xtc_threshold\":0.5,\"dynatemp_range\":0.6,\"dynatemp_exponent\":0.7,\"dry_multiplier\":0.8,"
+        "\"dry_base\":1.9,\"dry_allowed_length\":10,\"dry_penalty_last_n\":-1,\"mirostat\":2,"
+        "\"mirostat_tau\":1.1,\"mirostat_eta\":1.2,\"adaptive_target\":0.15,\"adaptive_decay\":0.16,"
+        "\"dry_sequence_breakers\":[\"a\",\"b\"],\"samplers\":[\"top_k\",\"xtc\"],"
+        "\"grammar\":\"root ::= [a]\",\"t_max_predict_ms\":17";
+    assert_int_equal(read_with(&fields, FIELDS_COMPLETION, member, &error), 0);
+    const hearth_sampling *s = &fields.params.sampling;
+    assert_true(s->min_keep == 1 && s->typical_p == 0.2 && s->top_n_sigma == 0.3 && s->xtc_probability == 0.4);
+    assert_true(s->xtc_threshold == 0.5 && s->dynatemp_range == 0.6 && s->dynatemp_exponent == 0.7);
+    assert_true(s->dry_multiplier == 0.8 && s->dry_base == 1.9 && s->dry_allowed_length == 10);
+    assert_true(s->dry_penalty_last_n == -1 && s->mirostat == 2 && s->mirostat_tau == 1.1 && s->mirostat_eta == 1.2);
+    assert_true(s->adaptive_target == 0.15 && s->adaptive_decay == 0.16);
+    assert_int_equal(s->n_dry_breakers, 2);
+    assert_string_equal(s->dry_breakers[1], "b");
+    assert_int_equal(s->n_samplers, 2);
+    assert_string_equal(s->samplers[1], "xtc");
+    assert_string_equal(fields.params.grammar, "root ::= [a]");
+    assert_int_equal(fields.params.max_ms, 17);
+    fields_release(&fields);
+}
+
+static void samplers_may_be_letters_and_none(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"samplers\":\"kt\"", &error), 0);
+    assert_int_equal(fields.params.sampling.n_samplers, 2);
+    assert_string_equal(fields.params.sampling.samplers[0], "k");
+    assert_string_equal(fields.params.sampling.samplers[1], "t");
+    fields_release(&fields);
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"samplers\":[]", &error), 0);
+    assert_non_null(fields.params.sampling.samplers);
+    assert_int_equal(fields.params.sampling.n_samplers, 0);
     fields_release(&fields);
 }
 
@@ -119,6 +164,10 @@ static void null_means_not_given(void **state)
                                         "logprobs",
                                         "best_of",
                                         "repeat_last_n",
+                                        "dry_multiplier",
+                                        "samplers",
+                                        "dry_sequence_breakers",
+                                        "t_max_predict_ms",
                                         "grammar",
                                         "modalities"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -152,6 +201,26 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"presence_penalty", {"-2.1", "2.1", "\"1\""}},
         {"repeat_penalty", {"0", "-1", "\"1\""}},
         {"repeat_last_n", {"-2", "2000000", "\"1\""}},
+        {"min_keep", {"-1", "0.5", "\"1\""}},
+        {"typical_p", {"-0.1", "1.1", "\"1\""}},
+        {"top_n_sigma", {"1001", "\"1\""}},
+        {"xtc_probability", {"-0.1", "1.1", "true"}},
+        {"xtc_threshold", {"-0.1", "1.1"}},
+        {"dynatemp_range", {"-1", "[]"}},
+        {"dynatemp_exponent", {"-1", "\"1\""}},
+        {"dry_multiplier", {"-1", "\"1\""}},
+        {"dry_base", {"0.5", "\"1\""}},
+        {"dry_allowed_length", {"-1", "1.5"}},
+        {"dry_penalty_last_n", {"-2", "1.5"}},
+        {"dry_sequence_breakers", {"[]", "\"a\"", "[1]", "[\"a\\u0000\"]"}},
+        {"mirostat", {"3", "-1", "\"1\""}},
+        {"mirostat_tau", {"-1", "[]"}},
+        {"mirostat_eta", {"-1", "[]"}},
+        {"adaptive_target", {"1.1", "[]"}},
+        {"adaptive_decay", {"1", "-0.1"}},
+        {"samplers", {"5", "[1]", "{}", "[null]"}},
+        {"grammar", {"5", "{}", "\"a\\u0000\""}},
+        {"t_max_predict_ms", {"-2", "1.5", "\"1\"", "1e300"}},
         {"logit_bias",
          {"5", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"99999999999\":1}", "[[1]]", "[[1,true]]", "[[1.5,1]]"}},
         {"stop",
@@ -223,27 +292,13 @@ static void what_is_not_built_is_refused_only_where_it_is_asked_for(void **state
         int route;
         const char *asks, *does_not;
     } rows[] = {
-        {"tools", FIELDS_CHAT, "[{\"type\":\"function\"}]", "[]"},
-        {"tool_choice", FIELDS_CHAT, "\"required\"", "\"auto\""},
-        {"tool_choice", FIELDS_CHAT, "{\"type\":\"function\"}", "\"none\""},
         {"functions", FIELDS_CHAT, "[{}]", "[]"},
-        {"response_format", FIELDS_CHAT, "{\"type\":\"json_object\"}", "{\"type\":\"text\"}"},
-        {"response_format", FIELDS_CHAT, "\"json\"", "null"},
-        {"logprobs", FIELDS_CHAT, "true", "false"},
-        {"logprobs", FIELDS_COMPLETION, "0", "null"},
-        {"top_logprobs", FIELDS_CHAT, "5", "0"},
-        {"grammar", FIELDS_BOTH, "\"root ::= x\"", "\"\""},
-        {"json_schema", FIELDS_BOTH, "{\"type\":\"object\"}", "null"},
-        {"suffix", FIELDS_COMPLETION, "\"x\"", "\"\""},
+        {"web_search_options", FIELDS_CHAT, "{\"a\":1}", "{}"},
+        {"grammar_lazy", FIELDS_BOTH, "true", "false"},
+        {"grammar_triggers", FIELDS_BOTH, "[{\"type\":0,\"value\":\"x\"}]", "[]"},
         {"best_of", FIELDS_COMPLETION, "2", "1"},
         {"audio", FIELDS_CHAT, "{\"voice\":\"x\"}", "null"},
         {"modalities", FIELDS_CHAT, "[\"text\",\"audio\"]", "[\"text\"]"},
-        {"lora", FIELDS_BOTH, "[{\"id\":0}]", "[]"},
-        {"dry_multiplier", FIELDS_BOTH, "0.8", "0"},
-        {"xtc_probability", FIELDS_BOTH, "0.1", "0.0"},
-        {"mirostat", FIELDS_BOTH, "2", "0"},
-        {"typical_p", FIELDS_BOTH, "0.9", "1.0"},
-        {"top_n_sigma", FIELDS_BOTH, "1", "-1"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int route = FIELDS_CHAT; route <= FIELDS_COMPLETION; route++) {
@@ -257,6 +312,40 @@ static void what_is_not_built_is_refused_only_where_it_is_asked_for(void **state
             if (read_with(&fields, route, member, &error) != 0) fail_msg("%s: %s", member, error.message);
             fields_release(&fields);
         }
+}
+
+static void adapters_are_a_list_of_numbers_with_scales(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    assert_int_equal(
+        read_with(&fields, FIELDS_COMPLETION, "\"lora\":[{\"id\":1,\"scale\":0.5},{\"id\":0,\"scale\":2}]", &error),
+        HEARTH_OK);
+    assert_int_equal(fields.params.n_lora, 2);
+    assert_int_equal(fields.params.lora[0].id, 1);
+    assert_true(fields.params.lora[0].scale == 0.5 && fields.params.lora[1].scale == 2);
+    fields_release(&fields);
+    /* None is not the same as not given. */
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"lora\":[]", &error), HEARTH_OK);
+    assert_true(fields.params.lora != NULL && fields.params.n_lora == 0);
+    fields_release(&fields);
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"lora\":null", &error), HEARTH_OK);
+    assert_null(fields.params.lora);
+    fields_release(&fields);
+    static const char *const wrong[] = {"1",
+                                        "{}",
+                                        "[1]",
+                                        "[{\"id\":0}]",
+                                        "[{\"scale\":1}]",
+                                        "[{\"id\":-1,\"scale\":1}]",
+                                        "[{\"id\":\"a\",\"scale\":1}]",
+                                        "[{\"id\":0,\"scale\":\"1\"}]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char member[128];
+        snprintf(member, sizeof member, "\"lora\":%s", wrong[i]);
+        assert_refused(FIELDS_CHAT, member, HEARTH_INVALID, "lora");
+    }
 }
 
 static void fields_nobody_knows_are_skipped(void **state)
@@ -291,8 +380,11 @@ static void a_body_that_is_no_request_is_refused(void **state)
         {"{\"prompt\":{}}", "prompt", FIELDS_COMPLETION},
         {"{\"prompt\":[]}", "prompt", FIELDS_COMPLETION},
         {"{\"prompt\":[[]]}", "prompt", FIELDS_COMPLETION},
-        {"{\"prompt\":[1,\"a\"]}", "prompt", FIELDS_COMPLETION},
-        {"{\"prompt\":[\"a\",1]}", "prompt", FIELDS_COMPLETION},
+        {"{\"prompt\":[1,\"a\",null]}", "prompt", FIELDS_COMPLETION},
+        {"{\"prompt\":[\"a\",-1]}", "prompt", FIELDS_COMPLETION},
+        {"{\"prompt\":[\"a\",{}]}", "prompt", FIELDS_COMPLETION},
+        {"{\"prompt\":{\"prompt_string\":5}}", "prompt", FIELDS_COMPLETION},
+        {"{\"prompt\":\"a\",\"suffix\":5}", "suffix", FIELDS_COMPLETION},
         {"{\"prompt\":[-1]}", "prompt", FIELDS_COMPLETION},
         {"{\"prompt\":[1.5]}", "prompt", FIELDS_COMPLETION},
         {"{\"prompt\":[[1],[2,null]]}", "prompt", FIELDS_COMPLETION},
@@ -335,11 +427,69 @@ static void a_prompt_may_be_text_tokens_or_a_list_of_these(void **state)
     assert_int_equal(choices[3].n_tokens, 2);
     assert_int_equal(choices[3].tokens[1], 2);
     /* Each choice of a prompt has its own seed, so that they differ. */
-    assert_int_equal(choices[0].seed, 10);
-    assert_int_equal(choices[1].seed, 11);
-    assert_int_equal(choices[2].seed, 10);
+    assert_int_equal(choices[0].sampling.seed, 10);
+    assert_int_equal(choices[1].sampling.seed, 11);
+    assert_int_equal(choices[2].sampling.seed, 10);
     free(choices);
     fields_release(&fields);
+}
+
+static void a_prompt_may_mix_text_and_tokens(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {
+        "{\"prompt\":[12,\"a\\u0000b\",7]}",
+        "{\"prompt\":[[12,\"a\\u0000b\",7]]}",
+        "{\"prompt\":{\"prompt_string\":[12,\"a\\u0000b\",7]}}",
+        "{\"prompt\":[{\"prompt_string\":[12,\"a\\u0000b\",7]}]}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct fields fields;
+        hearth_error error;
+        size_t n;
+        if (read_body(&fields, FIELDS_COMPLETION, bodies[i], &error) != 0) fail_msg("%s: %s", bodies[i], error.message);
+        hearth_params *choices = fields_choices(&fields, &n);
+        assert_int_equal(n, 1);
+        assert_true(choices->text == NULL && choices->tokens == NULL);
+        assert_int_equal(choices->n_parts, 3);
+        assert_null(choices->parts[0].text);
+        assert_int_equal(choices->parts[0].token, 12);
+        assert_int_equal(choices->parts[1].len, 3);
+        assert_memory_equal(choices->parts[1].text, "a\0b", 3);
+        assert_int_equal(choices->parts[2].token, 7);
+        free(choices);
+        fields_release(&fields);
+    }
+}
+
+static void images_in_a_prompt_are_refused(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    const char *body = "{\"prompt\":{\"prompt_string\":\"a\",\"multimodal_data\":[\"x\"]}}";
+    assert_int_equal(read_body(&fields, FIELDS_COMPLETION, body, &error), HEARTH_UNSUPPORTED);
+    assert_string_equal(error.param, "prompt");
+}
+
+static void a_suffix_is_handed_on_unless_it_is_empty(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    assert_int_equal(read_with(&fields, FIELDS_COMPLETION, "\"suffix\":\"x\\u0000\"", &error), 0);
+    assert_int_equal(fields.params.suffix_len, 2);
+    assert_memory_equal(fields.params.suffix, "x\0", 2);
+    fields_release(&fields);
+    assert_int_equal(read_with(&fields, FIELDS_COMPLETION, "\"suffix\":\"\"", &error), 0);
+    assert_null(fields.params.suffix);
+    fields_release(&fields);
+}
+
+static void echoing_with_chances_is_refused(void **state)
+{
+    (void)state;
+    assert_refused(FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":0", HEARTH_UNSUPPORTED, "echo");
 }
 
 static void a_salt_is_handed_on(void **state)
@@ -395,8 +545,8 @@ static void a_lookup_is_of_one_prompt(void **state)
         {"{\"prompt\":{}}", "prompt", HEARTH_INVALID},
         {"{\"messages\":[]}", "messages", HEARTH_INVALID},
         {"{\"cache_salt\":5,\"prompt\":\"a\"}", "cache_salt", HEARTH_INVALID},
-        {"{\"tools\":[{}]," CHAT "}", "tools", HEARTH_UNSUPPORTED},
-        {"{\"suffix\":\"x\",\"prompt\":\"a\"}", "suffix", HEARTH_UNSUPPORTED},
+        {"{\"tools\":{}," CHAT "}", "tools", HEARTH_INVALID},
+        {"{\"functions\":[{}]," CHAT "}", "functions", HEARTH_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct fields fields;
@@ -452,9 +602,9 @@ static void a_bias_may_be_given_in_the_form_of_llama_server(void **state)
     struct fields fields;
     hearth_error error;
     assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"logit_bias\":[[5,false],[6,-2.5]]", &error), 0);
-    assert_int_equal(fields.params.n_logit_bias, 2);
-    assert_true(isinf(fields.params.logit_bias[0].bias) && fields.params.logit_bias[0].bias < 0);
-    assert_true(fields.params.logit_bias[1].token == 6 && fields.params.logit_bias[1].bias == -2.5F);
+    assert_int_equal(fields.params.sampling.n_logit_bias, 2);
+    assert_true(isinf(fields.params.sampling.logit_bias[0].bias) && fields.params.sampling.logit_bias[0].bias < 0);
+    assert_true(fields.params.sampling.logit_bias[1].token == 6 && fields.params.sampling.logit_bias[1].bias == -2.5F);
     fields_release(&fields);
 }
 
@@ -473,16 +623,23 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_given_leaves_all_to_the_configuration),
         cmocka_unit_test(every_field_reaches_its_place),
+        cmocka_unit_test(every_field_of_a_sampler_reaches_its_place),
+        cmocka_unit_test(samplers_may_be_letters_and_none),
         cmocka_unit_test(null_means_not_given),
         cmocka_unit_test(a_wrong_type_or_range_is_refused_by_the_name_of_its_field),
         cmocka_unit_test(the_ends_of_every_range_are_taken),
         cmocka_unit_test(what_is_not_built_is_refused_only_where_it_is_asked_for),
+        cmocka_unit_test(adapters_are_a_list_of_numbers_with_scales),
         cmocka_unit_test(fields_nobody_knows_are_skipped),
         cmocka_unit_test(a_body_that_is_no_request_is_refused),
         cmocka_unit_test(a_prompt_may_be_text_tokens_or_a_list_of_these),
         cmocka_unit_test(a_salt_is_handed_on),
         cmocka_unit_test(a_parent_key_is_handed_on),
         cmocka_unit_test(the_id_of_a_session_is_taken_up_to_its_length),
+        cmocka_unit_test(a_prompt_may_mix_text_and_tokens),
+        cmocka_unit_test(images_in_a_prompt_are_refused),
+        cmocka_unit_test(a_suffix_is_handed_on_unless_it_is_empty),
+        cmocka_unit_test(echoing_with_chances_is_refused),
         cmocka_unit_test(a_lookup_is_of_one_prompt),
         cmocka_unit_test(a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),

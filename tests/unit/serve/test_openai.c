@@ -17,8 +17,9 @@
     "{\"id\":\"cmpl-abc\",\"object\":\"text_completion\",\"created\":1700000000,\"model\":\"demo\","                   \
     "\"system_fingerprint\":\"hearth-0.1.0\",\"choices\":["
 #define TIMINGS                                                                                                        \
-    "\"timings\":{\"cache_n\":8,\"prompt_n\":2,\"prompt_ms\":4.000,\"prompt_per_second\":500.000,\"predicted_n\":3,"   \
-    "\"predicted_ms\":6.000,\"predicted_per_second\":333.333,\"queue_ms\":1.500,\"restore_ms\":0.250}"
+    "\"timings\":{\"cache_n\":8,\"prompt_n\":2,\"prompt_ms\":4.000,\"prompt_per_token_ms\":2.000,"                     \
+    "\"prompt_per_second\":500.000,\"predicted_n\":3,\"predicted_ms\":6.000,\"predicted_per_token_ms\":3.000,"         \
+    "\"predicted_per_second\":333.333,\"queue_ms\":1.500,\"restore_ms\":0.250}"
 
 static const hearth_result result = {.finish = HEARTH_FINISH_STOP,
                                      .cache_n = 8,
@@ -28,6 +29,22 @@ static const hearth_result result = {.finish = HEARTH_FINISH_STOP,
                                      .restore_ms = 0.25,
                                      .prompt_ms = 4,
                                      .predicted_ms = 6};
+
+static const struct answer answer = {.result = {.finish = HEARTH_FINISH_STOP,
+                                                .cache_n = 8,
+                                                .prompt_n = 2,
+                                                .predicted_n = 3,
+                                                .queue_ms = 1.5,
+                                                .restore_ms = 0.25,
+                                                .prompt_ms = 4,
+                                                .predicted_ms = 6}};
+
+static void stream_text(void *state, const char *text, size_t len, struct buf *out)
+{
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = text, .len = len};
+    struct exchange_piece piece = {.delta = &delta, .token = 1, .answer = &answer};
+    openai_dialect.more(state, &piece, out);
+}
 
 static void *open_state(const struct openai_form *form, const char *body)
 {
@@ -60,16 +77,16 @@ static void a_chat_streams_in_openais_chunks(void **unused)
     (void)unused;
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"stream\":true}");
     struct buf out = {0};
-    openai_dialect.started(state, 0, &out);
+    openai_dialect.started(state, 0, &result, &out);
     assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
                              "\"finish_reason\":null}]}\n\n");
-    openai_dialect.text(state, 0, "\"H\xc3\xa9\n", 5, &out);
+    stream_text(state, "\"H\xc3\xa9\n", 5, &out);
     assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"\\\"H\xc3\xa9\\n\"},\"logprobs\":null,"
                              "\"finish_reason\":null}]}\n\n");
-    openai_dialect.done(state, 0, &result, &out);
+    openai_dialect.done(state, 0, &answer, &out);
     assert_taken(&out,
                  CHUNK "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]," TIMINGS "}\n\n");
-    struct exchange_reply reply = {.result = result};
+    struct answer reply = {.result = result};
     openai_dialect.ended(state, &reply, 1, &out);
     assert_taken(&out, "data: [DONE]\n\n");
     openai_dialect.release(state);
@@ -82,10 +99,10 @@ static void usage_comes_in_a_chunk_of_its_own_when_asked_for(void **unused)
     void *state = open_state(&openai_chat_form,
                              "{\"messages\":[{}],\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
     struct buf out = {0};
-    openai_dialect.text(state, 0, "a", 1, &out);
+    stream_text(state, "a", 1, &out);
     assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"content\":\"a\"},\"logprobs\":null,"
                              "\"finish_reason\":null}],\"usage\":null}\n\n");
-    struct exchange_reply reply = {.result = result};
+    struct answer reply = {.result = result};
     openai_dialect.ended(state, &reply, 1, &out);
     assert_taken(&out, CHUNK "],\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":3,\"total_tokens\":13,"
                              "\"prompt_tokens_details\":{\"cached_tokens\":8}}," TIMINGS "}\n\ndata: [DONE]\n\n");
@@ -97,7 +114,7 @@ static void a_whole_chat_is_openais_object(void **unused)
 {
     (void)unused;
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}]}");
-    struct exchange_reply reply = {.result = result};
+    struct answer reply = {.result = result};
     struct buf out = {0};
     buf_puts(&reply.text, "Hello");
     reply.result.finish = HEARTH_FINISH_LENGTH;
@@ -114,13 +131,27 @@ static void a_whole_chat_is_openais_object(void **unused)
     buf_release(&out);
 }
 
+static void usage_tells_the_tokens_of_reasoning_where_there_was_any(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"n\":2}");
+    struct answer replies[2] = {{.result = result, .reasoning_n = 2}, {.result = result, .reasoning_n = 1}};
+    struct buf out = {0};
+    openai_dialect.whole(state, replies, 2, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, "\"prompt_tokens_details\":{\"cached_tokens\":8},"
+                                  "\"completion_tokens_details\":{\"reasoning_tokens\":3}}"));
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
 static void usage_counts_a_prompt_once_however_many_choices_it_has(void **unused)
 {
     (void)unused;
     void *state = open_state(&openai_completion_form, "{\"prompt\":[\"a\",\"b\"],\"n\":2}");
-    struct exchange_reply replies[4];
+    struct answer replies[4];
     struct buf out = {0};
-    for (int i = 0; i < 4; i++) replies[i] = (struct exchange_reply){.result = result};
+    for (int i = 0; i < 4; i++) replies[i] = (struct answer){.result = result};
     openai_dialect.whole(state, replies, 4, &out);
     assert_json(out.v);
     assert_non_null(strstr(out.v, "\"usage\":{\"prompt_tokens\":20,\"completion_tokens\":12,\"total_tokens\":32,"
@@ -136,13 +167,13 @@ static void a_completion_streams_text_and_echoes_its_prompt(void **unused)
     (void)unused;
     void *state = open_state(&openai_completion_form, "{\"prompt\":[\"Once\",\"Twice\"],\"echo\":true}");
     struct buf out = {0};
-    openai_dialect.started(state, 1, &out);
+    openai_dialect.started(state, 1, &result, &out);
     assert_taken(&out, "data: " TEXT_HEAD "{\"index\":1,\"text\":\"Twice\",\"logprobs\":null,\"finish_reason\":null}]}"
                        "\n\n");
-    openai_dialect.done(state, 1, &result, &out);
+    openai_dialect.done(state, 1, &answer, &out);
     assert_taken(&out, "data: " TEXT_HEAD
                        "{\"index\":1,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"stop\"}]," TIMINGS "}\n\n");
-    struct exchange_reply replies[2] = {{.result = result}, {.result = result}};
+    struct answer replies[2] = {{.result = result}, {.result = result}};
     buf_puts(&replies[0].text, " upon");
     openai_dialect.whole(state, replies, 2, &out);
     assert_json(out.v);
@@ -158,7 +189,7 @@ static void a_completion_without_echo_begins_with_its_first_text(void **unused)
     (void)unused;
     void *state = open_state(&openai_completion_form, "{\"prompt\":\"Once\"}");
     struct buf out = {0};
-    openai_dialect.started(state, 0, &out);
+    openai_dialect.started(state, 0, &result, &out);
     assert_int_equal(out.len, 0);
     openai_dialect.release(state);
 }
@@ -168,7 +199,7 @@ static void an_error_has_openais_form(void **unused)
     (void)unused;
     struct buf out = {0};
     hearth_error error = {.code = HEARTH_INVALID, .param = "stop", .message = "bad \"stop\""};
-    errors_put(&out, &error);
+    errors_put(&out, &error, "req-1");
     assert_taken(&out, "{\"error\":{\"message\":\"bad \\\"stop\\\"\",\"type\":\"invalid_request_error\","
                        "\"code\":\"invalid_value\",\"param\":\"stop\"}}");
     error = (hearth_error){.code = HEARTH_INTERNAL, .message = "x"};
@@ -205,6 +236,7 @@ int main(void)
         cmocka_unit_test(a_chat_streams_in_openais_chunks),
         cmocka_unit_test(usage_comes_in_a_chunk_of_its_own_when_asked_for),
         cmocka_unit_test(a_whole_chat_is_openais_object),
+        cmocka_unit_test(usage_tells_the_tokens_of_reasoning_where_there_was_any),
         cmocka_unit_test(usage_counts_a_prompt_once_however_many_choices_it_has),
         cmocka_unit_test(a_completion_streams_text_and_echoes_its_prompt),
         cmocka_unit_test(a_completion_without_echo_begins_with_its_first_text),

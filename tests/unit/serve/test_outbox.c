@@ -28,7 +28,7 @@ static void events_come_out_in_order_with_copies_of_all_they_had(void **state)
 {
     (void)state;
     struct outbox outbox;
-    outbox_init(&outbox, 1 << 20);
+    outbox_init(&outbox, 1 << 20, false);
     char text[] = "abc", stop[] = "END";
     hearth_result result = {.predicted_n = 5, .stop_string = stop};
     hearth_event done = {.type = HEARTH_EVENT_DONE, .result = &result};
@@ -59,7 +59,7 @@ static void the_reader_is_woken_once_until_it_answers(void **state)
 {
     (void)state;
     struct outbox outbox;
-    outbox_init(&outbox, 1 << 20);
+    outbox_init(&outbox, 1 << 20, false);
     assert_true(put_text(&outbox, 0, "a"));
     assert_false(put_text(&outbox, 0, "b"));
     assert_true(outbox_is_awake(&outbox));
@@ -73,7 +73,7 @@ static void empty_text_is_no_event(void **state)
 {
     (void)state;
     struct outbox outbox;
-    outbox_init(&outbox, 1 << 20);
+    outbox_init(&outbox, 1 << 20, false);
     assert_false(put_text(&outbox, 0, ""));
     assert_null(outbox_take(&outbox));
     outbox_release(&outbox);
@@ -84,7 +84,7 @@ static void text_beyond_the_limit_is_dropped_and_the_last_event_still_comes(void
     (void)state;
     struct outbox outbox;
     size_t limit = 4096;
-    outbox_init(&outbox, limit);
+    outbox_init(&outbox, limit, false);
     for (int i = 0; i < 1000; i++) {
         put_text(&outbox, 0, "0123456789");
         assert_true(outbox.bytes <= limit);

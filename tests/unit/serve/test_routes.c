@@ -12,8 +12,9 @@ static void unknown_routes_and_wrong_methods_are_told_apart(void **state)
         {"GET", "/v1/nothing", NULL, 404},
         {"POST", "/", NULL, 404},
         {"GET", "/v1/models/", NULL, 404},
-        {"POST", "/v1/responses", NULL, 404},
+        {"POST", "/v1/chat", NULL, 404},
         {"GET", "/v1/chat/completions", "POST, OPTIONS", 405},
+        {"GET", "/v1/responses", "POST, OPTIONS", 405},
         {"DELETE", "/v1/completions", "POST, OPTIONS", 405},
         {"POST", "/cache", "GET, HEAD, OPTIONS", 405},
         {"GET", "/cache/lookup", "POST, OPTIONS", 405},
@@ -95,9 +96,9 @@ static void errors_of_the_body_name_the_field(void **state)
                         "{\"error\":{\"message\":\"'temperature' must be a number from 0 to 100\",\"type\":"
                         "\"invalid_request_error\",\"code\":\"invalid_value\",\"param\":\"temperature\"}}");
     response_release(&response);
-    response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"tools\":[{}]}");
+    response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"functions\":[{}]}");
     assert_int_equal(response.status, 501);
-    assert_contains(response.body.v, "\"param\":\"tools\"");
+    assert_contains(response.body.v, "\"param\":\"functions\"");
     response_release(&response);
     response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"model\":\"other\"}");
     assert_int_equal(response.status, 404);
@@ -113,12 +114,23 @@ static void errors_of_the_body_name_the_field(void **state)
 static void models_are_listed_and_shown(void **state)
 {
 #define DEMO                                                                                                           \
-    "{\"id\":\"demo\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"meta\":{"                  \
-    "\"architecture\":\"qwen3\",\"kind\":\"dense\",\"n_ctx\":8192,\"n_ctx_train\":40960,\"n_params\":600000000,"       \
-    "\"size\":1234567890123,\"n_vocab\":151936,\"n_embd\":1024,\"n_swa\":0,\"slots\":4}}"
+    "{\"id\":\"demo\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"status\":{\"value\":"      \
+    "\"loaded\"},\"type\":\"chat\","                                                                                   \
+    "\"context_window\":8192,\"modalities\":{\"input\":[\"text\"],\"output\":[\"text\"]},\"meta\":{"                   \
+    "\"architecture\":\"qwen3\",\"type\":\"chat\",\"kind\":\"dense\",\"pooling\":\"\",\"n_ctx\":8192,\"n_ctx_train\":" \
+    "40960,\"n_params\":600000000,"                                                                                    \
+    "\"size\":1234567890123,\"n_vocab\":151936,\"n_embd\":1024,\"n_embd_out\":1024,\"n_swa\":0,\"slots\":4}}"
+#define BRIEFLY                                                                                                        \
+    "{\"name\":\"demo\",\"model\":\"demo\",\"modified_at\":\"\",\"size\":\"\",\"digest\":\"\",\"type\":\"model\","     \
+    "\"description\":\"a fake\",\"tags\":[\"\"],\"capabilities\":[\"completion\"],\"parameters\":\"\",\"details\":{"   \
+    "\"parent_model\":\"\",\"format\":\"gguf\",\"family\":\"qwen3\",\"families\":[\"qwen3\"],\"parameter_size\":\"\"," \
+    "\"quantization_level\":\"\"}}"
     struct client client = harness_start(*state);
     struct response response = ask(&client, "GET", "/v1/models", NULL);
-    assert_string_equal(response.body.v, "{\"object\":\"list\",\"data\":[" DEMO "]}");
+    assert_string_equal(response.body.v, "{\"object\":\"list\",\"data\":[" DEMO "],\"models\":[" BRIEFLY "]}");
+    response_release(&response);
+    response = ask(&client, "GET", "/models", NULL);
+    assert_contains(response.body.v, DEMO);
     response_release(&response);
     response = ask(&client, "GET", "/v1/models/demo", NULL);
     assert_string_equal(response.body.v, DEMO);
@@ -137,7 +149,26 @@ static void slots_tell_what_is_warm(void **state)
     assert_string_equal(response.body.v,
                         "[{\"id\":0,\"seq_id\":3,\"model\":\"demo\",\"state\":\"generate\",\"request_id\":\"req-1\","
                         "\"cached_messages\":2,\"cached_tokens\":40,\"n_past\":45,\"hash\":\"0011223344556677\","
-                        "\"last_used\":1700000000123}]");
+                        "\"last_used\":1700000000123,\"n_ctx\":8192,\"speculative\":false,\"is_processing\":true,"
+                        "\"n_prompt_tokens\":42,\"n_prompt_tokens_cache\":40,\"n_prompt_tokens_processed\":2,"
+                        "\"next_token\":[{\"has_next_token\":true,\"n_decoded\":3}]}]");
+    response_release(&response);
+    response = ask(&client, "GET", "/slots?model=other", NULL);
+    assert_string_equal(response.body.v, "[]");
+    response_release(&response);
+    response = ask(&client, "GET", "/slots?fail_on_no_slot=1", NULL);
+    assert_int_equal(response.status, 503);
+    assert_contains(response.body.v, "\"type\":\"unavailable_error\"");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void files_of_slots_are_refused_with_hearths_way(void **state)
+{
+    struct client client = harness_start(*state);
+    struct response response = ask(&client, "POST", "/slots/0?action=save", "{\"filename\":\"x\"}");
+    assert_int_equal(response.status, 501);
+    assert_contains(response.body.v, "hearth kv");
     response_release(&response);
     client_close(&client);
 }
@@ -190,6 +221,7 @@ int main(void)
         ROW(errors_of_the_body_name_the_field),
         ROW(models_are_listed_and_shown),
         ROW(slots_tell_what_is_warm),
+        ROW(files_of_slots_are_refused_with_hearths_way),
         ROW(metrics_count_by_route_and_status_never_by_path),
         ROW(one_connection_serves_request_after_request),
     };

@@ -1,0 +1,147 @@
+/* Grammars of JSON schemas, and schemas of which none can be made. */
+#include "support.h"
+
+static void a_schema_becomes_a_grammar(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    char *grammar = chat_schema_grammar("{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/n\"}},"
+                                        "\"$defs\":{\"n\":{\"type\":\"integer\"}}}",
+                                        &error);
+    assert_non_null(grammar);
+    assert_non_null(strstr(grammar, "root ::= "));
+    assert_non_null(strstr(grammar, "\\\"a\\\""));
+    free(grammar);
+}
+
+static void a_schema_may_refer_to_itself(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    char *grammar = chat_schema_grammar("{\"$ref\":\"#/$defs/tree\",\"$defs\":{\"tree\":{\"type\":\"object\","
+                                        "\"properties\":{\"left\":{\"$ref\":\"#/$defs/tree\"}}}}}",
+                                        &error);
+    assert_non_null(grammar);
+    free(grammar);
+}
+
+static void assert_refused(const char *schema, const char *part_of_message)
+{
+    hearth_error error = {0};
+    assert_null(chat_schema_grammar(schema, &error));
+    assert_int_equal(error.code, HEARTH_INVALID);
+    assert_string_equal(error.param, "json_schema");
+    if (strstr(error.message, part_of_message) == NULL) fail_msg("%s: %s", schema, error.message);
+    assert_null(strchr(error.message, '\n'));
+}
+
+static void what_cannot_be_used_is_refused_with_its_reason(void **state)
+{
+    (void)state;
+    assert_refused("{", "is not valid JSON");
+    assert_refused("[]", "must be an object");
+    assert_refused("3", "must be an object");
+    assert_refused("{\"type\":\"colour\"}", "colour");
+    assert_refused("{\"$ref\":\"#/$defs/missing\"}", "cannot resolve $ref #/$defs/missing");
+    assert_refused("{\"$ref\":\"https://example.org/schema\"}", "unsupported $ref");
+    assert_refused("{\"$ref\":3}", "$ref must be a string");
+    assert_refused("{\"properties\":{\"a\":\"text\"}}", "schema must be an object");
+    assert_refused("{\"type\":\"string\",\"minLength\":\"x\"}", "minLength");
+    assert_refused("{\"type\":\"string\",\"pattern\":\"^(?=a)b$\"}", "pattern that cannot be kept");
+    assert_refused("{\"$defs\":{\"a b\":{\"type\":\"null\"},\"a_b\":{\"type\":\"null\"}}}", "only signs tell apart");
+}
+
+static void assert_same_grammar(const char *schema, const char *other)
+{
+    char *a = chat_schema_grammar(schema, NULL), *b = chat_schema_grammar(other, NULL);
+    assert_non_null(a);
+    assert_string_equal(a, b);
+    free(a);
+    free(b);
+}
+
+static void classes_in_patterns_are_spelled_out_but_not_in_values(void **state)
+{
+    (void)state;
+    assert_same_grammar("{\"type\":\"string\",\"pattern\":\"^\\\\d{3}-[\\\\w.]+$\"}",
+                        "{\"type\":\"string\",\"pattern\":\"^[0-9]{3}-[a-zA-Z0-9_.]+$\"}");
+    char *kept = chat_schema_grammar("{\"const\":{\"pattern\":\"\\\\d\"}}", NULL);
+    assert_non_null(kept);
+    assert_null(strstr(kept, "[0-9]"));
+    free(kept);
+}
+
+static void hostile_depth_is_refused_before_it_exhausts_the_stack(void **state)
+{
+    (void)state;
+    struct buf nested = {0}, chained = {0};
+    for (int i = 0; i < 100000; i++) buf_puts(&nested, "{\"items\":");
+    assert_refused(nested.v, "nested too deeply");
+    buf_puts(&chained, "{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
+    for (int i = 0; i < 3000; i++) buf_printf(&chained, "\"d%d\":{\"$ref\":\"#/$defs/d%d\"},", i, i + 1);
+    buf_puts(&chained, "\"d3000\":{}}}");
+    assert_refused(chained.v, "refers too often");
+    buf_release(&nested);
+    buf_release(&chained);
+}
+
+/* llama.cpp looks through all members of an object for each. */
+static void an_object_with_very_many_members_is_refused(void **state)
+{
+    (void)state;
+    struct buf wide = {0};
+    buf_puts(&wide, "{\"properties\":{");
+    for (int i = 0; i < 100000; i++) buf_printf(&wide, "\"p%d\":{},", i);
+    buf_puts(&wide, "\"p\":{}}}");
+    assert_refused(wide.v, "too many members");
+    buf_release(&wide);
+}
+
+/* llama.cpp makes rules of names with expressions that work by recursion, letter by letter. */
+static void a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack(void **state)
+{
+    (void)state;
+    struct buf property = {0}, reference = {0};
+    buf_puts(&property, "{\"properties\":{\"");
+    buf_puts(&reference, "{\"$ref\":\"#/$defs/");
+    for (int i = 0; i < 500000; i++) buf_puts(&property, "_");
+    for (int i = 0; i < 500000; i++) buf_puts(&reference, "_");
+    buf_puts(&property, "\":{\"type\":\"string\"}}}");
+    buf_puts(&reference, "\"}");
+    assert_refused(property.v, "longer than");
+    assert_refused(reference.v, "longer than");
+    buf_release(&property);
+    buf_release(&reference);
+}
+
+/* Each of them is looked for among all the others, letters of no alphabet being the same to llama.cpp. */
+static void names_that_take_long_to_tell_apart_are_refused(void **state)
+{
+    (void)state;
+    struct buf many = {0}, alike = {0};
+    buf_puts(&many, "{\"properties\":{");
+    for (int i = 0; i < 4000; i++) buf_printf(&many, "%s\"p%d\":{}", i > 0 ? "," : "", i);
+    buf_puts(&many, "}}");
+    buf_puts(&alike, "{\"properties\":{");
+    for (int i = 0; i < 900; i++) buf_printf(&alike, "%s\"\\u%04x\":{}", i > 0 ? "," : "", 0x4e00 + i);
+    buf_puts(&alike, "}}");
+    assert_refused(many.v, "too many names");
+    assert_refused(alike.v, "too many names");
+    buf_release(&many);
+    buf_release(&alike);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_schema_becomes_a_grammar),
+        cmocka_unit_test(a_schema_may_refer_to_itself),
+        cmocka_unit_test(what_cannot_be_used_is_refused_with_its_reason),
+        cmocka_unit_test(classes_in_patterns_are_spelled_out_but_not_in_values),
+        cmocka_unit_test(an_object_with_very_many_members_is_refused),
+        cmocka_unit_test(a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack),
+        cmocka_unit_test(names_that_take_long_to_tell_apart_are_refused),
+        cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,251 @@
+/* Where the numbers of a sampler come from: the request, what was configured, the model's file, the defaults. */
+#include "support.h"
+
+#include "base/log.h"
+#include "config/config.h"
+#include "lib/params.h"
+#include "lib/sampling.h"
+
+#include <gguf.h>
+#include <math.h>
+#include <unistd.h>
+
+/* ---- A model whose file advises ---- */
+
+static char *advising_path;
+static struct llm_model *plain, *advising;
+
+static void write_advising_model(const char *from)
+{
+    struct ggml_context *tensors = NULL;
+    struct gguf_context *file = gguf_init_from_file(from, (struct gguf_init_params){.ctx = &tensors});
+    struct gguf_context *out = gguf_init_empty();
+    gguf_set_kv(out, file);
+    gguf_set_val_f32(out, "general.sampling.temp", 0.25F);
+    gguf_set_val_f32(out, "general.sampling.top_p", 0.5F);
+    gguf_set_val_i32(out, "general.sampling.top_k", 7);
+    gguf_set_val_i32(out, "general.sampling.penalty_last_n", -1);
+    gguf_set_val_str(out, "general.sampling.sequence", "top_k;no-such;temp");
+    for (int64_t i = 0; i < gguf_get_n_tensors(file); i++)
+        gguf_add_tensor(out, ggml_get_tensor(tensors, gguf_get_tensor_name(file, i)));
+    assert_true(gguf_write_to_file(out, advising_path, false));
+    gguf_free(out);
+    gguf_free(file);
+    ggml_free(tensors);
+}
+
+static struct llm_model *open_model(const char *path)
+{
+    hearth_error error = {0};
+    struct llm_model_params params = {.path = path, .split_mode = "layer", .weights = false};
+    struct llm_model *model = llm_model_open(&params, &error);
+    if (model == NULL) fail_msg("%s", error.message);
+    return model;
+}
+
+/* ---- Tests ---- */
+
+static hearth_sampling complete(const hearth_sampling *given, hearth_config *config, const struct llm_model *model)
+{
+    return sampling_complete(given, config_find_model(config, "demo"), model);
+}
+
+static void the_request_comes_first_then_what_was_configured_then_the_file_then_the_defaults(void **state)
+{
+    (void)state;
+    hearth_sampling given = hearth_params_default().sampling;
+    hearth_config *unset = DEMO(NULL), *set = DEMO("sampling.temperature", "0.6", "sampling.top_k", "11");
+    assert_true(complete(&given, unset, plain).temperature == 0.8);
+    assert_int_equal(complete(&given, unset, plain).top_k, 40);
+    assert_true(complete(&given, unset, advising).temperature == 0.25);
+    assert_int_equal(complete(&given, unset, advising).top_k, 7);
+    assert_int_equal(complete(&given, unset, advising).repeat_last_n, -1);
+    assert_true(complete(&given, set, advising).temperature == 0.6);
+    assert_int_equal(complete(&given, set, advising).top_k, 11);
+    assert_true(complete(&given, set, advising).top_p == 0.5); /* of which nothing was configured */
+    given.temperature = 0;
+    given.top_k = 0;
+    assert_true(complete(&given, set, advising).temperature == 0);
+    assert_int_equal(complete(&given, set, advising).top_k, 0);
+    hearth_config_free(unset);
+    hearth_config_free(set);
+}
+
+/* A value that the default is not, for every number. */
+static void every_number_has_a_key_and_a_field(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key;
+        size_t offset;
+        bool whole;
+    } rows[] = {
+#define REAL(name) {"sampling." #name, offsetof(hearth_sampling, name), false}
+#define WHOLE(name)                                                                                                    \
+    {                                                                                                                  \
+        "sampling." #name, offsetof(hearth_sampling, name), true                                                       \
+    }
+        REAL(temperature),
+        REAL(dynatemp_range),
+        REAL(dynatemp_exponent),
+        REAL(top_p),
+        REAL(min_p),
+        REAL(typical_p),
+        REAL(top_n_sigma),
+        REAL(xtc_probability),
+        REAL(xtc_threshold),
+        REAL(repeat_penalty),
+        REAL(frequency_penalty),
+        REAL(presence_penalty),
+        REAL(dry_multiplier),
+        REAL(mirostat_tau),
+        REAL(mirostat_eta),
+        REAL(adaptive_target),
+        REAL(adaptive_decay),
+        WHOLE(top_k),
+        WHOLE(min_keep),
+        WHOLE(repeat_last_n),
+        WHOLE(mirostat),
+        WHOLE(dry_allowed_length),
+        WHOLE(dry_penalty_last_n),
+    };
+    hearth_sampling none = hearth_params_default().sampling;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        hearth_config *config = DEMO(rows[i].key, rows[i].whole ? "1" : "0.0625");
+        hearth_sampling all = complete(&none, config, plain);
+        const void *field = (const char *)&all + rows[i].offset, *before = (const char *)&none + rows[i].offset;
+        if (rows[i].whole) assert_int_equal(*(const int32_t *)before, HEARTH_UNSET);
+        if (rows[i].whole) assert_int_equal(*(const int32_t *)field, 1);
+        if (!rows[i].whole) assert_true(isnan(*(const double *)before));
+        if (!rows[i].whole && *(const double *)field != 0.0625) fail_msg("%s", rows[i].key);
+        hearth_config_free(config);
+    }
+}
+
+static void lists_are_completed_too(void **state)
+{
+    (void)state;
+    static const char *const own[] = {"xtc"};
+    hearth_sampling given = hearth_params_default().sampling;
+    hearth_config *unset = DEMO(NULL),
+                  *set = DEMO("sampling.samplers", "[min_p]", "sampling.dry_sequence_breakers", "[a, b]");
+    assert_int_equal(complete(&given, unset, plain).n_samplers, 9);
+    assert_string_equal(complete(&given, unset, plain).samplers[0], "penalties");
+    assert_int_equal(complete(&given, unset, plain).n_dry_breakers, 4);
+    assert_string_equal(complete(&given, unset, plain).dry_breakers[0], "\n");
+    assert_string_equal(complete(&given, unset, plain).dry_breakers[2], "\"");
+    hearth_sampling advised = complete(&given, unset, advising);
+    assert_int_equal(advised.n_samplers, 2); /* the name that nobody knows is left out */
+    assert_string_equal(advised.samplers[1], "temperature");
+    assert_string_equal(complete(&given, set, advising).samplers[0], "min_p");
+    assert_int_equal(complete(&given, set, plain).n_dry_breakers, 2);
+    given.samplers = own;
+    given.n_samplers = 1;
+    assert_string_equal(complete(&given, set, advising).samplers[0], "xtc");
+    hearth_config_free(unset);
+    hearth_config_free(set);
+}
+
+static void a_seed_is_random_unless_it_is_given(void **state)
+{
+    (void)state;
+    hearth_sampling given = hearth_params_default().sampling;
+    hearth_config *unset = DEMO(NULL), *set = DEMO("sampling.seed", "5");
+    assert_int_not_equal(complete(&given, unset, plain).seed, complete(&given, unset, plain).seed);
+    assert_true(complete(&given, unset, plain).seed >= 0);
+    assert_int_equal(complete(&given, set, plain).seed, 5);
+    given.seed = 0;
+    assert_int_equal(complete(&given, set, plain).seed, 0);
+    hearth_config_free(unset);
+    hearth_config_free(set);
+}
+
+static void what_cannot_be_meant_is_refused_by_its_name(void **state)
+{
+    (void)state;
+    static const char *const unknown[] = {"top_k", "topp", "bottom_k"};
+    const hearth_bias bias = {.token = 1 << 30};
+    hearth_error error;
+    hearth_sampling s = hearth_params_default().sampling, bad = s;
+    const struct llm_model_info *info = llm_model_info(plain);
+    assert_int_equal(sampling_check(&s, info->n_vocab, &error), HEARTH_OK);
+#define REFUSED(name, ...)                                                                                             \
+    bad = s;                                                                                                           \
+    __VA_ARGS__;                                                                                                       \
+    assert_int_equal(sampling_check(&bad, info->n_vocab, &error), HEARTH_INVALID);                                     \
+    assert_string_equal(error.param, name)
+    REFUSED("top_p", bad.top_p = INFINITY);
+    REFUSED("repeat_penalty", bad.repeat_penalty = 0);
+    REFUSED("mirostat", bad.mirostat = 3);
+    REFUSED("logit_bias", (bad.logit_bias = &bias, bad.n_logit_bias = 1));
+    REFUSED("samplers", (bad.samplers = unknown, bad.n_samplers = 3));
+    assert_non_null(strstr(error.message, "bottom_k"));
+#undef REFUSED
+    hearth_config *config = DEMO("sampling.samplers", "[top_k, nonsense]");
+    assert_int_equal(sampling_check_config(config_find_model(config, "demo"), &error), HEARTH_INVALID);
+    assert_string_equal(error.param, "models.demo.sampling.samplers");
+    hearth_config_free(config);
+}
+
+static void a_copy_shares_nothing(void **state)
+{
+    (void)state;
+    char name[] = "top_k", breaker[] = "x";
+    const char *names[] = {name}, *breakers[] = {breaker};
+    hearth_bias bias = {.token = 3, .bias = 1};
+    hearth_params params = hearth_params_default();
+    hearth_sampling given = params.sampling;
+    given.samplers = names;
+    given.dry_breakers = breakers;
+    given.logit_bias = &bias;
+    given.n_samplers = given.n_dry_breakers = given.n_logit_bias = 1;
+    params.sampling = given;
+    hearth_params *copied = params_copy(&params);
+    const hearth_sampling *copy = &copied->sampling;
+    name[0] = breaker[0] = '?';
+    bias.token = 4;
+    assert_string_equal(copy->samplers[0], "top_k");
+    assert_string_equal(copy->dry_breakers[0], "x");
+    assert_int_equal(copy->logit_bias[0].token, 3);
+    params_free(copied);
+}
+
+/* ---- */
+
+static int set_up(void **state)
+{
+    (void)state;
+    hearth_error error;
+    llm_init();
+    log_open(NULL, "error", "text", &error);
+    char *path = source_path("models/demo.gguf");
+    advising_path = mem_format("%s/unit-lib-sampling-%d.gguf", getenv("HEARTH_BUILD"), (int)getpid());
+    write_advising_model(path);
+    plain = open_model(path);
+    advising = open_model(advising_path);
+    free(path);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    llm_model_close(plain);
+    llm_model_close(advising);
+    unlink(advising_path);
+    free(advising_path);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_request_comes_first_then_what_was_configured_then_the_file_then_the_defaults),
+        cmocka_unit_test(every_number_has_a_key_and_a_field),
+        cmocka_unit_test(lists_are_completed_too),
+        cmocka_unit_test(a_seed_is_random_unless_it_is_given),
+        cmocka_unit_test(what_cannot_be_meant_is_refused_by_its_name),
+        cmocka_unit_test(a_copy_shares_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

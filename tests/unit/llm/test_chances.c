@@ -1,0 +1,176 @@
+/* Chances against a naive softmax and a sort. */
+#include "support.h"
+
+#include "base/log.h"
+#include "llm/chances.h"
+
+static struct llm_model *model;
+static struct llm_context *context;
+static struct tokens prompt;
+
+static float *random_logits(size_t n, uint32_t seed)
+{
+    float *logits = mem_alloc((n + 1) * sizeof *logits);
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525 + 1013904223;
+        logits[i] = (float)(seed >> 22) / 32.0F - 16.0F; /* coarse: many are equal */
+    }
+    return logits;
+}
+
+static int by_chance(const void *a, const void *b)
+{
+    const hearth_chance *x = a, *y = b;
+    if (x->log != y->log) return x->log < y->log ? 1 : -1;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+static void the_likeliest_are_those_that_sorting_gives(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 2, 3, 10, 1000, 5000}, tops[] = {0, 1, 2, 3, 5, 20, 999, 5000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t j = 0; j < sizeof tops / sizeof *tops; j++) {
+            size_t n = sizes[i], expected = tops[j] < n ? tops[j] : n;
+            float *logits = random_logits(n, (uint32_t)(i * 31 + j));
+            hearth_chance *all = mem_alloc((n + 1) * sizeof *all), *top = mem_alloc((tops[j] + 1) * sizeof *top);
+            for (size_t k = 0; k < n; k++) all[k] = (hearth_chance){.token = (int32_t)k, .log = (double)logits[k]};
+            qsort(all, n, sizeof *all, by_chance);
+            assert_int_equal(llm_largest(logits, n, top, tops[j]), expected);
+            for (size_t k = 0; k < expected; k++) {
+                assert_int_equal(top[k].token, all[k].token);
+                assert_true(top[k].log == all[k].log);
+            }
+            free(logits);
+            free(all);
+            free(top);
+        }
+}
+
+static void chances_sum_to_one_and_do_not_overflow(void **state)
+{
+    (void)state;
+    static const float shifts[] = {0, 1e4F, -1e4F, 1e6F};
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
+        float *logits = random_logits(5000, 7);
+        for (size_t k = 0; k < 5000; k++) logits[k] += shifts[i];
+        logits[17] = -INFINITY;
+        double sum = 0, log_sum = llm_log_sum(logits, 5000);
+        assert_true(isfinite(log_sum));
+        for (size_t k = 0; k < 5000; k++) sum += exp((double)logits[k] - log_sum);
+        assert_true(fabs(sum - 1) < 1e-6);
+        free(logits);
+    }
+    float none[] = {-INFINITY, -INFINITY}, one[] = {-INFINITY, 3};
+    assert_true(llm_log_sum(none, 2) == -INFINITY);
+    assert_true(llm_log_sum(one, 2) == 3);
+}
+
+static struct llm_sampler *sampler_with(const hearth_sampling *picks)
+{
+    return llm_sampler_open(model, &(struct llm_sampling){.picks = *picks, .window = 256}, &prompt, NULL);
+}
+
+static hearth_sampling drawing(void)
+{
+    return (hearth_sampling){.temperature = 1, .top_p = 1, .typical_p = 1, .repeat_penalty = 1, .seed = 3};
+}
+
+static void a_row_is_told_of_as_the_model_gave_it(void **state)
+{
+    (void)state;
+    size_t n_vocab = (size_t)llm_model_info(model)->n_vocab;
+    hearth_sampling picks = drawing();
+    hearth_bias bias = {.token = 40, .bias = 1000}; /* chosen by this, not by the model */
+    picks.logit_bias = &bias;
+    picks.n_logit_bias = 1;
+    struct llm_sampler *sampler = sampler_with(&picks);
+    int32_t chosen = llm_sample(sampler, context, 0);
+    struct llm_chances *chances = llm_chances_open(model);
+    const hearth_chances *told = llm_chances_of_row(chances, context, 0, chosen, 5);
+    const float *logits = llm_logits(context, 0);
+    double sum = 0;
+    for (size_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i]);
+    assert_int_equal(chosen, 40);
+    assert_int_equal(told->chosen.token, 40);
+    assert_true(fabs(told->chosen.log - ((double)logits[40] - log(sum))) < 1e-9);
+    assert_int_equal(told->n_top, 5);
+    assert_int_equal(told->top[0].token, argmax(logits, (int32_t)n_vocab));
+    for (size_t i = 0; i < 5; i++) {
+        struct buf bytes = {0};
+        llm_token_bytes(model, told->top[i].token, true, &bytes);
+        assert_int_equal(told->top[i].n_bytes, bytes.len);
+        assert_memory_equal(told->top[i].bytes, bytes.v, bytes.len);
+        assert_true(told->top[i].log <= 0 && (i == 0 || told->top[i].log <= told->top[i - 1].log));
+        buf_release(&bytes);
+    }
+    told = llm_chances_of_row(chances, context, 0, chosen, INT32_MAX); /* no more than there are tokens */
+    assert_int_equal(told->n_top, n_vocab);
+    double all = 0;
+    for (size_t i = 0; i < n_vocab; i++) all += exp(told->top[i].log);
+    assert_true(fabs(all - 1) < 1e-9);
+    assert_int_equal(llm_chances_of_row(chances, context, 0, chosen, 0)->n_top, 0);
+    llm_chances_close(chances);
+    llm_sampler_close(sampler);
+}
+
+static void as_drawn_only_what_the_samplers_left_has_a_chance(void **state)
+{
+    (void)state;
+    struct llm_chances *chances = llm_chances_open(model);
+    hearth_sampling picks = drawing();
+    picks.top_k = 4;
+    struct llm_sampler *sampler = sampler_with(&picks);
+    int32_t chosen = llm_sample(sampler, context, 0);
+    const hearth_chances *told = llm_chances_as_drawn(chances, sampler, chosen, 10);
+    double sum = 0, of_chosen = 0;
+    assert_int_equal(told->n_top, 4);
+    for (size_t i = 0; i < 4; i++) {
+        sum += exp(told->top[i].log);
+        if (told->top[i].token == chosen) of_chosen = told->top[i].log;
+    }
+    assert_true(fabs(sum - 1) < 1e-5);
+    assert_true(told->chosen.log == of_chosen);
+    llm_sampler_close(sampler);
+
+    picks.temperature = 0; /* nothing is drawn: it is certain */
+    sampler = sampler_with(&picks);
+    chosen = llm_sample(sampler, context, 0);
+    told = llm_chances_as_drawn(chances, sampler, chosen, 10);
+    assert_true(told->n_top == 1 && told->top[0].token == chosen && told->chosen.log == 0);
+    llm_sampler_close(sampler);
+    llm_chances_close(chances);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    hearth_error error;
+    llm_init();
+    log_open(NULL, "error", "text", &error);
+    model = open_demo();
+    struct llm_context_params params = context_params(256, 1);
+    context = open_context(model, &params);
+    prompt = prompt_of(model, 50);
+    return decode_range(context, &prompt, 0, 0, 50, 1) == LLM_DECODED ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tokens_release(&prompt);
+    llm_context_close(context);
+    llm_model_close(model);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_likeliest_are_those_that_sorting_gives),
+        cmocka_unit_test(chances_sum_to_one_and_do_not_overflow),
+        cmocka_unit_test(a_row_is_told_of_as_the_model_gave_it),
+        cmocka_unit_test(as_drawn_only_what_the_samplers_left_has_a_chance),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,466 @@
+/* Anthropic's Messages: what becomes of a body, the exact bytes of answers, and the routes. */
+#include "serve/anthropic.h"
+
+#include "base/error.h"
+#include "serve/errors.h"
+
+#include "unit/serve/dialect_rig.h"
+#include "unit/serve/harness.h"
+
+#define HI         "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+#define WITH(more) "{" HI "," more "}"
+
+static const hearth_result result = {.n_prompt = 10, .cache_n = 8, .prompt_n = 2, .predicted_n = 3};
+
+/* ---- Bodies ---- */
+
+static void messages_become_those_of_a_chat(void **unused)
+{
+    (void)unused;
+    static const char *const rows[][2] = {
+        {"{" HI "}", "{" HI ",\"max_tokens\":4096,\"tools\":null,\"enable_thinking\":null}"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\","
+         "\"cache_control\":{\"type\":\"ephemeral\"}}]}]}",
+         "{" HI "}"},
+        {"{\"system\":\"Be brief.\"," HI "}", "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},"
+                                              "{\"role\":\"user\",\"content\":\"Hi\"}]}"},
+        {"{\"system\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]," HI "}",
+         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+         "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":\"Hi\"}]}"},
+        /* A turn of the assistant's: thoughts, text, calls. */
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"Hm.\","
+         "\"signature\":\"x\"},{\"type\":\"redacted_thinking\",\"data\":\"zz\"},{\"type\":\"text\",\"text\":\"Wait\"},"
+         "{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"get\",\"input\":{\"z\":0.1,\"a\":[1]}}]}]}",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":\"Wait\",\"reasoning_content\":\"Hm.\",\"tool_calls\":"
+         "[{\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":"
+         "\"{\\\"z\\\":0.1,\\\"a\\\":[1]}\"}}]}]}"},
+        /* Results come before what the user says of them. */
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
+         "\"content\":\"12\"},{\"type\":\"tool_result\",\"tool_use_id\":\"t2\",\"is_error\":true,\"content\":"
+         "[{\"type\":\"text\",\"text\":\"none\"}]},{\"type\":\"tool_result\",\"tool_use_id\":\"t3\"},"
+         "{\"type\":\"text\",\"text\":\"Well?\"}]}]}",
+         "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":\"12\"},"
+         "{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"content\":\"none\"},"
+         "{\"role\":\"tool\",\"tool_call_id\":\"t3\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"Well?\"}]}"},
+        /* Turns of one role are one. */
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
+         "{\"role\":\"assistant\",\"content\":\"c\"}]}",
+         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+         "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"assistant\",\"content\":\"c\"}]}"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(anthropic_chat, rows[i][0], rows[i][1]);
+}
+
+static void fields_become_those_of_a_chat(void **unused)
+{
+    (void)unused;
+    static const char *const rows[][2] = {
+        {WITH("\"max_tokens\":7,\"stop_sequences\":[\"x\"],\"temperature\":0.5,\"top_k\":3,\"min_p\":0.1"),
+         "{\"max_tokens\":7,\"stop\":[\"x\"],\"temperature\":0.5,\"top_k\":3,\"min_p\":0.1}"},
+        {WITH("\"n\":3,\"stop\":\"y\",\"logprobs\":true,\"response_format\":{},\"tool_choice\":null"),
+         "{\"n\":null,\"stop\":null,\"logprobs\":null,\"response_format\":null,\"tool_choice\":null}"},
+        {WITH("\"tools\":[{\"name\":\"a\",\"description\":\"b\",\"input_schema\":{\"type\":\"object\"},"
+              "\"cache_control\":{}},{\"type\":\"custom\",\"name\":\"c\",\"input_schema\":{},\"strict\":true}]"),
+         "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"description\":\"b\",\"parameters\":"
+         "{\"type\":\"object\"}}},{\"type\":\"function\",\"function\":{\"name\":\"c\",\"parameters\":{},"
+         "\"strict\":true}}]}"},
+        {WITH("\"tool_choice\":{\"type\":\"auto\"}"), "{\"tool_choice\":\"auto\",\"parallel_tool_calls\":null}"},
+        {WITH("\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_use\":true}"),
+         "{\"tool_choice\":\"required\",\"parallel_tool_calls\":false}"},
+        {WITH("\"tool_choice\":{\"type\":\"none\"}"), "{\"tool_choice\":\"none\"}"},
+        {WITH("\"tool_choice\":{\"type\":\"tool\",\"name\":\"a\"}"),
+         "{\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"a\"}}}"},
+        {WITH("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":2000}"),
+         "{\"enable_thinking\":true,\"thinking_budget_tokens\":2000}"},
+        {WITH("\"thinking\":{\"type\":\"adaptive\"}"), "{\"enable_thinking\":true,\"thinking_budget_tokens\":null}"},
+        {WITH("\"thinking\":{\"type\":\"disabled\"}"), "{\"enable_thinking\":false}"},
+        {WITH("\"output_config\":{\"effort\":\"low\",\"format\":{\"type\":\"json_schema\",\"schema\":{\"a\":1}}}"),
+         "{\"reasoning_effort\":\"low\",\"json_schema\":{\"a\":1}}"},
+        {WITH("\"metadata\":{\"user_id\":\"u\"},\"service_tier\":\"auto\",\"container\":null,\"mcp_servers\":[]"),
+         "{}"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(anthropic_chat, rows[i][0], rows[i][1]);
+}
+
+static void the_stamp_of_a_billing_header_is_always_the_same(void **unused)
+{
+    (void)unused;
+#define SYSTEM(text) "{\"system\":" text "," HI "}", "{\"messages\":[{\"role\":\"system\",\"content\":"
+#define SAME(text)   SYSTEM(text) text "},{\"role\":\"user\",\"content\":\"Hi\"}]}"
+    static const char *const rows[][2] = {
+        {SYSTEM("\"x-anthropic-billing-header: cc_version=2.1; cch=a5145;You are\"") "\"x-anthropic-billing-header: "
+                                                                                     "cc_version=2.1; cch=fffff;You "
+                                                                                     "are\"},{\"role\":\"user\","
+                                                                                     "\"content\":\"Hi\"}]}"},
+        {SYSTEM(
+            "[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: cch=00000;\"}]") "\"x-anthropic-billing-header:"
+                                                                                         " cch=fffff;\"},{\"role\":"
+                                                                                         "\"user\",\"content\":\"Hi\"}]"
+                                                                                         "}"},
+        /* Nothing else is touched. */
+        {SAME("\"You know: x-anthropic-billing-header: cch=a5145;\"")},
+        {SAME("\"x-anthropic-billing-header: cch=a51456;\"")},
+        {SAME("\"x-anthropic-billing-header: cch=a514\"")},
+        {SAME("\"x-anthropic-billing-header: cc=a5145;\"")},
+        {SAME("\"\"")},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(anthropic_chat, rows[i][0], rows[i][1]);
+}
+
+static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
+{
+    (void)unused;
+#define BLOCK(block) "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}," block "]}]}"
+    static const struct rig_refusal rows[] = {
+        {"{}", HEARTH_INVALID, "messages"},
+        {"{\"messages\":[]}", HEARTH_INVALID, "messages"},
+        {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}", HEARTH_INVALID, "messages[0].role"},
+        {"{\"messages\":[{\"role\":\"user\"}]}", HEARTH_INVALID, "messages[0].content"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":5}]}", HEARTH_INVALID, "messages[0].content"},
+        {BLOCK("{\"type\":\"text\"}"), HEARTH_INVALID, "messages[0].content[1].text"},
+        {BLOCK("{\"text\":\"a\"}"), HEARTH_INVALID, "messages[0].content[1].type"},
+        {BLOCK("{\"type\":\"image\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1]"},
+        {BLOCK("{\"type\":\"document\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1]"},
+        {BLOCK("{\"type\":\"server_tool_use\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1].type"},
+        {BLOCK("{\"type\":\"thinking\"}"), HEARTH_INVALID, "messages[0].content[1].thinking"},
+        {BLOCK("{\"type\":\"tool_use\"}"), HEARTH_INVALID, "messages[0].content[1].id"},
+        {BLOCK("{\"type\":\"tool_use\",\"id\":\"a\"}"), HEARTH_INVALID, "messages[0].content[1].name"},
+        {BLOCK("{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"b\",\"input\":[]}"), HEARTH_INVALID,
+         "messages[0].content[1].input"},
+        {BLOCK("{\"type\":\"tool_result\"}"), HEARTH_INVALID, "messages[0].content[1].tool_use_id"},
+        {BLOCK("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":5}"), HEARTH_INVALID,
+         "messages[0].content[1].content"},
+        {BLOCK("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"image\"}]}"),
+         HEARTH_UNSUPPORTED, "messages[0].content[1].content[0]"},
+        {WITH("\"system\":5"), HEARTH_INVALID, "system"},
+        {WITH("\"system\":[{\"type\":\"image\"}]"), HEARTH_UNSUPPORTED, "system[0]"},
+        {WITH("\"max_tokens\":0"), HEARTH_INVALID, "max_tokens"},
+        {WITH("\"stop_sequences\":\"a\""), HEARTH_INVALID, "stop_sequences"},
+        {WITH("\"stop_sequences\":[\"\"]"), HEARTH_INVALID, "stop_sequences"},
+        {WITH("\"tools\":{}"), HEARTH_INVALID, "tools"},
+        {WITH("\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]"), HEARTH_UNSUPPORTED,
+         "tools[0].type"},
+        {WITH("\"tools\":[{\"input_schema\":{}}]"), HEARTH_INVALID, "tools[0].name"},
+        {WITH("\"tools\":[{\"name\":\"a\"}]"), HEARTH_INVALID, "tools[0].input_schema"},
+        {WITH("\"tool_choice\":{\"type\":\"some\"}"), HEARTH_INVALID, "tool_choice.type"},
+        {WITH("\"tool_choice\":\"auto\""), HEARTH_INVALID, "tool_choice.type"},
+        {WITH("\"tool_choice\":{\"type\":\"tool\"}"), HEARTH_INVALID, "tool_choice.name"},
+        {WITH("\"thinking\":{\"type\":\"much\"}"), HEARTH_INVALID, "thinking.type"},
+        {WITH("\"thinking\":{\"type\":\"enabled\"}"), HEARTH_INVALID, "thinking.budget_tokens"},
+        {WITH("\"output_config\":{\"effort\":5}"), HEARTH_INVALID, "output_config.effort"},
+        {WITH("\"output_config\":{\"format\":{\"type\":\"xml\"}}"), HEARTH_UNSUPPORTED, "output_config.format.type"},
+        {WITH("\"output_config\":{\"format\":{\"type\":\"json_schema\"}}"), HEARTH_INVALID,
+         "output_config.format.schema"},
+        {WITH("\"container\":\"c\""), HEARTH_UNSUPPORTED, "container"},
+        {WITH("\"mcp_servers\":[{}]"), HEARTH_UNSUPPORTED, "mcp_servers"},
+    };
+    assert_refused(anthropic_chat, rows, sizeof rows / sizeof *rows);
+}
+
+/* ---- Answers ---- */
+
+#define HEAD "{\"id\":\"msg_abc\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"demo\",\"content\":["
+#define USAGE(n)                                                                                                       \
+    "\"usage\":{\"input_tokens\":2,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":8,"                   \
+    "\"output_tokens\":" n "}"
+#define EVENT(name, members) "event: " name "\ndata: {\"type\":\"" name "\"" members "}\n\n"
+
+static struct rig open_rig(void)
+{
+    return (struct rig){.dialect = &anthropic_dialect, .state = anthropic_state("abc", "demo")};
+}
+
+static void a_stream_begins_with_an_empty_message(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig();
+    hearth_result started = {.n_prompt = 10, .cache_n = 8};
+    anthropic_dialect.started(rig.state, 0, &started, &rig.out);
+    rig_expect(&rig, EVENT("message_start",
+                           ",\"message\":" HEAD "],\"stop_reason\":null,\"stop_sequence\":null," USAGE("0") "}"));
+    rig_expect(&rig, EVENT("ping", ""));
+    rig_close(&rig);
+}
+
+#define MESSAGE_DELTA(reason)                                                                                          \
+    EVENT("message_delta", ",\"delta\":{\"stop_reason\":\"" reason "\",\"stop_sequence\":null}," USAGE("3"))
+#define DELTA(index, delta) EVENT("content_block_delta", ",\"index\":" index ",\"delta\":{" delta "}")
+#define START(index, block) EVENT("content_block_start", ",\"index\":" index ",\"content_block\":{" block "}")
+#define STOP(index)         EVENT("content_block_stop", ",\"index\":" index)
+
+static void a_stream_has_a_block_for_each_kind_of_piece(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig();
+    rig_reasoning(&rig, "Hm");
+    rig_expect(&rig, START("0", "\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\""));
+    rig_expect(&rig, DELTA("0", "\"type\":\"thinking_delta\",\"thinking\":\"Hm\""));
+    rig_reasoning(&rig, "m\n");
+    rig_expect(&rig, DELTA("0", "\"type\":\"thinking_delta\",\"thinking\":\"m\\n\""));
+    rig_content(&rig, "");
+    rig_content(&rig, "Yes");
+    rig_expect(&rig, DELTA("0", "\"type\":\"signature_delta\",\"signature\":\"\""));
+    rig_expect(&rig, STOP("0"));
+    rig_expect(&rig, START("1", "\"type\":\"text\",\"text\":\"\""));
+    rig_expect(&rig, DELTA("1", "\"type\":\"text_delta\",\"text\":\"Yes\""));
+    rig_call(&rig, "get", "{\"a\":1}");
+    rig_expect(&rig, STOP("1"));
+    rig_expect(&rig, START("2", "\"type\":\"tool_use\",\"id\":\"call_1\",\"name\":\"get\",\"input\":{}"));
+    rig_expect(&rig, DELTA("2", "\"type\":\"input_json_delta\",\"partial_json\":\"{\\\"a\\\":1}\""));
+    rig_call(&rig, "put", "");
+    rig_expect(&rig, STOP("2"));
+    rig_expect(&rig, START("3", "\"type\":\"tool_use\",\"id\":\"call_1\",\"name\":\"put\",\"input\":{}"));
+    rig_end(&rig, result);
+    rig_expect(&rig, STOP("3"));
+    rig_expect(&rig, MESSAGE_DELTA("tool_use"));
+    rig_expect(&rig, EVENT("message_stop", ""));
+    rig_close(&rig);
+}
+
+static void an_empty_stream_has_no_block(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig();
+    rig_end(&rig, result);
+    rig_expect(&rig, MESSAGE_DELTA("end_turn"));
+    rig_expect(&rig, EVENT("message_stop", ""));
+    rig_close(&rig);
+}
+
+static void a_stream_that_breaks_off_ends_with_an_error(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig();
+    hearth_error error = {.code = HEARTH_INTERNAL, .message = "decode \"failed\""};
+    anthropic_dialect.broken(rig.state, &error, &rig.out);
+    rig_expect(&rig, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":"
+                     "\"decode \\\"failed\\\"\"}}\n\n");
+    rig_close(&rig);
+}
+
+static void a_whole_answer_is_a_message_of_blocks(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig();
+    rig_reasoning(&rig, "Hm");
+    rig_content(&rig, "Yes");
+    rig_call(&rig, "get", "{\"a\":[1]}");
+    rig_call(&rig, "cut", "{\"a\":[");
+    rig_call(&rig, "list", "[1]");
+    rig_call(&rig, "none", "");
+    rig_skip(&rig);
+    rig.answer.result = result;
+    anthropic_dialect.whole(rig.state, &rig.answer, 1, &rig.out);
+    rig_expect(&rig, HEAD "{\"type\":\"thinking\",\"thinking\":\"Hm\",\"signature\":\"\"},"
+                          "{\"type\":\"text\",\"text\":\"Yes\"},"
+                          "{\"type\":\"tool_use\",\"id\":\"call_1\",\"name\":\"get\",\"input\":{\"a\":[1]}},"
+                          "{\"type\":\"tool_use\",\"id\":\"call_1\",\"name\":\"cut\",\"input\":{}},"
+                          "{\"type\":\"tool_use\",\"id\":\"call_1\",\"name\":\"list\",\"input\":{}},"
+                          "{\"type\":\"tool_use\",\"id\":\"call_1\",\"name\":\"none\",\"input\":{}}],"
+                          "\"stop_reason\":\"tool_use\",\"stop_sequence\":null," USAGE("3") "}");
+    rig_close(&rig);
+}
+
+static void the_reason_to_stop_is_told(void **unused)
+{
+    (void)unused;
+    static const struct {
+        hearth_finish finish;
+        const char *stop_string;
+        bool calls;
+        const char *expected;
+    } rows[] = {
+        {HEARTH_FINISH_STOP, NULL, false, "\"stop_reason\":\"end_turn\",\"stop_sequence\":null"},
+        {HEARTH_FINISH_STOP, NULL, true, "\"stop_reason\":\"tool_use\",\"stop_sequence\":null"},
+        {HEARTH_FINISH_STOP, "\"x", false, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"\\\"x\""},
+        {HEARTH_FINISH_STOP, "x", true, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"x\""},
+        {HEARTH_FINISH_LENGTH, NULL, false, "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null"},
+        {HEARTH_FINISH_LENGTH, NULL, true, "\"stop_reason\":\"max_tokens\",\"stop_sequence\":null"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct rig rig = open_rig();
+        if (rows[i].calls) rig_call(&rig, "get", "{}");
+        rig_skip(&rig);
+        rig.answer.result = (hearth_result){.finish = rows[i].finish, .stop_string = rows[i].stop_string};
+        anthropic_dialect.whole(rig.state, &rig.answer, 1, &rig.out);
+        assert_contains(rig.out.v, rows[i].expected);
+        rig_skip(&rig);
+        rig_close(&rig);
+    }
+}
+
+static void errors_have_anthropics_types(void **unused)
+{
+    (void)unused;
+    static const struct {
+        int code;
+        const char *type;
+    } rows[] = {{HEARTH_INVALID, "invalid_request_error"},
+                {HEARTH_TOO_LONG, "invalid_request_error"},
+                {HEARTH_NOT_FOUND, "not_found_error"},
+                {HEARTH_BUSY, "rate_limit_error"},
+                {HEARTH_UNAVAILABLE, "overloaded_error"},
+                {HEARTH_UNSUPPORTED, "invalid_request_error"},
+                {ERRORS_NO_KEY, "authentication_error"},
+                {ERRORS_NO_GRANT, "permission_error"},
+                {413, "request_too_large"},
+                {HEARTH_INTERNAL, "api_error"},
+                {HEARTH_NO_MEMORY, "api_error"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf out = {0}, expected = {0};
+        hearth_error error = {.code = (hearth_code)rows[i].code, .message = "it is so"};
+        buf_printf(&expected,
+                   "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"it is so\"},\"request_id\":\"req-1\"}",
+                   rows[i].type);
+        anthropic_put_error(&out, &error, "req-1");
+        assert_string_equal(out.v, expected.v);
+        buf_release(&out);
+        buf_release(&expected);
+    }
+}
+
+static void what_the_library_says_of_tools_names_the_clients_fields(void **unused)
+{
+    (void)unused;
+    static const char *const rows[][3] = {
+        {"tools[12].function.parameters.properties", "'tools[12].function.parameters.properties' is bad",
+         "'tools[12].input_schema.properties' is bad"},
+        {"tools[0].function.name", "'tools[0].function.name' is bad", "'tools[0].name' is bad"},
+        {"json_schema", "'json_schema' is bad", "'output_config.format.schema' is bad"},
+        {"messages[1].content", "'messages[1].content' is bad", "'messages[1].content' is bad"},
+        {"stopping", "'stopping' is bad", "'stopping' is bad"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf out = {0};
+        hearth_error error;
+        error_at(&error, HEARTH_INVALID, rows[i][0], "%s", rows[i][1]);
+        anthropic_put_error(&out, &error, "req-1");
+        assert_contains(out.v, rows[i][2]);
+        buf_release(&out);
+    }
+}
+
+/* ---- Routes ---- */
+
+static void a_request_reaches_the_library_and_is_answered(void **state)
+{
+    static const char *const texts[] = {"~rHm", "Hello", "~cget", "~a{\"a\":1}"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 4, .result = {.cache_n = 8, .prompt_n = 2}};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    client_send(&client, "POST", "/v1/messages", "anthropic-version: 2023-06-01\r\nanthropic-beta: a,b\r\n",
+                WITH("\"model\":\"demo\",\"max_tokens\":5,\"stop_sequences\":[\"END\"],\"thinking\":{\"type\":"
+                     "\"enabled\",\"budget_tokens\":9}"));
+    struct response response = client_read(&client, true);
+    assert_int_equal(response.status, 200);
+    assert_memory_equal(response_header(&response, "request-id"), "req-", 4);
+    assert_contains(response.body.v, "\"content\":[{\"type\":\"thinking\",\"thinking\":\"Hm\",\"signature\":\"\"},"
+                                     "{\"type\":\"text\",\"text\":\"Hello\"},{\"type\":\"tool_use\",\"id\":\"call_0\","
+                                     "\"name\":\"get\",\"input\":{\"a\":1}}],\"stop_reason\":\"tool_use\"");
+    const hearth_params *params = fake_wait(0);
+    assert_int_equal(params->max_tokens, 5);
+    assert_int_equal(params->thinking_tokens, 9);
+    assert_string_equal(params->stop[0], "END");
+    assert_string_equal(params->template_kwargs_json, "{\"enable_thinking\":true}");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_quiet_stream_is_kept_alive_with_pings(void **state)
+{
+    struct harness *h = *state;
+    h->limits.ping_ms = 20;
+    struct client client = harness_start(h);
+    client_send(&client, "POST", "/v1/messages", "", WITH("\"stream\":true"));
+    fake_wait(0);
+    fake_started(0);
+    client_await(&client, EVENT("ping", "") "\r\n");
+    client_await(&client, "\r\n" EVENT("ping", "") "\r\n");
+    fake_done(0, &result);
+    struct response response = client_read(&client, true);
+    assert_contains(response.body.v, EVENT("message_stop", ""));
+    response_release(&response);
+    client_close(&client);
+}
+
+static void tokens_are_counted_and_not_computed(void **state)
+{
+    static const char *const texts[] = {"a", "b", "c"};
+    static const struct fake_script script = {.texts = texts, .n_texts = 3};
+    struct client client = harness_start(*state);
+    fake_play(&script);
+    struct response response = ask(&client, "POST", "/v1/messages/count_tokens", "{\"model\":\"demo\"," HI "}");
+    assert_int_equal(response.status, 200);
+    assert_string_equal(response.body.v, "{\"input_tokens\":3}");
+    assert_true(fake_wait(0)->only_prompt);
+    response_release(&response);
+    client_close(&client);
+}
+
+static void errors_come_in_anthropics_form_wherever_they_are_found(void **state)
+{
+    static const struct {
+        const char *method, *path, *body;
+        int status;
+        const char *type;
+    } rows[] = {
+        {"POST", "/v1/messages", "not json", 400, "invalid_request_error"},
+        {"POST", "/v1/messages", "{}", 400, "invalid_request_error"},
+        {"POST", "/v1/messages", WITH("\"temperature\":\"hot\""), 400, "invalid_request_error"},
+        {"POST", "/v1/messages", WITH("\"model\":\"other\""), 404, "not_found_error"},
+        {"POST", "/v1/messages/count_tokens", WITH("\"model\":\"other\""), 404, "not_found_error"},
+        {"POST", "/v1/messages", WITH("\"container\":\"c\""), 501, "invalid_request_error"},
+        {"GET", "/v1/messages", NULL, 405, "invalid_request_error"},
+        {"GET", "/v1/messages/count_tokens", NULL, 405, "invalid_request_error"},
+    };
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct response response = ask(&client, rows[i].method, rows[i].path, rows[i].body);
+        assert_int_equal(response.status, rows[i].status);
+        assert_contains(response.body.v, "{\"type\":\"error\",\"error\":{\"type\":\"");
+        assert_contains(response.body.v, rows[i].type);
+        response_release(&response);
+    }
+    assert_int_equal(fake_submitted(), 0);
+    client_close(&client);
+}
+
+static void a_request_while_the_models_load_is_overloaded(void **state)
+{
+    struct harness *h = *state;
+    fake_hold_load(true);
+    harness_listen(h);
+    struct client client = client_open(h->port, 0);
+    struct response response = ask(&client, "POST", "/v1/messages", "{" HI "}");
+    assert_int_equal(response.status, 503);
+    assert_contains(response.body.v, "\"type\":\"overloaded_error\"");
+    response_release(&response);
+    client_close(&client);
+    fake_hold_load(false);
+    harness_await_ready(h);
+}
+
+#define ROW(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_become_those_of_a_chat),
+        cmocka_unit_test(fields_become_those_of_a_chat),
+        cmocka_unit_test(the_stamp_of_a_billing_header_is_always_the_same),
+        cmocka_unit_test(what_cannot_be_is_refused_by_the_clients_own_names),
+        cmocka_unit_test(a_stream_begins_with_an_empty_message),
+        cmocka_unit_test(a_stream_has_a_block_for_each_kind_of_piece),
+        cmocka_unit_test(an_empty_stream_has_no_block),
+        cmocka_unit_test(a_stream_that_breaks_off_ends_with_an_error),
+        cmocka_unit_test(a_whole_answer_is_a_message_of_blocks),
+        cmocka_unit_test(the_reason_to_stop_is_told),
+        cmocka_unit_test(errors_have_anthropics_types),
+        cmocka_unit_test(what_the_library_says_of_tools_names_the_clients_fields),
+        ROW(a_request_reaches_the_library_and_is_answered),
+        ROW(a_quiet_stream_is_kept_alive_with_pings),
+        ROW(tokens_are_counted_and_not_computed),
+        ROW(errors_come_in_anthropics_form_wherever_they_are_found),
+        ROW(a_request_while_the_models_load_is_overloaded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* Reading what a chat says of tools, reasoning, the form of its reply and the chances of its tokens. */
+#include "serve/fields.h"
+
+#include "base/buf.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CHAT "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+
+static int read_with(struct fields *fields, int route, const char *members, hearth_error *error)
+{
+    struct buf body = {0};
+    *error = (hearth_error){0};
+    buf_printf(&body, "{%s,%s}", members, route == FIELDS_COMPLETION ? "\"prompt\":\"Hi\"" : CHAT);
+    int rc = fields_read(fields, route, body.v, body.len, error);
+    buf_release(&body);
+    return rc;
+}
+
+static struct fields chat_with(const char *members)
+{
+    struct fields fields;
+    hearth_error error;
+    if (read_with(&fields, FIELDS_CHAT, members, &error) != HEARTH_OK) fail_msg("%s: %s", members, error.message);
+    return fields;
+}
+
+struct refused {
+    int route;
+    const char *members, *param;
+};
+
+static void assert_refused(const struct refused *row, hearth_code code)
+{
+    struct fields fields;
+    hearth_error error;
+    int rc = read_with(&fields, row->route, row->members, &error);
+    if (rc == HEARTH_OK) fields_release(&fields);
+    if (rc != (int)code || strcmp(error.param, row->param) != 0)
+        fail_msg("%s: code %d, param '%s', message '%s'", row->members, rc, error.param, error.message);
+}
+
+static void tools_and_their_choice_are_handed_on(void **state)
+{
+    (void)state;
+    struct fields f = chat_with("\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"required\","
+                                "\"parallel_tool_calls\":false");
+    assert_string_equal(f.params.tools_json, "[{\"type\":\"function\"}]");
+    assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
+    assert_null(f.params.tool_name);
+    assert_int_equal(f.params.parallel_tool_calls, 0);
+    fields_release(&f);
+    f = chat_with("\"tools\":[],\"tool_choice\":\"none\"");
+    assert_null(f.params.tools_json);
+    assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_NONE);
+    assert_int_equal(f.params.parallel_tool_calls, -1);
+    fields_release(&f);
+    static const char *const named[] = {"{\"type\":\"function\",\"function\":{\"name\":\"look\"}}",
+                                        "{\"type\":\"function\",\"name\":\"look\"}"};
+    for (size_t i = 0; i < 2; i++) {
+        struct buf members = {0};
+        buf_printf(&members, "\"tool_choice\":%s", named[i]);
+        f = chat_with(members.v);
+        assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
+        assert_string_equal(f.params.tool_name, "look");
+        fields_release(&f);
+        buf_release(&members);
+    }
+}
+
+static void several_fields_speak_to_the_template(void **state)
+{
+    (void)state;
+    struct fields f = chat_with("\"chat_template_kwargs\":{\"a\":1},\"reasoning_effort\":\"high\"");
+    assert_string_equal(f.params.template_kwargs_json, "{\"a\":1,\"reasoning_effort\":\"high\"}");
+    fields_release(&f);
+    f = chat_with("\"reasoning_effort\":\"none\"");
+    assert_string_equal(f.params.template_kwargs_json, "{\"enable_thinking\":false}");
+    fields_release(&f);
+    f = chat_with("\"enable_thinking\":true,\"reasoning_format\":\"none\",\"reasoning_budget_tokens\":7");
+    assert_string_equal(f.params.template_kwargs_json, "{\"enable_thinking\":true}");
+    assert_true(f.params.reasoning_in_text);
+    assert_int_equal(f.params.thinking_tokens, 7);
+    fields_release(&f);
+    f = chat_with("\"reasoning_format\":\"deepseek\",\"add_generation_prompt\":false,"
+                  "\"continue_final_message\":\"reasoning_content\"");
+    assert_false(f.params.reasoning_in_text);
+    assert_true(f.params.without_cue);
+    assert_int_equal(f.params.continue_final, HEARTH_CONTINUE_REASONING);
+    fields_release(&f);
+}
+
+static void a_schema_comes_in_three_ways(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *members, *schema;
+    } rows[] = {
+        {"\"json_schema\":{\"type\":\"integer\"}", "{\"type\":\"integer\"}"},
+        {"\"json_schema\":{}", "{\"type\":\"object\"}"},
+        {"\"response_format\":{\"type\":\"json_object\"}", "{\"type\":\"object\"}"},
+        {"\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"array\"}}", "{\"type\":\"array\"}"},
+        {"\"json_schema\":{\"type\":\"null\"},\"response_format\":{\"type\":\"json_object\"}", "{\"type\":\"null\"}"},
+        {"\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"strict\":true,"
+         "\"schema\":{\"type\":\"string\"}}}",
+         "{\"type\":\"string\"}"},
+        {"\"response_format\":{\"type\":\"text\"}", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields f = chat_with(rows[i].members);
+        if (rows[i].schema == NULL)
+            assert_null(f.params.json_schema);
+        else
+            assert_string_equal(f.params.json_schema, rows[i].schema);
+        fields_release(&f);
+    }
+    struct fields f = chat_with("\"grammar\":\"\",\"json_schema\":{\"type\":\"null\"}");
+    assert_null(f.params.grammar);
+    fields_release(&f);
+}
+
+static void chances_are_told_only_where_they_were_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        int route;
+        const char *members;
+        int top;
+    } rows[] = {
+        {FIELDS_CHAT, "\"logprobs\":false", -1},
+        {FIELDS_CHAT, "\"logprobs\":true", 0},
+        {FIELDS_CHAT, "\"logprobs\":true,\"top_logprobs\":5", 5},
+        {FIELDS_CHAT, "\"top_logprobs\":2", 2},
+        {FIELDS_CHAT, "\"top_logprobs\":0", -1},
+        {FIELDS_CHAT, "\"logprobs\":false,\"top_logprobs\":0", -1},
+        {FIELDS_CHAT, "\"n_probs\":20", 20},
+        {FIELDS_CHAT, "\"n_probs\":0", -1},
+        {FIELDS_COMPLETION, "\"logprobs\":0", 0},
+        {FIELDS_COMPLETION, "\"logprobs\":5", 5},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields f;
+        hearth_error error;
+        if (read_with(&f, rows[i].route, rows[i].members, &error) != HEARTH_OK) fail_msg("%s", error.message);
+        if (f.params.top_logprobs != rows[i].top) fail_msg("%s: %d", rows[i].members, f.params.top_logprobs);
+        fields_release(&f);
+    }
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    (void)state;
+    static const struct refused rows[] = {
+        {FIELDS_CHAT, "\"tools\":{}", "tools"},
+        {FIELDS_CHAT, "\"tools\":\"x\"", "tools"},
+        {FIELDS_CHAT, "\"tool_choice\":\"maybe\"", "tool_choice"},
+        {FIELDS_CHAT, "\"tool_choice\":1", "tool_choice"},
+        {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"function\"}", "tool_choice.function.name"},
+        {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":1}}", "tool_choice.function.name"},
+        {FIELDS_CHAT, "\"parallel_tool_calls\":1", "parallel_tool_calls"},
+        {FIELDS_CHAT, "\"reasoning_effort\":1", "reasoning_effort"},
+        {FIELDS_CHAT, "\"reasoning_effort\":\"\"", "reasoning_effort"},
+        {FIELDS_CHAT, "\"enable_thinking\":\"yes\"", "enable_thinking"},
+        {FIELDS_CHAT, "\"reasoning_format\":\"loud\"", "reasoning_format"},
+        {FIELDS_CHAT, "\"reasoning_budget_tokens\":-2", "reasoning_budget_tokens"},
+        {FIELDS_CHAT, "\"continue_final_message\":\"x\"", "continue_final_message"},
+        {FIELDS_CHAT, "\"add_generation_prompt\":0", "add_generation_prompt"},
+        {FIELDS_CHAT, "\"response_format\":\"json\"", "response_format.type"},
+        {FIELDS_CHAT, "\"response_format\":{\"type\":\"xml\"}", "response_format.type"},
+        {FIELDS_CHAT, "\"response_format\":{\"type\":\"json_schema\"}", "response_format.json_schema"},
+        {FIELDS_CHAT, "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":1}}",
+         "response_format.json_schema.schema"},
+        {FIELDS_CHAT, "\"response_format\":{\"type\":\"json_object\",\"schema\":1}", "response_format.schema"},
+        {FIELDS_CHAT, "\"json_schema\":\"x\"", "json_schema"},
+        {FIELDS_CHAT, "\"grammar\":1", "grammar"},
+        {FIELDS_CHAT, "\"grammar\":\"root ::= x\",\"json_schema\":{}", "grammar"},
+        {FIELDS_CHAT, "\"logprobs\":1", "logprobs"},
+        {FIELDS_CHAT, "\"top_logprobs\":6", "top_logprobs"},
+        {FIELDS_CHAT, "\"top_logprobs\":-1", "top_logprobs"},
+        {FIELDS_CHAT, "\"logprobs\":false,\"top_logprobs\":1", "top_logprobs"},
+        {FIELDS_CHAT, "\"n_probs\":101", "n_probs"},
+        {FIELDS_COMPLETION, "\"logprobs\":6", "logprobs"},
+        {FIELDS_COMPLETION, "\"logprobs\":true", "logprobs"},
+        {FIELDS_CHAT, "\"return_progress\":1", "return_progress"},
+        {FIELDS_CHAT, "\"timings_per_token\":1", "timings_per_token"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_refused(&rows[i], HEARTH_INVALID);
+    static const struct refused custom = {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"custom\"}", "tool_choice.type"};
+    assert_refused(&custom, HEARTH_UNSUPPORTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tools_and_their_choice_are_handed_on),
+        cmocka_unit_test(several_fields_speak_to_the_template),
+        cmocka_unit_test(a_schema_comes_in_three_ways),
+        cmocka_unit_test(chances_are_told_only_where_they_were_asked_for),
+        cmocka_unit_test(what_is_wrong_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
