@@ -5,6 +5,7 @@
 #define EXACTNESS_CALLER_H
 
 #include "engine/core.h"
+#include "lib/request.h"
 #include "support.h"
 
 /* AT_ONCE: nothing is computed before somebody else has come. STALLING: once the reply has begun, somebody else comes
@@ -34,8 +35,10 @@ struct caller {
 static inline const struct slot *slot_of(const struct caller *caller)
 {
     const struct engine *engine = caller->engine;
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].job != NULL && engine->slots[i].job->ud == caller) return &engine->slots[i];
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const hearth_request *request = (const hearth_request *)engine->slots[i].job; /* a job is its request */
+        if (request != NULL && request->ud == caller) return &engine->slots[i];
+    }
     abort();
 }
 
@@ -79,7 +82,7 @@ static inline bool has_come(const struct engine *engine)
 static inline void await_other(struct engine *engine, bool once)
 {
     pthread_mutex_lock(&engine->mutex);
-    while (!has_come(engine) && !(once && metric_get(&engine->stats.requests_done) > 0))
+    while (!has_come(engine) && !(once && metric_get(&engine->stats->requests_done) > 0))
         pthread_cond_wait(&engine->mail, &engine->mutex);
     pthread_mutex_unlock(&engine->mutex);
 }
@@ -117,7 +120,7 @@ static inline void caller_submit(struct caller *caller, hearth *instance, const 
                                  enum how how)
 {
     *caller = (struct caller){
-        .engine = instance->models[0].engine, .turn = turn, .what = what, .how = how, .same_bits = true};
+        .engine = instance->known[0].model->engine, .turn = turn, .what = what, .how = how, .same_bits = true};
     pthread_mutex_init(&caller->mutex, NULL);
     pthread_cond_init(&caller->changed, NULL);
     hearth_params params = hearth_params_default();
@@ -129,10 +132,12 @@ static inline void caller_submit(struct caller *caller, hearth *instance, const 
         params.tokens = turn->prompt.v;
         params.n_tokens = turn->prompt.len;
     }
-    params.temperature = 0;
-    params.ignore_eos = true;
+    params.sampling.temperature = 0;
+    params.sampling.ignore_eos = true;
     params.max_tokens = REPLY;
     params.cache_prompt = how != UNCACHED;
+    params.lora = turn->lora;
+    params.n_lora = turn->n_lora;
     hearth_error error;
     caller->request = hearth_submit(instance, &params, caller_event, caller, &error);
     free(messages);

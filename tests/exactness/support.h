@@ -164,6 +164,8 @@ struct turn {
     struct buf text;            /* the messages, rendered */
     size_t ends[MESSAGES_MAX];  /* of the messages in the text */
     size_t n_messages;
+    const hearth_lora *lora; /* the adapters that it is asked under; NULL: those of the configuration */
+    size_t n_lora;
 };
 
 static inline void turn_release(struct turn *turn)

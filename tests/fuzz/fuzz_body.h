@@ -25,41 +25,88 @@ static inline void require_json(const struct buf *text)
 
 static inline void check_choice(const hearth_params *p)
 {
-    require((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) == 1);
-    require(!(p->temperature < 0) && !(p->temperature > 100));
-    require(!(p->top_p < 0) && !(p->top_p > 1));
+    require((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) == 1);
+    require(!(p->sampling.temperature < 0) && !(p->sampling.temperature > 100));
+    require(!(p->sampling.top_p < 0) && !(p->sampling.top_p > 1));
     require(p->n_stop <= FIELDS_STOP_MAX);
     require(p->max_tokens >= 0 || p->max_tokens == HEARTH_UNSET);
     for (size_t i = 0; i < p->n_stop; i++) require(p->stop[i][0] != '\0');
     for (size_t i = 0; i < p->n_tokens; i++) require(p->tokens[i] >= 0);
-    for (size_t i = 0; i < p->n_logit_bias; i++) require(p->logit_bias[i].token >= 0 && p->logit_bias[i].bias <= 100);
+    for (size_t i = 0; i < p->sampling.n_logit_bias; i++)
+        require(p->sampling.logit_bias[i].token >= 0 && p->sampling.logit_bias[i].bias <= 100);
 }
 
-static inline void answer(const struct openai_form *form, const struct fields *fields, size_t n)
+/* Each line of a stream is an event's name, JSON, or nothing. */
+static inline void require_events(const struct buf *out)
 {
-    struct openai_names names = {fields->params.model != NULL ? fields->params.model : "demo", "id", 1};
-    struct exchange_reply *replies = calloc(n, sizeof *replies);
-    struct buf out = {0};
-    void *state = openai_state(form, fields, &names);
-    openai_dialect.started(state, n - 1, &out);
-    openai_dialect.done(state, n - 1, &replies[n - 1].result, &out);
-    openai_dialect.ended(state, replies, n, &out);
-    buf_clear(&out);
-    openai_dialect.whole(state, replies, n, &out);
-    require_json(&out);
-    openai_dialect.release(state);
-    buf_release(&out);
-    free(replies);
+    for (const char *line = out->v; line != NULL && *line != '\0'; line = strchr(line, '\n') + 1) {
+        size_t len = strcspn(line, "\n");
+        struct buf data = {0};
+        require(line[len] == '\n');
+        if (strncmp(line, "data: ", 6) != 0 || strncmp(line, "data: [DONE]", 12) == 0) continue;
+        buf_append(&data, line + 6, len - 6);
+        require_json(&data);
+        buf_release(&data);
+    }
 }
 
-static inline int fuzz_body(const struct openai_form *form, const uint8_t *data, size_t size)
+/* A reply of each kind of piece, streamed as far as it goes, then whole. */
+static inline void answer(const struct dialect *dialect, void *state, size_t n, bool is_chat)
+{
+    static const hearth_delta deltas[] = {{.type = HEARTH_DELTA_CONTENT, .text = "a\"", .len = 2},
+                                          {.type = HEARTH_DELTA_REASONING, .text = "b", .len = 1},
+                                          {.type = HEARTH_DELTA_CALL, .id = "c", .name = "d"},
+                                          {.type = HEARTH_DELTA_ARGUMENTS, .text = "{\"", .len = 2}};
+    struct answer *answers = calloc(n, sizeof *answers), *last = &answers[n - 1];
+    struct buf out = {0};
+    dialect->started(state, n - 1, &last->result, &out);
+    for (size_t i = 0; i < (is_chat ? 4 : 1); i++) {
+        struct exchange_piece piece = {.index = n - 1, .delta = &deltas[i], .token = -1, .answer = last};
+        answer_add(last, &deltas[i]);
+        dialect->more(state, &piece, &out);
+    }
+    last->done = true;
+    dialect->done(state, n - 1, last, &out);
+    dialect->ended(state, answers, n, &out);
+    require_events(&out);
+    buf_clear(&out);
+    dialect->whole(state, answers, n, &out);
+    require_json(&out);
+    dialect->release(state);
+    answer_release(last);
+    buf_release(&out);
+    free(answers);
+}
+
+/* An API: how its bodies become requests, and their answers bytes. */
+struct fuzz_api {
+    int route;
+    call_converter *convert; /* NULL: the body is OpenAI's */
+    const struct dialect *dialect;
+    void *(*open)(const struct fields *fields);
+};
+
+static inline int read_body(const struct fuzz_api *api, json_t *body, struct fields *fields, hearth_error *error)
+{
+    if (api->convert == NULL) return fields_take(fields, api->route, body, error);
+    json_t *chat = api->convert(body, error);
+    int rc = chat == NULL ? error->code : fields_take(fields, api->route, chat, error);
+    if (rc == HEARTH_OK)
+        fields->given = body;
+    else
+        json_decref(body);
+    return rc;
+}
+
+static inline int fuzz_body(const struct fuzz_api *api, const uint8_t *data, size_t size)
 {
     struct fields fields;
     hearth_error error = {0};
-    if (fields_read(&fields, form->route, (const char *)data, size, &error) != HEARTH_OK) {
+    json_t *body = fields_parse((const char *)data, size, &error);
+    if (body == NULL || read_body(api, body, &fields, &error) != HEARTH_OK) {
         struct buf out = {0};
         require(error.code < 0 && error.message[0] != '\0');
-        openai_dialect.error(&out, &error);
+        api->dialect->error(&out, &error, "req-1");
         require_json(&out);
         buf_release(&out);
         return 0;
@@ -67,9 +114,10 @@ static inline int fuzz_body(const struct openai_form *form, const uint8_t *data,
     size_t n;
     hearth_params *choices = fields_choices(&fields, &n);
     require(n >= 1 && n <= FIELDS_CHOICES_MAX);
+    require(n == 1 || api->convert == NULL);
     for (size_t i = 0; i < n; i++) check_choice(&choices[i]);
     free(choices);
-    answer(form, &fields, n);
+    answer(api->dialect, api->open(&fields), n, api->route == FIELDS_CHAT);
     fields_release(&fields);
     return 0;
 }

@@ -1,7 +1,14 @@
 /* Bytes as the body of POST /v1/chat/completions. */
 #include "fuzz_body.h"
 
+static void *open_state(const struct fields *fields)
+{
+    const struct openai_names names = {"demo", "id", 1};
+    return openai_state(&openai_chat_form, fields, &names);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    return fuzz_body(&openai_chat_form, data, size);
+    static const struct fuzz_api api = {.route = FIELDS_CHAT, .dialect = &openai_dialect, .open = open_state};
+    return fuzz_body(&api, data, size);
 }

@@ -68,6 +68,21 @@ static void on_request(void *ud, struct http_request *request)
     }
 }
 
+/* Some are refused by their head. */
+static void on_head(void *ud, struct http_request *request)
+{
+    (void)ud;
+    if (http_path(request)[0] != '\0' && http_path(request)[1] == 'r') http_reply(request, 401, NULL, "no", 2);
+}
+
+static void put_fault(void *ud, struct http_request *request, int status, const char *message, struct buf *out)
+{
+    (void)ud, (void)status;
+    touch_text(http_path(request));
+    touch_text(http_header(request, "X-Request-Id"));
+    buf_puts(out, message);
+}
+
 static void turn(struct http_server *server)
 {
     event_base_loop(http_base(server), EVLOOP_NONBLOCK);
@@ -97,7 +112,7 @@ static struct http_server *server_open(void)
     limits.max_body = MAX_BODY;
     limits.max_bodies = MAX_BODY / 2; /* so that bodies wait for memory */
     limits.max_head = MAX_HEAD;
-    struct http_handler handler = {.on_request = on_request};
+    struct http_handler handler = {.on_request = on_request, .on_head = on_head, .put_fault = put_fault};
     hearth_error error;
     struct http_server *server = http_open(&limits, &handler, &error);
     if (server == NULL) abort();

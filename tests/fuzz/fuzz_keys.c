@@ -1,0 +1,48 @@
+/* Any bytes as a file of API keys: they are refused with a message of one line that shows nothing of the file, or
+ * read, and then the keys are found. */
+#include "base/log.h"
+#include "serve/keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_NAME "the-file"
+
+static void require(bool holds)
+{
+    if (!holds) abort();
+}
+
+/* The first word of a line is a key, unless it begins a comment: each must be found, and what has grants has some. */
+static void check_found(const struct keys *keys, const char *text, size_t len)
+{
+    char *copy = malloc(len + 1), *rest = copy, *line;
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        line += strspn(line, " \t\r");
+        line[strcspn(line, " \t\r")] = '\0';
+        if (*line == '\0' || *line == '#') continue;
+        const struct key *key = keys_find(keys, line);
+        require(key != NULL && key->grants != 0 && (key->grants & ~KEYS_ALL) == 0);
+        require(strlen(key->name) <= KEYS_NAME_MAX && strpbrk(key->name, " \n\"") == NULL);
+    }
+    free(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static bool quiet;
+    hearth_error error = {0};
+    const char *text = size == 0 ? "" : (const char *)data;
+    if (!quiet) quiet = log_open("/dev/null", "error", "text", NULL) == 0;
+    struct keys *keys = keys_parse(FILE_NAME, text, size, &error);
+    if (keys == NULL)
+        require(strncmp(error.message, FILE_NAME, sizeof FILE_NAME - 1) == 0 && strchr(error.message, '\n') == NULL);
+    else
+        check_found(keys, text, size);
+    keys_close(keys);
+    return 0;
+}

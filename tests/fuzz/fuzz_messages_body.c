@@ -1,0 +1,16 @@
+/* Bytes as the body of POST /v1/messages. */
+#include "fuzz_body.h"
+#include "serve/anthropic.h"
+
+static void *open_state(const struct fields *fields)
+{
+    (void)fields;
+    return anthropic_state("id", "demo");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct fuzz_api api = {
+        .route = FIELDS_CHAT, .convert = anthropic_chat, .dialect = &anthropic_dialect, .open = open_state};
+    return fuzz_body(&api, data, size);
+}

@@ -1,0 +1,16 @@
+/* Bytes as the body of POST /v1/responses. */
+#include "fuzz_body.h"
+#include "serve/responses.h"
+
+static void *open_state(const struct fields *fields)
+{
+    const struct responses_names names = {"demo", "id", 1};
+    return responses_state(&names, fields->given);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct fuzz_api api = {
+        .route = FIELDS_CHAT, .convert = responses_chat, .dialect = &responses_dialect, .open = open_state};
+    return fuzz_body(&api, data, size);
+}
