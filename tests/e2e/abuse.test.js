@@ -225,7 +225,7 @@ describe('bodies', () => {
 
   const wrong = {
     model: [5, [], {}, true],
-    prompt: [5, {}, true, [{}], ['a', 5], [5, 'a'], [null], [[['a']]]],
+    prompt: [5, {}, true, [{}], [5, null], ['a', true], [null], [[['a']]]],
     max_tokens: ['5', [], {}, true],
     temperature: ['0', [], {}, true],
     top_p: ['1', [], {}],

@@ -2,6 +2,7 @@
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -187,6 +188,20 @@ describe('model', () => {
     assert.match(numbers, /\b25165824\b|24(\.0+)? ?Mi?B/, 'bytes of all slots');
     assert.match(stdout, /alloc/i);
   });
+
+  test('of a model for vectors info tells its type and pooling, and vram what its contexts take', async () => {
+    const cases = [['bert', /embedding/, /mean|cls/], ['reranker', /rerank/, /rank/]];
+    for (const [arch, type, pooling] of cases) {
+      const path = smallModel(arch, { vocab: 'bert-bge', layers: 2, embd: 64, heads: 2, 'kv-heads': 2, ctx: 512, ff: 128 });
+      const info = await run(['model', 'info', path]);
+      assert.match(info.stdout, new RegExp(`^type +${type.source}$`, 'm'));
+      assert.match(info.stdout, new RegExp(`^pooling +(${pooling.source})$`, 'm'));
+      const { code, stdout, stderr } = await run(['model', 'vram', path, '--set', 'n_seq_max=2']);
+      assert.equal(code, 0, stderr);
+      assert.match(stdout, /2 contexts/);
+      assert.match(stdout, /compute buffers +[1-9]\d* bytes/);
+    }
+  });
 });
 
 describe('a file that is no model', () => {
@@ -228,6 +243,14 @@ test('serve on a port that is taken exits 1 and names it', async () => {
   holder.close();
 });
 
+test('a window that the model was not trained for is bad configuration: exit 2, and the key is named', async () => {
+  for (const path of [demo, smallModel('llama', { ctx: 512 })]) {
+    const result = await run(['serve', '--port', '0', '--model', path, '--set', 'context_window=1000000']);
+    complains(result, 2, /context_window is 1000000/, /rope_scaling/);
+    complains(await run(['chat', '--model', path, '--set', 'context_window=1000000']), 2, /context_window is 1000000/);
+  }
+});
+
 test('memory that cannot be had is refused at load, with the numbers', async () => {
   const result = await run(['serve', '--port', '0', '--set', 'models.demo.context_window=2048',
     '--set', 'models.demo.n_seq_max=200000000']);
@@ -257,6 +280,17 @@ test('a configuration file is served', async (t) => {
   await server.stop();
 });
 
+test('the request that serve says to try is one that its model answers', async (t) => {
+  const vectors = { vocab: 'bert-bge', layers: 2, embd: 64, heads: 2, 'kv-heads': 2, ctx: 512, ff: 128 };
+  for (const model of [undefined, smallModel('bert', vectors), smallModel('reranker', vectors), bareModel()]) {
+    const server = await serve({ t, model });
+    const line = await server.whileAlive('the line is printed', () => /^ +try +curl (.*)$/m.exec(server.log)?.[1], 20);
+    const answer = execFileSync('sh', ['-c', `curl -s -f ${line}`], { encoding: 'utf8' });
+    assert.equal(JSON.parse(answer).error, undefined, answer);
+    await server.stop();
+  }
+});
+
 describe('chat', () => {
   test('it answers from the demo model and remembers the name', async () => {
     const { code, stdout, stderr } = await run(['chat'], { input: 'My name is Ottilie.\nWhat is my name?\n' });
@@ -264,6 +298,23 @@ describe('chat', () => {
     const [, ...later] = stdout.split('Ottilie');
     assert.ok(later.length >= 1, `the name is in the answers: ${stdout}`);
     assert.match(stdout.trim().split('\n').at(-1) + stdout, /Ottilie/);
+  });
+
+  test('reasoning is no part of what is said: piped out there is the content alone', async () => {
+    const template = file('thinks.jinja', `{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}`);
+    const { code, stdout, stderr } = await run(
+      ['chat', '--set', `models.demo.jinja_file=${template}`, '--set', 'models.demo.sampling.temperature=0'],
+      { input: 'Who are you?\n' });
+    assert.equal(code, 0, stderr);
+    assert.equal(stdout.trim(), '', 'the model never ends its thoughts');
   });
 
   test('nothing to say is fine', async () => {

@@ -1,7 +1,8 @@
-// A plain HTTP client over node:http: every request has its own connection unless an agent is given, and nothing is
+// A plain HTTP client over node:http (or node:https, given a certificate to trust): every request has its own connection unless an agent is given, and nothing is
 // retried or hidden, so that a test sees what the server did.
 
 import http from 'node:http';
+import https from 'node:https';
 import net from 'node:net';
 import assert from 'node:assert/strict';
 import { until } from './wait.js';
@@ -65,8 +66,16 @@ class Stream {
 }
 
 export class Client {
-  constructor(port) {
+  // `ca` is the certificate of a server that speaks TLS, `key` the API key that every request carries.
+  constructor(port, { ca, key } = {}) {
     this.port = port;
+    this.ca = ca;
+    this.keyed = key === undefined ? {} : { Authorization: `Bearer ${key}` };
+  }
+
+  // The same client with another key, or with none.
+  withKey(key) {
+    return new Client(this.port, { ca: this.ca, key });
   }
 
   // Sends a request and gives [request, response] once the head of the response is there.
@@ -74,10 +83,10 @@ export class Client {
     const text = body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
     const fields = { ...(text === undefined ? {} : {
       'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(text),
-    }), ...headers };
+    }), ...this.keyed, ...headers };
     return new Promise((resolve, reject) => {
-      const request = http.request({
-        host: '127.0.0.1', port: this.port, method, path, headers: fields, agent, signal,
+      const request = (this.ca ? https : http).request({
+        host: '127.0.0.1', port: this.port, method, path, headers: fields, agent, signal, ca: this.ca,
       }, (response) => resolve([request, response]));
       request.on('error', reject);
       request.end(text);

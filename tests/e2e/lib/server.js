@@ -29,8 +29,9 @@ const env = { ...process.env, HOME: home };
 
 // A running server. `log` is all it has written so far; `client` speaks HTTP to it.
 class Server {
-  constructor(child) {
+  constructor(child, access) {
     this.child = child;
+    this.access = access; // what its client needs: {ca, key}
     this.log = '';
     this.ended = new Promise((resolve) => {
       child.on('close', (code, signal) => {
@@ -60,10 +61,10 @@ class Server {
   // Waits for the address in the output; it may come before or after the model has been loaded.
   async address() {
     const found = await this.whileAlive('the server prints its address',
-      () => /http:\/\/127\.0\.0\.1:(\d+)/.exec(this.log), 60);
-    this.port = Number(found[1]);
-    this.url = `http://127.0.0.1:${this.port}`;
-    this.client = new Client(this.port);
+      () => /(https?):\/\/127\.0\.0\.1:(\d+)/.exec(this.log), 60);
+    this.port = Number(found[2]);
+    this.url = `${found[1]}://127.0.0.1:${this.port}`;
+    this.client = new Client(this.port, this.access);
   }
 
   ready() {
@@ -90,8 +91,9 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // unless a test says otherwise: the small models are no slower with it, and a machine that is busy with other things
 // does not hold it up at every layer, as it does several threads that wait for each other.
 // Each server stores in a folder of its own, unless the test gives it one.
+// `access` is what its client needs to get in: {ca, key}.
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
-export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true } = {}) {
+export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access } = {}) {
   const name = model ? modelName(model) : 'demo';
   const own = args.includes('--config') ? models : { threads: 1, ...models };
   const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
@@ -100,7 +102,7 @@ export async function serve({ t, model, set = {}, models = {}, args = [], loaded
   const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env });
   started.add(child);
   t?.after(() => child.kill('SIGKILL'));
-  const server = new Server(child);
+  const server = new Server(child, access);
   server.model = name;
   await server.address();
   if (loaded) await server.ready();

@@ -1,0 +1,181 @@
+// API keys: who gets in, what the others are told, reloading, and owners that share no cached state.
+
+import { after, before, describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import OpenAI, { AuthenticationError, PermissionDeniedError } from 'openai';
+import { largeModel } from './lib/models.js';
+import { run, serve, temporaryFolder } from './lib/server.js';
+import { tokens, until } from './lib/wait.js';
+
+const admin = 'admin-key-0123456789abcdefghij';
+const alice = 'alice-key-0123456789abcdefghij';
+const bob = 'bob-key-0123456789abcdefghijkl';
+const lines = `# for tests\n${admin} admin\n${alice} alice chat,completions,cache\n${bob} bob chat,completions,cache\n`;
+
+function keysFile(text) {
+  const path = join(temporaryFolder(), 'keys');
+  writeFileSync(path, text, { mode: 0o600 });
+  return path;
+}
+
+const short = { prompt: 'Once', max_tokens: 4 };
+
+describe('keys', () => {
+  let server;
+  let path;
+  before(async () => {
+    path = keysFile(lines);
+    server = await serve({
+      set: { 'server.api_keys_file': path, 'server.max_body_bytes': 100000 }, access: { key: admin },
+    });
+  });
+  after(() => server.stop());
+
+  test('each refusal has its status, and none says more than it must', async () => {
+    const none = server.client.withKey();
+    const [wrong, chatter] = ['not-a-key', alice].map((key) => server.client.withKey(key));
+    const [large, big] = [90000, 200000].map((size) => 'x'.repeat(size));
+    const rows = [
+      [401, none, '/v1/completions', short], [401, wrong, '/v1/completions', short], [401, none, '/nothing', short],
+      [401, wrong, '/v1/completions', large], [404, server.client, '/nothing', short],
+      [405, server.client, '/metrics', short], [413, server.client, '/v1/completions', big],
+      [400, server.client, '/v1/completions', '{'], [404, server.client, '/v1/completions', { ...short, model: 'no' }],
+    ];
+    for (const [status, client, route, body] of rows) {
+      const error = await client.refused(status, route, body);
+      assert.doesNotMatch(JSON.stringify(error), /not-a-key|-key-0|\/home|\/tmp|\.c:\d/);
+    }
+    const reply = await chatter.get('/metrics');
+    assert.equal(reply.status, 403);
+    assert.match(reply.json.error.message, /'status'/);
+    assert.equal((await none.get('/v1/models')).headers['www-authenticate'], 'Bearer');
+    for (const route of ['/health', '/v1/health', '/v1/liveness', '/v1/readiness'])
+      assert.equal((await none.get(route)).status, 200, route);
+    assert.equal((await none.fetch('OPTIONS', '/v1/chat/completions')).status, 204);
+  });
+
+  test('the official client gets in with its key, and is told why not without', async () => {
+    const client = (apiKey) => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0 });
+    const ask = (openai) => openai.chat.completions.create({
+      model: 'demo', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 4,
+    });
+    assert.ok((await ask(client(alice))).choices[0].message.content.length > 0);
+    await assert.rejects(ask(client('wrong')), AuthenticationError);
+    await assert.rejects(client(alice).models.list(), PermissionDeniedError);
+  });
+
+  test('the log names the key of each request and shows none', async () => {
+    await server.client.withKey(bob).complete(short);
+    await until('the request is logged', () => /status=200.* key=bob/.test(server.log));
+    for (const key of [admin, alice, bob]) assert.ok(!server.log.includes(key));
+  });
+
+  test('SIGHUP reads the file again; one with a fault changes nothing', async () => {
+    const carol = 'carol-key-0123456789abcdefghij';
+    const status = async (key) => (await server.client.withKey(key).get('/v1/models')).status;
+    writeFileSync(path, `${lines}${carol} carol models\n${bob} bob\n`);
+    server.signal('SIGHUP');
+    await until('the fault is logged', () => /not reloaded.*keys:6: this key stands on an earlier line/.test(server.log));
+    assert.deepEqual([await status(admin), await status(carol)], [200, 401]);
+    writeFileSync(path, `${admin} admin\n${carol} carol models\n`);
+    const stream = await server.client.withKey(alice).stream('/v1/completions', {
+      prompt: tokens(8, 1), max_tokens: 500, ignore_eos: true,
+    });
+    server.signal('SIGHUP');
+    await until('the new key works', async () => await status(carol) === 200);
+    assert.equal(await status(alice), 401);
+    const { done, finish } = await stream.collect();
+    assert.deepEqual([done, finish[0]], [true, 'length'], 'a request that was let in ends as it would have');
+    writeFileSync(path, lines);
+    server.signal('SIGHUP');
+    await until('the old keys are back', async () => await status(carol) === 401);
+  });
+});
+
+test('a server that is full says so to those with a key only', async (t) => {
+  const server = await serve({
+    t, model: largeModel(), models: { n_seq_max: 1, queue_depth: 1, context_window: 2048, admission_timeout: 1 },
+    set: { 'server.api_keys_file': keysFile(lines) }, access: { key: admin },
+  });
+  const stream = await server.client.stream('/v1/completions', {
+    prompt: tokens(8, 1), max_tokens: 2000, ignore_eos: true,
+  });
+  stream.collect().catch(() => {});
+  await server.client.busy();
+  const reply = await server.client.withKey(alice).post('/v1/completions', short);
+  assert.equal(reply.status, 429, reply.text);
+  assert.match(reply.headers['retry-after'], /^\d+$/);
+  assert.equal((await server.client.withKey('wrong').post('/v1/completions', short)).status, 401);
+  stream.abort();
+  await server.stop();
+});
+
+describe('isolation', () => {
+  const prompt = tokens(600, 7);
+  const asked = async (server, key, more) => {
+    const reply = await server.client.withKey(key).complete({ prompt, max_tokens: 2, ...more });
+    return reply.timings.cache_n;
+  };
+  const warm = async (server, key, more) => {
+    const reply = await server.client.withKey(key).post('/cache/lookup', { prompt, ...more });
+    assert.equal(reply.status, 200, reply.text);
+    return reply.json.tokens;
+  };
+  const start = (t, isolate_keys) => serve({
+    t, models: { n_seq_max: 2, context_window: 1024 }, access: { key: admin },
+    set: { 'server.api_keys_file': keysFile(`${lines}`), 'server.isolate_keys': isolate_keys },
+  });
+
+  test('without it, all keys share what is cached', async (t) => {
+    const server = await start(t, false);
+    assert.equal(await asked(server, alice), 0);
+    assert.ok(await asked(server, bob) > 500);
+    await server.stop();
+  });
+
+  test('with it, nobody finds, or learns of, what another owner has cached', async (t) => {
+    const server = await start(t, true);
+    assert.equal(await asked(server, alice), 0);
+    assert.ok(await warm(server, alice) > 500);
+    assert.equal(await warm(server, bob), 0);
+    for (const cache_salt of ['name alice\n', 'alice', 'name alice']) {
+      assert.equal(await warm(server, bob, { cache_salt }), 0);
+      assert.equal(await asked(server, bob, { cache_salt }), 0);
+    }
+    assert.equal(await asked(server, bob), 0);
+    assert.ok(await asked(server, alice) > 500);
+    assert.ok(await asked(server, bob) > 500);
+    assert.equal(await asked(server, alice, { cache_salt: 'own' }), 0, 'salts of her own keep working');
+    await server.stop();
+  });
+});
+
+test('config check finds what is wrong with the files of keys', async () => {
+  const check = async (text, more = '') => {
+    const file = join(temporaryFolder(), 'hearth.yaml');
+    writeFileSync(file, `server: {api_keys_file: ${keysFile(text)}${more}}\n`);
+    return run(['config', 'check', file]);
+  };
+  const fine = await check(lines);
+  assert.deepEqual([fine.code, fine.stderr], [0, ''], fine.stderr);
+  const faulty = await check(`${admin} admin chta\n`);
+  assert.equal(faulty.code, 2);
+  assert.match(faulty.stderr, /server\.api_keys_file: .*\/keys:1: the grants/);
+  assert.ok(!faulty.stderr.includes(admin));
+  const started = await run(['serve', '--port', '0', '--set', `server.api_keys_file=${keysFile('')}`]);
+  assert.equal(started.code, 1);
+  assert.match(started.stderr, /server\.api_keys_file: .*holds no key/);
+  const alone = join(temporaryFolder(), 'alone.yaml');
+  writeFileSync(alone, 'server: {isolate_keys: true}\n');
+  assert.match((await run(['config', 'check', alone])).stderr, /server\.isolate_keys: needs server\.api_keys_file/);
+});
+
+test('keys that others may read are served with a warning', async (t) => {
+  const path = keysFile(lines);
+  chmodSync(path, 0o644);
+  const server = await serve({ t, set: { 'server.api_keys_file': path }, access: { key: admin } });
+  assert.match(server.log, /warn +http: others than its owner may read the API keys/);
+  await server.stop();
+});

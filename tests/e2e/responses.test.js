@@ -1,0 +1,157 @@
+// The official OpenAI client's Responses against the demo model.
+
+import { after, before, test } from 'node:test';
+import assert from 'node:assert/strict';
+import OpenAI, { BadRequestError, InternalServerError, NotFoundError } from 'openai';
+import { zodTextFormat } from 'openai/helpers/zod';
+import { z } from 'zod';
+import { serve } from './lib/server.js';
+
+let server;
+let openai;
+
+before(async () => {
+  server = await serve({ models: { n_seq_max: 4, context_window: 2048 } });
+  openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+});
+
+after(() => server.stop());
+
+const weather = {
+  type: 'function',
+  name: 'get_weather',
+  description: 'Weather of a city',
+  strict: true,
+  parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'], additionalProperties: false },
+};
+const question = [{ role: 'user', content: 'What is the weather in Lisbon?' }];
+const body = (more) => ({ model: 'demo', temperature: 0, max_output_tokens: 200, input: 'Who are you?', ...more });
+const ask = (more) => openai.responses.create(body(more));
+
+test('a response has the fields of the API', async () => {
+  const response = await ask({ instructions: 'Be brief.', metadata: { of: 'test' } });
+  assert.match(response.id, /^resp_/);
+  assert.equal(response.object, 'response');
+  assert.equal(response.status, 'completed');
+  assert.equal(response.model, 'demo');
+  assert.ok(Math.abs(response.created_at - Date.now() / 1000) < 600);
+  assert.equal(response.error, null);
+  assert.equal(response.incomplete_details, null);
+  assert.equal(response.instructions, 'Be brief.');
+  assert.deepEqual(response.metadata, { of: 'test' });
+  assert.equal(response.temperature, 0);
+  assert.deepEqual(response.output.map((item) => item.type), ['message']);
+  assert.deepEqual(response.output[0].content.map((part) => part.type), ['output_text']);
+  assert.ok(response.output_text.length > 5);
+  const { usage } = response;
+  assert.ok(usage.input_tokens > 5 && usage.output_tokens > 1);
+  assert.equal(usage.total_tokens, usage.input_tokens + usage.output_tokens);
+});
+
+test('the conversation goes on with the items of the last response, from the cache', async () => {
+  const input = [{ role: 'user', content: 'My name is Ottilie.' }];
+  const first = await ask({ input });
+  input.push(...first.output, { role: 'user', content: [{ type: 'input_text', text: 'What is my name?' }] });
+  const second = await ask({ input });
+  assert.match(second.output_text, /Ottilie/);
+  assert.ok(second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens);
+});
+
+test('a stream says the same as a whole response, and its events fit each other', async () => {
+  for (const more of [{}, { input: question, tools: [weather] }]) {
+    const whole = await ask(more);
+    const stream = openai.responses.stream(body(more));
+    const events = [];
+    for await (const event of stream) events.push(event);
+    const final = await stream.finalResponse();
+    assert.deepEqual(events.slice(0, 3).map((event) => event.type),
+      ['response.created', 'response.in_progress', 'response.output_item.added']);
+    assert.equal(events.at(-1).type, 'response.completed');
+    assert.deepEqual(events.map((event) => event.sequence_number), events.map((_, i) => i));
+    const deltas = events.filter((event) => event.type.endsWith('.delta')).map((event) => event.delta).join('');
+    assert.equal(final.output_text, whole.output_text);
+    assert.equal(deltas, final.output_text || final.output[0].arguments);
+    const items = events.filter((event) => event.type === 'response.output_item.done').map((event) => event.item);
+    assert.deepEqual(items, events.at(-1).response.output);
+    const bare = ({ type, name, content, arguments: args, status }) => ({ type, name, text: content?.[0].text, args, status });
+    assert.deepEqual(items.map(bare), whole.output.map(bare));
+    assert.equal(final.usage.output_tokens, whole.usage.output_tokens);
+  }
+});
+
+test('max_output_tokens leaves a response incomplete', async () => {
+  const response = await ask({ max_output_tokens: 2 });
+  assert.equal(response.status, 'incomplete');
+  assert.equal(response.incomplete_details.reason, 'max_output_tokens');
+  assert.equal(response.usage.output_tokens, 2);
+  const stream = openai.responses.stream(body({ max_output_tokens: 2 }));
+  assert.equal((await stream.finalResponse()).status, 'incomplete');
+});
+
+test('a function is called, its output given, and used', async () => {
+  const first = await ask({ input: question, tools: [weather] });
+  const [call] = first.output;
+  assert.equal(call.type, 'function_call');
+  assert.equal(call.name, 'get_weather');
+  assert.match(call.id, /^fc_/);
+  assert.deepEqual(JSON.parse(call.arguments), { city: 'Lisbon' });
+  const output = { type: 'function_call_output', call_id: call.call_id, output: '{"weather":"snow"}' };
+  const second = await ask({ input: [...question, ...first.output, output], tools: [weather] });
+  assert.match(second.output_text, /\S/);
+  assert.ok(second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens,
+    'the call, as the template writes it, is what the model wrote');
+});
+
+test('tool_choice decides whether a function is called, and which', async () => {
+  const clock = {
+    type: 'function', name: 'get_time', strict: true,
+    parameters: { type: 'object', properties: { zone: { enum: ['UTC', 'CET'] } }, required: ['zone'], additionalProperties: false },
+  };
+  const required = await ask({ input: 'Say hello.', tools: [weather, clock], tool_choice: 'required', parallel_tool_calls: false });
+  assert.equal(required.output.filter((item) => item.type === 'function_call').length, 1);
+  const named = await ask({ input: question, tools: [weather, clock], tool_choice: { type: 'function', name: 'get_time' } });
+  const call = named.output.find((item) => item.type === 'function_call');
+  assert.equal(call.name, 'get_time');
+  assert.ok(['UTC', 'CET'].includes(JSON.parse(call.arguments).zone));
+  const none = await ask({ input: question, tools: [weather], tool_choice: 'none' });
+  assert.deepEqual(none.output.map((item) => item.type), ['message']);
+});
+
+test('parse() gives an object of the schema', async () => {
+  const format = zodTextFormat(z.object({ n: z.union([z.literal(1), z.literal(2)]) }), 'answer');
+  const response = await openai.responses.parse(body({ text: { format } }));
+  assert.ok([1, 2].includes(response.output_parsed.n));
+  const any = await ask({ text: { format: { type: 'json_object' } } });
+  if (any.status === 'completed') assert.equal(typeof JSON.parse(any.output_text), 'object');
+});
+
+test('nothing is kept: a response says so', async () => {
+  const response = await ask({ store: true, truncation: 'auto' });
+  assert.equal(response.store, false);
+  assert.equal(response.truncation, 'disabled');
+});
+
+test('what is wrong is named as the client names it', async () => {
+  const rows = [
+    [{ temperature: 'hot' }, BadRequestError, 'temperature'],
+    [{ max_output_tokens: 0 }, BadRequestError, 'max_output_tokens'],
+    [{ input: [] }, BadRequestError, 'input'],
+    [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, BadRequestError, 'input[0]'],
+    [{ text: { format: { type: 'json_schema', name: 'n' } } }, BadRequestError, 'text.format.schema'],
+    [{ model: 'gpt-17' }, NotFoundError, 'model'],
+    [{ previous_response_id: 'resp_1' }, InternalServerError, 'previous_response_id'],
+    [{ background: true }, InternalServerError, 'background'],
+    [{ tools: [{ type: 'web_search' }] }, InternalServerError, 'tools[0].type'],
+    [{ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }, InternalServerError, 'input[0].content[0]'],
+  ];
+  for (const [more, kind, param] of rows) {
+    for (const stream of [false, true]) {
+      await assert.rejects(ask({ ...more, stream }), (error) => {
+        assert.ok(error instanceof kind, `${JSON.stringify(more)}: ${error}`);
+        assert.equal(error.param, param);
+        assert.ok(error.message.includes(param));
+        return true;
+      });
+    }
+  }
+});

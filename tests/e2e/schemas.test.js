@@ -1,0 +1,104 @@
+// JSON schemas: 300 generated ones; whatever the model draws, the reply validates. Schemas that cannot be kept are refused
+// with the reason.
+
+import { after, before, test } from 'node:test';
+import assert from 'node:assert/strict';
+import Ajv from 'ajv/dist/2020.js';
+import { serve } from './lib/server.js';
+import { generator } from './lib/random.js';
+import { definitions, nodes } from './lib/schemas.js';
+
+let server;
+
+before(async () => { server = await serve({ models: { n_seq_max: 4, context_window: 2048 } }); });
+after(() => server.stop());
+
+// ---- Schemas ----
+
+function schemas() {
+  const random = generator(300);
+  return Array.from({ length: 300 }, () => ({ ...nodes.object(random, 3), ...definitions }));
+}
+
+// ---- Replies ----
+
+async function reply(wanted, seed) {
+  const json = await server.client.ask('/v1/chat/completions', {
+    messages: [{ role: 'user', content: 'Who are you?' }], temperature: 1.5, seed, max_tokens: 1500,
+    response_format: { type: 'json_schema', json_schema: { name: 'it', schema: wanted } },
+  });
+  return json.choices[0];
+}
+
+function fault(wanted, choice) {
+  if (choice.finish_reason !== 'stop') return `it ends by ${choice.finish_reason}`;
+  const ajv = new Ajv({ strict: false, validateFormats: false });
+  const validate = ajv.compile(wanted);
+  return validate(JSON.parse(choice.message.content)) ? null : ajv.errorsText(validate.errors);
+}
+
+test('the reply to each of 300 schemas validates', async () => {
+  const list = schemas();
+  const faults = [];
+  let next = 0;
+  const work = async () => {
+    for (let i = next++; i < list.length; i = next++) {
+      const choice = await reply(list[i], i + 1);
+      const wrong = fault(list[i], choice);
+      if (wrong) faults.push(`${wrong}: ${JSON.stringify(list[i])} gave ${choice.message.content.slice(0, 400)}`);
+    }
+  };
+  await Promise.all([work(), work(), work(), work()]);
+  assert.equal(faults.length, 0, `${faults.length} of 300:\n${faults.slice(0, 5).join('\n')}`);
+});
+
+test('a schema of a completion, of the older field and of a tool is kept as well', async () => {
+  const wanted = { ...nodes.object(generator(7), 2), ...definitions };
+  const ajv = new Ajv({ strict: false });
+  const completion = await server.client.complete({ prompt: 'x', json_schema: wanted, max_tokens: 1000, temperature: 1, seed: 1 });
+  assert.ok(ajv.validate(wanted, JSON.parse(completion.choices[0].text)));
+  const json = await server.client.chat({ messages: [{ role: 'user', content: 'Hi' }], json_schema: wanted, max_tokens: 1000 });
+  assert.ok(ajv.validate(wanted, JSON.parse(json.choices[0].message.content)));
+  const tool = { type: 'function', function: { name: 'act', parameters: wanted } };
+  const called = await server.client.chat({
+    messages: [{ role: 'user', content: 'Hi' }], tools: [tool], tool_choice: 'required', max_tokens: 1000, temperature: 1, seed: 2,
+  });
+  assert.ok(ajv.validate(wanted, JSON.parse(called.choices[0].message.tool_calls[0].function.arguments)));
+});
+
+test('a schema that cannot be kept is refused with the reason', async () => {
+  const deep = {};
+  for (let i = 0, at = deep; i < 1600; i++) { at.type = 'array'; at.items = {}; at = at.items; }
+  const refused = [
+    { $ref: '#/$defs/missing' },
+    { type: 'object', properties: { a: { $ref: '#/$defs/missing' } } },
+    { type: 'strange' },
+    { type: 'object', properties: 5 },
+    { type: 'string', pattern: '^(?=a)b$' },
+    { enum: 5 },
+    { anyOf: {} },
+    deep,
+  ];
+  for (const wanted of refused) {
+    const response = await server.client.post('/v1/chat/completions', {
+      messages: [{ role: 'user', content: 'Hi' }], max_tokens: 8,
+      response_format: { type: 'json_schema', json_schema: { name: 'it', schema: wanted } },
+    });
+    const what = JSON.stringify(wanted).slice(0, 100);
+    assert.equal(response.status, 400, `${what}: ${response.text.slice(0, 300)}`);
+    assert.ok(response.json.error.message.length > 20, what);
+    assert.match(response.json.error.param, /json_schema|response_format/, what);
+  }
+  assert.equal((await server.client.get('/health')).status, 200);
+});
+
+test('a grammar with a fault is refused, and a good one is kept', async () => {
+  for (const grammar of ['root ::= missing', 'other ::= "a"', 'root ::= root "a"', '%llguidance {}']) {
+    const response = await server.client.post('/v1/completions', { prompt: 'x', grammar, max_tokens: 4 });
+    assert.equal(response.status, 400, `${grammar}: ${response.text}`);
+    assert.equal(response.json.error.param, 'grammar');
+  }
+  const kept = await server.client.complete({ prompt: 'x', grammar: 'root ::= [0-9]{3} "-" ("a" | "b")', temperature: 2, seed: 9, max_tokens: 40 });
+  assert.match(kept.choices[0].text, /^[0-9]{3}-[ab]$/);
+  assert.equal(kept.choices[0].finish_reason, 'stop');
+});

@@ -1,0 +1,86 @@
+// Every chat template that llama.cpp has: hearth's prompt is the one that llama-server makes of the same body, and where
+// one of them refuses, so does the other. hearth serves all of them at once, each on the demo model's weights; llama-server
+// takes one at a time.
+
+import { after, before, test } from 'node:test';
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { serve } from './lib/server.js';
+import { peer } from './lib/peer.js';
+import { demo } from './lib/models.js';
+
+// llama-server stands in build/bin beside the source that it was built from.
+const folder = join(dirname(process.env.LLAMA_SERVER ?? ''), '..', '..', 'source', 'models', 'templates');
+const templates = readdirSync(folder).filter((name) => name.endsWith('.jinja'));
+
+let hearth;
+
+const nameOf = (template) => template.replace(/\.jinja$/, '').replace(/[^A-Za-z0-9_-]/g, '_');
+
+before(async () => {
+  const set = {};
+  for (const template of templates) {
+    const keys = { path: demo, jinja_file: join(folder, template), context_window: 512, threads: 1, incremental_cache: false };
+    for (const [key, value] of Object.entries(keys)) set[`models.${nameOf(template)}.${key}`] = value;
+  }
+  hearth = await serve({ model: demo, set: { ...set, 'cache.tiers.disk.quota_mb': 0 } });
+});
+
+after(() => hearth.stop());
+
+const user = { role: 'user', content: 'What is the weather in Lisbon?' };
+const tool = {
+  type: 'function',
+  function: {
+    name: 'get_weather', description: 'Weather of a city',
+    parameters: { type: 'object', properties: { city: { type: 'string', description: 'Its name' } }, required: ['city'] },
+  },
+};
+const call = { id: 'call00001', type: 'function', function: { name: 'get_weather', arguments: '{"city":"Lisbon"}' } };
+const history = [
+  user, { role: 'assistant', content: '', tool_calls: [call] },
+  { role: 'tool', tool_call_id: 'call00001', name: 'get_weather', content: '{"sky":"clear"}' },
+];
+const bodies = {
+  plain: { messages: [user] },
+  system: { messages: [{ role: 'system', content: 'Be brief.' }, user, { role: 'assistant', content: 'Sunny.' }, { role: 'user', content: 'And now?' }] },
+  tools: { messages: [user], tools: [tool] },
+  history: { messages: history, tools: [tool] },
+  'no thinking': { messages: [user], chat_template_kwargs: { enable_thinking: false } },
+};
+
+// Runs after what a test registers for its end.
+async function withPeer(template, use) {
+  const ends = [];
+  const llama = await peer({ after: (end) => ends.push(end) }, demo, ['-c', '512', '-np', '1', '--chat-template-file', join(folder, template)]);
+  try {
+    return await use(llama);
+  } finally {
+    ends.forEach((end) => end());
+  }
+}
+
+async function compare(template) {
+  const faults = [];
+  await withPeer(template, async (llama) => {
+    for (const [what, body] of Object.entries(bodies)) {
+      const ours = await hearth.client.post('/apply-template', { ...body, model: nameOf(template) });
+      const theirs = await llama.post('/apply-template', body);
+      const same = ours.status === 200 && theirs.status === 200 ? ours.json.prompt === theirs.json.prompt : ours.status !== 200 && theirs.status !== 200;
+      if (!same) faults.push(`${template}, ${what}:\n${ours.text}\n${theirs.text}`);
+    }
+  });
+  return faults;
+}
+
+test('every template makes the prompt that llama-server makes', async () => {
+  assert.ok(templates.length > 60, folder);
+  const waiting = [...templates];
+  const faults = [];
+  const work = async () => {
+    for (let template = waiting.pop(); template; template = waiting.pop()) faults.push(...await compare(template));
+  };
+  await Promise.all([work(), work()]);
+  assert.equal(faults.length, 0, `${faults.length} differ:\n${faults.slice(0, 6).join('\n\n')}`);
+});
