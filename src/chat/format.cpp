@@ -22,6 +22,7 @@ namespace chat
 static std::vector<const char *> pointers(const std::vector<std::string> &texts)
 {
     std::vector<const char *> result;
+    result.reserve(texts.size());
     for (const auto &text : texts) result.push_back(text.c_str());
     return result;
 }

@@ -148,6 +148,15 @@ static void read_tool_fields(autoparser::generation_params &params, const chat_t
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
 }
 
+/* Handlers would not say what is wrong with it. A request is rendered several times, one after the other. */
+static void check_once(const char *text, const common_json &schema)
+{
+    static thread_local std::string good;
+    if (good == text) return;
+    reply_schema_grammar(schema);
+    good = text;
+}
+
 /* An empty schema stands for any object, as with llama-server. */
 static void read_schema(autoparser::generation_params &params, const chat_request &request)
 {
@@ -155,7 +164,7 @@ static void read_schema(autoparser::generation_params &params, const chat_reques
     if (request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
     params.json_schema = with_plain_patterns(parse_json(request.json_schema, "json_schema"));
-    reply_schema_grammar(params.json_schema); /* handlers would not say what is wrong with it */
+    check_once(request.json_schema, params.json_schema);
     if (params.json_schema.empty()) params.json_schema["type"] = "object";
 }
 

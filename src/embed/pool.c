@@ -293,7 +293,10 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
     pool->width = llm_embedder_width(pool->workers[0].embedder);
     for (int32_t i = 0; i < pool->n_workers; i++)
         pool->workers[i].started = pthread_create(&pool->workers[i].thread, NULL, work, &pool->workers[i]) == 0;
-    return pool;
+    if (pool->workers[0].started) return pool; /* with fewer it is slower */
+    error_set(error, HEARTH_NO_MEMORY, "no thread can be started for the model's contexts");
+    embed_close(pool);
+    return NULL;
 }
 
 bool embed_submit(struct embed_pool *pool, struct embed_job *job)
