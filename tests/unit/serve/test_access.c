@@ -12,9 +12,14 @@
 #define TWIN       "twin-of-all-0123456789ab"
 #define NAMELESS   "nameless-0123456789abcdef"
 
-static const hearth_result result = {.cache_n = 8, .prompt_n = 2, .predicted_n = 2};
+#define RESULT                                                                                                         \
+    {                                                                                                                  \
+        .cache_n = 8, .prompt_n = 2, .predicted_n = 2                                                                  \
+    }
+
+static const hearth_result result = RESULT;
 static const char *const texts[] = {"Hello"};
-static const struct fake_script script = {.texts = texts, .n_texts = 1, .result = result};
+static const struct fake_script script = {.texts = texts, .n_texts = 1, .result = RESULT};
 
 static char path[] = "/tmp/test-access-XXXXXX";
 
