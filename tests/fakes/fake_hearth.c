@@ -675,6 +675,20 @@ void hearth_request_release(hearth_request *request)
     change();
 }
 
+/* As forget_ended() does for requests. */
+static void forget_ended_embeddings(void)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < fake.n_embeddings; i++) {
+        hearth_embedding *embedding = fake.embeddings[i];
+        if (embedding->ended && embedding->released)
+            free_embedding(embedding);
+        else
+            fake.embeddings[n++] = embedding;
+    }
+    fake.n_embeddings = n;
+}
+
 hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *params, hearth_embedded_fn on_end, void *ud,
                                hearth_error *error)
 {
@@ -696,6 +710,7 @@ hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *para
     embedding->numbers = mem_alloc(params->n_inputs * sizeof *embedding->numbers);
     embedding->vectors = mem_alloc(params->n_inputs * sizeof *embedding->vectors);
     lock();
+    if (fake.n_embeddings == MAX_EMBEDDINGS) forget_ended_embeddings();
     if (fake.n_embeddings == MAX_EMBEDDINGS) abort();
     fake.embeddings[fake.n_embeddings++] = embedding;
     change();
