@@ -315,11 +315,16 @@ typedef enum hearth_finish {
     HEARTH_FINISH_LENGTH = 1 /* max_tokens or the end of the context window */
 } hearth_finish;
 
+#define HEARTH_TIERS 3 /* of the store */
+
+/* The name of a tier, as the configuration has it; NULL: there are not so many. Static. */
+HEARTH_API const char *hearth_tier_name(size_t i);
+
 /* How many leading tokens of a prompt need not be computed, by the place where they are. */
 typedef struct hearth_warmth {
     int32_t prompt;              /* tokens of the prompt */
     int32_t resident;            /* in cells, or in memory beside them */
-    int32_t ram, ram_file, disk; /* in the tiers of the store */
+    int32_t tiers[HEARTH_TIERS]; /* in the tiers of the store, hearth_tier_name() */
     char key[65];                /* of the longest entry that the store found; "" */
 } hearth_warmth;
 
@@ -552,8 +557,6 @@ typedef struct hearth_slot {
 HEARTH_API size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max);
 
 /* ---- The store: what outlives cells, instances and crashes ---- */
-
-#define HEARTH_TIERS 3 /* ram, ram_file, disk */
 
 typedef struct hearth_tier {
     const char *name;

@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 allowed() {
     case $1 in
         base) echo '' ;;
-        config | llm | http | chat) echo base ;;
+        llm | http | chat) echo base ;;
+        config) echo base store ;; # the table of tiers alone
         store) echo base ;;
         engine) echo base llm store ;;
         embed) echo base llm ;;
@@ -45,4 +46,9 @@ for path in src/*/; do
         fi
     done < <(grep -nHE '^[[:space:]]*#[[:space:]]*include' -r "$path" || true)
 done
+# Which tiers there are is the store's business.
+while IFS=: read -r file line _; do
+    complain "$file:$line: a tier is named outside src/store; loop over STORE_TIERS"
+done < <(grep -nHEr 'STORE_(RAM|RAM_FILE|DISK)\b|"(ram|ram_file|disk)"' src include --include='*.[ch]' --include='*.cpp' |
+    grep -v '^src/store/' || true)
 exit $bad

@@ -19,7 +19,7 @@ enum files_mode {
 
 struct files {
     /* A descriptor of the folder. It and missing parents are made with 0700; a symbolic link is refused (ELOOP), and
-     * so is a folder of another user (EPERM). */
+     * so is a folder of another user (EPERM), and one that others may write to (EUCLEAN). */
     int (*open_folder)(struct files *files, const char *path);
     int (*open)(struct files *files, int folder, const char *name, enum files_mode mode);
     int (*close)(struct files *files, int fd);

@@ -1,4 +1,4 @@
-/* hearth kv: what the tiers ram_file and disk hold, without a running server. */
+/* hearth kv: what the tiers in folders hold, without a running server. */
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
@@ -211,7 +211,7 @@ static int clear(int argc, char **argv)
 {
     static const struct action action = {
         .spec = {.command = "hearth kv clear",
-                 .about = "Removes all that is stored in the tiers ram_file and disk. No server may use the folders.",
+                 .about = "Removes all that is stored in the folders of tiers. No server may use the folders.",
                  .examples = "  hearth kv clear\n"
                              "  hearth kv clear --config hearth.yaml\n"},
         .run = run_clear,

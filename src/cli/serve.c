@@ -37,15 +37,12 @@ static void note_address(void *ud, const char *address)
 /* Where saves go. What went wrong with the folder stands in the log. */
 static const char *cache_place(const hearth_config *config)
 {
-    static const char *const folders[][3] = {
-        {"disk", "cache.tiers.disk.quota_mb", "cache.tiers.disk.path"},
-        {"ram_file", "cache.tiers.ram_file.quota_mb", "cache.tiers.ram_file.path"},
-    };
+    char quota[64], path[64];
     const char *tier = hearth_config_get(config, "cache.save_tier");
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        if (strcmp(tier, folders[i][0]) == 0 && strcmp(hearth_config_get(config, folders[i][1]), "0") != 0)
-            return hearth_config_get(config, folders[i][2]);
-    return "in memory, until hearth ends";
+    snprintf(quota, sizeof quota, "cache.tiers.%s.quota_mb", tier);
+    snprintf(path, sizeof path, "cache.tiers.%s.path", tier);
+    const char *folder = strcmp(hearth_config_get(config, quota), "0") == 0 ? NULL : hearth_config_get(config, path);
+    return folder != NULL ? folder : "in memory, until hearth ends";
 }
 
 /* The model to try first: one to chat with, if there is any. */

@@ -147,6 +147,15 @@ static void check_quota(struct check *c, const char *pattern, const struct confi
           (unsigned long long)(bytes >> 20), tier->path);
 }
 
+#define QUOTA_KEY(ID, name, ...) [STORE_##ID] = "cache.tiers." #name ".quota_mb",
+
+static void check_quotas(struct check *c)
+{
+    static const char *const keys[STORE_TIERS] = {STORE_TIER_TABLE(QUOTA_KEY, QUOTA_KEY)};
+    for (size_t i = 0; i < STORE_TIERS; i++)
+        if (c->config->cache.tiers[i].path != NULL) check_quota(c, keys[i], &c->config->cache.tiers[i]);
+}
+
 /* ---- A model ---- */
 
 static void check_model_files(struct check *c)
@@ -202,8 +211,7 @@ void config_check_all(const struct hearth_config *config, struct config_faults *
 {
     struct check c = {.config = config, .faults = faults, .read_cleanly = faults->code == 0};
     check_server(&c);
-    check_quota(&c, "cache.tiers.ram_file.quota_mb", &config->cache.tiers.ram_file);
-    check_quota(&c, "cache.tiers.disk.quota_mb", &config->cache.tiers.disk);
+    check_quotas(&c);
     for (size_t i = 0; i < config->n_models; i++) {
         c.model = &config->models[i];
         check_model(&c);

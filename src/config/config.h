@@ -7,6 +7,7 @@
 #define CONFIG_CONFIG_H
 
 #include "hearth.h"
+#include "store/tier_table.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,15 +47,14 @@ struct config_server {
 
 struct config_tier {
     int64_t quota_mb;
-    char *path; /* NULL for the tier in RAM */
+    char *path; /* NULL: it has no folder */
 };
 
 struct config_cache {
     int64_t boundary_align_tokens, continued_interval, evict_save_timeout_ms, session_resume_wait_ms;
-    char *save_tier; /* ram | ram_file | disk */
-    struct {
-        struct config_tier ram, ram_file, disk;
-    } tiers;
+    int64_t fetch_timeout_ms;
+    char *save_tier; /* the name of one */
+    struct config_tier tiers[STORE_TIERS];
 };
 
 struct config_model {

@@ -25,9 +25,20 @@
         __VA_ARGS__                                                                                                    \
     }
 
-#define DAY           86400
-#define MEBIBYTES_MAX 1e9
-#define CACHE_TYPES   "auto|f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl"
+/* The keys of a tier. */
+#define MEMORY_TIER(ID, name, quota, meaning)                                                                          \
+    KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
+        RANGE(0, MEBIBYTES_MAX)),
+#define FOLDER_TIER(ID, name, quota, meaning, path, path_meaning)                                                      \
+    KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
+        RANGE(0, MEBIBYTES_MAX), FOLLOWS),                                                                             \
+        KEY("cache.tiers." #name ".path", CONFIG_PATH, CACHE(tiers[STORE_##ID].path), path, path_meaning, ANY),
+#define TIER_CHOICE(ID, name, ...) "|" #name
+#define TIER_NAMES                 (&STORE_TIER_TABLE(TIER_CHOICE, TIER_CHOICE)[1])
+
+#define DAY                        86400
+#define MEBIBYTES_MAX              1e9
+#define CACHE_TYPES                "auto|f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl"
 
 /* Sections are contiguous: the dump and the manual are written in this order. */
 const struct config_row config_rows[] = {
@@ -68,24 +79,17 @@ const struct config_row config_rows[] = {
         "Milliseconds that saving may hold up an eviction or the shutdown.", RANGE(0, INT_MAX)),
     KEY("cache.session_resume_wait_ms", CONFIG_INT, CACHE(session_resume_wait_ms), "500",
         "Milliseconds that a request waits for the save of the turn it continues.", RANGE(0, INT_MAX)),
-    KEY("cache.save_tier", CONFIG_ENUM, CACHE(save_tier), "disk", "The tier that saves go to; a save never moves.",
-        CHOICES("ram|ram_file|disk")),
-    KEY("cache.tiers.ram.quota_mb", CONFIG_INT, CACHE(tiers.ram.quota_mb), "1024",
-        "Mebibytes that the tier in memory may hold; 0 turns it off. States that models keep beside their cells count "
-        "too: they have all of it, or half where saves go to this tier.",
-        RANGE(0, MEBIBYTES_MAX)),
-    KEY("cache.tiers.ram_file.quota_mb", CONFIG_INT, CACHE(tiers.ram_file.quota_mb), "0",
-        "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX),
-        FOLLOWS),
-    KEY("cache.tiers.ram_file.path", CONFIG_PATH, CACHE(tiers.ram_file.path), "/dev/shm/hearth",
-        "Folder of that tier. It outlives the process, not the machine's next boot.", ANY),
-    KEY("cache.tiers.disk.quota_mb", CONFIG_INT, CACHE(tiers.disk.quota_mb), "8192",
-        "Mebibytes that the tier on disk may hold; 0 turns it off.", RANGE(0, MEBIBYTES_MAX), FOLLOWS),
-    KEY("cache.tiers.disk.path", CONFIG_PATH, CACHE(tiers.disk.path), "~/.cache/hearth/kv", "Folder of that tier.",
-        ANY),
+    KEY("cache.fetch_timeout_ms", CONFIG_INT, CACHE(fetch_timeout_ms), "5000",
+        "Milliseconds that a request waits for stored tokens that do not come, before it computes them; a tier that "
+        "takes "
+        "longer to read an entry is set aside until it answers.",
+        RANGE(1, INT_MAX)),
+    KEY("cache.save_tier", CONFIG_ENUM, CACHE(save_tier), STORE_DEFAULT_TIER,
+        "The tier that saves go to; a save never moves.", CHOICES(TIER_NAMES)),
+    STORE_TIER_TABLE(MEMORY_TIER, FOLDER_TIER)
 
-    KEY("models.*.path", CONFIG_PATH, MODEL(path), "null",
-        "The weights: a GGUF file, or the first part of a split one. Every model needs it.", OR_NULL),
+        KEY("models.*.path", CONFIG_PATH, MODEL(path), "null",
+            "The weights: a GGUF file, or the first part of a split one. Every model needs it.", OR_NULL),
     KEY("models.*.ignore_integrity_check", CONFIG_BOOL, MODEL(ignore_integrity_check), "false",
         "Loads the weights also where their SHA-256 is not the one in PATH.sha256, the sidecar beside them.", ANY),
     KEY("models.*.load", CONFIG_ENUM, MODEL(load), "start",

@@ -148,16 +148,12 @@ static void answer_lookup(struct engine *engine, struct job *job)
     hearth_result result = {.slot = -1, .warmth = {.prompt = (int32_t)job->prompt.len}};
     hearth_warmth *warmth = &result.warmth;
     warmth->resident = find_resident(engine, job);
-    const struct {
-        enum store_tier tier;
-        int32_t *tokens;
-    } tiers[] = {{STORE_RAM, &warmth->ram}, {STORE_RAM_FILE, &warmth->ram_file}, {STORE_DISK, &warmth->disk}};
     int32_t most = 0;
-    for (size_t i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
+    for (enum store_tier i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
         struct key key;
-        *tiers[i].tokens = store_hit_tokens_in(job->hit, tiers[i].tier);
-        if (*tiers[i].tokens <= most || !store_hit_key(job->hit, tiers[i].tier, &key)) continue;
-        most = *tiers[i].tokens;
+        warmth->tiers[i] = store_hit_tokens_in(job->hit, i);
+        if (warmth->tiers[i] <= most || !store_hit_key(job->hit, i, &key)) continue;
+        most = warmth->tiers[i];
         sha256_to_hex(key.v, warmth->key);
     }
     fetch_forget(job);

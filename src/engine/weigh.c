@@ -203,7 +203,7 @@ static void weigh_store(const struct engine *engine, const struct job *job, stru
     if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->prompt.v, reusable(engine, job));
     int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_pieces(engine, all));
     if (n == 0 || (n != all && !engine->cuts_anywhere)) return;
-    int32_t part = store_hit_tier(job->hit) == STORE_RAM ? COPYING_PART : READING_PART;
+    int32_t part = store_tier_has_folder(store_hit_tier(job->hit)) ? READING_PART : COPYING_PART;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */

@@ -13,7 +13,7 @@
 
 static enum store_tier tier_named(const char *name)
 {
-    enum store_tier tier = STORE_RAM;
+    enum store_tier tier = 0;
     while (strcmp(store_tier_names[tier], name) != 0) tier++;
     return tier;
 }
@@ -23,41 +23,44 @@ static bool keeps_anything(const struct config_model *model)
     return model->incremental_cache || model->system_prompt_cache;
 }
 
-static bool saves_to_memory(const struct config_cache *cache)
+static uint64_t quota_of(const struct config_cache *cache, enum store_tier tier)
 {
-    return tier_named(cache->save_tier) == STORE_RAM;
+    return (uint64_t)cache->tiers[tier].quota_mb << 20;
 }
 
-/* States that engines keep in memory, and slabs of the tier, are bounded together. */
-static uint64_t ram_share(const struct config_cache *cache)
+/* States that engines keep in memory, and slabs of a tier there, are bounded together: each has half of the quota where
+ * saves go to that tier, else states have all of it. */
+static uint64_t slab_share(const struct config_cache *cache, enum store_tier tier)
 {
-    return ((uint64_t)cache->tiers.ram.quota_mb << 20) / 2;
+    if (store_tier_has_folder(tier)) return quota_of(cache, tier);
+    return tier == tier_named(cache->save_tier) ? quota_of(cache, tier) / 2 : 0;
 }
 
 uint64_t cache_state_budget(const struct hearth_config *config)
 {
-    uint64_t all = (uint64_t)config->cache.tiers.ram.quota_mb << 20;
-    uint64_t states = saves_to_memory(&config->cache) ? all - ram_share(&config->cache) : all;
+    uint64_t states = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++)
+        if (!store_tier_has_folder(i)) states += quota_of(&config->cache, i) - slab_share(&config->cache, i);
     return states / (config->n_models > 0 ? config->n_models : 1);
 }
 
 struct store *cache_open(const struct hearth_config *config)
 {
     const struct config_cache *cache = &config->cache;
-    bool any = false;
+    bool any = false, any_tier = false;
     for (size_t i = 0; i < config->n_models; i++) any = any || keeps_anything(&config->models[i]);
     struct store_params params = {.stride = (int32_t)cache->boundary_align_tokens,
                                   .save_tier = tier_named(cache->save_tier),
                                   .backlog = BACKLOG_BYTES,
+                                  .save_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms),
+                                  .fetch_timeout_ns = clock_from_ms(cache->fetch_timeout_ms),
+                                  .scan_grace_ns = clock_from_ms(cache->session_resume_wait_ms),
                                   .files = files_machine()};
-    params.tiers[STORE_RAM].quota = saves_to_memory(cache) ? ram_share(cache) : 0;
-    params.tiers[STORE_RAM_FILE].quota = (uint64_t)cache->tiers.ram_file.quota_mb << 20;
-    params.tiers[STORE_RAM_FILE].path = cache->tiers.ram_file.path;
-    params.tiers[STORE_DISK].quota = (uint64_t)cache->tiers.disk.quota_mb << 20;
-    params.tiers[STORE_DISK].path = cache->tiers.disk.path;
-    for (size_t i = 0; i < STORE_TIERS; i++)
-        if (any && params.tiers[i].quota > 0) return store_open(&params);
-    return NULL;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        params.tiers[i] = (struct store_tier_params){.quota = slab_share(cache, i), .path = cache->tiers[i].path};
+        any_tier = any_tier || params.tiers[i].quota > 0;
+    }
+    return any && any_tier ? store_open(&params) : NULL;
 }
 
 /* ---- Identity ---- */
@@ -125,6 +128,13 @@ struct identity cache_identity(const struct config_model *config, const uint8_t 
 
 /* ---- Numbers ---- */
 
+_Static_assert(HEARTH_TIERS == (int)STORE_TIERS, "hearth.h has room for every tier");
+
+const char *hearth_tier_name(size_t i)
+{
+    return i < STORE_TIERS ? store_tier_names[i] : NULL;
+}
+
 static void put_tier(struct store *store, enum store_tier tier, hearth_tier *out)
 {
     struct store_tier_status status = {0};
@@ -141,7 +151,7 @@ static void put_tier(struct store *store, enum store_tier tier, hearth_tier *out
 void hearth_cache_status(const hearth *instance, hearth_cache *out)
 {
     *out = (hearth_cache){0};
-    for (int i = 0; i < STORE_TIERS; i++) put_tier(instance->store, (enum store_tier)i, &out->tiers[i]);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) put_tier(instance->store, i, &out->tiers[i]);
     if (instance->store == NULL) return;
     const struct store_stats *stats = store_stats(instance->store);
     const struct {

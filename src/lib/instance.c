@@ -447,7 +447,9 @@ void hearth_close(hearth *instance)
     each_model(instance, model_close);
     keeper_close(instance->keeper);
     for (size_t i = 0; i < instance->config->n_models; i++) known_release(&instance->known[i]);
-    if (instance->store != NULL) store_close(instance->store);
+    if (instance->store != NULL)
+        store_close(instance->store,
+                    clock_now(clock_monotonic()) + clock_from_ms(instance->config->cache.evict_save_timeout_ms));
     free(instance->known);
     hearth_config_free(instance->config);
     free(instance);

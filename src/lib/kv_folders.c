@@ -38,13 +38,11 @@ static int open_one(struct kv_folder *folder, const char *path, bool to_read, he
 
 int kv_open(struct kv_folder folders[KV_FOLDERS], const hearth_config *config, bool to_read, hearth_error *error)
 {
-    const struct config_tier *tiers[] = {&config->cache.tiers.ram_file, &config->cache.tiers.disk};
-    static const enum store_tier names[] = {STORE_RAM_FILE, STORE_DISK};
     int rc = HEARTH_OK;
     for (size_t i = 0; i < KV_FOLDERS; i++) {
-        folders[i] =
-            (struct kv_folder){.tier = store_tier_names[names[i]], .quota = (uint64_t)tiers[i]->quota_mb << 20};
-        if (rc == HEARTH_OK) rc = open_one(&folders[i], tiers[i]->path, to_read, error);
+        const struct config_tier *tier = &config->cache.tiers[i];
+        folders[i] = (struct kv_folder){.tier = store_tier_names[i], .quota = (uint64_t)tier->quota_mb << 20};
+        if (rc == HEARTH_OK) rc = open_one(&folders[i], tier->path, to_read, error);
     }
     if (rc != HEARTH_OK) kv_close(folders);
     return rc;

@@ -6,12 +6,12 @@
 #include "config/config.h"
 #include "store/folder.h"
 
-#define KV_FOLDERS 2 /* ram_file, disk */
+#define KV_FOLDERS STORE_TIERS
 
 struct kv_folder {
     const char *tier;
     uint64_t quota;        /* bytes; 0: the tier is off */
-    struct folder *folder; /* NULL: there is nothing */
+    struct folder *folder; /* NULL: there is none, or the tier is in memory */
 };
 
 /* Opens the folders there are: to read, so that whoever uses them is not disturbed, or for this process alone

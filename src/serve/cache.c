@@ -78,15 +78,14 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
     (void)n; /* 1 */
     const char *model = state;
     const hearth_warmth *w = &answers[0].result.warmth;
-    const int32_t places[] = {w->resident, w->ram, w->ram_file, w->disk};
-    int32_t most = 0;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (places[i] > most) most = places[i];
+    int32_t most = w->resident;
+    for (size_t i = 0; i < HEARTH_TIERS; i++)
+        if (w->tiers[i] > most) most = w->tiers[i];
     buf_puts(out, "{\"model\":");
     utf8_put_json_string(out, model, strlen(model));
-    buf_printf(out,
-               ",\"prompt_tokens\":%d,\"tokens\":%d,\"resident\":%d,\"ram\":%d,\"ram_file\":%d,\"disk\":%d,\"key\":",
-               w->prompt, most, w->resident, w->ram, w->ram_file, w->disk);
+    buf_printf(out, ",\"prompt_tokens\":%d,\"tokens\":%d,\"resident\":%d", w->prompt, most, w->resident);
+    for (size_t i = 0; i < HEARTH_TIERS; i++) buf_printf(out, ",\"%s\":%d", hearth_tier_name(i), w->tiers[i]);
+    buf_puts(out, ",\"key\":");
     if (w->key[0] == '\0')
         buf_puts(out, "null}");
     else

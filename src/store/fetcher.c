@@ -1,4 +1,5 @@
-/* Bringing the slabs of hits into memory, in order, some way ahead of what was taken.
+/* Bringing the slabs of hits into memory, in order, some way ahead of what was taken: of each tier by fetchers of its
+ * own.
  *
  * A slab is in memory once, as the image that its entry points to, for all hits that want it, and goes with the last of
  * them. A fetcher holds on to what it works at (a lease and an image, or a hit that it joins), so that whoever asked
@@ -12,24 +13,6 @@
 #include <string.h>
 
 #define AHEAD_BYTES ((uint64_t)256 << 20)
-
-/* ---- Images, with the mutex ---- */
-
-static struct image *image_use(struct entry *entry)
-{
-    if (entry->user == NULL) entry->user = mem_alloc(sizeof(struct image));
-    struct image *image = entry->user;
-    image->users++;
-    return image;
-}
-
-static void image_drop(struct entry *entry, struct image *image, struct image **garbage)
-{
-    if (--image->users > 0 || image->stays) return;
-    entry->user = NULL;
-    image->next = *garbage;
-    *garbage = image;
-}
 
 /* ---- What a hit waits for, with the mutex ---- */
 
@@ -58,10 +41,15 @@ static enum store_next next_of(const struct store_hit *hit)
     return image->state == IMAGE_THERE ? STORE_PIECE : STORE_PENDING;
 }
 
+static struct fetcher *fetcher_of(const struct store_hit *hit)
+{
+    return &hit->store->tiers[hit->tier].fetcher;
+}
+
 /* What is joined is wanted whole. */
 static void look_ahead(struct store_hit *hit)
 {
-    struct fetcher *fetcher = &hit->store->fetcher;
+    struct fetcher *fetcher = fetcher_of(hit);
     while (hit->ahead < hit->n_parts) {
         struct part *part = &hit->parts[hit->ahead];
         bool needed = hit->ahead == hit->next || (joins(hit) && hit->ahead < hit->n_rows);
@@ -78,7 +66,7 @@ static void drop_part(struct store_hit *hit, struct part *part, struct image **g
     if (part->image == NULL) return;
     image_drop(part->entry, part->image, garbage);
     part->image = NULL;
-    hit->store->fetcher.ahead_bytes -= part->entry->size;
+    fetcher_of(hit)->ahead_bytes -= part->entry->size;
 }
 
 static void drop_held(struct store_hit *hit, struct image **garbage)
@@ -88,12 +76,12 @@ static void drop_held(struct store_hit *hit, struct image **garbage)
     hit->held = NULL;
 }
 
-/* Users of hits whose next piece has come; each is entered. */
-static size_t collect_waiting(struct store *store, const struct store_user ***users)
+/* Users of the tier's hits whose next piece has come; each is entered. */
+static size_t collect_waiting(struct tier *tier, const struct store_user ***users)
 {
     size_t n = 0, cap = 0;
     *users = NULL;
-    for (struct store_hit *hit = store->fetcher.hits; hit != NULL; hit = hit->next_hit) {
+    for (struct store_hit *hit = tier->fetcher.hits; hit != NULL; hit = hit->next_hit) {
         if (!hit->waiting || hit->closed || next_of(hit) == STORE_PENDING) continue;
         hit->waiting = false;
         if (n == cap) {
@@ -101,9 +89,33 @@ static size_t collect_waiting(struct store *store, const struct store_user ***us
             *users = mem_grow(*users, cap, sizeof(struct store_user *));
         }
         (*users)[n++] = hit->user;
-        user_enter(store, hit->user);
+        user_enter(tier->store, hit->user);
     }
     return n;
+}
+
+/* Nothing has come for it since `progress_at`; what is being joined comes by computing. */
+size_t fetcher_give_up(struct tier *tier, int64_t now, bool all, const struct store_user ***users, int64_t *next)
+{
+    int64_t patience = tier->store->params.fetch_timeout_ns;
+    for (struct store_hit *hit = tier->fetcher.hits; hit != NULL; hit = hit->next_hit) {
+        if (!hit->waiting || hit->closed || hit->join == JOIN_RUNNING || next_of(hit) != STORE_PENDING) continue;
+        int64_t until = hit->progress_at + patience;
+        if (all || until <= now)
+            hit->lost = true;
+        else if (until < *next)
+            *next = until;
+    }
+    return collect_waiting(tier, users);
+}
+
+/* With the mutex: the watchdog is to know of it. */
+static void await_progress(struct store_hit *hit)
+{
+    struct store *store = hit->store;
+    hit->progress_at = clock_now(clock_monotonic());
+    hit->waiting = true;
+    if (hit->progress_at + store->params.fetch_timeout_ns < store->watch_until) pthread_cond_signal(&store->watch);
 }
 
 /* ---- Beginning and ending ---- */
@@ -156,11 +168,11 @@ void store_fetch(struct store_hit *hit, int32_t n)
     if (hit->n_parts > 0) {
         struct tier *tier = &store->tiers[hit->tier];
         uint32_t hits = index_touch(tier->index, hit->parts[hit->n_parts - 1].entry, clock_unix_ms());
-        if (tier->folder != NULL) hit->hits = hits;
+        hit->hits = hits;
     }
     store_lock(store);
-    hit->waiting = true;
-    list_append(&store->fetcher, hit);
+    await_progress(hit);
+    list_append(fetcher_of(hit), hit);
     look_ahead(hit);
     store_unlock(store);
 }
@@ -187,7 +199,7 @@ bool store_is_fetching(const struct store_hit *hit)
 /* With the mutex: a hit that nobody holds any more. */
 static void abandon(struct store_hit *hit, struct image **garbage)
 {
-    list_remove(&hit->store->fetcher, hit);
+    list_remove(fetcher_of(hit), hit);
     for (size_t i = 0; i < hit->n_parts; i++) drop_part(hit, &hit->parts[i], garbage);
 }
 
@@ -240,7 +252,8 @@ enum store_next store_take(struct store_hit *hit, struct store_piece *piece)
     look_ahead(hit);
     enum store_next next = next_of(hit);
     hit->lost = next == STORE_LOST;
-    hit->waiting = next == STORE_PENDING;
+    hit->waiting = false;
+    if (next == STORE_PENDING) await_progress(hit);
     if (next == STORE_PIECE && hit->join == JOIN_DONE)
         take_joined(hit, piece);
     else if (next == STORE_PIECE)
@@ -255,56 +268,67 @@ enum store_next store_take(struct store_hit *hit, struct store_piece *piece)
 struct task {
     enum { TASK_NONE, TASK_NOTE, TASK_READ, TASK_JOIN } what; /* with a note where `hits` is not 0 */
     struct tier *tier;
-    struct identity identity;
     struct entry *entry; /* of a read: leased */
     struct image *image;
     struct store_hit *hit; /* of a join */
-    struct key key;        /* of a note, which holds on to nothing: it is no loss where the slab goes meanwhile */
-    enum slab_kind kind;
+    struct slab_name name; /* of a note, which holds on to nothing: it is no loss where the slab goes meanwhile */
     uint32_t hits;
 };
 
-static bool stands_for(const struct slab_head *head, const struct task *task)
+static void log_unusable(const struct tier *tier, const struct entry *entry, const char *reason)
 {
-    const struct entry *entry = task->entry;
-    return head->kind == entry->kind && head->start == entry->start && head->end == entry->end &&
-           key_equal(&head->key, &entry->key) && identity_equal(&head->identity, &task->identity) &&
-           head->tokens.len == entry->tokens.len &&
-           tokens_common_prefix(&head->tokens, &entry->tokens) == entry->tokens.len;
+    char name[2 * SHA256_BYTES + 1];
+    sha256_to_hex(entry->key.v, name);
+    log_event(LOG_WARN, LOG_GROUP, "a slab cannot be used", log_str("tier", store_tier_names[tier->id]),
+              log_str("key", name), log_str("reason", reason));
 }
 
 /* Without the mutex: nobody else touches an image that is being loaded. */
-static int read_slab(struct store *store, const struct task *task, struct slab *slab)
+static int read_slab(const struct task *task, struct worker *worker, struct slab *slab)
 {
+    struct tier *tier = task->tier;
+    struct store *store = tier->store;
     hearth_error error = {0};
-    const struct entry *entry = task->entry;
+    const struct slab_name name = {task->entry->key, task->entry->kind};
     int64_t started = clock_now(clock_monotonic());
-    int result = folder_read(task->tier->folder, &entry->key, entry->kind, slab, &error);
-    if (result == 0 && !stands_for(&slab->head, task)) {
-        slab_release(slab);
-        result = error_set(&error, HEARTH_INVALID, "it does not stand for the tokens that it was stored for");
-    }
+    tier_begin_call(tier, worker, store->params.fetch_timeout_ns);
+    int result = tier->backend->get(tier->backend, &name, slab, &error);
+    tier_end_call(tier, worker);
     metric_add(&store->stats.load_ns, clock_now(clock_monotonic()) - started);
-    if (result == 0) {
-        metric_add(&store->stats.read_bytes, (int64_t)slab->size);
-        return 0;
-    }
-    char name[2 * SHA256_BYTES + 1];
-    sha256_to_hex(entry->key.v, name);
-    log_event(LOG_WARN, LOG_GROUP, "a slab cannot be used", log_str("tier", store_tier_names[task->tier->id]),
-              log_str("key", name), log_str("reason", error.message));
+    if (result == 0)
+        metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
+    else
+        log_unusable(tier, task->entry, error.message);
     return result;
 }
 
-/* Whoever waits for it is told only after it has left the index: the next look does not find it again. Too little
- * memory, and a disk that fails for a moment, are nobody's damage: what hangs on it stays. A slab of this process that
- * claims to be of a newer version is a damaged one. */
-static void drop_lost(struct store *store, const struct task *task, int result)
+/* A whole slab, of its name, and yet not what the index took it for: the index is mended. The name was taken over by a
+ * slab that begins elsewhere, and the index file had not heard of it. */
+static void replace_entry(const struct task *task, const struct slab *slab)
 {
+    tier_drop(task->tier, task->entry, false);
+    index_adopt(task->tier->index, &slab->head, slab_size(&slab->head), clock_unix_ms());
+    log_unusable(task->tier, task->entry, "it does not stand for the tokens that it was stored for");
+}
+
+/* Whoever waits for it hears of it only after it has left the index: the next look does not find it again. What could
+ * not be read says nothing of what it holds: it is tried again later. A slab of this process that claims to be of a
+ * newer version is a damaged one. */
+static void lose_entry(const struct task *task, int result)
+{
+    struct tier *tier = task->tier;
     bool damaged = result == HEARTH_INVALID || result == HEARTH_UNSUPPORTED;
-    if (result == 0 || result == HEARTH_NO_MEMORY || result == HEARTH_IO) return;
-    if (damaged) metric_add(&store->stats.corrupt_files, 1);
-    tier_drop(store, task->tier, task->entry, damaged);
+    if (damaged) metric_add(&tier->store->stats.corrupt_files, 1);
+    if (damaged || result == HEARTH_NOT_FOUND) {
+        tier_drop(tier, task->entry, damaged);
+        return;
+    }
+    index_set_aside(tier->index, task->entry, clock_now(clock_monotonic()));
+    store_lock(tier->store);
+    tier->take_back_at = 0;
+    if (result == HEARTH_UNAVAILABLE) tier_lose(tier, "the backend is gone");
+    pthread_cond_signal(&tier->attend);
+    store_unlock(tier->store);
 }
 
 /* With the mutex. */
@@ -318,33 +342,48 @@ static void fill_image(struct image *image, struct slab *slab, int result)
     slab->bytes = NULL;
 }
 
-static void wake_waiting(struct store *store)
+/* With the mutex: those that wait for it are getting on. */
+static void note_progress(const struct tier *tier, const struct image *image)
+{
+    int64_t now = clock_now(clock_monotonic());
+    for (struct store_hit *hit = tier->fetcher.hits; hit != NULL; hit = hit->next_hit)
+        for (size_t i = hit->next; i < hit->ahead; i++)
+            if (hit->parts[i].image == image) hit->progress_at = now;
+}
+
+static void wake_waiting(struct tier *tier)
 {
     const struct store_user **users;
-    store_lock(store);
-    size_t n = collect_waiting(store, &users);
-    store_unlock(store);
-    users_wake(store, users, n);
-    free(users);
+    store_lock(tier->store);
+    size_t n = collect_waiting(tier, &users);
+    store_unlock(tier->store);
+    users_wake(tier->store, users, n);
 }
 
 /* The lease is given back together with the news: who has read all of it and closed its hit finds that nothing holds
  * it any more. */
-static void run_read(struct store *store, const struct task *task)
+static void run_read(const struct task *task, struct worker *worker)
 {
+    struct store *store = task->tier->store;
     struct slab slab = {0};
     struct image *garbage = NULL;
-    int result = read_slab(store, task, &slab);
-    drop_lost(store, task, result);
+    int result = read_slab(task, worker, &slab);
+    if (result == 0 && !index_stands_for(task->tier->index, task->entry, &slab.head)) {
+        replace_entry(task, &slab);
+        result = HEARTH_INVALID;
+    } else if (result != 0) {
+        lose_entry(task, result);
+    }
     store_lock(store);
     fill_image(task->image, &slab, result);
+    note_progress(task->tier, task->image);
     image_drop(task->entry, task->image, &garbage);
     index_unlease(task->tier->index, task->entry);
-    pthread_cond_broadcast(&store->fetcher.work); /* a join may be possible now */
+    pthread_cond_broadcast(&task->tier->fetcher.work); /* a join may be possible now */
     store_unlock(store);
     slab_release(&slab);
     images_free(garbage);
-    wake_waiting(store);
+    wake_waiting(task->tier);
 }
 
 /* ---- Joining ---- */
@@ -361,8 +400,10 @@ static bool join(struct store_hit *hit)
     return joined;
 }
 
-static void run_join(struct store *store, struct store_hit *hit)
+static void run_join(struct store_hit *hit)
 {
+    struct store *store = hit->store;
+    struct tier *tier = &store->tiers[hit->tier];
     struct image *garbage = NULL;
     const struct store_user *user = hit->user;
     bool joined = join(hit);
@@ -378,7 +419,7 @@ static void run_join(struct store *store, struct store_hit *hit)
     store_unlock(store);
     images_free(garbage);
     if (closed) hit_release(hit);
-    wake_waiting(store);
+    wake_waiting(tier);
 }
 
 /* ---- The threads, with the mutex ---- */
@@ -402,15 +443,14 @@ static void add_note(struct store_hit *hit, struct task *task)
     if (hit->hits == 0) return;
     const struct entry *entry = hit->parts[hit->n_parts - 1].entry;
     if (task->what == TASK_NONE) task->what = TASK_NOTE;
-    task->key = entry->key;
-    task->kind = entry->kind;
+    task->name = (struct slab_name){entry->key, entry->kind};
     task->hits = hit->hits;
     hit->hits = 0;
 }
 
 static struct task task_of(struct store_hit *hit)
 {
-    struct task task = {.tier = &hit->store->tiers[hit->tier], .identity = hit->identity};
+    struct task task = {.tier = &hit->store->tiers[hit->tier]};
     struct part *part = hit->lost ? NULL : part_to_read(hit);
     if (can_join(hit)) {
         task.what = TASK_JOIN;
@@ -441,42 +481,49 @@ static struct task take_task(struct fetcher *fetcher)
     return (struct task){0};
 }
 
-static void run_task(struct store *store, const struct task *task)
+static void run_note(const struct task *task, struct worker *worker)
 {
-    if (task->hits != 0) folder_note_use(task->tier->folder, &task->key, task->kind, task->hits, clock_unix_ms());
-    if (task->what == TASK_READ) run_read(store, task);
-    if (task->what == TASK_JOIN) run_join(store, task->hit);
+    struct tier *tier = task->tier;
+    tier_begin_call(tier, worker, tier->store->params.fetch_timeout_ns);
+    tier->backend->note_use(tier->backend, &task->name, task->hits, clock_unix_ms());
+    tier_end_call(tier, worker);
 }
 
-static void *run(void *ud)
+/* With the mutex: a worker of the tier that no thread has yet. */
+static struct worker *take_worker(struct fetcher *fetcher)
 {
-    struct store *store = ud;
+    return &fetcher->workers[fetcher->n_workers++];
+}
+
+void *fetcher_main(void *ud)
+{
+    struct tier *tier = ud;
+    struct store *store = tier->store;
     store_lock(store);
+    struct worker *worker = take_worker(&tier->fetcher);
     while (!store->closing) {
-        struct task task = take_task(&store->fetcher);
+        struct task task = take_task(&tier->fetcher);
         if (task.what == TASK_NONE) {
-            pthread_cond_wait(&store->fetcher.work, &store->mutex);
+            pthread_cond_wait(&tier->fetcher.work, &store->mutex);
             continue;
         }
         store_unlock(store);
-        run_task(store, &task);
+        if (task.hits != 0) run_note(&task, worker);
+        if (task.what == TASK_READ) run_read(&task, worker);
+        if (task.what == TASK_JOIN) run_join(task.hit);
         store_lock(store);
     }
     store_unlock(store);
+    store_end_thread(store);
     return NULL;
 }
 
-void fetcher_open(struct store *store)
+void fetcher_init(struct fetcher *fetcher)
 {
-    pthread_cond_init(&store->fetcher.work, NULL);
-    for (int i = 0; i < FETCHERS; i++) pthread_create(&store->fetcher.threads[i], NULL, run, store);
+    pthread_cond_init(&fetcher->work, NULL);
 }
 
-void fetcher_close(struct store *store)
+void fetcher_release(struct fetcher *fetcher)
 {
-    store_lock(store);
-    pthread_cond_broadcast(&store->fetcher.work);
-    store_unlock(store);
-    for (int i = 0; i < FETCHERS; i++) pthread_join(store->fetcher.threads[i], NULL);
-    pthread_cond_destroy(&store->fetcher.work);
+    pthread_cond_destroy(&fetcher->work);
 }

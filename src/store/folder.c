@@ -1,5 +1,5 @@
-/* A folder of slabs: names, reading, what is removed or set aside, and the look through it at a start. How a file gets
- * there stands in publish.c.
+/* A folder of slabs: names, reading, what is removed or set aside. How a file gets there stands in publish.c, the look
+ * through it at a start in folder_scan.c.
  *
  * Whoever opens the folder owns it, for its process, by a lock that ends with the process. A damaged file costs its
  * rows and nothing else, so every fault found here is told and lived with. */
@@ -16,7 +16,7 @@
 
 enum { MOST_QUARANTINED = 8, HEX = 2 * SHA256_BYTES };
 
-static const char QUARANTINE[] = "quarantine";
+#define QUARANTINE "quarantine"
 static const char TEMPORARY[] = ".tmp";
 static const char DIGITS[] = "0123456789";
 
@@ -38,27 +38,26 @@ void folder_temporary_name(struct folder *folder, const struct key *key, enum sl
     snprintf(name + len, FOLDER_NAME_BYTES - len, ".%llu%s", (unsigned long long)folder->n_temporary++, TEMPORARY);
 }
 
-enum sort { SORT_SLAB, SORT_TEMPORARY, SORT_QUARANTINE, SORT_STRANGE };
-
 static bool is_temporary_rest(const char *rest)
 {
     size_t digits = rest[0] == '.' ? strspn(rest + 1, DIGITS) : 0;
     return digits > 0 && strcmp(rest + 1 + digits, TEMPORARY) == 0;
 }
 
-/* What a name stands for; of a slab also its key and kind. */
-static enum sort sort_of(const char *name, struct key *key, enum slab_kind *kind)
+enum folder_sort folder_sort_of(const char *file, struct slab_name *name)
 {
+    static const char *const own[] = {QUARANTINE, JOURNAL_NAME, JOURNAL_NEW};
     char hex[HEX + 1];
-    if (strcmp(name, QUARANTINE) == 0) return SORT_QUARANTINE;
-    if (strlen(name) <= HEX) return SORT_STRANGE;
-    memcpy(hex, name, HEX);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(file, own[i]) == 0) return SORT_OWN;
+    if (strlen(file) <= HEX) return SORT_STRANGE;
+    memcpy(hex, file, HEX);
     hex[HEX] = '\0';
-    if (!sha256_from_hex(hex, key->v)) return SORT_STRANGE;
-    for (*kind = SLAB_ROWS; *kind <= SLAB_STATE; (*kind)++) {
-        size_t len = strlen(extensions[*kind]);
-        if (strncmp(name + HEX, extensions[*kind], len) != 0) continue;
-        const char *rest = name + HEX + len;
+    if (!sha256_from_hex(hex, name->key.v)) return SORT_STRANGE;
+    for (name->kind = SLAB_ROWS; name->kind <= SLAB_STATE; name->kind++) {
+        size_t len = strlen(extensions[name->kind]);
+        if (strncmp(file + HEX, extensions[name->kind], len) != 0) continue;
+        const char *rest = file + HEX + len;
         if (*rest == '\0') return SORT_SLAB;
         if (is_temporary_rest(rest)) return SORT_TEMPORARY;
     }
@@ -121,9 +120,10 @@ static int open_fault(const char *path, int code, hearth_error *error)
     if (code == -EWOULDBLOCK)
         return error_at(error, HEARTH_UNAVAILABLE, path,
                         "another process uses the cache folder %s: end it, or give this one a folder of its own", path);
-    const char *why = code == -ELOOP   ? "it is a symbolic link"
-                      : code == -EPERM ? "it belongs to another user"
-                                       : strerrordesc_np(-code);
+    const char *why = code == -ELOOP     ? "it is a symbolic link"
+                      : code == -EPERM   ? "it belongs to another user"
+                      : code == -EUCLEAN ? "others may write to it (chmod 700 makes it yours alone)"
+                                         : strerrordesc_np(-code);
     return error_at(error, HEARTH_IO, path, "cannot open the cache folder %s: %s", path, why);
 }
 
@@ -158,11 +158,10 @@ static int remove_counted(struct folder *folder, int fd, const char *name)
 static void sweep(struct folder *folder)
 {
     struct names names = {0};
-    struct key key;
-    enum slab_kind kind;
+    struct slab_name name;
     int result = folder->files->list(folder->files, folder->fd, collect_name, &names);
     for (size_t i = 0; i < names.n; i++) {
-        if (sort_of(names.v[i], &key, &kind) != SORT_TEMPORARY) continue;
+        if (folder_sort_of(names.v[i], &name) != SORT_TEMPORARY) continue;
         int unlinked = remove_counted(folder, folder->fd, names.v[i]);
         if (unlinked < 0) result = unlinked;
     }
@@ -193,6 +192,7 @@ struct folder *folder_open(struct files *files, const char *path, hearth_error *
 void folder_close(struct folder *folder)
 {
     if (folder == NULL) return;
+    journal_close(folder->journal);
     folder->files->close(folder->files, folder->fd);
     pthread_mutex_destroy(&folder->quarantine);
     free(folder->path);
@@ -200,13 +200,6 @@ void folder_close(struct folder *folder)
 }
 
 /* ---- Reading ---- */
-
-void slab_release(struct slab *slab)
-{
-    slab_head_release(&slab->head);
-    free(slab->bytes);
-    *slab = (struct slab){0};
-}
 
 /* Lengths are known to fit the file before memory is asked for. */
 static int read_front(struct folder *folder, struct folder_file *file, const char *name, hearth_error *error)
@@ -292,7 +285,7 @@ int folder_file_read(struct folder *folder, struct folder_file *file, struct sla
         free(bytes);
         return result;
     }
-    *slab = (struct slab){.head = file->head, .bytes = bytes, .size = size, .payload = bytes + front};
+    *slab = (struct slab){.head = file->head, .bytes = slab_bytes_open(bytes, size), .payload = bytes + front};
     file->head = (struct slab_head){0};
     return 0;
 }
@@ -322,6 +315,15 @@ int folder_read_front(struct folder *folder, const struct key *key, enum slab_ki
 
 /* ---- Using, removing ---- */
 
+bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kind)
+{
+    char name[FOLDER_NAME_BYTES];
+    folder_file_name(key, kind, name);
+    int fd = folder->files->open(folder->files, folder->fd, name, FILES_READ);
+    if (fd >= 0) folder->files->close(folder->files, fd);
+    return fd != -ENOENT;
+}
+
 /* Nothing is lost with it but the order of last use, so no failure is worth a word. */
 void folder_note_use(struct folder *folder, const struct key *key, enum slab_kind kind, uint32_t hits, int64_t used_ms)
 {
@@ -333,6 +335,7 @@ void folder_note_use(struct folder *folder, const struct key *key, enum slab_kin
     slab_encode_use(hits, used_ms, bytes);
     files_write_all(folder->files, fd, bytes, sizeof bytes, SLAB_USE_OFFSET);
     folder->files->close(folder->files, fd);
+    if (folder->journal != NULL) journal_note_use(folder->journal, &(struct slab_name){*key, kind}, hits, used_ms);
 }
 
 /* Not synced: what comes back after a loss of power is whole, and within the budget or evicted at the next start. */
@@ -341,7 +344,9 @@ int folder_remove(struct folder *folder, const struct key *key, enum slab_kind k
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
     int result = folder->files->unlink(folder->files, folder->fd, name);
-    return result == 0 || result == -ENOENT ? 0 : folder_refuse(folder, name, "remove", result, error);
+    if (result < 0 && result != -ENOENT) return folder_refuse(folder, name, "remove", result, error);
+    if (folder->journal != NULL) journal_remove(folder->journal, &(struct slab_name){*key, kind});
+    return 0;
 }
 
 /* ---- Setting aside ---- */
@@ -412,49 +417,4 @@ void folder_tidy(struct folder *folder, struct folder_removed *removed)
     *removed = folder->removed;
     pthread_mutex_unlock(&folder->quarantine);
     if (fd >= 0) folder->files->close(folder->files, fd);
-}
-
-/* ---- Looking through ---- */
-
-static void scan_file(struct folder *folder, struct folder_scan *scan, const struct key *key, enum slab_kind kind)
-{
-    struct folder_file file;
-    hearth_error error;
-    int result = folder_file_open(folder, key, kind, &file, &error);
-    if (result == 0) {
-        scan->n_slabs++;
-        scan->each(scan->ud, &file.head, file.size);
-        folder_file_close(folder, &file);
-        return;
-    }
-    if (result == HEARTH_NOT_FOUND) return; /* removed meanwhile */
-    if (result == HEARTH_UNSUPPORTED) {
-        scan->n_strange++;
-        return;
-    }
-    scan->n_bad++;
-    if (scan->bad != NULL) scan->bad(scan->ud, key, kind, &error);
-    log_event(LOG_WARN, "store", "found a file that cannot be used", log_str("reason", error.message));
-    if (result == HEARTH_INVALID && !folder->to_read) folder_quarantine(folder, key, kind);
-}
-
-static bool is_stopped(const struct folder_scan *scan)
-{
-    return scan->stop != NULL && *scan->stop;
-}
-
-int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error)
-{
-    struct names names = {0};
-    struct key key;
-    enum slab_kind kind;
-    scan->n_slabs = scan->n_bad = scan->n_strange = 0;
-    int result = folder->files->list(folder->files, folder->fd, collect_name, &names);
-    for (size_t i = 0; i < names.n && !is_stopped(scan); i++) {
-        enum sort sort = sort_of(names.v[i], &key, &kind);
-        if (sort == SORT_SLAB) scan_file(folder, scan, &key, kind);
-        if (sort == SORT_STRANGE) scan->n_strange++;
-    }
-    names_release(&names);
-    return result < 0 ? folder_refuse(folder, "", "list", result, error) : 0;
 }

@@ -19,16 +19,6 @@ struct folder *folder_open(struct files *files, const char *path, hearth_error *
 struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error);
 void folder_close(struct folder *folder);
 
-/* A whole slab in memory. The payload lies inside `bytes`. */
-struct slab {
-    struct slab_head head;
-    uint8_t *bytes; /* from malloc */
-    size_t size;
-    const uint8_t *payload;
-};
-
-void slab_release(struct slab *slab);
-
 /* A negative hearth_code: HEARTH_NOT_FOUND: no such file; HEARTH_INVALID: it is damaged, or of another key or kind than
  * its name says; HEARTH_UNSUPPORTED: it is of a newer version, and to be left alone; HEARTH_NO_MEMORY; HEARTH_IO. Of a
  * damaged payload the message names the region. */
@@ -41,10 +31,13 @@ int folder_read_front(struct folder *folder, const struct key *key, enum slab_ki
 
 /* Writes and publishes. 0: it is there, durable; FOLDER_ADOPTED: a whole file of the same key, start and size was
  * there, and stays. A file that was there and is damaged, truncated or another's is replaced; one of a newer version is
- * left alone, and the slab is not stored (HEARTH_UNSUPPORTED). Any other failure is HEARTH_IO, and nothing new is
- * visible. */
+ * left alone, and the slab is not stored (HEARTH_UNSUPPORTED). HEARTH_UNAVAILABLE: the folder itself is gone. Any other
+ * failure is HEARTH_IO, and nothing new is visible. */
 #define FOLDER_ADOPTED 1
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error);
+
+/* Whether there is a file of that name; true also where that cannot be told. */
+bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kind);
 
 /* It was used: rewrites hits and time in place, without syncing. */
 void folder_note_use(struct folder *folder, const struct key *key, enum slab_kind kind, uint32_t hits, int64_t used_ms);
@@ -61,16 +54,24 @@ struct folder_removed {
 };
 void folder_tidy(struct folder *folder, struct folder_removed *removed);
 
-/* Reads the front of every slab. `each` is given the head, which it may take over by zeroing it, and the file's size.
- * What is not a slab of its name is quarantined (only reported, when opened to read) and counted; foreign names and
- * slabs of newer versions are left alone. `stop` ends it early. */
+/* Tells of every slab: from the index file, where the folder keeps one and it knows the slab, else by reading the
+ * front, several at a time. `each`, one call after the other, is given the head, which it may take over by zeroing it,
+ * and the file's size. What is proved not to be a slab of its name is quarantined (only reported, when opened to read)
+ * and counted; foreign names and slabs of newer versions are left alone, and so is what could not be read now. */
 struct folder_scan {
     void (*each)(void *ud, struct slab_head *head, uint64_t size);
     void (*bad)(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error); /* may be NULL */
     void *ud;
-    _Atomic bool *stop;               /* may be NULL */
-    size_t n_slabs, n_bad, n_strange; /* out: as above */
+    _Atomic bool *stop;                         /* ends it early; may be NULL */
+    size_t n_slabs, n_bad, n_strange, n_unread; /* out: as above */
+    uint64_t strange_bytes;                     /* out: of slabs of newer versions */
 };
 int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error);
+
+/* From now on an index file is kept (journal.h): before the first scan. */
+void folder_keep_journal(struct folder *folder);
+
+/* Has it written anew where most of it is of no use any more. */
+void folder_trim_journal(struct folder *folder);
 
 #endif

@@ -3,6 +3,7 @@
 #define STORE_FOLDER_PARTS_H
 
 #include "store/folder.h"
+#include "store/journal.h"
 
 #include <pthread.h>
 
@@ -15,7 +16,14 @@ struct folder {
     _Atomic uint64_t n_temporary;  /* numbers for names of temporary files */
     pthread_mutex_t quarantine;    /* one at a time finds a number there and trims it */
     struct folder_removed removed; /* under it, too, but while the folder is being opened */
+    struct journal *journal;       /* NULL: none is kept */
 };
+
+/* What a name in a folder stands for. */
+enum folder_sort { SORT_SLAB, SORT_TEMPORARY, SORT_OWN, SORT_STRANGE };
+
+/* Of a slab or a temporary file also its name as a slab. */
+enum folder_sort folder_sort_of(const char *file, struct slab_name *name);
 
 #define FOLDER_NAME_BYTES 112 /* of the longest: a temporary file's */
 

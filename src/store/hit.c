@@ -13,36 +13,52 @@ static bool is_there(struct store *store, const struct key *key)
     return tier->index != NULL && index_has(tier->index, key) == INDEX_THERE;
 }
 
-/* With the mutex: whether the save is of a prefix of these tokens, as a parent's is. */
-static bool is_prefix(const struct job *job, const struct store_query *query)
+/* With the mutex: whether the save is of a prefix of these tokens under the same identity, as a parent's is. Others'
+ * prompts are not to be felt. */
+static bool is_prefix(const struct job *job, const struct store_hit *hit)
 {
-    const struct tokens asked = {.v = (int32_t *)(uintptr_t)query->tokens, .len = (size_t)query->n};
-    return job != NULL && tokens_common_prefix(&job->tokens, &asked) == job->tokens.len;
+    return job != NULL && identity_equal(&job->identity, &hit->identity) &&
+           tokens_common_prefix(&job->tokens, &hit->tokens) == job->tokens.len;
 }
 
-static bool may_be_coming(const struct store *store, const struct store_query *query)
+static bool may_be_coming(struct store *store, const struct store_hit *hit)
 {
-    if (is_prefix(store->saver.current, query)) return true;
-    const struct job *job = store->saver.first;
-    while (job != NULL && !is_prefix(job, query)) job = job->next;
+    const struct saver *saver = &save_tier(store)->saver;
+    if (is_prefix(saver->current, hit)) return true;
+    const struct job *job = saver->first;
+    while (job != NULL && !is_prefix(job, hit)) job = job->next;
     return job != NULL;
 }
 
-/* For the folders; and for the parent, as long as it may be among the saves that were queued when it was asked for.
- * Some key that nobody is writing holds nobody up. */
-static void wait_for_query(struct store *store, const struct store_query *query)
+/* For the parent, as long as it may be among the saves that were queued when it was asked for. Some key that nobody is
+ * writing holds nobody up, nor does a disk that hangs. */
+static void wait_for_parent(struct store_hit *hit, int64_t deadline)
 {
+    struct store *store = hit->store;
+    struct tier *tier = save_tier(store);
     bool waiting = true;
-    if (query->parent_key == NULL && store_is_ready(store))
-        return; /* as nearly always: no lock that a writer might hold */
     store_lock(store);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        while (!store->tiers[i].ready && waiting) waiting = store_wait_changed(store, query->deadline);
-    uint64_t ticket = store->saver.last_ticket;
-    while (query->parent_key != NULL && waiting && store->saver.done < ticket && may_be_coming(store, query) &&
-           !is_there(store, query->parent_key))
-        waiting = store_wait_changed(store, query->deadline);
+    uint64_t ticket = tier->saver.last_ticket;
+    while (waiting && tier_takes_saves(tier) && tier->saver.done < ticket && may_be_coming(store, hit) &&
+           !is_there(store, &hit->parent_key))
+        waiting = store_wait_changed(store, deadline);
     store_unlock(store);
+}
+
+/* A look through the folders that has just begun is nearly always over soon: what they hold is worth waiting for, but
+ * no longer than until then for anybody. */
+static void wait_for_scan(struct store *store, int64_t deadline)
+{
+    int64_t grace = store->params.scan_grace_ns;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier->settled) continue; /* as nearly always: no lock that a writer might hold */
+        int64_t until = tier->began + grace < deadline ? tier->began + grace : deadline;
+        store_lock(store);
+        while (!tier->settled && !tier->stalled && store_wait_changed(store, until)) {
+        }
+        store_unlock(store);
+    }
 }
 
 /* ---- Finding ---- */
@@ -70,13 +86,14 @@ static void choose(struct store_hit *hit)
     }
 }
 
-static struct wanted wanted_of(const struct store_hit *hit, const struct key *keys)
+static struct wanted wanted_of(const struct store_hit *hit, const struct key *keys, int64_t now_ms)
 {
     return (struct wanted){.identity = &hit->identity,
                            .tokens = hit->tokens.v,
                            .n = (int32_t)hit->tokens.len,
                            .keys = keys,
-                           .states = uses_states(hit)};
+                           .states = uses_states(hit),
+                           .now_ms = now_ms};
 }
 
 static void set_tokens(struct store_hit *hit, const int32_t *tokens, int32_t n)
@@ -91,7 +108,7 @@ static void search(struct store_hit *hit)
     size_t stride = (size_t)store->params.stride;
     struct key *keys = mem_alloc((hit->tokens.len / stride + 1) * sizeof *keys);
     keys_at_strides(&hit->identity, hit->tokens.v, hit->tokens.len, stride, keys);
-    struct wanted wanted = wanted_of(hit, keys);
+    struct wanted wanted = wanted_of(hit, keys, clock_unix_ms());
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         if (!hit->searched[i]) continue;
         index_find(store->tiers[i].index, &wanted, &hit->matches[i]);
@@ -109,8 +126,9 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
     hit->has_parent_key = query->parent_key != NULL;
     if (hit->has_parent_key) hit->parent_key = *query->parent_key;
     set_tokens(hit, query->tokens, query->n);
-    wait_for_query(store, query);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) hit->searched[i] = store->tiers[i].on;
+    wait_for_scan(store, query->deadline);
+    if (hit->has_parent_key) wait_for_parent(hit, query->deadline);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) hit->searched[i] = tier_serves(&store->tiers[i]);
     search(hit);
     choose(hit);
     return hit;
@@ -119,7 +137,7 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
 void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n)
 {
     set_tokens(hit, tokens, n);
-    struct wanted wanted = wanted_of(hit, NULL);
+    struct wanted wanted = wanted_of(hit, NULL, 0);
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
         if (hit->searched[i]) index_find_again(hit->store->tiers[i].index, &wanted, &hit->matches[i]);
     choose(hit);
@@ -165,9 +183,17 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key
 
 int32_t store_covered(struct store *store, const struct store_query *query)
 {
-    struct store_hit *hit = store_find(store, query);
-    int32_t covered = store_hit_covered(hit);
-    store_hit_close(hit);
+    struct tier *tier = save_tier(store);
+    const struct store_codec *codec = &query->user->codec;
+    struct wanted wanted = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
+                            .tokens = query->tokens,
+                            .n = query->n,
+                            .states = !codec->rows};
+    struct match match;
+    if (!tier_serves(tier)) return 0;
+    index_find(tier->index, &wanted, &match);
+    int32_t covered = codec->rows ? match.n_rows : match.n_state;
+    index_release(tier->index, &match);
     return covered;
 }
 

@@ -1,12 +1,13 @@
-/* What the files of the store share: store.c (life, numbers), tier.c (one tier), scan.c (the start), saver.c (queue and
- * thread of saves), write.c (one save), hit.c (looking), fetcher.c (bringing slabs into memory).
+/* What the files of the store share: store.c (life, users, numbers), tier.c (one tier: its state, its room),
+ * supervisor.c (the thread that opens a tier, looks through it, and gets it back), watchdog.c (what does not answer),
+ * saver.c and write.c (saves), buffers.c (memory for them), hit.c (lookups), fetcher.c and image.c (reading).
  *
  * One mutex guards all that changes here, and is never held during I/O, hashing, or a user's functions. Order of locks:
  * it, then an index's own. What an index holds is the index's; of an entry, `user` alone is guarded by this mutex. */
 #ifndef STORE_PRIVATE_H
 #define STORE_PRIVATE_H
 
-#include "store/folder.h"
+#include "store/backend.h"
 #include "store/index.h"
 #include "store/store.h"
 
@@ -17,55 +18,20 @@
 
 enum { FETCHERS = 2, POOLED_BUFFERS = 16 };
 
-/* ---- Tiers ---- */
-
-struct tier {
-    enum store_tier id;
-    uint64_t quota;
-    struct index *index;   /* NULL: off from the start */
-    struct folder *folder; /* NULL: the tier ram */
-    /* Written with the mutex and never taken back once true (ready) or false (on); read by lookups without it. */
-    _Atomic bool on, ready;
-    /* guarded by the mutex: */
-    char trouble[160];
-    struct victim *doomed,
-        *damaged; /* their files are still there; the saver alone changes a folder once it is ready */
-};
-
-void tier_open(struct store *store, enum store_tier id);
-void tier_close(struct tier *tier);
-
-/* These left the index: their files are to go. */
-void tier_doom(struct store *store, struct tier *tier, struct victim *victims);
-
-/* Removes the files of what left the index. Whoever writes does this first, and writes nothing where it fails: the
- * folder would hold more than its quota, or lose later what it had just been given. */
-int tier_tidy(struct store *store, struct tier *tier, hearth_error *error);
-
-/* Sets aside bytes for a slab, and makes the room. 0, HEARTH_BUSY (`reserved` says why) or what tier_tidy() says. */
-int tier_reserve(struct store *store, struct tier *tier, const struct reserve *what, struct reservation **reservation,
-                 enum reserved *reserved, hearth_error *error);
-
-/* The entry's slab cannot be used: it leaves with all that hangs on it. */
-void tier_drop(struct store *store, struct tier *tier, struct entry *entry, bool damaged);
-
-/* What went wrong, and (NULL) that it goes well again. Logged when it changes from one to the other. */
-void tier_trouble(struct store *store, struct tier *tier, const char *message);
-
 /* ---- A slab in memory ---- */
 
-/* Of an entry that hits use; in the tier ram it is the slab, and stays as long as the entry. Guarded by the mutex, but
- * for the bytes, which do not change once it is there. */
+/* Of an entry that hits use. Guarded by the mutex, but for the bytes, which do not change once it is there. */
 struct image {
     enum { IMAGE_ABSENT, IMAGE_LOADING, IMAGE_THERE, IMAGE_LOST } state;
     int users; /* parts of hits, and the fetcher that reads it */
-    bool stays;
-    void *bytes; /* from malloc */
+    struct slab_bytes *bytes;
     const void *payload;
     size_t size;        /* of the payload */
     struct image *next; /* among those to be freed when the mutex has been given back */
 };
 
+struct image *image_use(struct entry *entry);
+void image_drop(struct entry *entry, struct image *image, struct image **garbage);
 void images_free(struct image *first);
 void image_free(void *image); /* free_user of an index */
 
@@ -86,26 +52,114 @@ struct job {
     bool last;
 };
 
-/* Carries it out, on the saver's thread. */
-void job_write(struct store *store, const struct job *job);
+struct tier;
+
+/* Carries it out, on the tier's saver. */
+void job_write(struct store *store, struct tier *tier, const struct job *job);
+
+/* ---- Tiers ---- */
+
+/* A thread of a tier, while it is in a call of the backend. */
+struct worker {
+    int64_t since, limit; /* CLOCK_MONOTONIC, ns: when it began, when it counts as hung; since 0: in none */
+};
 
 struct saver {
-    pthread_t thread;
+    struct worker worker;
     pthread_cond_t work;
     struct job *first, **end;
     struct job *current;
-    uint64_t last_ticket, done; /* saves are finished in the order of their tickets */
-    uint64_t backlog;           /* bytes of queued saves and the current one */
-    const struct store_user **refused;
-    size_t n_refused, refused_cap;
-    bool tidy;    /* some tier has something to remove */
-    size_t spare; /* a buffer of that size is wanted in the pool; 0: none */
-    void *pool[POOLED_BUFFERS];
-    size_t n_pool, pool_bytes;
+    uint64_t last_ticket, done;        /* saves are finished in the order of their tickets */
+    uint64_t backlog;                  /* bytes of queued saves and the current one */
+    const struct store_user **waiting; /* for the next save that ends */
+    size_t n_waiting, waiting_cap;
 };
 
-void saver_open(struct store *store);
-void saver_close(struct store *store); /* finishes the queue */
+struct fetcher {
+    struct worker workers[FETCHERS];
+    size_t n_workers;
+    pthread_cond_t work;
+    struct store_hit *hits; /* that fetch, the one served longest ago first */
+    uint64_t ahead_bytes;   /* of slabs that hits want and have not taken */
+};
+
+enum tier_state {
+    TIER_OFF,     /* it has no quota */
+    TIER_OPENING, /* for the first time: saves are queued */
+    TIER_OPEN,    /* lookups find what is known of it, also while it is looked through */
+    TIER_LOST     /* it could not be opened, or was lost: tried again */
+};
+
+struct tier {
+    struct store *store;
+    enum store_tier id;
+    uint64_t quota;
+    struct index *index;     /* NULL: off */
+    struct backend *backend; /* NULL: off */
+    struct saver saver;
+    struct fetcher fetcher;
+    struct worker supervisor;
+    pthread_cond_t attend; /* the supervisor has something to do */
+    /* Written with the mutex; lookups read them without. */
+    _Atomic enum tier_state state;
+    _Atomic bool stalled; /* a call of its backend hangs: set aside until that returns */
+    _Atomic bool settled; /* it has been looked through once, or could not be opened at first */
+    /* Guarded by the mutex: */
+    int64_t began;                          /* when it was opened for the first time */
+    int64_t open_at, scan_at, take_back_at; /* what the supervisor does next, and when; CLOCK_NEVER: not at all */
+    int64_t back_off;                       /* ns */
+    bool puts_fail;                         /* the last one did; the saver's own */
+    bool to_trim;                           /* it may hold more than its quota */
+    char trouble[160];
+    struct victim *damaged; /* their slabs are still there; the saver sets them aside */
+};
+
+void tier_open(struct store *store, enum store_tier id);
+void tier_close(struct tier *tier);
+
+/* Whether lookups and fetches ask it; without the mutex. And whether saves go to it; with the mutex. */
+bool tier_serves(const struct tier *tier);
+bool tier_takes_saves(const struct tier *tier);
+
+/* Around every call of the backend: one that takes longer than the limit is noticed by the watchdog. */
+void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns);
+void tier_end_call(struct tier *tier, struct worker *worker);
+
+/* The backend is gone: it is opened again. With the mutex. */
+void tier_lose(struct tier *tier, const char *why);
+
+/* Sets aside bytes for a slab, and makes the room. 0, HEARTH_BUSY (`reserved` says why), or what the backend says. */
+int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
+                 hearth_error *error);
+
+/* After a slab was written beyond the quota. */
+void tier_trim(struct tier *tier);
+
+/* Sets damaged slabs aside. On the saver's thread. */
+void tier_tidy(struct tier *tier);
+
+/* The entry's slab cannot be used: it leaves; what hangs on it stays, detached. `damaged`: its bytes are still there.
+ */
+void tier_drop(struct tier *tier, struct entry *entry, bool damaged);
+
+/* What went wrong, and (NULL) that it goes well again. Logged when it changes from one to the other. */
+void tier_trouble(struct tier *tier, const char *message);
+
+void *supervisor_main(void *tier);
+void *saver_main(void *tier);
+void *fetcher_main(void *tier);
+
+void saver_init(struct saver *saver);
+void saver_release(struct saver *saver);
+void fetcher_init(struct fetcher *fetcher);
+void fetcher_release(struct fetcher *fetcher);
+
+/* With the mutex: users that wait for saves of the tier are to look again; each is entered. */
+size_t saver_take_waiting(struct tier *tier, const struct store_user ***users);
+
+/* With the mutex: hits that fetch from the tier and have got nothing for too long, or (`all`) all of them, are lost;
+ * returns users to wake, each entered. `next`: the earliest time at which that is to be asked again. */
+size_t fetcher_give_up(struct tier *tier, int64_t now, bool all, const struct store_user ***users, int64_t *next);
 
 /* ---- Hits ---- */
 
@@ -138,41 +192,44 @@ struct store_hit {
     enum join join;
     struct buf joined;
     bool lost, waiting, closed;
-    uint32_t hits; /* to be noted in its last slab's file; 0: nothing to note */
+    int64_t progress_at; /* when something last came for it */
+    uint32_t hits;       /* to be noted in its last slab's file; 0: nothing to note */
     struct store_hit *next_hit;
 };
 
 void hit_release(struct store_hit *hit);
 
-struct fetcher {
-    pthread_t threads[FETCHERS];
-    pthread_cond_t work;
-    struct store_hit *hits; /* that fetch, the one served longest ago first */
-    uint64_t ahead_bytes;   /* of slabs that hits want and have not taken */
+/* ---- The store ---- */
+
+/* Memory to copy saves out to; see buffers.c. */
+struct buffers {
+    size_t wanted; /* a buffer of that size should be had; 0: none */
+    void *pool[POOLED_BUFFERS];
+    size_t n, bytes;
 };
 
-void fetcher_open(struct store *store);
-void fetcher_close(struct store *store);
-
-/* ---- The store ---- */
+void buffers_give_back(struct store *store, void *buffer);
+void buffers_make_wanted(struct store *store); /* on the saver's thread */
+void buffers_release(struct buffers *buffers);
 
 struct store {
     struct store_params params;
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a save was finished or published, a tier became ready, a user was let go */
+    pthread_cond_t changed; /* a save was finished or published, a tier settled, a user was let go, a thread ended */
     struct tier tiers[STORE_TIERS];
-    struct saver saver;
-    struct fetcher fetcher;
-    pthread_t scanner;
-    _Atomic bool stop_scan;
-    bool closing;
+    struct buffers buffers;
+    pthread_cond_t watch; /* the watchdog's */
+    int64_t watch_until;  /* it sleeps until then */
+    size_t n_threads;
+    _Atomic bool closing;           /* no more saves, nothing new is begun */
+    int64_t close_by;               /* what is queued is still saved until then */
+    bool abandoned;                 /* store_close() has returned: the last thread frees the store */
     const struct store_user **busy; /* users whose functions are running */
     size_t n_busy, busy_cap;
-    _Atomic uint64_t failures;
     struct store_stats stats;
 };
 
-void *scan_main(void *store);
+void *watchdog_main(void *store);
 
 static inline void store_lock(struct store *store)
 {
@@ -184,8 +241,14 @@ static inline void store_unlock(struct store *store)
     pthread_mutex_unlock(&store->mutex);
 }
 
-/* Whether all folders have been looked through. Without the mutex. */
-bool store_is_ready(const struct store *store);
+static inline struct tier *save_tier(struct store *store)
+{
+    return &store->tiers[store->params.save_tier];
+}
+
+/* A thread of the store's own: counted until it calls store_end_thread(), the last thing it does. */
+void store_begin_thread(struct store *store, void *(*main)(void *), void *ud);
+void store_end_thread(struct store *store);
 
 /* Waits for `changed`, with the mutex. False: the deadline has passed. */
 bool store_wait_changed(struct store *store, int64_t deadline);
@@ -194,7 +257,7 @@ bool store_wait_changed(struct store *store, int64_t deadline);
 void user_enter(struct store *store, const struct store_user *user);
 void user_leave(struct store *store, const struct store_user *user);
 
-/* Wakes them, without the mutex; each has been entered, and is let go here. */
+/* Wakes them, without the mutex, and frees the list; each has been entered, and is let go here. */
 void users_wake(struct store *store, const struct store_user **users, size_t n);
 
 #endif

@@ -21,8 +21,9 @@ struct publication {
     struct buf front;
     uint8_t trailer[SLAB_TRAILER_BYTES];
     char name[FOLDER_NAME_BYTES], temporary[FOLDER_NAME_BYTES];
-    const char *deed; /* what is being done, for the message */
-    bool is_newers;   /* the name belongs to a slab of a newer version */
+    const char *deed;  /* what is being done, for the message */
+    bool is_unwritten; /* no temporary file could be made */
+    bool is_newers;    /* the name belongs to a slab of a newer version */
 };
 
 /* ---- Writing ---- */
@@ -44,6 +45,7 @@ static int write_temporary(struct publication *p)
     struct files *files = p->folder->files;
     p->deed = "write";
     int fd = files->open(files, p->folder->fd, p->temporary, FILES_CREATE);
+    p->is_unwritten = fd < 0;
     if (fd < 0) return fd;
     int result = write_parts(p, fd);
     if (result == 0) result = files->sync(files, fd);
@@ -88,12 +90,29 @@ static int replace_or_adopt(struct publication *p)
 
 /* ---- Publishing ---- */
 
+/* Some file systems have no links (FAT, many network shares). Nobody else writes to the folder, so that a look at the
+ * name, and then a rename, do as well. */
+static int rename_to_free_name(struct publication *p)
+{
+    struct files *files = p->folder->files;
+    int there = files->open(files, p->folder->fd, p->name, FILES_READ);
+    if (there >= 0) files->close(files, there);
+    if (there != -ENOENT) return -EEXIST;
+    return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
+}
+
+static bool has_no_links(int result)
+{
+    return result == -EPERM || result == -EOPNOTSUPP || result == -ENOSYS || result == -EMLINK;
+}
+
 /* 0, or FOLDER_ADOPTED; the temporary name is gone unless its removal failed, which the next start makes up for. */
 static int give_name(struct publication *p)
 {
     struct files *files = p->folder->files;
     p->deed = "publish";
     int result = files->link(files, p->folder->fd, p->temporary, p->name);
+    if (has_no_links(result)) result = rename_to_free_name(p);
     if (result == -EEXIST) result = replace_or_adopt(p);
     files->unlink(files, p->folder->fd, p->temporary);
     return result;
@@ -153,11 +172,14 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
     slab_encode(head, payload, &p.front, p.trailer);
     int result = publish(&p);
     buf_release(&p.front);
+    if (result >= 0 && folder->journal != NULL) journal_add(folder->journal, head, slab_size(head));
     if (result >= 0) return result;
     if (p.is_newers)
         return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",
                         folder->path, p.name);
+    /* A new file cannot be had for want of its folder alone. */
+    hearth_code code = result == -ENOENT && p.is_unwritten ? HEARTH_UNAVAILABLE : HEARTH_IO;
     folder_refuse(folder, p.name, p.deed, result, error);
-    if (error != NULL) error->code = HEARTH_IO;
-    return HEARTH_IO;
+    if (error != NULL) error->code = code;
+    return (int)code;
 }

@@ -1,91 +1,12 @@
-/* The queue of saves, the thread that carries them out one after the other, and the memory that they are copied to. */
+/* The savers: of each tier a queue of saves, and the thread that carries them out one after the other. It alone changes
+ * what the tier's backend holds. */
 #include "base/memory.h"
 #include "store/private.h"
 
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#define POOL_BYTES ((size_t)128 << 20)
-
-/* Smaller ones are touched as fast as anybody could ask for them. */
-#define SPARE_BYTES ((size_t)1 << 20)
-
-/* ---- Memory ----
- * Touching fresh pages takes several times as long as copying to them, and whoever copies out has other things to do: a
- * few buffers are kept, the one given back last is taken first, and where there is none left of a size that was asked
- * for, this thread touches one beforehand. A buffer never stands for one of less than half its size. */
-
-/* With the mutex: the place of a buffer for that size; n_pool: there is none. */
-static size_t find_buffer(const struct saver *saver, size_t size)
-{
-    for (size_t i = saver->n_pool; i-- > 0;) {
-        size_t usable = malloc_usable_size(saver->pool[i]);
-        if (usable >= size && usable / 2 <= size) return i;
-    }
-    return saver->n_pool;
-}
-
-static void *take_buffer(struct saver *saver, size_t i)
-{
-    void *buffer = saver->pool[i];
-    saver->pool_bytes -= malloc_usable_size(buffer);
-    saver->n_pool--;
-    memmove(saver->pool + i, saver->pool + i + 1, (saver->n_pool - i) * sizeof(void *));
-    return buffer;
-}
-
-/* With the mutex: there should be one more of that size soon. */
-static void ask_for_spare(struct saver *saver, size_t size)
-{
-    if (size < SPARE_BYTES || size > POOL_BYTES / 2 || find_buffer(saver, size) < saver->n_pool) return;
-    saver->spare = size;
-    pthread_cond_signal(&saver->work);
-}
-
-void *store_buffer(struct store *store, size_t size)
-{
-    struct saver *saver = &store->saver;
-    store_lock(store);
-    size_t i = find_buffer(saver, size);
-    void *found = i < saver->n_pool ? take_buffer(saver, i) : NULL;
-    ask_for_spare(saver, size);
-    store_unlock(store);
-    return found != NULL ? found : malloc(size);
-}
-
-void store_expect(struct store *store, size_t size)
-{
-    store_lock(store);
-    ask_for_spare(&store->saver, size);
-    store_unlock(store);
-}
-
-/* Those kept longest make room. */
-static void give_back(struct store *store, void *buffer)
-{
-    struct saver *saver = &store->saver;
-    size_t usable = malloc_usable_size(buffer);
-    if (usable > POOL_BYTES) {
-        free(buffer);
-        return;
-    }
-    void *gone[POOLED_BUFFERS];
-    size_t n_gone = 0;
-    store_lock(store);
-    while (saver->n_pool - n_gone == POOLED_BUFFERS || saver->pool_bytes + usable > POOL_BYTES) {
-        gone[n_gone] = saver->pool[n_gone];
-        saver->pool_bytes -= malloc_usable_size(gone[n_gone++]);
-    }
-    saver->n_pool -= n_gone;
-    memmove(saver->pool, saver->pool + n_gone, saver->n_pool * sizeof(void *));
-    saver->pool[saver->n_pool++] = buffer;
-    saver->pool_bytes += usable;
-    store_unlock(store);
-    while (n_gone > 0) free(gone[--n_gone]);
-}
 
 /* ---- The queue ---- */
 
@@ -112,32 +33,38 @@ static void job_free(struct job *job)
     free(job);
 }
 
-static void note_refused(struct saver *saver, const struct store_user *user)
+/* With the mutex: the user is woken when a save has ended, or the tier is set aside. */
+static void note_waiting(struct saver *saver, const struct store_user *user)
 {
-    for (size_t i = 0; i < saver->n_refused; i++)
-        if (saver->refused[i] == user) return;
-    if (saver->n_refused == saver->refused_cap) {
-        saver->refused_cap = saver->refused_cap == 0 ? 8 : 2 * saver->refused_cap;
-        saver->refused = mem_grow(saver->refused, saver->refused_cap, sizeof(struct store_user *));
+    for (size_t i = 0; i < saver->n_waiting; i++)
+        if (saver->waiting[i] == user) return;
+    if (saver->n_waiting == saver->waiting_cap) {
+        saver->waiting_cap = saver->waiting_cap == 0 ? 8 : 2 * saver->waiting_cap;
+        saver->waiting = mem_grow(saver->waiting, saver->waiting_cap, sizeof(struct store_user *));
     }
-    saver->refused[saver->n_refused++] = user;
+    saver->waiting[saver->n_waiting++] = user;
 }
 
-static bool is_on(const struct store *store)
+size_t saver_take_waiting(struct tier *tier, const struct store_user ***users)
 {
-    return store->tiers[store->params.save_tier].on && !store->closing;
+    struct saver *saver = &tier->saver;
+    size_t n = saver->n_waiting;
+    *users = saver->waiting;
+    for (size_t i = 0; i < n; i++) user_enter(tier->store, saver->waiting[i]);
+    saver->waiting = NULL;
+    saver->n_waiting = saver->waiting_cap = 0;
+    return n;
 }
 
 /* What is larger than all of the backlog is taken when nothing else is under way. */
-static bool has_room(const struct store *store, size_t size)
+static bool has_room(const struct store *store, const struct saver *saver, size_t size)
 {
-    uint64_t limit = store->params.backlog, taken = store->saver.backlog;
+    uint64_t limit = store->params.backlog, taken = saver->backlog;
     return taken == 0 || (taken <= limit && size <= limit - taken);
 }
 
-static uint64_t enqueue(struct store *store, struct job *job)
+static uint64_t enqueue(struct store *store, struct saver *saver, struct job *job)
 {
-    struct saver *saver = &store->saver;
     job->ticket = ++saver->last_ticket;
     saver->backlog += job->size;
     metric_add(&store->stats.backlog_bytes, (int64_t)job->size);
@@ -149,19 +76,20 @@ static uint64_t enqueue(struct store *store, struct job *job)
 
 uint64_t store_save(struct store *store, const struct store_save *save)
 {
+    struct tier *tier = save_tier(store);
     struct job *job = job_of(save);
     uint64_t ticket = 0;
     store_lock(store);
-    if (is_on(store)) {
-        if (save->synchronous || has_room(store, save->size))
-            ticket = enqueue(store, job);
+    if (tier_takes_saves(tier)) {
+        if (save->synchronous || has_room(store, &tier->saver, save->size))
+            ticket = enqueue(store, &tier->saver, job);
         else
-            note_refused(&store->saver, save->user);
+            note_waiting(&tier->saver, save->user);
     }
     store_unlock(store);
     if (ticket != 0) return ticket;
     metric_add(&store->stats.saves_dropped, 1);
-    give_back(store, save->raw);
+    buffers_give_back(store, save->raw);
     job_free(job);
     return 0;
 }
@@ -169,23 +97,34 @@ uint64_t store_save(struct store *store, const struct store_save *save)
 bool store_is_on(struct store *store)
 {
     store_lock(store);
-    bool on = is_on(store);
+    bool on = tier_takes_saves(save_tier(store));
     store_unlock(store);
     return on;
 }
 
 bool store_has_room(struct store *store, const struct store_user *user, size_t size)
 {
+    struct tier *tier = save_tier(store);
     store_lock(store);
-    bool on = is_on(store), room = on && has_room(store, size);
-    if (on && !room) note_refused(&store->saver, user);
+    bool on = tier_takes_saves(tier), room = on && has_room(store, &tier->saver, size);
+    if (on && !room) note_waiting(&tier->saver, user);
     store_unlock(store);
     return room;
 }
 
+bool store_is_done(struct store *store, const struct store_user *user, uint64_t ticket)
+{
+    struct saver *saver = &save_tier(store)->saver;
+    store_lock(store);
+    bool done = saver->done >= ticket;
+    if (!done) note_waiting(saver, user);
+    store_unlock(store);
+    return done;
+}
+
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
 {
-    struct saver *saver = &store->saver;
+    struct saver *saver = &save_tier(store)->saver;
     store_lock(store);
     if (ticket > saver->last_ticket) ticket = saver->last_ticket;
     while (saver->done < ticket && store_wait_changed(store, deadline)) {
@@ -197,25 +136,6 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
 
 /* ---- The thread ---- */
 
-/* What cannot be removed now is tried again before the next slab is written. */
-static void tidy_all(struct store *store)
-{
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        hearth_error error = {0};
-        if (store->tiers[i].index == NULL) continue;
-        if (tier_tidy(store, &store->tiers[i], &error) != 0) tier_trouble(store, &store->tiers[i], error.message);
-    }
-}
-
-/* Without the mutex. */
-static void make_spare(struct store *store, size_t size)
-{
-    void *buffer = malloc(size);
-    if (buffer == NULL) return;
-    memset(buffer, 0, size);
-    give_back(store, buffer);
-}
-
 static struct job *take_job(struct saver *saver)
 {
     struct job *job = saver->first;
@@ -225,26 +145,65 @@ static struct job *take_job(struct saver *saver)
     return job;
 }
 
-/* There is room again: those that were refused may try. */
-static void finish_job(struct store *store, struct job *job)
+/* There is room again: those that wait may try. */
+static void finish_job(struct tier *tier, struct job *job)
 {
-    struct saver *saver = &store->saver;
-    give_back(store, job->raw);
+    struct store *store = tier->store;
+    struct saver *saver = &tier->saver;
+    const struct store_user **users;
+    buffers_give_back(store, job->raw);
     store_lock(store);
     saver->current = NULL;
     saver->done = job->ticket;
     saver->backlog -= job->size;
     metric_add(&store->stats.backlog_bytes, -(int64_t)job->size);
-    const struct store_user **refused = saver->refused;
-    size_t n_refused = saver->n_refused;
-    for (size_t i = 0; i < n_refused; i++) user_enter(store, refused[i]);
-    saver->refused = NULL;
-    saver->n_refused = saver->refused_cap = 0;
+    size_t n = saver_take_waiting(tier, &users);
     pthread_cond_broadcast(&store->changed);
     store_unlock(store);
-    users_wake(store, refused, n_refused);
-    free(refused);
+    users_wake(store, users, n);
     job_free(job);
+}
+
+static void tidy(struct tier *tier)
+{
+    store_lock(tier->store);
+    bool trim = tier->to_trim;
+    tier->to_trim = false;
+    store_unlock(tier->store);
+    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+    tier_tidy(tier);
+    if (trim) tier_trim(tier);
+    tier_end_call(tier, &tier->saver.worker);
+}
+
+/* With the mutex: a job may be begun. At the end what is queued is still saved, in the time that is left. */
+static bool may_begin(const struct tier *tier)
+{
+    const struct store *store = tier->store;
+    if (tier->saver.first == NULL) return false;
+    bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
+    return over || tier->state != TIER_OPENING;
+}
+
+/* With the mutex: what is to be done now, if anything. */
+static bool do_one(struct tier *tier)
+{
+    struct store *store = tier->store;
+    bool wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
+    bool untidy = (tier->damaged != NULL || tier->to_trim) && tier->state == TIER_OPEN;
+    struct job *job = !wanted && !untidy && may_begin(tier) ? take_job(&tier->saver) : NULL;
+    if (!wanted && !untidy && job == NULL) return false;
+    store_unlock(store);
+    if (wanted) {
+        buffers_make_wanted(store);
+    } else if (untidy) {
+        tidy(tier);
+    } else {
+        job_write(store, tier, job);
+        finish_job(tier, job);
+    }
+    store_lock(store);
+    return true;
 }
 
 /* Nobody waits for most saves, but who computes on all processors waits for each of them: this thread gives way. */
@@ -254,60 +213,31 @@ static void give_way(void)
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* of this thread alone, on Linux; elsewhere it may not be had */
 }
 
-/* Until its folder has been looked through, a tier is not written to: what it holds counts. */
-static void *run(void *ud)
+void *saver_main(void *ud)
 {
-    struct store *store = ud;
-    struct saver *saver = &store->saver;
-    struct tier *tier = &store->tiers[store->params.save_tier];
+    struct tier *tier = ud;
+    struct store *store = tier->store;
+    struct clock *clock = clock_monotonic();
     give_way();
     store_lock(store);
     for (;;) {
-        while (saver->first == NULL && !saver->tidy && saver->spare == 0 && !store->closing)
-            pthread_cond_wait(&saver->work, &store->mutex);
-        if (saver->spare > 0 && !store->closing) {
-            size_t size = saver->spare;
-            saver->spare = 0;
-            store_unlock(store);
-            make_spare(store, size);
-            store_lock(store);
-            continue;
-        }
-        if (saver->tidy) {
-            saver->tidy = false;
-            store_unlock(store);
-            tidy_all(store);
-            store_lock(store);
-            continue;
-        }
-        if (saver->first == NULL) break;
-        struct job *job = take_job(saver);
-        while (!tier->ready) pthread_cond_wait(&store->changed, &store->mutex);
-        store_unlock(store);
-        job_write(store, job);
-        finish_job(store, job);
-        store_lock(store);
+        if (do_one(tier)) continue;
+        if (store->closing && tier->saver.first == NULL) break;
+        clock->wait(clock, &tier->saver.work, &store->mutex, store->closing ? store->close_by : CLOCK_NEVER);
     }
     store_unlock(store);
+    store_end_thread(store);
     return NULL;
 }
 
-void saver_open(struct store *store)
+void saver_init(struct saver *saver)
 {
-    struct saver *saver = &store->saver;
     saver->end = &saver->first;
-    pthread_cond_init(&saver->work, NULL);
-    pthread_create(&saver->thread, NULL, run, store);
+    clock_cond_init(&saver->work);
 }
 
-void saver_close(struct store *store)
+void saver_release(struct saver *saver)
 {
-    struct saver *saver = &store->saver;
-    store_lock(store);
-    pthread_cond_signal(&saver->work);
-    store_unlock(store);
-    pthread_join(saver->thread, NULL);
-    while (saver->n_pool > 0) free(saver->pool[--saver->n_pool]);
-    free(saver->refused);
+    free(saver->waiting);
     pthread_cond_destroy(&saver->work);
 }

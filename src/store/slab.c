@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,35 @@ void slab_head_release(struct slab_head *head)
     tokens_release(&head->tokens);
     free(head->regions);
     *head = (struct slab_head){0};
+}
+
+/* ---- In memory ---- */
+
+struct slab_bytes *slab_bytes_open(uint8_t *v, size_t size)
+{
+    struct slab_bytes *bytes = mem_alloc(sizeof *bytes);
+    *bytes = (struct slab_bytes){.v = v, .size = size, .refs = 1};
+    return bytes;
+}
+
+struct slab_bytes *slab_bytes_ref(struct slab_bytes *bytes)
+{
+    atomic_fetch_add(&bytes->refs, 1);
+    return bytes;
+}
+
+void slab_bytes_unref(struct slab_bytes *bytes)
+{
+    if (bytes == NULL || atomic_fetch_sub(&bytes->refs, 1) > 1) return;
+    free(bytes->v);
+    free(bytes);
+}
+
+void slab_release(struct slab *slab)
+{
+    slab_head_release(&slab->head);
+    slab_bytes_unref(slab->bytes);
+    *slab = (struct slab){0};
 }
 
 /* ---- Numbers ---- */
@@ -135,16 +165,34 @@ static uint32_t trailer_crc(const uint8_t *front, size_t size, const uint8_t *tr
     return crc32c(crc32c(0, front + size - CRC_BYTES, CRC_BYTES), trailer, SLAB_TRAILER_BYTES - CRC_BYTES);
 }
 
-void slab_encode(struct slab_head *head, const void *payload, struct buf *front, uint8_t trailer[SLAB_TRAILER_BYTES])
+/* All that stands before the region table. Returns where that begins. */
+static uint8_t *put_front(const struct slab_head *head, uint8_t *bytes)
 {
-    size_t size = front_size(head->tokens.len, head->n_regions);
-    uint8_t *bytes = mem_alloc(size), *at = bytes + AT_TOKENS;
+    uint8_t *at = bytes + AT_TOKENS;
     put_header(head, bytes);
     memcpy(bytes + AT_MODEL, head->identity.model, SHA256_BYTES);
     memcpy(bytes + AT_CONTEXT, head->identity.context, SHA256_BYTES);
     memcpy(bytes + AT_KEY, head->key.v, SHA256_BYTES);
     memcpy(bytes + AT_PARENT, head->parent.v, SHA256_BYTES);
     for (size_t i = 0; i < head->tokens.len; i++, at += 4) put(at, (uint32_t)head->tokens.v[i], 4);
+    return at;
+}
+
+void slab_encode_brief(const struct slab_head *head, struct buf *front)
+{
+    struct slab_head brief = *head;
+    brief.n_regions = 0;
+    size_t size = front_size(brief.tokens.len, 0);
+    uint8_t *bytes = mem_alloc(size), *at = put_front(&brief, bytes);
+    put(at, front_crc(bytes, size), CRC_BYTES);
+    buf_append(front, bytes, size);
+    free(bytes);
+}
+
+void slab_encode(struct slab_head *head, const void *payload, struct buf *front, uint8_t trailer[SLAB_TRAILER_BYTES])
+{
+    size_t size = front_size(head->tokens.len, head->n_regions);
+    uint8_t *bytes = mem_alloc(size), *at = put_front(head, bytes);
     for (size_t i = 0; i < head->n_regions; i++, at += REGION_BYTES) {
         struct slab_region *region = &head->regions[i];
         region->crc = crc32c(0, (const uint8_t *)payload + region->offset, region->size);
@@ -174,6 +222,27 @@ bool slab_is_newer(const void *header)
 {
     const uint8_t *at = header;
     return memcmp(at, MAGIC, sizeof MAGIC) == 0 && at[AT_VERSION] > VERSION;
+}
+
+/* Wraps around where the header is nonsense: slab_decode() refuses that. */
+uint64_t slab_brief_bytes(const void *front, size_t size)
+{
+    return size < SLAB_HEADER_BYTES ? 0 : size + get((const uint8_t *)front + AT_PAYLOAD, 8) + SLAB_TRAILER_BYTES;
+}
+
+bool slab_brief_name(const void *front, size_t size, struct slab_name *name)
+{
+    const uint8_t *at = front;
+    if (size < AT_TOKENS) return false;
+    name->kind = (enum slab_kind)at[AT_KIND];
+    memcpy(name->key.v, at + AT_KEY, SHA256_BYTES);
+    return true;
+}
+
+void slab_decode_use(const uint8_t bytes[SLAB_USE_BYTES], uint32_t *hits, int64_t *used_ms)
+{
+    *hits = get32(bytes);
+    *used_ms = (int64_t)get(bytes + AT_USED - AT_HITS, 8);
 }
 
 static void get_region(const uint8_t *at, struct slab_region *region)

@@ -21,6 +21,12 @@ enum slab_kind {
     SLAB_STATE = 2 /* what cannot be cut, as it is after `end` tokens: recurrent states, sliding windows */
 };
 
+/* What a slab is known by; in a folder, its file's name. */
+struct slab_name {
+    struct key key;
+    enum slab_kind kind;
+};
+
 enum slab_reason { SLAB_COLD = 1, SLAB_CONTINUED = 2, SLAB_EVICT = 3, SLAB_SHUTDOWN = 4, SLAB_FINISH = 5 };
 
 const char *slab_reason_name(enum slab_reason reason);
@@ -60,6 +66,14 @@ uint64_t slab_size(const struct slab_head *head);
 /* Writes what stands before the payload (and fills in the regions' CRCs) and what stands after it. */
 void slab_encode(struct slab_head *head, const void *payload, struct buf *front, uint8_t trailer[SLAB_TRAILER_BYTES]);
 
+/* The front as a list of slabs has it: without the region table. slab_decode() reads it back, with slab_brief_bytes()
+ * for the slab's size. */
+void slab_encode_brief(const struct slab_head *head, struct buf *front);
+uint64_t slab_brief_bytes(const void *front, size_t size);
+
+/* The name alone, without a look at the rest; false: it is too short for one. */
+bool slab_brief_name(const void *front, size_t size, struct slab_name *name);
+
 /* How many bytes the front has, from its first SLAB_HEADER_BYTES; 0: this is no slab, or one of a newer version. */
 size_t slab_front_size(const void *header);
 
@@ -77,9 +91,30 @@ int slab_check(const struct slab_head *head, const void *front, size_t front_siz
 /* Names the first damaged region, for `hearth kv verify`: "keys of layer 3"; NULL: all are as they were. */
 const char *slab_damaged_region(const struct slab_head *head, const void *payload, char text[64]);
 
+/* A whole slab in memory; its payload lies inside `bytes`, which several may share. */
+struct slab {
+    struct slab_head head;
+    struct slab_bytes *bytes;
+    const uint8_t *payload;
+};
+
+/* Memory that is freed with its last reference; any thread. */
+struct slab_bytes {
+    uint8_t *v; /* from malloc */
+    size_t size;
+    _Atomic size_t refs;
+};
+
+struct slab_bytes *slab_bytes_open(uint8_t *v, size_t size); /* takes v; one reference, the caller's */
+struct slab_bytes *slab_bytes_ref(struct slab_bytes *bytes);
+void slab_bytes_unref(struct slab_bytes *bytes); /* NULL is fine */
+
+void slab_release(struct slab *slab);
+
 /* The few bytes at the header's offset SLAB_USE_OFFSET that are rewritten when a slab is used. */
 #define SLAB_USE_BYTES 12
 void slab_encode_use(uint32_t hits, int64_t used_ms, uint8_t bytes[SLAB_USE_BYTES]);
+void slab_decode_use(const uint8_t bytes[SLAB_USE_BYTES], uint32_t *hits, int64_t *used_ms);
 extern const uint64_t SLAB_USE_OFFSET;
 
 #endif

@@ -1,13 +1,47 @@
 /* The store's life, its users and its numbers. */
 #include "store/store.h"
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "store/private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-const char *const store_tier_names[STORE_TIERS] = {"ram", "ram_file", "disk"};
+/* ---- Threads ---- */
+
+/* Detached: one that hangs in a call of a backend cannot be waited for at the end. */
+void store_begin_thread(struct store *store, void *(*main)(void *), void *ud)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    store_lock(store);
+    store->n_threads += pthread_create(&thread, &attributes, main, ud) == 0;
+    store_unlock(store);
+    pthread_attr_destroy(&attributes);
+}
+
+static void store_free(struct store *store)
+{
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) tier_close(&store->tiers[i]);
+    buffers_release(&store->buffers);
+    free(store->busy);
+    pthread_cond_destroy(&store->watch);
+    pthread_cond_destroy(&store->changed);
+    pthread_mutex_destroy(&store->mutex);
+    free(store);
+}
+
+void store_end_thread(struct store *store)
+{
+    store_lock(store);
+    bool last = --store->n_threads == 0 && store->abandoned;
+    pthread_cond_broadcast(&store->changed);
+    store_unlock(store);
+    if (last) store_free(store);
+}
 
 /* ---- Life ---- */
 
@@ -17,29 +51,41 @@ struct store *store_open(const struct store_params *params)
     store->params = *params;
     pthread_mutex_init(&store->mutex, NULL);
     clock_cond_init(&store->changed);
+    clock_cond_init(&store->watch);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) tier_open(store, i);
-    saver_open(store);
-    fetcher_open(store);
-    pthread_create(&store->scanner, NULL, scan_main, store);
+    store_begin_thread(store, watchdog_main, store);
     return store;
 }
 
-/* A look through the folders is given up; saves that wait for it are lost. */
-void store_close(struct store *store)
+static void wake_all(struct store *store)
 {
-    if (store == NULL) return;
+    pthread_cond_signal(&store->watch);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier->quota == 0) continue;
+        pthread_cond_signal(&tier->attend);
+        pthread_cond_signal(&tier->saver.work);
+        pthread_cond_broadcast(&tier->fetcher.work);
+    }
+}
+
+bool store_close(struct store *store, int64_t deadline)
+{
+    if (store == NULL) return true;
     store_lock(store);
     store->closing = true;
-    atomic_store(&store->stop_scan, true);
+    store->close_by = deadline;
+    wake_all(store);
+    while (store->n_threads > 0 && store_wait_changed(store, deadline)) {
+    }
+    bool whole = store->n_threads == 0;
+    store->abandoned = !whole;
     store_unlock(store);
-    pthread_join(store->scanner, NULL);
-    saver_close(store);
-    fetcher_close(store);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) tier_close(&store->tiers[i]);
-    free(store->busy);
-    pthread_cond_destroy(&store->changed);
-    pthread_mutex_destroy(&store->mutex);
-    free(store);
+    if (whole)
+        store_free(store);
+    else
+        log_event(LOG_WARN, LOG_GROUP, "left a tier behind that does not answer");
+    return whole;
 }
 
 bool store_wait_changed(struct store *store, int64_t deadline)
@@ -50,21 +96,21 @@ bool store_wait_changed(struct store *store, int64_t deadline)
     return true;
 }
 
-bool store_is_ready(const struct store *store)
+static bool is_settled(const struct store *store)
 {
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (!store->tiers[i].ready) return false;
+        if (!store->tiers[i].settled) return false;
     return true;
 }
 
 bool store_wait_ready(struct store *store, int64_t deadline)
 {
     store_lock(store);
-    while (!store_is_ready(store) && store_wait_changed(store, deadline)) {
+    while (!is_settled(store) && store_wait_changed(store, deadline)) {
     }
-    bool ready = store_is_ready(store);
+    bool settled = is_settled(store);
     store_unlock(store);
-    return ready;
+    return settled;
 }
 
 /* ---- Users ---- */
@@ -94,6 +140,7 @@ void users_wake(struct store *store, const struct store_user **users, size_t n)
         user_leave(store, users[i]);
         store_unlock(store);
     }
+    free(users);
 }
 
 static bool is_busy(const struct store *store, const struct store_user *user)
@@ -103,27 +150,26 @@ static bool is_busy(const struct store *store, const struct store_user *user)
     return false;
 }
 
-void store_leave(struct store *store, const struct store_user *user)
+static void forget_user(struct saver *saver, const struct store_user *user)
 {
-    struct saver *saver = &store->saver;
-    store_lock(store);
     if (saver->current != NULL && saver->current->user == user) saver->current->user = NULL;
     for (struct job *job = saver->first; job != NULL; job = job->next)
         if (job->user == user) job->user = NULL;
     size_t kept = 0;
-    for (size_t i = 0; i < saver->n_refused; i++)
-        if (saver->refused[i] != user) saver->refused[kept++] = saver->refused[i];
-    saver->n_refused = kept;
+    for (size_t i = 0; i < saver->n_waiting; i++)
+        if (saver->waiting[i] != user) saver->waiting[kept++] = saver->waiting[i];
+    saver->n_waiting = kept;
+}
+
+void store_leave(struct store *store, const struct store_user *user)
+{
+    store_lock(store);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) forget_user(&store->tiers[i].saver, user);
     while (is_busy(store, user)) store_wait_changed(store, CLOCK_NEVER);
     store_unlock(store);
 }
 
 /* ---- Numbers ---- */
-
-uint64_t store_failures(const struct store *store)
-{
-    return atomic_load(&store->failures);
-}
 
 void store_count_dropped(struct store *store)
 {
@@ -139,11 +185,11 @@ void store_tier_status(struct store *store, enum store_tier id, struct store_tie
 {
     struct tier *tier = &store->tiers[id];
     *out = (struct store_tier_status){.quota = tier->quota};
+    if (tier->quota == 0) return;
     store_lock(store);
-    out->on = tier->on;
+    out->on = tier_serves(tier);
     memcpy(out->trouble, tier->trouble, sizeof out->trouble);
     store_unlock(store);
-    if (!out->on) return;
     struct index_usage usage = index_usage(tier->index);
     out->entries = usage.entries;
     out->bytes = usage.bytes;

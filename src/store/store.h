@@ -1,11 +1,11 @@
-/* The token-exact KV store: prefixes of token lists and the state that belongs to each, in three tiers, alive after any
- * crash. It knows tokens and bytes; not models, slots, sessions or requests.
+/* The token-exact KV store: prefixes of token lists and the state that belongs to each, in several tiers, alive after
+ * any crash. It knows tokens and bytes; not models, slots, sessions or requests.
  *
- * Tiers (ram, ram_file, disk) are independent: own budget, own order of last use, own failures. A save goes to the one
- * configured tier and never moves. Whoever looks for a prefix gets the longest of all tiers.
+ * Tiers are independent: own budget, own order of last use, own threads, own failures. A save goes to the one
+ * configured tier and never moves. Whoever looks for a prefix gets the longest of all tiers. A tier that fails or hangs
+ * is set aside alone, and comes back by itself.
  *
- * Threads: one writes (`saver`), two read (`fetcher`), one looks through the folders at the start (`scanner`). The
- * functions here may be called from any thread and never wait for I/O, but for those that say so. What was saved is
+ * The functions here may be called from any thread and never wait for I/O, but for those that say so. What was saved is
  * found from the moment it is published. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
@@ -16,32 +16,44 @@
 #include "base/metrics.h"
 #include "store/key.h"
 #include "store/slab.h"
+#include "store/tier_table.h"
 
 struct store;
 
-enum store_tier { STORE_RAM, STORE_RAM_FILE, STORE_DISK, STORE_TIERS };
-
 extern const char *const store_tier_names[STORE_TIERS];
+
+/* Its slabs are files; else they are gone with the process. */
+bool store_tier_has_folder(enum store_tier tier);
+
+struct backend;
+
+struct store_tier_params {
+    uint64_t quota;          /* bytes; 0: off */
+    const char *path;        /* of a tier in a folder */
+    struct backend *backend; /* in place of the tier's own; the store's from here on. NULL: its own */
+};
 
 struct store_params {
     int32_t stride; /* tokens: size of a block, stride of the walk */
     enum store_tier save_tier;
-    struct {
-        uint64_t quota;   /* bytes; 0: off */
-        const char *path; /* of the folders */
-    } tiers[STORE_TIERS];
-    uint64_t backlog; /* bytes of saves under way, at most */
+    struct store_tier_params tiers[STORE_TIERS];
+    uint64_t backlog;         /* bytes of saves under way, at most */
+    int64_t save_timeout_ns;  /* a tier that takes longer for a slab is set aside */
+    int64_t fetch_timeout_ns; /* so is one that takes longer to read one; and a fetch to which nothing comes for so long
+                                 is given up */
+    int64_t scan_grace_ns;    /* lookups wait for the look through the folders until so long after the start */
     struct files *files;
 };
 
-/* A tier whose folder cannot be had is off, and the log says so: never an error. Returns at once; the folders are
- * looked through meanwhile. */
+/* Returns at once: the tiers are opened and looked through meanwhile. One that cannot be opened is tried again from
+ * time to time, and the log says so: never an error. */
 struct store *store_open(const struct store_params *params);
 
-/* Saves under way are finished first. Every hit has been closed. */
-void store_close(struct store *store);
+/* Saves under way are finished first, until the deadline (CLOCK_MONOTONIC ns). Every hit has been closed, every user
+ * has left. False: a tier still hangs in a call; what belongs to it is freed when that returns. */
+bool store_close(struct store *store, int64_t deadline);
 
-/* Waits until the folders have been looked through, or the deadline (CLOCK_MONOTONIC ns). */
+/* Waits until every tier has been looked through or could not be opened, or the deadline. */
 bool store_wait_ready(struct store *store, int64_t deadline);
 
 /* ---- Who uses it ---- */
@@ -89,9 +101,8 @@ struct store_query {
     const struct identity *identity; /* copied. NULL: the user's */
     const int32_t *tokens;
     int32_t n;                    /* of them may be reused */
-    const struct key *parent_key; /* a hint, or NULL: waited for while it is being written, until the deadline. It waits
-                                     for I/O then */
-    int64_t deadline;
+    const struct key *parent_key; /* a hint, or NULL: waited for while it is being written, until the deadline */
+    int64_t deadline;             /* 0: waits for nothing */
 };
 
 /* Never NULL: a hit may have found nothing. Counts nothing yet. */
@@ -167,15 +178,15 @@ bool store_is_on(struct store *store);
 /* Whether a save of `size` bytes would be taken now. Where it would not, the user is woken when there is room again. */
 bool store_has_room(struct store *store, const struct store_user *user, size_t size);
 
+/* Whether every save up to the ticket is durable or has failed. False: the user is woken when a save has ended. */
+bool store_is_done(struct store *store, const struct store_user *user, uint64_t ticket);
+
 /* Waits until every save up to the ticket is durable or has failed, or the deadline. True: none is under way. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
 
-/* Leading tokens whose rows are in the tier of saves, as store_hit_covered() says. Hashes them: not for every token. */
+/* Leading tokens whose rows are in the tier of saves, now, as store_hit_covered() says: compares the tokens with what
+ * the index has, and hashes none; some microseconds. */
 int32_t store_covered(struct store *store, const struct store_query *query);
-
-/* Counts saves that failed or were found to hang on nothing. When it has changed, what a user believes to be saved may
- * not be: store_hit_covered() tells. */
-uint64_t store_failures(const struct store *store);
 
 /* A save that its user gives up before it was queued. */
 void store_count_dropped(struct store *store);

@@ -1,7 +1,8 @@
-/* One tier: opening it, making room in it, what goes wrong with it.
+/* One tier: an index that says what is stored, a backend that holds it, and the threads that alone call the backend: a
+ * saver, fetchers, a supervisor. A backend that fails or hangs sets its own tier aside and no other.
  *
- * Files of a folder are written and removed by the saver's thread alone (and before that, until the tier is ready, by
- * the scanner's). So what left the index is never removed after it has been written anew. */
+ * What the backend holds is changed by the saver alone. So what left the index is never removed after it has been
+ * written anew. */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -11,146 +12,189 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- The table of tiers ---- */
+
+#define NAME(ID, name, ...) [STORE_##ID] = #name,
+
+const char *const store_tier_names[STORE_TIERS] = {STORE_TIER_TABLE(NAME, NAME)};
+
+bool store_tier_has_folder(enum store_tier tier)
+{
+#define NO(ID, ...)  [STORE_##ID] = false,
+#define YES(ID, ...) [STORE_##ID] = true,
+    static const bool has[STORE_TIERS] = {STORE_TIER_TABLE(NO, YES)};
+    return has[tier];
+}
+
+static struct backend *backend_for(const struct store *store, enum store_tier id)
+{
+    const struct store_tier_params *params = &store->params.tiers[id];
+    if (params->backend != NULL) return params->backend;
+    return store_tier_has_folder(id) ? folder_backend_open(store->params.files, params->path) : ram_backend_open();
+}
+
 /* ---- Life ---- */
 
 void tier_open(struct store *store, enum store_tier id)
 {
     struct tier *tier = &store->tiers[id];
-    hearth_error error = {0};
+    tier->store = store;
     tier->id = id;
     tier->quota = store->params.tiers[id].quota;
-    tier->ready = true;
+    tier->settled = true;
     if (tier->quota == 0) return;
-    if (id != STORE_RAM) {
-        tier->folder = folder_open(store->params.files, store->params.tiers[id].path, &error);
-        if (tier->folder == NULL) {
-            snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
-            log_event(LOG_ERROR, LOG_GROUP, "a tier is off", log_str("tier", store_tier_names[id]),
-                      log_str("path", store->params.tiers[id].path), log_str("reason", error.message));
-            return;
-        }
-        tier->ready = false; /* until it has been looked through */
-    }
+    tier->backend = backend_for(store, id);
     tier->index = index_open(store->params.stride, tier->quota, image_free);
-    tier->on = true;
-}
-
-static void free_victims(struct index *index, struct victim *first)
-{
-    while (first != NULL) {
-        struct victim *next = first->next;
-        index_deleted(index, first);
-        first = next;
-    }
+    tier->state = TIER_OPENING;
+    tier->settled = false;
+    tier->began = clock_now(clock_monotonic());
+    tier->scan_at = tier->take_back_at = CLOCK_NEVER;
+    clock_cond_init(&tier->attend);
+    saver_init(&tier->saver);
+    fetcher_init(&tier->fetcher);
+    store_begin_thread(store, supervisor_main, tier);
+    store_begin_thread(store, saver_main, tier);
+    for (int i = 0; i < FETCHERS; i++) store_begin_thread(store, fetcher_main, tier);
 }
 
 void tier_close(struct tier *tier)
 {
-    if (tier->index != NULL) {
-        free_victims(tier->index, tier->doomed);
-        free_victims(tier->index, tier->damaged);
-        index_close(tier->index);
-    }
-    if (tier->folder != NULL) folder_close(tier->folder);
-}
-
-/* ---- Going ---- */
-
-static void append(struct victim **list, struct victim *more)
-{
-    while (*list != NULL) list = &(*list)->next;
-    *list = more;
-}
-
-static struct victim *take_all(struct store *store, struct victim **list)
-{
-    store_lock(store);
-    struct victim *all = *list;
-    *list = NULL;
-    store_unlock(store);
-    return all;
-}
-
-void tier_doom(struct store *store, struct tier *tier, struct victim *victims)
-{
-    store_lock(store);
-    append(&tier->doomed, victims);
-    store_unlock(store);
-}
-
-static int remove_all(struct store *store, struct tier *tier, hearth_error *error)
-{
-    struct victim *victim = take_all(store, &tier->doomed);
-    int result = 0;
-    while (victim != NULL && result == 0) {
-        struct victim *next = victim->next;
-        if (tier->folder != NULL) result = folder_remove(tier->folder, &victim->key, victim->kind, error);
-        if (result != 0) break;
+    if (tier->quota == 0) return;
+    for (struct victim *victim = tier->damaged, *next; victim != NULL; victim = next) {
+        next = victim->next;
         index_deleted(tier->index, victim);
-        victim = next;
     }
-    tier_doom(store, tier, victim); /* its bytes count as long as its file is there */
-    return result;
+    index_close(tier->index);
+    tier->backend->close(tier->backend);
+    saver_release(&tier->saver);
+    fetcher_release(&tier->fetcher);
+    pthread_cond_destroy(&tier->attend);
 }
 
-int tier_tidy(struct store *store, struct tier *tier, hearth_error *error)
+bool tier_serves(const struct tier *tier)
 {
-    struct victim *victim = take_all(store, &tier->damaged);
-    while (victim != NULL) {
-        struct victim *next = victim->next;
-        folder_quarantine(tier->folder, &victim->key, victim->kind);
-        index_deleted(tier->index, victim);
-        victim = next;
-    }
-    return remove_all(store, tier, error);
+    enum tier_state state = tier->state;
+    return (state == TIER_OPENING || state == TIER_OPEN) && !tier->stalled;
 }
 
-void tier_drop(struct store *store, struct tier *tier, struct entry *entry, bool damaged)
+bool tier_takes_saves(const struct tier *tier)
 {
+    return tier_serves(tier) && !tier->store->closing;
+}
+
+/* ---- Calls of the backend ---- */
+
+void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns)
+{
+    struct store *store = tier->store;
+    int64_t now = clock_now(clock_monotonic());
     store_lock(store);
-    struct victim *victims = index_drop(tier->index, entry);
-    if (victims != NULL && damaged) {
-        append(&tier->doomed, victims->next);
-        victims->next = NULL;
-        append(&tier->damaged, victims);
-    } else {
-        append(&tier->doomed, victims);
-    }
-    store->saver.tidy = true;
-    pthread_cond_signal(&store->saver.work);
+    *worker = (struct worker){.since = now, .limit = now + limit_ns};
+    if (worker->limit < store->watch_until) pthread_cond_signal(&store->watch);
     store_unlock(store);
+}
+
+/* The watchdog looks whether that was what it waited for. */
+void tier_end_call(struct tier *tier, struct worker *worker)
+{
+    struct store *store = tier->store;
+    store_lock(store);
+    *worker = (struct worker){0};
+    if (tier->stalled) pthread_cond_signal(&store->watch);
+    store_unlock(store);
+}
+
+void tier_lose(struct tier *tier, const char *why)
+{
+    if (tier->state != TIER_OPEN) return;
+    tier->state = TIER_LOST;
+    tier->open_at = 0;
+    snprintf(tier->trouble, sizeof tier->trouble, "%.159s", why);
+    pthread_cond_signal(&tier->attend);
 }
 
 /* ---- Room ---- */
 
-static enum reserved reserve(struct store *store, struct tier *tier, const struct reserve *what,
-                             struct reservation **reservation)
+static struct slab_name name_of(const struct victim *victim)
 {
-    struct victim *victims;
-    enum reserved reserved = index_reserve(tier->index, what, reservation, &victims);
-    tier_doom(store, tier, victims);
-    return reserved;
+    return (struct slab_name){victim->key, victim->kind};
 }
 
-/* With one saver, a key that is being written is one that was dropped and has its file still. */
-int tier_reserve(struct store *store, struct tier *tier, const struct reserve *what, struct reservation **reservation,
-                 enum reserved *reserved, hearth_error *error)
+/* What cannot be removed is still there: it is an entry again, and so is all that was to go after it. */
+static int remove_all(struct tier *tier, struct victim *victim, hearth_error *error)
 {
-    *reserved = reserve(store, tier, what, reservation);
-    int result = tier_tidy(store, tier, error);
-    if (result == 0 && *reserved == RESERVED_WRITING) {
-        *reserved = reserve(store, tier, what, reservation);
-        result = tier_tidy(store, tier, error);
+    int result = 0;
+    for (struct victim *next; victim != NULL; victim = next) {
+        next = victim->next;
+        struct slab_name name = name_of(victim);
+        if (result == 0) result = tier->backend->remove(tier->backend, &name, error);
+        if (result == 0)
+            index_deleted(tier->index, victim);
+        else
+            index_spare(tier->index, victim);
     }
-    if (*reserved != RESERVED) return result != 0 ? result : HEARTH_BUSY;
+    return result;
+}
+
+void tier_tidy(struct tier *tier)
+{
+    store_lock(tier->store);
+    struct victim *victim = tier->damaged;
+    tier->damaged = NULL;
+    store_unlock(tier->store);
+    for (struct victim *next; victim != NULL; victim = next) {
+        next = victim->next;
+        struct slab_name name = name_of(victim);
+        tier->backend->set_aside(tier->backend, &name);
+        index_deleted(tier->index, victim);
+    }
+}
+
+/* A disk on which the last slab could not be written gets the next one first, and makes room afterwards: else each
+ * attempt would cost what is stored, until nothing was left. With one saver, a key that is being written is one that
+ * was dropped and has its file still. */
+int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
+                 hearth_error *error)
+{
+    struct victim *victims;
+    what->over = tier->puts_fail;
+    *reserved = index_reserve(tier->index, what, reservation, &victims);
+    if (*reserved == RESERVED_WRITING) {
+        tier_tidy(tier);
+        *reserved = index_reserve(tier->index, what, reservation, &victims);
+    }
+    int result = remove_all(tier, victims, error);
+    if (*reserved != RESERVED) return HEARTH_BUSY;
     if (result != 0) index_cancel(tier->index, *reservation);
     return result;
 }
 
+void tier_trim(struct tier *tier)
+{
+    hearth_error error = {0};
+    if (remove_all(tier, index_trim(tier->index), &error) != 0) tier_trouble(tier, error.message);
+}
+
+void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
+{
+    struct victim *victim = index_drop(tier->index, entry);
+    if (victim == NULL) return;
+    if (!damaged) {
+        index_deleted(tier->index, victim);
+        return;
+    }
+    store_lock(tier->store);
+    victim->next = tier->damaged;
+    tier->damaged = victim;
+    pthread_cond_signal(&tier->saver.work);
+    store_unlock(tier->store);
+}
+
 /* ---- Trouble ---- */
 
-void tier_trouble(struct store *store, struct tier *tier, const char *message)
+void tier_trouble(struct tier *tier, const char *message)
 {
+    struct store *store = tier->store;
     store_lock(store);
     bool was = tier->trouble[0] != '\0';
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", message == NULL ? "" : message);
@@ -160,23 +204,4 @@ void tier_trouble(struct store *store, struct tier *tier, const char *message)
                   log_str("reason", message));
     if (was && message == NULL)
         log_event(LOG_INFO, LOG_GROUP, "saves succeed again", log_str("tier", store_tier_names[tier->id]));
-}
-
-/* ---- Images ---- */
-
-void image_free(void *user)
-{
-    struct image *image = user;
-    if (image == NULL) return;
-    free(image->bytes);
-    free(image);
-}
-
-void images_free(struct image *first)
-{
-    while (first != NULL) {
-        struct image *next = first->next;
-        image_free(first);
-        first = next;
-    }
 }

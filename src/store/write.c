@@ -18,7 +18,7 @@ struct writing {
     struct tier *tier;
     const struct job *job;
     struct key *keys;   /* at the multiples of the stride */
-    struct match match; /* what was there */
+    struct match match; /* what is there */
     struct buf payload; /* of one slab after the other */
 };
 
@@ -93,64 +93,60 @@ static struct slab_head head_of(const struct writing *writing, int32_t start, in
     return head;
 }
 
-/* The tier ram: the payload is the slab. */
-static struct image *keep(struct writing *writing)
-{
-    struct image *image = mem_alloc(sizeof *image);
-    size_t size = writing->payload.len;
-    char *bytes = buf_take(&writing->payload), *fitting = realloc(bytes, size > 0 ? size : 1);
-    image->bytes = fitting != NULL ? fitting : bytes;
-    image->payload = image->bytes;
-    image->size = size;
-    image->state = IMAGE_THERE;
-    image->stays = true;
-    return image;
-}
-
-/* It is there. False: what it hangs on was dropped while it was written. */
-static bool announce(struct writing *writing, struct reservation *reservation, const struct slab_head *head)
+/* It is there, and so is what hangs on it and was there before it. Its lease replaces that of what it hangs on. */
+static void announce(struct writing *writing, struct reservation *reservation, const struct slab_head *head)
 {
     struct store *store = writing->store;
-    struct tier *tier = writing->tier;
+    struct match *match = &writing->match;
     uint64_t size = slab_size(head);
-    struct image *image = tier->folder == NULL ? keep(writing) : NULL;
-    struct entry *entry = index_publish(tier->index, reservation, size, image, head->used_ms);
-    if (entry == NULL) {
-        image_free(image);
-        return false;
+    struct entry *entry = index_publish(writing->tier->index, reservation, size, NULL, head->used_ms);
+    if (entry != NULL) {
+        struct entry **place = head->kind == SLAB_ROWS ? &match->rows : &match->state;
+        if (*place != NULL) index_unlease(writing->tier->index, *place);
+        *place = entry;
+        *(head->kind == SLAB_ROWS ? &match->n_rows : &match->n_state) = head->end;
     }
-    index_unlease(tier->index, entry); /* the next one is reserved before anything else goes */
     metric_add(&store->stats.written_bytes, (int64_t)size);
     store_lock(store);
     pthread_cond_broadcast(&store->changed); /* somebody may wait for just this one */
     store_unlock(store);
-    return true;
 }
 
-static int give_up(struct writing *writing, struct reservation *reservation, const struct slab_head *head,
-                   hearth_error *error)
-{
-    struct tier *tier = writing->tier;
-    int result = tier->folder == NULL ? 0 : folder_remove(tier->folder, &head->key, head->kind, error);
-    index_cancel(tier->index, reservation);
-    return result != 0 ? result : error_set(error, HEARTH_BUSY, "what a slab hangs on was dropped");
-}
-
-static int write_reserved(struct writing *writing, struct reservation *reservation, struct slab_head *head,
+static int write_reserved(struct writing *writing, struct reservation *reservation, bool over, struct slab_head *head,
                           hearth_error *error)
 {
     struct tier *tier = writing->tier;
-    const struct entry *parent = index_reserved_parent(reservation);
-    if (parent != NULL) head->parent = parent->key;
-    int result = tier->folder == NULL ? 0 : folder_publish(tier->folder, head, writing->payload.v, error);
-    if (result < 0)
+    int result = tier->backend->put(tier->backend, head, &writing->payload, error);
+    tier->puts_fail = result < 0;
+    if (result < 0) {
         index_cancel(tier->index, reservation);
-    else if (!announce(writing, reservation, head))
-        return give_up(writing, reservation, head, error);
-    return result < 0 ? result : 0;
+        return result;
+    }
+    announce(writing, reservation, head);
+    if (over) tier_trim(tier);
+    return 0;
 }
 
-static int store_slab(struct writing *writing, struct slab_head *head, hearth_error *error)
+static int reserve_and_write(struct writing *writing, struct slab_head *head, enum reserved *reserved,
+                             hearth_error *error)
+{
+    struct entry *parent = writing->match.rows;
+    if (head->kind == SLAB_STATE && head->start < head->end) parent = writing->match.state;
+    struct reserve what = {.identity = &writing->job->identity,
+                           .kind = head->kind,
+                           .key = head->key,
+                           .parent = head->start > 0 ? parent : NULL,
+                           .tokens = writing->job->tokens.v + head->start,
+                           .start = head->start,
+                           .end = head->end,
+                           .size = slab_size(head)};
+    struct reservation *reservation = NULL;
+    if (what.parent != NULL) head->parent = what.parent->key;
+    int result = tier_reserve(writing->tier, &what, &reservation, reserved, error);
+    return result != 0 ? result : write_reserved(writing, reservation, what.over, head, error);
+}
+
+static int store_slab(struct writing *writing, struct slab_head *head, enum reserved *reserved, hearth_error *error)
 {
     static const char *const refusals[] = {[RESERVED] = "",
                                            [RESERVED_PRESENT] = "it is there already",
@@ -158,22 +154,30 @@ static int store_slab(struct writing *writing, struct slab_head *head, hearth_er
                                            [RESERVED_ORPHAN] = "what it hangs on is gone",
                                            [RESERVED_NO_ROOM] =
                                                "it does not fit within the quota beside what is in use"};
-    struct reserve what = {.identity = &writing->job->identity,
-                           .kind = head->kind,
-                           .key = head->key,
-                           .tokens = writing->job->tokens.v,
-                           .start = head->start,
-                           .end = head->end,
-                           .size = slab_size(head)};
-    struct reservation *reservation = NULL;
-    enum reserved reserved = RESERVED;
-    int result = tier_reserve(writing->store, writing->tier, &what, &reservation, &reserved, error);
-    if (result == 0) return write_reserved(writing, reservation, head, error);
+    struct tier *tier = writing->tier;
+    uint64_t size = slab_size(head);
+    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
+    int result = reserve_and_write(writing, head, reserved, error);
+    tier_end_call(tier, &tier->saver.worker);
     if (result != HEARTH_BUSY) return result;
     /* That others were quicker is nothing to tell; that there is no room is. */
-    hearth_code code = reserved == RESERVED_NO_ROOM ? HEARTH_UNAVAILABLE : HEARTH_BUSY;
-    return error_set(error, code, "a slab of %llu bytes cannot be stored: %s", (unsigned long long)what.size,
-                     refusals[reserved]);
+    hearth_code code = *reserved == RESERVED_NO_ROOM ? HEARTH_UNAVAILABLE : HEARTH_BUSY;
+    error_set(error, code, "a slab of %llu bytes cannot be stored: %s", (unsigned long long)size, refusals[*reserved]);
+    return HEARTH_BUSY;
+}
+
+static void tell_result(struct writing *writing, int result, const hearth_error *error)
+{
+    struct tier *tier = writing->tier;
+    if (result == HEARTH_UNAVAILABLE) {
+        store_lock(writing->store);
+        tier_lose(tier, error->message);
+        store_unlock(writing->store);
+        log_event(LOG_WARN, LOG_GROUP, "a tier was lost", log_str("tier", store_tier_names[tier->id]),
+                  log_str("reason", error->message));
+    } else if (result != HEARTH_BUSY || error->code != HEARTH_BUSY) {
+        tier_trouble(tier, result == 0 ? NULL : error->message);
+    }
 }
 
 /* Rows of [start, end), or the state at `end`. */
@@ -183,9 +187,11 @@ static enum outcome write_slab(struct writing *writing, int32_t start, int32_t e
     struct slab_head head = head_of(writing, start, end);
     enum outcome outcome = FAILED;
     if (cut(writing, &head)) {
-        int result = store_slab(writing, &head, &error);
-        if (result != HEARTH_BUSY) tier_trouble(writing->store, writing->tier, result == 0 ? NULL : error.message);
+        enum reserved reserved = RESERVED;
+        int result = store_slab(writing, &head, &reserved, &error);
+        tell_result(writing, result, &error);
         if (result == 0) outcome = STORED;
+        if (result == HEARTH_BUSY && reserved == RESERVED_PRESENT) outcome = DUPLICATE;
     }
     slab_head_release(&head);
     return outcome;
@@ -193,17 +199,31 @@ static enum outcome write_slab(struct writing *writing, int32_t start, int32_t e
 
 /* ---- One save ---- */
 
+/* What was detached is found again with what it hangs on: then others are there before they were written. */
+static void look_again(struct writing *writing)
+{
+    const struct job *job = writing->job;
+    struct wanted wanted = {
+        .identity = &job->identity, .tokens = job->tokens.v, .n = job->to, .states = job->kind == SLAB_STATE};
+    index_find_again(writing->tier->index, &wanted, &writing->match);
+}
+
 static enum outcome write_rows(struct writing *writing)
 {
     const struct job *job = writing->job;
-    int32_t stride = writing->store->params.stride, at = writing->match.n_rows;
-    if (at >= job->to) return DUPLICATE;
-    if (at < job->from) return FAILED; /* the rows between are nowhere */
+    const struct match *match = &writing->match;
+    int32_t stride = writing->store->params.stride;
+    if (match->n_rows >= job->to) return DUPLICATE;
+    if (match->n_rows < job->from) return FAILED; /* the rows between are nowhere */
     enum outcome outcome = STORED;
-    while (at < job->to && outcome == STORED) {
-        int32_t bound = (at / stride + 1) * stride, end = bound < job->to ? bound : job->to;
+    while (match->n_rows < job->to && outcome == STORED) {
+        int32_t at = match->n_rows, bound = (at / stride + 1) * stride, end = bound < job->to ? bound : job->to;
         outcome = write_slab(writing, at, end);
-        at = end;
+        if (outcome == DUPLICATE) {
+            look_again(writing);
+            outcome = STORED;
+        }
+        if (outcome == STORED && match->n_rows <= at) outcome = FAILED; /* what it hangs on was dropped meanwhile */
     }
     return outcome;
 }
@@ -220,30 +240,29 @@ static void count(struct store *store, const struct job *job, enum outcome outco
 {
     struct store_stats *stats = &store->stats;
     if (outcome == DUPLICATE) metric_add(&stats->duplicate_dropped, 1);
-    if (outcome == FAILED) {
+    if (outcome == FAILED)
         metric_add(&stats->saves_dropped, 1);
-        atomic_fetch_add(&store->failures, 1);
-    } else if (job->last) {
+    else if (job->last)
         metric_add(&stats->saves[job->reason], 1);
-    }
 }
 
-static bool is_on(struct store *store, const struct tier *tier)
+static bool can_write(struct store *store, const struct tier *tier)
 {
     store_lock(store);
-    bool on = tier->on;
+    bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
+    bool can = tier->state == TIER_OPEN && !tier->stalled && !over;
     store_unlock(store);
-    return on;
+    return can;
 }
 
-void job_write(struct store *store, const struct job *job)
+void job_write(struct store *store, struct tier *tier, const struct job *job)
 {
-    struct writing writing = {.store = store, .tier = &store->tiers[store->params.save_tier], .job = job};
+    struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
-    if (is_on(store, writing.tier)) {
+    if (can_write(store, tier)) {
         look(&writing);
         outcome = job->kind == SLAB_ROWS ? write_rows(&writing) : write_state(&writing);
-        index_release(writing.tier->index, &writing.match);
+        index_release(tier->index, &writing.match);
         buf_release(&writing.payload);
         free(writing.keys);
     }

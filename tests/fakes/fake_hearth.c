@@ -795,6 +795,12 @@ int hearth_lora_set(hearth *instance, const char *model, const hearth_lora *lora
     return HEARTH_OK;
 }
 
+const char *hearth_tier_name(size_t i)
+{
+    static const char *const names[HEARTH_TIERS] = {"ram", "ram_file", "disk"};
+    return i < HEARTH_TIERS ? names[i] : NULL;
+}
+
 void hearth_cache_status(const hearth *instance, hearth_cache *out)
 {
     (void)instance;

@@ -525,8 +525,8 @@ static void a_lookup_tells_what_is_where_and_computes_nothing(void **state)
         run_alone(rig, &asked);
         assert_int_equal(asked.result.warmth.prompt, 330);
         assert_int_equal(asked.result.warmth.resident, i == 0 ? 319 : 0);
-        assert_int_equal(asked.result.warmth.ram, 319);
-        assert_int_equal(asked.result.warmth.disk, 0);
+        assert_int_equal(asked.result.warmth.tiers[STORE_RAM], 319);
+        assert_int_equal(asked.result.warmth.tiers[STORE_DISK], 0);
         assert_int_equal(strlen(asked.result.warmth.key), 64);
         client_release(&asked);
         if (i == 0) restart(&s, one_pool);

@@ -38,7 +38,7 @@ static struct response look_up(struct client *client, const char *body, const he
 static void a_lookup_tells_how_much_is_where(void **state)
 {
     static const hearth_warmth warmth = {
-        .prompt = 3000, .resident = 100, .ram = 200, .ram_file = 0, .disk = 2560, .key = KEY};
+        .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .key = KEY};
     struct client client = harness_start(*state);
     struct response response =
         look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &warmth);
@@ -71,10 +71,10 @@ static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
 static void the_most_may_lie_anywhere(void **state)
 {
     static const hearth_warmth rows[] = {
-        {.prompt = 9, .resident = 8, .ram = 7, .disk = 6},
-        {.prompt = 9, .ram = 8, .ram_file = 7},
-        {.prompt = 9, .ram_file = 8, .resident = 7},
-        {.prompt = 9, .disk = 8},
+        {.prompt = 9, .resident = 8, .tiers = {7, 0, 6}},
+        {.prompt = 9, .tiers = {8, 7, 0}},
+        {.prompt = 9, .tiers = {0, 8, 0}, .resident = 7},
+        {.prompt = 9, .tiers = {0, 0, 8}},
     };
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

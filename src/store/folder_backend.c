@@ -1,0 +1,176 @@
+/* The backend in a folder, of the tiers ram_file and disk: folder.h behind the contract of backend.h.
+ *
+ * The folder may be lost and opened again while threads still use the former one, so each call holds a reference to the
+ * folder that it works in. */
+#include "store/backend.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "store/folder.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct held {
+    struct folder *folder;
+    size_t users; /* calls that work in it, and the backend */
+};
+
+struct folder_backend {
+    struct backend backend; /* first */
+    struct files *files;
+    char *path;
+    pthread_mutex_t mutex; /* guards the rest, never during a call */
+    struct held *held;     /* NULL: not open */
+};
+
+static struct folder_backend *backend_of(struct backend *backend)
+{
+    return (struct folder_backend *)(void *)backend;
+}
+
+static struct held *hold(struct folder_backend *b)
+{
+    pthread_mutex_lock(&b->mutex);
+    struct held *held = b->held;
+    if (held != NULL) held->users++;
+    pthread_mutex_unlock(&b->mutex);
+    return held;
+}
+
+static void let_go(struct folder_backend *b, struct held *held)
+{
+    if (held == NULL) return;
+    pthread_mutex_lock(&b->mutex);
+    bool last = --held->users == 0;
+    pthread_mutex_unlock(&b->mutex);
+    if (!last) return;
+    folder_close(held->folder);
+    free(held);
+}
+
+static int not_open(const struct folder_backend *b, hearth_error *error)
+{
+    return error_at(error, HEARTH_UNAVAILABLE, b->path, "the folder %s is not open", b->path);
+}
+
+/* The lock of the former folder ends with its last user. */
+static int backend_open(struct backend *backend, hearth_error *error)
+{
+    struct folder_backend *b = backend_of(backend);
+    hearth_error own = {0};
+    pthread_mutex_lock(&b->mutex);
+    struct held *former = b->held;
+    b->held = NULL;
+    pthread_mutex_unlock(&b->mutex);
+    let_go(b, former);
+    struct folder *folder = folder_open(b->files, b->path, error != NULL ? error : &own);
+    if (folder == NULL) return (int)(error != NULL ? error : &own)->code;
+    folder_keep_journal(folder);
+    struct held *held = mem_alloc(sizeof *held);
+    *held = (struct held){.folder = folder, .users = 1};
+    pthread_mutex_lock(&b->mutex);
+    b->held = held;
+    pthread_mutex_unlock(&b->mutex);
+    return 0;
+}
+
+static int backend_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held == NULL) return not_open(b, error);
+    int result = folder_publish(held->folder, head, payload->v, error);
+    if (result >= 0) folder_trim_journal(held->folder);
+    let_go(b, held);
+    return result < 0 ? result : 0;
+}
+
+static int backend_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held == NULL) return not_open(b, error);
+    int result = folder_read(held->folder, &name->key, name->kind, slab, error);
+    let_go(b, held);
+    return result;
+}
+
+static int backend_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held == NULL) return not_open(b, error);
+    int result = folder_remove(held->folder, &name->key, name->kind, error);
+    let_go(b, held);
+    return result;
+}
+
+static void backend_set_aside(struct backend *backend, const struct slab_name *name)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held != NULL) folder_quarantine(held->folder, &name->key, name->kind);
+    let_go(b, held);
+}
+
+static int backend_has(struct backend *backend, const struct slab_name *names, size_t n, bool *there,
+                       hearth_error *error)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held == NULL) return not_open(b, error);
+    for (size_t i = 0; i < n; i++) there[i] = folder_has(held->folder, &names[i].key, names[i].kind);
+    let_go(b, held);
+    return 0;
+}
+
+static void backend_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held != NULL) folder_note_use(held->folder, &name->key, name->kind, hits, used_ms);
+    let_go(b, held);
+}
+
+static int backend_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    struct folder_scan look = {.each = scan->each, .ud = scan->ud, .stop = scan->stop};
+    if (held == NULL) return not_open(b, error);
+    int result = folder_scan(held->folder, &look, error);
+    let_go(b, held);
+    scan->n_slabs = look.n_slabs;
+    scan->n_bad = look.n_bad;
+    scan->n_strange = look.n_strange;
+    scan->n_unread = look.n_unread;
+    scan->strange_bytes = look.strange_bytes;
+    return result;
+}
+
+static void backend_close(struct backend *backend)
+{
+    struct folder_backend *b = backend_of(backend);
+    let_go(b, b->held);
+    pthread_mutex_destroy(&b->mutex);
+    free(b->path);
+    free(b);
+}
+
+struct backend *folder_backend_open(struct files *files, const char *path)
+{
+    struct folder_backend *b = mem_alloc(sizeof *b);
+    *b = (struct folder_backend){.files = files, .path = mem_strdup(path)};
+    pthread_mutex_init(&b->mutex, NULL);
+    b->backend = (struct backend){.open = backend_open,
+                                  .put = backend_put,
+                                  .get = backend_get,
+                                  .remove = backend_remove,
+                                  .set_aside = backend_set_aside,
+                                  .has = backend_has,
+                                  .note_use = backend_note_use,
+                                  .scan = backend_scan,
+                                  .close = backend_close};
+    return &b->backend;
+}

@@ -1,0 +1,181 @@
+/* The backend in memory: a table of payloads. It is gone with the process, so there is nothing to scan. */
+#include "store/backend.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "store/hashed.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct kept {
+    struct hashed link;
+    struct slab slab;
+};
+
+struct ram {
+    struct backend backend; /* first */
+    pthread_mutex_t mutex;  /* guards the table; a slab itself does not change */
+    struct hash_table slabs;
+};
+
+static struct ram *ram_of(struct backend *backend)
+{
+    return (struct ram *)(void *)backend;
+}
+
+static uint64_t hash_of(const struct slab_name *name)
+{
+    uint64_t hash;
+    memcpy(&hash, name->key.v, sizeof hash);
+    return hash;
+}
+
+/* With the mutex. */
+static struct kept *find(const struct ram *ram, const struct slab_name *name)
+{
+    struct hashed *link = hash_first(&ram->slabs, hash_of(name));
+    for (; link != NULL; link = hash_next(link)) {
+        struct kept *kept = hash_item(struct kept, link, link);
+        if (kept->slab.head.kind == name->kind && key_equal(&kept->slab.head.key, &name->key)) return kept;
+    }
+    return NULL;
+}
+
+static struct kept *take(struct ram *ram, const struct slab_name *name)
+{
+    struct kept *kept = find(ram, name);
+    if (kept != NULL) hash_remove(&ram->slabs, &kept->link);
+    return kept;
+}
+
+static void kept_free(struct kept *kept)
+{
+    if (kept == NULL) return;
+    slab_release(&kept->slab);
+    free(kept);
+}
+
+/* What identifies it, and what it is of: not the regions, which only files need. */
+static struct slab_head copy_of(const struct slab_head *head)
+{
+    struct slab_head copy = *head;
+    copy.tokens = (struct tokens){0};
+    tokens_append(&copy.tokens, head->tokens.v, head->tokens.len);
+    copy.regions = NULL;
+    copy.n_regions = 0;
+    return copy;
+}
+
+static int ram_open(struct backend *backend, hearth_error *error)
+{
+    (void)backend;
+    (void)error;
+    return 0;
+}
+
+static int ram_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
+{
+    (void)error;
+    struct ram *ram = ram_of(backend);
+    struct kept *kept = mem_alloc(sizeof *kept);
+    size_t size = payload->len;
+    char *bytes = buf_take(payload), *fitting = realloc(bytes, size > 0 ? size : 1);
+    kept->slab.head = copy_of(head);
+    kept->slab.bytes = slab_bytes_open((uint8_t *)(fitting != NULL ? fitting : bytes), size);
+    kept->slab.payload = kept->slab.bytes->v;
+    const struct slab_name name = {head->key, head->kind};
+    pthread_mutex_lock(&ram->mutex);
+    struct kept *former = take(ram, &name);
+    hash_add(&ram->slabs, &kept->link, hash_of(&name));
+    pthread_mutex_unlock(&ram->mutex);
+    kept_free(former);
+    return 0;
+}
+
+static int ram_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)
+{
+    struct ram *ram = ram_of(backend);
+    pthread_mutex_lock(&ram->mutex);
+    const struct kept *kept = find(ram, name);
+    if (kept != NULL)
+        *slab = (struct slab){.head = copy_of(&kept->slab.head),
+                              .bytes = slab_bytes_ref(kept->slab.bytes),
+                              .payload = kept->slab.payload};
+    pthread_mutex_unlock(&ram->mutex);
+    return kept != NULL ? 0 : error_set(error, HEARTH_NOT_FOUND, "it is not in memory");
+}
+
+static int ram_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
+{
+    (void)error;
+    struct ram *ram = ram_of(backend);
+    pthread_mutex_lock(&ram->mutex);
+    struct kept *kept = take(ram, name);
+    pthread_mutex_unlock(&ram->mutex);
+    kept_free(kept);
+    return 0;
+}
+
+static void ram_set_aside(struct backend *backend, const struct slab_name *name)
+{
+    ram_remove(backend, name, NULL);
+}
+
+static int ram_has(struct backend *backend, const struct slab_name *names, size_t n, bool *there, hearth_error *error)
+{
+    (void)error;
+    struct ram *ram = ram_of(backend);
+    pthread_mutex_lock(&ram->mutex);
+    for (size_t i = 0; i < n; i++) there[i] = find(ram, &names[i]) != NULL;
+    pthread_mutex_unlock(&ram->mutex);
+    return 0;
+}
+
+/* The index knows it, and nothing outlives that. */
+static void ram_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
+{
+    (void)backend;
+    (void)name;
+    (void)hits;
+    (void)used_ms;
+}
+
+static int ram_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
+{
+    (void)backend;
+    (void)error;
+    scan->n_slabs = scan->n_bad = scan->n_strange = scan->n_unread = 0;
+    scan->strange_bytes = 0;
+    return 0;
+}
+
+static void ram_close(struct backend *backend)
+{
+    struct ram *ram = ram_of(backend);
+    for (size_t i = 0; i < ram->slabs.cap; i++)
+        for (struct hashed *link = ram->slabs.v[i], *next; link != NULL; link = next) {
+            next = link->next;
+            kept_free(hash_item(struct kept, link, link));
+        }
+    hash_release(&ram->slabs);
+    pthread_mutex_destroy(&ram->mutex);
+    free(ram);
+}
+
+struct backend *ram_backend_open(void)
+{
+    struct ram *ram = mem_alloc(sizeof *ram);
+    pthread_mutex_init(&ram->mutex, NULL);
+    ram->backend = (struct backend){.open = ram_open,
+                                    .put = ram_put,
+                                    .get = ram_get,
+                                    .remove = ram_remove,
+                                    .set_aside = ram_set_aside,
+                                    .has = ram_has,
+                                    .note_use = ram_note_use,
+                                    .scan = ram_scan,
+                                    .close = ram_close};
+    return &ram->backend;
+}

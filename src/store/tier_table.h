@@ -1,0 +1,30 @@
+/* The tiers of the store, in the order in which lookups prefer them. Whoever needs one thing for each of them (a key of
+ * the configuration, an enumerator, a name) expands this table; outside src/store no tier is named.
+ *
+ *     MEMORY(ID, name, quota_mb, meaning of the quota)
+ *     FOLDER(ID, name, quota_mb, meaning of the quota, path, meaning of the path) */
+#ifndef STORE_TIER_TABLE_H
+#define STORE_TIER_TABLE_H
+
+/* clang-format off */
+#define STORE_TIER_TABLE(MEMORY, FOLDER)                                                                               \
+    MEMORY(RAM, ram, "1024",                                                                                           \
+           "Mebibytes that the tier in memory may hold; 0 turns it off. States that models keep beside their cells "   \
+           "count too: they have all of it, or half where saves go to this tier.")                                     \
+    FOLDER(RAM_FILE, ram_file, "0",                                                                                    \
+           "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.",                             \
+           "/dev/shm/hearth", "Folder of that tier. It outlives the process, not the machine's next boot.")            \
+    FOLDER(DISK, disk, "8192",                                                                                         \
+           "Mebibytes that the tier on disk may hold; 0 turns it off.",                                                \
+           "~/.cache/hearth/kv", "Folder of that tier.")
+/* clang-format on */
+
+/* Where saves go by default. */
+#define STORE_DEFAULT_TIER                  "disk"
+
+#define STORE_TIER_ID_MEMORY(ID, name, ...) STORE_##ID,
+#define STORE_TIER_ID_FOLDER(ID, name, ...) STORE_##ID,
+
+enum store_tier { STORE_TIER_TABLE(STORE_TIER_ID_MEMORY, STORE_TIER_ID_FOLDER) STORE_TIERS };
+
+#endif
