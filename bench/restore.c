@@ -264,9 +264,13 @@ static int read_files(const struct bench *b, double *ms, hearth_error *error)
 
 static struct store *open_store(const struct bench *b, enum store_tier tier)
 {
-    struct store_params params = {
-        .stride = BLOCK, .save_tier = tier, .backlog = BACKLOG_BYTES, .save_timeout_ns = A_MINUTE_NS, .fetch_timeout_ns = A_MINUTE_NS, .scan_grace_ns = A_MINUTE_NS,
-        .files = files_machine()};
+    struct store_params params = {.stride = BLOCK,
+                                  .save_tier = tier,
+                                  .backlog = BACKLOG_BYTES,
+                                  .save_timeout_ns = A_MINUTE_NS,
+                                  .fetch_timeout_ns = A_MINUTE_NS,
+                                  .scan_grace_ns = A_MINUTE_NS,
+                                  .files = files_machine()};
     params.tiers[tier].quota = 2 * b->state_bytes + (1 << 20);
     params.tiers[tier].path = tier == STORE_DISK ? b->options->folder : NULL;
     return store_open(&params);

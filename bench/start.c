@@ -40,8 +40,7 @@ static void die(const char *what)
 static void publish(struct folder *folder, const struct identity *identity, const int32_t *tokens, int32_t start)
 {
     uint8_t payload[BLOCK * ROW_BYTES] = {1};
-    struct slab_region region = {
-        .what = 'K', .rows = BLOCK, .row_bytes = ROW_BYTES, .size = sizeof payload};
+    struct slab_region region = {.what = 'K', .rows = BLOCK, .row_bytes = ROW_BYTES, .size = sizeof payload};
     struct slab_head head = {.kind = SLAB_ROWS,
                              .reason = SLAB_FINISH,
                              .identity = *identity,

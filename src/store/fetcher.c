@@ -294,14 +294,18 @@ static int read_slab(const struct task *task, struct worker *worker, struct slab
     tier_begin_call(tier, worker, store->params.fetch_timeout_ns);
     int result = tier->backend->get(tier->backend, &name, slab, &error);
     tier_end_call(tier, worker);
-    metric_add(&store->stats.load_ns, clock_now(clock_monotonic()) - started);
-    if (result == 0)
-        metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
-    else
+    int64_t took = clock_now(clock_monotonic()) - started;
+    metric_add(&store->stats.load_ns, took);
+    if (result != 0) {
         log_unusable(tier, task->entry, error.message);
-    return result;
+        return result;
+    }
+    metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
+    store_lock(store);
+    price_note(&tier->price, slab->bytes->size, took);
+    store_unlock(store);
+    return 0;
 }
-
 
 /* A whole slab of its name, and yet not what the index took it for. One that begins elsewhere has taken over the name,
  * and the index file had not heard of it: the index is mended. Any other is damaged, whatever its checksums say. */

@@ -25,7 +25,8 @@ static void complain(const char *what)
 
 void rig_init(struct rig *rig, enum store_tier tier)
 {
-    *rig = (struct rig){.params = {.stride = 16, .save_tier = tier, .backlog = 64 << 20, PATIENT, .files = files_machine()}};
+    *rig = (struct rig){
+        .params = {.stride = 16, .save_tier = tier, .backlog = 64 << 20, PATIENT, .files = files_machine()}};
     snprintf(rig->root, sizeof rig->root, "%s/hearth-store-XXXXXX", tier == STORE_DISK ? "/tmp" : "/dev/shm");
     if (mkdtemp(rig->root) == NULL) complain("no folder");
     rig_add_tier(rig, tier, 256 << 20);
