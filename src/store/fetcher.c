@@ -264,15 +264,6 @@ struct task {
     uint32_t hits;
 };
 
-static bool stands_for(const struct slab_head *head, const struct task *task)
-{
-    const struct entry *entry = task->entry;
-    return head->kind == entry->kind && head->start == entry->start && head->end == entry->end &&
-           key_equal(&head->key, &entry->key) && identity_equal(&head->identity, &task->identity) &&
-           head->tokens.len == entry->tokens.len &&
-           tokens_common_prefix(&head->tokens, &entry->tokens) == entry->tokens.len;
-}
-
 /* Without the mutex: nobody else touches an image that is being loaded. */
 static int read_slab(struct store *store, const struct task *task, struct slab *slab)
 {
@@ -280,7 +271,7 @@ static int read_slab(struct store *store, const struct task *task, struct slab *
     const struct entry *entry = task->entry;
     int64_t started = clock_now(clock_monotonic());
     int result = folder_read(task->tier->folder, &entry->key, entry->kind, slab, &error);
-    if (result == 0 && !stands_for(&slab->head, task)) {
+    if (result == 0 && !index_stands_for(task->tier->index, entry, &slab->head)) {
         slab_release(slab);
         result = error_set(&error, HEARTH_INVALID, "it does not stand for the tokens that it was stored for");
     }

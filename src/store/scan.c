@@ -46,7 +46,7 @@ static size_t adopt_all(struct tier *tier, struct look *look)
     if (look->n > 0) qsort(look->v, look->n, sizeof *look->v, by_start);
     for (size_t i = 0; i < look->n; i++) {
         const struct slab_head *head = &look->v[i].head;
-        if (index_adopt(tier->index, head, look->v[i].size)) continue;
+        if (index_adopt(tier->index, head, look->v[i].size, clock_unix_ms())) continue;
         folder_remove(tier->folder, &head->key, head->kind, &error);
         orphans++;
     }
@@ -56,7 +56,8 @@ static size_t adopt_all(struct tier *tier, struct look *look)
 static void settle(struct store *store, struct tier *tier)
 {
     hearth_error error = {0};
-    tier_doom(store, tier, index_settle(tier->index));
+    tier_doom(store, tier, index_drop_detached(tier->index));
+    tier_doom(store, tier, index_trim(tier->index));
     if (tier_tidy(store, tier, &error) != 0) tier_trouble(store, tier, error.message);
 }
 

@@ -19,6 +19,7 @@ struct writing {
     const struct job *job;
     struct key *keys;   /* at the multiples of the stride */
     struct match match; /* what was there */
+    struct entry *last; /* published, leased */
     struct buf payload; /* of one slab after the other */
 };
 
@@ -119,7 +120,8 @@ static bool announce(struct writing *writing, struct reservation *reservation, c
         image_free(image);
         return false;
     }
-    index_unlease(tier->index, entry); /* the next one is reserved before anything else goes */
+    if (writing->last != NULL) index_unlease(tier->index, writing->last);
+    writing->last = entry;
     metric_add(&store->stats.written_bytes, (int64_t)size);
     store_lock(store);
     pthread_cond_broadcast(&store->changed); /* somebody may wait for just this one */
@@ -127,26 +129,23 @@ static bool announce(struct writing *writing, struct reservation *reservation, c
     return true;
 }
 
-static int give_up(struct writing *writing, struct reservation *reservation, const struct slab_head *head,
-                   hearth_error *error)
+static struct entry *parent_of(const struct writing *writing)
 {
-    struct tier *tier = writing->tier;
-    int result = tier->folder == NULL ? 0 : folder_remove(tier->folder, &head->key, head->kind, error);
-    index_cancel(tier->index, reservation);
-    return result != 0 ? result : error_set(error, HEARTH_BUSY, "what a slab hangs on was dropped");
+    if (writing->last != NULL) return writing->last;
+    return writing->job->kind == SLAB_STATE && !writing->job->codec.rows ? writing->match.state : writing->match.rows;
 }
 
 static int write_reserved(struct writing *writing, struct reservation *reservation, struct slab_head *head,
                           hearth_error *error)
 {
     struct tier *tier = writing->tier;
-    const struct entry *parent = index_reserved_parent(reservation);
-    if (parent != NULL) head->parent = parent->key;
+    const struct entry *parent = parent_of(writing);
+    if (head->start > 0) head->parent = parent->key;
     int result = tier->folder == NULL ? 0 : folder_publish(tier->folder, head, writing->payload.v, error);
     if (result < 0)
         index_cancel(tier->index, reservation);
     else if (!announce(writing, reservation, head))
-        return give_up(writing, reservation, head, error);
+        return error_set(error, HEARTH_BUSY, "what a slab hangs on was dropped");
     return result < 0 ? result : 0;
 }
 
@@ -161,7 +160,8 @@ static int store_slab(struct writing *writing, struct slab_head *head, hearth_er
     struct reserve what = {.identity = &writing->job->identity,
                            .kind = head->kind,
                            .key = head->key,
-                           .tokens = writing->job->tokens.v,
+                           .parent = head->start > 0 ? parent_of(writing) : NULL,
+                           .tokens = writing->job->tokens.v + head->start,
                            .start = head->start,
                            .end = head->end,
                            .size = slab_size(head)};
@@ -243,6 +243,7 @@ void job_write(struct store *store, const struct job *job)
     if (is_on(store, writing.tier)) {
         look(&writing);
         outcome = job->kind == SLAB_ROWS ? write_rows(&writing) : write_state(&writing);
+        if (writing.last != NULL) index_unlease(writing.tier->index, writing.last);
         index_release(writing.tier->index, &writing.match);
         buf_release(&writing.payload);
         free(writing.keys);
