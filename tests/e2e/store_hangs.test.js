@@ -54,7 +54,8 @@ async function largestGap(server, prompt, max_tokens, during) {
   let last = null, largest = 0, n = 0;
   const events = server.client.stream('/v1/completions', { prompt, max_tokens, ...lettersOnly });
   let beside;
-  for await (const event of events) {
+  for await (const event of (await events).events()) {
+    assert.ok(!event.error, JSON.stringify(event));
     const now = performance.now();
     if (last !== null) largest = Math.max(largest, now - last);
     last = now;
