@@ -293,7 +293,13 @@ struct victim *index_drop_named(struct index *index, const struct key *key, enum
 {
     index_lock(index);
     struct node *node = node_find(index, key, kind);
-    struct record *record = node == NULL ? NULL : take_out(index, node);
+    struct record *record = record_known(index, key, kind);
+    if (node != NULL)
+        record = take_out(index, node);
+    else if (record != NULL && record->awaited != NULL && !record->replaced)
+        record_take_out(index, record);
+    else
+        record = NULL;
     struct victim *victim = record == NULL ? NULL : order_retire(index, record);
     index_unlock(index);
     return victim;

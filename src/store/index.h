@@ -145,7 +145,7 @@ struct victim *index_trim(struct index *index);
  * detached. Returns the victim (one), NULL: it had left already, or a slab of its key is being written. */
 struct victim *index_drop(struct index *index, struct entry *entry);
 
-/* The same by its name, of one that is found. */
+/* The same by its name. */
 struct victim *index_drop_named(struct index *index, const struct key *key, enum slab_kind kind);
 
 /* The entry's slab could not be read, which says nothing of what it holds: it is not found for a while (a second, twice
