@@ -195,6 +195,17 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
     return done;
 }
 
+bool store_is_done(struct store *store, const struct store_user *user, uint64_t ticket)
+{
+    struct saver *saver = &store->saver;
+    store_lock(store);
+    if (ticket > saver->last_ticket) ticket = saver->last_ticket;
+    bool done = saver->done >= ticket;
+    if (!done) note_refused(saver, user);
+    store_unlock(store);
+    return done;
+}
+
 /* ---- The thread ---- */
 
 /* What cannot be removed now is tried again before the next slab is written. */

@@ -70,7 +70,7 @@ struct store_codec {
 struct store_user {
     struct identity identity; /* of what it saves and looks for, where that says nothing else */
     struct store_codec codec;
-    void (*wake)(void *ud); /* something that it waits for has come: bytes, or room for saves; any thread */
+    void (*wake)(void *ud); /* something that it waits for has come: bytes, room for saves, their end; any thread */
     void *ud;
 };
 
@@ -169,6 +169,9 @@ bool store_has_room(struct store *store, const struct store_user *user, size_t s
 
 /* Waits until every save up to the ticket is durable or has failed, or the deadline. True: none is under way. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
+
+/* Whether every save up to the ticket is durable or has failed. False: the user is woken when it is. */
+bool store_is_done(struct store *store, const struct store_user *user, uint64_t ticket);
 
 /* Leading tokens whose rows are in the tier of saves, as store_hit_covered() says. Hashes them: not for every token. */
 int32_t store_covered(struct store *store, const struct store_query *query);
