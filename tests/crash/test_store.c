@@ -100,7 +100,13 @@ static void check(struct rig *rig, const struct workload *workload, const struct
         assert_int_equal(files, status.entries);
         assert_true(left <= workload->quota);
     }
-    rig_keep(rig, lists[LISTS - 1].v, TOKENS);
+    /* What is damaged is noticed when it is used, and then stored again; with it what hangs on it is found again, and
+     * may be damaged as well: there are two. */
+    for (int i = 0; i < (workload->damaged ? 3 : 1); i++) {
+        rig_keep(rig, lists[LISTS - 1].v, TOKENS);
+        if (rig_restore(rig, lists[LISTS - 1].v, TOKENS) == TOKENS) break;
+        assert_true(workload->damaged);
+    }
     assert_int_equal(rig_restore(rig, lists[LISTS - 1].v, TOKENS), TOKENS);
     rig_stop(rig);
 }

@@ -4,6 +4,7 @@
 #include "fakes/fake_files.h"
 
 #include <errno.h>
+#include <time.h>
 
 /* ---- Who waits ---- */
 
@@ -156,6 +157,47 @@ static void one_failed_read_costs_one_request_what_it_would_have_had(void **stat
     client_release(&c);
 }
 
+/* ---- Prices ---- */
+
+/* Every read takes 5 ms. */
+static ssize_t read_slowly(struct files *files, int fd, void *bytes, size_t size, uint64_t offset)
+{
+    (void)files;
+    const struct timespec slow = {.tv_nsec = 5000000};
+    nanosleep(&slow, NULL);
+    return files_machine()->read_at(files_machine(), fd, bytes, size, offset);
+}
+
+/* How much of the prompt was fetched, by an engine that takes so long for a row. */
+static int32_t fetched_at(struct stored *s, struct client *of, double row_ns)
+{
+    struct client again;
+    restart(s, (struct shape){.slots = 1, .seqs = 4, .window = 1000});
+    s->rig->engine->pace.row_ns[0] = s->rig->engine->pace.row_ns[1] = row_ns;
+    next_turn(&again, of, 10, 5);
+    run(s, &again);
+    int32_t fetched = again.result.cache_n;
+    client_release(&again);
+    return fetched;
+}
+
+static void what_is_dearer_to_fetch_than_to_compute_is_computed(void **state)
+{
+    struct files slow = *files_machine();
+    slow.read_at = read_slowly;
+    struct stored s = {.store = open_store(&slow, 64 << 20)};
+    struct client c;
+    start(&s, *state, (struct shape){.slots = 1, .seqs = 4, .window = 1000});
+    client_init(&c, 3, 300, 30);
+    run(&s, &c);
+    settle_down(&s);
+    assert_int_equal(fetched_at(&s, &c, 1e9), 329); /* and now it is known how slow it is */
+    assert_int_equal(fetched_at(&s, &c, 1e3), 0);
+    assert_int_equal(fetched_at(&s, &c, 1e9), 339);
+    stop(&s);
+    client_release(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +206,7 @@ int main(void)
         disk_test(nothing_turns_while_all_wait_for_the_store),
         disk_test(what_failed_to_be_stored_is_stored_at_the_end),
         disk_test(one_failed_read_costs_one_request_what_it_would_have_had),
+        disk_test(what_is_dearer_to_fetch_than_to_compute_is_computed),
         disk_test(the_end_waits_for_the_disk_and_gives_up_at_its_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
