@@ -131,6 +131,11 @@ static void let_go_on(struct engine *engine)
     for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].lacks_cells = false;
 }
 
+static void let_go_on_unless_coming(struct engine *engine)
+{
+    if (least_recently_used(engine, NULL, true) == NULL) let_go_on(engine);
+}
+
 /* ---- Going ---- */
 
 static void cut(struct engine *engine, struct seq *seq, int32_t keep)
@@ -245,7 +250,7 @@ void evict_step(struct engine *engine)
         else
             stay(engine, seq);
     }
-    if (least_recently_used(engine, NULL, true) == NULL) let_go_on(engine);
+    let_go_on_unless_coming(engine);
 }
 
 int64_t evict_deadline(const struct engine *engine)
@@ -311,5 +316,6 @@ bool evict_now(struct engine *engine, int32_t rows)
         cut(engine, victim.seq, keep);
     else
         cut_short(engine, victim.seq, keep);
-    return true; /* and prompts that lack cells go on waiting: these are not for them */
+    let_go_on_unless_coming(engine); /* these cells are not for prompts */
+    return true;
 }
