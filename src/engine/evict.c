@@ -173,8 +173,8 @@ static void stay(struct engine *engine, struct seq *seq)
 /* A disk that let one wait end in vain is not waited for again before it has got past that. */
 static bool is_hung(struct engine *engine)
 {
-    bool past = store_is_done(engine->store, engine->user, engine->hung_at) &&
-                store_has_room(engine->store, engine->user, 1);
+    bool past =
+        store_is_done(engine->store, engine->user, engine->hung_at) && store_has_room(engine->store, engine->user, 1);
     if (past) engine->hung = false;
     return engine->hung;
 }
@@ -218,12 +218,12 @@ static void go(struct engine *engine, struct seq *seq, enum verdict verdict)
 static bool leave(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock), left = CLOCK_NEVER - now;
-    seq->leaving = (struct leaving){
-        .on = true,
-        .keep = keep,
-        .began_at = now,
-        .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
-        .attempts = 1};
+    seq->leaving =
+        (struct leaving){.on = true,
+                         .keep = keep,
+                         .began_at = now,
+                         .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
+                         .attempts = 1};
     save_before_eviction(engine, seq);
     enum verdict verdict = judge(engine, seq);
     if (verdict != STAYS) go(engine, seq, verdict);

@@ -38,7 +38,7 @@ static uint64_t only_seed; /* the round to run alone; 0: all */
 static struct {
     int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares, queued;
     int64_t preemptions, saved, restored;
-    int64_t stored, fetched; /* saves, and requests that went on from one */
+    int64_t stored, fetched;            /* saves, and requests that went on from one */
     int64_t leaving, lacking, awaiting; /* decode calls with somebody who leaves, and who waits for room */
 } met;
 
@@ -551,8 +551,7 @@ static void cancel_who_is_waited_for(struct world *w)
     for (size_t i = 0; i < w->engine->n_slots; i++) {
         const struct slot *slot = &w->engine->slots[i];
         bool waits = slot->state == SLOT_PENDING && slot->awaited != NULL && slot->awaited->slot != NULL;
-        if (waits && one_in(w, 12))
-            cancel((struct request *)slot->awaited->slot->job);
+        if (waits && one_in(w, 12)) cancel((struct request *)slot->awaited->slot->job);
     }
 }
 
