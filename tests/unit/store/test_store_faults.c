@@ -323,6 +323,26 @@ static void the_queue_of_saves_holds_up_nobody_but_who_continues_them(void **sta
     for (int i = 0; i < 2; i++) tokens_release(&saved[i]);
 }
 
+/* Else a request under one salt could feel what is being saved under another. */
+static void saves_of_the_same_tokens_under_another_salt_hold_nobody_up(void **state)
+{
+    struct rig *rig = *state;
+    struct asking asking = {.rig = rig, .t = some_tokens(17, 60)};
+    struct identity salted = identity_salted(&rig->user.user.identity, "other");
+    asking.identity = &salted;
+    start_gated(rig);
+    gate_close(&gated);
+    for (int i = 0; i < 2; i++) {
+        rig_save_from(rig, asking.t.v, 0, 40);
+        gate_await(&gated);
+    }
+    bool at_once = goes_on_at_once(&asking);
+    gate_open(&gated);
+    assert_true(at_once);
+    rig_stop(rig);
+    tokens_release(&asking.t);
+}
+
 /* ---- Leaving ---- */
 
 static void a_user_that_left_is_not_called_any_more(void **state)
@@ -360,6 +380,7 @@ int main(void)
         ON_DISK(a_full_backlog_drops_what_nobody_waits_for),
         ON_DISK(a_parent_that_is_being_saved_is_waited_for),
         ON_DISK(the_queue_of_saves_holds_up_nobody_but_who_continues_them),
+        ON_DISK(saves_of_the_same_tokens_under_another_salt_hold_nobody_up),
         ON_DISK(a_user_that_left_is_not_called_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
