@@ -34,12 +34,22 @@ static void set_name(struct fake_faults *faults, int fd, const char *name)
     pthread_mutex_unlock(&faults->mutex);
 }
 
+static bool contains_one(const char *name, const char *words)
+{
+    while (*words != '\0') {
+        size_t len = strcspn(words, " ");
+        if (memmem(name, strlen(name), words, len) != NULL) return true;
+        words += len + strspn(words + len, " ");
+    }
+    return false;
+}
+
 /* With the mutex. */
 static bool meets(struct fake_faults *faults, enum fake_call call, const char *name)
 {
     const struct fake_fault *fault = &faults->fault;
     if (fault->nth == 0 || (fault->call != FAKE_ANY_CALL && fault->call != call)) return false;
-    if (fault->on != NULL && (name == NULL || strstr(name, fault->on) == NULL)) return false;
+    if (fault->on != NULL && (name == NULL || !contains_one(name, fault->on))) return false;
     uint64_t n = ++faults->met;
     return n == fault->nth || (fault->lasting && n > fault->nth);
 }

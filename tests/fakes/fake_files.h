@@ -62,12 +62,14 @@ enum fake_effect {
 
 struct fake_fault {
     enum fake_call call; /* which calls are counted */
-    const char *on;      /* of them, those on files alone whose names contain this; NULL: all */
+    const char *on;      /* of them, those on files alone whose names contain one of these words; NULL: all */
     uint64_t nth;        /* 1: the first from fake_faults_set() on; 0: none */
     bool lasting;        /* and all that follow */
     enum fake_effect effect;
     int error; /* of FAKE_ERROR: ENOSPC, EIO, … */
 };
+
+#define FAKE_SLABS ".rows .state" /* temporary ones, too */
 
 enum { FAKE_NAMED = 1024, FAKE_NAME_BYTES = 128 };
 
