@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define A_MINUTE_NS 60000000000
+
 enum {
     SOURCE = 0, /* sequences */
     TARGET = 1,
@@ -170,7 +172,7 @@ static void close_store(struct bench *b, struct store *store)
 {
     if (store == NULL) return;
     store_leave(store, &b->user);
-    store_close(store);
+    store_close(store, CLOCK_NEVER);
 }
 
 static void release(struct bench *b)
@@ -262,8 +264,13 @@ static int read_files(const struct bench *b, double *ms, hearth_error *error)
 
 static struct store *open_store(const struct bench *b, enum store_tier tier)
 {
-    struct store_params params = {
-        .stride = BLOCK, .save_tier = tier, .backlog = BACKLOG_BYTES, .files = files_machine()};
+    struct store_params params = {.stride = BLOCK,
+                                  .save_tier = tier,
+                                  .backlog = BACKLOG_BYTES,
+                                  .save_timeout_ns = A_MINUTE_NS,
+                                  .fetch_timeout_ns = A_MINUTE_NS,
+                                  .scan_grace_ns = A_MINUTE_NS,
+                                  .files = files_machine()};
     params.tiers[tier].quota = 2 * b->state_bytes + (1 << 20);
     params.tiers[tier].path = tier == STORE_DISK ? b->options->folder : NULL;
     return store_open(&params);
@@ -308,7 +315,7 @@ static int save(struct bench *b, struct store *store, hearth_error *error)
     if (!store_wait_ready(store, deadline())) return error_set(error, HEARTH_IO, "the store does not get ready");
     int64_t started = clock_now(clock_monotonic());
     uint64_t ticket = save_blocks(b, store);
-    if (ticket == 0 || !store_wait(store, ticket, deadline()) || store_failures(store) > 0)
+    if (ticket == 0 || !store_wait(store, ticket, deadline()) || metric_get(&store_stats(store)->saves_dropped) > 0)
         return error_set(error, HEARTH_IO, "the cells cannot be stored");
     fprintf(stderr, "restore: stored in %.0f ms\n", ms_since(started));
     return HEARTH_OK;

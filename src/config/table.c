@@ -29,10 +29,10 @@
 #define MEMORY_TIER(ID, name, quota, meaning)                                                                          \
     KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
         RANGE(0, MEBIBYTES_MAX)),
-#define FOLDER_TIER(ID, name, quota, meaning, path, path_meaning)                                                      \
+#define FOLDER_TIER(ID, name, quota, meaning, folder, folder_meaning)                                                  \
     KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
         RANGE(0, MEBIBYTES_MAX), FOLLOWS),                                                                             \
-        KEY("cache.tiers." #name ".path", CONFIG_PATH, CACHE(tiers[STORE_##ID].path), path, path_meaning, ANY),
+        KEY("cache.tiers." #name ".path", CONFIG_PATH, CACHE(tiers[STORE_##ID].path), folder, folder_meaning, ANY),
 #define TIER_CHOICE(ID, name, ...) "|" #name
 #define TIER_NAMES                 (&STORE_TIER_TABLE(TIER_CHOICE, TIER_CHOICE)[1])
 

@@ -2,6 +2,7 @@
  * that uses them may go on; what it removes meanwhile is not missed. */
 #include "lib/kv_folders.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "store/index.h"
@@ -111,20 +112,6 @@ int hearth_kv_list(const hearth_config *config, hearth_kv_fn each, void *ud, hea
 
 /* ---- Verifying ---- */
 
-/* Fills an index as a server does at its start: what it does not take hangs on nothing. */
-static struct index *adopt_all(struct kv_slabs *slabs, size_t *n_orphans)
-{
-    struct index *index = index_open(1, UINT64_MAX, NULL);
-    *n_orphans = 0;
-    for (size_t i = 0; i < slabs->n; i++) {
-        struct kv_slab *slab = &slabs->v[i];
-        if (slab->damage != NULL || index_adopt(index, &slab->head, slab->size)) continue;
-        slab->damage = mem_strdup("the entry that it hangs on is not there");
-        (*n_orphans)++;
-    }
-    return index;
-}
-
 static int by_key(const void *a, const void *b)
 {
     const struct slab_head *x = &((const struct kv_slab *)a)->head, *y = &((const struct kv_slab *)b)->head;
@@ -132,15 +119,34 @@ static int by_key(const void *a, const void *b)
     return order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-/* The key of all tokens that an entry stands for: its own, and what its chain holds before them. */
+static struct kv_slab *slab_of(const struct kv_slabs *slabs, const struct key *key, enum slab_kind kind)
+{
+    struct kv_slab wanted = {.head.key = *key, .head.kind = kind};
+    return bsearch(&wanted, slabs->v, slabs->n, sizeof *slabs->v, by_key);
+}
+
+static void note_detached(void *ud, const struct key *key, enum slab_kind kind)
+{
+    slab_of(ud, key, kind)->damage = mem_strdup("the entry that it hangs on is not there");
+}
+
+/* Fills an index as a server does at its start. */
+static struct index *adopt_all(struct kv_slabs *slabs)
+{
+    struct index *index = index_open(1, UINT64_MAX, NULL);
+    if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
+    for (size_t i = 0; i < slabs->n; i++) {
+        const struct kv_slab *slab = &slabs->v[i];
+        if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
+    }
+    index_each_detached(index, note_detached, slabs);
+    return index;
+}
+
 static struct key recompute(const struct entry *entry, const struct identity *identity)
 {
     int32_t *tokens = mem_grow(NULL, (size_t)entry->end, sizeof *tokens);
-    int32_t to = entry->end;
-    for (const struct entry *at = entry; at != NULL; at = at->parent) {
-        if (to > at->start) memcpy(tokens + at->start, at->tokens.v, (size_t)(to - at->start) * sizeof *tokens);
-        to = at->start;
-    }
+    index_copy_tokens(entry, tokens);
     struct key key = key_of(identity, tokens, (size_t)entry->end);
     free(tokens);
     return key;
@@ -151,9 +157,7 @@ static void check_key(void *ud, const struct entry *entry, const struct identity
     struct kv_slabs *slabs = ud;
     struct key key = recompute(entry, identity);
     if (key_equal(&key, &entry->key)) return;
-    struct kv_slab wanted = {.head.key = entry->key, .head.kind = entry->kind};
-    struct kv_slab *slab = bsearch(&wanted, slabs->v, slabs->n, sizeof *slabs->v, by_key);
-    slab->damage = mem_strdup("its key is not that of its tokens");
+    slab_of(slabs, &entry->key, entry->kind)->damage = mem_strdup("its key is not that of its tokens");
 }
 
 static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
@@ -170,13 +174,13 @@ static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
  * alone: another look tells. */
 static int look_for_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
-    size_t n_orphans = 1;
+    bool detached = true;
     int rc = HEARTH_OK;
-    for (int looks = 0; looks < 2 && n_orphans > 0 && rc == HEARTH_OK; looks++) {
+    for (int looks = 0; looks < 2 && detached && rc == HEARTH_OK; looks++) {
         kv_slabs_release(slabs);
         rc = kv_look(slabs, folder, error);
-        struct index *index = adopt_all(slabs, &n_orphans);
-        if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
+        struct index *index = adopt_all(slabs);
+        detached = index_usage(index).detached > 0;
         index_each(index, check_key, slabs);
         index_close(index);
     }

@@ -2,6 +2,7 @@
  * a server which uses one of them loses nothing. */
 #include "lib/kv_folders.h"
 
+#include "base/clock.h"
 #include "store/index.h"
 
 /* ---- Counting ---- */
@@ -35,11 +36,13 @@ static int clear(const struct kv_folder *folder, const struct kv_slabs *slabs, h
     return rc;
 }
 
-static int evict(const struct kv_folder *folder, struct index *index, hearth_kv_removed *removed, hearth_error *error)
+/* The files of what has left the index. */
+static int remove_victims(const struct kv_folder *folder, struct index *index, struct victim *first,
+                          hearth_kv_removed *removed, hearth_error *error)
 {
     int rc = HEARTH_OK;
     uint64_t before = index_usage(index).bytes;
-    for (struct victim *victim = index_settle(index), *next; victim != NULL; victim = next) {
+    for (struct victim *victim = first, *next; victim != NULL; victim = next) {
         next = victim->next;
         int removing = folder_remove(folder->folder, &victim->key, victim->kind, error);
         index_deleted(index, victim);
@@ -53,19 +56,18 @@ static int evict(const struct kv_folder *folder, struct index *index, hearth_kv_
     return rc;
 }
 
-/* As a server does at its start. A tier that is off has no quota to exceed: its whole entries are left for the day when
- * it is on again. */
+/* What hangs on nothing, and what exceeds the quota. A tier that is off has no quota to exceed: its whole entries are
+ * left for the day when it is on again. */
 static int collect(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
                    hearth_error *error)
 {
     struct index *index = index_open(1, folder->quota > 0 ? folder->quota : UINT64_MAX, NULL);
-    int rc = HEARTH_OK;
-    for (size_t i = 0; i < slabs->n && rc == HEARTH_OK; i++) {
+    for (size_t i = 0; i < slabs->n; i++) {
         const struct kv_slab *slab = &slabs->v[i];
-        if (slab->damage != NULL || index_adopt(index, &slab->head, slab->size)) continue;
-        rc = remove_slab(folder, slab, removed, error);
+        if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
     }
-    if (rc == HEARTH_OK) rc = evict(folder, index, removed, error);
+    int rc = remove_victims(folder, index, index_drop_detached(index), removed, error);
+    if (rc == HEARTH_OK) rc = remove_victims(folder, index, index_trim(index), removed, error);
     index_close(index);
     return rc;
 }

@@ -294,21 +294,31 @@ static int read_slab(const struct task *task, struct worker *worker, struct slab
     tier_begin_call(tier, worker, store->params.fetch_timeout_ns);
     int result = tier->backend->get(tier->backend, &name, slab, &error);
     tier_end_call(tier, worker);
-    metric_add(&store->stats.load_ns, clock_now(clock_monotonic()) - started);
-    if (result == 0)
-        metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
-    else
+    int64_t took = clock_now(clock_monotonic()) - started;
+    metric_add(&store->stats.load_ns, took);
+    if (result != 0) {
         log_unusable(tier, task->entry, error.message);
-    return result;
+        return result;
+    }
+    metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
+    store_lock(store);
+    price_note(&tier->price, slab->bytes->size, took);
+    store_unlock(store);
+    return 0;
 }
 
-/* A whole slab, of its name, and yet not what the index took it for: the index is mended. The name was taken over by a
- * slab that begins elsewhere, and the index file had not heard of it. */
-static void replace_entry(const struct task *task, const struct slab *slab)
+/* A whole slab of its name, and yet not what the index took it for. One that begins elsewhere has taken over the name,
+ * and the index file had not heard of it: the index is mended. Any other is damaged, whatever its checksums say. */
+static int mismatch(const struct task *task, const struct slab *slab)
 {
-    tier_drop(task->tier, task->entry, false);
-    index_adopt(task->tier->index, &slab->head, slab_size(&slab->head), clock_unix_ms());
-    log_unusable(task->tier, task->entry, "it does not stand for the tokens that it was stored for");
+    const struct slab_head *head = &slab->head;
+    struct tier *tier = task->tier;
+    bool begins_elsewhere = head->end == task->entry->end && head->start != task->entry->start;
+    log_unusable(tier, task->entry, "it does not stand for the tokens that it was stored for");
+    if (!begins_elsewhere) return HEARTH_INVALID;
+    tier_drop(tier, task->entry, false);
+    index_adopt(tier->index, head, slab_size(head), clock_unix_ms());
+    return HEARTH_NOT_FOUND;
 }
 
 /* Whoever waits for it hears of it only after it has left the index: the next look does not find it again. What could
@@ -368,12 +378,8 @@ static void run_read(const struct task *task, struct worker *worker)
     struct slab slab = {0};
     struct image *garbage = NULL;
     int result = read_slab(task, worker, &slab);
-    if (result == 0 && !index_stands_for(task->tier->index, task->entry, &slab.head)) {
-        replace_entry(task, &slab);
-        result = HEARTH_INVALID;
-    } else if (result != 0) {
-        lose_entry(task, result);
-    }
+    if (result == 0 && !index_stands_for(task->tier->index, task->entry, &slab.head)) result = mismatch(task, &slab);
+    if (result != 0) lose_entry(task, result);
     store_lock(store);
     fill_image(task->image, &slab, result);
     note_progress(task->tier, task->image);

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 
 /* Multiplied, since hashes made of addresses differ in their middle bits alone. */
-static struct hashed **bucket(const struct hash_table *table, uint64_t hash)
+static struct hashed **bucket_of(const struct hash_table *table, uint64_t hash)
 {
     return &table->v[(hash * 0x9e3779b97f4a7c15u >> 32) & (table->cap - 1)];
 }
 
 static void put(struct hash_table *table, struct hashed *item)
 {
-    struct hashed **first = bucket(table, item->hash);
+    struct hashed **first = bucket_of(table, item->hash);
     item->next = *first;
     *first = item;
 }
@@ -41,7 +41,7 @@ void hash_add(struct hash_table *table, struct hashed *item, uint64_t hash)
 
 void hash_remove(struct hash_table *table, struct hashed *item)
 {
-    struct hashed **at = bucket(table, item->hash);
+    struct hashed **at = bucket_of(table, item->hash);
     while (*at != item) at = &(*at)->next;
     *at = item->next;
     table->n--;
@@ -55,12 +55,18 @@ static struct hashed *with_hash(struct hashed *item, uint64_t hash)
 
 struct hashed *hash_first(const struct hash_table *table, uint64_t hash)
 {
-    return table->cap == 0 ? NULL : with_hash(*bucket(table, hash), hash);
+    return table->cap == 0 ? NULL : with_hash(*bucket_of(table, hash), hash);
 }
 
 struct hashed *hash_next(const struct hashed *item)
 {
     return with_hash(item->next, item->hash);
+}
+
+struct hashed *hash_any(const struct hash_table *table, size_t *bucket)
+{
+    while (*bucket < table->cap && table->v[*bucket] == NULL) ++*bucket;
+    return *bucket < table->cap ? table->v[*bucket] : NULL;
 }
 
 void hash_release(struct hash_table *table)

@@ -27,6 +27,13 @@ void hash_add(struct hash_table *table, struct hashed *item, uint64_t hash);
 void hash_remove(struct hash_table *table, struct hashed *item);
 struct hashed *hash_first(const struct hash_table *table, uint64_t hash);
 struct hashed *hash_next(const struct hashed *item);
+
+/* The first item of the first bucket from *bucket on that has any; the others of that bucket follow by `next`. NULL:
+ * there is none. All items, of which those of the bucket may be taken out meanwhile:
+ *
+ *     for (size_t bucket = 0; (link = hash_any(&table, &bucket)) != NULL; bucket++) */
+struct hashed *hash_any(const struct hash_table *table, size_t *bucket);
+
 void hash_release(struct hash_table *table); /* not the items */
 
 #endif

@@ -202,6 +202,27 @@ enum store_tier store_hit_tier(const struct store_hit *hit)
     return hit->tier;
 }
 
+/* Slabs are taken to be like the last one. */
+double store_hit_price(const struct store_hit *hit, int32_t from, int32_t to)
+{
+    const struct match *match = &hit->matches[hit->tier];
+    const struct entry *state = uses_states(hit) ? match->state : NULL;
+    const struct entry *rows = !hit->user->codec.rows ? NULL : state != NULL ? state->parent : match->rows;
+    double requests = 0, bytes = 0;
+    if (rows != NULL && to > from) {
+        requests = (double)(to - from) / (rows->end - rows->start);
+        bytes = requests * (double)rows->size;
+    }
+    if (state != NULL) {
+        requests++;
+        bytes += (double)state->size;
+    }
+    store_lock(hit->store);
+    double price = price_of(&hit->store->tiers[hit->tier].price, requests, bytes);
+    store_unlock(hit->store);
+    return price;
+}
+
 static bool hangs_on(const struct entry *entry, const struct key *key)
 {
     while (entry != NULL && !key_equal(&entry->key, key)) entry = entry->parent;

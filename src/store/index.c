@@ -7,67 +7,102 @@
 
 #include <stdlib.h>
 
-/* ---- Saving ---- */
+/* ---- Reserving ---- */
 
-/* Reservations are nodes under another name. */
-static struct node *reserved(struct reservation *reservation)
+static size_t count_victims(const struct victim *victim)
 {
-    return (struct node *)(void *)reservation;
+    size_t n = 0;
+    for (; victim != NULL; victim = victim->next) n++;
+    return n;
 }
 
-const struct entry *index_reserved_parent(const struct reservation *reservation)
+static uint64_t excess(uint64_t bytes, uint64_t budget)
 {
-    return ((const struct node *)(const void *)reservation)->entry.parent;
+    return bytes > budget ? bytes - budget : 0;
 }
 
-/* A STATE with tokens of its own stands without rows, and hangs on another such. */
-static enum slab_kind kind_of_parent(enum slab_kind kind, int32_t start, int32_t end)
+/* False: there is not enough that could go. What others still delete is nothing to rely on; index_trim() is called
+ * when it is gone. */
+static bool make_room(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
 {
-    return kind == SLAB_STATE && start < end ? SLAB_STATE : SLAB_ROWS;
-}
-
-/* NULL: it would be an orphan. */
-static struct node *find_parent(const struct index *index, const struct reserve *what)
-{
-    const struct space *space = space_find(index, what->identity);
-    if (space == NULL) return NULL;
-    struct spot spot = radix_walk(&index->radix, (struct spot){space->root, 0}, what->tokens, (size_t)what->start);
-    if (spot.end < what->start) return NULL;
-    if (kind_of_parent(what->kind, what->start, what->end) == SLAB_STATE)
-        return spot.place->end == what->start ? walk_state(spot.place) : NULL;
-    struct spot rows = radix_with_rows(spot);
-    return rows.end == what->start ? walk_rows(rows) : NULL;
-}
-
-/* False: there is not enough that could go. */
-static bool make_room(struct index *index, struct node *node, struct victim **first)
-{
-    if (index->bytes <= index->budget) return true;
-    uint64_t need = index->bytes - index->budget;
-    struct victims victims = {0};
-    uint64_t bytes = order_choose(index, need, &victims);
+    if (over) return order_could_evict(index, excess(index->bytes - index->leaving, index->budget));
+    uint64_t need = excess(index->bytes, index->budget), size = reservation->record->size;
+    if (need == 0) return true;
+    uint64_t bytes = order_evict(index, need, reservation, victims);
     if (bytes < need) return false;
-    *first = order_evict(index, &victims, node);
-    node->owed = bytes < node->entry.size ? bytes : node->entry.size;
-    index->bytes -= node->owed;
+    index->evictions += count_victims(*victims);
+    reservation->owed = bytes < size ? bytes : size;
+    index->bytes -= reservation->owed;
+    index->leaving -= reservation->owed;
     return true;
+}
+
+static struct reservation *reservation_open(struct index *index, const struct reserve *what)
+{
+    struct reservation *reservation = mem_alloc(sizeof *reservation);
+    struct record *record = record_open(index, &what->key, what->kind, what->identity);
+    record->state = RECORD_WRITING;
+    record->start = what->start;
+    record->end = what->end;
+    record->size = what->size;
+    if (what->start > 0) {
+        record->parent = what->parent->key;
+        reservation->parent = node_of(what->parent);
+        node_ref(index, reservation->parent);
+    }
+    tokens_append(&record->tokens, what->tokens, (size_t)(what->end - what->start));
+    reservation->record = record;
+    index->bytes += what->size;
+    index->n_reservations++;
+    return reservation;
+}
+
+/* The record is the caller's. */
+static struct record *reservation_end(struct index *index, struct reservation *reservation)
+{
+    struct record *record = reservation->record;
+    reservation->record = NULL;
+    index->bytes -= record->size - reservation->owed;
+    index->leaving += reservation->owed;
+    index->n_reservations--;
+    if (reservation->parent != NULL) node_unref(index, reservation->parent);
+    if (reservation->n_victims == 0) free(reservation);
+    return record;
+}
+
+/* What is detached under the same key and kind may not leave or appear as long as its file is about to be replaced. */
+static void set_replaced(struct index *index, struct record *known, bool replaced)
+{
+    known->replaced = replaced;
+    order_record(index, known);
+}
+
+static bool is_orphan(const struct index *index, const struct reserve *what)
+{
+    if (what->start == 0) return false;
+    const struct space *space = space_find(index, what->identity);
+    return space == NULL || what->parent == NULL ||
+           !node_fits(node_of(what->parent), space, what->kind, what->start, what->end);
 }
 
 static enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                              struct victim **victims)
 {
-    const struct node *same = node_find(index, &what->key, what->kind);
-    if (same != NULL) return same->stage == STAGE_THERE ? RESERVED_PRESENT : RESERVED_WRITING;
-    struct node *parent = what->start > 0 ? find_parent(index, what) : NULL;
-    if (what->start > 0 && parent == NULL) return RESERVED_ORPHAN;
+    struct record *known = record_known(index, &what->key, what->kind);
+    if (node_find(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
+    if (record_writing(index, &what->key, what->kind) != NULL) return RESERVED_WRITING;
+    if (known != NULL && known->state == RECORD_LEAVING) return RESERVED_WRITING;
+    if (is_orphan(index, what)) return RESERVED_ORPHAN;
     if (what->size > index->budget) return RESERVED_NO_ROOM;
-    struct node *node = node_open(index, what, what->tokens + what->start, parent);
-    if (!make_room(index, node, victims)) {
-        node_cancel(index, node);
-        return RESERVED_NO_ROOM;
+    struct reservation *opened = reservation_open(index, what);
+    if (known != NULL) set_replaced(index, known, true);
+    if (make_room(index, opened, what->over, victims)) {
+        *reservation = opened;
+        return RESERVED;
     }
-    *reservation = (struct reservation *)(void *)node;
-    return RESERVED;
+    if (known != NULL) set_replaced(index, known, false);
+    record_close(index, reservation_end(index, opened));
+    return RESERVED_NO_ROOM;
 }
 
 enum reserved index_reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
@@ -81,26 +116,39 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
     return result;
 }
 
-static bool lost_its_parent(const struct node *node)
+/* ---- Publishing ---- */
+
+static struct node *appear_or_detach(struct index *index, struct record *record)
 {
-    return node->entry.parent != NULL && node_of(node->entry.parent)->stage != STAGE_THERE;
+    struct node *node = record_attach(index, record);
+    if (node == NULL && record->awaited == NULL) record_detach(index, record);
+    return node;
+}
+
+static void forget_replaced(struct index *index, struct record *known)
+{
+    index->bytes -= known->size;
+    record_take_out(index, known);
+    record_close(index, known);
 }
 
 struct entry *index_publish(struct index *index, struct reservation *reservation, uint64_t size, void *user,
                             int64_t now_ms)
 {
-    struct node *node = reserved(reservation);
-    struct entry *entry = NULL;
     index_lock(index);
-    if (!lost_its_parent(node)) {
-        index->bytes -= node->entry.size - node->owed - size;
-        node->entry.size = size;
-        node->entry.user = user;
-        node_appear(index, node);
-        order_touch(index, node, now_ms);
-        entry = node_lease(index, node);
-        pthread_cond_broadcast(&index->changed);
-    }
+    struct record *record = reservation->record;
+    struct record *known = record_known(index, &record->victim.key, record->victim.kind);
+    if (known != NULL) forget_replaced(index, known);
+    struct node *parent = reservation->parent;
+    if (parent != NULL) node_ref(index, parent);
+    reservation_end(index, reservation);
+    record->size = size;
+    index->bytes += size;
+    record->candidate.used = order_stamp(index, now_ms);
+    struct node *node = appear_or_detach(index, record);
+    struct entry *entry = node == NULL ? NULL : node_lease(index, node);
+    if (entry != NULL) entry->user = user;
+    if (parent != NULL) node_unref(index, parent);
     index_unlock(index);
     return entry;
 }
@@ -108,10 +156,17 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
 void index_cancel(struct index *index, struct reservation *reservation)
 {
     index_lock(index);
-    node_cancel(index, reserved(reservation));
-    pthread_cond_broadcast(&index->changed);
+    struct record *record = reservation_end(index, reservation);
+    struct record *known = record_known(index, &record->victim.key, record->victim.kind);
+    record_close(index, record);
+    if (known != NULL) {
+        set_replaced(index, known, false);
+        if (known->state == RECORD_DETACHED) record_attach(index, known);
+    }
     index_unlock(index);
 }
+
+/* ---- What an earlier process left ---- */
 
 static bool is_sound(const struct slab_head *head)
 {
@@ -120,93 +175,199 @@ static bool is_sound(const struct slab_head *head)
            head->tokens.len == (size_t)(head->end - head->start);
 }
 
-static bool fits(const struct node *parent, const struct slab_head *head)
+static bool is_known(const struct index *index, const struct key *key, enum slab_kind kind)
 {
-    if (parent == NULL || parent->stage != STAGE_THERE) return false;
-    const struct entry *entry = &parent->entry;
-    bool whole = entry->kind == SLAB_STATE; /* nothing can begin in the middle of it */
-    return identity_equal(&parent->space->identity, &head->identity) && head->start <= entry->end &&
-           head->start > (whole ? entry->end - 1 : entry->start);
+    return node_find(index, key, kind) != NULL || record_known(index, key, kind) != NULL ||
+           record_writing(index, key, kind) != NULL;
 }
 
-bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size)
+static void adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
+{
+    struct record *record = record_open(index, &head->key, head->kind, &head->identity);
+    record->parent = head->parent;
+    record->start = head->start;
+    record->end = head->end;
+    record->size = size;
+    tokens_append(&record->tokens, head->tokens.v, head->tokens.len);
+    record->candidate.hits = head->hits;
+    record->candidate.used = order_adopted(head->used_ms, now_ms);
+    index->bytes += size;
+    appear_or_detach(index, record);
+}
+
+bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
 {
     if (!is_sound(head)) return false;
-    struct reserve what = {.identity = &head->identity,
-                           .kind = head->kind,
-                           .key = head->key,
-                           .start = head->start,
-                           .end = head->end,
-                           .size = size};
     index_lock(index);
-    struct node *parent = NULL;
-    if (head->start > 0) parent = node_find(index, &head->parent, kind_of_parent(head->kind, head->start, head->end));
-    bool adopted = node_find(index, &head->key, head->kind) == NULL && (head->start == 0 || fits(parent, head));
-    if (adopted) {
-        struct node *node = node_open(index, &what, head->tokens.v, parent);
-        node->hits = head->hits;
-        node->used_ms = head->used_ms;
-        node_appear(index, node);
-    }
+    bool adopted = !is_known(index, &head->key, head->kind);
+    if (adopted) adopt(index, head, size, now_ms);
     index_unlock(index);
     return adopted;
 }
 
-/* ---- Leaving ---- */
+/* ---- Victims ---- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* It does not leave any more, or has left: the reservation that waits for its bytes counts them itself. */
+static void settle(struct index *index, struct record *record)
+{
+    struct reservation *room_for = record->room_for;
+    index->leaving -= record->size;
+    record->room_for = NULL;
+    if (room_for == NULL) return;
+    uint64_t part = room_for->record == NULL ? 0 : smaller(record->size, room_for->owed);
+    index->bytes += part;
+    index->leaving += part;
+    room_for->owed -= part;
+    if (--room_for->n_victims == 0 && room_for->record == NULL) free(room_for);
+}
 
 void index_deleted(struct index *index, struct victim *victim)
 {
-    struct node *node = hash_item(struct node, victim, victim), *room_for = node->room_for;
+    struct record *record = record_of(victim);
     index_lock(index);
-    index->bytes -= node->entry.size;
-    if (room_for != NULL) {
-        uint64_t part = node->entry.size < room_for->owed ? node->entry.size : room_for->owed;
-        if (room_for->stage == STAGE_WRITING) index->bytes += part;
-        room_for->owed -= part;
-        node_unref(index, room_for);
-    }
-    node_forget(index, node);
+    settle(index, record);
+    index->bytes -= record->size;
+    record_close(index, record);
     index_unlock(index);
 }
 
-struct victim *index_drop(struct index *index, struct entry *entry)
+void index_spare(struct index *index, struct victim *victim)
 {
-    struct victims victims = {0};
+    struct record *record = record_of(victim);
     index_lock(index);
-    struct node *node = node_of(entry);
-    if (node->stage == STAGE_THERE) {
-        node_retire(index, node);
-        victims_add(&victims, node);
-    }
-    for (struct victim *at = victims.first == NULL ? NULL : &node->victim; at != NULL; at = at->next) {
-        struct node *above = hash_item(struct node, victim, at), *child;
-        while ((child = above->first_child) != NULL) {
-            node_retire(index, child);
-            victims_add(&victims, child);
-        }
-    }
+    settle(index, record);
+    victim->next = NULL;
+    appear_or_detach(index, record);
     index_unlock(index);
-    return victims.first == NULL ? NULL : &victims.first->victim;
 }
 
-/* Oldest first: what hangs on something has left before it is asked. */
-static struct victim *leave(struct index *index, bool leased_too)
+struct victim *index_trim(struct index *index)
 {
-    struct victims victims = {0};
+    struct victim *victims = NULL;
     index_lock(index);
-    for (struct node *node = index->oldest, *newer; node != NULL; node = newer) {
-        newer = node->newer;
-        if (node->refs > 1 && !leased_too) continue;
-        node_retire(index, node);
-        victims_add(&victims, node);
-    }
+    order_evict(index, excess(index->bytes - index->leaving, index->budget), NULL, &victims);
+    index->evictions += count_victims(victims);
     index_unlock(index);
-    return victims.first == NULL ? NULL : &victims.first->victim;
+    return victims;
 }
 
 struct victim *index_clear(struct index *index)
 {
-    return leave(index, false);
+    struct victim *victims = NULL;
+    index_lock(index);
+    order_evict(index, UINT64_MAX, NULL, &victims);
+    index_unlock(index);
+    return victims;
+}
+
+/* ---- Damage, and what cannot be read for now ---- */
+
+/* The record that an entry is from now on, in no state; NULL: it has left for good. */
+static struct record *take_out(struct index *index, struct node *node)
+{
+    struct record *record = node->record;
+    if (node->there) {
+        detach_below(index, node);
+        return node_leave(index, node);
+    }
+    if (record == NULL || record->awaited == NULL || record->replaced) return NULL;
+    record_take_out(index, record);
+    return record;
+}
+
+struct victim *index_drop(struct index *index, struct entry *entry)
+{
+    index_lock(index);
+    struct record *record = take_out(index, node_of(entry));
+    struct victim *victim = record == NULL ? NULL : order_retire(index, record);
+    index_unlock(index);
+    return victim;
+}
+
+struct victim *index_drop_named(struct index *index, const struct key *key, enum slab_kind kind)
+{
+    index_lock(index);
+    struct node *node = node_find(index, key, kind);
+    struct record *record = record_known(index, key, kind);
+    if (node != NULL)
+        record = take_out(index, node);
+    else if (record != NULL && record->awaited != NULL && !record->replaced)
+        record_take_out(index, record);
+    else
+        record = NULL;
+    struct victim *victim = record == NULL ? NULL : order_retire(index, record);
+    index_unlock(index);
+    return victim;
+}
+
+enum { MOST_DOUBLINGS = 12 };
+
+static int64_t retry_after(uint8_t failures)
+{
+    int doublings = failures - 1 < MOST_DOUBLINGS ? failures - 1 : MOST_DOUBLINGS;
+    return (int64_t)smaller((uint64_t)clock_from_ms(1000) << doublings, (uint64_t)clock_from_ms(3600 * 1000));
+}
+
+void index_set_aside(struct index *index, struct entry *entry, int64_t now)
+{
+    index_lock(index);
+    const struct record *already = node_of(entry)->record;
+    bool is_aside = already != NULL && already->state == RECORD_ASIDE;
+    struct record *record = is_aside ? NULL : take_out(index, node_of(entry));
+    if (record != NULL) {
+        record_detach(index, record);
+        record->state = RECORD_ASIDE;
+        if (record->candidate.failures < UINT8_MAX) record->candidate.failures++;
+        record->retry_at = now + retry_after(record->candidate.failures);
+        heap_add(&index->aside, &record->retry);
+    }
+    index_unlock(index);
+}
+
+static bool retried_before(const struct heaped *a, const struct heaped *b)
+{
+    return hash_item(const struct record, retry, a)->retry_at < hash_item(const struct record, retry, b)->retry_at;
+}
+
+int64_t index_take_back(struct index *index, int64_t now)
+{
+    int64_t next = INT64_MAX;
+    index_lock(index);
+    for (struct heaped *first; (first = heap_first(&index->aside)) != NULL;) {
+        struct record *record = hash_item(struct record, retry, first);
+        next = record->retry_at;
+        if (next > now) break;
+        next = INT64_MAX;
+        heap_remove(&index->aside, first);
+        record->state = RECORD_DETACHED;
+        if (!record->replaced) record_attach(index, record);
+    }
+    index_unlock(index);
+    return next;
+}
+
+struct victim *index_drop_detached(struct index *index)
+{
+    struct victim *victims = NULL, **end = &victims;
+    index_lock(index);
+    detached_mark_needed(index);
+    struct hashed *link;
+    for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
+        for (; link != NULL; link = link->next) {
+            struct record *record = hash_item(struct record, link, link);
+            if (record->awaited == NULL || record->needed || record->leased != NULL) continue;
+            record_take_out(index, record);
+            *end = order_retire(index, record);
+            end = &(*end)->next;
+        }
+    }
+    index_unlock(index);
+    return victims;
 }
 
 /* ---- Asking ---- */
@@ -225,40 +386,45 @@ void index_unlease(struct index *index, struct entry *entry)
     index_unlock(index);
 }
 
-static enum index_has has(const struct index *index, const struct key *key)
+/* Of the node, which is there or has a record. */
+static bool stands_for(const struct node *node, const struct slab_head *head)
 {
-    const struct node *rows = node_find(index, key, SLAB_ROWS), *state = node_find(index, key, SLAB_STATE);
-    const struct node *both[] = {rows, state};
-    enum index_has result = INDEX_ABSENT;
-    for (size_t i = 0; i < 2; i++) {
-        if (both[i] == NULL) continue;
-        if (both[i]->stage == STAGE_WRITING) return INDEX_WRITING;
-        if (both[i]->stage == STAGE_THERE) result = INDEX_THERE;
-    }
-    return result;
+    const struct space *space = node->there ? node->space : node->record->space;
+    const struct entry *entry = &node->entry;
+    return head->start == entry->start && head->end == entry->end &&
+           identity_equal(&space->identity, &head->identity) && node_has_tokens(node, head->tokens.v);
+}
+
+/* One that left may be there again, as another node. */
+bool index_stands_for(struct index *index, const struct entry *entry, const struct slab_head *head)
+{
+    if (!is_sound(head) || head->kind != entry->kind || !key_equal(&head->key, &entry->key)) return false;
+    index_lock(index);
+    const struct node *node = node_of(entry);
+    if (!node->there && node->record == NULL) node = node_find(index, &entry->key, entry->kind);
+    bool same = node != NULL && stands_for(node, head);
+    index_unlock(index);
+    return same;
 }
 
 enum index_has index_has(struct index *index, const struct key *key)
 {
+    static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
+    enum index_has result = INDEX_ABSENT;
     index_lock(index);
-    enum index_has result = has(index, key);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds && result != INDEX_WRITING; i++) {
+        if (node_find(index, key, kinds[i]) != NULL) result = INDEX_THERE;
+        if (record_writing(index, key, kinds[i]) != NULL) result = INDEX_WRITING;
+    }
     index_unlock(index);
     return result;
 }
 
-enum index_has index_wait(struct index *index, const struct key *key, int64_t deadline)
+void index_set_foreign(struct index *index, uint64_t bytes)
 {
-    struct clock *clock = clock_monotonic();
     index_lock(index);
-    enum index_has result = has(index, key);
-    while (result != INDEX_THERE && index->n_reservations > 0 && clock_now(clock) < deadline) {
-        index->held = false;
-        clock->wait(clock, &index->changed, &index->mutex, deadline);
-        index_note_owner(index);
-        result = has(index, key);
-    }
+    index->budget = index->quota > bytes ? index->quota - bytes : 0;
     index_unlock(index);
-    return result;
 }
 
 struct index_usage index_usage(struct index *index)
@@ -267,7 +433,8 @@ struct index_usage index_usage(struct index *index)
     struct index_usage usage = {.bytes = index->bytes,
                                 .budget = index->budget,
                                 .evictions = index->evictions,
-                                .entries = index->n_entries,
+                                .entries = index->nodes.n,
+                                .detached = index->n_detached,
                                 .reservations = index->n_reservations,
                                 .leases = index->n_leases};
     index_unlock(index);
@@ -278,8 +445,32 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
                 void *ud)
 {
     index_lock(index);
-    for (const struct node *node = index->oldest; node != NULL; node = node->newer)
-        each(ud, &node->entry, &node->space->identity);
+    const struct hashed *link;
+    for (size_t bucket = 0; (link = hash_any(&index->nodes, &bucket)) != NULL; bucket++) {
+        for (; link != NULL; link = link->next) {
+            const struct node *node = hash_item(const struct node, link, link);
+            each(ud, &node->entry, &node->space->identity);
+        }
+    }
+    index_unlock(index);
+}
+
+void index_copy_tokens(const struct entry *entry, int32_t *tokens)
+{
+    radix_copy(node_of(entry)->place, 0, tokens);
+}
+
+void index_each_detached(struct index *index, void (*each)(void *ud, const struct key *key, enum slab_kind kind),
+                         void *ud)
+{
+    index_lock(index);
+    const struct hashed *link;
+    for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
+        for (; link != NULL; link = link->next) {
+            const struct record *record = hash_item(const struct record, link, link);
+            if (record->awaited != NULL) each(ud, &record->victim.key, record->victim.kind);
+        }
+    }
     index_unlock(index);
 }
 
@@ -300,24 +491,38 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
 {
     struct index *index = mem_alloc(sizeof *index);
     index->stride = stride;
-    index->budget = budget;
+    index->quota = index->budget = budget;
     index->free_user = free_user;
+    index->candidates.before = candidate_before;
+    index->aside.before = retried_before;
     init_mutex(&index->mutex);
-    clock_cond_init(&index->changed);
     return index;
+}
+
+static void close_all(struct index *index)
+{
+    struct hashed *link;
+    index_lock(index);
+    node_discard_all(index);
+    for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL;) {
+        struct record *record = hash_item(struct record, link, link);
+        if (record->awaited != NULL) record_take_out(index, record);
+        record_close(index, record);
+    }
+    index_unlock(index);
 }
 
 void index_close(struct index *index)
 {
     if (index == NULL) return;
-    for (struct victim *victim = leave(index, true), *next; victim != NULL; victim = next) {
-        next = victim->next;
-        index_deleted(index, victim);
-    }
+    close_all(index);
     hash_release(&index->nodes);
+    hash_release(&index->records);
+    hash_release(&index->awaited);
     hash_release(&index->spaces);
     hash_release(&index->radix.edges);
-    pthread_cond_destroy(&index->changed);
+    heap_release(&index->candidates);
+    heap_release(&index->aside);
     pthread_mutex_destroy(&index->mutex);
     free(index);
 }

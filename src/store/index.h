@@ -93,7 +93,7 @@ struct reserve {
     const int32_t *tokens; /* [start, end) */
     int32_t start, end;
     uint64_t size;
-    bool over; /* makes no room: the budget may be exceeded by it until index_trim() */
+    bool over; /* makes no room, but sees that index_trim() could: until then the budget may be exceeded by it */
 };
 
 enum reserved {
@@ -131,7 +131,8 @@ void index_cancel(struct index *index, struct reservation *reservation);
 
 /* ---- Detached entries ----
  * An entry whose parent is not in the index is known, counts in the bytes, and is evicted in its turn, but is not
- * found, until the parent is published or adopted. */
+ * found, until the parent is published or adopted. Leases of it hold on to what it was: when it is found again it is
+ * another `struct entry`, without `user`. */
 
 /* Adds what an earlier process left, in any order. A time of last use in the future is taken for now. False: unsound
  * (see is_sound()), or known already; nothing changed. */
@@ -140,9 +141,12 @@ bool index_adopt(struct index *index, const struct slab_head *head, uint64_t siz
 /* Evicts what exceeds the budget: after all were adopted, or after a slab was written with `over`. */
 struct victim *index_trim(struct index *index);
 
-/* The entry's slab is damaged or gone: it leaves the index at once, leased or not; what hangs on it becomes detached.
- * Returns the victim (one), NULL: it had left already. */
+/* The entry's slab is damaged or gone: it leaves the index at once, leased, detached or not; what hangs on it becomes
+ * detached. Returns the victim (one), NULL: it had left already, or a slab of its key is being written. */
 struct victim *index_drop(struct index *index, struct entry *entry);
+
+/* The same by its name. */
+struct victim *index_drop_named(struct index *index, const struct key *key, enum slab_kind kind);
 
 /* The entry's slab could not be read, which says nothing of what it holds: it is not found for a while (a second, twice
  * as long each time that it happens again, an hour at most), nor is what hangs on it. Nothing leaves. A slab saved
@@ -165,6 +169,9 @@ struct index_usage {
     uint64_t evictions;     /* entries that made room for others */
     size_t entries, detached, reservations, leases;
 };
+
+/* Bytes of the budget that belong to what is no entry. */
+void index_set_foreign(struct index *index, uint64_t bytes);
 
 struct index_usage index_usage(struct index *index);
 

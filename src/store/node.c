@@ -1,4 +1,4 @@
-/* Nodes from their reservation to their end, and the mutex. */
+/* Nodes, the tables, and the mutex. */
 #include "store/node.h"
 
 #include "base/memory.h"
@@ -9,16 +9,11 @@
 
 /* ---- The mutex ---- */
 
-void index_note_owner(struct index *index)
-{
-    index->owner = pthread_self();
-    index->held = true;
-}
-
 void index_lock(struct index *index)
 {
     pthread_mutex_lock(&index->mutex);
-    index_note_owner(index);
+    index->owner = pthread_self();
+    index->held = true;
 }
 
 /* Memory goes after the mutex: a slab takes longer to free than everything else here. */
@@ -29,9 +24,8 @@ void index_unlock(struct index *index)
     index->held = false;
     pthread_mutex_unlock(&index->mutex);
     for (struct node *node = dead, *next; node != NULL; node = next) {
-        next = node->newer;
+        next = node->next;
         if (node->entry.user != NULL) index->free_user(node->entry.user);
-        tokens_release(&node->entry.tokens);
         free(node);
     }
 }
@@ -52,9 +46,14 @@ static uint64_t first_bytes(const uint8_t digest[SHA256_BYTES])
     return hash;
 }
 
+uint64_t key_hash(const struct key *key)
+{
+    return first_bytes(key->v);
+}
+
 struct node *node_find(const struct index *index, const struct key *key, enum slab_kind kind)
 {
-    struct hashed *link = hash_first(&index->nodes, first_bytes(key->v));
+    struct hashed *link = hash_first(&index->nodes, key_hash(key));
     for (; link != NULL; link = hash_next(link)) {
         struct node *node = hash_item(struct node, link, link);
         if (node->entry.kind == kind && key_equal(&node->entry.key, key)) return node;
@@ -77,7 +76,7 @@ struct space *space_find(const struct index *index, const struct identity *ident
     return NULL;
 }
 
-static struct space *space_enter(struct index *index, const struct identity *identity)
+struct space *space_enter(struct index *index, const struct identity *identity)
 {
     struct space *space = space_find(index, identity);
     if (space == NULL) {
@@ -86,15 +85,13 @@ static struct space *space_enter(struct index *index, const struct identity *ide
         space->root = radix_open();
         hash_add(&index->spaces, &space->link, identity_hash(identity));
     }
-    space->n_nodes++;
+    space->n++;
     return space;
 }
 
-static void space_leave(struct index *index, struct node *node)
+void space_leave(struct index *index, struct space *space)
 {
-    struct space *space = node->space;
-    node->space = NULL;
-    if (--space->n_nodes > 0) return;
+    if (--space->n > 0) return;
     hash_remove(&index->spaces, &space->link);
     radix_close(space->root);
     free(space);
@@ -102,63 +99,59 @@ static void space_leave(struct index *index, struct node *node)
 
 /* ---- References ---- */
 
-/* What nobody sees any more lets go of what it hangs on. A victim does so before its slab is deleted: it must not keep
- * the next victim from going. */
-static void let_go(struct index *index, struct node *node)
+void node_ref(struct index *index, struct node *node)
 {
-    while (node != NULL && (node->refs == 0 || (node->refs == 1 && node->stage == STAGE_DELETING))) {
+    index_require_held(index);
+    node->refs++;
+    order_node(index, node);
+}
+
+static void bury(struct index *index, struct node *node)
+{
+    if (node->record != NULL) {
+        node->record->leased = NULL;
+        order_record(index, node->record);
+    }
+    node->next = index->dead;
+    index->dead = node;
+}
+
+/* What nobody sees any more lets go of what it hangs on. */
+void node_unref(struct index *index, struct node *node)
+{
+    index_require_held(index);
+    while (node != NULL) {
+        node->refs--;
+        order_node(index, node);
+        if (node->refs > 0) break;
         struct node *parent = node_of(node->entry.parent);
-        node->entry.parent = NULL;
-        if (node->refs == 0) {
-            node->newer = index->dead;
-            index->dead = node;
-        }
-        if (parent != NULL) parent->refs--;
+        bury(index, node);
         node = parent;
     }
 }
 
-void node_unref(struct index *index, struct node *node)
-{
-    node->refs--;
-    let_go(index, node);
-}
-
 struct entry *node_lease(struct index *index, struct node *node)
 {
-    index_require_held(index);
-    node->refs++;
+    node_ref(index, node);
     index->n_leases++;
     return &node->entry;
 }
 
 void node_unlease(struct index *index, struct node *node)
 {
-    index_require_held(index);
     index->n_leases--;
     node_unref(index, node);
 }
 
-/* ---- From stage to stage ---- */
+/* ---- Coming and leaving ---- */
 
-struct node *node_open(struct index *index, const struct reserve *what, const int32_t *own, struct node *parent)
+/* A STATE with tokens of its own stands without rows, and hangs on another such, whole. */
+bool node_fits(const struct node *parent, const struct space *space, enum slab_kind kind, int32_t start, int32_t end)
 {
-    struct node *node = mem_alloc(sizeof *node);
-    node->entry = (struct entry){.key = what->key,
-                                 .kind = what->kind,
-                                 .start = what->start,
-                                 .end = what->end,
-                                 .parent = parent == NULL ? NULL : &parent->entry,
-                                 .size = what->size};
-    tokens_append(&node->entry.tokens, own, (size_t)(what->end - what->start));
-    node->stage = STAGE_WRITING;
-    node->refs = 1;
-    node->space = space_enter(index, what->identity);
-    if (parent != NULL) parent->refs++;
-    hash_add(&index->nodes, &node->link, first_bytes(what->key.v));
-    index->n_reservations++;
-    index->bytes += what->size;
-    return node;
+    const struct entry *entry = &parent->entry;
+    enum slab_kind wanted = kind == SLAB_STATE && start < end ? SLAB_STATE : SLAB_ROWS;
+    int32_t first = wanted == SLAB_STATE ? entry->end : entry->start + 1;
+    return parent->there && parent->space == space && entry->kind == wanted && first <= start && start <= entry->end;
 }
 
 static void hang(struct node *node)
@@ -178,49 +171,93 @@ static void unhang(struct node *node)
         node->prev->next = node->next;
     else if (parent != NULL)
         parent->first_child = node->next;
+    node->prev = node->next = NULL;
 }
 
-void node_appear(struct index *index, struct node *node)
+struct node *node_appear(struct index *index, struct record *record, struct node *parent)
 {
     index_require_held(index);
-    const struct entry *entry = &node->entry;
-    struct spot from = {node->space->root, 0};
-    if (entry->parent != NULL) from = radix_spot(node_of(entry->parent)->place, entry->start);
-    node->guest.rows = entry->kind == SLAB_ROWS;
-    node->place = radix_enter(&index->radix, from, entry->tokens.v, entry->tokens.len, &node->guest);
-    node->stage = STAGE_THERE;
+    struct node *node = mem_alloc(sizeof *node);
+    node->entry = (struct entry){.key = record->victim.key,
+                                 .kind = record->victim.kind,
+                                 .start = record->start,
+                                 .end = record->end,
+                                 .parent = parent == NULL ? NULL : &parent->entry,
+                                 .size = record->size};
+    node->candidate = record->candidate;
+    node->candidate.is_record = false;
+    node->space = record->space;
+    node->space->n++;
+    node->there = true;
+    node->guest.rows = node->entry.kind == SLAB_ROWS;
+    struct spot from = parent == NULL ? (struct spot){node->space->root, 0} : radix_spot(parent->place, record->start);
+    node->place = radix_enter(&index->radix, from, record->tokens.v, record->tokens.len, &node->guest);
+    record_close(index, record);
     hang(node);
-    order_add_oldest(index, node);
-    index->n_reservations--;
-    index->n_entries++;
+    hash_add(&index->nodes, &node->link, key_hash(&node->entry.key));
+    if (parent != NULL) node_ref(index, parent);
+    node_ref(index, node);
+    return node;
 }
 
-void node_retire(struct index *index, struct node *node)
+static struct record *record_of_node(struct index *index, const struct node *node)
 {
-    index_require_held(index);
-    order_remove(index, node);
+    const struct entry *entry = &node->entry;
+    struct record *record = record_open(index, &entry->key, entry->kind, &node->space->identity);
+    record->start = entry->start;
+    record->end = entry->end;
+    record->size = entry->size;
+    record->candidate.failures = node->candidate.failures;
+    record->candidate.hits = node->candidate.hits;
+    record->candidate.used = node->candidate.used;
+    if (entry->parent != NULL) record->parent = entry->parent->key;
+    record->tokens.len = record->tokens.cap = (size_t)(entry->end - entry->start);
+    record->tokens.v = mem_grow(NULL, record->tokens.len, sizeof *record->tokens.v);
+    radix_copy(node->place, entry->start, record->tokens.v);
+    return record;
+}
+
+static void remove_node(struct index *index, struct node *node)
+{
+    struct node *parent = node_of(node->entry.parent);
+    if (parent != NULL && parent->candidate.used < node->candidate.used) parent->candidate.used = node->candidate.used;
     unhang(node);
     radix_leave(&index->radix, node->place, &node->guest);
-    space_leave(index, node);
-    node->stage = STAGE_DELETING;
-    node->victim.key = node->entry.key;
-    node->victim.kind = node->entry.kind;
-    index->n_entries--;
-    let_go(index, node);
-}
-
-void node_forget(struct index *index, struct node *node)
-{
-    index_require_held(index);
     hash_remove(&index->nodes, &node->link);
-    node->stage = STAGE_GONE;
+    node->there = false;
+    space_leave(index, node->space);
+    node->space = NULL;
     node_unref(index, node);
 }
 
-void node_cancel(struct index *index, struct node *node)
+struct record *node_leave(struct index *index, struct node *node)
 {
-    index->bytes -= node->entry.size - node->owed;
-    index->n_reservations--;
-    space_leave(index, node);
-    node_forget(index, node);
+    index_require_held(index);
+    struct record *record = record_of_node(index, node);
+    if (node->refs > 1) {
+        node->record = record;
+        record->leased = node;
+    }
+    remove_node(index, node);
+    return record;
+}
+
+void node_discard_all(struct index *index)
+{
+    struct hashed *link;
+    for (size_t bucket = 0; (link = hash_any(&index->nodes, &bucket)) != NULL;) {
+        struct node *node = hash_item(struct node, link, link);
+        while (node->first_child != NULL) node = node->first_child;
+        for (struct node *parent; node != NULL && node->first_child == NULL; node = parent) {
+            parent = node_of(node->entry.parent);
+            remove_node(index, node);
+        }
+    }
+}
+
+bool node_has_tokens(const struct node *node, const int32_t *tokens)
+{
+    const struct entry *entry = &node->entry;
+    if (node->there) return radix_has(node->place, entry->start, tokens);
+    return memcmp(node->record->tokens.v, tokens, node->record->tokens.len * sizeof *tokens) == 0;
 }

@@ -1,71 +1,108 @@
-/* What index.c, node.c, order.c and walk.c share: an index and the nodes it is made of. Nobody else includes this.
+/* What index.c, node.c, detached.c, order.c and walk.c share: an index, and the nodes and records it is made of. Nobody
+ * else includes this.
  *
- * A node is one key and kind through all its life: reserved and being written, an entry, a victim whose slab is still
- * to be deleted. Whoever may still look at it has a reference: the stage it is in, every lease, every node that hangs
- * on it, every victim that makes room for it. So an entry with one reference is one that nobody needs, and the memory
- * of one that was dropped stays until its last lease is given back, and with it what it hangs on.
+ * A node is an entry that is found; it lies in the radix tree, which has its tokens. A record is one that is not: it is
+ * being written, detached, set aside, or a victim whose slab is still to be deleted; it has its tokens itself. An entry
+ * that changes from one to the other changes its memory, so that whoever holds a lease of a node sees it unchanged:
+ * whoever may still look at a node has a reference, which is the index itself as long as the node is there, every
+ * lease, every node that hangs on it and every reservation that does. A node with one reference is a leaf that nobody
+ * uses.
  *
  * All of it belongs to whoever holds the mutex, between index_lock() and index_unlock(). */
 #ifndef STORE_NODE_H
 #define STORE_NODE_H
 
+#include "store/heap.h"
 #include "store/index.h"
 #include "store/radix.h"
 
 #include <pthread.h>
-
-enum stage { STAGE_WRITING, STAGE_THERE, STAGE_DELETING, STAGE_GONE };
 
 /* All entries of one identity. It goes with the last of them. */
 struct space {
     struct hashed link;
     struct identity identity;
     struct place *root;
-    size_t n_nodes; /* being written and there */
+    size_t n; /* nodes and records */
+};
+
+/* What the order of eviction needs to know of a node or record. */
+struct candidate {
+    struct heaped heaped; /* while it could be evicted */
+    bool is_record;
+    uint8_t failures; /* times that its slab could not be read, since it could */
+    uint32_t hits;
+    int64_t used; /* a stamp: order_stamp(); of what once hung on it, if that was later */
 };
 
 struct node {
     struct entry entry; /* first: node_of() */
-    enum stage stage;
-    size_t refs;
-    struct hashed link;  /* by key, until it is gone */
-    struct space *space; /* while it is written or there */
-    uint32_t hits;
-    int64_t used_ms;
-
-    /* While it is there. */
+    struct candidate candidate;
+    struct hashed link; /* by key */
+    bool there;
+    uint32_t refs;
+    struct space *space;
     struct guest guest;
     struct place *place;
-    struct node *older, *newer;
     struct node *first_child, *prev, *next; /* entries that hang on it; beside it */
-    size_t n_chosen;                        /* 0 but while victims are being chosen: those that hang on it */
+    struct record *record;                  /* of one that left and is leased: what it is now, NULL: nothing any more */
+};
 
-    uint64_t owed; /* of a reservation: bytes that its victims still take */
+enum record_state { RECORD_WRITING, RECORD_DETACHED, RECORD_ASIDE, RECORD_LEAVING };
 
-    /* Of a victim. */
-    struct victim victim;
-    struct node *room_for; /* the reservation that waits for it, or NULL */
+struct record {
+    struct victim victim; /* its key and kind, in every state */
+    struct candidate candidate;
+    struct hashed link; /* by key */
+    enum record_state state;
+    bool needed;         /* detached_mark_needed() */
+    bool replaced;       /* a slab of the same key and kind is being written */
+    struct node *leased; /* the node that it was, if somebody has a lease of it still */
+    struct space *space;
+    struct key parent;
+    int32_t start, end;
+    struct tokens tokens;
+    uint64_t size;
+    struct awaited *awaited; /* while it is detached or aside */
+    struct record *prev, *next, *next_needed;
+    struct heaped retry; /* while it is aside */
+    int64_t retry_at;
+    struct reservation *room_for; /* of a victim: what waits for its bytes, or NULL */
+};
+
+/* What the parent of some would be. It goes with the last of them. */
+struct awaited {
+    struct hashed link;
+    struct key key;
+    struct record *first;
+};
+
+struct reservation {
+    struct record *record; /* NULL: the reservation is over, victims of it are still there */
+    struct node *parent;   /* referenced */
+    uint64_t owed;         /* bytes that its victims still take */
+    size_t n_victims;
 };
 
 struct index {
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a reservation ended */
-    pthread_t owner;        /* who holds the mutex, if `held` */
+    pthread_t owner; /* who holds the mutex, if `held` */
     bool held;
 
     int32_t stride;
-    uint64_t budget;
+    uint64_t quota, budget; /* what is not foreign of the quota */
     void (*free_user)(void *user);
 
-    struct hash_table nodes, spaces;
+    struct hash_table nodes, records, awaited, spaces;
     struct radix radix;
-    struct node *oldest, *newest; /* an entry is always older than what it hangs on */
+    struct heap candidates, aside;
+    int64_t last_stamp;
 
-    /* Bytes of entries, victims, and of reservations what their victims do not take any more: on the tier there are
-     * never more. */
-    uint64_t bytes;
+    /* Bytes of nodes and records, of reservations only what their victims do not take any more: on the tier there are
+     * never more. `leaving`: of them, what will be free when all victims are deleted. */
+    uint64_t bytes, leaving;
     uint64_t evictions;
-    size_t n_entries, n_reservations, n_leases;
+    size_t n_detached, n_reservations, n_leases;
     struct node *dead; /* to be freed after the mutex */
 };
 
@@ -74,60 +111,94 @@ static inline struct node *node_of(const struct entry *entry)
     return (struct node *)(void *)entry;
 }
 
+static inline struct record *record_of(const struct victim *victim)
+{
+    return (struct record *)(void *)victim;
+}
+
 /* ---- node.c ---- */
 
 void index_lock(struct index *index);
 void index_unlock(struct index *index);
-void index_note_owner(struct index *index);         /* the caller has got the mutex by waiting on a condition */
 void index_require_held(const struct index *index); /* ends the process if the caller does not hold the mutex */
 
-/* One with that key and kind, whatever its stage. */
+uint64_t key_hash(const struct key *key);
 struct node *node_find(const struct index *index, const struct key *key, enum slab_kind kind);
-struct space *space_find(const struct index *index, const struct identity *identity);
 
+struct space *space_find(const struct index *index, const struct identity *identity);
+struct space *space_enter(struct index *index, const struct identity *identity);
+void space_leave(struct index *index, struct space *space);
+
+void node_ref(struct index *index, struct node *node);
+void node_unref(struct index *index, struct node *node);
 struct entry *node_lease(struct index *index, struct node *node);
 void node_unlease(struct index *index, struct node *node);
-void node_unref(struct index *index, struct node *node);
 
-/* A reservation. `own`: the tokens [start, end). */
-struct node *node_open(struct index *index, const struct reserve *what, const int32_t *own, struct node *parent);
-void node_appear(struct index *index, struct node *node); /* it becomes an entry, the oldest */
-void node_cancel(struct index *index, struct node *node);
+/* Whether a record, or what is reserved, can hang on the node. */
+bool node_fits(const struct node *parent, const struct space *space, enum slab_kind kind, int32_t start, int32_t end);
 
-/* The entry becomes a victim. */
-void node_retire(struct index *index, struct node *node);
+/* The record becomes a node. `parent`: NULL where it starts at 0; otherwise it fits. The record is gone. */
+struct node *node_appear(struct index *index, struct record *record, struct node *parent);
 
-/* Nothing has that key any more. */
-void node_forget(struct index *index, struct node *node);
+/* The node leaves the tree; nothing hangs on it any more. Returns its record, in no state yet. */
+struct record *node_leave(struct index *index, struct node *node);
+
+/* Of one that is there or has a record: whether these are its tokens [start, end). */
+bool node_has_tokens(const struct node *node, const int32_t *tokens);
+
+/* Every node goes, without a record. Nothing is leased. */
+void node_discard_all(struct index *index);
+
+/* ---- detached.c ---- */
+
+struct record *record_open(struct index *index, const struct key *key, enum slab_kind kind,
+                           const struct identity *identity);
+void record_close(struct index *index, struct record *record); /* its bytes are the caller's to count */
+
+/* One that is being written; one in any other state. */
+struct record *record_writing(const struct index *index, const struct key *key, enum slab_kind kind);
+struct record *record_known(const struct index *index, const struct key *key, enum slab_kind kind);
+
+/* It waits for what it hangs on, until it is taken out. */
+void record_detach(struct index *index, struct record *record);
+void record_take_out(struct index *index, struct record *record);
+
+/* It becomes a node, if what it hangs on is there, and with it what is detached and hangs on it. NULL: nothing changed.
+ */
+struct node *record_attach(struct index *index, struct record *record);
+
+/* Sets `needed` for those that are set aside or about to be replaced, and for all that hang on these or on what is
+ * being written. */
+void detached_mark_needed(struct index *index);
+
+/* All that hangs on the node becomes detached. */
+void detach_below(struct index *index, struct node *node);
 
 /* ---- order.c ---- */
 
-void order_add_oldest(struct index *index, struct node *node);
-void order_remove(struct index *index, struct node *node);
+bool candidate_before(const struct heaped *a, const struct heaped *b);
 
-/* The node and what it hangs on become the newest. */
-void order_touch(struct index *index, struct node *node, int64_t now_ms);
+/* Later than any stamp before it, and than all of times before now. */
+int64_t order_stamp(struct index *index, int64_t now_ms);
 
-/* Victims, linked in the order in which they were added. Zeroed: none. */
-struct victims {
-    struct node *first, *last;
-};
+/* Whether it can be evicted, or can no longer, after anything has changed that this depends on. */
+void order_node(struct index *index, struct node *node);
+void order_record(struct index *index, struct record *record);
 
-void victims_add(struct victims *victims, struct node *node);
+/* A use by an earlier process. */
+int64_t order_adopted(int64_t used_ms, int64_t now_ms);
 
-/* The oldest of which nobody needs any, `need` bytes or all there are, leaves first. They are only chosen. Returns
- * their bytes. */
-uint64_t order_choose(struct index *index, uint64_t need, struct victims *victims);
+/* It is used now. */
+void order_use(struct index *index, struct candidate *candidate, int64_t now_ms);
 
-/* Those become victims, for a reservation or (NULL) for nobody. */
-struct victim *order_evict(struct index *index, const struct victims *victims, struct node *room_for);
+/* Evicts `need` bytes, leaves before what they hang on, for a reservation: all or nothing. NULL: for nobody, as much as
+ * can be. Returns how many bytes; the victims are linked in that order. */
+uint64_t order_evict(struct index *index, uint64_t need, struct reservation *room_for, struct victim **first);
 
-/* ---- walk.c ---- */
+/* Whether so much could be evicted. */
+bool order_could_evict(struct index *index, uint64_t need);
 
-/* The entry with the rows of the spot, the nearest to it on its chain. The spot has rows and is not the root. */
-struct node *walk_rows(struct spot spot);
-
-/* The STATE entry of exactly this place, or NULL. */
-struct node *walk_state(const struct place *place);
+/* A record, in no state, becomes a victim. */
+struct victim *order_retire(struct index *index, struct record *record);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "store/backend.h"
 #include "store/index.h"
+#include "store/price.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -99,6 +100,7 @@ struct tier {
     struct saver saver;
     struct fetcher fetcher;
     struct worker supervisor;
+    struct price price;    /* of reading; guarded */
     pthread_cond_t attend; /* the supervisor has something to do */
     /* Written with the mutex; lookups read them without. */
     _Atomic enum tier_state state;

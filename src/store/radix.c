@@ -87,13 +87,29 @@ struct spot radix_spot(struct place *place, int32_t end)
     return (struct spot){place, end};
 }
 
-bool radix_leads(const struct place *place, const int32_t *tokens)
+/* Of the tokens [from, end) that lead to a place, those of its own edge begin here. */
+static int32_t begin_of(const struct place *place, int32_t from)
 {
-    for (; place->parent != NULL; place = place->parent) {
-        const int32_t *these = tokens + place->parent->end;
-        if (memcmp(these, place->tokens.v, place->tokens.len * sizeof *these) != 0) return false;
+    return place->parent->end > from ? place->parent->end : from;
+}
+
+bool radix_has(const struct place *place, int32_t from, const int32_t *tokens)
+{
+    for (; place->end > from; place = place->parent) {
+        int32_t begin = begin_of(place, from);
+        const int32_t *these = place->tokens.v + (begin - place->parent->end);
+        if (memcmp(these, tokens + (begin - from), (size_t)(place->end - begin) * sizeof *tokens) != 0) return false;
     }
     return true;
+}
+
+void radix_copy(const struct place *place, int32_t from, int32_t *tokens)
+{
+    for (; place->end > from; place = place->parent) {
+        int32_t begin = begin_of(place, from);
+        const int32_t *these = place->tokens.v + (begin - place->parent->end);
+        memcpy(tokens + (begin - from), these, (size_t)(place->end - begin) * sizeof *tokens);
+    }
 }
 
 /* ---- Rows ---- */

@@ -45,8 +45,11 @@ struct spot radix_walk(const struct radix *radix, struct spot from, const int32_
 /* After `end` tokens on the way to the place. */
 struct spot radix_spot(struct place *place, int32_t end);
 
-/* Whether the tokens are those that lead to the place. */
-bool radix_leads(const struct place *place, const int32_t *tokens);
+/* The tokens [from, place->end) that lead to the place. */
+void radix_copy(const struct place *place, int32_t from, int32_t *tokens);
+
+/* Whether those are these. */
+bool radix_has(const struct place *place, int32_t from, const int32_t *tokens);
 
 /* The guest goes where the next tokens lead from the spot. Returns the place, which stays until the guest leaves. */
 struct place *radix_enter(struct radix *radix, struct spot from, const int32_t *next, size_t n, struct guest *guest);

@@ -122,6 +122,10 @@ enum store_tier store_hit_tier(const struct store_hit *hit);
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier);
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key *key);
 
+/* What fetching the tokens [from, to) of what was found will take, in nanoseconds, as reading from its tier took
+ * lately. */
+double store_hit_price(const struct store_hit *hit, int32_t from, int32_t to);
+
 /* How it went, for the counters; once a request. `used`: tokens that were taken from the hit, 0: none. */
 void store_hit_count(struct store_hit *hit, int32_t used);
 

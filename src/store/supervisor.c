@@ -39,15 +39,20 @@ struct names {
     size_t n, cap;
 };
 
-static void collect(void *ud, const struct entry *entry, const struct identity *identity)
+static void collect_name(void *ud, const struct key *key, enum slab_kind kind)
 {
     struct names *names = ud;
-    (void)identity;
     if (names->n == names->cap) {
         names->cap = names->cap == 0 ? BATCH : 2 * names->cap;
         names->v = mem_grow(names->v, names->cap, sizeof *names->v);
     }
-    names->v[names->n++] = (struct slab_name){entry->key, entry->kind};
+    names->v[names->n++] = (struct slab_name){*key, kind};
+}
+
+static void collect(void *ud, const struct entry *entry, const struct identity *identity)
+{
+    (void)identity;
+    collect_name(ud, &entry->key, entry->kind);
 }
 
 /* After the backend was lost: what is not in it any more leaves the index. */
@@ -56,6 +61,7 @@ static void drop_missing(struct tier *tier)
     struct names names = {0};
     bool there[BATCH];
     index_each(tier->index, collect, &names);
+    index_each_detached(tier->index, collect_name, &names);
     for (size_t i = 0; i < names.n; i += BATCH) {
         size_t n = names.n - i < BATCH ? names.n - i : BATCH;
         if (tier->backend->has(tier->backend, names.v + i, n, there, NULL) != 0) break;

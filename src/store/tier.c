@@ -50,6 +50,7 @@ void tier_open(struct store *store, enum store_tier id)
     tier->began = clock_now(clock_monotonic());
     tier->scan_at = tier->take_back_at = CLOCK_NEVER;
     clock_cond_init(&tier->attend);
+    price_init(&tier->price);
     saver_init(&tier->saver);
     fetcher_init(&tier->fetcher);
     store_begin_thread(store, supervisor_main, tier);

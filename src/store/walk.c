@@ -10,14 +10,14 @@ static struct node *host_of(struct guest *guest)
 }
 
 /* Of those that run through, some may begin only behind the spot; what they hang on runs through it as well. */
-struct node *walk_rows(struct spot spot)
+static struct node *rows_at(struct spot spot)
 {
     struct node *node = host_of(radix_rows_of(spot));
     while (node->entry.start >= spot.end) node = node_of(node->entry.parent);
     return node;
 }
 
-struct node *walk_state(const struct place *place)
+static struct node *state_at(const struct place *place)
 {
     for (struct guest *guest = place->guests; guest != NULL; guest = guest->next)
         if (!guest->rows) return host_of(guest);
@@ -28,7 +28,7 @@ static struct node *last_state(struct spot spot)
 {
     const struct place *place = spot.end < spot.place->end ? spot.place->parent : spot.place;
     struct node *state = NULL;
-    for (; place != NULL && state == NULL; place = place->parent) state = walk_state(place);
+    for (; place != NULL && state == NULL; place = place->parent) state = state_at(place);
     return state;
 }
 
@@ -41,8 +41,8 @@ static struct place *place_of_key(const struct index *index, const struct space 
     static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct node *node = node_find(index, key, kinds[i]);
-        if (node == NULL || node->stage != STAGE_THERE || node->space != space || node->entry.end != end) continue;
-        if (radix_leads(node->place, tokens)) return node->place;
+        if (node == NULL || node->space != space || node->entry.end != end) continue;
+        if (radix_has(node->place, 0, tokens)) return node->place;
     }
     return NULL;
 }
@@ -50,7 +50,8 @@ static struct place *place_of_key(const struct index *index, const struct space 
 static struct spot longest_key(const struct index *index, const struct space *space, const struct wanted *wanted,
                                uint32_t *probes)
 {
-    for (int32_t i = wanted->n / index->stride; i > 0; i--) {
+    int32_t strides = wanted->keys == NULL ? 0 : wanted->n / index->stride;
+    for (int32_t i = strides; i > 0; i--) {
         int32_t end = i * index->stride;
         ++*probes;
         struct place *place = place_of_key(index, space, &wanted->keys[i - 1], wanted->tokens, end);
@@ -64,26 +65,35 @@ static struct spot last_match(const struct space *space, const struct wanted *wa
 {
     const struct node *rows = node_of(match->rows), *state = node_of(match->state);
     struct spot spot = {space->root, 0};
-    if (rows != NULL && rows->space == space && match->n_rows <= wanted->n)
-        spot = radix_spot(rows->place, match->n_rows);
-    if (state != NULL && state->space == space && match->n_state <= wanted->n && match->n_state > spot.end)
+    if (rows != NULL && rows->there && match->n_rows <= wanted->n) spot = radix_spot(rows->place, match->n_rows);
+    if (state != NULL && state->there && match->n_state <= wanted->n && match->n_state > spot.end)
         spot = (struct spot){state->place, match->n_state};
     return spot;
 }
 
 /* ---- The walk ---- */
 
+/* A prompt that parts from an entry early, as most do from some that begin alike, is no use of it. */
+static void use_rows(struct index *index, struct node *node, int32_t n_rows, int64_t now_ms)
+{
+    const struct entry *entry = &node->entry;
+    if (n_rows - entry->start < entry->end - n_rows) node = node_of(entry->parent);
+    if (node != NULL) order_use(index, &node->candidate, now_ms);
+}
+
 static void fill(struct index *index, const struct wanted *wanted, struct spot spot, struct match *match)
 {
     struct spot rows = radix_with_rows(spot);
     if (rows.end > 0) {
-        match->rows = node_lease(index, walk_rows(rows));
+        match->rows = node_lease(index, rows_at(rows));
         match->n_rows = rows.end;
+        if (wanted->now_ms > 0) use_rows(index, node_of(match->rows), rows.end, wanted->now_ms);
     }
     struct node *state = wanted->states ? last_state(spot) : NULL;
     if (state != NULL) {
         match->state = node_lease(index, state);
         match->n_state = state->entry.end;
+        if (wanted->now_ms > 0) order_use(index, &state->candidate, wanted->now_ms);
     }
 }
 

@@ -25,7 +25,8 @@ static void complain(const char *what)
 
 void rig_init(struct rig *rig, enum store_tier tier)
 {
-    *rig = (struct rig){.params = {.stride = 16, .save_tier = tier, .backlog = 64 << 20, .files = files_machine()}};
+    *rig = (struct rig){
+        .params = {.stride = 16, .save_tier = tier, .backlog = 64 << 20, PATIENT, .files = files_machine()}};
     snprintf(rig->root, sizeof rig->root, "%s/hearth-store-XXXXXX", tier == STORE_DISK ? "/tmp" : "/dev/shm");
     if (mkdtemp(rig->root) == NULL) complain("no folder");
     rig_add_tier(rig, tier, 256 << 20);
@@ -47,7 +48,7 @@ void rig_start(struct rig *rig)
 
 void rig_stop(struct rig *rig)
 {
-    store_close(rig->store);
+    store_close(rig->store, CLOCK_NEVER);
     rig->store = NULL;
 }
 
@@ -196,6 +197,7 @@ void rig_each_file(const struct rig *rig, void (*each)(void *ud, const char *pat
     for (struct dirent *item; (item = readdir(folder)) != NULL;) {
         char path[512];
         struct stat status;
+        if (strncmp(item->d_name, "index", 5) == 0) continue;
         snprintf(path, sizeof path, "%s/%s", rig->paths[rig->params.save_tier], item->d_name);
         if (stat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) each(ud, path);
     }

@@ -4,6 +4,7 @@
 #define FAKES_STORE_RIG_H
 
 #include "fakes/fake_user.h"
+#include "fakes/patient.h"
 
 struct rig {
     struct store_params params; /* may be changed before rig_start() */
@@ -42,7 +43,8 @@ int32_t rig_take_all(struct rig *rig, struct store_hit *hit, const int32_t *toke
 
 struct store_tier_status rig_status(struct rig *rig);
 
-/* Sum of the sizes of the files in the tier's folder (not in "quarantine"), and how many there are. */
+/* Sum of the sizes of the files in the tier's folder (not in "quarantine", nor the index file), and how many there are.
+ */
 uint64_t rig_folder_bytes(const struct rig *rig, size_t *files);
 
 /* Calls `each` with the path of every slab file of the tier's folder. */

@@ -91,15 +91,15 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // unless a test says otherwise: the small models are no slower with it, and a machine that is busy with other things
 // does not hold it up at every layer, as it does several threads that wait for each other.
 // Each server stores in a folder of its own, unless the test gives it one.
-// `access` is what its client needs to get in: {ca, key}.
+// `access` is what its client needs to get in: {ca, key}; `env` is added to the environment.
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
-export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access } = {}) {
+export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more } = {}) {
   const name = model ? modelName(model) : 'demo';
   const own = args.includes('--config') ? models : { threads: 1, ...models };
   const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
-  const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env });
+  const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...env, ...more } });
   started.add(child);
   t?.after(() => child.kill('SIGKILL'));
   const server = new Server(child, access);

@@ -5,6 +5,7 @@
 #include "rig.h"
 
 #include "base/files.h"
+#include "fakes/patient.h"
 
 #include <sched.h>
 
@@ -18,7 +19,7 @@ struct stored {
 static inline struct store *open_store_in_memory(void)
 {
     struct store_params params = {
-        .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64 << 20, .files = files_machine()};
+        .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64 << 20, PATIENT, .files = files_machine()};
     params.tiers[STORE_RAM].quota = 1 << 30;
     return store_open(&params);
 }
@@ -43,7 +44,7 @@ static inline void stop(struct stored *s)
 {
     engine_close(s->rig->engine);
     s->rig->engine = NULL;
-    store_close(s->store);
+    store_close(s->store, CLOCK_NEVER);
 }
 
 /* As src/lib does before it hands a job to the engine. */

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "engine/core.h"
+#include "fakes/patient.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -993,7 +994,7 @@ static struct store *open_store(uint64_t seed)
 {
     static const uint64_t quotas[] = {3000, 30000, 1 << 30};
     struct store_params params = {
-        .stride = STORE_STRIDE, .save_tier = STORE_RAM, .backlog = 1 << 20, .files = files_machine()};
+        .stride = STORE_STRIDE, .save_tier = STORE_RAM, .backlog = 1 << 20, PATIENT, .files = files_machine()};
     params.tiers[STORE_RAM].quota = quotas[seed % 3];
     return store_open(&params);
 }
@@ -1010,7 +1011,7 @@ static void with_a_store_replies_are_right_and_right_again_after_a_restart(void 
         const struct store_stats *stats = store_stats(round.store);
         for (int i = SLAB_COLD; i <= SLAB_FINISH; i++) met.stored += metric_get(&stats->saves[i]);
         met.fetched += metric_get(&stats->hits_exact) + metric_get(&stats->hits_longest_prefix);
-        store_close(round.store);
+        store_close(round.store, CLOCK_NEVER);
     }
     if (only_seed != 0) return;
     print_message("%" PRId64 " saves, %" PRId64 " requests went on from the store\n", met.stored, met.fetched);

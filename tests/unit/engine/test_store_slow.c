@@ -14,7 +14,7 @@ static char folder[64];
 
 static struct store *open_store(struct files *files, uint64_t backlog)
 {
-    struct store_params params = {.stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, .files = files};
+    struct store_params params = {.stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, PATIENT, .files = files};
     params.tiers[STORE_DISK].quota = 1 << 30;
     params.tiers[STORE_DISK].path = folder;
     return store_open(&params);
@@ -109,7 +109,7 @@ static void the_end_waits_for_the_disk_and_gives_up_at_its_limit(void **state)
     rig->engine = NULL;
     assert_true(took >= 50000000 && took < 5000000000);
     gate_open(&gated);
-    store_close(s.store);
+    store_close(s.store, CLOCK_NEVER);
     client_release(&a);
 }
 

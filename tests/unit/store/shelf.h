@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
-#include "store/index.h"
+#include "store/node.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +34,7 @@ static inline size_t delete_all(struct index *index, struct victim *victims)
     return n;
 }
 
+/* `tokens` are all of [0, end), until reserve() finds what it hangs on. */
 static inline struct reserve reserve_of(const struct identity *identity, const int32_t *tokens, int32_t start,
                                         int32_t end, uint64_t size)
 {
@@ -46,12 +47,38 @@ static inline struct reserve reserve_of(const struct identity *identity, const i
                             .size = size};
 }
 
+/* What an entry of that kind hangs on, leased; NULL: nothing has what comes before it. */
+static inline struct entry *find_parent(struct index *index, const struct reserve *what)
+{
+    bool alone = what->kind == SLAB_STATE && what->start < what->end;
+    struct wanted wanted = {.identity = what->identity, .tokens = what->tokens, .n = what->start, .states = alone};
+    struct match match;
+    index_find(index, &wanted, &match);
+    struct entry *parent = alone ? match.state : match.rows;
+    bool fits = parent != NULL && (alone ? match.n_state : match.n_rows) == what->start;
+    if (fits) index_lease(index, parent);
+    index_release(index, &match);
+    return fits ? parent : NULL;
+}
+
+/* As a save does: looks for what it hangs on, and holds that only until it has reserved. */
+static inline enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
+                                    struct victim **victims)
+{
+    struct reserve own = *what;
+    own.parent = what->start > 0 ? find_parent(index, what) : NULL;
+    own.tokens += what->start;
+    enum reserved result = index_reserve(index, &own, reservation, victims);
+    if (own.parent != NULL) index_unlease(index, own.parent);
+    return result;
+}
+
 /* Reserves, deletes, publishes; gives the lease back. */
 static inline enum reserved save(struct index *index, const struct reserve *what, int64_t now_ms)
 {
     struct reservation *reservation;
     struct victim *victims;
-    enum reserved result = index_reserve(index, what, &reservation, &victims);
+    enum reserved result = reserve(index, what, &reservation, &victims);
     delete_all(index, victims);
     if (result != RESERVED) return result;
     struct entry *entry = index_publish(index, reservation, what->size, NULL, now_ms);
@@ -73,14 +100,21 @@ static inline struct match find(struct index *index, const struct identity *iden
     return match;
 }
 
-/* How many of the tokens of the chain that ends in `entry` are these, up to n: one by one. */
-static inline int32_t verified(const struct entry *entry, const int32_t *tokens, int32_t n)
+/* How many of the tokens that the entry stands for are these, up to n: one by one. Its chain is whole. One that has
+ * left meanwhile has no tokens any more. */
+static inline int32_t verified(struct index *index, const struct entry *entry, const int32_t *tokens, int32_t n)
 {
-    int32_t good = n;
+    int32_t good = 0;
+    if (entry == NULL) return 0;
+    int32_t *are = mem_grow(NULL, (size_t)entry->end, sizeof *are);
+    index_lock(index);
+    bool there = node_of(entry)->there;
+    if (there) index_copy_tokens(entry, are);
+    index_unlock(index);
+    while (good < n && (!there || are[good] == tokens[good])) good++;
+    free(are);
     for (int32_t upto = n; entry != NULL; entry = entry->parent) {
         assert_true(entry->start < upto || entry->kind == SLAB_STATE);
-        for (int32_t i = entry->start; i < upto && i < entry->end; i++)
-            if (entry->tokens.v[i - entry->start] != tokens[i] && i < good) good = i;
         if (entry->start < upto) upto = entry->start;
         if (entry->parent == NULL) assert_int_equal(upto, 0);
     }

@@ -160,7 +160,7 @@ static void expect_there(struct place *place, struct made *made)
     hearth_error error;
     if (folder_read(place->folder, &made->head.key, made->head.kind, &slab, &error) < 0) fail_msg("%s", error.message);
     assert_true(same_head(&slab.head, &made->head));
-    assert_int_equal(slab.size, slab_size(&made->head));
+    assert_int_equal(slab.bytes->size, slab_size(&made->head));
     assert_memory_equal(slab.payload, made->payload, made->head.payload_size);
     slab_release(&slab);
 }

@@ -139,7 +139,7 @@ static void a_cancelled_reservation_gives_everything_back(void **state)
 
 /* ---- What is dropped ---- */
 
-static void a_dropped_entry_takes_along_what_hangs_on_it(void **state)
+static void what_hangs_on_a_dropped_entry_is_detached_until_it_is_there_again(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -147,21 +147,45 @@ static void a_dropped_entry_takes_along_what_hangs_on_it(void **state)
     put(index, 3, "abcdef", 10);
     put_kind(index, SLAB_STATE, 5, "abcde", 10);
     put(index, 4, "abcdXYZ", 10);
+    put(index, 7, "abcdXYZ!", 10);
     put(index, 2, "ab--", 10);
     struct entry *entry = lease(index, "abcdef");
     struct victim *victims = index_drop(index, entry);
     struct key key = key_of_text("abcdef");
-    assert_true(key_equal(&victims->key, &key)); /* itself first */
-    assert_null(index_drop(index, entry));       /* by two at once: only one gets the victims */
+    assert_true(key_equal(&victims->key, &key));
+    assert_null(index_drop(index, entry)); /* by two at once: only one gets the victim */
     expect_rows(index, "abcdef", 3);
-    expect_rows(index, "abcdXYZ", 3);
+    expect_rows(index, "abcdXYZ!", 3);
     expect_rows(index, "ab--", 4);
-    assert_int_equal(delete_all(index, victims), 3);
+    assert_int_equal(has(index, "abcdXYZ"), INDEX_ABSENT);
+    assert_int_equal(delete_all(index, victims), 1);
     struct index_usage usage = index_usage(index);
     assert_int_equal(usage.entries, 2);
-    assert_int_equal(usage.bytes, 20);
+    assert_int_equal(usage.detached, 3);
+    assert_int_equal(usage.bytes, 50);
     assert_int_equal(usage.evictions, 0);
     index_unlease(index, entry);
+    assert_int_equal(put(index, 3, "abcdef", 10), RESERVED);
+    expect_rows(index, "abcdXYZ!", 8);
+    expect_state(index, "abcdef", 6, 5);
+    assert_int_equal(index_usage(index).detached, 0);
+    close_quiet(index);
+}
+
+/* It is the same file: whoever finds it damaged drops it, wherever it is meanwhile. */
+static void what_is_detached_and_leased_can_be_dropped(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 10);
+    put(index, 3, "abcdef", 10);
+    struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
+    delete_all(index, index_drop(index, root));
+    assert_int_equal(index_usage(index).detached, 1);
+    delete_all(index, index_drop(index, leaf));
+    assert_int_equal(index_usage(index).detached, 0);
+    assert_int_equal(index_usage(index).bytes, 0);
+    index_unlease(index, leaf);
     close_quiet(index);
 }
 
@@ -178,7 +202,7 @@ static void memory_goes_with_the_last_lease_of_what_has_left(void **state)
     index_lease(index, leaf);
     struct victim *victims = index_drop(index, root);
     index_unlease(index, root);
-    assert_int_equal(delete_all(index, victims), 2);
+    assert_int_equal(delete_all(index, victims), 1);
     index_unlease(index, leaf);
     assert_int_equal(n_freed, 0); /* the leaf has a lease, and who holds it may go up to the root */
     assert_ptr_equal(leaf->parent, root);
@@ -204,19 +228,23 @@ static void what_a_lost_entry_hung_on_stays_as_long_as_its_lease(void **state)
     close_quiet(index);
 }
 
-static void what_hangs_on_nothing_any_more_is_not_published(void **state)
+static void what_is_published_after_its_parent_left_is_detached(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
-    struct reservation *reservation = begin(index, 3, "abcdef", 10);
+    struct reservation *reservation = begin(index, 3, "abcdef", 20);
     struct entry *root = lease(index, "abc");
     delete_all(index, index_drop(index, root));
     index_unlease(index, root);
-    assert_null(index_publish(index, reservation, 10, NULL, 0));
-    assert_int_equal(index_usage(index).bytes, 10); /* until its slab is deleted */
-    index_cancel(index, reservation);
-    assert_int_equal(index_usage(index).bytes, 0);
+    assert_null(index_publish(index, reservation, 15, NULL, 0));
+    struct index_usage usage = index_usage(index);
+    assert_int_equal(usage.bytes, 15);
+    assert_int_equal(usage.detached, 1);
+    assert_int_equal(usage.reservations, 0);
+    expect_rows(index, "abcdef", 0);
+    put(index, 0, "abc", 10);
+    expect_rows(index, "abcdef", 6);
     close_quiet(index);
 }
 
@@ -236,22 +264,6 @@ static void memory_of_what_made_room_goes_when_its_slab_does(void **state)
 
 /* ---- What an earlier process left ---- */
 
-static bool adopt(struct index *index, enum slab_kind kind, const char *parent, int32_t start, const char *text,
-                  uint64_t size, int64_t used_ms)
-{
-    int32_t tokens[TEXT], end = spell(text, tokens);
-    struct slab_head head = {.kind = kind,
-                             .identity = mine,
-                             .key = key_of_text(text),
-                             .start = start,
-                             .end = end,
-                             .tokens = {.v = tokens + start, .len = (size_t)(end - start)},
-                             .used_ms = used_ms,
-                             .hits = 3};
-    if (parent != NULL) head.parent = key_of_text(parent);
-    return index_adopt(index, &head, size);
-}
-
 static void adopted_entries_are_found_and_keep_their_hits(void **state)
 {
     (void)state;
@@ -259,7 +271,7 @@ static void adopted_entries_are_found_and_keep_their_hits(void **state)
     assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
     assert_true(adopt(index, SLAB_ROWS, "abcdef", 3, "abcXYZ", 10, 5));
     assert_true(adopt(index, SLAB_STATE, "abcXYZ", 5, "abcXY", 10, 5));
-    assert_null(index_settle(index));
+    assert_null(index_trim(index));
     expect_state(index, "abcXYZ", 6, 5);
     struct entry *entry = lease(index, "abcXYZ");
     assert_int_equal(index_touch(index, entry, 9), 4);
@@ -267,16 +279,17 @@ static void adopted_entries_are_found_and_keep_their_hits(void **state)
     close_quiet(index);
 }
 
-static void what_does_not_fit_is_not_adopted(void **state)
+static void what_does_not_fit_is_not_found(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
-    assert_false(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));        /* there already */
-    assert_false(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));         /* on what is not there */
-    assert_false(adopt(index, SLAB_ROWS, "abcdef", 7, "abcdefghi", 10, 5)); /* behind its parent */
-    assert_false(adopt(index, SLAB_STATE, "abcdef", 6, "abcdefg", 10, 5));  /* no state to go on from */
-    assert_false(adopt(index, SLAB_ROWS, "abcdef", 6, "abcdef", 10, 5));
+    assert_false(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));       /* there already */
+    assert_true(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));         /* on what is not there */
+    assert_false(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));        /* known already */
+    assert_true(adopt(index, SLAB_ROWS, "abcdef", 7, "abcdefghi", 10, 5)); /* behind its parent */
+    assert_true(adopt(index, SLAB_STATE, "abcdef", 6, "abcdefg", 10, 5));  /* no state to go on from */
+    assert_false(adopt(index, SLAB_ROWS, "abcdef", 6, "abcdef", 10, 5));   /* no tokens */
     struct identity plain = mine;
     mine = identity_salted(&mine, "alice");
     int32_t tokens[TEXT];
@@ -285,12 +298,50 @@ static void what_does_not_fit_is_not_adopted(void **state)
     head.tokens = (struct tokens){.v = tokens + 6, .len = 1};
     mine = plain;
     head.parent = key_of_text("abcdef");
-    assert_false(index_adopt(index, &head, 10)); /* on another's */
-    head.identity = mine;
+    assert_true(index_adopt(index, &head, 10, NOW)); /* on another's */
+    head.key = key_of_text("abcdefh");
     head.tokens.len = 2;
-    assert_false(index_adopt(index, &head, 10)); /* more tokens than it says */
-    assert_int_equal(index_usage(index).entries, 1);
+    assert_false(index_adopt(index, &head, 10, NOW)); /* more tokens than it says */
+    struct index_usage usage = index_usage(index);
+    assert_int_equal(usage.entries, 1);
+    assert_int_equal(usage.detached, 4);
+    assert_int_equal(usage.bytes, 50);
+    assert_int_equal(delete_all(index, index_drop_detached(index)), 4);
+    expect_state(index, "abcdefg", 6, 0);
     assert_int_equal(index_usage(index).bytes, 10);
+    close_quiet(index);
+}
+
+static void adopted_in_any_order_all_is_found(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    adopt(index, SLAB_STATE, "abcdefghi", 8, "abcdefgh", 10, 5);
+    adopt(index, SLAB_ROWS, "abcdef", 6, "abcdefghi", 10, 5);
+    adopt(index, SLAB_ROWS, "abcdef", 4, "abcdXYZ", 10, 5);
+    expect_rows(index, "abcdefghi", 0);
+    adopt(index, SLAB_ROWS, NULL, 0, "abc", 10, 5);
+    expect_rows(index, "abcdefghi", 3);
+    assert_int_equal(index_usage(index).detached, 3);
+    adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 10, 5);
+    assert_int_equal(index_usage(index).detached, 0);
+    expect_state(index, "abcdefghi", 9, 8);
+    expect_rows(index, "abcdXYZ", 7);
+    close_quiet(index);
+}
+
+static void a_time_in_the_future_is_taken_for_now(void **state)
+{
+    (void)state;
+    struct index *index = open_index(60);
+    adopt(index, SLAB_ROWS, NULL, 0, "future", 20, INT64_MAX);
+    adopt(index, SLAB_ROWS, NULL, 0, "past", 20, NOW - 1);
+    struct spelled s;
+    spelled(&s, SLAB_ROWS, 0, "live", 20);
+    assert_int_equal(save(index, &s.what, NOW + 1), RESERVED);
+    spelled(&s, SLAB_ROWS, 0, "more", 40);
+    assert_int_equal(save(index, &s.what, NOW + 2), RESERVED);
+    assert_int_equal(has(index, "live"), INDEX_THERE);
     close_quiet(index);
 }
 
@@ -303,7 +354,7 @@ static void the_order_of_use_survives_a_restart(void **state)
     adopt(index, SLAB_ROWS, NULL, 0, "m", 20, 10);
     adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 20, 20);
     put(index, 0, "live", 20); /* used at 1000, while the others are still being read */
-    assert_null(index_settle(index));
+    assert_null(index_trim(index));
     static const char *const order[] = {"m", "abcdef", "abc", "n", "live"};
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(has(index, order[i]), INDEX_THERE);
@@ -320,7 +371,7 @@ static void a_chain_that_was_adopted_can_go_at_once(void **state)
     struct index *index = open_index(100);
     adopt(index, SLAB_ROWS, NULL, 0, "abc", 40, 1);
     adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 40, 20);
-    assert_null(index_settle(index));
+    assert_null(index_trim(index));
     assert_int_equal(put(index, 0, "x", 100), RESERVED);
     close_quiet(index);
 }
@@ -332,7 +383,7 @@ static void what_exceeds_a_budget_that_shrank_goes_after_a_restart(void **state)
     adopt(index, SLAB_ROWS, NULL, 0, "abc", 20, 9);
     adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 20, 8);
     adopt(index, SLAB_ROWS, NULL, 0, "x", 20, 10);
-    assert_int_equal(delete_all(index, index_settle(index)), 1);
+    assert_int_equal(delete_all(index, index_trim(index)), 1);
     assert_int_equal(has(index, "abcdef"), INDEX_ABSENT);
     assert_int_equal(index_usage(index).bytes, 40);
     close_quiet(index);
@@ -349,13 +400,16 @@ int main(void)
         cmocka_unit_test(victims_count_until_they_are_deleted),
         cmocka_unit_test(bytes_that_others_still_delete_are_not_promised),
         cmocka_unit_test(a_cancelled_reservation_gives_everything_back),
-        cmocka_unit_test(a_dropped_entry_takes_along_what_hangs_on_it),
+        cmocka_unit_test(what_hangs_on_a_dropped_entry_is_detached_until_it_is_there_again),
+        cmocka_unit_test(what_is_detached_and_leased_can_be_dropped),
         cmocka_unit_test(memory_goes_with_the_last_lease_of_what_has_left),
         cmocka_unit_test(what_a_lost_entry_hung_on_stays_as_long_as_its_lease),
-        cmocka_unit_test(what_hangs_on_nothing_any_more_is_not_published),
+        cmocka_unit_test(what_is_published_after_its_parent_left_is_detached),
         cmocka_unit_test(memory_of_what_made_room_goes_when_its_slab_does),
         cmocka_unit_test(adopted_entries_are_found_and_keep_their_hits),
-        cmocka_unit_test(what_does_not_fit_is_not_adopted),
+        cmocka_unit_test(what_does_not_fit_is_not_found),
+        cmocka_unit_test(adopted_in_any_order_all_is_found),
+        cmocka_unit_test(a_time_in_the_future_is_taken_for_now),
         cmocka_unit_test(the_order_of_use_survives_a_restart),
         cmocka_unit_test(a_chain_that_was_adopted_can_go_at_once),
         cmocka_unit_test(what_exceeds_a_budget_that_shrank_goes_after_a_restart),

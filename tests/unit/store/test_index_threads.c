@@ -1,4 +1,4 @@
-/* The index from many threads: one writer a key, waiting for one, and readers beside writers that save, evict and drop.
+/* The index from many threads: one writer a key, and readers beside writers that save, evict and drop.
  *
  * How long a lookup takes beside eight writers is printed and not asserted: on a machine with fewer cores than threads
  * it says more about the machine. That nobody waits for a slab to be written is shown in test_index.c. */
@@ -6,10 +6,8 @@
 #include "shelf.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <unistd.h>
 
 enum { STRIDE = 16, WRITERS = 8, READERS = 4, LONGEST = 256, BUDGET = 3000, SAVES = 1500, LOOKUPS = 6000 };
 
@@ -40,7 +38,7 @@ static void *reserve_the_same(void *ud)
         struct reserve what = reserve_of(&mine, &crowd->token, 0, 1, 10);
         struct reservation *reservation;
         struct victim *victims;
-        enum reserved result = index_reserve(crowd->index, &what, &reservation, &victims);
+        enum reserved result = reserve(crowd->index, &what, &reservation, &victims);
         crowd->n[result]++;
         if (result == RESERVED) crowd->winner = reservation;
         pthread_barrier_wait(&crowd->start);
@@ -70,99 +68,6 @@ static void of_many_that_reserve_one_key_one_writes(void **state)
     index_close(crowd.index);
 }
 
-/* ---- Waiting ---- */
-
-struct waiting {
-    struct index *index;
-    struct key key;
-    enum index_has result;
-    bool late;
-    _Atomic pid_t thread; /* 0: it has not begun */
-};
-
-static const int64_t patience = 30 * INT64_C(1000000000); /* far longer than any of it takes */
-
-static void *wait_long(void *ud)
-{
-    struct waiting *waiting = ud;
-    int64_t deadline = clock_now(clock_monotonic()) + patience;
-    waiting->thread = gettid();
-    waiting->result = index_wait(waiting->index, &waiting->key, deadline);
-    waiting->late = clock_now(clock_monotonic()) >= deadline;
-    return NULL;
-}
-
-static char state_of(pid_t thread)
-{
-    char path[64], state = '?';
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
-    FILE *file = fopen(path, "r");
-    if (file == NULL) return state;
-    if (fscanf(file, "%*d %*s %c", &state) != 1) state = '?';
-    fclose(file);
-    return state;
-}
-
-/* The kernel says that it sleeps: nobody holds the mutex, so it waits for the key. */
-static void until_asleep(const struct waiting *waiting)
-{
-    while (waiting->thread == 0 || state_of(waiting->thread) != 'S') sched_yield();
-}
-
-static struct reservation *begin(struct index *index, const int32_t *tokens, int32_t n)
-{
-    struct reserve what = reserve_of(&mine, tokens, 0, n, 10);
-    struct reservation *reservation;
-    struct victim *victims;
-    assert_int_equal(index_reserve(index, &what, &reservation, &victims), RESERVED);
-    assert_null(victims);
-    return reservation;
-}
-
-/* One waits for a key that is being written and published, one for what is cancelled, one for what nobody writes. */
-static void waiting_ends_when_the_key_is_there_or_nothing_is_written(void **state)
-{
-    (void)state;
-    mine = some_identity(1);
-    struct index *index = index_open(STRIDE, 10000, free);
-    int32_t tokens[] = {1, 2, 3};
-    struct reservation *first = begin(index, tokens, 1), *second = begin(index, tokens, 2);
-    struct waiting waiting[3] = {0};
-    pthread_t threads[3];
-    for (size_t i = 0; i < 3; i++) {
-        waiting[i].index = index;
-        waiting[i].key = key_of(&mine, tokens, i + 1);
-        pthread_create(&threads[i], NULL, wait_long, &waiting[i]);
-        until_asleep(&waiting[i]);
-    }
-    index_unlease(index, index_publish(index, first, 10, NULL, 0));
-    join_all(threads, 1);
-    assert_int_equal(waiting[0].result, INDEX_THERE);
-    assert_int_equal(index_has(index, &waiting[1].key), INDEX_WRITING);
-    index_cancel(index, second);
-    join_all(threads + 1, 2);
-    assert_int_equal(waiting[1].result, INDEX_ABSENT);
-    assert_int_equal(waiting[2].result, INDEX_ABSENT);
-    for (size_t i = 0; i < 3; i++) assert_false(waiting[i].late);
-    index_close(index);
-}
-
-static void waiting_ends_at_its_deadline(void **state)
-{
-    (void)state;
-    mine = some_identity(1);
-    struct index *index = index_open(STRIDE, 10000, free);
-    int32_t token = 1;
-    struct key key = key_of(&mine, &token, 1);
-    assert_int_equal(index_wait(index, &key, CLOCK_NEVER), INDEX_ABSENT);
-    struct reservation *reservation = begin(index, &token, 1);
-    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(5);
-    assert_int_equal(index_wait(index, &key, deadline), INDEX_WRITING);
-    assert_true(clock_now(clock_monotonic()) >= deadline);
-    index_cancel(index, reservation);
-    index_close(index);
-}
-
 /* ---- Readers beside writers ---- */
 
 struct fair {
@@ -186,10 +91,11 @@ static void publish(struct fair *fair, struct reservation *reservation, uint64_t
     struct entry *entry = index_publish(fair->index, reservation, size, user, *random);
     if (entry == NULL) { /* what it hung on was dropped */
         free(user);
-        index_cancel(fair->index, reservation);
         return;
     }
     if (random_below(random, 10) == 0) delete_all(fair->index, index_drop(fair->index, entry));
+    if (random_below(random, 10) == 0) index_set_aside(fair->index, entry, 0);
+    if (random_below(random, 10) == 0) index_take_back(fair->index, INT64_MAX);
     index_unlease(fair->index, entry);
 }
 
@@ -200,7 +106,7 @@ static void save_one(struct fair *fair, uint32_t *random)
     struct reserve what = reserve_of(&mine, tokens, match.n_rows < n ? match.n_rows : 0, n, 10 + (uint64_t)n);
     struct reservation *reservation;
     struct victim *victims;
-    enum reserved result = index_reserve(fair->index, &what, &reservation, &victims);
+    enum reserved result = reserve(fair->index, &what, &reservation, &victims);
     assert_true(index_usage(fair->index).bytes <= BUDGET);
     index_release(fair->index, &match);
     delete_all(fair->index, victims);
@@ -232,7 +138,7 @@ static void *look_up(void *ud)
         times[i] = clock_now(clock_monotonic()) - start;
         if (match.rows == NULL) continue;
         fair->hits++;
-        assert_int_equal(verified(match.rows, tokens, match.n_rows), match.n_rows);
+        assert_int_equal(verified(fair->index, match.rows, tokens, match.n_rows), match.n_rows);
         index_touch(fair->index, match.rows, i);
         index_release(fair->index, &match);
     }
@@ -290,8 +196,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_many_that_reserve_one_key_one_writes),
-        cmocka_unit_test(waiting_ends_when_the_key_is_there_or_nothing_is_written),
-        cmocka_unit_test(waiting_ends_at_its_deadline),
         cmocka_unit_test(readers_find_nothing_wrong_beside_eight_writers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

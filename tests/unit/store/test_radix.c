@@ -65,7 +65,7 @@ static void come_or_go(struct world *w)
     visitor->place =
         radix_enter(&w->radix, from, visitor->tokens + from.end, (size_t)(visitor->n - from.end), &visitor->guest);
     assert_int_equal(visitor->place->end, visitor->n);
-    assert_true(radix_leads(visitor->place, visitor->tokens));
+    assert_true(radix_has(visitor->place, 0, visitor->tokens));
 }
 
 static void look(struct world *w)
@@ -124,7 +124,7 @@ static void an_edge_that_nothing_parts_from_is_one(void **state)
         radix_leave(&radix, radix_enter(&radix, radix_spot(place, i), &other, 1, &comes), &comes);
     assert_int_equal(radix.edges.n, 1);
     assert_int_equal(place->tokens.len, LENGTH);
-    assert_true(radix_leads(place, tokens));
+    assert_true(radix_has(place, 0, tokens));
     radix_leave(&radix, place, &stays);
     radix_close(root);
     hash_release(&radix.edges);

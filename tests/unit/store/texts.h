@@ -63,7 +63,7 @@ static inline struct reservation *begin(struct index *index, int32_t start, cons
     spelled(&s, SLAB_ROWS, start, text, size);
     struct reservation *reservation;
     struct victim *victims;
-    assert_int_equal(index_reserve(index, &s.what, &reservation, &victims), RESERVED);
+    assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
     delete_all(index, victims);
     return reservation;
 }
@@ -72,7 +72,7 @@ static inline struct match look(struct index *index, const char *text, bool stat
 {
     int32_t tokens[TEXT], n = spell(text, tokens);
     struct match match = find(index, &mine, tokens, n, STRIDE, states);
-    assert_int_equal(verified(match.rows, tokens, match.n_rows), match.n_rows);
+    assert_int_equal(verified(index, match.rows, tokens, match.n_rows), match.n_rows);
     return match;
 }
 
@@ -117,6 +117,24 @@ static inline void touch(struct index *index, const char *text, int64_t now_ms)
     struct entry *entry = lease(index, text);
     index_touch(index, entry, now_ms);
     index_unlease(index, entry);
+}
+
+enum { NOW = 2000 };
+
+static inline bool adopt(struct index *index, enum slab_kind kind, const char *parent, int32_t start, const char *text,
+                         uint64_t size, int64_t used_ms)
+{
+    int32_t tokens[TEXT], end = spell(text, tokens);
+    struct slab_head head = {.kind = kind,
+                             .identity = mine,
+                             .key = key_of_text(text),
+                             .start = start,
+                             .end = end,
+                             .tokens = {.v = tokens + start, .len = (size_t)(end - start)},
+                             .used_ms = used_ms,
+                             .hits = 3};
+    if (parent != NULL) head.parent = key_of_text(parent);
+    return index_adopt(index, &head, size, NOW);
 }
 
 /* Nothing is leased, reserved or still to be deleted. */

@@ -1,0 +1,150 @@
+/* How long a start takes with many stored slabs, and how much memory they take: `start N…` writes N small slabs (256
+ * tokens, in conversations of 32) to a folder of its own, and opens a store on it twice: without an index file, which
+ * walks over each slab, and with the one that this left. Page caches are dropped before each, where that is permitted.
+ *
+ * No server, no model. The folder is made in --folder (/tmp) and removed. */
+#include "base/clock.h"
+#include "base/memory.h"
+#include "store/folder.h"
+#include "store/store.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BLOCK = 256, CHAIN = 32, ROW_BYTES = 1 };
+
+#define A_MINUTE_NS 60000000000
+
+/* ---- The slabs ---- */
+
+/* Whatever is written is synced at the end, all at once. */
+static int no_sync(struct files *files, int fd)
+{
+    (void)files;
+    (void)fd;
+    return 0;
+}
+
+static void die(const char *what)
+{
+    fprintf(stderr, "start: %s\n", what);
+    exit(1);
+}
+
+static void publish(struct folder *folder, const struct identity *identity, const int32_t *tokens, int32_t start)
+{
+    uint8_t payload[BLOCK * ROW_BYTES] = {1};
+    struct slab_region region = {.what = 'K', .rows = BLOCK, .row_bytes = ROW_BYTES, .size = sizeof payload};
+    struct slab_head head = {.kind = SLAB_ROWS,
+                             .reason = SLAB_FINISH,
+                             .identity = *identity,
+                             .key = key_of(identity, tokens, (size_t)start + BLOCK),
+                             .start = start,
+                             .end = start + BLOCK,
+                             .tokens = {.v = (int32_t *)(uintptr_t)tokens + start, .len = BLOCK},
+                             .regions = &region,
+                             .n_regions = 1,
+                             .payload_size = sizeof payload,
+                             .created_ms = 1,
+                             .used_ms = 1};
+    hearth_error error;
+    if (start > 0) head.parent = key_of(identity, tokens, (size_t)start);
+    if (folder_publish(folder, &head, payload, &error) < 0) die(error.message);
+}
+
+static void write_slabs(const char *path, size_t n)
+{
+    struct files files = *files_machine();
+    files.sync = no_sync;
+    hearth_error error;
+    struct folder *folder = folder_open(&files, path, &error);
+    if (folder == NULL) die(error.message);
+    struct identity identity = {.quant = 1};
+    int32_t tokens[BLOCK * CHAIN];
+    for (size_t i = 0; i < n; i++) {
+        size_t link = i % CHAIN;
+        for (size_t k = 0; k < BLOCK; k++) tokens[link * BLOCK + k] = (int32_t)((i * 31 + k * 7) % 50000);
+        if (link == 0) memcpy(tokens, &i, sizeof i);
+        publish(folder, &identity, tokens, (int32_t)(link * BLOCK));
+    }
+    folder_close(folder);
+    sync();
+}
+
+/* ---- One start ---- */
+
+static bool drop_caches(void)
+{
+    int fd = open("/proc/sys/vm/drop_caches", O_WRONLY);
+    bool dropped = fd >= 0 && write(fd, "3", 1) == 1;
+    if (fd >= 0) close(fd);
+    return dropped;
+}
+
+static size_t in_use(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static void measure(const char *path, size_t n, const char *how)
+{
+    struct store_params params = {.stride = BLOCK,
+                                  .save_tier = STORE_DISK,
+                                  .backlog = 1 << 20,
+                                  .save_timeout_ns = A_MINUTE_NS,
+                                  .fetch_timeout_ns = A_MINUTE_NS,
+                                  .files = files_machine()};
+    params.tiers[STORE_DISK] = (struct store_tier_params){.quota = UINT64_MAX / 4, .path = path};
+    bool cold = drop_caches();
+    size_t before = in_use();
+    int64_t began = clock_now(clock_monotonic());
+    struct store *store = store_open(&params);
+    if (!store_wait_ready(store, CLOCK_NEVER)) die("never ready");
+    double seconds = clock_to_ms(clock_now(clock_monotonic()) - began) / 1000;
+    struct store_tier_status status;
+    store_tier_status(store, STORE_DISK, &status);
+    printf("| %zu | %s | %s | %.2f | %.0f |\n", n, how, cold ? "cold" : "warm", seconds,
+           (double)(in_use() - before) / (double)n);
+    fflush(stdout);
+    if (status.entries != n) die("not all were found");
+    store_close(store, CLOCK_NEVER);
+}
+
+/* ---- All of them ---- */
+
+static int remove_one(const char *path, const struct stat *status, int what, struct FTW *walk)
+{
+    (void)status;
+    (void)what;
+    (void)walk;
+    return remove(path);
+}
+
+int main(int argc, char **argv)
+{
+    const char *root = "/tmp";
+    printf("| slabs | index file | page cache | seconds until all are known | bytes of memory a slab |\n"
+           "| ---: | --- | --- | ---: | ---: |\n");
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--folder") == 0 && i + 1 < argc) {
+            root = argv[++i];
+            continue;
+        }
+        size_t n = strtoul(argv[i], NULL, 10);
+        char *path = mem_format("%s/hearth-start-XXXXXX", root);
+        if (n == 0 || mkdtemp(path) == NULL) die("usage: start [--folder DIR] N...");
+        write_slabs(path, n);
+        measure(path, n, "none");
+        measure(path, n, "there");
+        nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        free(path);
+    }
+    return 0;
+}

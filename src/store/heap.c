@@ -1,0 +1,64 @@
+#include "store/heap.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+static void put(struct heap *heap, uint32_t i, struct heaped *item)
+{
+    heap->v[i] = item;
+    item->at = i + 1;
+}
+
+static void rise(struct heap *heap, uint32_t i, struct heaped *item)
+{
+    for (uint32_t above; i > 0 && heap->before(item, heap->v[above = (i - 1) / 2]); i = above)
+        put(heap, i, heap->v[above]);
+    put(heap, i, item);
+}
+
+static void sink(struct heap *heap, uint32_t i, struct heaped *item)
+{
+    for (uint32_t below; (below = 2 * i + 1) < heap->n; i = below) {
+        if (below + 1 < heap->n && heap->before(heap->v[below + 1], heap->v[below])) below++;
+        if (!heap->before(heap->v[below], item)) break;
+        put(heap, i, heap->v[below]);
+    }
+    put(heap, i, item);
+}
+
+void heap_add(struct heap *heap, struct heaped *item)
+{
+    if (item->at != 0) return;
+    if (heap->n == heap->cap) {
+        heap->cap = heap->cap == 0 ? 16 : heap->cap + heap->cap / 2;
+        heap->v = mem_grow(heap->v, heap->cap, sizeof(struct heaped *));
+    }
+    heap->n++;
+    rise(heap, heap->n - 1, item);
+}
+
+void heap_remove(struct heap *heap, struct heaped *item)
+{
+    if (item->at == 0) return;
+    uint32_t i = item->at - 1;
+    struct heaped *last = heap->v[--heap->n];
+    item->at = 0;
+    if (last == item) return;
+    if (i > 0 && heap->before(last, heap->v[(i - 1) / 2]))
+        rise(heap, i, last);
+    else
+        sink(heap, i, last);
+}
+
+struct heaped *heap_first(const struct heap *heap)
+{
+    return heap->n == 0 ? NULL : heap->v[0];
+}
+
+void heap_release(struct heap *heap)
+{
+    free(heap->v);
+    heap->v = NULL;
+    heap->n = heap->cap = 0;
+}

@@ -1,0 +1,53 @@
+#include "fakes/cmocka_all.h"
+#include "store/price.h"
+
+static void assert_about(double is, double wanted)
+{
+    if (is < 0.9 * wanted || is > 1.1 * wanted) fail_msg("%g is not about %g", is, wanted);
+}
+
+static void what_was_measured_replaces_what_was_assumed(void **state)
+{
+    (void)state;
+    struct price price;
+    price_init(&price);
+    assert_about(price_of(&price, 1, 16e6), 16100e3);
+    for (int i = 0; i < 500; i++) { /* 2 ms a request, 4 ns a byte: a slow disk */
+        uint64_t bytes = (uint64_t)(i % 8 + 1) * 1000000;
+        price_note(&price, bytes, 2000000 + 4 * (int64_t)bytes);
+    }
+    assert_about(price_of(&price, 1, 0), 2e6);
+    assert_about(price_of(&price, 0, 1e6), 4e6);
+    assert_about(price_of(&price, 10, 30e6), 140e6);
+}
+
+static void it_follows_a_disk_that_becomes_slower(void **state)
+{
+    (void)state;
+    struct price price;
+    price_init(&price);
+    for (int i = 0; i < 500; i++) price_note(&price, 1000000 + (uint64_t)(i % 3) * 500000, 1000000);
+    double before = price_of(&price, 1, 1e6);
+    for (int i = 0; i < 500; i++) price_note(&price, 1000000 + (uint64_t)(i % 3) * 500000, 10000000);
+    assert_about(price_of(&price, 1, 1e6), 10 * before);
+}
+
+static void reads_of_one_size_have_a_price_as_well(void **state)
+{
+    (void)state;
+    struct price price;
+    price_init(&price);
+    for (int i = 0; i < 5000; i++) price_note(&price, 1000000, 3000000);
+    assert_about(price_of(&price, 1, 1e6), 3e6);
+    assert_about(price_of(&price, 4, 4e6), 12e6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_measured_replaces_what_was_assumed),
+        cmocka_unit_test(it_follows_a_disk_that_becomes_slower),
+        cmocka_unit_test(reads_of_one_size_have_a_price_as_well),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
