@@ -117,6 +117,7 @@ static struct buf read_file(const char *path)
 
 static void write_file(const char *path, const void *bytes, size_t size)
 {
+    unlink(path); /* writing over a file makes some file systems write it back at once */
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
@@ -1310,8 +1311,8 @@ int main(void)
         IN(answers_may_come_late_and_in_any_order, REMOTE),
         IN(requests_may_be_lost_and_asked_again, REMOTE),
         IN_FOLDERS(the_index_file_tells_what_the_slabs_do_and_opens_none),
-        IN_FOLDERS(an_index_file_that_was_cut_anywhere_tells_the_same),
-        IN_FOLDERS(an_index_file_with_any_byte_changed_tells_the_same),
+        IN(an_index_file_that_was_cut_anywhere_tells_the_same, MEMORY_FOLDER),
+        IN(an_index_file_with_any_byte_changed_tells_the_same, MEMORY_FOLDER),
         IN_FOLDERS(an_index_file_of_something_else_tells_nothing),
         IN_FOLDERS(an_index_file_older_than_the_folder_tells_the_same),
         IN_FOLDERS(what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_it),
