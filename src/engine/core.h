@@ -25,17 +25,27 @@ struct save_event {
 
 #define SAVE_EVENTS 8
 
-/* What of a sequence is in the store, and what is on its way there. */
+/* What of a sequence is on its way to the store. */
 struct saving {
-    int32_t n;                             /* leading tokens whose rows need not be copied out any more */
+    int32_t n;                             /* leading tokens whose rows were stored or copied out at the last event */
     int32_t n_state;                       /* where what moves was copied out last */
     int32_t last_end;                      /* where the last event ended: intervals are counted from there */
-    uint64_t failures;                     /* store_failures() when `n` was true */
-    uint64_t ticket;                       /* of the last save that was queued */
+    uint64_t ticket;                       /* of the last save that was queued: when it is done the store knows better */
     struct save_event events[SAVE_EVENTS]; /* still to be copied out, ascending */
     size_t n_events;
     struct identity identity; /* of the request that computed it */
 };
+
+/* A resident sequence that gives up cells as soon as they are stored, or that was given up. */
+struct leaving {
+    bool on;
+    int32_t keep;               /* cells that stay */
+    int attempts;               /* how often what the store lacked was to be copied out */
+    int64_t began_at, deadline; /* then it is given up; clock of the engine */
+};
+
+/* How often: what was damaged or failed is copied once more. */
+#define SAVE_ATTEMPTS 2
 
 /* A run of cells and the tokens it stands for. Sequences are more than slots: what is not being computed stays where
  * it is, as long as there is room, and whoever shares a prefix with it goes on from there.
@@ -63,6 +73,7 @@ struct seq {
     uint64_t message_hash;
 
     struct saving saving;
+    struct leaving leaving;
 };
 
 /* How far a request has come: goes with its job when that makes way for another and comes back. */
@@ -72,6 +83,7 @@ struct run {
     int32_t n_prompt, n_cached, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
     bool continues;    /* a conversation that was there: for the log */
+    bool said_started;
     double restore_ms; /* that fetching its cells took */
 
     /* While it is parked, its cells: resident in this sequence if that was not used since, or this pinned state. */
@@ -82,7 +94,7 @@ struct run {
 
 enum slot_state {
     SLOT_IDLE,
-    SLOT_PENDING, /* waits for cells of its prefix that another slot is computing; has no sequence yet */
+    SLOT_PENDING, /* has no sequence yet: waits for one, or for cells of its prefix that another slot is computing */
     SLOT_PREFILL,
     SLOT_GENERATE
 };
@@ -93,16 +105,19 @@ struct slot {
     enum slot_state state;
     struct seq *seq;           /* NULL when idle or pending */
     struct job *job;           /* NULL when idle */
-    const struct seq *awaited; /* while pending: whose cells, in which of its uses, and how many of them */
+    const struct seq *awaited; /* while pending: whose cells, in which of its uses, and how many of them; NULL: none */
     uint64_t awaited_use;
     int32_t awaited_cells;
     bool deferred;         /* gave its cells to others; begins again when some request ends */
+    bool lacks_cells;      /* has no rows in any batch until a sequence that leaves has given up its own */
     int32_t suspect_until; /* was in a call that failed: computed by itself until it has so many cells */
     struct run *run;       /* NULL when idle */
     struct fetching {      /* its cells come from the store, job->hit; until then it has no rows in any batch */
         bool on;
         int32_t n; /* tokens */
         int64_t began_at;
+        bool holds_piece; /* which there was no room for yet */
+        struct store_piece piece;
     } fetching;
     struct job_list queue; /* those who wait for this very slot, because it computes on their conversation */
     int64_t taken_at, last_used;
@@ -160,7 +175,9 @@ struct engine {
     struct llm_format *format;
     int32_t stride, continued_interval;
     int64_t evict_timeout_ns;
-    uint64_t hung;           /* the ticket of a save that was waited for in vain; 0: none */
+    uint64_t last_ticket;    /* of all saves that were queued */
+    bool hung;               /* an eviction waited in vain for what was queued up to hung_at */
+    uint64_t hung_at;
     bool copied;             /* something was copied in or out in the last round: there may be more */
     bool stalled;            /* every busy slot waits for the store, and nothing could be copied */
     struct job_list waiting; /* have no slot yet */
@@ -192,7 +209,7 @@ struct engine {
     hearth_slot *status;
 };
 
-/* residency.c: what the cells hold, and what goes when there is no room. */
+/* residency.c: what the cells hold. */
 
 /* Cuts the sequence's cells back to `n`; those that cannot be cut there are cleared. */
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
@@ -209,9 +226,8 @@ void seq_verify_all(struct engine *engine);
 /* No slot computes on it any more: it stays resident with the cells it has. */
 void seq_retire(struct engine *engine, struct seq *seq);
 
-/* An empty sequence that nobody uses; the one unused for longest makes way if need be. There always is one, since
- * there are at least as many sequences as slots. */
-struct seq *seq_take_free(struct engine *engine, const struct seq *but_not);
+/* The resident sequence's tokens are those of its cells. */
+void seq_settle(struct seq *seq);
 
 /* The sequence has reached a bound of its request: keeps what is needed to begin there again when the sequence itself
  * has moved on. */
@@ -220,14 +236,41 @@ void seq_remember(struct engine *engine, const struct seq *seq);
 /* Copies the whole sequence out of the context, as a state that nothing drives out. NULL: there is no room. */
 const struct state *seq_park(struct engine *engine, const struct seq *seq);
 
+/* evict.c: what goes when there is no room. */
+
+/* An empty sequence that nobody uses. NULL: some sequence leaves for the slots that await one. */
+struct seq *evict_for_seq(struct engine *engine, const struct seq *but_not);
+
+/* Whether no sequence is free, and as many leave as are awaited. */
+bool evict_is_under_way(const struct engine *engine);
+bool slot_awaits_seq(const struct slot *slot);
+
+/* Room for so many rows, at least for some of them. */
+enum room {
+    ROOM_MADE,
+    ROOM_COMING, /* when a sequence has left, which it does as soon as it is stored: lacks_cells */
+    ROOM_NONE    /* nothing resident is left */
+};
+enum room evict_for_cells(struct engine *engine, int32_t rows);
+
+/* The same for replies, which wait for no disk. False: nothing resident is left. */
+bool evict_now(struct engine *engine, int32_t rows);
+
+/* The sequence is wanted again: if it was leaving, it stays. */
+void evict_take_back(struct engine *engine, struct seq *seq);
+
+/* Cuts what leaves and is stored, or is to be given up. */
+void evict_step(struct engine *engine);
+
+/* When something that leaves is to be given up; CLOCK_NEVER. */
+int64_t evict_deadline(const struct engine *engine);
+
 /* Whether a request that made way comes back to these cells. */
 bool seq_is_parked(const struct engine *engine, const struct seq *seq);
 
-/* Gives up cells of what is unused for longest, some `rows` of them. False: nothing resident is left. */
-bool seq_make_room(struct engine *engine, int32_t rows);
-
-/* weigh.c: what could be gone on from, and what it costs. A job that has its slot already may not queue for another. */
-struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue);
+/* weigh.c: what could be gone on from, and what it costs, for a job that has come as far as `run` (NULL: it has not
+ * begun). One that has its slot already may not queue for another. */
+struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue);
 
 /* How many of its tokens lie in cells, or in memory beside them. */
 int32_t find_resident(struct engine *engine, const struct job *job);
@@ -278,10 +321,10 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 
 /* save.c: when cells are stored, and copying them out. All of it does nothing where there is no store. */
 
-/* A request begins on a sequence: `covered` of its tokens are in the store. */
-void save_adopt(struct engine *engine, struct seq *seq, const struct job *job, int32_t covered);
+/* A request begins on a sequence. */
+void save_adopt(struct engine *engine, struct seq *seq, const struct job *job);
 
-/* It shares the first n cells of another, and what was saved of them. */
+/* It shares the first n cells of another, and what was copied out of them. */
 void save_inherit(struct seq *seq, const struct seq *from, int32_t n);
 
 /* The sequence was cut back to n cells. */
@@ -293,13 +336,21 @@ void save_progress(struct engine *engine, struct slot *slot, bool at_bound);
 /* The request ends; its cells stay. */
 void save_finished(struct engine *engine, struct seq *seq);
 
-/* The sequence's cells are about to go: they are in the store before this returns, or the time for it is over. */
-void save_evicted(struct engine *engine, struct seq *seq);
+/* What would be lost with the resident sequence's cells. */
+enum save_standing {
+    SAVE_SAFE,      /* nothing: it is in the store, or nothing of it is to be stored */
+    SAVE_UNDER_WAY, /* it is being copied out or written; the engine is woken when that is done */
+    SAVE_LACKING    /* something: its saves have ended, and the store does not have it */
+};
+enum save_standing save_standing(const struct engine *engine, const struct seq *seq);
 
-/* They go, but only system prompts are kept: what is being copied out is copied now. */
+/* Its cells are to go: what the store lacks is to be copied out. */
+void save_before_eviction(struct engine *engine, struct seq *seq);
+
+/* They go now: what is to be copied out is copied as far as the backlog takes it. */
 void save_hurry(struct engine *engine, struct seq *seq);
 
-/* The engine ends. */
+/* The engine ends: the one time that its thread waits for the store, for evict_timeout_ns at most. */
 void save_all(struct engine *engine);
 void save_forget(struct seq *seq);
 

@@ -211,16 +211,19 @@ static void refuse(struct engine *engine)
     while ((job = job_list_take_first(&jobs)) != NULL) finish_waiting(engine, job, &error);
 }
 
-/* Nothing to do: sleeps until there is mail. While every slot waits for the store, those who wait for a slot are looked
- * after all the same. */
+/* Nothing to do: sleeps until there is mail. While every slot waits for the store, what leaves and those who wait for a
+ * slot are looked after all the same. */
 static void sleep_until_mail(struct engine *engine)
 {
     engine->busy = engine->stalled;
     if (!engine->busy) pthread_cond_broadcast(&engine->calm);
-    bool somebody_waits = engine->stalled && engine->waiting.first != NULL;
-    int64_t deadline = somebody_waits ? clock_now(engine->clock) + STALLED_STEP : CLOCK_NEVER;
+    int64_t deadline = engine->stalled ? evict_deadline(engine) : CLOCK_NEVER;
+    if (engine->stalled && engine->waiting.first != NULL) {
+        int64_t step = clock_now(engine->clock) + STALLED_STEP;
+        if (step < deadline) deadline = step;
+    }
     engine->clock->wait(engine->clock, &engine->mail, &engine->mutex, deadline);
-    if (somebody_waits && clock_now(engine->clock) >= deadline) engine->stalled = false;
+    if (clock_now(engine->clock) >= deadline) engine->stalled = false;
 }
 
 /* Takes in what has come; sleeps first when there is nothing to do. False: the engine is to end. */
@@ -245,7 +248,7 @@ static bool any_slot_computes(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->seq != NULL && !slot->deferred && !slot->fetching.on) return true;
+        if (slot->seq != NULL && !slot->deferred && !slot->lacks_cells && !slot->fetching.on) return true;
     }
     return false;
 }
@@ -265,6 +268,7 @@ static void *run(void *ud)
               log_int("slots", (int64_t)engine->n_slots), log_int("context_window", engine->window),
               log_int("n_batch", engine->n_batch));
     while (take_mail(engine)) {
+        evict_step(engine);
         finish_cancelled(engine);
         preempt_carry_out(engine);
         place_jobs(engine);

@@ -38,10 +38,10 @@ struct engine_params {
     int64_t slot_timeout_ns;            /* a job that waited so long takes the slot of another */
     bool preempt_fails;                 /* which then fails; else it is parked and goes on later */
     uint64_t state_budget;              /* bytes of states kept outside the context */
-    struct store *store;                /* where cells go that must make way; NULL: nowhere. Borrowed */
+    struct store *store;                /* where cells go that are evicted; NULL: nowhere. Borrowed */
     struct identity identity;           /* under which they are stored; the engine adds what its context depends on */
     int32_t stride, continued_interval; /* tokens: of the store; between two saves of what is growing */
-    int64_t evict_timeout_ns;           /* saving may hold up an eviction, and the end, for so long */
+    int64_t evict_timeout_ns;           /* saving may hold up who waits for an eviction, and the end, for so long */
     struct clock *clock;
     struct engine_stats *stats; /* where to count on from; NULL: the engine has its own. Borrowed */
 };

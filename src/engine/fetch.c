@@ -21,7 +21,7 @@ void fetch_forget(struct job *job)
 void fetch_ahead(struct engine *engine, struct job *job)
 {
     if (job->hit == NULL || engine->waiting.len >= engine->n_slots) return;
-    struct placement p = find_placement(engine, job, true);
+    struct placement p = find_placement(engine, job, job->run, true);
     if (p.how == PLACE_FETCH) store_fetch(job->hit, p.n);
 }
 
@@ -53,14 +53,13 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     if (seq->n_cells == 0) llm_seq_clear(engine->context, seq->id); /* rows without the part that moves */
     /* What is stored of a deterministic run was computed in whole pieces. */
     if (engine->deterministic) seq->n_exact = seq->n_cells / PLAN_PIECE * PLAN_PIECE;
-    if (seq->n_cells < slot->fetching.n) save_cut(seq, seq->n_cells);
     run->restore_ms += took_ms;
     if (run->n_predicted == 0) {
         metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* what is shared counted already */
         run->n_cached = seq->n_cells;
     }
     log_fetched(slot, took_ms);
-    slot->fetching.on = false;
+    slot->fetching = (struct fetching){0};
     store_hit_count(slot->job->hit, seq->n_cells);
     fetch_forget(slot->job);
     if (seq->n_cells > 0 && !engine->cuts_anywhere) seq_remember(engine, seq);
@@ -68,47 +67,69 @@ void fetch_stop(struct engine *engine, struct slot *slot)
 
 /* ---- Pieces ---- */
 
-static bool load_rows(struct engine *engine, struct seq *seq, const struct store_piece *piece)
+enum loading { LOAD_DONE, LOAD_LATER, LOAD_FAILED };
+
+static enum loading load_rows(struct engine *engine, struct seq *seq, const struct store_piece *piece)
 {
     /* The first of them may be there already, shared with another sequence. */
     int32_t from = piece->from > seq->n_cells ? piece->from : seq->n_cells;
     struct llm_piece rows = {.bytes = piece->bytes, .size = piece->size, .from = from, .to = piece->to};
-    if (from >= piece->to) return true;
-    if (!llm_format_appends(engine->format))
-        return llm_rows_load_all(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
+    if (from >= piece->to) return LOAD_DONE;
+    if (!llm_format_appends(engine->format)) {
+        bool all = llm_rows_load_all(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
+        return all ? LOAD_DONE : LOAD_FAILED;
+    }
     enum llm_loaded loaded;
-    do loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
-    while (loaded == LLM_NO_ROOM && seq_make_room(engine, piece->to - piece->from));
-    return loaded == LLM_LOADED;
+    enum room room = ROOM_MADE;
+    do {
+        loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
+        if (loaded == LLM_NO_ROOM) room = evict_for_cells(engine, piece->to - piece->from);
+    } while (loaded == LLM_NO_ROOM && room == ROOM_MADE);
+    return loaded == LLM_LOADED ? LOAD_DONE : room == ROOM_COMING ? LOAD_LATER : LOAD_FAILED;
 }
 
-static bool load(struct engine *engine, struct slot *slot, const struct store_piece *piece)
+static enum loading load(struct engine *engine, struct slot *slot, const struct store_piece *piece)
 {
     struct seq *seq = slot->seq;
     if (piece->kind == SLAB_STATE) {
         bool moved = llm_moving_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
         seq->n_cells = moved ? piece->to : 0;
-        return moved;
+        return moved ? LOAD_DONE : LOAD_FAILED;
     }
-    if (!load_rows(engine, seq, piece)) return false;
-    if (!llm_format_moves(engine->format)) seq->n_cells = piece->to;
-    return true;
+    enum loading loading = load_rows(engine, seq, piece);
+    if (loading == LOAD_DONE && !llm_format_moves(engine->format)) seq->n_cells = piece->to;
+    return loading;
 }
 
-/* Takes what has come for the slot, within the budget. Returns whether anything had. */
+/* The next piece, or the one that there was no room for. */
+static enum store_next take_piece(struct slot *slot)
+{
+    struct fetching *fetching = &slot->fetching;
+    if (!fetching->holds_piece) return store_take(slot->job->hit, &fetching->piece);
+    fetching->holds_piece = false;
+    return STORE_PIECE;
+}
+
+/* Takes what has come for the slot, within the budget. Returns whether anything was taken. */
 static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
 {
+    struct fetching *fetching = &slot->fetching;
     bool any = false;
     while (*budget > 0) {
-        struct store_piece piece;
-        enum store_next next = store_take(slot->job->hit, &piece);
+        enum store_next next = take_piece(slot);
         if (next == STORE_PENDING) return any;
+        enum loading loading = next == STORE_PIECE ? load(engine, slot, &fetching->piece) : LOAD_FAILED;
+        if (loading == LOAD_LATER) {
+            fetching->holds_piece = slot->lacks_cells = true;
+            return any;
+        }
         any = true;
-        if (next != STORE_PIECE || !load(engine, slot, &piece)) {
+        if (loading == LOAD_FAILED) {
             fetch_stop(engine, slot);
             return true;
         }
-        *budget -= piece.size < *budget ? piece.size : *budget;
+        size_t size = fetching->piece.size;
+        *budget -= size < *budget ? size : *budget;
     }
     return any;
 }
@@ -126,7 +147,7 @@ bool fetch_step(struct engine *engine)
     size_t budget = any_generating(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->fetching.on) any = take_some(engine, slot, &budget) || any;
+        if (slot->fetching.on && !slot->lacks_cells) any = take_some(engine, slot, &budget) || any;
     }
     return any;
 }

@@ -77,9 +77,11 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     slot->seq = NULL;
     slot->job = NULL;
     slot->run = NULL;
+    slot->awaited = NULL;
     slot->last_used = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, -1);
-    for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].deferred = false; /* there may be room again */
+    for (size_t i = 0; i < engine->n_slots; i++) /* there may be room again */
+        engine->slots[i].deferred = engine->slots[i].lacks_cells = false;
     return job;
 }
 

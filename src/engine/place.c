@@ -37,22 +37,20 @@ static bool restore(struct engine *engine, struct seq *seq, const struct placeme
     return loaded;
 }
 
-/* The sequence that the placement says, with its first n cells in place; with none of them when that fails, which costs
- * time and nothing else. */
-static struct seq *obtain(struct engine *engine, const struct placement *p)
+/* Puts the first n cells that the placement says in place, in what it takes or a free sequence; none of them when that
+ * fails, which costs time and nothing else. */
+static void obtain(struct engine *engine, const struct placement *p, struct seq *seq)
 {
     if (p->how == PLACE_TAKE) {
-        seq_keep(engine, p->source, p->n);
-        return p->source;
+        seq_keep(engine, seq, p->n);
+        return;
     }
-    struct seq *seq = seq_take_free(engine, p->source);
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
     bool shares = p->source != NULL && n > 0;
     bool there = shares ? share(engine, seq, p, n) : p->how == PLACE_RESTORE && restore(engine, seq, p);
     if (!there) llm_seq_clear(engine->context, seq->id);
     seq->n_cells = there ? n : 0;
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
-    return seq;
 }
 
 static void log_started(const struct engine *engine, const struct slot *slot)
@@ -76,11 +74,11 @@ static void leave_bounds(struct engine *engine, struct slot *slot, int32_t parti
     if (slot->seq->n_cells > 0) seq_remember(engine, slot->seq);
 }
 
-/* What the store has of the prompt need not be saved again; and may be what the sequence begins with. */
+/* What the store has of the prompt may be what the sequence begins with. */
 static void use_store(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     struct job *job = slot->job;
-    save_adopt(engine, slot->seq, job, job->hit == NULL ? 0 : store_hit_covered(job->hit));
+    save_adopt(engine, slot->seq, job);
     if (job->hit == NULL) return;
     if (p->how == PLACE_FETCH) {
         fetch_begin(engine, slot, p->n);
@@ -90,13 +88,13 @@ static void use_store(struct engine *engine, struct slot *slot, const struct pla
     fetch_forget(job);
 }
 
-static void bind(struct engine *engine, struct slot *slot, const struct placement *p)
+static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq)
 {
     const struct tokens *prompt = &slot->job->prompt;
     bool leaves = leaves_bounds(engine, slot->job);
     int32_t parting = leaves ? find_parting(engine, slot->job) : 0;
     int64_t begin = clock_now(engine->clock);
-    struct seq *seq = obtain(engine, p);
+    obtain(engine, p, seq);
     if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
         states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
@@ -121,7 +119,6 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
 
 static void wait_for(struct slot *slot, const struct placement *p)
 {
-    slot->state = SLOT_PENDING;
     slot->awaited = p->source;
     slot->awaited_use = p->source->uses;
     slot->awaited_cells = p->n;
@@ -158,9 +155,11 @@ static struct run *begin_run(struct engine *engine, struct job *job)
     return run;
 }
 
-static void say_started(struct job *job, const struct slot *slot, const struct placement *p)
+static void say_started(struct slot *slot, const struct placement *p)
 {
-    const struct run *run = slot->run;
+    struct job *job = slot->job;
+    struct run *run = slot->run;
+    run->said_started = true;
     bool to_come = p->how == PLACE_WAIT || p->how == PLACE_FETCH;
     int32_t cached = to_come ? p->n : run->n_cached;
     job_send_started(job, &(hearth_result){.slot = slot->id,
@@ -178,46 +177,59 @@ static void unpark(struct engine *engine, struct run *run)
     run->parked_in = NULL;
 }
 
+/* What it takes, or a free one. NULL: one is still to leave. */
+static struct seq *find_seq(struct engine *engine, const struct placement *p)
+{
+    if (p->how != PLACE_TAKE) return evict_for_seq(engine, p->source);
+    evict_take_back(engine, p->source);
+    return p->source;
+}
+
+/* Carries the placement out, as far as that can be done now. */
+static void settle(struct engine *engine, struct slot *slot, const struct placement *p)
+{
+    slot->state = SLOT_PENDING;
+    slot->awaited = NULL;
+    struct seq *seq = p->how == PLACE_WAIT ? NULL : find_seq(engine, p);
+    if (seq == NULL && p->how != PLACE_WAIT) return;
+    if (seq == NULL)
+        wait_for(slot, p);
+    else
+        bind(engine, slot, p, seq);
+    unpark(engine, slot->run);
+    if (!slot->run->said_started) say_started(slot, p);
+}
+
 static void assign(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)
 {
-    bool resumed = job->run != NULL;
     slot->job = job;
-    slot->run = resumed ? job->run : begin_run(engine, job);
+    slot->run = job->run != NULL ? job->run : begin_run(engine, job);
     job->run = NULL;
     preempt_note_unblocked(job);
     slot->suspect_until = 0;
     slot->taken_at = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, 1);
     slot->run->continues = scan_log(engine, job, p);
-    if (p->how == PLACE_WAIT) {
-        wait_for(slot, p);
-    } else {
-        bind(engine, slot, p);
-    }
-    if (resumed)
-        unpark(engine, slot->run);
-    else
-        say_started(job, slot, p);
+    if (p->source != NULL) evict_take_back(engine, p->source); /* once: or two could take from each other for ever */
+    settle(engine, slot, p);
 }
 
-static bool is_still_coming(const struct slot *slot)
+static bool is_still_coming(const struct engine *engine, const struct slot *slot)
 {
     const struct seq *seq = slot->awaited;
+    if (seq == NULL) return evict_is_under_way(engine);
     return seq->uses == slot->awaited_use && seq_is_coming(seq) && seq->n_cells < slot->awaited_cells;
 }
 
-/* The cells that a pending slot waits for may be there now, or their slot may have ended before it got so far: either
- * way the slot goes on from the best there is. */
+/* The sequence or the cells that a pending slot waits for may be there now, or the slot that computes them may have
+ * ended before it got so far: either way the request goes on from the best there is. */
 static void release_pending(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_PENDING || is_still_coming(slot)) continue;
-        struct placement p = find_placement(engine, slot->job, false);
-        if (p.how == PLACE_WAIT)
-            wait_for(slot, &p);
-        else
-            bind(engine, slot, &p);
+        if (slot->state != SLOT_PENDING || is_still_coming(engine, slot)) continue;
+        struct placement p = find_placement(engine, slot->job, slot->run, false);
+        settle(engine, slot, &p);
     }
 }
 
@@ -240,7 +252,7 @@ static void ask_store_again(struct engine *engine, struct job *job)
 static void place(struct engine *engine, struct slot *own, struct job *job)
 {
     ask_store_again(engine, job);
-    struct placement p = find_placement(engine, job, true);
+    struct placement p = find_placement(engine, job, job->run, true);
     if (p.how == PLACE_QUEUE) {
         queue_for(p.source->slot, job);
         return;
@@ -251,7 +263,7 @@ static void place(struct engine *engine, struct slot *own, struct job *job)
 
 void place_in(struct engine *engine, struct slot *slot, struct job *job)
 {
-    struct placement p = find_placement(engine, job, false);
+    struct placement p = find_placement(engine, job, job->run, false);
     assign(engine, slot, job, &p);
 }
 

@@ -1,4 +1,4 @@
-/* What the cells hold: sequences that are computed on, resident ones, and what goes when there is no room.
+/* What the cells hold: sequences that are computed on, and resident ones. What goes when there is no room: evict.c.
  *
  * Cells that several sequences share are counted by llama.cpp: cutting one sequence frees only what nobody else
  * holds. So a shared prefix lives as long as its last owner, and nothing here needs to know who shares what. */
@@ -9,9 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-
-/* Cells are given up in pieces of at least so many, so that a full pool does not ask for room at every tick. */
-#define ROOM_STEP 256
 
 /* ---- Cutting back ---- */
 
@@ -61,6 +58,7 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
     }
     states_forget(engine->states, seq->id, seq->n_cells);
     save_cut(seq, seq->n_cells);
+    if (seq->n_cells <= seq->leaving.keep) seq->leaving = (struct leaving){0};
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
@@ -74,7 +72,7 @@ bool seq_share(struct engine *engine, const struct seq *from, struct seq *to, in
     return llm_seq_cut(engine->context, to->id, n) || rewind_to(engine, to, from, n);
 }
 
-static void settle(struct seq *seq)
+void seq_settle(struct seq *seq)
 {
     tokens_truncate(&seq->tokens, (size_t)seq->n_cells);
     seq->hash = tokens_short_hash(&seq->tokens);
@@ -85,7 +83,7 @@ void seq_retire(struct engine *engine, struct seq *seq)
     seq->slot = NULL;
     seq->last_used = seq->retired_at = clock_now(engine->clock);
     seq->retired_at_unix_ms = clock_unix_ms();
-    settle(seq);
+    seq_settle(seq);
 }
 
 void seq_verify_all(struct engine *engine)
@@ -94,70 +92,8 @@ void seq_verify_all(struct engine *engine)
         struct seq *seq = &engine->seqs[i];
         if (llm_seq_end(engine->context, seq->id) == seq->n_cells) continue;
         seq_keep(engine, seq, seq->n_cells);
-        if (seq->slot == NULL) settle(seq);
+        if (seq->slot == NULL) seq_settle(seq);
     }
-}
-
-/* The run that comes back to these cells. */
-static struct run *parked_in(const struct engine *engine, const struct seq *seq)
-{
-    for (const struct job *job = engine->waiting.first; job != NULL; job = job->next)
-        if (job->run != NULL && job->run->parked_in == seq && job->run->parked_use == seq->uses) return job->run;
-    return NULL;
-}
-
-bool seq_is_parked(const struct engine *engine, const struct seq *seq)
-{
-    return parked_in(engine, seq) != NULL;
-}
-
-/* A request that made way comes back to its cells: they go after everybody else's. */
-static struct seq *least_recently_used(struct engine *engine, const struct seq *but_not)
-{
-    struct seq *oldest = NULL;
-    bool oldest_parked = false;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (seq->slot != NULL || seq->n_cells == 0 || seq == but_not) continue;
-        bool parked = seq_is_parked(engine, seq), better = oldest_parked && !parked;
-        if (oldest != NULL && !better && (parked != oldest_parked || seq->last_used >= oldest->last_used)) continue;
-        oldest = seq;
-        oldest_parked = parked;
-    }
-    return oldest;
-}
-
-static struct seq *find_free(struct engine *engine, const struct seq *but_not)
-{
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (seq->slot == NULL && seq->n_cells == 0 && seq != but_not) return seq;
-    }
-    return NULL;
-}
-
-static void evict(struct engine *engine, struct seq *seq, int32_t keep)
-{
-    int32_t had = seq->n_cells;
-    struct run *run = parked_in(engine, seq);
-    if (run != NULL && run->parked == NULL) run->parked = seq_park(engine, seq);
-    save_evicted(engine, seq);
-    seq_keep(engine, seq, keep);
-    settle(seq);
-    log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),
-              log_int("tokens", had - seq->n_cells), log_int("kept", seq->n_cells));
-}
-
-struct seq *seq_take_free(struct engine *engine, const struct seq *but_not)
-{
-    struct seq *seq = find_free(engine, but_not);
-    if (seq != NULL) return seq;
-    seq = least_recently_used(engine, but_not);
-    if (seq == NULL) return NULL;
-    log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
-              log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", seq->n_cells));
-    evict(engine, seq, 0);
-    return seq;
 }
 
 /* ---- Remembering ---- */
@@ -229,15 +165,4 @@ const struct state *seq_park(struct engine *engine, const struct seq *seq)
     const struct state *state = save(engine, seq, LLM_STATE_WHOLE);
     if (state != NULL) states_pin(engine->states, state);
     return state;
-}
-
-/* ---- Making room ---- */
-
-bool seq_make_room(struct engine *engine, int32_t rows)
-{
-    struct seq *oldest = least_recently_used(engine, NULL);
-    if (oldest == NULL) return false;
-    int32_t keep = oldest->n_cells - (rows > ROOM_STEP ? rows : ROOM_STEP);
-    evict(engine, oldest, keep > 0 ? seq_can_keep(engine, oldest, keep) : 0);
-    return true;
 }

@@ -2,9 +2,13 @@
  * writing.
  *
  * Five events have cells stored (the cache design document's save reasons): a prompt has been computed (`cold`), some
- * thousand tokens have come since the last event (`continued`), a request has ended (`finish`), cells must make way
+ * thousand tokens have come since the last event (`continued`), a request has ended (`finish`), cells are to be evicted
  * (`evict`), the engine ends (`shutdown`). An event names a length; what is copied out is what the store lacks up to
- * there, a slice at a time between two ticks, so that no stream notices. The last two wait until all is durable.
+ * there, a slice at a time between two ticks, so that no stream notices. The engine's thread waits for the store only at
+ * its end.
+ *
+ * What is stored the store alone knows, and is asked at each event. Of saves that are under way it knows nothing yet:
+ * until their ticket is done, what was copied out counts as stored.
  *
  * What cannot be cut is copied at the very moment of the event, since the next row changes it, and follows its rows. */
 #include "engine/core.h"
@@ -52,16 +56,16 @@ static void drop_event(struct saving *saving, size_t i)
     for (; i < saving->n_events; i++) saving->events[i] = saving->events[i + 1];
 }
 
-static void drop_events_beyond(struct saving *saving, int32_t n)
+/* What is copied out goes no further than n. A state that belongs beyond is worth nothing without its rows. */
+static void cut_events(struct saving *saving, int32_t n)
 {
-    while (saving->n_events > 0 && saving->events[saving->n_events - 1].to > n)
-        drop_event(saving, saving->n_events - 1);
-}
-
-/* Somebody waits for what is still to be copied out. */
-static void make_urgent(struct saving *saving, enum slab_reason reason)
-{
-    for (size_t i = 0; i < saving->n_events; i++) saving->events[i].reason = reason;
+    for (size_t i = saving->n_events; i-- > 0 && saving->events[i].to > n;) {
+        bool is_there = i > 0 && saving->events[i - 1].to >= n;
+        if (saving->events[i].state != NULL || n <= saving->n || is_there)
+            drop_event(saving, i);
+        else
+            saving->events[i].to = n;
+    }
 }
 
 /* What moves, as it is now; false: it cannot be had, and rows alone are worth nothing. */
@@ -77,23 +81,47 @@ static bool copy_moving(struct engine *engine, struct seq *seq, struct save_even
     return false;
 }
 
-static bool lacks_state(const struct engine *engine, const struct seq *seq, int32_t to)
+/* ---- What is stored ---- */
+
+static struct store_query query_for(const struct engine *engine, const struct seq *seq)
 {
-    return moves(engine) && to == seq->n_cells && seq->saving.n_state != to;
+    return (struct store_query){
+        .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
 }
 
-/* Saves have failed, perhaps this sequence's: what is there has to be asked. */
-static void believe_the_store(struct engine *engine, struct seq *seq)
+/* Whether all saves of the sequence that were queued have ended, one way or the other. Else the engine is woken. */
+static bool are_done(const struct engine *engine, const struct seq *seq)
+{
+    return store_is_done(engine->store, engine->user, seq->saving.ticket);
+}
+
+static void ask_for_rows(struct engine *engine, struct seq *seq)
 {
     struct saving *saving = &seq->saving;
-    uint64_t failures = store_failures(engine->store);
-    if (failures == saving->failures) return;
-    saving->failures = failures;
-    saving->n_state = 0;
-    saving->n = store_covered(engine->store, &(struct store_query){.user = engine->user,
-                                                                   .identity = &saving->identity,
-                                                                   .tokens = seq->tokens.v,
-                                                                   .n = seq->n_cells});
+    struct store_query query = query_for(engine, seq);
+    bool done = are_done(engine, seq);
+    int32_t covered = store_covered(engine->store, &query);
+    if (done || covered > saving->n) saving->n = covered;
+}
+
+/* Whether the store has what moves, as it is after all cells. */
+static bool has_state(const struct engine *engine, const struct seq *seq)
+{
+    struct store_query query = query_for(engine, seq);
+    return store_has_state(engine->store, &query);
+}
+
+static bool lacks_state(const struct engine *engine, const struct seq *seq, int32_t to)
+{
+    if (!moves(engine) || to != seq->n_cells) return false;
+    return seq->saving.n_state != to || (are_done(engine, seq) && !has_state(engine, seq));
+}
+
+/* How much of the sequence an event could have stored now. */
+static int32_t wanted(const struct engine *engine, const struct seq *seq)
+{
+    int32_t n = storable(engine, seq);
+    return moves(engine) && n != seq->n_cells ? 0 : n;
 }
 
 /* Has the rows up to `to` stored, as far as they are not, and what moves there. Those that nobody waits for are given
@@ -102,18 +130,18 @@ static void begin(struct engine *engine, struct seq *seq, enum slab_reason reaso
 {
     struct saving *saving = &seq->saving;
     struct save_event event = {.to = to, .reason = reason};
-    int32_t most = storable(engine, seq);
-    believe_the_store(engine, seq);
-    if (to > most || to <= 0 || (moves(engine) && to != seq->n_cells)) return;
+    if (to > storable(engine, seq) || to <= 0 || (moves(engine) && to != seq->n_cells)) return;
     bool covered = saving->n_events > 0 && saving->events[saving->n_events - 1].to >= to;
-    if (covered || (to <= saving->n && !lacks_state(engine, seq, to))) return;
-    bool can_wait = reason == SLAB_COLD || reason == SLAB_CONTINUED;
+    if (covered) return;
     saving->last_end = to;
+    ask_for_rows(engine, seq);
+    bool lacks = lacks_state(engine, seq, to), can_wait = reason == SLAB_COLD || reason == SLAB_CONTINUED;
+    if (to <= saving->n && !lacks) return;
     if (saving->n_events == SAVE_EVENTS || (can_wait && !store_has_room(engine->store, engine->user, 1))) {
         store_count_dropped(engine->store);
         return;
     }
-    if (lacks_state(engine, seq, to) && !copy_moving(engine, seq, &event)) return;
+    if (lacks && !copy_moving(engine, seq, &event)) return;
     if (event.state != NULL) saving->n_state = to;
     saving->events[saving->n_events++] = event;
 }
@@ -125,9 +153,9 @@ static bool queue(struct engine *engine, struct seq *seq, struct store_save save
     save.user = engine->user;
     save.identity = &seq->saving.identity;
     save.tokens = seq->tokens.v;
-    save.synchronous = save.reason == SLAB_EVICT || save.reason == SLAB_SHUTDOWN;
+    save.synchronous = save.reason == SLAB_SHUTDOWN;
     uint64_t ticket = store_save(engine->store, &save);
-    if (ticket != 0) seq->saving.ticket = ticket;
+    if (ticket != 0) seq->saving.ticket = engine->last_ticket = ticket;
     return ticket != 0;
 }
 
@@ -143,32 +171,15 @@ static int32_t slice_end(const struct engine *engine, int32_t from, int32_t to, 
 
 enum copied { COPIED, COPIED_LAST, COPY_LATER, COPY_FAILED };
 
-/* How much may be copied out at once, and until when its saves may be waited for. */
-struct copying {
-    size_t budget;
-    int64_t deadline;
-};
-
-/* Room for saves: who is waited for waits, so that never much more is held than for others. */
-static enum copied find_room(struct engine *engine, const struct save_event *event, size_t size, int64_t deadline)
-{
-    bool waits = event->reason == SLAB_EVICT || event->reason == SLAB_SHUTDOWN;
-    while (!store_has_room(engine->store, engine->user, size)) {
-        if (!waits) return COPY_LATER;
-        if (!store_wait(engine->store, UINT64_MAX, deadline)) return COPY_FAILED;
-    }
-    return COPIED;
-}
-
 /* Copies the next rows of the event out. */
-static enum copied copy_rows(struct engine *engine, struct seq *seq, const struct save_event *event,
-                             struct copying *copying)
+static enum copied copy_rows(struct engine *engine, struct seq *seq, const struct save_event *event, size_t *budget)
 {
     struct saving *saving = &seq->saving;
-    int32_t to = slice_end(engine, saving->n, event->to, copying->budget);
+    int32_t to = slice_end(engine, saving->n, event->to, *budget);
     size_t size = llm_rows_size(engine->context, engine->format, seq->id, saving->n, to);
-    enum copied room = size == 0 ? COPY_LATER : find_room(engine, event, size, copying->deadline);
-    if (room != COPIED) return room;
+    bool goes = event->reason == SLAB_EVICT || event->reason == SLAB_SHUTDOWN;
+    if (size == 0) return goes ? COPY_FAILED : COPY_LATER; /* a copy of a stream, still to be made by a decode */
+    if (!store_has_room(engine->store, engine->user, size)) return COPY_LATER;
     void *raw = store_buffer(engine->store, size);
     if (raw == NULL) return COPY_FAILED;
     if (llm_rows_save(engine->context, engine->format, seq->id, saving->n, to, raw, size) == 0) {
@@ -184,13 +195,14 @@ static enum copied copy_rows(struct engine *engine, struct seq *seq, const struc
                               .size = size,
                               .last = last};
     if (!queue(engine, seq, save)) return COPY_FAILED;
-    copying->budget -= size < copying->budget ? size : copying->budget;
+    *budget -= size < *budget ? size : *budget;
     saving->n = to;
     return last ? COPIED_LAST : COPIED;
 }
 
 static enum copied copy_state(struct engine *engine, struct seq *seq, struct save_event *event)
 {
+    if (!store_has_room(engine->store, engine->user, event->state_size)) return COPY_LATER;
     struct store_save save = {.kind = SLAB_STATE,
                               .reason = event->reason,
                               .from = event->to,
@@ -217,7 +229,7 @@ static bool stands_for_its_tokens(struct engine *engine, const struct seq *seq, 
 }
 
 /* A part of the first event of the sequence. */
-static enum copied copy_some(struct engine *engine, struct seq *seq, struct copying *copying)
+static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *budget)
 {
     struct saving *saving = &seq->saving;
     struct save_event *event = &saving->events[0];
@@ -230,7 +242,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, struct copy
         drop_event(saving, 0);
         return COPIED_LAST;
     }
-    enum copied outcome = rows ? copy_rows(engine, seq, event, copying) : copy_state(engine, seq, event);
+    enum copied outcome = rows ? copy_rows(engine, seq, event, budget) : copy_state(engine, seq, event);
     bool given_up = outcome == COPY_LATER && (event->reason == SLAB_COLD || event->reason == SLAB_CONTINUED);
     if (given_up) store_count_dropped(engine->store);
     if (!llm_format_has_rows(engine->format) && outcome == COPIED_LAST) saving->n = event->to;
@@ -243,53 +255,36 @@ static bool any_busy(const struct engine *engine)
     return metric_get(&engine->stats->slots_busy) > 0;
 }
 
-bool save_step(struct engine *engine)
+/* Whether anything of the sequence was copied. */
+static bool copy_within(struct engine *engine, struct seq *seq, size_t *budget)
 {
-    if (engine->store == NULL) return false;
     bool any = false;
-    struct copying copying = {.budget = any_busy(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE};
-    for (size_t i = 0; i < engine->n_seqs && copying.budget > 0; i++) {
-        struct seq *seq = &engine->seqs[i];
-        while (seq->saving.n_events > 0 && copying.budget > 0) {
-            if (copy_some(engine, seq, &copying) == COPY_LATER) break;
-            any = true;
-        }
+    while (seq->saving.n_events > 0 && *budget > 0) {
+        if (copy_some(engine, seq, budget) == COPY_LATER) break;
+        any = true;
     }
     return any;
 }
 
-/* Copies out all that is wanted of the sequence, now. */
-static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
+/* Somebody waits for those that leave: they come first. */
+bool save_step(struct engine *engine)
 {
-    enum copied outcome = COPIED;
-    while (seq->saving.n_events > 0 && outcome != COPY_LATER) {
-        struct copying copying = {.budget = SLICE_BYTES, .deadline = deadline};
-        outcome = copy_some(engine, seq, &copying);
-    }
-}
-
-/* Waits until the sequence's saves are durable. A disk that let one wait end in vain is not waited for again before it
- * has got past that. */
-static bool await_durable(struct engine *engine, const struct seq *seq, int64_t deadline)
-{
-    int64_t now = clock_now(clock_monotonic());
-    if (engine->hung != 0 && !store_wait(engine->store, engine->hung, now)) deadline = now;
-    bool durable = store_wait(engine->store, seq->saving.ticket, deadline);
-    engine->hung = durable ? 0 : seq->saving.ticket;
-    return durable;
+    if (engine->store == NULL) return false;
+    bool any = false;
+    size_t budget = any_busy(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
+    for (int leaving = 1; leaving >= 0; leaving--)
+        for (size_t i = 0; i < engine->n_seqs && budget > 0; i++)
+            if (engine->seqs[i].leaving.on == leaving) any = copy_within(engine, &engine->seqs[i], &budget) || any;
+    return any;
 }
 
 /* ---- The events ---- */
 
-void save_adopt(struct engine *engine, struct seq *seq, const struct job *job, int32_t covered)
+void save_adopt(struct engine *engine, struct seq *seq, const struct job *job)
 {
     struct saving *saving = &seq->saving;
     if (engine->store == NULL) return;
-    uint64_t failures = store_failures(engine->store);
-    if (failures != saving->failures) saving->n_state = 0;
-    if (covered > saving->n || failures != saving->failures) saving->n = covered;
-    saving->failures = failures;
-    saving->last_end = saving->n > seq->n_cells ? saving->n : seq->n_cells;
+    saving->last_end = seq->n_cells;
     if (saving->n_state > seq->n_cells) saving->n_state = 0;
     saving->identity = job->identity;
 }
@@ -297,14 +292,15 @@ void save_adopt(struct engine *engine, struct seq *seq, const struct job *job, i
 void save_inherit(struct seq *seq, const struct seq *from, int32_t n)
 {
     seq->saving.n = from->saving.n < n ? from->saving.n : n;
-    seq->saving.failures = from->saving.failures;
+    seq->saving.ticket = from->saving.ticket;
 }
 
 void save_cut(struct seq *seq, int32_t n)
 {
     struct saving *saving = &seq->saving;
     if (saving->n > n) saving->n = n;
-    drop_events_beyond(saving, n);
+    if (n == 0) saving->ticket = 0;
+    cut_events(saving, n);
 }
 
 /* The prompt has just been computed whole. */
@@ -334,8 +330,48 @@ void save_finished(struct engine *engine, struct seq *seq)
 
 void save_forget(struct seq *seq)
 {
-    drop_events_beyond(&seq->saving, -1);
+    cut_events(&seq->saving, 0);
 }
+
+/* ---- Before cells go ---- */
+
+/* Has copied out what is not stored. */
+static void want_all(struct engine *engine, struct seq *seq, enum slab_reason reason)
+{
+    for (size_t i = 0; i < seq->saving.n_events; i++) seq->saving.events[i].reason = reason;
+    begin(engine, seq, reason, wanted(engine, seq));
+}
+
+static bool has_all(const struct engine *engine, const struct seq *seq)
+{
+    struct store_query query = query_for(engine, seq);
+    int32_t n = wanted(engine, seq);
+    if (store_covered(engine->store, &query) < n) return false;
+    return n == 0 || !moves(engine) || has_state(engine, seq);
+}
+
+enum save_standing save_standing(const struct engine *engine, const struct seq *seq)
+{
+    if (!is_stored(engine, seq) || engine->caching != ENGINE_CACHES_CONVERSATIONS) return SAVE_SAFE;
+    if (seq->saving.n_events > 0 || !are_done(engine, seq)) return SAVE_UNDER_WAY;
+    return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
+}
+
+void save_before_eviction(struct engine *engine, struct seq *seq)
+{
+    want_all(engine, seq, SLAB_EVICT);
+}
+
+void save_hurry(struct engine *engine, struct seq *seq)
+{
+    bool any = is_stored(engine, seq);
+    while (any) {
+        size_t budget = SLICE_BYTES;
+        any = copy_within(engine, seq, &budget);
+    }
+}
+
+/* ---- The end ---- */
 
 /* Real time: the store's disks know no other. */
 static int64_t deadline_in(int64_t ns)
@@ -343,36 +379,36 @@ static int64_t deadline_in(int64_t ns)
     return clock_now(clock_monotonic()) + ns;
 }
 
-void save_evicted(struct engine *engine, struct seq *seq)
+/* Copies all out. Where too much is under way, that is waited for, so that never much more is held than else; where
+ * nothing is, it is not room that is lacking. */
+static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
 {
-    if (!is_stored(engine, seq) || engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
-    int64_t begin_at = clock_now(clock_monotonic()), deadline = deadline_in(engine->evict_timeout_ns);
-    make_urgent(&seq->saving, SLAB_EVICT);
-    begin(engine, seq, SLAB_EVICT, storable(engine, seq));
-    copy_all(engine, seq, deadline);
-    if (await_durable(engine, seq, deadline)) return;
-    log_event(LOG_WARN, "store", "evicted before it was stored", log_int("seq", seq->id),
-              log_int("tokens", seq->n_cells),
-              log_num("waited_ms", clock_to_ms(clock_now(clock_monotonic()) - begin_at)));
+    while (seq->saving.n_events > 0) {
+        size_t budget = SLICE_BYTES_IDLE;
+        bool idle = store_wait(engine->store, UINT64_MAX, 0);
+        if (!copy_within(engine, seq, &budget) && (idle || !store_wait(engine->store, UINT64_MAX, deadline))) return;
+    }
 }
 
-void save_hurry(struct engine *engine, struct seq *seq)
+/* Has what the store lacks stored. False: not all is. */
+static bool store_all(struct engine *engine, int64_t deadline)
 {
-    if (is_stored(engine, seq)) copy_all(engine, seq, deadline_in(0));
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (save_standing(engine, seq) == SAVE_SAFE) continue;
+        want_all(engine, seq, SLAB_SHUTDOWN);
+        copy_all(engine, seq, deadline);
+    }
+    bool all = store_wait(engine->store, engine->last_ticket, deadline);
+    for (size_t i = 0; i < engine->n_seqs && all; i++) all = save_standing(engine, &engine->seqs[i]) == SAVE_SAFE;
+    return all;
 }
 
 void save_all(struct engine *engine)
 {
-    if (engine->store == NULL || engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
+    if (engine->store == NULL) return;
     int64_t deadline = deadline_in(engine->evict_timeout_ns);
-    bool all = true;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (!is_stored(engine, seq) || seq->n_cells == 0) continue;
-        make_urgent(&seq->saving, SLAB_SHUTDOWN);
-        begin(engine, seq, SLAB_SHUTDOWN, storable(engine, seq));
-        copy_all(engine, seq, deadline);
-        all = await_durable(engine, seq, deadline) && all;
-    }
+    bool all = false;
+    for (int i = 0; i < SAVE_ATTEMPTS && !all; i++) all = store_all(engine, deadline);
     if (!all) log_event(LOG_WARN, "store", "shut down before all was stored", log_str("model", engine->name));
 }

@@ -45,7 +45,7 @@ static size_t group_of(const struct engine *engine, const struct slot *slot)
 
 static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
-    if (slot->seq == NULL || slot->deferred || slot->fetching.on) return (struct plan_need){0};
+    if (slot->seq == NULL || slot->deferred || slot->lacks_cells || slot->fetching.on) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
@@ -274,6 +274,7 @@ static bool defer(struct engine *engine, struct slot *in_need)
     fetch_stop(engine, slot);
     seq_keep(engine, slot->seq, 0);
     slot->deferred = true;
+    slot->lacks_cells = false;
     return true;
 }
 
@@ -343,6 +344,40 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     return outcome;
 }
 
+/* Prompts wait for the cells that are to come, replies do not: those shares are left. */
+static size_t postpone_prompts(struct engine *engine, struct plan_share *shares, size_t n)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct slot *slot = &engine->slots[shares[i].slot];
+        int32_t rows = shares[i].to - shares[i].from;
+        if (slot->state == SLOT_GENERATE) {
+            shares[left++] = shares[i];
+            continue;
+        }
+        slot->lacks_cells = true;
+        engine->plan.rows -= rows; /* they are no evidence of what rows cost */
+        engine->plan.prompt_rows -= rows;
+    }
+    return left;
+}
+
+static bool are_replies(const struct engine *engine, const struct plan_share *shares, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (engine->slots[shares[i].slot].state != SLOT_GENERATE) return false;
+    return true;
+}
+
+/* Room for the shares, or at least for those that cannot wait. False: the call cannot be made. */
+static bool find_room(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_rows)
+{
+    if (are_replies(engine, shares, *n)) return evict_now(engine, n_rows);
+    enum room room = evict_for_cells(engine, n_rows);
+    if (room == ROOM_COMING) *n = postpone_prompts(engine, shares, *n);
+    return room != ROOM_NONE && *n > 0;
+}
+
 static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
 {
     size_t n_live = 0;
@@ -350,10 +385,13 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
         if (still_fits(engine, &shares[i])) shares[n_live++] = shares[i];
     n = n_live;
     if (n == 0) return;
-    int32_t n_rows = fill_rows(engine, shares, n);
+    int32_t n_rows;
     enum llm_decoded outcome;
-    do outcome = decode(engine, shares, n, n_rows);
-    while (outcome == LLM_NO_CELLS && seq_make_room(engine, n_rows));
+    do {
+        n_rows = fill_rows(engine, shares, n);
+        outcome = decode(engine, shares, n, n_rows);
+    } while (outcome == LLM_NO_CELLS && find_room(engine, shares, &n, n_rows));
+    if (n == 0) return;
     if (outcome != LLM_DECODED) {
         recover(engine, shares, n, outcome);
         return;

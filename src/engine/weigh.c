@@ -232,14 +232,14 @@ static void weigh_queueing(const struct engine *engine, const struct job *job, s
 
 /* A request that made way goes on from the very cells that it had, also where others would have to compute the rest of
  * a piece again. False: they are gone. */
-static bool find_parked(const struct job *job, struct placement *p)
+static bool find_parked(const struct job *job, const struct run *run, struct placement *p)
 {
     int32_t n = (int32_t)job->prompt.len - 1;
-    struct seq *seq = job->run->parked_in;
-    if (seq != NULL && seq->uses == job->run->parked_use && seq->slot == NULL && seq->n_cells == n)
+    struct seq *seq = run->parked_in;
+    if (seq != NULL && seq->uses == run->parked_use && seq->slot == NULL && seq->n_cells == n)
         *p = (struct placement){.how = PLACE_TAKE, .source = seq, .n = n};
-    else if (job->run->parked != NULL && (int32_t)job->run->parked->tokens.len == n)
-        *p = (struct placement){.how = PLACE_RESTORE, .state = job->run->parked, .n = n};
+    else if (run->parked != NULL && (int32_t)run->parked->tokens.len == n)
+        *p = (struct placement){.how = PLACE_RESTORE, .state = run->parked, .n = n};
     else
         return false;
     return true;
@@ -268,10 +268,10 @@ int32_t find_parting(const struct engine *engine, const struct job *job)
     return most;
 }
 
-struct placement find_placement(struct engine *engine, const struct job *job, bool may_queue)
+struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue)
 {
     struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->prompt.len};
-    if (job->run != NULL && find_parked(job, &best)) return best;
+    if (run != NULL && find_parked(job, run, &best)) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
     weigh_states(engine, job, &best);
     weigh_store(engine, job, &best);

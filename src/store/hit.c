@@ -181,20 +181,32 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key
     return true;
 }
 
-int32_t store_covered(struct store *store, const struct store_query *query)
+/* How far the tier of saves has it: numbers alone, nothing is leased. */
+static struct match covered(struct store *store, const struct store_query *query, bool states)
 {
     struct tier *tier = save_tier(store);
-    const struct store_codec *codec = &query->user->codec;
     struct wanted wanted = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
                             .tokens = query->tokens,
                             .n = query->n,
-                            .states = !codec->rows};
-    struct match match;
-    if (!tier_serves(tier)) return 0;
+                            .states = states};
+    struct match match = {0};
+    if (!tier_serves(tier)) return match;
     index_find(tier->index, &wanted, &match);
-    int32_t covered = codec->rows ? match.n_rows : match.n_state;
+    struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
     index_release(tier->index, &match);
-    return covered;
+    return found;
+}
+
+int32_t store_covered(struct store *store, const struct store_query *query)
+{
+    bool rows = query->user->codec.rows;
+    struct match match = covered(store, query, !rows);
+    return rows ? match.n_rows : match.n_state;
+}
+
+bool store_has_state(struct store *store, const struct store_query *query)
+{
+    return covered(store, query, true).n_state == query->n;
 }
 
 enum store_tier store_hit_tier(const struct store_hit *hit)

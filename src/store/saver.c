@@ -116,6 +116,7 @@ bool store_is_done(struct store *store, const struct store_user *user, uint64_t 
 {
     struct saver *saver = &save_tier(store)->saver;
     store_lock(store);
+    if (ticket > saver->last_ticket) ticket = saver->last_ticket;
     bool done = saver->done >= ticket;
     if (!done) note_waiting(saver, user);
     store_unlock(store);

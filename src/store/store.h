@@ -82,7 +82,7 @@ struct store_codec {
 struct store_user {
     struct identity identity; /* of what it saves and looks for, where that says nothing else */
     struct store_codec codec;
-    void (*wake)(void *ud); /* something that it waits for has come: bytes, or room for saves; any thread */
+    void (*wake)(void *ud); /* something that it waits for has come: bytes, room for saves, their end; any thread */
     void *ud;
 };
 
@@ -191,6 +191,9 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
 /* Leading tokens whose rows are in the tier of saves, now, as store_hit_covered() says: compares the tokens with what
  * the index has, and hashes none; some microseconds. */
 int32_t store_covered(struct store *store, const struct store_query *query);
+
+/* Whether what moves is there after exactly query->n tokens, with its rows. As cheap. */
+bool store_has_state(struct store *store, const struct store_query *query);
 
 /* A save that its user gives up before it was queued. */
 void store_count_dropped(struct store *store);

@@ -95,9 +95,9 @@ static void every_section_of_the_documented_file_parses(void **state)
     assert_null(config->server.api_keys_file);
     assert_true(config->server.drain_timeout == 2.5);
     assert_string_equal(config->cache.save_tier, "ram_file");
-    assert_int_equal(config->cache.tiers.ram.quota_mb, 1);
-    assert_int_equal(config->cache.tiers.disk.quota_mb, 3);
-    assert_string_equal(config->cache.tiers.ram_file.path, "/dev/shm/x");
+    assert_int_equal(config->cache.tiers[STORE_RAM].quota_mb, 1);
+    assert_int_equal(config->cache.tiers[STORE_DISK].quota_mb, 3);
+    assert_string_equal(config->cache.tiers[STORE_RAM_FILE].path, "/dev/shm/x");
     const struct config_model *model = only_model(config, "demo");
     assert_string_equal(model->kv_unified, "true");
     assert_string_equal(model->flash_attention, "on");
@@ -150,7 +150,7 @@ static void the_home_folder_is_put_in_for_a_tilde(void **state)
     hearth_config *config = loaded("models: {m: {path: ~/m.gguf, mmproj: /x/~/y}}\n");
     assert_string_equal(only_model(config, "m")->path, "/home/somebody/m.gguf");
     assert_string_equal(only_model(config, "m")->mmproj, "/x/~/y");
-    assert_string_equal(config->cache.tiers.disk.path, "/home/somebody/.cache/hearth/kv");
+    assert_string_equal(config->cache.tiers[STORE_DISK].path, "/home/somebody/.cache/hearth/kv");
     hearth_config_free(config);
 }
 

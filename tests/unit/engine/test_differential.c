@@ -509,7 +509,7 @@ static const char *fault_in_waiting(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_PENDING || slot->awaited->slot == NULL) continue;
+        if (slot->state != SLOT_PENDING || slot->awaited == NULL || slot->awaited->slot == NULL) continue;
         size_t n = tokens_common_prefix(&slot->awaited->tokens, &slot->job->prompt);
         if (n < (size_t)slot->awaited_cells) return "a slot waits for cells that nobody computes";
     }
@@ -530,7 +530,8 @@ static void cancel_who_is_waited_for(struct world *w)
 {
     for (size_t i = 0; i < w->engine->n_slots; i++) {
         const struct slot *slot = &w->engine->slots[i];
-        if (slot->state == SLOT_PENDING && slot->awaited->slot != NULL && one_in(w, 12))
+        bool waits = slot->state == SLOT_PENDING && slot->awaited != NULL && slot->awaited->slot != NULL;
+        if (waits && one_in(w, 12))
             cancel((struct request *)slot->awaited->slot->job);
     }
 }
