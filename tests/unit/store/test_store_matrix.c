@@ -606,11 +606,17 @@ static void before(struct cell *cell)
     if (stage->rescans) forget_index_file(cell);
 }
 
+static bool the_others_serve(struct cell *cell)
+{
+    return restore(cell, &cell->x, NULL) == OTHERS;
+}
+
 static void during(struct cell *cell, bool hangs)
 {
     begin_fault(cell);
     if (cell->stage->at_start) begin(cell);
     if (hangs && cell->stage->at_start) check(cell, fake_faults_await(&cell->faults, 1));
+    if (cell->stage->at_start) check(cell, comes(cell, the_others_serve)); /* it is looked through as well */
     cell->hangs = hangs;
     check_the_others_serve(cell);
     cell->stage->act(cell);
@@ -963,6 +969,7 @@ static void during_a_slow_start_what_is_known_is_found_and_saves_are_taken(struc
                     (struct fake_fault){.call = FAKE_READ, .on = FAKE_SLABS, .nth = 1, .effect = FAKE_HANG});
     begin(cell);
     check(cell, fake_faults_await(&cell->faults, 1));
+    check(cell, comes(cell, the_others_serve));
     cell->hangs = true;
     check(cell, all_is_found(cell));
     check(cell, all_is_restored(cell));
