@@ -143,7 +143,6 @@ static void cut(struct engine *engine, struct seq *seq, int32_t keep)
                   log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", had));
     seq_keep(engine, seq, keep);
     seq_settle(seq);
-    let_go_on(engine);
     log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),
               log_int("tokens", had - seq->n_cells), log_int("kept", seq->n_cells));
 }
@@ -207,6 +206,7 @@ static void go(struct engine *engine, struct seq *seq, enum verdict verdict)
         cut_short(engine, seq, seq->leaving.keep);
     else
         cut(engine, seq, seq->leaving.keep);
+    let_go_on(engine);
 }
 
 /* False: it goes later. */
@@ -311,5 +311,5 @@ bool evict_now(struct engine *engine, int32_t rows)
         cut(engine, victim.seq, keep);
     else
         cut_short(engine, victim.seq, keep);
-    return true;
+    return true; /* and prompts that lack cells go on waiting: these are not for them */
 }

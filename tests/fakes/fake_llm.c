@@ -246,7 +246,8 @@ void llm_seq_clear(struct llm_context *c, int32_t seq)
 
 int32_t llm_seq_end(struct llm_context *c, int32_t seq)
 {
-    return c->seqs[seq].half ? 0 : (int32_t)c->seqs[seq].tokens.len;
+    const struct fake_seq *s = &c->seqs[seq];
+    return s->half || s->tokens.len == 0 ? 0 : (int32_t)s->tokens.len + fake_llm.strays;
 }
 
 bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)

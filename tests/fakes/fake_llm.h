@@ -28,6 +28,7 @@ struct fake_llm {
     int64_t load_ns;    /* time that loading a state takes on `clock` */
     bool load_fails;    /* states and pieces are refused */
     bool no_format;     /* states cannot be taken apart */
+    int32_t strays;     /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;
 

@@ -531,8 +531,7 @@ static void cancel_who_is_waited_for(struct world *w)
     for (size_t i = 0; i < w->engine->n_slots; i++) {
         const struct slot *slot = &w->engine->slots[i];
         bool waits = slot->state == SLOT_PENDING && slot->awaited != NULL && slot->awaited->slot != NULL;
-        if (waits && one_in(w, 12))
-            cancel((struct request *)slot->awaited->slot->job);
+        if (waits && one_in(w, 12)) cancel((struct request *)slot->awaited->slot->job);
     }
 }
 

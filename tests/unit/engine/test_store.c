@@ -226,24 +226,6 @@ static void cells_that_make_way_are_stored_first(void **state)
     client_release(&b);
 }
 
-static void the_end_stores_what_is_resident(void **state)
-{
-    struct stored s = {0};
-    struct client a, again;
-    struct rig *rig = *state;
-    start(&s, rig, one_pool);
-    client_init(&a, 0, 600, 100);
-    run(&s, &a);
-    settle_down(&s);
-    client_init(&again, 0, 600, 5);
-    restart(&s, one_pool);
-    run(&s, &again);
-    assert_int_equal(again.result.cache_n, 599);
-    stop(&s);
-    client_release(&a);
-    client_release(&again);
-}
-
 /* ---- Kinds of memory, layouts, modes ---- */
 
 static void conversation_over_restarts(void **state, struct shape shape, int32_t least_cached)
@@ -550,7 +532,6 @@ int main(void)
         engine_test(a_turn_stores_only_what_is_new),
         engine_test(what_is_evicted_is_stored_and_comes_back),
         engine_test(cells_that_make_way_are_stored_first),
-        engine_test(the_end_stores_what_is_resident),
         engine_test(a_conversation_goes_on_over_restarts_in_one_pool),
         engine_test(a_conversation_goes_on_over_restarts_with_a_stream_each),
         engine_test(what_cannot_be_cut_goes_on_over_restarts_in_one_pool),

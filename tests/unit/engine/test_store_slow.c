@@ -1,46 +1,9 @@
-/* The store's disk is slow, or its cells belong to whoever is made to wait: who waits for it, and who does not. */
-#include "stored.h"
+/* The store's disk is slow, or fails: who waits for it, and who does not. */
+#include "disk.h"
 
-#include "base/memory.h"
 #include "fakes/fake_files.h"
-#include "fakes/gated_files.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <unistd.h>
-
-static struct gated_files gated;
-static char folder[64];
-
-static struct store *open_store(struct files *files, uint64_t backlog)
-{
-    struct store_params params = {.stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, PATIENT, .files = files};
-    params.tiers[STORE_DISK].quota = 1 << 30;
-    params.tiers[STORE_DISK].path = folder;
-    return store_open(&params);
-}
-
-static struct store *open_store_on_disk(void)
-{
-    return open_store(&gated.files, 64 << 20);
-}
-
-static int set_up_disk(void **state)
-{
-    snprintf(folder, sizeof folder, "/dev/shm/hearth-test-XXXXXX");
-    if (mkdtemp(folder) == NULL) return -1;
-    gated_files_init(&gated);
-    return set_up(state);
-}
-
-static int tear_down_disk(void **state)
-{
-    int rc = tear_down(state);
-    char *command = mem_format("rm -r '%s'", folder);
-    rc = system(command) == 0 ? rc : -1;
-    free(command);
-    return rc;
-}
 
 /* ---- Who waits ---- */
 
@@ -60,35 +23,6 @@ static void a_slow_disk_holds_up_no_stream(void **state)
     settle_down(&s);
     assert_int_equal(stored_of(&s, &a), 799);
     assert_int_equal(stored_of(&s, &b), 799);
-    stop(&s);
-    client_release(&a);
-    client_release(&b);
-}
-
-static void cells_are_used_again_only_when_they_are_safe(void **state)
-{
-    struct stored s = {.store = open_store_on_disk()};
-    struct client a, b;
-    const struct engine_stats *stats;
-    fake_llm.n_cells = 1000;
-    start(&s, *state, (struct shape){.slots = 1, .seqs = 4, .window = 1000});
-    client_init(&a, 0, 600, 100);
-    client_init(&b, 50, 900, 50);
-    gate_close(&gated);
-    run(&s, &a);
-    stats = engine_stats(s.rig->engine);
-    int64_t calls = metric_get(&stats->decode_calls);
-    ask(&s, &b);
-    engine_submit(s.rig->engine, &b.job);
-    while (metric_get(&stats->decode_calls) == calls) sched_yield(); /* one that finds no room */
-    gate_await(&gated);
-    for (int i = 0; i < 1000; i++) sched_yield();
-    assert_int_equal(metric_get(&stats->prompt_tokens), 600);
-    assert_int_equal(gated.synced, 0);
-    gate_open(&gated);
-    client_await_end(&b);
-    assert_true(client_got_right_reply(&b));
-    assert_int_equal(stored_of(&s, &a), 699);
     stop(&s);
     client_release(&a);
     client_release(&b);
@@ -224,10 +158,8 @@ static void one_failed_read_costs_one_request_what_it_would_have_had(void **stat
 
 int main(void)
 {
-#define disk_test(name) cmocka_unit_test_setup_teardown(name, set_up_disk, tear_down_disk)
     const struct CMUnitTest tests[] = {
         disk_test(a_slow_disk_holds_up_no_stream),
-        disk_test(cells_are_used_again_only_when_they_are_safe),
         disk_test(a_reply_that_found_no_room_is_stored_when_there_is),
         disk_test(nothing_turns_while_all_wait_for_the_store),
         disk_test(what_failed_to_be_stored_is_stored_at_the_end),

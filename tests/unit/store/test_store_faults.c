@@ -240,6 +240,7 @@ static void a_full_backlog_drops_what_nobody_waits_for(void **state)
 
 struct asking {
     struct rig *rig;
+    const struct identity *identity; /* NULL: the user's */
     struct tokens t;
     int64_t deadline;
     int32_t found;
@@ -250,6 +251,7 @@ static void *ask(void *ud)
     struct asking *asking = ud;
     struct key parent = key_of(&asking->rig->user.user.identity, asking->t.v, 40);
     struct store_query query = {.user = &asking->rig->user.user,
+                                .identity = asking->identity,
                                 .tokens = asking->t.v,
                                 .n = (int32_t)asking->t.len,
                                 .parent_key = &parent,
@@ -273,6 +275,7 @@ static void a_parent_that_is_being_saved_is_waited_for(void **state)
     asking.deadline = in_ms(20);
     ask(&asking);
     assert_int_equal(asking.found, 0);
+    assert_true(in_ms(0) >= asking.deadline);
 
     asking.deadline = in_ms(30000);
     pthread_create(&thread, NULL, ask, &asking);
@@ -290,6 +293,34 @@ static void a_parent_that_is_being_saved_is_waited_for(void **state)
     rig_stop(rig);
     tokens_release(&known);
     tokens_release(&other);
+}
+
+/* Whether it comes back long before its deadline, with nothing. */
+static bool goes_on_at_once(struct asking *asking)
+{
+    asking->deadline = in_ms(20000);
+    ask(asking);
+    return asking->found == 0 && in_ms(10000) < asking->deadline;
+}
+
+static void a_save_that_is_no_parents_holds_nobody_up(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens saved = some_tokens(15, 60);
+    struct asking other = {.rig = rig, .t = some_tokens(16, 60)}, parting = {.rig = rig, .t = some_tokens(15, 60)};
+    parting.t.v[39]++; /* the last token of what is being saved */
+    start_gated(rig);
+    gate_close(&gated);
+    rig_save_from(rig, saved.v, 0, 40);
+    gate_await(&gated);
+    rig_save_from(rig, saved.v, 0, 40); /* and one behind it */
+    assert_true(goes_on_at_once(&other));
+    assert_true(goes_on_at_once(&parting));
+    gate_open(&gated);
+    rig_stop(rig);
+    tokens_release(&saved);
+    tokens_release(&other.t);
+    tokens_release(&parting.t);
 }
 
 /* ---- Leaving ---- */
@@ -328,6 +359,7 @@ int main(void)
         FOLDER_TIERS(waiting_for_a_save_waits_for_the_disk),
         ON_DISK(a_full_backlog_drops_what_nobody_waits_for),
         ON_DISK(a_parent_that_is_being_saved_is_waited_for),
+        ON_DISK(a_save_that_is_no_parents_holds_nobody_up),
         ON_DISK(a_user_that_left_is_not_called_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

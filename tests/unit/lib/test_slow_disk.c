@@ -1,0 +1,172 @@
+/* How long the library waits for a disk is what its configuration says. The disk stands still for as long as the test
+ * likes: this program's fsync() and fdatasync() are in front of the machine's. */
+#include "support.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool closed;
+static int n_waiting;
+
+static void pass_gate(void)
+{
+    pthread_mutex_lock(&gate);
+    n_waiting++;
+    pthread_cond_broadcast(&changed);
+    while (closed) pthread_cond_wait(&changed, &gate);
+    n_waiting--;
+    pthread_mutex_unlock(&gate);
+}
+
+int fsync(int fd)
+{
+    pass_gate();
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+    pass_gate();
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+static void set_closed(bool now)
+{
+    pthread_mutex_lock(&gate);
+    closed = now;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&gate);
+}
+
+/* Until a save stands at the gate. */
+static void await_save(void)
+{
+    pthread_mutex_lock(&gate);
+    while (n_waiting == 0) pthread_cond_wait(&changed, &gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static double now_ms(void)
+{
+    return clock_to_ms(clock_now(clock_monotonic()));
+}
+
+/* ---- Instances ---- */
+
+static char folder[64];
+
+static hearth *start_with(const char *key, const char *value)
+{
+    snprintf(folder, sizeof folder, "/tmp/hearth-slow-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    hearth_config *config = DEMO(NULL);
+    set(config, "cache.tiers.disk.quota_mb", "64");
+    set(config, "cache.tiers.disk.path", folder);
+    set(config, "cache.boundary_align_tokens", "16");
+    set(config, key, value);
+    return start(config);
+}
+
+static void end_of(hearth *instance, struct caller *callers, size_t n)
+{
+    end(instance, callers, n);
+    char *command = mem_format("rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    free(command);
+}
+
+#define STORY                                                                                                          \
+    "Once upon a time there was a house near the river, and in the house there lived a cat who knew all the stories "  \
+    "that the river told, and every evening it sat at the water and listened to one more of them until it fell "       \
+    "asleep."
+
+/* A request whose tokens are on their way to the disk when it has ended. */
+static void ask_and_save(hearth *instance, struct caller *caller)
+{
+    hearth_params params = text_params(STORY, 4);
+    params.sampling.ignore_eos = true;
+    set_closed(true);
+    run(caller, instance, &params);
+    assert_false(caller->failed);
+    await_save();
+    hearth_request_release(caller->request);
+    caller->request = NULL;
+}
+
+/* Waits for the condition; false: it has not come when so much time has passed. */
+static bool comes_within(double ms, bool (*condition)(void *ud), void *ud)
+{
+    double last = now_ms() + ms;
+    while (!condition(ud)) {
+        if (now_ms() > last) return false;
+        sched_yield();
+    }
+    return true;
+}
+
+/* ---- Keys ---- */
+
+static bool is_unloaded(void *ud)
+{
+    hearth_model_info info;
+    return hearth_model(ud, 0, &info) && strcmp(info.state, "unloaded") == 0;
+}
+
+static void unloading_waits_for_the_disk_as_long_as_configured(void **state)
+{
+    (void)state;
+    struct caller caller;
+    hearth_error error;
+    hearth *instance = start_with("cache.evict_save_timeout_ms", "1500");
+    double begun = now_ms();
+    ask_and_save(instance, &caller);
+    while (hearth_unload(instance, "demo", &error) == HEARTH_BUSY) sched_yield(); /* the request is still leaving */
+    bool unloaded = comes_within(15000, is_unloaded, instance);                   /* half of the default */
+    double took = now_ms() - begun;
+    set_closed(false);
+    assert_true(unloaded);
+    if (took < 1500) fail_msg("it waited for %.0f ms", took);
+    end_of(instance, &caller, 1);
+}
+
+static bool has_ended(void *ud)
+{
+    return caller_ended(ud);
+}
+
+static void a_request_waits_for_its_parent_as_long_as_configured(void **state)
+{
+    (void)state;
+    struct caller callers[2];
+    hearth *instance = start_with("cache.session_resume_wait_ms", "1500");
+    ask_and_save(instance, &callers[0]);
+    hearth_params params = text_params(STORY, 4);
+    params.parent_key = "00000000000000000000000000000000000000000000000000000000000000aa";
+    double begun = now_ms();
+    caller_init(&callers[1]);
+    caller_submit(&callers[1], instance, &params);
+    bool ended = comes_within(20000, has_ended, &callers[1]);
+    double took = now_ms() - begun;
+    set_closed(false);
+    caller_await_end(&callers[1]);
+    assert_true(ended && !callers[1].failed);
+    if (took < 1500) fail_msg("it waited for %.0f ms", took);
+    end_of(instance, callers, 2);
+}
+
+int main(void)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unloading_waits_for_the_disk_as_long_as_configured),
+        cmocka_unit_test(a_request_waits_for_its_parent_as_long_as_configured),
+    };
+    hearth_log_open(NULL, "error", "text", &error);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
