@@ -827,6 +827,30 @@ static void a_put_that_fails_leaves_nothing_that_is_found(void **state)
     made_release(&made);
 }
 
+/* Read or synced badly for a moment, it is not worth less than before. */
+static void a_put_that_fails_leaves_what_was_there(void **state)
+{
+    static const enum fake_call calls[] = {FAKE_OPEN, FAKE_READ, FAKE_WRITE, FAKE_SYNC, FAKE_LINK, FAKE_CLOSE};
+    static const int errors[] = {EIO, ENOSPC, EACCES, EMFILE, ENOMEM};
+    struct place *place = *state;
+    struct made made = make_slab(44, SLAB_ROWS, 8, 3);
+    assert_int_equal(put(place, &made), 0);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
+        for (size_t k = 0; k < sizeof errors / sizeof *errors; k++)
+            for (uint64_t nth = 1; nth < 6; nth++) {
+                fake_faults_set(
+                    &place->faults,
+                    (struct fake_fault){
+                        .call = calls[i], .nth = nth, .lasting = true, .effect = FAKE_ERROR, .error = errors[k]});
+                int result = put(place, &made);
+                assert_true(result == 0 || result == HEARTH_IO || result == HEARTH_NO_MEMORY);
+                no_fault(place);
+                expect_slab(place, &made);
+                assert_true(scan_tells(place, 44, SLAB_ROWS));
+            }
+    made_release(&made);
+}
+
 static void what_cannot_be_removed_is_still_there(void **state)
 {
     struct place *place = *state;
@@ -1301,6 +1325,7 @@ int main(void)
         IN_FOLDERS(what_a_scan_could_not_read_the_next_one_tells),
         IN_FOLDERS(a_folder_that_cannot_be_listed_is_no_empty_one),
         IN_FOLDERS(a_put_that_fails_leaves_nothing_that_is_found),
+        IN_FOLDERS(a_put_that_fails_leaves_what_was_there),
         IN_FOLDERS(what_cannot_be_removed_is_still_there),
         IN_FOLDERS(a_file_system_without_links_keeps_slabs),
         WHAT_IT_OUTLIVES(a_backend_that_is_not_open_is_unavailable),

@@ -69,6 +69,7 @@ struct cell {
     _Atomic bool closed;
     struct tokens a, c, x, fresh[4];
     uint64_t last_ticket;
+    int64_t began; /* as a test noted it */
     char failure[400];
     bool done;
 };
@@ -882,6 +883,95 @@ static void what_hangs_on_a_slab_damaged_at_the_start_comes_back_with_it(struct 
     clean_up(cell);
 }
 
+/* Somebody removed one file. */
+static void what_hangs_on_a_slab_that_was_removed_comes_back_with_it(struct cell *cell)
+{
+    char root[120], path[256];
+    prepare(cell);
+    struct listing stored = list(cell);
+    slab_file(cell, &cell->a, NULL, 16, root);
+    check_is(cell, unlink(in_folder(cell, root, path)), 0);
+    check_is(cell, restore(cell, &cell->a, NULL), 0);
+    check(cell, comes(cell, root_is_gone));
+    check_is(cell, covered(cell, &cell->a, NULL), 0);
+    save_the_root_again(cell, &stored);
+    clean_up(cell);
+}
+
+/* It can neither be set aside nor removed; then it can. */
+static void a_damaged_slab_on_a_read_only_disk_is_never_used(struct cell *cell)
+{
+    char root[120];
+    prepare(cell);
+    slab_file(cell, &cell->a, NULL, 16, root);
+    flip(cell, root, -20);
+    fail_calls(&cell->faults, FAKE_RENAME, NULL, EROFS);
+    fail_calls(&cell->more, FAKE_UNLINK, NULL, EROFS);
+    for (int i = 0; i < 5; i++) check_is(cell, restore(cell, &cell->a, NULL), 0);
+    check_is(cell, restore(cell, &cell->a, "b"), LENGTH);
+    check(cell, comes(cell, fault_struck));
+    fake_faults_release(&cell->faults);
+    fake_faults_release(&cell->more);
+    stop(cell);
+    start(cell);
+    check_is(cell, restore(cell, &cell->a, NULL), 0);
+    check(cell, comes(cell, root_is_gone));
+    check(cell, keep(cell, &cell->a, NULL));
+    check(cell, all_is_restored(cell));
+    check_counted(cell);
+    clean_up(cell);
+}
+
+/* ---- One slab that cannot be read for long ---- */
+
+static void fail_reads_of(struct cell *cell, int32_t end)
+{
+    static _Thread_local char name[120]; /* the fault keeps it */
+    slab_file(cell, &cell->a, NULL, end, name);
+    fail_calls(&cell->faults, FAKE_READ, name, EIO);
+}
+
+static bool two_seconds_have_passed(struct cell *cell)
+{
+    found(cell, &cell->a, NULL);
+    check_is(cell, restore(cell, &cell->a, "b"), LENGTH);
+    restore(cell, &cell->a, NULL);
+    return now() > cell->began + clock_from_ms(2000);
+}
+
+/* At once, after a second, after two more. */
+static void a_slab_that_cannot_be_read_is_tried_ever_more_rarely(struct cell *cell)
+{
+    prepare(cell);
+    fail_reads_of(cell, 48);
+    cell->began = now();
+    check(cell, comes(cell, two_seconds_have_passed));
+    check(cell, cell->faults.struck <= 3);
+    check(cell, cell->faults.struck >= 2);
+    check_is(cell, found(cell, &cell->a, NULL), 32);
+    fake_faults_release(&cell->faults);
+    check(cell, comes(cell, all_is_restored));
+    clean_up(cell);
+}
+
+/* What cannot be read may be computed and saved again meanwhile: then it is as it was, or read again later. */
+static void a_slab_that_cannot_be_read_and_is_saved_again_is_not_lost(struct cell *cell)
+{
+    prepare(cell);
+    fail_reads_of(cell, 48);
+    restore(cell, &cell->a, NULL);
+    check_is(cell, found(cell, &cell->a, NULL), 32);
+    struct listing stored = list(cell);
+    save(cell, &cell->a, NULL);
+    check(cell, store_wait(cell->rig.store, cell->last_ticket, in_ms(WAIT_MS)));
+    struct listing then = list(cell);
+    check_is(cell, then.n, stored.n);
+    fake_faults_release(&cell->faults);
+    check(cell, comes(cell, all_is_restored));
+    check_counted(cell);
+    clean_up(cell);
+}
+
 /* ---- Folders ---- */
 
 static bool nothing_old_is_found(struct cell *cell)
@@ -990,6 +1080,31 @@ static void during_a_slow_start_what_is_known_is_found_and_saves_are_taken(struc
     fake_faults_release(&cell->faults);
     check(cell, comes(cell, the_late_one_is_restored));
     check(cell, all_is_restored(cell));
+    check_counted(cell);
+    clean_up(cell);
+}
+
+static void while_the_index_file_hangs_saves_are_taken_and_found(struct cell *cell)
+{
+    prepare(cell);
+    stop(cell);
+    fake_faults_set(&cell->faults,
+                    (struct fake_fault){.call = FAKE_READ, .on = "index", .nth = 1, .effect = FAKE_HANG});
+    begin(cell);
+    check(cell, fake_faults_await(&cell->faults, 1));
+    check(cell, comes(cell, the_others_serve));
+    cell->hangs = true;
+    check(cell, something_new_is_kept(cell));
+    check_the_others_serve(cell);
+    check_nobody_waits(cell);
+    cell->hangs = false;
+    fake_faults_release(&cell->faults);
+    check(cell, comes(cell, all_is_restored));
+    check_is(cell, restore(cell, &cell->fresh[1], NULL), LENGTH);
+    stop(cell);
+    start(cell);
+    check(cell, all_is_restored(cell));
+    check_is(cell, restore(cell, &cell->fresh[1], NULL), LENGTH);
     check_counted(cell);
     clean_up(cell);
 }
@@ -1142,7 +1257,7 @@ static bool something_new_is_restored(struct cell *cell)
 
 static bool a_save_is_taken(struct cell *cell)
 {
-    return save(cell, &cell->fresh[0], NULL) != 0;
+    return save(cell, &cell->fresh[2], NULL) != 0;
 }
 
 static void begin_remote(struct cell *cell, struct fake_server *server)
@@ -1210,8 +1325,9 @@ static void a_server_that_goes_away_or_hangs_is_back_by_itself(struct cell *cell
 
 /* ---- All of them ---- */
 
-static const struct stage creating = {.call = FAKE_OPEN, .on = ".tmp"},
-                          writing = {.call = FAKE_WRITE, .on = FAKE_SLABS}, syncing = {.call = FAKE_SYNC};
+static const struct stage creating = {.name = "creating", .call = FAKE_OPEN, .on = ".tmp"},
+                          writing = {.name = "writing", .call = FAKE_WRITE, .on = FAKE_SLABS},
+                          syncing = {.name = "syncing", .call = FAKE_SYNC};
 
 struct single {
     const char *name;
@@ -1236,6 +1352,11 @@ static const struct single singles[] = {
     SINGLE(a_full_tier_on_a_full_disk_loses_no_more_than_one_slab_takes, &syncing, NULL),
     SINGLE(what_hangs_on_a_slab_damaged_when_it_is_read_comes_back_with_it, NULL, NULL),
     SINGLE(what_hangs_on_a_slab_damaged_at_the_start_comes_back_with_it, NULL, NULL),
+    SINGLE(what_hangs_on_a_slab_that_was_removed_comes_back_with_it, NULL, NULL),
+    SINGLE(a_damaged_slab_on_a_read_only_disk_is_never_used, NULL, NULL),
+    SINGLE(a_slab_that_cannot_be_read_is_tried_ever_more_rarely, NULL, NULL),
+    SINGLE(a_slab_that_cannot_be_read_and_is_saved_again_is_not_lost, NULL, NULL),
+    SINGLE(while_the_index_file_hangs_saves_are_taken_and_found, NULL, NULL),
     SINGLE(a_removed_folder_is_made_anew_and_saved_to, NULL, NULL),
     SINGLE(a_removed_folder_is_made_anew_when_it_is_read_from, NULL, NULL),
     SINGLE(a_folder_that_others_may_write_to_is_refused_until_it_is_ones_own, NULL, NULL),
@@ -1278,8 +1399,9 @@ static void list_cells(enum store_tier tier, const char *wanted)
         cell->run = singles[i].run;
         cell->stage = singles[i].stage;
         cell->effect = singles[i].effect;
+        const char *variant = cell->stage != NULL ? cell->stage->name : cell->effect != NULL ? cell->effect->name : "";
         snprintf(cell->name, sizeof cell->name, "%s (%s%s%s)", singles[i].name, store_tier_names[tier],
-                 cell->effect != NULL ? ", " : "", cell->effect != NULL ? cell->effect->name : "");
+                 variant[0] != '\0' ? ", " : "", variant);
         add_cell(cell, wanted);
     }
     free(cell);
