@@ -23,6 +23,7 @@ struct publication {
     char name[FOLDER_NAME_BYTES], temporary[FOLDER_NAME_BYTES];
     const char *deed;  /* what is being done, for the message */
     bool is_unwritten; /* no temporary file could be made */
+    bool may_be_good;  /* what stood under the name is not proved to be damaged or another's */
     bool is_newers;    /* the name belongs to a slab of a newer version */
 };
 
@@ -55,18 +56,20 @@ static int write_temporary(struct publication *p)
 
 /* ---- What stands there already ---- */
 
-/* Its rows are those that this slab was to bring. The process that wrote it may have ended before it was durable. */
-static bool adopt(struct publication *p, struct folder_file *file)
+/* Its rows are those that this slab was to bring. The process that wrote it may have ended before it was durable.
+ * 0: adopted; HEARTH_INVALID: it is damaged or another slab. */
+static int adopt(struct publication *p, struct folder_file *file)
 {
     struct files *files = p->folder->files;
     const struct slab_head *want = p->head, *is = &file->head;
     struct slab slab;
     bool same = is->start == want->start && is->end == want->end && file->size == slab_size(want) &&
                 memcmp(&is->parent, &want->parent, sizeof is->parent) == 0;
-    if (!same || files->sync(files, file->fd) < 0) return false;
-    if (folder_file_read(p->folder, file, &slab, NULL) < 0) return false;
-    slab_release(&slab);
-    return true;
+    if (!same) return HEARTH_INVALID;
+    if (files->sync(files, file->fd) < 0) return HEARTH_IO;
+    int result = folder_file_read(p->folder, file, &slab, NULL);
+    if (result == 0) slab_release(&slab);
+    return result;
 }
 
 /* The name is taken. FOLDER_ADOPTED: by the same slab. */
@@ -74,15 +77,15 @@ static int replace_or_adopt(struct publication *p)
 {
     struct files *files = p->folder->files;
     struct folder_file file;
-    bool adopted = false;
     int result = folder_file_open(p->folder, &p->head->key, p->head->kind, &file, NULL);
     p->is_newers = result == HEARTH_UNSUPPORTED;
     if (p->is_newers) return -EEXIST;
     if (result == 0) {
-        adopted = adopt(p, &file);
+        result = adopt(p, &file);
         folder_file_close(p->folder, &file);
     }
-    if (adopted) return FOLDER_ADOPTED;
+    p->may_be_good = result != HEARTH_INVALID && result != HEARTH_NOT_FOUND;
+    if (result == 0) return FOLDER_ADOPTED;
     log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
               log_str("file", p->name));
     return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
@@ -141,7 +144,8 @@ static int read_back(struct publication *p)
     return whole ? 0 : -EIO;
 }
 
-/* A name that may not outlive a loss of power is taken back: the caller counts the slab as not stored. */
+/* A name that may not outlive a loss of power is taken back: the caller counts the slab as not stored. Not one under
+ * which a good slab may have stood, unreadable just then: what stands there now is as good. */
 static int make_durable(struct publication *p, int given)
 {
     struct files *files = p->folder->files;
@@ -149,7 +153,7 @@ static int make_durable(struct publication *p, int given)
     int result = files->sync(files, p->folder->fd);
     if (result == 0 && given == 0) result = read_back(p);
     if (result == 0) return given;
-    files->unlink(files, p->folder->fd, p->name);
+    if (!p->may_be_good) files->unlink(files, p->folder->fd, p->name);
     return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 /* ---- A disk in memory ---- */
@@ -55,29 +56,48 @@ enum fake_effect {
     FAKE_ERROR,       /* it is not made, and fails; a close is made all the same */
     FAKE_SHORT,       /* of reads and writes: only half of the bytes, one at least; others are made as they are */
     FAKE_KILL_BEFORE, /* SIGKILL for this process in place of the call */
-    FAKE_KILL_AFTER   /* and after it */
+    FAKE_KILL_AFTER,  /* and after it */
+    FAKE_HANG         /* it hangs until fake_faults_release(), and is made then; or fails, where there is an error */
 };
 
 struct fake_fault {
     enum fake_call call; /* which calls are counted */
+    const char *on;      /* of them, those on files alone whose names contain one of these words; NULL: all */
     uint64_t nth;        /* 1: the first from fake_faults_set() on; 0: none */
     bool lasting;        /* and all that follow */
     enum fake_effect effect;
     int error; /* of FAKE_ERROR: ENOSPC, EIO, … */
 };
 
+#define FAKE_SLABS ".rows .state" /* temporary ones, too */
+
+enum { FAKE_NAMED = 1024, FAKE_NAME_BYTES = 128 };
+
 struct fake_faults {
     struct files files; /* first: &faults.files is what is handed out */
     struct files *inner;
-    struct fake_fault fault;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    struct fake_fault fault;                   /* guarded, and so is what follows, but for the counts */
+    uint64_t met;                              /* calls that the fault is about */
+    uint64_t releases;                         /* how often what hung was let go */
+    int hanging;                               /* calls that hang */
+    char names[FAKE_NAMED][FAKE_NAME_BYTES];   /* of open files, by their descriptors, as far as they go */
     _Atomic uint64_t calls[FAKE_ANY_CALL + 1]; /* made since fake_faults_set() */
+    _Atomic uint64_t written;                  /* bytes, since then */
     _Atomic int descriptors;                   /* open through here */
     _Atomic uint64_t struck;                   /* calls that had the effect */
 };
 
 void fake_faults_init(struct fake_faults *faults, struct files *inner);
 
-/* From now on; counts begin at 0. While no call is under way. */
+/* From now on; counts begin at 0. What hangs goes on hanging. */
 void fake_faults_set(struct fake_faults *faults, struct fake_fault fault);
+
+/* The fault is over: what hangs goes on. */
+void fake_faults_release(struct fake_faults *faults);
+
+/* Waits until so many calls hang. False: they do not within half a minute. */
+bool fake_faults_await(struct fake_faults *faults, int hanging);
 
 #endif
