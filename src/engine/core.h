@@ -27,10 +27,10 @@ struct save_event {
 
 /* What of a sequence is on its way to the store. */
 struct saving {
-    int32_t n;                             /* leading tokens whose rows were stored or copied out at the last event */
-    int32_t n_state;                       /* where what moves was copied out last */
-    int32_t last_end;                      /* where the last event ended: intervals are counted from there */
-    uint64_t ticket;                       /* of the last save that was queued: when it is done the store knows better */
+    int32_t n;        /* leading tokens whose rows were stored or copied out at the last event */
+    int32_t n_state;  /* where what moves was copied out last */
+    int32_t last_end; /* where the last event ended: intervals are counted from there */
+    uint64_t ticket;  /* of the last save that was queued: when it is done the store knows better */
     struct save_event events[SAVE_EVENTS]; /* still to be copied out, ascending */
     size_t n_events;
     struct identity identity; /* of the request that computed it */
@@ -82,7 +82,7 @@ struct run {
     struct reply reply;
     int32_t n_prompt, n_cached, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
-    bool continues;    /* a conversation that was there: for the log */
+    bool continues; /* a conversation that was there: for the log */
     bool said_started;
     double restore_ms; /* that fetching its cells took */
 
@@ -175,8 +175,8 @@ struct engine {
     struct llm_format *format;
     int32_t stride, continued_interval;
     int64_t evict_timeout_ns;
-    uint64_t last_ticket;    /* of all saves that were queued */
-    bool hung;               /* an eviction waited in vain for what was queued up to hung_at */
+    uint64_t last_ticket; /* of all saves that were queued */
+    bool hung;            /* an eviction waited in vain for what was queued up to hung_at */
     uint64_t hung_at;
     bool copied;             /* something was copied in or out in the last round: there may be more */
     bool stalled;            /* every busy slot waits for the store, and nothing could be copied */

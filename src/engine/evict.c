@@ -131,6 +131,11 @@ static void let_go_on(struct engine *engine)
     for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].lacks_cells = false;
 }
 
+static void let_go_on_unless_coming(struct engine *engine)
+{
+    if (least_recently_used(engine, NULL, true) == NULL) let_go_on(engine);
+}
+
 /* ---- Going ---- */
 
 static void cut(struct engine *engine, struct seq *seq, int32_t keep)
@@ -168,8 +173,8 @@ static void stay(struct engine *engine, struct seq *seq)
 /* A disk that let one wait end in vain is not waited for again before it has got past that. */
 static bool is_hung(struct engine *engine)
 {
-    bool past = store_is_done(engine->store, engine->user, engine->hung_at) &&
-                store_has_room(engine->store, engine->user, 1);
+    bool past =
+        store_is_done(engine->store, engine->user, engine->hung_at) && store_has_room(engine->store, engine->user, 1);
     if (past) engine->hung = false;
     return engine->hung;
 }
@@ -213,12 +218,12 @@ static void go(struct engine *engine, struct seq *seq, enum verdict verdict)
 static bool leave(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock), left = CLOCK_NEVER - now;
-    seq->leaving = (struct leaving){
-        .on = true,
-        .keep = keep,
-        .began_at = now,
-        .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
-        .attempts = 1};
+    seq->leaving =
+        (struct leaving){.on = true,
+                         .keep = keep,
+                         .began_at = now,
+                         .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
+                         .attempts = 1};
     save_before_eviction(engine, seq);
     enum verdict verdict = judge(engine, seq);
     if (verdict != STAYS) go(engine, seq, verdict);
@@ -245,7 +250,7 @@ void evict_step(struct engine *engine)
         else
             stay(engine, seq);
     }
-    if (least_recently_used(engine, NULL, true) == NULL) let_go_on(engine);
+    let_go_on_unless_coming(engine);
 }
 
 int64_t evict_deadline(const struct engine *engine)
@@ -311,5 +316,6 @@ bool evict_now(struct engine *engine, int32_t rows)
         cut(engine, victim.seq, keep);
     else
         cut_short(engine, victim.seq, keep);
-    return true; /* and prompts that lack cells go on waiting: these are not for them */
+    let_go_on_unless_coming(engine); /* these cells are not for prompts */
+    return true;
 }

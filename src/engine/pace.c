@@ -66,6 +66,11 @@ int32_t pace_budget(struct pace *p, int32_t reply_rows, int32_t most)
     return p->last;
 }
 
+double pace_row_ns(const struct pace *p)
+{
+    return p->row_ns[TILED] > 0 ? p->row_ns[TILED] : p->row_ns[SMALL];
+}
+
 static void blend(double *estimate, double value)
 {
     *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;

@@ -26,6 +26,9 @@ void pace_init(struct pace *pace, int64_t max_gap_ns, int32_t first_rows);
 /* Prompt rows that the next tick may have, beside so many rows of replies; at least 1, at most `most`. */
 int32_t pace_budget(struct pace *pace, int32_t reply_rows, int32_t most);
 
+/* What a prompt row takes in a tick that has many, in nanoseconds; 0: not known yet. */
+double pace_row_ns(const struct pace *pace);
+
 /* A tick has taken `ns`. */
 struct pace_tick {
     int32_t prompt_rows, reply_rows;

@@ -4,8 +4,8 @@
  * Five events have cells stored (the cache design document's save reasons): a prompt has been computed (`cold`), some
  * thousand tokens have come since the last event (`continued`), a request has ended (`finish`), cells are to be evicted
  * (`evict`), the engine ends (`shutdown`). An event names a length; what is copied out is what the store lacks up to
- * there, a slice at a time between two ticks, so that no stream notices. The engine's thread waits for the store only at
- * its end.
+ * there, a slice at a time between two ticks, so that no stream notices. The engine's thread waits for the store only
+ * at its end.
  *
  * What is stored the store alone knows, and is asked at each event. Of saves that are under way it knows nothing yet:
  * until their ticket is done, what was copied out counts as stored.

@@ -8,8 +8,12 @@
  * this part of its tokens. A saved state is copied as fast. */
 #define COPYING_PART 64
 
-/* Reading it from a file. */
-#define READING_PART 32
+/* Fetching from the store takes what it took lately. So long as nothing was computed that this could be compared with,
+ * it is taken to be this part of computing. */
+#define FETCHING_PART 32
+
+/* Who fetches leaves the processors to others: what is over so soon is not weighed. */
+#define SOON_NS 5e6
 
 /* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
 #define WORTH_WAITING 64
@@ -196,18 +200,26 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
     return most;
 }
 
-/* What the store has. Reading a file takes longer than copying memory. */
+/* In tokens that could be computed meanwhile. */
+static int64_t price_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
+{
+    double row_ns = pace_row_ns(&engine->pace), ns = store_hit_price(job->hit, from, to);
+    if (row_ns <= 0) return (to - from) / FETCHING_PART;
+    double tokens = ns > SOON_NS ? ns / row_ns : 0;
+    return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
+}
+
 static void weigh_store(const struct engine *engine, const struct job *job, struct placement *best)
 {
     if (job->hit == NULL || next_victim(engine, NULL) == NULL) return;
     if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->prompt.v, reusable(engine, job));
     int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_pieces(engine, all));
     if (n == 0 || (n != all && !engine->cuts_anywhere)) return;
-    int32_t part = store_tier_has_folder(store_hit_tier(job->hit)) ? READING_PART : COPYING_PART;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */
-    fetch.cost = (int64_t)job->prompt.len - n + (n - fetch.shared) / part + 1 + price_of_a_place(engine, NULL);
+    fetch.cost = (int64_t)job->prompt.len - n + price_of_fetching(engine, job, fetch.shared, n) + 1 +
+                 price_of_a_place(engine, NULL);
     consider(best, fetch);
 }
 

@@ -80,18 +80,6 @@ static bool run_child(struct rig *rig, const struct tokens *lists, struct fake_f
 
 /* ---- The one that comes after it ---- */
 
-/* Damage shows when it is read, and what hangs on a damaged slab only after that was saved again: so it may take a
- * round for each of the two. */
-static int32_t keep_and_restore(struct rig *rig, const struct tokens *t, int rounds)
-{
-    int32_t restored = 0;
-    for (int i = 0; i < rounds && restored < TOKENS; i++) {
-        rig_keep(rig, t->v, TOKENS);
-        restored = rig_restore(rig, t->v, TOKENS);
-    }
-    return restored;
-}
-
 static void check(struct rig *rig, const struct workload *workload, const struct tokens *lists)
 {
     size_t files;
@@ -112,7 +100,14 @@ static void check(struct rig *rig, const struct workload *workload, const struct
         assert_int_equal(files, status.entries);
         assert_true(left <= workload->quota);
     }
-    assert_int_equal(keep_and_restore(rig, &lists[LISTS - 1], workload->damaged ? 3 : 1), TOKENS);
+    /* What is damaged is noticed when it is used, and then stored again; with it what hangs on it is found again, and
+     * may be damaged as well: there are two. */
+    for (int i = 0; i < (workload->damaged ? 3 : 1); i++) {
+        rig_keep(rig, lists[LISTS - 1].v, TOKENS);
+        if (rig_restore(rig, lists[LISTS - 1].v, TOKENS) == TOKENS) break;
+        assert_true(workload->damaged);
+    }
+    assert_int_equal(rig_restore(rig, lists[LISTS - 1].v, TOKENS), TOKENS);
     rig_stop(rig);
 }
 

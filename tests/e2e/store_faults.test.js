@@ -153,7 +153,7 @@ describe('damage while no server runs', () => {
     assert.deepEqual(await allRight(server), whole);
     assert.equal((await cacheOf(server)).corrupt_files, 0);
     await server.stop();
-    assert.deepEqual(readdirSync(disk).filter((file) => !/^[0-9a-f]{64}\.rows$|^quarantine$/.test(file)).sort(),
+    assert.deepEqual(readdirSync(disk).filter((file) => !/^[0-9a-f]{64}\.rows$|^quarantine$|^index$/.test(file)).sort(),
       [...foreign, 'folder'].sort());
   });
 
@@ -163,6 +163,7 @@ describe('damage while no server runs', () => {
     const bytes = readFileSync(newer.path);
     bytes[4] = 200;
     writeFileSync(newer.path, bytes);
+    rmSync(join(disk, 'index')); // that of a newer version says nothing to this one
     const server = await start(t, disk);
     await allRight(server);
     await server.stop();
@@ -215,14 +216,20 @@ describe('trouble with a folder', () => {
   }
 
   const ways = {
-    'removed': (disk) => rmSync(disk, { recursive: true }),
-    'replaced by a file': (disk) => {
+    'removed, and made anew': [(disk) => rmSync(disk, { recursive: true }), async (server, disk) => {
+      await until('the tier is back', async () => (await cacheOf(server)).tiers.disk.on);
+      assert.ok(existsSync(disk));
+    }],
+    'replaced by a file': [(disk) => {
       rmSync(disk, { recursive: true });
       writeFileSync(disk, 'no folder');
-    },
+    }, async (server) => {
+      assert.match(await told(server), /Not a directory/);
+      assert.equal((await cacheOf(server)).tiers.disk.on, false);
+    }],
   };
-  for (const [name, spoil] of Object.entries(ways)) {
-    test(`the folder is ${name} while the server runs: it says so and goes on; the other tier works`, async (t) => {
+  for (const [name, [spoil, check]] of Object.entries(ways)) {
+    test(`the folder is ${name}, while the server runs: it says so and goes on; the other tier works`, async (t) => {
       const disk = join(temporaryFolder(), 'kv');
       const memory = folderInMemory(t);
       const set = { 'cache.tiers.ram_file.path': memory, 'cache.tiers.ram_file.quota_mb': 16 };
@@ -236,8 +243,8 @@ describe('trouble with a folder', () => {
       await saved(server);
       spoil(disk);
       await servesOn(server);
-      assert.match(await told(server), /\S/);
-      assert.match(server.log, /warn +store: saves fail tier=disk/);
+      await until('it says so', () => /warn +store: a tier was lost tier=disk/.test(server.log));
+      await check(server, disk);
       assert.equal((await talk.say(server, 20)).computed, 21, 'read from the other tier');
       const cache = await cacheOf(server);
       assert.ok(cache.saves_dropped > 0);

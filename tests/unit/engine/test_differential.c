@@ -8,10 +8,12 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "engine/core.h"
 #include "fakes/patient.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -37,7 +39,8 @@ static uint64_t only_seed; /* the round to run alone; 0: all */
 static struct {
     int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares, queued;
     int64_t preemptions, saved, restored;
-    int64_t stored, fetched; /* saves, and requests that went on from one */
+    int64_t stored, fetched;            /* saves, and requests that went on from one */
+    int64_t leaving, lacking, awaiting; /* decode calls with somebody who leaves, and who waits for room */
 } met;
 
 /* What a round is made of. */
@@ -500,6 +503,21 @@ static const char *fault_in_cells(const struct engine *engine)
         if (seq->slot == NULL && seq->tokens.len != n) return "a resident sequence claims tokens without cells";
         if (seq->slot != NULL && seq->slot->seq != seq) return "a sequence belongs to a slot that has another";
         if (seq->n_exact > seq->n_cells) return "more cells are exact than are there";
+        if (seq->leaving.on && seq->slot != NULL) return "a sequence leaves that a slot computes on";
+        if (seq->leaving.on && seq->n_cells <= seq->leaving.keep) return "a sequence leaves that has left";
+    }
+    return NULL;
+}
+
+/* Whoever waits for room waits for somebody who makes it. */
+static const char *fault_in_leaving(const struct engine *engine)
+{
+    bool leaving = evict_deadline(engine) != CLOCK_NEVER;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (slot->lacks_cells && !leaving) return "a slot waits for cells that nobody gives up";
+        if (slot->lacks_cells && slot->state == SLOT_GENERATE) return "a reply waits for cells";
+        if (slot_awaits_seq(slot) && slot->seq != NULL) return "a slot waits for a sequence and has one";
     }
     return NULL;
 }
@@ -518,10 +536,13 @@ static const char *fault_in_waiting(const struct engine *engine)
 
 static void note_what_is_met(const struct engine *engine)
 {
+    for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += engine->seqs[i].leaving.on;
     for (size_t i = 0; i < engine->n_slots; i++) {
         met.pending += engine->slots[i].state == SLOT_PENDING;
         met.deferred += engine->slots[i].deferred;
         met.queued += engine->slots[i].queue.first != NULL;
+        met.lacking += engine->slots[i].lacks_cells;
+        met.awaiting += slot_awaits_seq(&engine->slots[i]);
     }
 }
 
@@ -552,6 +573,7 @@ static void on_call(void *ud)
     note_what_is_met(w->engine);
     const char *fault = fault_in_cells(w->engine);
     if (fault == NULL) fault = fault_in_waiting(w->engine);
+    if (fault == NULL) fault = fault_in_leaving(w->engine);
     if (fault != NULL && w->fault[0] == '\0') snprintf(w->fault, sizeof w->fault, "call %d: %s", w->calls, fault);
 }
 
@@ -853,7 +875,7 @@ static void choose_store(struct world *w)
     w->params.store = w->store;
     w->params.stride = STORE_STRIDE;
     w->params.continued_interval = draw(&random) % 2 == 0 ? 5 : 60;
-    w->params.evict_timeout_ns = 60000000000;
+    w->params.evict_timeout_ns = draw(&random) % 3 == 0 ? 200000 : 60000000000;
 }
 
 static void open_world(struct world *w, const struct round *round)
@@ -989,14 +1011,48 @@ static void clients_on_threads_of_their_own_get_right_replies(void **state)
         if (only_seed == 0 || seed == only_seed) run_round(&(struct round){.seed = seed, .threaded = true});
 }
 
-/* Quotas from far too little to plenty, and the tier in memory: its slabs are what they are in files. */
+/* A disk that hangs for a while, now and then. */
+static int sync_slowly(struct files *files, int fd)
+{
+    static _Atomic uint64_t random;
+    uint64_t seed = atomic_fetch_add(&random, 1);
+    int32_t turns = draw(&seed) % 8 == 0 ? 3000 : (int32_t)(draw(&seed) % 30);
+    for (int32_t i = 0; i < turns; i++) sched_yield();
+    return files_machine()->sync(files, fd);
+}
+
+static char folder[64];
+static struct files slow_files;
+
+/* Quotas from far too little to plenty; half of them in memory, whose slabs are what they are in files, and with little
+ * that may be under way. */
 static struct store *open_store(uint64_t seed)
 {
     static const uint64_t quotas[] = {3000, 30000, 1 << 30};
-    struct store_params params = {
-        .stride = STORE_STRIDE, .save_tier = STORE_RAM, .backlog = 1 << 20, PATIENT, .files = files_machine()};
-    params.tiers[STORE_RAM].quota = quotas[seed % 3];
+    enum store_tier tier = seed % 2 == 0 ? STORE_RAM : STORE_DISK;
+    struct store_params params = {.stride = STORE_STRIDE,
+                                  .save_tier = tier,
+                                  .backlog = seed % 4 < 2 ? 1 << 20 : 2000,
+                                  PATIENT,
+                                  .files = &slow_files};
+    slow_files = *files_machine();
+    slow_files.sync = sync_slowly;
+    params.tiers[tier].quota = quotas[seed % 3];
+    if (tier == STORE_DISK) {
+        snprintf(folder, sizeof folder, "/dev/shm/hearth-test-XXXXXX");
+        params.tiers[tier].path = mkdtemp(folder);
+    }
     return store_open(&params);
+}
+
+static void close_store(struct store *store)
+{
+    store_close(store, CLOCK_NEVER);
+    if (folder[0] == '\0') return;
+    char *command = mem_format("rm -r '%s'", folder);
+    assert_int_equal(system(command), 0);
+    free(command);
+    folder[0] = '\0';
 }
 
 static void with_a_store_replies_are_right_and_right_again_after_a_restart(void **state)
@@ -1011,11 +1067,14 @@ static void with_a_store_replies_are_right_and_right_again_after_a_restart(void 
         const struct store_stats *stats = store_stats(round.store);
         for (int i = SLAB_COLD; i <= SLAB_FINISH; i++) met.stored += metric_get(&stats->saves[i]);
         met.fetched += metric_get(&stats->hits_exact) + metric_get(&stats->hits_longest_prefix);
-        store_close(round.store, CLOCK_NEVER);
+        close_store(round.store);
     }
     if (only_seed != 0) return;
-    print_message("%" PRId64 " saves, %" PRId64 " requests went on from the store\n", met.stored, met.fetched);
+    print_message("%" PRId64 " saves, %" PRId64 " requests went on from the store; calls with %" PRId64
+                  " sequences leaving, %" PRId64 " slots without cells, %" PRId64 " without a sequence\n",
+                  met.stored, met.fetched, met.leaving, met.lacking, met.awaiting);
     assert_true(met.stored > 1000 && met.fetched > 500);
+    assert_true(met.leaving > 1000 && met.lacking > 50 && met.awaiting > 1000);
 }
 
 static void a_round_repeats_itself(void **state)

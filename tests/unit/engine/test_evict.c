@@ -9,7 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 
-enum { MAX_GAP_MS = 2 * 250 }; /* twice max_decode_gap_ms */
+enum {
+    MAX_GAP_MS = 2 * 250, /* twice max_decode_gap_ms */
+    ONE_BLOCK = 300       /* bytes of a block's rows, and not of many more */
+};
 
 /* ---- What is seen meanwhile ---- */
 
@@ -295,7 +298,6 @@ static void a_stream_goes_on_while_an_eviction_waits_for_a_hung_disk(void **stat
 /* Nothing more can be copied out. */
 static void a_stream_goes_on_while_an_eviction_waits_for_a_full_backlog(void **state)
 {
-    enum { ONE_BLOCK = 300 }; /* bytes: of one, and of not much more */
     a_stream_goes_on_beside(state, open_store(&gated.files, ONE_BLOCK));
 }
 
@@ -347,6 +349,34 @@ static void a_stream_takes_cells_that_are_copied_out_and_waits_for_no_disk(void 
     client_release(&a);
 }
 
+/* The backlog is full: what the stream takes is lost, and what is left is stored when there is room again. */
+static void of_what_a_stream_cuts_short_the_rest_is_stored(void **state)
+{
+    struct stored s = {.store = open_store(&gated.files, ONE_BLOCK)};
+    struct client a, first;
+    struct stream stream;
+    fake_llm.n_cells = 1400;
+    start(&s, *state, (struct shape){.slots = 2, .seqs = 4, .window = 1400});
+    assert_true(store_wait_ready(s.store, CLOCK_NEVER));
+    gate_close(&gated);
+    client_init(&first, 70, 90, 11); /* fills the backlog */
+    run(&s, &first);
+    gate_await(&gated);
+    client_init(&a, 0, 900, 20);
+    run(&s, &a);
+    assert_engine_is_awake(&s);
+    start_stream(&s, &stream, 300, 200);
+    fake_llm_step(1000000);
+    end_stream(&stream); /* 100, 919 and 499 are more than there are: the 100 went, and 256 */
+    gate_open(&gated);
+    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms(20000);
+    while (stored_of(&s, &a) < 663 && clock_now(clock_monotonic()) < deadline) sched_yield();
+    assert_int_equal(stored_of(&s, &a), 663);
+    stop(&s);
+    client_release(&a);
+    client_release(&first);
+}
+
 /* ---- Taken back ---- */
 
 static void a_conversation_that_leaves_is_taken_back_by_its_next_turn(void **state)
@@ -374,6 +404,35 @@ static void a_conversation_that_leaves_is_taken_back_by_its_next_turn(void **sta
     client_release(&a);
     client_release(&other);
     client_release(&next);
+}
+
+static void a_prefix_that_leaves_stays_for_who_shares_it(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct rig *rig = *state;
+    struct client c[3], b, edited;
+    start(&s, rig, (struct shape){.slots = 2, .seqs = 3, .window = 1000});
+    gate_close(&gated);
+    for (int i = 0; i < 3; i++) {
+        client_init(&c[i], 30 * i, 600, 20);
+        run(&s, &c[i]);
+        fake_clock_advance(&rig->clock, 1000);
+    }
+    submit(&s, &b, 100, 400, 20);
+    for (int i = 0; i < 100; i++) assert_engine_is_awake(&s); /* the first leaves, for b */
+    client_init(&edited, 0, 500, 20);
+    for (int32_t i = 0; i < 50; i++) tokens_push(&edited.job.prompt, 7);
+    ask(&s, &edited);
+    engine_submit(rig->engine, &edited.job);
+    for (int i = 0; i < 100; i++) assert_engine_is_awake(&s);
+    gate_open(&gated);
+    finish(&b);
+    client_await_end(&edited);
+    assert_int_equal(edited.result.cache_n, 500);
+    assert_int_equal(fake_llm.rows_loaded, 0);
+    finish(&edited);
+    stop(&s);
+    for (int i = 0; i < 3; i++) client_release(&c[i]);
 }
 
 /* Who wanted the room is gone. */
@@ -521,6 +580,17 @@ static void read_all(const struct stored *s, struct client *client)
     store_hit_close(hit);
 }
 
+static void run_and_damage(struct stored *s, struct client *client)
+{
+    client_init(client, 0, 600, 20);
+    run(s, client);
+    await_rest(s);
+    assert_int_equal(stored_of(s, client), 619);
+    damage_all_slabs();
+    read_all(s, client);
+    assert_int_equal(stored_of(s, client), 0);
+}
+
 static void what_was_dropped_is_stored_again(void **state, bool by_eviction)
 {
     struct stored s = {.store = open_store_on_disk()};
@@ -528,13 +598,7 @@ static void what_was_dropped_is_stored_again(void **state, bool by_eviction)
     struct client a, b;
     fake_llm.n_cells = 1000;
     start(&s, *state, shape);
-    client_init(&a, 0, 600, 20);
-    run(&s, &a);
-    await_rest(&s);
-    assert_int_equal(stored_of(&s, &a), 619);
-    damage_all_slabs();
-    read_all(&s, &a);
-    assert_int_equal(stored_of(&s, &a), 0);
+    run_and_damage(&s, &a);
     if (by_eviction) {
         submit(&s, &b, 50, 900, 20);
         finish(&b);
@@ -554,6 +618,26 @@ static void what_the_store_dropped_is_stored_again_at_its_eviction(void **state)
 static void what_the_store_dropped_is_stored_again_at_the_end(void **state)
 {
     what_was_dropped_is_stored_again(state, false);
+}
+
+/* A reply needs the cells at once. */
+static void what_the_store_dropped_is_copied_out_before_a_stream_takes_its_cells(void **state)
+{
+    struct stored s = {.store = open_store_on_disk()};
+    struct client a;
+    struct stream stream;
+    fake_llm.n_cells = 1000;
+    start(&s, *state, (struct shape){.slots = 2, .seqs = 4, .window = 1000});
+    run_and_damage(&s, &a);
+    gate_close(&gated);
+    start_stream(&s, &stream, 300, 400);
+    fake_llm_step(1000000);
+    end_stream(&stream);
+    gate_open(&gated);
+    await_rest(&s);
+    assert_int_equal(stored_of(&s, &a), 619);
+    stop(&s);
+    client_release(&a);
 }
 
 static int set_up_logged_disk(void **state)
@@ -579,13 +663,16 @@ int main(void)
         disk_test(a_stream_takes_cells_that_are_copied_out_and_waits_for_no_disk),
         disk_test(a_stream_goes_on_while_an_eviction_waits_for_a_full_backlog),
         disk_test(a_prompt_waits_for_cells_and_a_stream_does_not),
+        disk_test(of_what_a_stream_cuts_short_the_rest_is_stored),
         disk_test(a_conversation_that_leaves_is_taken_back_by_its_next_turn),
+        disk_test(a_prefix_that_leaves_stays_for_who_shares_it),
         disk_test(what_leaves_for_nobody_stays),
         logged_disk_test(a_hung_disk_is_waited_for_once),
         logged_disk_test(what_fails_to_be_stored_is_tried_twice_and_given_up),
         disk_test(whoever_waits_for_room_is_told_when_the_engine_ends),
         disk_test(what_the_store_dropped_is_stored_again_at_its_eviction),
         disk_test(what_the_store_dropped_is_stored_again_at_the_end),
+        disk_test(what_the_store_dropped_is_copied_out_before_a_stream_takes_its_cells),
     };
     log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

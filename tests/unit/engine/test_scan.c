@@ -173,6 +173,28 @@ static void a_prefix_that_is_too_short_is_said_to_be(void **state)
     asker_release(&b);
 }
 
+static void of_cells_of_another_scope_no_prefix_is_told(void **state)
+{
+    static const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    struct rig *rig = *state;
+    struct asker a, b;
+    open_engine(rig, (struct shape){.slots = 1, .window = 100});
+    tokens_init(&a, tokens, 12, 1000);
+    tokens_init(&b, tokens, 12, 2000);
+    b.client.job.scope = 1;
+    run_alone(rig, &a.client);
+    forget_log();
+    run_alone(rig, &b.client);
+    assert_int_equal(b.client.result.cache_n, 0);
+    assert_int_equal(times_said("common-prefix"), 0);
+    assert_int_equal(times_said("prefix match found"), 0);
+    assert_int_equal(times_said("best-prefix"), 0);
+    assert_int_equal(times_said("trim_pos"), 0);
+    assert_said(" imc: cache build prepared");
+    asker_release(&a);
+    asker_release(&b);
+}
+
 /* All that comes in is there: nothing is computed but the last token. */
 static void a_part_of_a_conversation_is_trimmed_only(void **state)
 {
@@ -512,6 +534,7 @@ int main(void)
         logged_test(of_several_the_one_with_most_messages_is_gone_on_from),
         logged_test(the_example_of_the_document_comes_out),
         logged_test(a_prefix_that_is_too_short_is_said_to_be),
+        logged_test(of_cells_of_another_scope_no_prefix_is_told),
         logged_test(a_part_of_a_conversation_is_trimmed_only),
         logged_test(a_slot_with_as_many_messages_is_used_all_the_same),
         logged_test(a_conversation_too_short_to_keep_is_said_to_be),

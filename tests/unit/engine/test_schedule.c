@@ -855,6 +855,25 @@ static void the_one_that_computes_on_the_conversation_makes_way_for_it(void **st
     assert_served(c, 10);
 }
 
+/* Nobody can learn from who makes way that another one has the same conversation. */
+static void the_same_conversation_of_another_scope_decides_nothing(void **state)
+{
+    struct scene *scene = *state;
+    struct rig *rig = &scene->rig;
+    struct client *a, *b;
+    open_with_two_replies(scene, (struct shape){0}, &a, &b);
+    struct client *c = go_on(scene, "c", b, 20, 10);
+    c->job.scope = 1;
+    wait_until_decided(rig, c);
+    assert_ptr_equal(rig->engine->preemption.victim, &rig->engine->slots[0]);
+    step();
+    let_run(scene);
+    assert_int_equal(c->result.cache_n, 0);
+    assert_served(a, 100);
+    assert_served(b, 100);
+    assert_served(c, 10);
+}
+
 static void else_the_one_that_has_run_for_longest_makes_way(void **state)
 {
     struct scene *scene = *state;
@@ -1494,6 +1513,7 @@ int main(void)
         in_both(two_that_made_way_at_the_same_place_both_come_back),
         in_both(a_parked_request_has_its_own_timeout_from_then_on),
         in_both(the_one_that_computes_on_the_conversation_makes_way_for_it),
+        in_both(the_same_conversation_of_another_scope_decides_nothing),
         in_both(else_the_one_that_has_run_for_longest_makes_way),
         in_both(the_freed_slot_goes_to_the_one_that_it_was_freed_for),
         in_a_stream_each(who_waits_for_one_slot_has_it_preempted_although_another_is_free),

@@ -133,6 +133,7 @@ struct asked {
     const char *messages;
     bool cache_prompt;
     bool knows; /* the prompt is as long as with the system message */
+    const char *salt;
 };
 
 /* Asks one after the other and looks at the lengths of the prompts. */
@@ -147,6 +148,7 @@ static void assert_asked(hearth_config *config, const struct asked *asked, size_
     for (size_t i = 0; i < n; i++) {
         hearth_params params = chat_params(asked[i].messages);
         params.cache_prompt = asked[i].cache_prompt;
+        params.cache_salt = asked[i].salt;
         run(&callers[i], instance, &params);
         assert_false(callers[i].failed);
         length[i] = callers[i].result.cache_n + callers[i].result.prompt_n;
@@ -166,14 +168,15 @@ static void assert_asked(hearth_config *config, const struct asked *asked, size_
 static void a_chat_without_a_system_message_gets_the_one_that_is_known(void **state)
 {
     (void)state;
-    static const struct asked asked[] = {{WITH, true, true}, {WITHOUT, true, true}, {WITHOUT, true, true}};
+    static const struct asked asked[] = {
+        {WITH, true, true, NULL}, {WITHOUT, true, true, NULL}, {WITHOUT, true, true, ""}};
     assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 3, 2);
 }
 
 static void without_the_key_no_system_message_is_assumed(void **state)
 {
     (void)state;
-    static const struct asked asked[] = {{WITH, true, true}, {WITHOUT, true, false}};
+    static const struct asked asked[] = {{WITH, true, true, NULL}, {WITHOUT, true, false, NULL}};
     assert_asked(DEMO("system_prompt_cache", "true"), asked, 2, 0);
     assert_asked(DEMO(NULL), asked, 2, 0);
 }
@@ -181,21 +184,36 @@ static void without_the_key_no_system_message_is_assumed(void **state)
 static void a_second_system_message_ends_it_for_all(void **state)
 {
     (void)state;
-    static const struct asked asked[] = {
-        {WITH, true, true},     {WITHOUT, true, true}, {"[" SYSTEM("You are kind.") "," QUESTION "]", true, false},
-        {WITHOUT, true, false}, {WITH, true, true},    {WITHOUT, true, false}};
+    static const struct asked asked[] = {{WITH, true, true, NULL},
+                                         {WITHOUT, true, true, NULL},
+                                         {"[" SYSTEM("You are kind.") "," QUESTION "]", true, false, NULL},
+                                         {WITHOUT, true, false, NULL},
+                                         {WITH, true, true, NULL},
+                                         {WITHOUT, true, false, NULL}};
     assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 6, 1);
 }
 
 static void requests_that_cache_nothing_neither_give_nor_get_it(void **state)
 {
     (void)state;
-    static const struct asked asked[] = {{WITH, false, true},
-                                         {WITHOUT, true, false},
-                                         {WITH, true, true},
-                                         {WITHOUT, false, false},
-                                         {WITHOUT, true, true}};
+    static const struct asked asked[] = {{WITH, false, true, NULL},
+                                         {WITHOUT, true, false, NULL},
+                                         {WITH, true, true, NULL},
+                                         {WITHOUT, false, false, NULL},
+                                         {WITHOUT, true, true, NULL}};
     assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 5, 1);
+}
+
+/* Not even to those with the same salt; and what they say does not end it for the others. */
+static void requests_with_a_salt_neither_give_nor_get_it(void **state)
+{
+    (void)state;
+    static const struct asked asked[] = {
+        {WITH, true, true, "red"},     {WITHOUT, true, false, NULL},
+        {WITHOUT, true, false, "red"}, {WITH, true, true, NULL},
+        {WITHOUT, true, false, "red"}, {"[" SYSTEM("You are kind.") "," QUESTION "]", true, false, "red"},
+        {WITHOUT, true, true, NULL}};
+    assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 7, 1);
 }
 
 /* The fault is told as the client wrote it: its second message is messages[1], whatever was put before. */
@@ -228,6 +246,7 @@ int main(void)
         cmocka_unit_test(without_the_key_no_system_message_is_assumed),
         cmocka_unit_test(a_second_system_message_ends_it_for_all),
         cmocka_unit_test(requests_that_cache_nothing_neither_give_nor_get_it),
+        cmocka_unit_test(requests_with_a_salt_neither_give_nor_get_it),
         cmocka_unit_test(what_is_wrong_with_a_request_is_told_in_its_own_words),
     };
     hearth_log_open(NULL, "error", "text", &error);

@@ -1,9 +1,11 @@
 /* Tiers: what outlives a restart, budgets, and that none depends on another. */
 #include "tiers.h"
 
+#include "fakes/fake_files.h"
 #include "fakes/gated_files.h"
 #include "store/folder.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -352,6 +354,91 @@ static void a_tier_that_loses_its_folder_does_not_stop_another(void **state)
     tokens_release(&u);
 }
 
+/* Somebody changes the last byte of the slab that ends there. */
+static void damage(struct rig *rig, const struct tokens *t, size_t end)
+{
+    char name[2 * SHA256_BYTES + 1], path[256];
+    struct key key = key_of(&rig->user.user.identity, t->v, end);
+    sha256_to_hex(key.v, name);
+    snprintf(path, sizeof path, "%s/%s.rows", rig->paths[STORE_DISK], name);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    fseek(file, -1, SEEK_END);
+    int last = fgetc(file);
+    fseek(file, -1, SEEK_END);
+    fputc(last ^ 1, file);
+    fclose(file);
+}
+
+static void a_tier_that_can_neither_be_read_nor_tidied_does_not_stop_another(void **state)
+{
+    static const struct {
+        enum fake_call call;
+        int error;
+    } faults_of_disks[] = {
+        {FAKE_ANY_CALL, EIO}, {FAKE_OPEN, EACCES}, {FAKE_READ, EIO}, {FAKE_UNLINK, EROFS}, {FAKE_RENAME, ENOSPC}};
+    struct rig *rig = *state;
+    struct fake_faults faults;
+    fake_faults_init(&faults, files_machine());
+    rig->params.files = &faults.files;
+    for (size_t i = 0; i < sizeof faults_of_disks / sizeof *faults_of_disks; i++) {
+        struct tokens t = some_tokens(60 + i, 64), u = some_tokens(70 + i, 64);
+        rig->params.save_tier = STORE_DISK;
+        begin_with_disk_and_ram(rig, &t);
+        damage(rig, &t, 32);
+        fake_faults_set(&faults, (struct fake_fault){.call = faults_of_disks[i].call,
+                                                     .nth = 1,
+                                                     .lasting = true,
+                                                     .effect = FAKE_ERROR,
+                                                     .error = faults_of_disks[i].error});
+        assert_in_range(rig_restore(rig, t.v, 64), 0, 16);
+        rig_keep(rig, u.v, 64);
+        rig_keep(rig, t.v, 64);
+        assert_int_equal(rig_restore(rig, u.v, 64), 64);
+        assert_int_equal(rig_restore(rig, t.v, 64), 64);
+        assert_true(rig_status(rig).on);
+        assert_string_equal(rig_status(rig).trouble, "");
+        assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 0);
+        fake_faults_set(&faults, (struct fake_fault){0});
+        rig_stop(rig);
+        tokens_release(&t);
+        tokens_release(&u);
+    }
+    rig->params.files = files_machine();
+    rig_start(rig);
+}
+
+/* Both folders hold the same; each listing fails once. */
+static void a_tier_that_cannot_be_looked_through_does_not_stop_another(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(80, 64);
+    struct fake_faults faults;
+    fake_faults_init(&faults, files_machine());
+    rig_add_tier(rig, STORE_RAM_FILE, 30000);
+    for (int i = 0; i < 2; i++) {
+        rig->params.save_tier = i == 0 ? STORE_RAM_FILE : STORE_DISK;
+        rig_start(rig);
+        rig_keep(rig, t.v, 64);
+        rig_stop(rig);
+    }
+    rig->params.files = &faults.files;
+    uint64_t struck = 1;
+    for (uint64_t nth = 1; struck > 0; nth++) {
+        fake_faults_set(&faults,
+                        (struct fake_fault){.call = FAKE_LIST, .nth = nth, .effect = FAKE_ERROR, .error = EIO});
+        rig_start(rig);
+        struck = faults.struck;
+        assert_int_equal(rig_restore(rig, t.v, 64), 64);
+        rig_stop(rig);
+        assert_true(struck == 0 || nth < 100);
+    }
+    assert_true(faults.calls[FAKE_LIST] >= 2);
+    rig->params.files = files_machine();
+    rig_start(rig);
+    tokens_release(&t);
+}
+
 static void a_tier_whose_folder_cannot_be_had_is_off(void **state)
 {
     struct rig *rig = *state;
@@ -403,6 +490,8 @@ int main(void)
         ON_DISK(a_slab_stays_in_the_tier_it_was_saved_to),
         ON_DISK(the_longest_prefix_of_all_tiers_is_taken),
         ON_DISK(a_tier_that_loses_its_folder_does_not_stop_another),
+        ON_DISK(a_tier_that_can_neither_be_read_nor_tidied_does_not_stop_another),
+        ON_DISK(a_tier_that_cannot_be_looked_through_does_not_stop_another),
         ON_DISK(a_tier_whose_folder_cannot_be_had_is_off),
         FOLDER_TIERS(a_folder_serves_one_store_at_a_time),
     };
