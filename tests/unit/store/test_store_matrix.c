@@ -846,7 +846,7 @@ static void save_the_root_again(struct cell *cell, const struct listing *stored)
     check_is(cell, cell->faults.calls[FAKE_LINK], 1);
     then = list(cell);
     check_is(cell, then.n, stored->n);
-    check_is(cell, count_missing(stored, &then), 1); /* it is another file */
+    check(cell, count_missing(stored, &then) <= 1); /* the root, if its number was not given again */
     check_counted(cell);
 }
 
