@@ -217,10 +217,10 @@ static void begin_with_one_stored(struct stored *s, struct rig *rig, struct gate
     assert_int_equal(stored_of(s, c), 1019);
 }
 
-/* Whether others, which need its room, drive it out. */
+/* Whether others, which need its room, drive it out. Nobody asks for it meanwhile: that would be a use. */
 static bool makes_way(struct stored *s, struct client *c)
 {
-    for (int i = 0; i < 20 && stored_of(s, c) > 0; i++) {
+    for (int i = 0; i < 20; i++) {
         struct client other;
         for (int k = 0; k < 2; k++) {
             if (k > 0) client_release(&other);
