@@ -518,6 +518,7 @@ static void what_fails_to_be_stored_is_tried_twice_and_given_up(void **state)
     submit(&s, &b, 50, 400, 20);
     finish(&b);
     assert_int_equal(times_said("evicted before it was stored"), 1);
+    await_rest(&s);
     assert_in_range(fake_llm.rows_saved - copied, 2 * 699, 2 * 699 + 2 * 420); /* and what is tried of the other */
     fake_faults_set(&faults, (struct fake_fault){0});
     stop(&s);
