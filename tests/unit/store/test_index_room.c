@@ -269,7 +269,7 @@ static void adopted_entries_are_found_and_keep_their_hits(void **state)
     (void)state;
     struct index *index = open_index(100);
     assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
-    assert_true(adopt(index, SLAB_ROWS, "abcdef", 3, "abcXYZ", 10, 5));
+    assert_true(adopt_used(index, SLAB_ROWS, "abcdef", 3, "abcXYZ", 10, 5, 3));
     assert_true(adopt(index, SLAB_STATE, "abcXYZ", 5, "abcXY", 10, 5));
     assert_null(index_trim(index));
     expect_state(index, "abcXYZ", 6, 5);
