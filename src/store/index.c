@@ -268,14 +268,24 @@ void index_spare(struct index *index, struct victim *victim)
     index_unlock(index);
 }
 
+/* A small part of the budget at a time: others have the mutex in between. */
+static bool trim_some(struct index *index, struct victim **victims)
+{
+    enum { STEPS = 1024 };
+    index_lock(index);
+    uint64_t need = excess(index->bytes - index->leaving, index->budget), most = index->budget / STEPS + 1;
+    uint64_t bytes = order_evict(index, smaller(need, most), NULL, victims);
+    index->evictions += count_victims(*victims);
+    index_unlock(index);
+    return bytes > 0 && bytes < need;
+}
+
 struct victim *index_trim(struct index *index)
 {
-    struct victim *victims = NULL;
-    index_lock(index);
-    order_evict(index, excess(index->bytes - index->leaving, index->budget), NULL, &victims);
-    index->evictions += count_victims(victims);
-    index_unlock(index);
-    return victims;
+    struct victim *first = NULL, **end = &first;
+    while (trim_some(index, end))
+        while (*end != NULL) end = &(*end)->next;
+    return first;
 }
 
 struct victim *index_clear(struct index *index)
