@@ -285,14 +285,27 @@ static void add_signals(struct life *life)
     life->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, life);
 }
 
+static void remove_signals(struct life *life)
+{
+    for (int i = 0; i < N_SIGNALS; i++) event_free(life->signals[i]);
+    event_free(life->flush_timer);
+}
+
 static void serve(struct life *life)
 {
-    add_signals(life);
     pthread_create(&life->loader, NULL, load, life);
     http_run(life->server.http);
     pthread_join(server_stage(&life->server) == SERVER_STOPPING ? life->drainer : life->loader, NULL);
-    for (int i = 0; i < N_SIGNALS; i++) event_free(life->signals[i]);
-    event_free(life->flush_timer);
+}
+
+/* Whoever is told an address may signal at once. */
+static int listen_and_serve(struct life *life, hearth_error *error)
+{
+    add_signals(life);
+    int rc = listen_all(life, error);
+    if (rc == HEARTH_OK) serve(life);
+    remove_signals(life);
+    return rc;
 }
 
 int server_run(const hearth_config *config, const struct serve_options *options, const struct exchange_limits *limits,
@@ -309,8 +322,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
     if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
     if (rc == HEARTH_OK) rc = open_tls(&life, error);
-    if (rc == HEARTH_OK) rc = listen_all(&life, error);
-    if (rc == HEARTH_OK) serve(&life);
+    if (rc == HEARTH_OK) rc = listen_and_serve(&life, error);
     if (life.load_failed) {
         rc = life.load_rc;
         *error = life.load_error;

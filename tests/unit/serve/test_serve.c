@@ -110,6 +110,22 @@ static void a_signal_breaks_off_loading(void **state)
     assert_false(h->ready);
 }
 
+static void stop_at_once(void *ud, const char *address)
+{
+    (void)ud, (void)address;
+    kill(getpid(), SIGTERM);
+}
+
+/* As soon as its address is known. */
+static void a_server_that_has_just_begun_to_listen_ends_in_good_order(void **state)
+{
+    (void)state;
+    hearth_error error;
+    struct serve_options options = {.on_listening = stop_at_once};
+    fake_set("server.listen", "127.0.0.1:0");
+    assert_int_equal(serve_run(NULL, &options, &error), HEARTH_OK);
+}
+
 static void a_model_that_cannot_be_loaded_ends_the_server(void **state)
 {
     struct harness *h = *state;
@@ -183,6 +199,7 @@ int main(void)
         ROW(a_signal_lets_running_requests_finish),
         ROW(a_drain_that_takes_too_long_tells_the_clients),
         ROW(a_signal_breaks_off_loading),
+        ROW(a_server_that_has_just_begun_to_listen_ends_in_good_order),
         ROW(a_model_that_cannot_be_loaded_ends_the_server),
         ROW(an_address_that_cannot_be_had_is_an_error),
         ROW(every_address_of_the_list_is_listened_on),
