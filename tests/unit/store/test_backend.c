@@ -809,7 +809,7 @@ static void a_folder_that_cannot_be_listed_is_no_empty_one(void **state)
 
 static void a_put_that_fails_leaves_nothing_that_is_found(void **state)
 {
-    static const enum fake_call calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_SYNC, FAKE_LINK};
+    static const enum fake_call calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_SYNC, FAKE_LINK, FAKE_CLOSE};
     static const int errors[] = {EIO, ENOSPC, EROFS, EACCES, EMFILE, ENOMEM};
     struct place *place = *state;
     struct made made = make_slab(41, SLAB_ROWS, 8, 3);

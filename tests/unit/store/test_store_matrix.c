@@ -1160,7 +1160,7 @@ static void two_hung_reads_of_a_tier_do_not_stop_another(struct cell *cell)
 enum { CHAOS_THREADS = 3, CHAOS_ROUNDS = 60 };
 
 struct chaos {
-    struct cell *cell, own; /* a user of its own */
+    struct cell own; /* with a user of its own */
     pthread_t thread;
     _Atomic bool *over;
     _Atomic uint64_t *n;
@@ -1200,8 +1200,11 @@ static struct fake_fault some_fault(struct dice *dice)
 static void begin_chaos(struct cell *cell, struct chaos *chaos, uint64_t number, _Atomic bool *over,
                         _Atomic uint64_t *n)
 {
-    *chaos = (struct chaos){.cell = cell, .own = *cell, .over = over, .n = n, .seed = number};
-    chaos->own.failure[0] = '\0';
+    *chaos = (struct chaos){.over = over, .n = n, .seed = number};
+    chaos->own.rig.store = cell->rig.store;
+    chaos->own.a = cell->a;
+    chaos->own.c = cell->c;
+    memcpy(chaos->own.fresh, cell->fresh, sizeof cell->fresh);
     fake_user_init(&chaos->own.rig.user, cell->rig.user.seed, cell->rig.user.user.codec);
     pthread_create(&chaos->thread, NULL, live_in_chaos, chaos);
 }
