@@ -35,8 +35,10 @@ struct journal {
     pthread_mutex_t mutex;
     int fd;            /* written to; -1: nothing is noted */
     bool is_new;       /* it is the file that will take the place of the other */
+    bool is_telling;   /* since journal_tell(), until it is settled */
     uint64_t at, base; /* where the next record goes; how long it was when it was settled */
     struct buf buffer; /* of records that are still to be written, while many come at once */
+    struct buf missed; /* names of slabs that were put while it was telling, but not noted */
 };
 
 struct journal *journal_open(struct files *files, int folder)
@@ -59,6 +61,7 @@ void journal_close(struct journal *journal)
     if (journal == NULL) return;
     stop(journal);
     buf_release(&journal->buffer);
+    buf_release(&journal->missed);
     pthread_mutex_destroy(&journal->mutex);
     free(journal);
 }
@@ -80,14 +83,26 @@ static struct slab_name get_name(const uint8_t *at)
 
 /* ---- Writing ---- */
 
+/* What the file says of a slab that was put again since may be another slab's: better no file. */
+static void unlink_index(struct journal *journal)
+{
+    journal->files->unlink(journal->files, journal->folder, JOURNAL_NAME);
+}
+
 /* What cannot be written is missing then: nothing more is noted, lest a record stands behind half of one. */
+static void give_up(struct journal *journal)
+{
+    stop(journal);
+    unlink_index(journal);
+}
+
 static void flush(struct journal *journal)
 {
     if (journal->buffer.len == 0) return;
     int result = files_write_all(journal->files, journal->fd, journal->buffer.v, journal->buffer.len, journal->at);
     journal->at += journal->buffer.len;
     buf_clear(&journal->buffer);
-    if (result < 0) stop(journal);
+    if (result < 0) give_up(journal);
 }
 
 /* With the mutex. */
@@ -109,14 +124,47 @@ static void note(struct journal *journal, enum sort sort, const void *body, size
     pthread_mutex_unlock(&journal->mutex);
 }
 
+static void added(const struct slab_head *head, uint64_t size, struct buf *body)
+{
+    uint8_t bytes[8];
+    little_put(bytes, size, sizeof bytes);
+    buf_append(body, bytes, sizeof bytes);
+    slab_encode_brief(head, body);
+}
+
 void journal_add(struct journal *journal, const struct slab_head *head, uint64_t size)
 {
     struct buf body = {0};
-    uint8_t bytes[8];
-    little_put(bytes, size, sizeof bytes);
-    buf_append(&body, bytes, sizeof bytes);
-    slab_encode_brief(head, &body);
+    added(head, size, &body);
     note(journal, ADDED, body.v, body.len);
+    buf_release(&body);
+}
+
+/* With the mutex. */
+static bool is_live(const struct journal *journal)
+{
+    return journal->fd >= 0 && !journal->is_new;
+}
+
+/* With the mutex. */
+static void miss(struct journal *journal, const struct slab_head *head)
+{
+    uint8_t name[NAME_BYTES];
+    put_name(&(struct slab_name){head->key, head->kind}, name);
+    if (journal->is_telling) buf_append(&journal->missed, name, sizeof name);
+    unlink_index(journal);
+}
+
+void journal_put(struct journal *journal, const struct slab_head *head, uint64_t size)
+{
+    struct buf body = {0};
+    added(head, size, &body);
+    pthread_mutex_lock(&journal->mutex);
+    if (is_live(journal))
+        append(journal, ADDED, body.v, body.len);
+    else
+        miss(journal, head);
+    pthread_mutex_unlock(&journal->mutex);
     buf_release(&body);
 }
 
@@ -285,21 +333,19 @@ static void tell_all(struct journal *journal, struct reading *reading, struct li
     }
 }
 
-/* Where the file goes on, or a new one. */
+/* Where the file goes on, if it is still there, or a new one. */
 static void begin_writing(struct journal *journal, bool anew, uint64_t end)
 {
     struct files *files = journal->files;
     pthread_mutex_lock(&journal->mutex);
     stop(journal);
-    journal->is_new = anew;
-    if (anew) {
+    if (!anew) journal->fd = files->open(files, journal->folder, JOURNAL_NAME, FILES_WRITE);
+    journal->is_new = journal->fd < 0;
+    journal->at = journal->base = journal->is_new ? 0 : end;
+    if (journal->is_new) {
         files->unlink(files, journal->folder, JOURNAL_NEW);
         journal->fd = files->open(files, journal->folder, JOURNAL_NEW, FILES_CREATE);
-        journal->at = 0;
         if (journal->fd >= 0) buf_append(&journal->buffer, HEADER, sizeof HEADER);
-    } else {
-        journal->fd = files->open(files, journal->folder, JOURNAL_NAME, FILES_WRITE);
-        journal->at = journal->base = end;
     }
     pthread_mutex_unlock(&journal->mutex);
 }
@@ -308,6 +354,10 @@ void journal_tell(struct journal *journal, struct listed *listed, size_t n,
                   void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
 {
     struct reading reading;
+    pthread_mutex_lock(&journal->mutex);
+    journal->is_telling = true;
+    buf_clear(&journal->missed);
+    pthread_mutex_unlock(&journal->mutex);
     bool readable = begin_reading(&reading, journal);
     uint64_t useful = readable ? find_last(&reading, listed, n) : 0, end = reading.at;
     struct record behind;
@@ -317,18 +367,28 @@ void journal_tell(struct journal *journal, struct listed *listed, size_t n,
     end_reading(&reading);
 }
 
+/* With the mutex: what was told of slabs that were put meanwhile may be others'. */
+static void forget_missed(struct journal *journal)
+{
+    for (size_t i = 0; i < journal->missed.len; i += NAME_BYTES)
+        append(journal, REMOVED, journal->missed.v + i, NAME_BYTES);
+    buf_clear(&journal->missed);
+}
+
 void journal_settle(struct journal *journal)
 {
     struct files *files = journal->files;
     pthread_mutex_lock(&journal->mutex);
     if (journal->is_new && journal->fd >= 0) {
+        forget_missed(journal);
         flush(journal);
         journal->is_new = false;
         journal->base = journal->at;
         bool renamed =
             journal->fd >= 0 && files->rename(files, journal->folder, JOURNAL_NEW, journal->folder, JOURNAL_NAME) == 0;
-        if (!renamed) stop(journal);
+        if (!renamed) give_up(journal);
     }
+    journal->is_telling = false;
     pthread_mutex_unlock(&journal->mutex);
 }
 

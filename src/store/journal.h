@@ -17,7 +17,10 @@ struct journal;
 struct journal *journal_open(struct files *files, int folder);
 void journal_close(struct journal *journal);
 
+/* A slab that a look through the folder found, or that was put into it. Of a name that is about to be given to another
+ * slab: journal_remove() first. */
 void journal_add(struct journal *journal, const struct slab_head *head, uint64_t size);
+void journal_put(struct journal *journal, const struct slab_head *head, uint64_t size);
 void journal_remove(struct journal *journal, const struct slab_name *name);
 void journal_note_use(struct journal *journal, const struct slab_name *name, uint32_t hits, int64_t used_ms);
 
@@ -33,7 +36,8 @@ struct listed {
 /* Sorted so, names are given to journal_tell(). */
 int listed_compare(const void *a, const void *b);
 
-/* Calls `each` for those of the names that the journal knows, and marks them. What is added until then is not noted.
+/* Calls `each` for those of the names that the journal knows, and marks them. What is put until then is not noted, but
+ * that nothing is known of it.
  * Where most of the file is of no use any more, or it is damaged, a new one is begun, which takes its place with
  * journal_settle(): after the slabs that it did not know have been added. */
 void journal_tell(struct journal *journal, struct listed *listed, size_t n,

@@ -72,6 +72,13 @@ static int adopt(struct publication *p, struct folder_file *file)
     return result;
 }
 
+/* The index file is to say nothing of it rather than what it was, should the process end just then. */
+static void forget_former(const struct publication *p)
+{
+    const struct slab_name name = {p->head->key, p->head->kind};
+    if (p->folder->journal != NULL) journal_remove(p->folder->journal, &name);
+}
+
 /* The name is taken. FOLDER_ADOPTED: by the same slab. */
 static int replace_or_adopt(struct publication *p)
 {
@@ -88,6 +95,7 @@ static int replace_or_adopt(struct publication *p)
     if (result == 0) return FOLDER_ADOPTED;
     log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
               log_str("file", p->name));
+    forget_former(p);
     return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
 }
 
@@ -176,7 +184,7 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
     slab_encode(head, payload, &p.front, p.trailer);
     int result = publish(&p);
     buf_release(&p.front);
-    if (result >= 0 && folder->journal != NULL) journal_add(folder->journal, head, slab_size(head));
+    if (result >= 0 && folder->journal != NULL) journal_put(folder->journal, head, slab_size(head));
     if (result >= 0) return result;
     if (p.is_newers)
         return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",

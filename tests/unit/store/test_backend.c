@@ -809,7 +809,7 @@ static void a_folder_that_cannot_be_listed_is_no_empty_one(void **state)
 
 static void a_put_that_fails_leaves_nothing_that_is_found(void **state)
 {
-    static const enum fake_call calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_SYNC, FAKE_LINK};
+    static const enum fake_call calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_SYNC, FAKE_LINK, FAKE_CLOSE};
     static const int errors[] = {EIO, ENOSPC, EROFS, EACCES, EMFILE, ENOMEM};
     struct place *place = *state;
     struct made made = make_slab(41, SLAB_ROWS, 8, 3);
@@ -1066,6 +1066,17 @@ static void replace_number(struct place *place, uint8_t number)
     made_release(&other);
 }
 
+/* Another slab takes the place of the one under that name, and that one its place in turn. */
+static void swap_number(struct place *place, uint8_t number)
+{
+    static int32_t turn;
+    turn = (turn + 1) % 3;
+    struct made other = make_slab(number, SLAB_ROWS, 4 + turn, 7 - turn);
+    assert_int_equal(put(place, &other), 0);
+    expect_slab(place, &other);
+    made_release(&other);
+}
+
 static bool has_file(const struct place *place, const char *name)
 {
     struct stat is;
@@ -1231,6 +1242,7 @@ static void an_index_file_that_cannot_be_written_costs_the_next_start_only(void 
         begin(place);
         fail_calls(place, calls[i], JOURNAL_NAME, ENOSPC);
         told_release(scan(place));
+        swap_number(place, 1);
         assert_int_equal(put_number(place, (uint8_t)(80 + i), SLAB_ROWS), 0);
         assert_int_equal(put_number(place, (uint8_t)(90 + i), SLAB_ROWS), 0);
         assert_int_equal(remove_number(place, (uint8_t)(90 + i), SLAB_ROWS), 0);
@@ -1242,6 +1254,49 @@ static void an_index_file_that_cannot_be_written_costs_the_next_start_only(void 
         told_release(with);
         told_release(without);
     }
+}
+
+/* Before there is an index file that could note it. */
+static void what_is_replaced_before_the_first_scan_is_told_as_it_is(void **state)
+{
+    struct place *place = *state;
+    fill_folder(place);
+    for (int round = 0; round < 4; round++) {
+        close_place(place);
+        begin(place);
+        swap_number(place, 1);
+        if (round % 2 == 0) told_release(scan(place)); /* else the process ends before that */
+        if (round % 2 == 0) swap_number(place, 2);
+        struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+        assert_true(same_told(with, without));
+        told_release(with);
+        told_release(without);
+    }
+}
+
+static void *swap_one(void *place)
+{
+    swap_number(place, 1);
+    return NULL;
+}
+
+/* The process ends when another slab has taken the place, and the index file has not heard of it. */
+static void what_was_replaced_as_a_process_ended_is_told_as_it_is(void **state)
+{
+    struct place *place = *state;
+    pthread_t thread;
+    fill_folder(place);
+    told_release(scan_anew(place, NULL));
+    fake_faults_set(&place->faults, (struct fake_fault){.call = FAKE_SYNC, .nth = 2, .effect = FAKE_HANG});
+    assert_int_equal(pthread_create(&thread, NULL, swap_one, place), 0);
+    assert_true(fake_faults_await(&place->faults, 1)); /* the folder is to be synced, after the file */
+    struct buf index = read_file(file_of(place, JOURNAL_NAME));
+    fake_faults_release(&place->faults);
+    pthread_join(thread, NULL);
+    struct told *want = scan_without_index(place);
+    expect_told(place, &index, 0, want);
+    told_release(want);
+    buf_release(&index);
 }
 
 /* Half a record, and then it may be written again: what comes after it counts. */
@@ -1342,6 +1397,8 @@ int main(void)
         IN_FOLDERS(an_index_file_older_than_the_folder_tells_the_same),
         IN_FOLDERS(what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_it),
         IN_FOLDERS(an_index_file_that_cannot_be_written_costs_the_next_start_only),
+        IN_FOLDERS(what_is_replaced_before_the_first_scan_is_told_as_it_is),
+        IN_FOLDERS(what_was_replaced_as_a_process_ended_is_told_as_it_is),
         IN_FOLDERS(a_record_of_which_half_was_written_hides_none_behind_it),
         IN_FOLDERS(an_index_file_does_not_grow_with_what_was_used),
     };

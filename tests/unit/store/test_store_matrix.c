@@ -69,7 +69,9 @@ struct cell {
     _Atomic bool closed;
     struct tokens a, c, x, fresh[4];
     uint64_t last_ticket;
-    int64_t began; /* as a test noted it */
+    int64_t began; /* as a test noted it, and so are these: how much its threads have done */
+    _Atomic uint64_t *happened;
+    uint64_t seen;
     char failure[400];
     bool done;
 };
@@ -423,6 +425,7 @@ static void prepare(struct cell *cell)
     rig_init(rig, cell->tier);
     rig_add_tier(rig, cell->other, 64 << 20);
     rig->user.user.codec.moves = cell->stage != NULL && cell->stage->moves;
+    rig->user.user.codec.appends = cell->tier == STORE_DISK; /* else all of it is joined first */
     rig->params.files = &unsynced;
     fake_faults_init(&cell->more, &unsynced);
     fake_faults_init(&cell->faults, &cell->more.files);
@@ -1136,18 +1139,119 @@ static void two_hung_reads_of_a_tier_do_not_stop_another(struct cell *cell)
         &cell->faults,
         (struct fake_fault){.call = FAKE_READ, .on = FAKE_SLABS, .nth = 1, .lasting = true, .effect = FAKE_HANG});
     struct store_hit *hits[2] = {find(cell, &cell->a, NULL), find(cell, &cell->a, "b")};
+    int64_t began = now();
     for (int i = 0; i < 2; i++) store_fetch(hits[i], store_hit_tokens(hits[i]));
     check(cell, fake_faults_await(&cell->faults, 2));
     cell->hangs = true;
     for (int i = 0; i < 5; i++) check_the_others_serve(cell);
     check_nobody_waits(cell);
     for (int i = 0; i < 2; i++) check_is(cell, take_all(cell, hits[i], &cell->a), 0);
+    check(cell, clock_to_ms(now() - began) < TIME_OUT_MS + AT_ONCE_MS);
     for (int i = 0; i < 2; i++) close_hit(cell, hits[i]);
     check(cell, comes(cell, is_off));
     check_the_others_serve(cell);
     cell->hangs = false;
     fake_faults_release(&cell->faults);
     check(cell, comes(cell, all_is_restored));
+    clean_up(cell);
+}
+
+/* ---- Everything at once ---- */
+
+enum { CHAOS_THREADS = 3, CHAOS_ROUNDS = 60 };
+
+struct chaos {
+    struct cell own; /* with a user of its own */
+    pthread_t thread;
+    _Atomic bool *over;
+    _Atomic uint64_t *n;
+    uint64_t seed;
+};
+
+static void *live_in_chaos(void *ud)
+{
+    struct chaos *chaos = ud;
+    struct cell *own = &chaos->own;
+    const struct tokens *lists[] = {&own->a, &own->c, &own->fresh[0], &own->fresh[2]};
+    struct dice dice = {chaos->seed};
+    while (!*chaos->over) {
+        const struct tokens *t = lists[dice_roll(&dice, 4)];
+        const char *salt = dice_roll(&dice, 2) == 0 ? NULL : "b";
+        if (dice_roll(&dice, 3) == 0)
+            save(own, t, salt);
+        else
+            restore(own, t, salt);
+        ++*chaos->n;
+    }
+    return NULL;
+}
+
+static struct fake_fault some_fault(struct dice *dice)
+{
+    static const char *const on[] = {NULL, FAKE_SLABS, "index", ".tmp"};
+    const struct effect *effect = &effects[dice_roll(dice, sizeof effects / sizeof *effects)];
+    return (struct fake_fault){.call = (enum fake_call)dice_roll(dice, FAKE_ANY_CALL + 1),
+                               .on = on[dice_roll(dice, 4)],
+                               .nth = 1 + dice_roll(dice, 5),
+                               .lasting = dice_roll(dice, 2) == 0,
+                               .effect = effect->effect,
+                               .error = effect->error};
+}
+
+static void begin_chaos(struct cell *cell, struct chaos *chaos, uint64_t number, _Atomic bool *over,
+                        _Atomic uint64_t *n)
+{
+    *chaos = (struct chaos){.over = over, .n = n, .seed = number};
+    chaos->own.rig.store = cell->rig.store;
+    chaos->own.a = cell->a;
+    chaos->own.c = cell->c;
+    memcpy(chaos->own.fresh, cell->fresh, sizeof cell->fresh);
+    fake_user_init(&chaos->own.rig.user, cell->rig.user.seed, cell->rig.user.user.codec);
+    pthread_create(&chaos->thread, NULL, live_in_chaos, chaos);
+}
+
+static void end_chaos(struct cell *cell, struct chaos *chaos)
+{
+    pthread_join(chaos->thread, NULL);
+    store_leave(cell->rig.store, &chaos->own.rig.user.user);
+    fake_user_release(&chaos->own.rig.user);
+    if (chaos->own.failure[0] != '\0') fail_at(cell, __LINE__, "%s", chaos->own.failure);
+}
+
+static bool much_has_happened(struct cell *cell)
+{
+    return *cell->happened > cell->seen + 20 || now() > cell->began + clock_from_ms(100);
+}
+
+static void whatever_happens_nothing_is_lost(struct cell *cell)
+{
+    struct chaos *chaos = mem_alloc(CHAOS_THREADS * sizeof *chaos);
+    _Atomic bool over = false;
+    _Atomic uint64_t n = 0;
+    struct dice dice = {(uint64_t)cell->tier};
+    prepare(cell);
+    stop(cell);
+    cell->rig.params.save_timeout_ns = cell->rig.params.fetch_timeout_ns = clock_from_ms(50);
+    start(cell);
+    cell->happened = &n;
+    for (uint64_t i = 0; i < CHAOS_THREADS; i++) begin_chaos(cell, &chaos[i], i, &over, &n);
+    for (int i = 0; i < CHAOS_ROUNDS; i++) {
+        fake_faults_set(&cell->faults, some_fault(&dice));
+        cell->began = now();
+        cell->seen = n;
+        comes(cell, much_has_happened);
+        fake_faults_release(&cell->faults);
+    }
+    over = true;
+    for (uint64_t i = 0; i < CHAOS_THREADS; i++) end_chaos(cell, &chaos[i]);
+    check(cell, comes(cell, all_is_restored));
+    check(cell, comes(cell, something_new_is_kept));
+    stop(cell);
+    cell->rig.params.save_timeout_ns = cell->rig.params.fetch_timeout_ns = clock_from_ms(WAIT_MS);
+    start(cell);
+    check(cell, all_is_restored(cell));
+    check_counted(cell);
+    free(chaos);
     clean_up(cell);
 }
 
@@ -1384,6 +1488,7 @@ static const struct single singles[] = {
     SINGLE(a_file_system_without_links_stores_and_restores, NULL, NULL),
     SINGLE(during_a_slow_start_what_is_known_is_found_and_saves_are_taken, NULL, NULL),
     SINGLE(two_hung_reads_of_a_tier_do_not_stop_another, NULL, NULL),
+    SINGLE(whatever_happens_nothing_is_lost, NULL, NULL),
     SINGLE(slabs_of_a_newer_version_count, NULL, NULL),
     SINGLE(a_save_under_another_salt_is_not_waited_for, NULL, NULL),
     SINGLE(an_index_file_that_is_wrong_about_a_slab_costs_one_look, NULL, NULL),
