@@ -3,8 +3,11 @@
 /* Of what was known before, so much is left when something is measured. */
 #define KEPT 0.98
 
+/* With time it counts for less, half as much every ten minutes. */
+#define HALVED_AFTER_NS ((int64_t)600 * 1000000000)
+
 /* And what was assumed weighs so much of a read. */
-#define ASSUMED 0.05
+#define ASSUMED 0.001
 
 /* More than so many times what was expected counts as so much, unless it comes twice. */
 #define OUT_OF_THE_ORDINARY 4
@@ -38,9 +41,10 @@ static void scale(struct price *price, double by)
 static struct price as_of(const struct price *price, int64_t now)
 {
     struct price is = *price, assumed;
-    double minutes = now > price->noted_at ? (double)(now - price->noted_at) / 60e9 : 0;
+    double kept = 1;
+    for (int64_t age = now - price->noted_at; age > HALVED_AFTER_NS && kept > 1e-9; age -= HALVED_AFTER_NS) kept /= 2;
     price_init(&assumed);
-    scale(&is, 1 / (1 + minutes));
+    scale(&is, kept);
     scale(&assumed, ASSUMED);
     is.n += assumed.n;
     is.bytes += assumed.bytes;

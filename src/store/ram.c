@@ -154,11 +154,11 @@ static int ram_scan(struct backend *backend, struct backend_scan *scan, hearth_e
 static void ram_close(struct backend *backend)
 {
     struct ram *ram = ram_of(backend);
-    for (size_t i = 0; i < ram->slabs.cap; i++)
-        for (struct hashed *link = ram->slabs.v[i], *next; link != NULL; link = next) {
-            next = link->next;
-            kept_free(hash_item(struct kept, link, link));
-        }
+    struct hashed *link;
+    for (size_t bucket = 0; (link = hash_any(&ram->slabs, &bucket)) != NULL;) {
+        hash_remove(&ram->slabs, link);
+        kept_free(hash_item(struct kept, link, link));
+    }
     hash_release(&ram->slabs);
     pthread_mutex_destroy(&ram->mutex);
     free(ram);
