@@ -4,6 +4,8 @@
 #
 #   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long cache spc slots1 slots2 slots4 slots8
 #                                restart stored restore
+#   bench/run.sh evict index     what the store evicts, and what its index costs: without a server or a model, each with a
+#                                table of its own
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
@@ -252,6 +254,10 @@ run_workload() {
     kill_servers -TERM
 }
 
+# These measure nothing but themselves.
+run_evict() { "$build/bin/hearth_bench_evict"; }
+run_index() { "$build/bin/hearth_bench_index"; }
+
 for name in "${workloads[@]}"; do
     declare -F "run_$name" >/dev/null || die "no workload '$name'"
 done
@@ -268,6 +274,10 @@ results=()
 for name in "${workloads[@]}"; do
     settings=''
     alone=''
+    if ! declare -F "set_$name" >/dev/null; then
+        "run_$name"
+        continue
+    fi
     "set_$name"
     make_model
     run_workload "$name" hearth
@@ -279,5 +289,6 @@ for name in "${workloads[@]}"; do
     run_workload "$name" llama-server
     results+=("$out/$name.llama-server.json")
 done
+[ ${#results[@]} -gt 0 ] || exit 0
 "$build/bin/hearth_bench_table" "${results[@]}"
 printf '%s threads, f16 KV, %s cores\n' $threads "$(nproc)"

@@ -256,7 +256,7 @@ enum room evict_for_cells(struct engine *engine, int32_t rows);
 /* The same for replies, which wait for no disk. False: nothing resident is left. */
 bool evict_now(struct engine *engine, int32_t rows);
 
-/* The sequence is wanted again: if it was leaving, it stays. */
+/* The sequence (NULL is fine) is wanted again: if it was leaving, it stays. */
 void evict_take_back(struct engine *engine, struct seq *seq);
 
 /* Cuts what leaves and is stored, or is to be given up. */

@@ -232,7 +232,7 @@ static bool leave(struct engine *engine, struct seq *seq, int32_t keep)
 
 void evict_take_back(struct engine *engine, struct seq *seq)
 {
-    if (!seq->leaving.on) return;
+    if (seq == NULL || !seq->leaving.on) return;
     log_event(LOG_DEBUG, "batch-engine", "eviction-taken-back", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells));
     seq->last_used = clock_now(engine->clock);

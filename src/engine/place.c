@@ -190,12 +190,13 @@ static void settle(struct engine *engine, struct slot *slot, const struct placem
 {
     slot->state = SLOT_PENDING;
     slot->awaited = NULL;
-    struct seq *seq = p->how == PLACE_WAIT ? NULL : find_seq(engine, p);
-    if (seq == NULL && p->how != PLACE_WAIT) return;
-    if (seq == NULL)
+    if (p->how == PLACE_WAIT) {
         wait_for(slot, p);
-    else
+    } else {
+        struct seq *seq = find_seq(engine, p);
+        if (seq == NULL) return;
         bind(engine, slot, p, seq);
+    }
     unpark(engine, slot->run);
     if (!slot->run->said_started) say_started(slot, p);
 }
@@ -210,7 +211,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     slot->taken_at = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, 1);
     slot->run->continues = scan_log(engine, job, p);
-    if (p->source != NULL) evict_take_back(engine, p->source); /* once: or two could take from each other for ever */
+    evict_take_back(engine, p->source); /* once: or two could take from each other for ever */
     settle(engine, slot, p);
 }
 

@@ -17,17 +17,24 @@ struct record *record_open(struct index *index, const struct key *key, enum slab
     record->victim.kind = kind;
     record->candidate.is_record = true;
     record->space = space_enter(index, identity);
-    hash_add(&index->records, &record->link, key_hash(key));
     return record;
+}
+
+void record_list(struct index *index, struct record *record)
+{
+    index_require_held(index);
+    if (record->listed) return;
+    record->listed = true;
+    hash_add(&index->records, &record->link, key_hash(&record->victim.key));
 }
 
 void record_close(struct index *index, struct record *record)
 {
     index_require_held(index);
     if (record->leased != NULL) record->leased->record = NULL;
-    hash_remove(&index->records, &record->link);
+    if (record->listed) hash_remove(&index->records, &record->link);
     space_leave(index, record->space);
-    tokens_release(&record->tokens);
+    packed_release(&record->tokens);
     free(record);
 }
 
@@ -73,6 +80,7 @@ void record_detach(struct index *index, struct record *record)
         awaited->key = record->parent;
         hash_add(&index->awaited, &awaited->link, key_hash(&record->parent));
     }
+    record_list(index, record);
     record->state = RECORD_DETACHED;
     record->awaited = awaited;
     record->next = awaited->first;
@@ -85,13 +93,13 @@ void record_detach(struct index *index, struct record *record)
 void record_take_out(struct index *index, struct record *record)
 {
     index_require_held(index);
-    heap_remove(&index->candidates, &record->candidate.heaped);
     heap_remove(&index->aside, &record->retry);
     struct awaited *awaited = record->awaited;
     if (record->next != NULL) record->next->prev = record->prev;
     *(record->prev != NULL ? &record->prev->next : &awaited->first) = record->next;
     record->prev = record->next = NULL;
     record->awaited = NULL;
+    order_record(index, record);
     index->n_detached--;
     if (awaited->first != NULL) return;
     hash_remove(&index->awaited, &awaited->link);
@@ -122,44 +130,60 @@ static struct record *next_below(const struct index *index, const struct node *n
     return record;
 }
 
-/* Down to the first that nothing more can hang on, and back up: no recursion, which would be as deep as a conversation
- * has slabs. */
-static void attach_below(struct index *index, struct node *top)
-{
-    struct node *at = top;
-    for (;;) {
-        struct record *record = next_below(index, at);
-        if (record != NULL) {
-            record_take_out(index, record);
-            at = node_appear(index, record, at);
-        } else if (at == top) {
-            break;
-        } else {
-            at = node_of(at->entry.parent);
-        }
-    }
-}
-
-struct node *record_attach(struct index *index, struct record *record)
+struct node *record_appear(struct index *index, struct record *record)
 {
     struct node *parent = record->start > 0 ? parent_of(index, record) : NULL;
     if (record->start > 0 && parent == NULL) return NULL;
     if (record->awaited != NULL) record_take_out(index, record);
-    struct node *node = node_appear(index, record, parent);
-    attach_below(index, node);
-    return node;
+    return node_appear(index, record, parent);
 }
 
-/* ---- Detaching ---- */
+/* ---- In steps ----
+ * A whole tree may hang on one entry: it is detached and attached a few entries at a time, and others have the mutex in
+ * between. What they find then is right, if not all. */
+
+enum { AT_ONCE = 16 };
+
+static void let_others(struct index *index, int *steps)
+{
+    if (++*steps % AT_ONCE > 0) return;
+    index_unlock(index);
+    index_lock(index);
+}
+
+/* Down to the first that nothing more can hang on, and back up: no recursion, which would be as deep as a conversation
+ * has slabs. Where it is, it has a reference, and so all that this hangs on. */
+void attach_below(struct index *index, struct node *top)
+{
+    struct node *at = top;
+    int steps = 0;
+    node_ref(index, at);
+    for (;;) {
+        struct record *record = at->there ? next_below(index, at) : NULL;
+        struct node *next = record != NULL ? record_appear(index, record) : node_of(at->entry.parent);
+        bool done = record == NULL && at == top;
+        if (!done) node_ref(index, next);
+        node_unref(index, at);
+        if (done) break;
+        at = next;
+        let_others(index, &steps);
+    }
+}
 
 /* Leaves first: each hands its last use up. */
 void detach_below(struct index *index, struct node *node)
 {
-    for (struct node *at = node, *parent;; at = parent) {
+    struct node *at = node;
+    for (int steps = 0; node->there;) {
+        if (!at->there) at = node; /* somebody else has taken it out */
         while (at->first_child != NULL) at = at->first_child;
         if (at == node) break;
-        parent = node_of(at->entry.parent);
+        struct node *parent = node_of(at->entry.parent);
+        node_ref(index, parent);
         record_detach(index, node_leave(index, at));
+        let_others(index, &steps);
+        node_unref(index, parent);
+        at = parent;
     }
 }
 

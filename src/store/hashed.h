@@ -3,6 +3,8 @@
  *
  *     for (struct hashed *h = hash_first(&table, hash); h != NULL; h = hash_next(h))
  *
+ * It grows by one bucket an item (linear hashing), so that nobody who adds one waits for all others to be moved.
+ *
  * Belongs to whoever owns the items. A zeroed table is an empty one. */
 #ifndef STORE_HASHED_H
 #define STORE_HASHED_H
@@ -17,7 +19,8 @@ struct hashed {
 
 struct hash_table {
     struct hashed **v;
-    size_t n, cap; /* cap is 0 or a power of two */
+    size_t n, n_buckets, cap;
+    size_t half; /* a power of two: half < n_buckets <= 2 half */
 };
 
 /* `item`: the struct of that type whose member `link` is. */

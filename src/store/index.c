@@ -21,20 +21,24 @@ static uint64_t excess(uint64_t bytes, uint64_t budget)
     return bytes > budget ? bytes - budget : 0;
 }
 
-/* False: there is not enough that could go. What others still delete is nothing to rely on; index_trim() is called
- * when it is gone. */
-static bool make_room(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
+static enum reserved refusal(struct index *index, uint64_t need)
 {
-    if (over) return order_could_evict(index, excess(index->bytes - index->leaving, index->budget));
-    uint64_t need = excess(index->bytes, index->budget), size = reservation->record->size;
-    if (need == 0) return true;
-    uint64_t bytes = order_evict(index, need, reservation, victims);
-    if (bytes < need) return false;
+    return order_could_evict(index, need, NULL) ? RESERVED_NOT_ADMITTED : RESERVED_NO_ROOM;
+}
+
+/* What others still delete is nothing to rely on; index_trim() is called when it is gone. */
+static enum reserved make_room(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
+{
+    uint64_t need = excess(index->bytes - (over ? index->leaving : 0), index->budget);
+    if (over) return order_could_evict(index, need, reservation) ? RESERVED : refusal(index, need);
+    if (need == 0) return RESERVED;
+    uint64_t bytes = order_evict(index, need, reservation, victims), size = reservation->record->size;
+    if (bytes < need) return refusal(index, need);
     index->evictions += count_victims(*victims);
     reservation->owed = bytes < size ? bytes : size;
     index->bytes -= reservation->owed;
     index->leaving -= reservation->owed;
-    return true;
+    return RESERVED;
 }
 
 static struct reservation *reservation_open(struct index *index, const struct reserve *what)
@@ -42,6 +46,7 @@ static struct reservation *reservation_open(struct index *index, const struct re
     struct reservation *reservation = mem_alloc(sizeof *reservation);
     struct record *record = record_open(index, &what->key, what->kind, what->identity);
     record->state = RECORD_WRITING;
+    record_list(index, record);
     record->start = what->start;
     record->end = what->end;
     record->size = what->size;
@@ -50,9 +55,11 @@ static struct reservation *reservation_open(struct index *index, const struct re
         reservation->parent = node_of(what->parent);
         node_ref(index, reservation->parent);
     }
-    tokens_append(&record->tokens, what->tokens, (size_t)(what->end - what->start));
+    record->tokens = packed_of(what->tokens, (size_t)(what->end - what->start));
     reservation->record = record;
     index->bytes += what->size;
+    order_count(index, record);
+    order_space_use(index, record->space);
     index->n_reservations++;
     return reservation;
 }
@@ -62,6 +69,7 @@ static struct record *reservation_end(struct index *index, struct reservation *r
 {
     struct record *record = reservation->record;
     reservation->record = NULL;
+    order_uncount(index, record);
     index->bytes -= record->size - reservation->owed;
     index->leaving += reservation->owed;
     index->n_reservations--;
@@ -96,13 +104,14 @@ static enum reserved reserve(struct index *index, const struct reserve *what, st
     if (what->size > index->budget) return RESERVED_NO_ROOM;
     struct reservation *opened = reservation_open(index, what);
     if (known != NULL) set_replaced(index, known, true);
-    if (make_room(index, opened, what->over, victims)) {
+    enum reserved result = make_room(index, opened, what->over, victims);
+    if (result == RESERVED) {
         *reservation = opened;
         return RESERVED;
     }
     if (known != NULL) set_replaced(index, known, false);
     record_close(index, reservation_end(index, opened));
-    return RESERVED_NO_ROOM;
+    return result;
 }
 
 enum reserved index_reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
@@ -120,14 +129,22 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
 
 static struct node *appear_or_detach(struct index *index, struct record *record)
 {
-    struct node *node = record_attach(index, record);
+    struct node *node = record_appear(index, record);
     if (node == NULL && record->awaited == NULL) record_detach(index, record);
     return node;
+}
+
+/* With all that hangs on it. */
+static void attach_or_detach(struct index *index, struct record *record)
+{
+    struct node *node = appear_or_detach(index, record);
+    if (node != NULL) attach_below(index, node);
 }
 
 static void forget_replaced(struct index *index, struct record *known)
 {
     index->bytes -= known->size;
+    order_uncount(index, known);
     record_take_out(index, known);
     record_close(index, known);
 }
@@ -139,16 +156,18 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
     struct record *record = reservation->record;
     struct record *known = record_known(index, &record->victim.key, record->victim.kind);
     if (known != NULL) forget_replaced(index, known);
-    struct node *parent = reservation->parent;
-    if (parent != NULL) node_ref(index, parent);
     reservation_end(index, reservation);
     record->size = size;
     index->bytes += size;
+    index->written += size;
+    order_count(index, record);
     record->candidate.used = order_stamp(index, now_ms);
     struct node *node = appear_or_detach(index, record);
     struct entry *entry = node == NULL ? NULL : node_lease(index, node);
-    if (entry != NULL) entry->user = user;
-    if (parent != NULL) node_unref(index, parent);
+    if (entry != NULL) {
+        entry->user = user;
+        attach_below(index, node);
+    }
     index_unlock(index);
     return entry;
 }
@@ -161,7 +180,7 @@ void index_cancel(struct index *index, struct reservation *reservation)
     record_close(index, record);
     if (known != NULL) {
         set_replaced(index, known, false);
-        if (known->state == RECORD_DETACHED) record_attach(index, known);
+        if (known->state == RECORD_DETACHED) attach_or_detach(index, known);
     }
     index_unlock(index);
 }
@@ -188,11 +207,13 @@ static void adopt(struct index *index, const struct slab_head *head, uint64_t si
     record->start = head->start;
     record->end = head->end;
     record->size = size;
-    tokens_append(&record->tokens, head->tokens.v, head->tokens.len);
+    record->tokens = packed_of(head->tokens.v, head->tokens.len);
     record->candidate.hits = head->hits;
+    record->candidate.reused = head->hits > 0;
     record->candidate.used = order_adopted(head->used_ms, now_ms);
     index->bytes += size;
-    appear_or_detach(index, record);
+    order_count(index, record);
+    attach_or_detach(index, record);
 }
 
 bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
@@ -241,19 +262,30 @@ void index_spare(struct index *index, struct victim *victim)
     struct record *record = record_of(victim);
     index_lock(index);
     settle(index, record);
+    order_count(index, record);
     victim->next = NULL;
-    appear_or_detach(index, record);
+    attach_or_detach(index, record);
     index_unlock(index);
+}
+
+/* A small part of the budget at a time: others have the mutex in between. */
+static bool trim_some(struct index *index, struct victim **victims)
+{
+    enum { STEPS = 1024 };
+    index_lock(index);
+    uint64_t need = excess(index->bytes - index->leaving, index->budget), most = index->budget / STEPS + 1;
+    uint64_t bytes = order_evict(index, smaller(need, most), NULL, victims);
+    index->evictions += count_victims(*victims);
+    index_unlock(index);
+    return bytes > 0 && bytes < need;
 }
 
 struct victim *index_trim(struct index *index)
 {
-    struct victim *victims = NULL;
-    index_lock(index);
-    order_evict(index, excess(index->bytes - index->leaving, index->budget), NULL, &victims);
-    index->evictions += count_victims(victims);
-    index_unlock(index);
-    return victims;
+    struct victim *first = NULL, **end = &first;
+    while (trim_some(index, end))
+        while (*end != NULL) end = &(*end)->next;
+    return first;
 }
 
 struct victim *index_clear(struct index *index)
@@ -267,14 +299,11 @@ struct victim *index_clear(struct index *index)
 
 /* ---- Damage, and what cannot be read for now ---- */
 
-/* The record that an entry is from now on, in no state; NULL: it has left for good. */
+/* The record that an entry is from now on, in no state; NULL: it has left for good. Nothing hangs on it any more. */
 static struct record *take_out(struct index *index, struct node *node)
 {
     struct record *record = node->record;
-    if (node->there) {
-        detach_below(index, node);
-        return node_leave(index, node);
-    }
+    if (node->there) return node_leave(index, node);
     if (record == NULL || record->awaited == NULL || record->replaced) return NULL;
     record_take_out(index, record);
     return record;
@@ -283,6 +312,7 @@ static struct record *take_out(struct index *index, struct node *node)
 struct victim *index_drop(struct index *index, struct entry *entry)
 {
     index_lock(index);
+    detach_below(index, node_of(entry));
     struct record *record = take_out(index, node_of(entry));
     struct victim *victim = record == NULL ? NULL : order_retire(index, record);
     index_unlock(index);
@@ -294,12 +324,16 @@ struct victim *index_drop_named(struct index *index, const struct key *key, enum
     index_lock(index);
     struct node *node = node_find(index, key, kind);
     struct record *record = record_known(index, key, kind);
-    if (node != NULL)
+    if (node != NULL) {
+        node_ref(index, node);
+        detach_below(index, node);
         record = take_out(index, node);
-    else if (record != NULL && record->awaited != NULL && !record->replaced)
+        node_unref(index, node);
+    } else if (record != NULL && record->awaited != NULL && !record->replaced) {
         record_take_out(index, record);
-    else
+    } else {
         record = NULL;
+    }
     struct victim *victim = record == NULL ? NULL : order_retire(index, record);
     index_unlock(index);
     return victim;
@@ -316,6 +350,7 @@ static int64_t retry_after(uint8_t failures)
 void index_set_aside(struct index *index, struct entry *entry, int64_t now)
 {
     index_lock(index);
+    detach_below(index, node_of(entry));
     const struct record *already = node_of(entry)->record;
     bool is_aside = already != NULL && already->state == RECORD_ASIDE;
     struct record *record = is_aside ? NULL : take_out(index, node_of(entry));
@@ -345,7 +380,7 @@ int64_t index_take_back(struct index *index, int64_t now)
         next = INT64_MAX;
         heap_remove(&index->aside, first);
         record->state = RECORD_DETACHED;
-        if (!record->replaced) record_attach(index, record);
+        if (!record->replaced) attach_or_detach(index, record);
     }
     index_unlock(index);
     return next;
@@ -493,7 +528,6 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
     index->stride = stride;
     index->quota = index->budget = budget;
     index->free_user = free_user;
-    index->candidates.before = candidate_before;
     index->aside.before = retried_before;
     init_mutex(&index->mutex);
     return index;
@@ -521,8 +555,8 @@ void index_close(struct index *index)
     hash_release(&index->awaited);
     hash_release(&index->spaces);
     hash_release(&index->radix.edges);
-    heap_release(&index->candidates);
     heap_release(&index->aside);
+    tokens_release(&index->own);
     pthread_mutex_destroy(&index->mutex);
     free(index);
 }

@@ -97,11 +97,12 @@ struct reserve {
 };
 
 enum reserved {
-    RESERVED,         /* it is the caller's to write, and then to publish or to cancel */
-    RESERVED_PRESENT, /* it is there already */
-    RESERVED_WRITING, /* somebody else is writing it, or is still to delete what was there */
-    RESERVED_ORPHAN,  /* the parent has left, or does not have the rows before `start` */
-    RESERVED_NO_ROOM  /* larger than the budget, or everything is in use */
+    RESERVED,             /* it is the caller's to write, and then to publish or to cancel */
+    RESERVED_PRESENT,     /* it is there already */
+    RESERVED_WRITING,     /* somebody else is writing it, or is still to delete what was there */
+    RESERVED_ORPHAN,      /* the parent has left, or does not have the rows before `start` */
+    RESERVED_NO_ROOM,     /* larger than the budget, or everything is in use */
+    RESERVED_NOT_ADMITTED /* what would have to go for it is worth more (order.c): nothing is wrong */
 };
 
 /* An entry that left the index. Its bytes count until index_deleted(). */
@@ -112,9 +113,10 @@ struct victim {
 };
 
 /* Checks and sets aside the bytes; evicts what the policy says (order.c), leaves before what they hang on, never what
- * is leased or what the new entry hangs on; with RESERVED_NO_ROOM, nothing. A detached entry of the same key and kind
- * does not hinder: its file is about to be replaced. The caller deletes the victims' slabs, in their order, and calls
- * index_deleted() for each, or index_spare() for one whose slab could not be deleted (and then for all that follow). */
+ * is leased or what the new entry hangs on; where it is not RESERVED, nothing. A detached entry of the same key and
+ * kind does not hinder: its file is about to be replaced. The caller deletes the victims' slabs, in their order, and
+ * calls index_deleted() for each, or index_spare() for one whose slab could not be deleted (and then for all that
+ * follow). */
 enum reserved index_reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                             struct victim **victims);
 void index_deleted(struct index *index, struct victim *victim); /* frees the victim */

@@ -6,6 +6,7 @@
 #include "store/journal.h"
 
 #include "base/crc32c.h"
+#include "base/little.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -65,19 +66,7 @@ void journal_close(struct journal *journal)
     free(journal);
 }
 
-/* ---- Numbers ---- */
-
-static void put(uint8_t *at, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t get(const uint8_t *at, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
+/* ---- Names ---- */
 
 static void put_name(const struct slab_name *name, uint8_t at[NAME_BYTES])
 {
@@ -120,8 +109,8 @@ static void flush(struct journal *journal)
 static void append(struct journal *journal, enum sort sort, const void *body, size_t size)
 {
     uint8_t head[RECORD_BYTES] = {(uint8_t)sort}, crc[CRC_BYTES];
-    put(head + 4, size, 4);
-    put(crc, crc32c(crc32c(0, head, sizeof head), body, size), sizeof crc);
+    little_put(head + 4, size, 4);
+    little_put(crc, crc32c(crc32c(0, head, sizeof head), body, size), sizeof crc);
     buf_append(&journal->buffer, head, sizeof head);
     buf_append(&journal->buffer, body, size);
     buf_append(&journal->buffer, crc, sizeof crc);
@@ -138,7 +127,7 @@ static void note(struct journal *journal, enum sort sort, const void *body, size
 static void added(const struct slab_head *head, uint64_t size, struct buf *body)
 {
     uint8_t bytes[8];
-    put(bytes, size, sizeof bytes);
+    little_put(bytes, size, sizeof bytes);
     buf_append(body, bytes, sizeof bytes);
     slab_encode_brief(head, body);
 }
@@ -237,10 +226,10 @@ static bool next_record(struct reading *reading, struct record *record)
 {
     const uint8_t *head = see(reading, reading->at, RECORD_BYTES);
     if (head == NULL) return false;
-    size_t size = (size_t)get(head + 4, 4);
+    size_t size = (size_t)little_get(head + 4, 4);
     if (size > MOST_BODY) return false;
     head = see(reading, reading->at, RECORD_BYTES + size + CRC_BYTES);
-    if (head == NULL || get(head + RECORD_BYTES + size, CRC_BYTES) != crc32c(0, head, RECORD_BYTES + size))
+    if (head == NULL || little_get(head + RECORD_BYTES + size, CRC_BYTES) != crc32c(0, head, RECORD_BYTES + size))
         return false;
     *record = (struct record){.sort = (enum sort)head[0], .at = reading->at, .body = head + RECORD_BYTES, .size = size};
     reading->at += RECORD_BYTES + size + CRC_BYTES;
@@ -275,7 +264,7 @@ static bool decode(const struct record *record, struct slab_head *head, uint64_t
 {
     if (record->sort != ADDED || record->size < 8) return false;
     const uint8_t *front = record->body + 8;
-    *size = get(record->body, 8);
+    *size = little_get(record->body, 8);
     return slab_decode(front, record->size - 8, slab_brief_bytes(front, record->size - 8), head, NULL) == 0;
 }
 

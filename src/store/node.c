@@ -83,6 +83,7 @@ struct space *space_enter(struct index *index, const struct identity *identity)
         space = mem_alloc(sizeof *space);
         space->identity = *identity;
         space->root = radix_open();
+        order_space_open(index, space);
         hash_add(&index->spaces, &space->link, identity_hash(identity));
     }
     space->n++;
@@ -93,6 +94,7 @@ void space_leave(struct index *index, struct space *space)
 {
     if (--space->n > 0) return;
     hash_remove(&index->spaces, &space->link);
+    order_space_close(index, space);
     radix_close(space->root);
     free(space);
 }
@@ -174,6 +176,16 @@ static void unhang(struct node *node)
     node->prev = node->next = NULL;
 }
 
+static int32_t *room_for_own(struct index *index, size_t n)
+{
+    struct tokens *own = &index->own;
+    if (own->cap <= n) {
+        own->cap = n + 1;
+        own->v = mem_grow(own->v, own->cap, sizeof *own->v);
+    }
+    return own->v;
+}
+
 struct node *node_appear(struct index *index, struct record *record, struct node *parent)
 {
     index_require_held(index);
@@ -191,11 +203,15 @@ struct node *node_appear(struct index *index, struct record *record, struct node
     node->there = true;
     node->guest.rows = node->entry.kind == SLAB_ROWS;
     struct spot from = parent == NULL ? (struct spot){node->space->root, 0} : radix_spot(parent->place, record->start);
-    node->place = radix_enter(&index->radix, from, record->tokens.v, record->tokens.len, &node->guest);
+    size_t n = record->tokens.len;
+    int32_t *own = room_for_own(index, n);
+    packed_copy(&record->tokens, 0, n, own);
+    node->place = radix_enter(&index->radix, from, own, n, &node->guest);
     record_close(index, record);
     hang(node);
     hash_add(&index->nodes, &node->link, key_hash(&node->entry.key));
     if (parent != NULL) node_ref(index, parent);
+    if (parent != NULL && node->candidate.reused) order_reused(index, parent);
     node_ref(index, node);
     return node;
 }
@@ -207,13 +223,16 @@ static struct record *record_of_node(struct index *index, const struct node *nod
     record->start = entry->start;
     record->end = entry->end;
     record->size = entry->size;
-    record->candidate.failures = node->candidate.failures;
-    record->candidate.hits = node->candidate.hits;
-    record->candidate.used = node->candidate.used;
+    record->candidate = (struct candidate){.is_record = true,
+                                           .reused = node->candidate.reused,
+                                           .failures = node->candidate.failures,
+                                           .hits = node->candidate.hits,
+                                           .used = node->candidate.used};
     if (entry->parent != NULL) record->parent = entry->parent->key;
-    record->tokens.len = record->tokens.cap = (size_t)(entry->end - entry->start);
-    record->tokens.v = mem_grow(NULL, record->tokens.len, sizeof *record->tokens.v);
-    radix_copy(node->place, entry->start, record->tokens.v);
+    size_t n = (size_t)(entry->end - entry->start);
+    int32_t *own = room_for_own(index, n);
+    radix_copy(node->place, entry->start, own);
+    record->tokens = packed_of(own, n);
     return record;
 }
 
@@ -225,6 +244,7 @@ static void remove_node(struct index *index, struct node *node)
     radix_leave(&index->radix, node->place, &node->guest);
     hash_remove(&index->nodes, &node->link);
     node->there = false;
+    order_node(index, node);
     space_leave(index, node->space);
     node->space = NULL;
     node_unref(index, node);
@@ -259,5 +279,5 @@ bool node_has_tokens(const struct node *node, const int32_t *tokens)
 {
     const struct entry *entry = &node->entry;
     if (node->there) return radix_has(node->place, entry->start, tokens);
-    return memcmp(node->record->tokens.v, tokens, node->record->tokens.len * sizeof *tokens) == 0;
+    return packed_common(&node->record->tokens, 0, tokens, node->record->tokens.len) == node->record->tokens.len;
 }

@@ -24,12 +24,20 @@ struct space {
     struct identity identity;
     struct place *root;
     size_t n; /* nodes and records */
+
+    /* order.c */
+    uint64_t bytes, fresh_bytes; /* of nodes and records but for victims; of those that were never used again */
+    struct heap fresh, reused;   /* those that could be evicted */
+    struct space *prev, *next;   /* the active ones, and the others, each in the order of their last use */
+    bool active;
+    uint64_t seen; /* index->written when it was used last */
 };
 
 /* What the order of eviction needs to know of a node or record. */
 struct candidate {
     struct heaped heaped; /* while it could be evicted */
     bool is_record;
+    bool reused;      /* since it was stored: it, or what hangs on it */
     uint8_t failures; /* times that its slab could not be read, since it could */
     uint32_t hits;
     int64_t used; /* a stamp: order_stamp(); of what once hung on it, if that was later */
@@ -53,7 +61,8 @@ enum record_state { RECORD_WRITING, RECORD_DETACHED, RECORD_ASIDE, RECORD_LEAVIN
 struct record {
     struct victim victim; /* its key and kind, in every state */
     struct candidate candidate;
-    struct hashed link; /* by key */
+    struct hashed link; /* by key, once it is in a state */
+    bool listed;
     enum record_state state;
     bool needed;         /* detached_mark_needed() */
     bool replaced;       /* a slab of the same key and kind is being written */
@@ -61,7 +70,7 @@ struct record {
     struct space *space;
     struct key parent;
     int32_t start, end;
-    struct tokens tokens;
+    struct packed tokens;
     uint64_t size;
     struct awaited *awaited; /* while it is detached or aside */
     struct record *prev, *next, *next_needed;
@@ -84,6 +93,10 @@ struct reservation {
     size_t n_victims;
 };
 
+struct spaces {
+    struct space *first, *last; /* the one used longest ago, the one used last */
+};
+
 struct index {
     pthread_mutex_t mutex;
     pthread_t owner; /* who holds the mutex, if `held` */
@@ -95,8 +108,13 @@ struct index {
 
     struct hash_table nodes, records, awaited, spaces;
     struct radix radix;
-    struct heap candidates, aside;
+    struct heap aside;
+
+    /* order.c */
     int64_t last_stamp;
+    struct spaces active, inactive;
+    size_t n_active;
+    uint64_t written, fresh_bytes; /* bytes, ever; of all identities */
 
     /* Bytes of nodes and records, of reservations only what their victims do not take any more: on the tier there are
      * never more. `leaving`: of them, what will be free when all victims are deleted. */
@@ -104,6 +122,7 @@ struct index {
     uint64_t evictions;
     size_t n_detached, n_reservations, n_leases;
     struct node *dead; /* to be freed after the mutex */
+    struct tokens own; /* of one entry, between two forms of it */
 };
 
 static inline struct node *node_of(const struct entry *entry)
@@ -159,44 +178,53 @@ void record_close(struct index *index, struct record *record); /* its bytes are 
 struct record *record_writing(const struct index *index, const struct key *key, enum slab_kind kind);
 struct record *record_known(const struct index *index, const struct key *key, enum slab_kind kind);
 
+/* It can be found by its key. */
+void record_list(struct index *index, struct record *record);
+
 /* It waits for what it hangs on, until it is taken out. */
 void record_detach(struct index *index, struct record *record);
 void record_take_out(struct index *index, struct record *record);
 
-/* It becomes a node, if what it hangs on is there, and with it what is detached and hangs on it. NULL: nothing changed.
- */
-struct node *record_attach(struct index *index, struct record *record);
+/* It becomes a node, if what it hangs on is there. NULL: nothing changed. */
+struct node *record_appear(struct index *index, struct record *record);
 
 /* Sets `needed` for those that are set aside or about to be replaced, and for all that hang on these or on what is
  * being written. */
 void detached_mark_needed(struct index *index);
 
-/* All that hangs on the node becomes detached. */
+/* What is detached and hangs on the node, directly or not, becomes nodes too; and all that hangs on it is detached.
+ * Others have the mutex meanwhile; a node that is detached is leased. */
+void attach_below(struct index *index, struct node *top);
 void detach_below(struct index *index, struct node *node);
 
 /* ---- order.c ---- */
 
-bool candidate_before(const struct heaped *a, const struct heaped *b);
-
-/* Later than any stamp before it, and than all of times before now. */
+/* A use now, later than any before it; and one by an earlier process. */
 int64_t order_stamp(struct index *index, int64_t now_ms);
+int64_t order_adopted(int64_t used_ms, int64_t now_ms);
 
 /* Whether it can be evicted, or can no longer, after anything has changed that this depends on. */
 void order_node(struct index *index, struct node *node);
 void order_record(struct index *index, struct record *record);
 
-/* A use by an earlier process. */
-int64_t order_adopted(int64_t used_ms, int64_t now_ms);
+/* The node is used: it, and so what it hangs on. */
+void order_use(struct index *index, struct node *node, int64_t now_ms);
+void order_reused(struct index *index, struct node *node); /* earlier */
 
-/* It is used now. */
-void order_use(struct index *index, struct candidate *candidate, int64_t now_ms);
+/* Its bytes count for its identity, or no longer. */
+void order_count(struct index *index, struct record *record);
+void order_uncount(struct index *index, struct record *record);
 
-/* Evicts `need` bytes, leaves before what they hang on, for a reservation: all or nothing. NULL: for nobody, as much as
- * can be. Returns how many bytes; the victims are linked in that order. */
+void order_space_open(struct index *index, struct space *space);
+void order_space_use(struct index *index, struct space *space);
+void order_space_close(struct index *index, struct space *space);
+
+/* Evicts `need` bytes for a reservation, all or nothing; NULL: for nobody, as much as can be. Leaves go before what
+ * they hang on. Returns how many bytes; the victims are linked in that order. */
 uint64_t order_evict(struct index *index, uint64_t need, struct reservation *room_for, struct victim **first);
 
-/* Whether so much could be evicted. */
-bool order_could_evict(struct index *index, uint64_t need);
+/* Whether so much could be evicted for the reservation. NULL: at any cost. */
+bool order_could_evict(struct index *index, uint64_t need, const struct reservation *room_for);
 
 /* A record, in no state, becomes a victim. */
 struct victim *order_retire(struct index *index, struct record *record);

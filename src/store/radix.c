@@ -17,7 +17,7 @@ static struct place *child_at(const struct radix *radix, const struct place *par
     struct hashed *link = hash_first(&radix->edges, edge_hash(parent, first));
     for (; link != NULL; link = hash_next(link)) {
         struct place *child = hash_item(struct place, edge, link);
-        if (child->parent == parent && child->tokens.v[0] == first) return child;
+        if (child->parent == parent && packed_at(&child->tokens, 0) == first) return child;
     }
     return NULL;
 }
@@ -29,7 +29,7 @@ static void attach(struct radix *radix, struct place *parent, struct place *chil
     child->next = parent->first_child;
     if (child->next != NULL) child->next->prev = child;
     parent->first_child = child;
-    hash_add(&radix->edges, &child->edge, edge_hash(parent, child->tokens.v[0]));
+    hash_add(&radix->edges, &child->edge, edge_hash(parent, packed_at(&child->tokens, 0)));
 }
 
 static void detach(struct radix *radix, struct place *child)
@@ -49,27 +49,18 @@ struct place *radix_open(void)
 
 void radix_close(struct place *place)
 {
-    tokens_release(&place->tokens);
+    packed_release(&place->tokens);
     free(place);
 }
 
 /* ---- Walking ---- */
-
-/* Most often all of them are the same, and memcmp() compares many at a time. */
-static size_t common(const int32_t *a, const int32_t *b, size_t n)
-{
-    if (memcmp(a, b, n * sizeof *a) == 0) return n;
-    size_t i = 0;
-    while (a[i] == b[i]) i++;
-    return i;
-}
 
 struct spot radix_walk(const struct radix *radix, struct spot from, const int32_t *next, size_t n)
 {
     struct spot at = from;
     while (n > 0) {
         size_t rest = (size_t)(at.place->end - at.end), most = rest < n ? rest : n;
-        size_t same = most == 0 ? 0 : common(at.place->tokens.v + (at.place->tokens.len - rest), next, most);
+        size_t same = packed_common(&at.place->tokens, at.place->tokens.len - rest, next, most);
         at.end += (int32_t)same;
         next += same;
         n -= same;
@@ -97,8 +88,8 @@ bool radix_has(const struct place *place, int32_t from, const int32_t *tokens)
 {
     for (; place->end > from; place = place->parent) {
         int32_t begin = begin_of(place, from);
-        const int32_t *these = place->tokens.v + (begin - place->parent->end);
-        if (memcmp(these, tokens + (begin - from), (size_t)(place->end - begin) * sizeof *tokens) != 0) return false;
+        size_t before = (size_t)(begin - place->parent->end), n = (size_t)(place->end - begin);
+        if (packed_common(&place->tokens, before, tokens + (begin - from), n) < n) return false;
     }
     return true;
 }
@@ -107,8 +98,8 @@ void radix_copy(const struct place *place, int32_t from, int32_t *tokens)
 {
     for (; place->end > from; place = place->parent) {
         int32_t begin = begin_of(place, from);
-        const int32_t *these = place->tokens.v + (begin - place->parent->end);
-        memcpy(tokens + (begin - from), these, (size_t)(place->end - begin) * sizeof *tokens);
+        size_t before = (size_t)(begin - place->parent->end), n = (size_t)(place->end - begin);
+        packed_copy(&place->tokens, before, n, tokens + (begin - from));
     }
 }
 
@@ -147,7 +138,7 @@ struct guest *radix_rows_of(struct spot spot)
 static struct place *leaf(struct radix *radix, struct place *parent, const int32_t *tokens, size_t n)
 {
     struct place *place = mem_alloc(sizeof *place);
-    tokens_append(&place->tokens, tokens, n);
+    place->tokens = packed_of(tokens, n);
     place->end = parent->end + (int32_t)n;
     attach(radix, parent, place);
     return place;
@@ -157,11 +148,13 @@ static struct place *leaf(struct radix *radix, struct place *parent, const int32
 static struct place *split(struct radix *radix, struct spot spot)
 {
     struct place *lower = spot.place;
-    size_t rest = (size_t)(lower->end - spot.end), above = lower->tokens.len - rest;
+    size_t rest = (size_t)(lower->end - spot.end), n = lower->tokens.len - rest;
+    int32_t *above = mem_grow(NULL, n, sizeof *above);
+    packed_copy(&lower->tokens, 0, n, above);
     detach(radix, lower);
-    struct place *upper = leaf(radix, lower->parent, lower->tokens.v, above);
-    memmove(lower->tokens.v, lower->tokens.v + above, rest * sizeof *lower->tokens.v);
-    lower->tokens.len = rest;
+    struct place *upper = leaf(radix, lower->parent, above, n);
+    free(above);
+    packed_cut(&lower->tokens, n, n + rest);
     attach(radix, upper, lower);
     upper->n_rows = lower->n_rows > 0 ? 1 : 0;
     return upper;
@@ -183,11 +176,16 @@ struct place *radix_enter(struct radix *radix, struct spot from, const int32_t *
 static void join(struct radix *radix, struct place *place)
 {
     struct place *child = place->first_child;
+    size_t above = place->tokens.len, n = above + child->tokens.len;
+    int32_t *both = mem_grow(NULL, n, sizeof *both);
+    packed_copy(&place->tokens, 0, above, both);
+    packed_copy(&child->tokens, 0, n - above, both + above);
     detach(radix, child);
     detach(radix, place);
-    tokens_append(&place->tokens, child->tokens.v, child->tokens.len);
-    tokens_release(&child->tokens);
-    child->tokens = place->tokens;
+    packed_release(&place->tokens);
+    packed_release(&child->tokens);
+    child->tokens = packed_of(both, n);
+    free(both);
     attach(radix, place->parent, child);
     free(place);
 }

@@ -6,10 +6,8 @@
 #ifndef STORE_RADIX_H
 #define STORE_RADIX_H
 
-#include "base/tokens.h"
 #include "store/hashed.h"
-
-#include <stdbool.h>
+#include "store/packed.h"
 
 struct guest {
     struct guest *next;
@@ -19,9 +17,9 @@ struct guest {
 struct place {
     struct hashed edge; /* by parent and first token */
     struct place *parent, *first_child, *prev, *next;
-    struct tokens tokens; /* that lead here from the parent */
+    struct packed tokens; /* that lead here from the parent */
     int32_t end;          /* how many lead here from the root */
-    size_t n_rows;        /* guests with rows, and children with any below them */
+    uint32_t n_rows;      /* guests with rows, and children with any below them */
     struct guest *guests;
 };
 

@@ -3,6 +3,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/little.h"
 #include "base/memory.h"
 
 #include <stdatomic.h>
@@ -87,21 +88,9 @@ void slab_release(struct slab *slab)
 
 /* ---- Numbers ---- */
 
-static void put(uint8_t *at, uint64_t value, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) at[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t get(const uint8_t *at, size_t bytes)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
-
 static uint32_t get32(const uint8_t *at)
 {
-    return (uint32_t)get(at, 4);
+    return (uint32_t)little_get(at, 4);
 }
 
 /* 31 bits and 17 bits at most: cannot overflow. */
@@ -131,32 +120,32 @@ static void put_header(const struct slab_head *head, uint8_t *at)
     at[AT_KIND] = (uint8_t)head->kind;
     at[AT_REASON] = (uint8_t)head->reason;
     at[AT_QUANT] = head->identity.quant;
-    put(at + AT_START, (uint32_t)head->start, 4);
-    put(at + AT_END, (uint32_t)head->end, 4);
-    put(at + AT_REGIONS, head->n_regions, 4);
+    little_put(at + AT_START, (uint32_t)head->start, 4);
+    little_put(at + AT_END, (uint32_t)head->end, 4);
+    little_put(at + AT_REGIONS, head->n_regions, 4);
     slab_encode_use(head->hits, head->used_ms, at + SLAB_USE_OFFSET);
-    put(at + AT_CREATED, (uint64_t)head->created_ms, 8);
-    put(at + AT_PAYLOAD, head->payload_size, 8);
+    little_put(at + AT_CREATED, (uint64_t)head->created_ms, 8);
+    little_put(at + AT_PAYLOAD, head->payload_size, 8);
 }
 
 static void put_region(const struct slab_region *region, uint8_t *at)
 {
     at[0] = (uint8_t)region->what;
     at[1] = 0;
-    put(at + 2, region->layer, 2);
-    put(at + 4, region->type, 2);
-    put(at + 6, 0, 2);
-    put(at + 8, region->rows, 4);
-    put(at + 12, region->crc, 4);
-    put(at + 16, region->row_bytes, 8);
-    put(at + 24, region->offset, 8);
-    put(at + 32, region->size, 8);
+    little_put(at + 2, region->layer, 2);
+    little_put(at + 4, region->type, 2);
+    little_put(at + 6, 0, 2);
+    little_put(at + 8, region->rows, 4);
+    little_put(at + 12, region->crc, 4);
+    little_put(at + 16, region->row_bytes, 8);
+    little_put(at + 24, region->offset, 8);
+    little_put(at + 32, region->size, 8);
 }
 
 void slab_encode_use(uint32_t hits, int64_t used_ms, uint8_t bytes[SLAB_USE_BYTES])
 {
-    put(bytes, hits, 4);
-    put(bytes + AT_USED - AT_HITS, (uint64_t)used_ms, 8);
+    little_put(bytes, hits, 4);
+    little_put(bytes + AT_USED - AT_HITS, (uint64_t)used_ms, 8);
 }
 
 /* Bound to the front by its CRC: a front and a payload of different slabs never pass for one. */
@@ -174,7 +163,7 @@ static uint8_t *put_front(const struct slab_head *head, uint8_t *bytes)
     memcpy(bytes + AT_CONTEXT, head->identity.context, SHA256_BYTES);
     memcpy(bytes + AT_KEY, head->key.v, SHA256_BYTES);
     memcpy(bytes + AT_PARENT, head->parent.v, SHA256_BYTES);
-    for (size_t i = 0; i < head->tokens.len; i++, at += 4) put(at, (uint32_t)head->tokens.v[i], 4);
+    for (size_t i = 0; i < head->tokens.len; i++, at += 4) little_put(at, (uint32_t)head->tokens.v[i], 4);
     return at;
 }
 
@@ -184,7 +173,7 @@ void slab_encode_brief(const struct slab_head *head, struct buf *front)
     brief.n_regions = 0;
     size_t size = front_size(brief.tokens.len, 0);
     uint8_t *bytes = mem_alloc(size), *at = put_front(&brief, bytes);
-    put(at, front_crc(bytes, size), CRC_BYTES);
+    little_put(at, front_crc(bytes, size), CRC_BYTES);
     buf_append(front, bytes, size);
     free(bytes);
 }
@@ -198,10 +187,10 @@ void slab_encode(struct slab_head *head, const void *payload, struct buf *front,
         region->crc = crc32c(0, (const uint8_t *)payload + region->offset, region->size);
         put_region(region, at);
     }
-    put(at, front_crc(bytes, size), CRC_BYTES);
-    put(trailer, crc32c(0, payload, head->payload_size), 4);
-    put(trailer + 4, slab_size(head), 8);
-    put(trailer + 12, trailer_crc(bytes, size, trailer), CRC_BYTES);
+    little_put(at, front_crc(bytes, size), CRC_BYTES);
+    little_put(trailer, crc32c(0, payload, head->payload_size), 4);
+    little_put(trailer + 4, slab_size(head), 8);
+    little_put(trailer + 12, trailer_crc(bytes, size, trailer), CRC_BYTES);
     buf_clear(front);
     buf_append(front, bytes, size);
     free(bytes);
@@ -227,7 +216,8 @@ bool slab_is_newer(const void *header)
 /* Wraps around where the header is nonsense: slab_decode() refuses that. */
 uint64_t slab_brief_bytes(const void *front, size_t size)
 {
-    return size < SLAB_HEADER_BYTES ? 0 : size + get((const uint8_t *)front + AT_PAYLOAD, 8) + SLAB_TRAILER_BYTES;
+    return size < SLAB_HEADER_BYTES ? 0
+                                    : size + little_get((const uint8_t *)front + AT_PAYLOAD, 8) + SLAB_TRAILER_BYTES;
 }
 
 bool slab_brief_name(const void *front, size_t size, struct slab_name *name)
@@ -242,20 +232,20 @@ bool slab_brief_name(const void *front, size_t size, struct slab_name *name)
 void slab_decode_use(const uint8_t bytes[SLAB_USE_BYTES], uint32_t *hits, int64_t *used_ms)
 {
     *hits = get32(bytes);
-    *used_ms = (int64_t)get(bytes + AT_USED - AT_HITS, 8);
+    *used_ms = (int64_t)little_get(bytes + AT_USED - AT_HITS, 8);
 }
 
 static void get_region(const uint8_t *at, struct slab_region *region)
 {
     *region = (struct slab_region){
         .what = (char)at[0],
-        .layer = (uint16_t)get(at + 2, 2),
-        .type = (uint16_t)get(at + 4, 2),
+        .layer = (uint16_t)little_get(at + 2, 2),
+        .type = (uint16_t)little_get(at + 4, 2),
         .rows = get32(at + 8),
         .crc = get32(at + 12),
-        .row_bytes = get(at + 16, 8),
-        .offset = get(at + 24, 8),
-        .size = get(at + 32, 8),
+        .row_bytes = little_get(at + 16, 8),
+        .offset = little_get(at + 24, 8),
+        .size = little_get(at + 32, 8),
     };
 }
 
@@ -280,7 +270,7 @@ static const char *table_fault(const struct slab_head *head, const uint8_t *tabl
 {
     uint64_t end = 0;
     for (size_t i = 0; i < head->n_regions; i++, table += REGION_BYTES) {
-        if (table[1] != 0 || get(table + 6, 2) != 0) return "a region with something where nothing may be";
+        if (table[1] != 0 || little_get(table + 6, 2) != 0) return "a region with something where nothing may be";
         const char *fault = region_fault(head, &head->regions[i], &end);
         if (fault != NULL) return fault;
     }
@@ -306,7 +296,7 @@ static const char *size_fault(const uint8_t *front, size_t size, uint64_t slab_b
     size_t expected = slab_front_size(front);
     if (expected == 0) return "no header of a slab";
     if (size != expected) return "a front of another length than its header says";
-    uint64_t payload = get(front + AT_PAYLOAD, 8), whole;
+    uint64_t payload = little_get(front + AT_PAYLOAD, 8), whole;
     if (__builtin_add_overflow(payload, size + SLAB_TRAILER_BYTES, &whole) || whole != slab_bytes)
         return "another size than its header says";
     if (get32(front + size - CRC_BYTES) != front_crc(front, size)) return "a damaged front";
@@ -323,9 +313,9 @@ static void get_head(const uint8_t *front, struct slab_head *head)
         .end = (int32_t)get32(front + AT_END),
         .n_regions = get32(front + AT_REGIONS),
         .hits = get32(front + AT_HITS),
-        .used_ms = (int64_t)get(front + AT_USED, 8),
-        .created_ms = (int64_t)get(front + AT_CREATED, 8),
-        .payload_size = get(front + AT_PAYLOAD, 8),
+        .used_ms = (int64_t)little_get(front + AT_USED, 8),
+        .created_ms = (int64_t)little_get(front + AT_CREATED, 8),
+        .payload_size = little_get(front + AT_PAYLOAD, 8),
     };
     memcpy(head->identity.model, front + AT_MODEL, SHA256_BYTES);
     memcpy(head->identity.context, front + AT_CONTEXT, SHA256_BYTES);
@@ -356,7 +346,7 @@ int slab_check(const struct slab_head *head, const void *front, size_t size, con
                const uint8_t trailer[SLAB_TRAILER_BYTES], hearth_error *error)
 {
     const char *fault = NULL;
-    if (get32(trailer + 12) != trailer_crc(front, size, trailer) || get(trailer + 4, 8) != slab_size(head))
+    if (get32(trailer + 12) != trailer_crc(front, size, trailer) || little_get(trailer + 4, 8) != slab_size(head))
         fault = "a damaged trailer";
     else if (get32(trailer) != crc32c(0, payload, head->payload_size))
         fault = "a damaged payload";

@@ -78,7 +78,7 @@ static void use_rows(struct index *index, struct node *node, int32_t n_rows, int
 {
     const struct entry *entry = &node->entry;
     if (n_rows - entry->start < entry->end - n_rows) node = node_of(entry->parent);
-    if (node != NULL) order_use(index, &node->candidate, now_ms);
+    if (node != NULL) order_use(index, node, now_ms);
 }
 
 static void fill(struct index *index, const struct wanted *wanted, struct spot spot, struct match *match)
@@ -93,7 +93,7 @@ static void fill(struct index *index, const struct wanted *wanted, struct spot s
     if (state != NULL) {
         match->state = node_lease(index, state);
         match->n_state = state->entry.end;
-        if (wanted->now_ms > 0) order_use(index, &state->candidate, wanted->now_ms);
+        if (wanted->now_ms > 0) order_use(index, state, wanted->now_ms);
     }
 }
 

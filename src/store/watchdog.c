@@ -27,10 +27,11 @@ static void add_list(struct news *news, const struct store_user **users, size_t 
 /* How many calls of the tier are over their limit; `next`: the earliest limit of the others. */
 static size_t count_hung(const struct tier *tier, int64_t now, int64_t *next)
 {
-    const struct worker *workers[FETCHERS + 2] = {&tier->saver.worker, &tier->supervisor};
+    enum { WORKERS = FETCHERS + 2 };
+    const struct worker *workers[WORKERS] = {&tier->saver.worker, &tier->supervisor};
     for (size_t i = 0; i < FETCHERS; i++) workers[2 + i] = &tier->fetcher.workers[i];
     size_t hung = 0;
-    for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
+    for (size_t i = 0; i < WORKERS; i++) {
         if (workers[i]->since == 0) continue;
         hung += workers[i]->limit <= now;
         if (workers[i]->limit > now && workers[i]->limit < *next) *next = workers[i]->limit;

@@ -153,14 +153,15 @@ static int store_slab(struct writing *writing, struct slab_head *head, enum rese
                                            [RESERVED_WRITING] = "it is being written already",
                                            [RESERVED_ORPHAN] = "what it hangs on is gone",
                                            [RESERVED_NO_ROOM] =
-                                               "it does not fit within the quota beside what is in use"};
+                                               "it does not fit within the quota beside what is in use",
+                                           [RESERVED_NOT_ADMITTED] = "what is there was used more"};
     struct tier *tier = writing->tier;
     uint64_t size = slab_size(head);
     tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
     int result = reserve_and_write(writing, head, reserved, error);
     tier_end_call(tier, &tier->saver.worker);
     if (result != HEARTH_BUSY) return result;
-    /* That others were quicker is nothing to tell; that there is no room is. */
+    /* That others were quicker, or are used more, is nothing to tell; that there is no room is. */
     hearth_code code = *reserved == RESERVED_NO_ROOM ? HEARTH_UNAVAILABLE : HEARTH_BUSY;
     error_set(error, code, "a slab of %llu bytes cannot be stored: %s", (unsigned long long)size, refusals[*reserved]);
     return HEARTH_BUSY;

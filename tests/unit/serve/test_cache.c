@@ -37,8 +37,7 @@ static struct response look_up(struct client *client, const char *body, const he
 
 static void a_lookup_tells_how_much_is_where(void **state)
 {
-    static const hearth_warmth warmth = {
-        .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .key = KEY};
+    static const hearth_warmth warmth = {.prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .key = KEY};
     struct client client = harness_start(*state);
     struct response response =
         look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &warmth);

@@ -95,6 +95,23 @@ static void what_hangs_on_what_is_set_aside_waits_for_it(void **state)
     close_quiet(index);
 }
 
+static void what_is_set_aside_waits_for_its_own_time(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 10);
+    put(index, 3, "abcdef", 10);
+    struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
+    index_set_aside(index, leaf, at_ms(5000));
+    index_set_aside(index, root, 0);
+    index_unlease(index, leaf);
+    assert_int_equal(index_take_back(index, at_ms(2000)), at_ms(6000));
+    expect_rows(index, "abcdef", 3);
+    assert_int_equal(index_take_back(index, at_ms(6000)), INT64_MAX);
+    expect_rows(index, "abcdef", 6);
+    close_quiet(index);
+}
+
 /* ---- The key is written again ---- */
 
 static void a_slab_saved_under_its_key_takes_its_place(void **state)
@@ -134,6 +151,43 @@ static void what_was_there_stays_when_the_save_is_cancelled(void **state)
     expect_rows(index, "abc", 0);
     index_take_back(index, at_ms(9000));
     expect_rows(index, "abc", 3);
+    close_quiet(index);
+}
+
+static void what_is_about_to_be_replaced_does_not_come_back_with_its_parent(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abc", 10);
+    put(index, 3, "abcdef", 10);
+    set_aside(index, "abcdef", 0);
+    struct reservation *reservation = begin(index, 3, "abcdef", 20);
+    index_take_back(index, at_ms(9000));
+    set_aside(index, "abc", at_ms(9000));
+    index_take_back(index, at_ms(99000));
+    expect_rows(index, "abcdef", 3);
+    assert_int_equal(index_usage(index).detached, 1);
+    index_unlease(index, index_publish(index, reservation, 20, NULL, 1));
+    expect_rows(index, "abcdef", 6);
+    assert_int_equal(index_usage(index).bytes, 30);
+    assert_int_equal(index_usage(index).detached, 0);
+    close_quiet(index);
+}
+
+/* Its parent was saved again as one that begins later, behind where this one does. */
+static void what_does_not_fit_stays_detached(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    put(index, 0, "abcdef", 10);
+    put(index, 2, "abXY", 10);
+    struct entry *entry = lease(index, "abcdef");
+    delete_all(index, index_drop(index, entry));
+    index_unlease(index, entry);
+    put(index, 0, "abc", 10);
+    put(index, 3, "abcdef", 10);
+    expect_rows(index, "abXY", 2);
+    assert_int_equal(index_usage(index).detached, 1);
     close_quiet(index);
 }
 
@@ -378,6 +432,36 @@ static void what_is_saved_over_the_budget_is_made_good_by_a_trim(void **state)
     close_quiet(index);
 }
 
+/* Whatever became of reservations that others made room for. */
+static void a_trim_within_the_budget_evicts_nothing(void **state)
+{
+    (void)state;
+    struct index *index = open_index(100);
+    for (int how = 0; how < 4; how++) {
+        bool spared = (how & 1) != 0, cancelled_first = (how & 2) != 0;
+        put(index, 0, "a", 60);
+        put(index, 0, "b", 40);
+        struct spelled s;
+        spelled(&s, SLAB_ROWS, 0, "c", 50);
+        struct reservation *reservation;
+        struct victim *victims;
+        assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
+        assert_null(index_trim(index));
+        if (cancelled_first) index_cancel(index, reservation);
+        if (spared)
+            index_spare(index, victims);
+        else
+            delete_all(index, victims);
+        if (!cancelled_first && spared) index_cancel(index, reservation);
+        if (!cancelled_first && !spared) index_unlease(index, index_publish(index, reservation, 45, NULL, 1));
+        assert_true(index_usage(index).bytes <= 100);
+        assert_null(index_trim(index));
+        delete_all(index, index_clear(index));
+        assert_int_equal(index_usage(index).bytes, 0);
+    }
+    close_quiet(index);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,8 +469,11 @@ int main(void)
         cmocka_unit_test(it_takes_twice_as_long_each_time_and_an_hour_at_most),
         cmocka_unit_test(two_that_fail_to_read_the_same_at_once_count_once),
         cmocka_unit_test(what_hangs_on_what_is_set_aside_waits_for_it),
+        cmocka_unit_test(what_is_set_aside_waits_for_its_own_time),
         cmocka_unit_test(a_slab_saved_under_its_key_takes_its_place),
         cmocka_unit_test(what_was_there_stays_when_the_save_is_cancelled),
+        cmocka_unit_test(what_is_about_to_be_replaced_does_not_come_back_with_its_parent),
+        cmocka_unit_test(what_does_not_fit_stays_detached),
         cmocka_unit_test(what_is_about_to_be_replaced_is_not_evicted),
         cmocka_unit_test(a_victim_that_could_not_be_deleted_is_there_again),
         cmocka_unit_test(a_spared_victim_is_as_old_as_it_was),
@@ -397,6 +484,7 @@ int main(void)
         cmocka_unit_test(detached_entries_are_shown_and_no_others),
         cmocka_unit_test(a_slab_is_compared_token_by_token_wherever_the_entry_is),
         cmocka_unit_test(what_is_saved_over_the_budget_is_made_good_by_a_trim),
+        cmocka_unit_test(a_trim_within_the_budget_evicts_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { SEEDS = 30, STEPS = 170, LOOKUPS = 20, STRIDE = 4, LONGEST = 48, BUDGET = 400, LARGEST = 24, MOST = STEPS + 1 };
+enum { SEEDS = 30, STEPS = 170, LOOKUPS = 20, STRIDE = 4, LONGEST = 48, BUDGET = 200, LARGEST = 24, MOST = STEPS + 1 };
 
 /* Which entries a model has. */
 enum family { ROWS_ALONE, ROWS_AND_STATES, STATES_ALONE, FAMILIES };
@@ -22,6 +22,7 @@ struct item {
     uint64_t size;
     struct key parent; /* of what it hangs on; its tokens are the first of these, its kind follows from this one's */
     int64_t used;      /* step in which it was used last, or what once hung on it */
+    bool reused;       /* since it was stored: it, or what hung on it */
     int object;        /* as which it is or was there last: the memory of an entry is another each time */
     int failures;
     int64_t retry_at;
@@ -41,6 +42,8 @@ struct world {
     int n, n_objects;
     struct lease leases[MOST];
     int64_t step, now;
+    uint64_t total, seen[FAMILIES]; /* bytes written since the index was opened; when an identity was used last */
+    int order[FAMILIES], n_uses;    /* the larger, the later it was used */
     uint64_t written, n_evicted, n_detached, n_attached;
 };
 
@@ -153,6 +156,7 @@ static void attach_all(struct world *w)
             item->where = THERE;
             item->object = ++w->n_objects;
             w->n_attached++;
+            for (int k = i; item->reused && k >= 0; k = parent_of(w, &w->items[k])) w->items[k].reused = true;
             again = true;
         }
     }
@@ -179,15 +183,101 @@ static bool is_older(const struct item *a, const struct item *b)
     return a->used != b->used ? a->used < b->used : a->end > b->end;
 }
 
-/* -1: nothing can go. `keep`: two that may not. */
-static int next_to_go(const struct world *w, const int keep[2])
+static void see(struct world *w, enum family family)
 {
-    int oldest = -1;
+    w->seen[family] = w->total;
+    w->order[family] = ++w->n_uses;
+}
+
+static void use(struct world *w, int i)
+{
+    w->items[i].used = w->step;
+    see(w, w->items[i].family);
+    for (; i >= 0; i = parent_of(w, &w->items[i])) w->items[i].reused = true;
+}
+
+/* What an identity has, when it asks for room. */
+struct shares {
+    bool exists[FAMILIES], active[FAMILIES];
+    uint64_t bytes[FAMILIES], fresh[FAMILIES], all_fresh, share;
+};
+
+static struct shares shares_of(const struct world *w, const struct item *asks, const bool existed[FAMILIES])
+{
+    struct shares s = {0};
+    uint64_t n = 0;
+    s.bytes[asks->family] = s.fresh[asks->family] = asks->size;
     for (int i = 0; i < w->n; i++) {
-        if (w->items[i].where == NOWHERE || i == keep[0] || i == keep[1] || is_needed(w, i)) continue;
-        if (oldest < 0 || is_older(&w->items[i], &w->items[oldest])) oldest = i;
+        const struct item *item = &w->items[i];
+        if (item->where == NOWHERE) continue;
+        s.bytes[item->family] += item->size;
+        if (!item->reused) s.fresh[item->family] += item->size;
     }
-    return oldest;
+    for (int f = 0; f < FAMILIES; f++) {
+        s.exists[f] = existed[f] || f == (int)asks->family;
+        s.active[f] = s.exists[f] && w->total - w->seen[f] <= BUDGET;
+        n += s.active[f];
+        s.all_fresh += s.fresh[f];
+    }
+    s.share = BUDGET / n;
+    return s;
+}
+
+/* The oldest that is fresh, or was reused; -1: nothing can go. `keep`: two that may not. */
+static int oldest(const struct world *w, int family, bool reused, const int keep[2])
+{
+    int found = -1;
+    for (int i = 0; i < w->n; i++) {
+        const struct item *item = &w->items[i];
+        if (item->where == NOWHERE || (int)item->family != family || item->reused != reused || i == keep[0] ||
+            i == keep[1] || is_needed(w, i))
+            continue;
+        if (found < 0 || is_older(item, &w->items[found])) found = i;
+    }
+    return found;
+}
+
+static int next_of(const struct world *w, const struct shares *s, int family, bool own, const int keep[2])
+{
+    int fresh = oldest(w, family, false, keep), reused = oldest(w, family, true, keep);
+    uint64_t share = s->active[family] ? s->share : 0;
+    bool many = s->fresh[family] > share / 2;
+    if (own ? many : s->all_fresh > BUDGET / 2) return fresh;
+    if (many && fresh >= 0) return fresh;
+    if (fresh < 0 || reused < 0) return fresh < 0 ? reused : fresh;
+    return is_older(&w->items[fresh], &w->items[reused]) ? fresh : reused;
+}
+
+static int next_of_largest(const struct world *w, const struct shares *s, int own, uint64_t least, const int keep[2])
+{
+    int found = -1, largest = -1;
+    for (int f = 0; f < FAMILIES; f++) {
+        int next = s->active[f] && s->bytes[f] > least ? next_of(w, s, f, f == own, keep) : -1;
+        if (next < 0) continue;
+        bool larger = largest < 0 || s->bytes[f] > s->bytes[largest];
+        if (!larger && (s->bytes[f] < s->bytes[largest] || w->order[f] > w->order[largest])) continue;
+        largest = f;
+        found = next;
+    }
+    return found;
+}
+
+/* First those of identities that nobody uses any more, then of the one that has most above its share, then its own. */
+static int next_to_go(const struct world *w, const struct item *asks, const bool existed[FAMILIES], const int keep[2])
+{
+    struct shares s = shares_of(w, asks, existed);
+    int found = -1, own = (int)asks->family;
+    for (int f = 0, at = -1; f < FAMILIES; f++) {
+        int next = s.exists[f] && !s.active[f] ? next_of(w, &s, f, f == own, keep) : -1;
+        if (next < 0 || (at >= 0 && w->order[at] < w->order[f])) continue;
+        at = f;
+        found = next;
+    }
+    if (found >= 0) return found;
+    found = next_of_largest(w, &s, own, s.share, keep);
+    if (found < 0) found = next_of(w, &s, own, true, keep);
+    if (found >= 0 || s.bytes[own] > s.share || s.all_fresh <= BUDGET / 2) return found;
+    return next_of_largest(w, &s, own, 0, keep);
 }
 
 /* ---- Lists ---- */
@@ -255,6 +345,7 @@ static void draw_item(struct world *w, struct item *item)
         *item = *again;
         item->where = DETACHED;
         item->object = item->failures = 0;
+        item->reused = false;
         return;
     }
     do item->end = draw_tokens(w, item->family, item->tokens);
@@ -269,7 +360,7 @@ static void draw_item(struct world *w, struct item *item)
     }
     item->key = key_of(&w->identities[item->family], item->tokens, (size_t)item->end);
     item->size = 1 + random_below(&w->random, LARGEST);
-    if (random_below(&w->random, 40) == 0) item->size = BUDGET / 2 + random_below(&w->random, BUDGET);
+    if (random_below(&w->random, 40) == 0) item->size = BUDGET / 4 + random_below(&w->random, BUDGET);
 }
 
 static enum reserved expected_of(const struct world *w, const struct item *item, int known)
@@ -279,20 +370,40 @@ static enum reserved expected_of(const struct world *w, const struct item *item,
     return item->size > BUDGET ? RESERVED_NO_ROOM : RESERVED;
 }
 
-/* Everything that could go, but for these, would not be enough. */
-static void expect_no_room(const struct world *w, const struct item *item, const int keep[2])
+static void find_existing(const struct world *w, bool existing[FAMILIES])
+{
+    for (int f = 0; f < FAMILIES; f++) existing[f] = false;
+    for (int i = 0; i < w->n; i++)
+        if (w->items[i].where != NOWHERE) existing[w->items[i].family] = true;
+}
+
+/* Everything that it may drive out, but for these, would not be enough; perhaps all that could go would be. */
+static enum reserved refusal_of(const struct world *w, const struct item *item, const int keep[2])
 {
     static struct world copy;
+    bool existed[FAMILIES];
     copy = *w;
-    for (int i; (i = next_to_go(&copy, keep)) >= 0;) leave(&copy, i, NOWHERE);
+    find_existing(w, existed);
+    for (int i; (i = next_to_go(&copy, item, existed, keep)) >= 0;) leave(&copy, i, NOWHERE);
     assert_true(bytes_known(&copy) + item->size > BUDGET);
+    for (bool again = true; again;) {
+        again = false;
+        for (int i = 0; i < copy.n; i++) {
+            if (copy.items[i].where == NOWHERE || i == keep[0] || i == keep[1] || is_needed(&copy, i)) continue;
+            leave(&copy, i, NOWHERE);
+            again = true;
+        }
+    }
+    return bytes_known(&copy) + item->size > BUDGET ? RESERVED_NO_ROOM : RESERVED_NOT_ADMITTED;
 }
 
 /* Exactly those that the oracle would let go, in its order. */
 static void expect_victims(struct world *w, const struct item *item, const int keep[2], const struct victim *victims)
 {
+    bool existed[FAMILIES];
+    find_existing(w, existed);
     while (bytes_known(w) + item->size > BUDGET) {
-        int i = next_to_go(w, keep);
+        int i = next_to_go(w, item, existed, keep);
         if (i < 0 || victims == NULL) {
             fail_msg("too few have gone");
             return;
@@ -351,6 +462,7 @@ static void publish(struct world *w, struct item *item, struct reservation *rese
     if (item->size > 1) item->size -= random_below(&w->random, (uint32_t)(item->size < LARGEST ? item->size : LARGEST));
     struct entry *entry = index_publish(w->index, reservation, item->size, NULL, w->step);
     w->written += item->size;
+    w->total += item->size;
     item->used = w->step;
     if (known >= 0) w->items[known].where = NOWHERE;
     w->items[w->n++] = *item;
@@ -380,10 +492,8 @@ static void save_one(struct world *w)
                 (keep[0] >= 0 && covers(&w->items[keep[0]], &item)));
     if (parent != NULL) index_unlease(w->index, parent);
     expect_within_budget(w);
-    if (result == RESERVED_NO_ROOM && expected == RESERVED) {
-        expect_no_room(w, &item, keep);
-        expected = result;
-    }
+    if (expected == RESERVED) see(w, item.family);
+    if (result >= RESERVED_NO_ROOM && expected == RESERVED) expected = refusal_of(w, &item, keep);
     assert_int_equal(result, expected);
     if (result != RESERVED) {
         assert_null(victims);
@@ -418,8 +528,8 @@ static void touch_one(struct world *w, int i)
     struct entry *entry = entry_of(w, &w->items[i]);
     index_touch(w->index, entry, w->step);
     index_unlease(w->index, entry);
-    w->items[i].used = w->step;
     w->items[i].failures = 0;
+    use(w, i);
 }
 
 static void lease_one(struct world *w, int i)
@@ -484,6 +594,7 @@ static bool adopt(struct world *w, const struct item *item)
                              .used_ms = item->used};
     if (item->start > 0) head.parent = item->parent;
     tokens_append(&head.tokens, item->tokens + item->start, (size_t)(item->end - item->start));
+    head.hits = item->reused; /* so a server writes it for the entry that was hit, and not for those before it */
     bool adopted = index_adopt(w->index, &head, item->size, w->step);
     assert_false(index_adopt(w->index, &head, item->size, w->step));
     tokens_release(&head.tokens);
@@ -496,7 +607,8 @@ static void start_again(struct world *w)
     for (int i = 0; i < MOST; i++) give_back(w, i);
     index_close(w->index);
     w->index = index_open(STRIDE, BUDGET, no_user);
-    bool done[MOST] = {0};
+    bool done[MOST] = {0}, seen[FAMILIES] = {0};
+    w->total = 0;
     for (bool all = false; !all;) {
         all = true;
         for (int i = 0; i < w->n; i++) {
@@ -504,6 +616,8 @@ static void start_again(struct world *w)
             w->items[i].failures = 0;
             done[i] = random_below(&w->random, 2) == 0;
             if (done[i]) assert_true(adopt(w, &w->items[i]));
+            if (done[i] && !seen[w->items[i].family]) see(w, w->items[i].family);
+            seen[w->items[i].family] = seen[w->items[i].family] || done[i];
             all = all && done[i];
         }
     }
@@ -536,7 +650,7 @@ static void drop_detached(struct world *w)
 
 static void change_one(struct world *w, int i, uint32_t dice)
 {
-    if (dice < 40)
+    if (dice < 25)
         touch_one(w, i);
     else if (dice < 60)
         lease_one(w, i);

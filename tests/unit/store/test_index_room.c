@@ -269,7 +269,7 @@ static void adopted_entries_are_found_and_keep_their_hits(void **state)
     (void)state;
     struct index *index = open_index(100);
     assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
-    assert_true(adopt(index, SLAB_ROWS, "abcdef", 3, "abcXYZ", 10, 5));
+    assert_true(adopt_used(index, SLAB_ROWS, "abcdef", 3, "abcXYZ", 10, 5, 3));
     assert_true(adopt(index, SLAB_STATE, "abcXYZ", 5, "abcXY", 10, 5));
     assert_null(index_trim(index));
     expect_state(index, "abcXYZ", 6, 5);
@@ -383,7 +383,9 @@ static void what_exceeds_a_budget_that_shrank_goes_after_a_restart(void **state)
     adopt(index, SLAB_ROWS, NULL, 0, "abc", 20, 9);
     adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 20, 8);
     adopt(index, SLAB_ROWS, NULL, 0, "x", 20, 10);
-    assert_int_equal(delete_all(index, index_trim(index)), 1);
+    adopt(index, SLAB_ROWS, NULL, 0, "y", 20, 7);
+    adopt(index, SLAB_ROWS, NULL, 0, "z", 20, 6);
+    assert_int_equal(delete_all(index, index_trim(index)), 3);
     assert_int_equal(has(index, "abcdef"), INDEX_ABSENT);
     assert_int_equal(index_usage(index).bytes, 40);
     close_quiet(index);

@@ -26,7 +26,7 @@ struct crowd {
     struct index *index;
     pthread_barrier_t start;
     int32_t token;
-    _Atomic int n[RESERVED_NO_ROOM + 1];
+    _Atomic int n[RESERVED_NOT_ADMITTED + 1];
     struct reservation *_Atomic winner;
 };
 
@@ -56,7 +56,7 @@ static void of_many_that_reserve_one_key_one_writes(void **state)
     for (size_t i = 0; i < CROWD; i++) pthread_create(&threads[i], NULL, reserve_the_same, &crowd);
     for (int round = 0; round < ROUNDS; round++) {
         crowd.token = round;
-        for (size_t i = 0; i <= RESERVED_NO_ROOM; i++) crowd.n[i] = 0;
+        for (size_t i = 0; i <= RESERVED_NOT_ADMITTED; i++) crowd.n[i] = 0;
         pthread_barrier_wait(&crowd.start);
         pthread_barrier_wait(&crowd.start);
         assert_int_equal(crowd.n[RESERVED], 1);
@@ -192,11 +192,101 @@ static void readers_find_nothing_wrong_beside_eight_writers(void **state)
     index_close(fair.index);
 }
 
+/* ---- A tree that comes and goes ---- */
+
+enum { DEEP = 600, TURNS = 30 };
+
+struct tree {
+    struct index *index;
+    int32_t tokens[DEEP * STRIDE];
+    _Atomic bool over;
+    _Atomic size_t whole, part;
+};
+
+/* The last of a chain, and others that hang on entries of it. */
+static void grow_tree(struct tree *tree)
+{
+    for (int32_t i = 0; i < DEEP * STRIDE; i++) tree->tokens[i] = i;
+    for (int32_t i = 0; i < DEEP; i++) {
+        struct reserve what = reserve_of(&mine, tree->tokens, i * STRIDE, (i + 1) * STRIDE, 1);
+        assert_int_equal(save(tree->index, &what, i), RESERVED);
+        int32_t side[DEEP * STRIDE + 1];
+        memcpy(side, tree->tokens, sizeof tree->tokens);
+        side[(i + 1) * STRIDE] = -1;
+        what = reserve_of(&mine, side, (i + 1) * STRIDE, (i + 1) * STRIDE + 1, 1);
+        assert_int_equal(save(tree->index, &what, i), RESERVED);
+    }
+}
+
+static struct match find_all(struct tree *tree)
+{
+    struct wanted wanted = {.identity = &mine, .tokens = tree->tokens, .n = DEEP * STRIDE, .now_ms = 1};
+    struct match match;
+    index_find(tree->index, &wanted, &match);
+    assert_int_equal(verified(tree->index, match.rows, tree->tokens, match.n_rows), match.n_rows);
+    return match;
+}
+
+static void *look_at_tree(void *ud)
+{
+    struct tree *tree = ud;
+    while (!tree->over) {
+        struct match match = find_all(tree);
+        if (match.n_rows == DEEP * STRIDE)
+            tree->whole++;
+        else
+            tree->part++;
+        index_release(tree->index, &match);
+    }
+    return NULL;
+}
+
+static void *set_roots_aside(void *ud)
+{
+    struct tree *tree = ud;
+    for (int i = 0; i < TURNS; i++) {
+        struct match match = find_all(tree);
+        struct entry *root = match.rows;
+        while (root != NULL && root->parent != NULL) root = root->parent;
+        if (root != NULL) index_set_aside(tree->index, root, 0);
+        index_take_back(tree->index, INT64_MAX);
+        index_release(tree->index, &match);
+    }
+    return NULL;
+}
+
+/* Detaching and attaching go in steps, and several threads do so with the same. */
+static void a_tree_that_comes_and_goes_is_whole_in_the_end(void **state)
+{
+    (void)state;
+    mine = some_identity(1);
+    static struct tree tree;
+    tree.index = index_open(STRIDE, UINT64_MAX, free);
+    grow_tree(&tree);
+    pthread_t reader, writers[2];
+    pthread_create(&reader, NULL, look_at_tree, &tree);
+    for (size_t i = 0; i < 2; i++) pthread_create(&writers[i], NULL, set_roots_aside, &tree);
+    join_all(writers, 2);
+    tree.over = true;
+    join_all(&reader, 1);
+    index_take_back(tree.index, INT64_MAX);
+    struct index_usage usage = index_usage(tree.index);
+    assert_int_equal(usage.entries, 2 * DEEP);
+    assert_int_equal(usage.detached + usage.leases, 0);
+    assert_int_equal(usage.bytes, 2 * DEEP);
+    struct match match = find_all(&tree);
+    assert_int_equal(match.n_rows, DEEP * STRIDE);
+    index_release(tree.index, &match);
+    printf("    %zu lookups found all, %zu a part\n", (size_t)tree.whole, (size_t)tree.part);
+    index_close(tree.index);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_many_that_reserve_one_key_one_writes),
         cmocka_unit_test(readers_find_nothing_wrong_beside_eight_writers),
+        cmocka_unit_test(a_tree_that_comes_and_goes_is_whole_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,8 +121,8 @@ static inline void touch(struct index *index, const char *text, int64_t now_ms)
 
 enum { NOW = 2000 };
 
-static inline bool adopt(struct index *index, enum slab_kind kind, const char *parent, int32_t start, const char *text,
-                         uint64_t size, int64_t used_ms)
+static inline bool adopt_used(struct index *index, enum slab_kind kind, const char *parent, int32_t start,
+                              const char *text, uint64_t size, int64_t used_ms, uint32_t hits)
 {
     int32_t tokens[TEXT], end = spell(text, tokens);
     struct slab_head head = {.kind = kind,
@@ -132,9 +132,15 @@ static inline bool adopt(struct index *index, enum slab_kind kind, const char *p
                              .end = end,
                              .tokens = {.v = tokens + start, .len = (size_t)(end - start)},
                              .used_ms = used_ms,
-                             .hits = 3};
+                             .hits = hits};
     if (parent != NULL) head.parent = key_of_text(parent);
     return index_adopt(index, &head, size, NOW);
+}
+
+static inline bool adopt(struct index *index, enum slab_kind kind, const char *parent, int32_t start, const char *text,
+                         uint64_t size, int64_t used_ms)
+{
+    return adopt_used(index, kind, parent, start, text, size, used_ms, 0);
 }
 
 /* Nothing is leased, reserved or still to be deleted. */

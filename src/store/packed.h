@@ -1,0 +1,29 @@
+/* Token lists that are kept: three bytes a token where all of them fit, as those of every vocabulary do, four where one
+ * does not. Nothing but plain values; whoever has one releases it. */
+#ifndef STORE_PACKED_H
+#define STORE_PACKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zeroed: no tokens. */
+struct packed {
+    uint8_t *v;
+    uint32_t len;
+    uint32_t width; /* bytes a token */
+};
+
+struct packed packed_of(const int32_t *tokens, size_t n);
+void packed_release(struct packed *packed);
+
+int32_t packed_at(const struct packed *packed, size_t i);
+void packed_copy(const struct packed *packed, size_t from, size_t n, int32_t *tokens);
+
+/* How many of the n tokens are those from there on. */
+size_t packed_common(const struct packed *packed, size_t from, const int32_t *tokens, size_t n);
+
+/* Only the tokens [from, to) stay. */
+void packed_cut(struct packed *packed, size_t from, size_t to);
+
+#endif

@@ -1,0 +1,58 @@
+/* The heap against a list: what is first, as items come, go and come back with another rank. */
+#include "shelf.h"
+#include "store/heap.h"
+
+enum { ITEMS = 60, STEPS = 20000 };
+
+struct item {
+    struct heaped heaped;
+    uint32_t rank;
+    bool there;
+};
+
+static bool before(const struct heaped *a, const struct heaped *b)
+{
+    return hash_item(const struct item, heaped, a)->rank < hash_item(const struct item, heaped, b)->rank;
+}
+
+static void expect_first(const struct heap *heap, const struct item items[ITEMS])
+{
+    uint32_t least = UINT32_MAX, n = 0;
+    for (size_t i = 0; i < ITEMS; i++) {
+        if (!items[i].there) continue;
+        n++;
+        if (items[i].rank < least) least = items[i].rank;
+    }
+    struct heaped *first = heap_first(heap);
+    assert_int_equal(heap->n, n);
+    assert_int_equal(first != NULL, n > 0);
+    if (first != NULL) assert_int_equal(hash_item(struct item, heaped, first)->rank, least);
+}
+
+static void the_first_is_the_least_whatever_came_and_went(void **state)
+{
+    (void)state;
+    struct heap heap = {.before = before};
+    struct item items[ITEMS] = {0};
+    uint32_t random = 3;
+    for (int step = 0; step < STEPS; step++) {
+        struct item *item = &items[random_below(&random, ITEMS)];
+        if (item->there) {
+            heap_remove(&heap, &item->heaped);
+            assert_int_equal(item->heaped.at, 0);
+        } else {
+            item->rank = random_below(&random, 1000);
+            heap_add(&heap, &item->heaped);
+            heap_add(&heap, &item->heaped); /* it is there already */
+        }
+        item->there = !item->there;
+        expect_first(&heap, items);
+    }
+    heap_release(&heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_is_the_least_whatever_came_and_went)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
