@@ -154,7 +154,7 @@ static int ram_scan(struct backend *backend, struct backend_scan *scan, hearth_e
 static void ram_close(struct backend *backend)
 {
     struct ram *ram = ram_of(backend);
-    for (size_t i = 0; i < ram->slabs.cap; i++)
+    for (size_t i = 0; i < ram->slabs.n_buckets; i++)
         for (struct hashed *link = ram->slabs.v[i], *next; link != NULL; link = next) {
             next = link->next;
             kept_free(hash_item(struct kept, link, link));
