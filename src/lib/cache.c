@@ -9,6 +9,9 @@
 /* Saves under way may take so much memory; what comes on top of it waits or is dropped. */
 #define BACKLOG_BYTES (256u << 20)
 
+/* A disk that takes longer for one entry hangs, however short an eviction's patience may be. */
+#define HANGS_MS 10000
+
 /* ---- Opening ---- */
 
 static enum store_tier tier_named(const char *name)
@@ -49,10 +52,11 @@ struct store *cache_open(const struct hearth_config *config)
     const struct config_cache *cache = &config->cache;
     bool any = false, any_tier = false;
     for (size_t i = 0; i < config->n_models; i++) any = any || keeps_anything(&config->models[i]);
+    int64_t hangs_ms = cache->evict_save_timeout_ms > HANGS_MS ? cache->evict_save_timeout_ms : HANGS_MS;
     struct store_params params = {.stride = (int32_t)cache->boundary_align_tokens,
                                   .save_tier = tier_named(cache->save_tier),
                                   .backlog = BACKLOG_BYTES,
-                                  .save_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms),
+                                  .save_timeout_ns = clock_from_ms(hangs_ms),
                                   .fetch_timeout_ns = clock_from_ms(cache->fetch_timeout_ms),
                                   .scan_grace_ns = clock_from_ms(cache->session_resume_wait_ms),
                                   .files = files_machine()};

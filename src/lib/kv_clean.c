@@ -66,7 +66,8 @@ static int collect(const struct kv_folder *folder, const struct kv_slabs *slabs,
         const struct kv_slab *slab = &slabs->v[i];
         if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
     }
-    int rc = remove_victims(folder, index, index_drop_detached(index), removed, error);
+    /* What seems to hang on nothing may hang on what is not known. */
+    int rc = slabs->unknown ? HEARTH_OK : remove_victims(folder, index, index_drop_detached(index), removed, error);
     if (rc == HEARTH_OK) rc = remove_victims(folder, index, index_trim(index), removed, error);
     index_close(index);
     return rc;

@@ -91,6 +91,7 @@ int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error
     struct folder_scan scan = {.each = take, .bad = take_bad, .ud = slabs};
     slabs->tier = folder->tier;
     int rc = folder_scan(folder->folder, &scan, error);
+    slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.strange_bytes > 0;
     if (slabs->n > before) qsort(slabs->v + before, slabs->n - before, sizeof *slabs->v, by_start);
     return rc;
 }

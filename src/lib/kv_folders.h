@@ -32,6 +32,7 @@ struct kv_slabs {
     struct kv_slab *v;
     size_t n, cap;
     const char *tier; /* of the folder that is being looked through */
+    bool unknown; /* of some slabs it is not known what they hold: they could not be read, or are of a newer version */
 };
 
 /* Adds what lies in the folder: what others hang on comes before them. */

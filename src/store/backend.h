@@ -57,6 +57,9 @@ struct backend {
      * which tells of all again. */
     int (*scan)(struct backend *backend, struct backend_scan *scan, hearth_error *error);
 
+    /* Whether a scan is worth its while, for the sake of later ones. NULL: never. */
+    bool (*wants_scan)(struct backend *backend);
+
     void (*close)(struct backend *backend); /* frees it */
 };
 

@@ -109,11 +109,11 @@ size_t fetcher_give_up(struct tier *tier, int64_t now, bool all, const struct st
     return collect_waiting(tier, users);
 }
 
-/* With the mutex: the watchdog is to know of it. */
+/* With the mutex: the watchdog is to know of it. How often its user asks meanwhile is no progress. */
 static void await_progress(struct store_hit *hit)
 {
     struct store *store = hit->store;
-    hit->progress_at = clock_now(clock_monotonic());
+    if (!hit->waiting) hit->progress_at = clock_now(clock_monotonic());
     hit->waiting = true;
     if (hit->progress_at + store->params.fetch_timeout_ns < store->watch_until) pthread_cond_signal(&store->watch);
 }
@@ -172,6 +172,7 @@ void store_fetch(struct store_hit *hit, int32_t n)
     }
     store_lock(store);
     await_progress(hit);
+    hit->lost = !tier_serves(&store->tiers[hit->tier]); /* it was found before the tier was set aside */
     list_append(fetcher_of(hit), hit);
     look_ahead(hit);
     store_unlock(store);
@@ -252,8 +253,10 @@ enum store_next store_take(struct store_hit *hit, struct store_piece *piece)
     look_ahead(hit);
     enum store_next next = next_of(hit);
     hit->lost = next == STORE_LOST;
-    hit->waiting = false;
-    if (next == STORE_PENDING) await_progress(hit);
+    if (next == STORE_PENDING)
+        await_progress(hit);
+    else
+        hit->waiting = false;
     if (next == STORE_PIECE && hit->join == JOIN_DONE)
         take_joined(hit, piece);
     else if (next == STORE_PIECE)
@@ -302,7 +305,7 @@ static int read_slab(const struct task *task, struct worker *worker, struct slab
     }
     metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
     store_lock(store);
-    price_note(&tier->price, slab->bytes->size, took);
+    price_note(&tier->price, slab->bytes->size, took, started + took);
     store_unlock(store);
     return 0;
 }

@@ -71,7 +71,7 @@ int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *e
 /* From now on an index file is kept (journal.h): before the first scan. */
 void folder_keep_journal(struct folder *folder);
 
-/* Has it written anew where most of it is of no use any more. */
-void folder_trim_journal(struct folder *folder);
+/* Most of it is of no use any more: a scan writes it anew. */
+bool folder_wants_scan(struct folder *folder);
 
 #endif

@@ -81,7 +81,6 @@ static int backend_put(struct backend *backend, struct slab_head *head, struct b
     struct held *held = hold(b);
     if (held == NULL) return not_open(b, error);
     int result = folder_publish(held->folder, head, payload->v, error);
-    if (result >= 0) folder_trim_journal(held->folder);
     let_go(b, held);
     return result < 0 ? result : 0;
 }
@@ -149,6 +148,15 @@ static int backend_scan(struct backend *backend, struct backend_scan *scan, hear
     return result;
 }
 
+static bool backend_wants_scan(struct backend *backend)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    bool wants = held != NULL && folder_wants_scan(held->folder);
+    let_go(b, held);
+    return wants;
+}
+
 static void backend_close(struct backend *backend)
 {
     struct folder_backend *b = backend_of(backend);
@@ -171,6 +179,7 @@ struct backend *folder_backend_open(struct files *files, const char *path)
                                   .has = backend_has,
                                   .note_use = backend_note_use,
                                   .scan = backend_scan,
+                                  .wants_scan = backend_wants_scan,
                                   .close = backend_close};
     return &b->backend;
 }

@@ -132,15 +132,7 @@ void folder_keep_journal(struct folder *folder)
     folder->journal = journal_open(folder->files, folder->fd);
 }
 
-static void ignore(void *ud, struct slab_head *head, uint64_t size)
+bool folder_wants_scan(struct folder *folder)
 {
-    (void)ud;
-    (void)head;
-    (void)size;
-}
-
-void folder_trim_journal(struct folder *folder)
-{
-    struct folder_scan scan = {.each = ignore};
-    if (folder->journal != NULL && journal_is_stale(folder->journal)) folder_scan(folder, &scan, NULL);
+    return folder->journal != NULL && journal_is_stale(folder->journal);
 }

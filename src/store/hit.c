@@ -230,7 +230,7 @@ double store_hit_price(const struct store_hit *hit, int32_t from, int32_t to)
         bytes += (double)state->size;
     }
     store_lock(hit->store);
-    double price = price_of(&hit->store->tiers[hit->tier].price, requests, bytes);
+    double price = price_of(&hit->store->tiers[hit->tier].price, requests, bytes, clock_now(clock_monotonic()));
     store_unlock(hit->store);
     return price;
 }

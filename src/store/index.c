@@ -257,12 +257,13 @@ void index_deleted(struct index *index, struct victim *victim)
     index_unlock(index);
 }
 
-void index_spare(struct index *index, struct victim *victim)
+void index_spare(struct index *index, struct victim *victim, bool stuck)
 {
     struct record *record = record_of(victim);
     index_lock(index);
     settle(index, record);
     order_count(index, record);
+    if (stuck) record->candidate.used = order_stamp(index, 0);
     victim->next = NULL;
     attach_or_detach(index, record);
     index_unlock(index);

@@ -121,8 +121,10 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
                             struct victim **victims);
 void index_deleted(struct index *index, struct victim *victim); /* frees the victim */
 
-/* Its slab is still there: it is an entry again, found like any other (detached, where what it hangs on has left). */
-void index_spare(struct index *index, struct victim *victim);
+/* Its slab is still there: it is an entry again, found like any other (detached, where what it hangs on has left).
+ * `stuck`: it is the one that could not be deleted; as one that was used just now, so that others are chosen before it.
+ */
+void index_spare(struct index *index, struct victim *victim, bool stuck);
 
 /* It is there: found from now on, and with it what was detached and hangs on it. `size` may be smaller than what was
  * reserved. Returns the entry, leased. NULL: what it hangs on has left meanwhile; then it is kept detached, and `user`

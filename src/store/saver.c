@@ -152,12 +152,17 @@ static void finish_job(struct tier *tier, struct job *job)
     struct store *store = tier->store;
     struct saver *saver = &tier->saver;
     const struct store_user **users;
+    bool scan = tier->backend->wants_scan != NULL && tier->backend->wants_scan(tier->backend);
     buffers_give_back(store, job->raw);
     store_lock(store);
     saver->current = NULL;
     saver->done = job->ticket;
     saver->backlog -= job->size;
     metric_add(&store->stats.backlog_bytes, -(int64_t)job->size);
+    if (scan && tier->scan_at == CLOCK_NEVER) {
+        tier->scan_at = 0;
+        pthread_cond_signal(&tier->attend);
+    }
     size_t n = saver_take_waiting(tier, &users);
     pthread_cond_broadcast(&store->changed);
     store_unlock(store);
@@ -171,10 +176,8 @@ static void tidy(struct tier *tier)
     bool trim = tier->to_trim;
     tier->to_trim = false;
     store_unlock(tier->store);
-    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     tier_tidy(tier);
     if (trim) tier_trim(tier);
-    tier_end_call(tier, &tier->saver.worker);
 }
 
 /* With the mutex: a job may be begun. At the end what is queued is still saved, in the time that is left. */

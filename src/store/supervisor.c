@@ -1,6 +1,6 @@
 /* The supervisor of a tier, one thread each: it opens the tier's backend, looks through what earlier processes left,
  * and gets back what was lost, be it the whole backend or single slabs that could not be read. It tries again after a
- * second, and then ever more rarely, down to once a minute.
+ * second, and then ever more rarely, down to once a minute; for single slabs, once an hour.
  *
  * Nobody waits for it: slabs are found as soon as they are known. */
 #include "base/log.h"
@@ -12,17 +12,18 @@
 #include <string.h>
 
 #define BACK_OFF_FIRST ((int64_t)1000000000)
-#define BACK_OFF_MOST  (60 * BACK_OFF_FIRST)
+#define OPENING_MOST   (60 * BACK_OFF_FIRST)
+#define SCANNING_MOST  (3600 * BACK_OFF_FIRST) /* for a few slabs that could not be read all names are read */
 
 /* Slabs that a backend is asked for at once. */
 enum { BATCH = 1024 };
 
 /* ---- With the mutex ---- */
 
-static int64_t later(struct tier *tier)
+static int64_t later(struct tier *tier, int64_t most)
 {
     int64_t after = tier->back_off;
-    tier->back_off = 2 * after < BACK_OFF_MOST ? 2 * after : BACK_OFF_MOST;
+    tier->back_off = 2 * after < most ? 2 * after : most;
     return clock_now(clock_monotonic()) + after;
 }
 
@@ -98,7 +99,9 @@ static void look_through(struct tier *tier)
                   log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - started)));
     }
     store_lock(store);
-    tier->scan_at = result != 0 || scan.n_unread > 0 ? later(tier) : CLOCK_NEVER;
+    tier->scan_at = result != 0         ? later(tier, OPENING_MOST)
+                    : scan.n_unread > 0 ? later(tier, SCANNING_MOST)
+                                        : CLOCK_NEVER;
     if (tier->scan_at == CLOCK_NEVER) tier->back_off = BACK_OFF_FIRST;
     if (result != 0) snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->to_trim = true;
@@ -120,7 +123,7 @@ static void open_backend(struct tier *tier)
     bool news = tier->state != TIER_LOST || strcmp(tier->trouble, error.message) != 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->state = result == 0 ? TIER_OPEN : TIER_LOST;
-    tier->open_at = result == 0 ? CLOCK_NEVER : later(tier);
+    tier->open_at = result == 0 ? CLOCK_NEVER : later(tier, OPENING_MOST);
     if (result == 0) {
         tier->back_off = BACK_OFF_FIRST;
         tier->scan_at = 0;
@@ -138,9 +141,13 @@ static void open_backend(struct tier *tier)
 
 static void take_back(struct tier *tier)
 {
+    /* Another one may be set aside meanwhile, which is then for the next time. */
+    store_lock(tier->store);
+    tier->take_back_at = CLOCK_NEVER;
+    store_unlock(tier->store);
     int64_t next = index_take_back(tier->index, clock_now(clock_monotonic()));
     store_lock(tier->store);
-    tier->take_back_at = next;
+    if (next < tier->take_back_at) tier->take_back_at = next;
     store_unlock(tier->store);
 }
 

@@ -121,6 +121,14 @@ static struct slab_name name_of(const struct victim *victim)
     return (struct slab_name){victim->key, victim->kind};
 }
 
+static int remove_slab(struct tier *tier, const struct slab_name *name, hearth_error *error)
+{
+    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+    int result = tier->backend->remove(tier->backend, name, error);
+    tier_end_call(tier, &tier->saver.worker);
+    return result;
+}
+
 /* What cannot be removed is still there: it is an entry again, and so is all that was to go after it. */
 static int remove_all(struct tier *tier, struct victim *victim, hearth_error *error)
 {
@@ -128,11 +136,12 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
         struct slab_name name = name_of(victim);
-        if (result == 0) result = tier->backend->remove(tier->backend, &name, error);
+        bool others = result != 0;
+        if (!others) result = remove_slab(tier, &name, error);
         if (result == 0)
             index_deleted(tier->index, victim);
         else
-            index_spare(tier->index, victim);
+            index_spare(tier->index, victim, !others);
     }
     return result;
 }
@@ -146,7 +155,9 @@ void tier_tidy(struct tier *tier)
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
         struct slab_name name = name_of(victim);
+        tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
         tier->backend->set_aside(tier->backend, &name);
+        tier_end_call(tier, &tier->saver.worker);
         index_deleted(tier->index, victim);
     }
 }

@@ -54,7 +54,7 @@ static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct new
         news->text[tier->id] = "a tier answers again";
         tier->trouble[0] = '\0';
     }
-    size_t n = fetcher_give_up(tier, now, begins, &users, next);
+    size_t n = fetcher_give_up(tier, now, hangs, &users, next);
     add_list(news, users, n);
     if (begins || ends) pthread_cond_broadcast(&tier->store->changed);
 }

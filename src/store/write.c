@@ -116,7 +116,9 @@ static int write_reserved(struct writing *writing, struct reservation *reservati
                           hearth_error *error)
 {
     struct tier *tier = writing->tier;
+    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
     int result = tier->backend->put(tier->backend, head, &writing->payload, error);
+    tier_end_call(tier, &tier->saver.worker);
     tier->puts_fail = result < 0;
     if (result < 0) {
         index_cancel(tier->index, reservation);
@@ -155,11 +157,8 @@ static int store_slab(struct writing *writing, struct slab_head *head, enum rese
                                            [RESERVED_NO_ROOM] =
                                                "it does not fit within the quota beside what is in use",
                                            [RESERVED_NOT_ADMITTED] = "what is there was used more"};
-    struct tier *tier = writing->tier;
     uint64_t size = slab_size(head);
-    tier_begin_call(tier, &tier->saver.worker, writing->store->params.save_timeout_ns);
     int result = reserve_and_write(writing, head, reserved, error);
-    tier_end_call(tier, &tier->saver.worker);
     if (result != HEARTH_BUSY) return result;
     /* That others were quicker, or are used more, is nothing to tell; that there is no room is. */
     hearth_code code = *reserved == RESERVED_NO_ROOM ? HEARTH_UNAVAILABLE : HEARTH_BUSY;
@@ -251,7 +250,7 @@ static bool can_write(struct store *store, const struct tier *tier)
 {
     store_lock(store);
     bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
-    bool can = tier->state == TIER_OPEN && !tier->stalled && !over;
+    bool can = tier->state == TIER_OPEN && !over; /* what hangs, if anything, is no call of this thread */
     store_unlock(store);
     return can;
 }

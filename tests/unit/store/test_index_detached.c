@@ -222,10 +222,10 @@ static void a_victim_that_could_not_be_deleted_is_there_again(void **state)
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
     struct victim *second = victims->next;
     assert_null(second->next);
-    index_spare(index, victims); /* the leaf, before what it hangs on */
+    index_spare(index, victims, false); /* the leaf, before what it hangs on */
     expect_rows(index, "abcdef", 0);
     assert_int_equal(index_usage(index).detached, 1);
-    index_spare(index, second);
+    index_spare(index, second, false);
     expect_rows(index, "abcdef", 6);
     index_cancel(index, reservation);
     struct index_usage usage = index_usage(index);
@@ -247,7 +247,7 @@ static void a_spared_victim_is_as_old_as_it_was(void **state)
     struct victim *victims;
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
     index_cancel(index, reservation);
-    index_spare(index, victims);
+    index_spare(index, victims, false);
     assert_int_equal(put(index, 0, "c", 40), RESERVED);
     assert_int_equal(has(index, "a"), INDEX_ABSENT);
     assert_int_equal(has(index, "b"), INDEX_THERE);
@@ -449,7 +449,7 @@ static void a_trim_within_the_budget_evicts_nothing(void **state)
         assert_null(index_trim(index));
         if (cancelled_first) index_cancel(index, reservation);
         if (spared)
-            index_spare(index, victims);
+            index_spare(index, victims, false);
         else
             delete_all(index, victims);
         if (!cancelled_first && spared) index_cancel(index, reservation);

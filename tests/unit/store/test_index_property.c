@@ -437,7 +437,7 @@ static bool delete_some(struct world *w, struct victim *victims, const struct wo
         int i = item_of_victim(w, victims, before);
         failed = failed || (fails && random_below(&w->random, 2) == 0);
         if (failed) {
-            index_spare(w->index, victims);
+            index_spare(w->index, victims, false);
             w->items[i].where = DETACHED;
             attach_all(w);
         } else {
