@@ -176,6 +176,7 @@ struct engine {
     int32_t stride, continued_interval;
     int64_t evict_timeout_ns;
     uint64_t last_ticket; /* of all saves that were queued */
+    bool store_was_off;   /* when it was last looked at */
     bool hung;            /* an eviction waited in vain for what was queued up to hung_at */
     uint64_t hung_at;
     bool copied;             /* something was copied in or out in the last round: there may be more */

@@ -29,9 +29,14 @@
 
 /* ---- What may be stored ---- */
 
+static bool may_be_stored(const struct engine *engine, const struct seq *seq)
+{
+    return engine->store != NULL && seq->scope != SCOPE_OF_NOBODY;
+}
+
 static bool is_stored(const struct engine *engine, const struct seq *seq)
 {
-    return engine->store != NULL && seq->scope != SCOPE_OF_NOBODY && store_is_on(engine->store);
+    return may_be_stored(engine, seq) && store_is_on(engine->store);
 }
 
 /* Deterministic: only what any run would compute alike. */
@@ -266,11 +271,23 @@ static bool copy_within(struct engine *engine, struct seq *seq, size_t *budget)
     return any;
 }
 
+/* What ended while the store was off is stored when it is back: for that the store wakes the engine. */
+static void catch_up(struct engine *engine)
+{
+    bool was_off = engine->store_was_off;
+    engine->store_was_off = !store_is_on(engine->store);
+    if (engine->store_was_off) store_has_room(engine->store, engine->user, 1);
+    if (engine->store_was_off || !was_off || engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].slot == NULL && engine->seqs[i].n_cells > 0) save_finished(engine, &engine->seqs[i]);
+}
+
 /* Somebody waits for those that leave: they come first. */
 bool save_step(struct engine *engine)
 {
     if (engine->store == NULL) return false;
     bool any = false;
+    catch_up(engine);
     size_t budget = any_busy(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
     for (int leaving = 1; leaving >= 0; leaving--)
         for (size_t i = 0; i < engine->n_seqs && budget > 0; i++)
@@ -352,7 +369,8 @@ static bool has_all(const struct engine *engine, const struct seq *seq)
 
 enum save_standing save_standing(const struct engine *engine, const struct seq *seq)
 {
-    if (!is_stored(engine, seq) || engine->caching != ENGINE_CACHES_CONVERSATIONS) return SAVE_SAFE;
+    if (!may_be_stored(engine, seq) || engine->caching != ENGINE_CACHES_CONVERSATIONS) return SAVE_SAFE;
+    if (!store_is_on(engine->store)) return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
     if (seq->saving.n_events > 0 || !are_done(engine, seq)) return SAVE_UNDER_WAY;
     return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
 }
@@ -364,11 +382,8 @@ void save_before_eviction(struct engine *engine, struct seq *seq)
 
 void save_hurry(struct engine *engine, struct seq *seq)
 {
-    bool any = is_stored(engine, seq);
-    while (any) {
-        size_t budget = SLICE_BYTES;
-        any = copy_within(engine, seq, &budget);
-    }
+    size_t budget = SLICE_BYTES_IDLE;
+    if (is_stored(engine, seq)) copy_within(engine, seq, &budget);
 }
 
 /* ---- The end ---- */
@@ -393,13 +408,13 @@ static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
 /* Has what the store lacks stored. False: not all is. */
 static bool store_all(struct engine *engine, int64_t deadline)
 {
-    for (size_t i = 0; i < engine->n_seqs; i++) {
+    for (size_t i = 0; i < engine->n_seqs && store_is_on(engine->store); i++) {
         struct seq *seq = &engine->seqs[i];
         if (save_standing(engine, seq) == SAVE_SAFE) continue;
         want_all(engine, seq, SLAB_SHUTDOWN);
         copy_all(engine, seq, deadline);
     }
-    bool all = store_wait(engine->store, engine->last_ticket, deadline);
+    bool all = store_wait(engine->store, engine->last_ticket, store_is_on(engine->store) ? deadline : 0);
     for (size_t i = 0; i < engine->n_seqs && all; i++) all = save_standing(engine, &engine->seqs[i]) == SAVE_SAFE;
     return all;
 }

@@ -447,9 +447,11 @@ void hearth_close(hearth *instance)
     each_model(instance, model_close);
     keeper_close(instance->keeper);
     for (size_t i = 0; i < instance->config->n_models; i++) known_release(&instance->known[i]);
-    if (instance->store != NULL)
-        store_close(instance->store,
-                    clock_now(clock_monotonic()) + clock_from_ms(instance->config->cache.evict_save_timeout_ms));
+    if (instance->store != NULL) {
+        /* Engines have waited for a disk that hangs already. */
+        int64_t patience_ms = store_is_on(instance->store) ? instance->config->cache.evict_save_timeout_ms : 1000;
+        store_close(instance->store, clock_now(clock_monotonic()) + clock_from_ms(patience_ms));
+    }
     free(instance->known);
     hearth_config_free(instance->config);
     free(instance);

@@ -23,9 +23,11 @@
 /* What scan() tells of each slab. `head` may be taken over by zeroing it; its regions may be missing. */
 struct backend_scan {
     void (*each)(void *ud, struct slab_head *head, uint64_t size);
+    /* Of a damaged one, which is the caller's to set aside. NULL: the backend sets it aside itself. */
+    void (*bad)(void *ud, const struct slab_name *name);
     void *ud;
     _Atomic bool *stop;         /* ends it early */
-    size_t n_slabs, n_bad;      /* out: told of; damaged, and set aside */
+    size_t n_slabs, n_bad;      /* out: told of; damaged */
     size_t n_strange, n_unread; /* out: not hearth's, or of a newer version; that could not be read now */
     uint64_t strange_bytes;     /* out: of slabs of a newer version, which take of the quota */
 };

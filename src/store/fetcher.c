@@ -325,15 +325,14 @@ static int mismatch(const struct task *task, const struct slab *slab)
 }
 
 /* Whoever waits for it hears of it only after it has left the index: the next look does not find it again. What could
- * not be read says nothing of what it holds: it is tried again later. A slab of this process that claims to be of a
- * newer version is a damaged one. */
+ * not be read says nothing of what it holds: it is tried again later. */
 static void lose_entry(const struct task *task, int result)
 {
     struct tier *tier = task->tier;
     bool damaged = result == HEARTH_INVALID || result == HEARTH_UNSUPPORTED;
     if (damaged) metric_add(&tier->store->stats.corrupt_files, 1);
     if (damaged || result == HEARTH_NOT_FOUND) {
-        tier_drop(tier, task->entry, damaged);
+        tier_drop(tier, task->entry, result == HEARTH_INVALID); /* what is of a newer version is left alone */
         return;
     }
     index_set_aside(tier->index, task->entry, clock_now(clock_monotonic()));
@@ -382,7 +381,10 @@ static void run_read(const struct task *task, struct worker *worker)
     struct image *garbage = NULL;
     int result = read_slab(task, worker, &slab);
     if (result == 0 && !index_stands_for(task->tier->index, task->entry, &slab.head)) result = mismatch(task, &slab);
-    if (result != 0) lose_entry(task, result);
+    if (result != 0)
+        lose_entry(task, result);
+    else
+        index_was_read(task->tier->index, task->entry);
     store_lock(store);
     fill_image(task->image, &slab, result);
     note_progress(task->tier, task->image);
@@ -517,9 +519,9 @@ void *fetcher_main(void *ud)
             continue;
         }
         store_unlock(store);
-        if (task.hits != 0) run_note(&task, worker);
         if (task.what == TASK_READ) run_read(&task, worker);
         if (task.what == TASK_JOIN) run_join(task.hit);
+        if (task.hits != 0) run_note(&task, worker); /* a write, for which nobody waits */
         store_lock(store);
     }
     store_unlock(store);

@@ -101,6 +101,11 @@ static hearth_code code_for(int code)
     case -ENXIO:   /* a socket */
     case -ENODATA: /* cut short */
         return HEARTH_INVALID;
+    case -ESTALE: /* the file system that the folder was on has gone */
+    case -ENOTCONN:
+    case -ENODEV:
+    case -ESHUTDOWN:
+        return HEARTH_UNAVAILABLE;
     default:
         return HEARTH_IO;
     }

@@ -62,6 +62,7 @@ struct folder_scan {
     void (*each)(void *ud, struct slab_head *head, uint64_t size);
     void (*bad)(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error); /* may be NULL */
     void *ud;
+    bool leaves_bad;                            /* what is damaged stays where it is: `bad` is told of it */
     _Atomic bool *stop;                         /* ends it early; may be NULL */
     size_t n_slabs, n_bad, n_strange, n_unread; /* out: as above */
     uint64_t strange_bytes;                     /* out: of slabs of newer versions */

@@ -132,11 +132,25 @@ static void backend_note_use(struct backend *backend, const struct slab_name *na
     let_go(b, held);
 }
 
+static void tell_bad(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error)
+{
+    const struct backend_scan *scan = ud;
+    const struct slab_name name = {*key, kind};
+    if (scan->bad != NULL && error->code == HEARTH_INVALID) scan->bad(scan->ud, &name);
+}
+
+static void tell_each(void *ud, struct slab_head *head, uint64_t size)
+{
+    const struct backend_scan *scan = ud;
+    scan->each(scan->ud, head, size);
+}
+
 static int backend_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
 {
     struct folder_backend *b = backend_of(backend);
     struct held *held = hold(b);
-    struct folder_scan look = {.each = scan->each, .ud = scan->ud, .stop = scan->stop};
+    struct folder_scan look = {
+        .each = tell_each, .bad = tell_bad, .ud = scan, .leaves_bad = scan->bad != NULL, .stop = scan->stop};
     if (held == NULL) return not_open(b, error);
     int result = folder_scan(held->folder, &look, error);
     let_go(b, held);

@@ -54,7 +54,7 @@ static void tell_unusable(struct look *look, const struct slab_name *name, uint6
     if (scan->bad != NULL) scan->bad(scan->ud, &name->key, name->kind, error);
     log_event(LOG_WARN, "store", damaged ? "found a file that cannot be used" : "a file cannot be read now",
               log_str("reason", error->message));
-    if (damaged && !look->folder->to_read) folder_quarantine(look->folder, &name->key, name->kind);
+    if (damaged && !look->folder->to_read && !scan->leaves_bad) folder_quarantine(look->folder, &name->key, name->kind);
 }
 
 static void look_at(struct look *look, const struct slab_name *name)

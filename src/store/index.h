@@ -74,6 +74,9 @@ void index_unlease(struct index *index, struct entry *entry);
 /* It was used, and with it all that it hangs on. O(log n). Returns its hits. */
 uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms);
 
+/* Its slab could be read: see index_set_aside(). */
+void index_was_read(struct index *index, struct entry *entry);
+
 /* Whether a slab with that head is the entry's: same key, kind, start, end, identity and, one by one, tokens. */
 bool index_stands_for(struct index *index, const struct entry *entry, const struct slab_head *head);
 

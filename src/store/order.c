@@ -226,7 +226,6 @@ void order_use(struct index *index, struct node *node, int64_t now_ms)
 static void use_record(struct index *index, struct record *record, const struct candidate *as, int64_t now_ms)
 {
     record->candidate.hits = as->hits;
-    record->candidate.failures = as->failures;
     use(index, &record->candidate, now_ms);
     if (!record->candidate.reused) set_reused(index, &record->candidate);
 }
@@ -236,12 +235,20 @@ uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms)
     struct node *node = node_of(entry);
     index_lock(index);
     uint32_t hits = ++node->candidate.hits;
-    node->candidate.failures = 0;
     if (node->there) order_use(index, node, now_ms);
     if (node->record != NULL && node->record->awaited != NULL)
         use_record(index, node->record, &node->candidate, now_ms);
     index_unlock(index);
     return hits;
+}
+
+void index_was_read(struct index *index, struct entry *entry)
+{
+    struct node *node = node_of(entry);
+    index_lock(index);
+    node->candidate.failures = 0;
+    if (node->record != NULL) node->record->candidate.failures = 0;
+    index_unlock(index);
 }
 
 /* ---- Whose turn it is ---- */

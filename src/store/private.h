@@ -51,12 +51,13 @@ struct job {
     void *raw;
     size_t size;
     bool last;
+    bool retried;
 };
 
 struct tier;
 
-/* Carries it out, on the tier's saver. */
-void job_write(struct store *store, struct tier *tier, const struct job *job);
+/* Carries it out, on the tier's saver. False: the backend is gone, and it is worth another try when that is back. */
+bool job_write(struct store *store, struct tier *tier, const struct job *job);
 
 /* ---- Tiers ---- */
 
@@ -70,6 +71,7 @@ struct saver {
     pthread_cond_t work;
     struct job *first, **end;
     struct job *current;
+    bool ended;
     uint64_t last_ticket, done;        /* saves are finished in the order of their tickets */
     uint64_t backlog;                  /* bytes of queued saves and the current one */
     const struct store_user **waiting; /* for the next save that ends */
@@ -82,6 +84,11 @@ struct fetcher {
     pthread_cond_t work;
     struct store_hit *hits; /* that fetch, the one served longest ago first */
     uint64_t ahead_bytes;   /* of slabs that hits want and have not taken */
+};
+
+struct found {
+    struct slab_name name;
+    struct found *next;
 };
 
 enum tier_state {
@@ -114,6 +121,7 @@ struct tier {
     bool to_trim;                           /* it may hold more than its quota */
     char trouble[160];
     struct victim *damaged; /* their slabs are still there; the saver sets them aside */
+    struct found *found;    /* so are those of damaged slabs that a scan found */
 };
 
 void tier_open(struct store *store, enum store_tier id);

@@ -190,8 +190,8 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
         return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",
                         folder->path, p.name);
     /* A new file cannot be had for want of its folder alone. */
-    hearth_code code = result == -ENOENT && p.is_unwritten ? HEARTH_UNAVAILABLE : HEARTH_IO;
-    folder_refuse(folder, p.name, p.deed, result, error);
+    bool gone = folder_refuse(folder, p.name, p.deed, result, error) == HEARTH_UNAVAILABLE;
+    hearth_code code = gone || (result == -ENOENT && p.is_unwritten) ? HEARTH_UNAVAILABLE : HEARTH_IO;
     if (error != NULL) error->code = code;
     return (int)code;
 }

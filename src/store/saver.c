@@ -106,8 +106,8 @@ bool store_has_room(struct store *store, const struct store_user *user, size_t s
 {
     struct tier *tier = save_tier(store);
     store_lock(store);
-    bool on = tier_takes_saves(tier), room = on && has_room(store, &tier->saver, size);
-    if (on && !room) note_waiting(&tier->saver, user);
+    bool room = tier_takes_saves(tier) && has_room(store, &tier->saver, size);
+    if (!room) note_waiting(&tier->saver, user);
     store_unlock(store);
     return room;
 }
@@ -186,7 +186,18 @@ static bool may_begin(const struct tier *tier)
     const struct store *store = tier->store;
     if (tier->saver.first == NULL) return false;
     bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
-    return over || tier->state != TIER_OPENING;
+    bool comes = tier->state == TIER_OPENING || (tier->state == TIER_LOST && tier->open_at == 0 && !store->closing);
+    return over || !comes;
+}
+
+/* With the mutex: the tier was lost while it was written, and is about to be opened again. */
+static void put_back(struct saver *saver, struct job *job)
+{
+    job->retried = true;
+    job->next = saver->first;
+    if (saver->first == NULL) saver->end = &job->next;
+    saver->first = job;
+    saver->current = NULL;
 }
 
 /* With the mutex: what is to be done now, if anything. */
@@ -194,7 +205,7 @@ static bool do_one(struct tier *tier)
 {
     struct store *store = tier->store;
     bool wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
-    bool untidy = (tier->damaged != NULL || tier->to_trim) && tier->state == TIER_OPEN;
+    bool untidy = (tier->damaged != NULL || tier->found != NULL || tier->to_trim) && tier->state == TIER_OPEN;
     struct job *job = !wanted && !untidy && may_begin(tier) ? take_job(&tier->saver) : NULL;
     if (!wanted && !untidy && job == NULL) return false;
     store_unlock(store);
@@ -202,11 +213,12 @@ static bool do_one(struct tier *tier)
         buffers_make_wanted(store);
     } else if (untidy) {
         tidy(tier);
-    } else {
-        job_write(store, tier, job);
+    } else if (job_write(store, tier, job) || job->retried) {
         finish_job(tier, job);
+        job = NULL;
     }
     store_lock(store);
+    if (job != NULL) put_back(&tier->saver, job);
     return true;
 }
 
@@ -229,6 +241,7 @@ void *saver_main(void *ud)
         if (store->closing && tier->saver.first == NULL) break;
         clock->wait(clock, &tier->saver.work, &store->mutex, store->closing ? store->close_by : CLOCK_NEVER);
     }
+    tier->saver.ended = true;
     store_unlock(store);
     store_end_thread(store);
     return NULL;

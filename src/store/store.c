@@ -69,6 +69,16 @@ static void wake_all(struct store *store)
     }
 }
 
+/* Those that only read are not worth a wait: who hangs does so in a call that nobody needs any more. */
+#define SOON_NS ((int64_t)1000000000)
+
+static size_t count_saving(const struct store *store)
+{
+    size_t n = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) n += store->tiers[i].quota > 0 && !store->tiers[i].saver.ended;
+    return n;
+}
+
 bool store_close(struct store *store, int64_t deadline)
 {
     if (store == NULL) return true;
@@ -76,7 +86,10 @@ bool store_close(struct store *store, int64_t deadline)
     store->closing = true;
     store->close_by = deadline;
     wake_all(store);
-    while (store->n_threads > 0 && store_wait_changed(store, deadline)) {
+    while (count_saving(store) > 0 && store_wait_changed(store, deadline)) {
+    }
+    int64_t soon = clock_now(clock_monotonic()) + SOON_NS;
+    while (store->n_threads > 0 && store_wait_changed(store, soon < deadline ? soon : deadline)) {
     }
     bool whole = store->n_threads == 0;
     store->abandoned = !whole;

@@ -179,7 +179,8 @@ uint64_t store_save(struct store *store, const struct store_save *save);
 /* Whether the tier of saves is on: else nothing is worth copying out. */
 bool store_is_on(struct store *store);
 
-/* Whether a save of `size` bytes would be taken now. Where it would not, the user is woken when there is room again. */
+/* Whether a save of `size` bytes would be taken now. Where it would not, the user is woken when there is room again, or
+ * the tier of saves is back. */
 bool store_has_room(struct store *store, const struct store_user *user, size_t size);
 
 /* Whether every save up to the ticket is durable or has failed. False: the user is woken when a save has ended. */

@@ -83,10 +83,22 @@ static void adopt(void *ud, struct slab_head *head, uint64_t size)
     index_adopt(tier->index, head, size, clock_unix_ms());
 }
 
+/* The saver may just have stored another one in its place: it alone changes what is there. */
+static void find_damaged(void *ud, const struct slab_name *name)
+{
+    struct tier *tier = ud;
+    struct found *found = mem_alloc(sizeof *found);
+    found->name = *name;
+    store_lock(tier->store);
+    found->next = tier->found;
+    tier->found = found;
+    store_unlock(tier->store);
+}
+
 static void look_through(struct tier *tier)
 {
     struct store *store = tier->store;
-    struct backend_scan scan = {.each = adopt, .ud = tier, .stop = &store->closing};
+    struct backend_scan scan = {.each = adopt, .bad = find_damaged, .ud = tier, .stop = &store->closing};
     hearth_error error = {0};
     int64_t started = clock_now(clock_monotonic());
     int result = tier->backend->scan(tier->backend, &scan, &error);
@@ -131,7 +143,10 @@ static void open_backend(struct tier *tier)
         settle(tier);
     }
     pthread_cond_signal(&tier->saver.work); /* saves were waiting for it */
+    const struct store_user **users;
+    size_t n = saver_take_waiting(tier, &users);
     store_unlock(store);
+    users_wake(store, users, n);
     if (result == 0 && again)
         log_event(LOG_INFO, LOG_GROUP, "a tier is back", log_str("tier", store_tier_names[tier->id]));
     if (result != 0 && news)

@@ -65,6 +65,10 @@ void tier_close(struct tier *tier)
         next = victim->next;
         index_deleted(tier->index, victim);
     }
+    for (struct found *found = tier->found, *next; found != NULL; found = next) {
+        next = found->next;
+        free(found);
+    }
     index_close(tier->index);
     tier->backend->close(tier->backend);
     saver_release(&tier->saver);
@@ -146,18 +150,36 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
     return result;
 }
 
+static void set_aside(struct tier *tier, const struct slab_name *name)
+{
+    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+    tier->backend->set_aside(tier->backend, name);
+    tier_end_call(tier, &tier->saver.worker);
+}
+
+/* Unless a good one has taken its place. */
+static void set_found_aside(struct tier *tier, struct found *found)
+{
+    for (struct found *next; found != NULL; found = next) {
+        next = found->next;
+        if (index_has(tier->index, &found->name.key) == INDEX_ABSENT) set_aside(tier, &found->name);
+        free(found);
+    }
+}
+
 void tier_tidy(struct tier *tier)
 {
     store_lock(tier->store);
     struct victim *victim = tier->damaged;
+    struct found *found = tier->found;
     tier->damaged = NULL;
+    tier->found = NULL;
     store_unlock(tier->store);
+    set_found_aside(tier, found);
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
         struct slab_name name = name_of(victim);
-        tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
-        tier->backend->set_aside(tier->backend, &name);
-        tier_end_call(tier, &tier->saver.worker);
+        set_aside(tier, &name);
         index_deleted(tier->index, victim);
     }
 }

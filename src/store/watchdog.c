@@ -47,12 +47,14 @@ static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct new
     if (begins) {
         news->text[tier->id] = "a tier does not answer: set aside";
         snprintf(tier->trouble, sizeof tier->trouble, "it does not answer");
-        size_t n = saver_take_waiting(tier, &users);
-        add_list(news, users, n);
     }
     if (ends) {
         news->text[tier->id] = "a tier answers again";
         tier->trouble[0] = '\0';
+    }
+    if (begins || ends) {
+        size_t n = saver_take_waiting(tier, &users);
+        add_list(news, users, n);
     }
     size_t n = fetcher_give_up(tier, now, hangs, &users, next);
     add_list(news, users, n);

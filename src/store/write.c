@@ -20,6 +20,7 @@ struct writing {
     struct key *keys;   /* at the multiples of the stride */
     struct match match; /* what is there */
     struct buf payload; /* of one slab after the other */
+    bool lost;          /* the backend was found to be gone */
 };
 
 /* ---- What is there ---- */
@@ -170,6 +171,7 @@ static void tell_result(struct writing *writing, int result, const hearth_error 
 {
     struct tier *tier = writing->tier;
     if (result == HEARTH_UNAVAILABLE) {
+        writing->lost = true;
         store_lock(writing->store);
         tier_lose(tier, error->message);
         store_unlock(writing->store);
@@ -255,7 +257,7 @@ static bool can_write(struct store *store, const struct tier *tier)
     return can;
 }
 
-void job_write(struct store *store, struct tier *tier, const struct job *job)
+bool job_write(struct store *store, struct tier *tier, const struct job *job)
 {
     struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
@@ -266,5 +268,7 @@ void job_write(struct store *store, struct tier *tier, const struct job *job)
         buf_release(&writing.payload);
         free(writing.keys);
     }
+    if (writing.lost && !job->retried) return false;
     count(store, job, outcome);
+    return true;
 }

@@ -1274,6 +1274,66 @@ static void what_is_replaced_before_the_first_scan_is_told_as_it_is(void **state
     }
 }
 
+static void *scan_once(void *place)
+{
+    told_release(scan(place));
+    return NULL;
+}
+
+/* Three of four had been looked at. */
+static void what_is_replaced_during_a_scan_is_told_as_it_is(void **state)
+{
+    struct place *place = *state;
+    pthread_t thread;
+    fill_folder(place);
+    close_place(place);
+    unlink(file_of(place, JOURNAL_NAME));
+    begin(place);
+    fake_faults_set(&place->faults,
+                    (struct fake_fault){.call = FAKE_READ, .on = FAKE_SLABS, .nth = 7, .effect = FAKE_HANG});
+    assert_int_equal(pthread_create(&thread, NULL, scan_once, place), 0);
+    assert_true(fake_faults_await(&place->faults, 1));
+    swap_number(place, 1);
+    swap_number(place, 2);
+    fake_faults_release(&place->faults);
+    pthread_join(thread, NULL);
+    assert_true(has_file(place, JOURNAL_NAME));
+    struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+    assert_int_equal(with->n, 4);
+    assert_true(same_told(with, without));
+    told_release(with);
+    told_release(without);
+}
+
+static void swap_at_first(void *ud, struct slab_head *head, uint64_t size)
+{
+    struct place **place = ud;
+    (void)head;
+    (void)size;
+    if (*place == NULL) return;
+    swap_number(*place, 1);
+    swap_number(*place, 2);
+    *place = NULL;
+}
+
+/* What the former file says of them is taken over only afterwards. */
+static void what_is_replaced_while_an_index_file_is_written_anew_is_told_as_it_is(void **state)
+{
+    struct place *place = *state, *once = place;
+    const struct slab_name name = name_of(5, SLAB_STATE);
+    fill_folder(place);
+    for (uint32_t i = 0; i < 100; i++) place->backend->note_use(place->backend, &name, i, i); /* it is worth it */
+    restart(place);
+    struct backend_scan look = {.each = swap_at_first, .ud = &once};
+    assert_int_equal(place->backend->scan(place->backend, &look, NULL), 0);
+    assert_true(has_file(place, JOURNAL_NAME));
+    struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+    assert_int_equal(with->n, 4);
+    assert_true(same_told(with, without));
+    told_release(with);
+    told_release(without);
+}
+
 static void *swap_one(void *place)
 {
     swap_number(place, 1);
@@ -1398,6 +1458,8 @@ int main(void)
         IN_FOLDERS(what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_it),
         IN_FOLDERS(an_index_file_that_cannot_be_written_costs_the_next_start_only),
         IN_FOLDERS(what_is_replaced_before_the_first_scan_is_told_as_it_is),
+        IN_FOLDERS(what_is_replaced_during_a_scan_is_told_as_it_is),
+        IN_FOLDERS(what_is_replaced_while_an_index_file_is_written_anew_is_told_as_it_is),
         IN_FOLDERS(what_was_replaced_as_a_process_ended_is_told_as_it_is),
         IN_FOLDERS(a_record_of_which_half_was_written_hides_none_behind_it),
         IN_FOLDERS(an_index_file_does_not_grow_with_what_was_used),

@@ -527,6 +527,7 @@ static void touch_one(struct world *w, int i)
 {
     struct entry *entry = entry_of(w, &w->items[i]);
     index_touch(w->index, entry, w->step);
+    index_was_read(w->index, entry);
     index_unlease(w->index, entry);
     w->items[i].failures = 0;
     use(w, i);

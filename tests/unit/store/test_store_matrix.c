@@ -404,11 +404,18 @@ static void begin(struct cell *cell)
     cell->last_ticket = 0;
 }
 
+/* A store that was left behind may still be about to give the other folder back. */
+static bool is_on(struct cell *cell)
+{
+    return status_of(cell, cell->tier).on && status_of(cell, cell->other).on;
+}
+
 static void start(struct cell *cell)
 {
     begin(cell);
     check(cell, store_wait_ready(cell->rig.store, in_ms(WAIT_MS)));
     check(cell, status_of(cell, cell->tier).on);
+    check(cell, comes(cell, is_on));
 }
 
 static void stop(struct cell *cell)
