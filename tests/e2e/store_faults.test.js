@@ -62,6 +62,20 @@ async function allRight(server) {
 const whole = prompts.map((prompt) => prompt.length - 1);
 const none = prompts.map(() => 0);
 
+// Damage is met when a slab is used, one of a conversation after the other: each is stored again, and after as many
+// starts as a conversation has slabs all is found.
+async function healed(t, disk) {
+  let cached = none;
+  for (let starts = 0; starts < 5 && cached.some((n, i) => n !== whole[i]); starts += 1) {
+    const server = await start(t, disk);
+    cached = await allRight(server);
+    await saved(server);
+    await server.stop();
+  }
+  assert.deepEqual(cached, whole);
+  await intact(disk);
+}
+
 describe('damage while no server runs', () => {
   for (const [name, place] of [['first', 0], ['identity', 60 / 250000], ['payload', 0.5], ['last', 1]]) {
     test(`a byte of every file is another one (${name}): all is computed, counted and set aside`, async (t) => {
@@ -76,17 +90,12 @@ describe('damage while no server runs', () => {
       assert.deepEqual(await allRight(server), none);
       await saved(server);
       const cache = await cacheOf(server);
-      // Of a conversation of several slabs only the first is met; what hangs on it goes with it.
+      // Of a conversation of several slabs the first is met, and perhaps those that are read ahead.
       assert.ok(cache.corrupt_files >= prompts.length, `${cache.corrupt_files} counted`);
       assert.ok(quarantined(disk).length >= prompts.length, `${quarantined(disk)}`);
       assert.equal(cache.tiers.disk.entries, slabs.length, 'all of it is stored again');
       await server.stop();
-      await intact(disk);
-
-      const next = await start(t, disk);
-      assert.deepEqual(await allRight(next), whole);
-      assert.equal((await cacheOf(next)).corrupt_files, 0);
-      await next.stop();
+      await healed(t, disk);
     });
   }
 
@@ -114,9 +123,7 @@ describe('damage while no server runs', () => {
       assert.deepEqual(await allRight(server), none);
       assert.ok((await cacheOf(server)).corrupt_files >= prompts.length);
       await server.stop();
-      const next = await start(t, disk);
-      assert.deepEqual(await allRight(next), whole);
-      await next.stop();
+      await healed(t, disk);
     });
   }
 
@@ -225,6 +232,7 @@ describe('trouble with a folder', () => {
       writeFileSync(disk, 'no folder');
     }, async (server) => {
       assert.match(await told(server), /Not a directory/);
+      assert.ok((await cacheOf(server)).saves_dropped > 0);
       assert.equal((await cacheOf(server)).tiers.disk.on, false);
     }],
   };
@@ -247,7 +255,6 @@ describe('trouble with a folder', () => {
       await check(server, disk);
       assert.equal((await talk.say(server, 20)).computed, 21, 'read from the other tier');
       const cache = await cacheOf(server);
-      assert.ok(cache.saves_dropped > 0);
       assert.ok(cache.tiers.ram_file.on && !cache.tiers.ram_file.trouble);
       await server.stop();
 
