@@ -178,6 +178,23 @@ describe('damage while no server runs', () => {
   });
 });
 
+test('hearth kv gc removes nothing that hangs on a file which it does not know', async (t) => {
+  const disk = await filled(t);
+  const listed = (await kv(disk, 'ls')).stdout;
+  const root = /^disk +([0-9a-f]{16}) .* 0 +256 /m.exec(listed)[1];
+  const newer = slabsIn(disk).find(({ name }) => name.startsWith(root));
+  const bytes = readFileSync(newer.path);
+  bytes[4] = 200;
+  writeFileSync(newer.path, bytes);
+  const before = slabsIn(disk);
+  const { code } = await kv(disk, 'gc');
+  assert.equal(code, 0);
+  assert.deepEqual(slabsIn(disk), before);
+  bytes[4] = 1;
+  writeFileSync(newer.path, bytes);
+  await intact(disk);
+});
+
 describe('damage while a server runs', () => {
   const cases = {
     'a byte of every file is another one': (slabs) => slabs.forEach(({ path }) => flip(path, 0.5)),

@@ -98,6 +98,30 @@ test('streams go on and requests are computed while the disk hangs; nothing that
   await intact(disk.folder);
 });
 
+// What the server wants to write while the tier is set aside it does not queue: it is stored when the tier is back.
+test('a reply that ended while the disk hung is stored when the disk works', async (t) => {
+  const disk = new Disk();
+  let server = await disk.serve(t);
+  const [queued, late] = [new Talk(), new Talk()];
+  disk.hang();
+  await queued.say(server, 100, { seed: 1 });
+  await until('the disk is set aside', async () => !(await cacheOf(server)).tiers.disk.on, { seconds: 60 });
+  await late.say(server, 100, { seed: 2 });
+  disk.work();
+  await until('the disk is used again', async () => (await cacheOf(server)).tiers.disk.on);
+  await until('both are stored', async () => (await cacheOf(server)).saves_finish >= 2);
+  await saved(server);
+  await killed(server);
+
+  server = await disk.serve(t);
+  for (const [i, talk] of [queued, late].entries()) {
+    const before = talk.tokens.length;
+    const { cached } = await talk.say(server, 5, { seed: 40 + i });
+    assert.ok(cached >= before - 1, `${cached} of ${before} tokens were found`);
+  }
+  await server.stop();
+});
+
 test('the server ends in its time while the disk hangs', async (t) => {
   const disk = new Disk();
   const server = await disk.serve(t);

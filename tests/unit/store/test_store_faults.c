@@ -87,6 +87,59 @@ static void a_folder_that_was_removed_is_made_anew(void **state)
     tokens_release(&t);
 }
 
+/* Of saves that were taken none is lost with the folder that they were meant for: the next one has them. */
+static void what_was_to_be_saved_as_the_folder_went_is_in_the_new_one(void **state)
+{
+    enum { SAVES = 10, N = 160 };
+    struct rig *rig = *state;
+    rig_start(rig);
+    rig_lose_folder(rig, rig->params.save_tier);
+    struct tokens lists[SAVES];
+    for (size_t i = 0; i < SAVES; i++) {
+        lists[i] = some_tokens(50 + i, N);
+        if (rig_save_from(rig, lists[i].v, 0, N) != 0) continue;
+        tokens_release(&lists[i]); /* refused: it was just then gone */
+    }
+    assert_true(store_wait(rig->store, UINT64_MAX, in_ms(30000)));
+    await_open(rig);
+    for (size_t i = 0; i < SAVES; i++) {
+        if (lists[i].len > 0) assert_int_equal(rig_restore(rig, lists[i].v, N), N);
+        tokens_release(&lists[i]);
+    }
+}
+
+/* One inode is broken: it is chosen again and again, and others are evicted in its place. */
+static void a_slab_that_cannot_be_removed_stops_no_saves(void **state)
+{
+    struct rig *rig = *state;
+    struct fake_faults faults;
+    char name[2 * SHA256_BYTES + 1];
+    size_t stored = 0;
+    fake_faults_init(&faults, files_machine());
+    rig->params.files = &faults.files;
+    rig->params.tiers[rig->params.save_tier].quota = 10000;
+    rig_start(rig);
+    for (uint64_t i = 0; i < 60; i++) {
+        struct tokens t = some_tokens(200 + i, 16);
+        struct key key = key_of(&rig->user.user.identity, t.v, 16);
+        rig_keep(rig, t.v, 16);
+        if (i == 0) {
+            sha256_to_hex(key.v, name);
+            fake_faults_set(&faults, (struct fake_fault){.call = FAKE_UNLINK,
+                                                         .on = name,
+                                                         .nth = 1,
+                                                         .lasting = true,
+                                                         .effect = FAKE_ERROR,
+                                                         .error = EUCLEAN});
+        }
+        if (i >= 40) stored += rig_found(rig, t.v, 16) == 16;
+        tokens_release(&t);
+    }
+    assert_true(faults.struck > 0);
+    assert_true(stored >= 18); /* a save that meets it fails, and the next does not */
+    rig_stop(rig);
+}
+
 /* Every call of a run fails once; whatever is found afterwards, by this process and the next, is exact. */
 static void use_it(struct rig *rig, const struct tokens *t)
 {
@@ -236,6 +289,66 @@ static void a_full_backlog_drops_what_nobody_waits_for(void **state)
     tokens_release(&t);
 }
 
+static void await_set_aside(struct rig *rig)
+{
+    while (rig_status(rig).on) sched_yield();
+}
+
+static void what_was_queued_behind_a_write_that_hangs_is_written(void **state)
+{
+    enum { SAVES = 10 };
+    struct rig *rig = *state;
+    struct tokens lists[SAVES];
+    rig->params.save_timeout_ns = clock_from_ms(50);
+    start_gated(rig);
+    gate_close(&gated);
+    for (size_t i = 0; i < SAVES; i++) {
+        lists[i] = some_tokens(60 + i, 16);
+        assert_true(rig_save_from(rig, lists[i].v, 0, 16) != 0);
+    }
+    await_set_aside(rig);
+    gate_open(&gated);
+    assert_true(store_wait(rig->store, UINT64_MAX, in_ms(30000)));
+    await_open(rig);
+    assert_int_equal(metric_get(&store_stats(rig->store)->saves_dropped), 0);
+    for (size_t i = 0; i < SAVES; i++) {
+        assert_int_equal(rig_restore(rig, lists[i].v, 16), 16);
+        tokens_release(&lists[i]);
+    }
+    rig_stop(rig);
+}
+
+/* It was found before the tier was set aside. Its user asks again and again, as an engine does between two ticks. */
+static void a_fetch_that_begins_while_the_tier_hangs_is_given_up(void **state)
+{
+    struct rig *rig = *state;
+    struct tokens t = some_tokens(70, 64), u = some_tokens(71, 64);
+    struct store_piece piece;
+    rig->params.fetch_timeout_ns = clock_from_ms(50);
+    start_gated(rig);
+    rig_keep(rig, t.v, 64);
+    rig_keep(rig, u.v, 64);
+    struct store_hit *first = rig_find(rig, t.v, 64), *second = rig_find(rig, u.v, 64);
+    gated.reads_too = true;
+    gate_close(&gated);
+    store_fetch(first, 64);
+    await_set_aside(rig);
+    store_fetch(second, 64);
+    int64_t deadline = in_ms(30000);
+    enum store_next next = STORE_PENDING;
+    while (next == STORE_PENDING && clock_now(clock_monotonic()) < deadline) next = store_take(second, &piece);
+    assert_int_equal(next, STORE_LOST);
+    gate_open(&gated);
+    await_open(rig);
+    store_hit_close(first);
+    store_hit_close(second);
+    gated.reads_too = false;
+    assert_int_equal(rig_restore(rig, u.v, 64), 64);
+    rig_stop(rig);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
 /* ---- A parent that is being saved ---- */
 
 struct asking {
@@ -382,6 +495,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FOLDER_TIERS(a_full_disk_costs_saves_and_a_line_in_the_log),
         FOLDER_TIERS(a_folder_that_was_removed_is_made_anew),
+        ON_DISK(what_was_to_be_saved_as_the_folder_went_is_in_the_new_one),
+        ON_DISK(a_slab_that_cannot_be_removed_stops_no_saves),
+        ON_DISK(what_was_queued_behind_a_write_that_hangs_is_written),
+        ON_DISK(a_fetch_that_begins_while_the_tier_hangs_is_given_up),
         ON_DISK(any_call_may_fail),
         FOLDER_TIERS(what_cannot_be_removed_still_counts),
         FOLDER_TIERS(waiting_for_a_save_waits_for_the_disk),
