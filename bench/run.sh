@@ -4,8 +4,8 @@
 #
 #   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long cache spc slots1 slots2 slots4 slots8
 #                                restart stored restore
-#   bench/run.sh evict index     what the store evicts, and what its index costs: without a server or a model, each with a
-#                                table of its own
+#   bench/run.sh evict index start   what the store evicts, what its index costs, how long it takes to start: without a
+#                                    server or a model, each with a table of its own
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
@@ -257,6 +257,7 @@ run_workload() {
 # These measure nothing but themselves.
 run_evict() { "$build/bin/hearth_bench_evict"; }
 run_index() { "$build/bin/hearth_bench_index"; }
+run_start() { "$build/bin/hearth_bench_start" 10000 35000 100000 1000000; }
 
 for name in "${workloads[@]}"; do
     declare -F "run_$name" >/dev/null || die "no workload '$name'"
