@@ -5,6 +5,7 @@
 #include "store/folder.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -268,7 +269,7 @@ static void damage_that_is_found_at_the_start_is_counted(void **state)
     rig_start(rig);
     assert_int_equal(corrupt_files(rig), 1);
     assert_int_equal(rig_restore(rig, t.v, 64), 16);
-    assert_int_equal(size_of(path), -1);
+    while (size_of(path) != -1) sched_yield(); /* the saver sets it aside, in its own time */
     keep_anew(rig, t.v, 64);
     free(path);
     tokens_release(&t);
