@@ -306,18 +306,6 @@ int folder_read(struct folder *folder, const struct key *key, enum slab_kind kin
     return result;
 }
 
-int folder_read_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab_head *head,
-                      hearth_error *error)
-{
-    struct folder_file file;
-    int result = folder_file_open(folder, key, kind, &file, error);
-    if (result != 0) return result;
-    *head = file.head;
-    file.head = (struct slab_head){0};
-    folder_file_close(folder, &file);
-    return 0;
-}
-
 /* ---- Using, removing ---- */
 
 bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kind)

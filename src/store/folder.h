@@ -15,7 +15,7 @@ struct folder;
 /* HEARTH_UNAVAILABLE: another process has it. Removes what earlier processes left half written. */
 struct folder *folder_open(struct files *files, const char *path, hearth_error *error);
 
-/* Without taking it for this process: only folder_scan(), folder_read() and folder_read_front() may be called. */
+/* Without taking it for this process: only folder_scan() and folder_read() may be called. */
 struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error);
 void folder_close(struct folder *folder);
 
@@ -24,10 +24,6 @@ void folder_close(struct folder *folder);
  * damaged payload the message names the region. */
 int folder_read(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab *slab,
                 hearth_error *error);
-
-/* Only what stands before the payload. */
-int folder_read_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab_head *head,
-                      hearth_error *error);
 
 /* Writes and publishes. 0: it is there, durable; FOLDER_ADOPTED: a whole file of the same key, start and size was
  * there, and stays. A file that was there and is damaged, truncated or another's is replaced; one of a newer version is

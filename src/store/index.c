@@ -289,15 +289,6 @@ struct victim *index_trim(struct index *index)
     return first;
 }
 
-struct victim *index_clear(struct index *index)
-{
-    struct victim *victims = NULL;
-    index_lock(index);
-    order_evict(index, UINT64_MAX, NULL, &victims);
-    index_unlock(index);
-    return victims;
-}
-
 /* ---- Damage, and what cannot be read for now ---- */
 
 /* The record that an entry is from now on, in no state; NULL: it has left for good. Nothing hangs on it any more. */

@@ -163,9 +163,6 @@ void index_set_aside(struct index *index, struct entry *entry, int64_t now);
 /* Takes back those whose time has come. Returns when the next one's comes; INT64_MAX: there is none. */
 int64_t index_take_back(struct index *index, int64_t now);
 
-/* Everything that is not leased leaves. */
-struct victim *index_clear(struct index *index);
-
 /* Everything detached, but for what was set aside, leaves: it hangs on nothing. */
 struct victim *index_drop_detached(struct index *index);
 

@@ -34,6 +34,15 @@ static inline size_t delete_all(struct index *index, struct victim *victims)
     return n;
 }
 
+/* Everything that is not leased leaves. */
+static inline struct victim *evict_all(struct index *index)
+{
+    index_set_foreign(index, UINT64_MAX); /* others have the whole budget */
+    struct victim *victims = index_trim(index);
+    index_set_foreign(index, 0);
+    return victims;
+}
+
 /* `tokens` are all of [0, end), until reserve() finds what it hangs on. */
 static inline struct reserve reserve_of(const struct identity *identity, const int32_t *tokens, int32_t start,
                                         int32_t end, uint64_t size)

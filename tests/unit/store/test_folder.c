@@ -191,6 +191,13 @@ static struct folder_scan scan(struct folder *folder, struct found *found)
     return scan;
 }
 
+static void take_head(void *ud, struct slab_head *head, uint64_t size)
+{
+    (void)size;
+    *(struct slab_head *)ud = *head;
+    *head = (struct slab_head){0};
+}
+
 /* ---- Writing and reading ---- */
 
 static void what_is_published_is_read_for_its_owner_alone(void **state)
@@ -208,14 +215,15 @@ static void what_is_published_is_read_for_its_owner_alone(void **state)
     made_release(&moving);
 }
 
-static void a_front_is_read_without_the_payload(void **state)
+static void a_look_reads_fronts_without_the_payload(void **state)
 {
     struct place *place = *state;
     struct made made = make_slab(2, SLAB_ROWS, 8, 3);
-    struct slab_head head;
+    struct slab_head head = {0};
     assert_int_equal(publish(place, &made), 0);
     flip(place, name_of(2, SLAB_ROWS), slab_size(&made.head) - 20); /* the payload's end */
-    assert_int_equal(folder_read_front(place->folder, &made.head.key, SLAB_ROWS, &head, NULL), 0);
+    struct folder_scan scan = {.each = take_head, .ud = &head};
+    assert_int_equal(folder_scan(place->folder, &scan, NULL), 0);
     assert_true(same_head(&head, &made.head));
     assert_int_equal(read_result(place, 2, SLAB_ROWS), HEARTH_INVALID);
     slab_head_release(&head);
@@ -282,14 +290,14 @@ static void the_use_is_noted_in_the_file(void **state)
 {
     struct place *place = *state;
     struct made made = make_slab(11, SLAB_ROWS, 8, 3);
-    struct slab_head head;
+    struct slab slab;
     assert_int_equal(publish(place, &made), 0);
     folder_note_use(place->folder, &made.head.key, SLAB_ROWS, 12, 345678901234);
     expect_there(place, &made);
-    assert_int_equal(folder_read_front(place->folder, &made.head.key, SLAB_ROWS, &head, NULL), 0);
-    assert_int_equal(head.hits, 12);
-    assert_int_equal(head.used_ms, 345678901234);
-    slab_head_release(&head);
+    assert_int_equal(folder_read(place->folder, &made.head.key, SLAB_ROWS, &slab, NULL), 0);
+    assert_int_equal(slab.head.hits, 12);
+    assert_int_equal(slab.head.used_ms, 345678901234);
+    slab_release(&slab);
     struct key none = key_number(12);
     folder_note_use(place->folder, &none, SLAB_ROWS, 1, 1);
     assert_false(exists(place, name_of(12, SLAB_ROWS)));
@@ -539,13 +547,6 @@ static void a_look_through_the_folder_can_be_stopped(void **state)
     assert_int_equal(stopped.n_slabs, 1);
 }
 
-static void take_head(void *ud, struct slab_head *head, uint64_t size)
-{
-    (void)size;
-    *(struct slab_head *)ud = *head;
-    *head = (struct slab_head){0};
-}
-
 static void a_head_that_was_found_may_be_taken_over(void **state)
 {
     struct place *place = *state;
@@ -611,7 +612,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         in_a_place(what_is_published_is_read_for_its_owner_alone),
-        in_a_place(a_front_is_read_without_the_payload),
+        in_a_place(a_look_reads_fronts_without_the_payload),
         in_a_place(every_failure_to_read_has_a_code_and_names_the_file),
         in_a_place(a_file_under_the_name_of_another_is_refused),
         in_a_place(a_symbolic_link_is_never_followed),

@@ -310,7 +310,7 @@ static void every_entry_is_shown_with_its_identity(void **state)
     int32_t ends = 0;
     index_each(index, count_mine, &ends);
     assert_int_equal(ends, 7);
-    assert_int_equal(delete_all(index, index_clear(index)), 2);
+    assert_int_equal(delete_all(index, evict_all(index)), 2);
     index_each(index, count_mine, &ends);
     assert_int_equal(ends, 7);
     close_quiet(index);

@@ -200,7 +200,7 @@ static void what_is_about_to_be_replaced_is_not_evicted(void **state)
     set_aside(index, "abc", 0);
     struct reservation *reservation = begin(index, 0, "abc", 30);
     assert_int_equal(put(index, 0, "x", 50), RESERVED_NO_ROOM); /* its file would be deleted after it was written */
-    assert_null(index_clear(index));
+    assert_null(evict_all(index));
     assert_null(index_drop_detached(index));
     index_cancel(index, reservation);
     assert_int_equal(put(index, 0, "x", 80), RESERVED);
@@ -457,7 +457,7 @@ static void a_trim_within_the_budget_evicts_nothing(void **state)
         if (!cancelled_first && !spared) index_unlease(index, index_publish(index, reservation, 45, NULL, 1));
         assert_true(index_usage(index).bytes <= 100);
         assert_null(index_trim(index));
-        delete_all(index, index_clear(index));
+        delete_all(index, evict_all(index));
         assert_int_equal(index_usage(index).bytes, 0);
     }
     close_quiet(index);

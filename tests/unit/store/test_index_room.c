@@ -63,7 +63,7 @@ static void what_is_leased_stays_with_all_it_hangs_on(void **state)
     assert_int_equal(has(index, "x"), INDEX_THERE); /* nothing went in vain */
     assert_int_equal(put(index, 0, "y", 20), RESERVED);
     assert_int_equal(has(index, "abcdef"), INDEX_THERE);
-    assert_int_equal(delete_all(index, index_clear(index)), 1);
+    assert_int_equal(delete_all(index, evict_all(index)), 1);
     index_unlease(index, entry);
     assert_int_equal(put(index, 0, "z", 100), RESERVED);
     assert_int_equal(index_usage(index).entries, 1);

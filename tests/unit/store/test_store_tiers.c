@@ -97,11 +97,11 @@ static void the_order_of_last_use_outlives_a_restart(void **state)
 
     struct folder *folder = folder_open_to_read(files_machine(), rig->paths[rig->params.save_tier], NULL);
     struct key key = key_of(&rig->user.user.identity, lists[0].v, 64);
-    struct slab_head head;
-    assert_int_equal(folder_read_front(folder, &key, SLAB_ROWS, &head, NULL), 0);
-    assert_int_equal(head.hits, 3);
-    assert_true(head.used_ms > head.created_ms);
-    slab_head_release(&head);
+    struct slab slab;
+    assert_int_equal(folder_read(folder, &key, SLAB_ROWS, &slab, NULL), 0);
+    assert_int_equal(slab.head.hits, 3);
+    assert_true(slab.head.used_ms > slab.head.created_ms);
+    slab_release(&slab);
     folder_close(folder);
 
     rig->params.tiers[rig->params.save_tier].quota = bytes * 2 / 3;
