@@ -1,0 +1,36 @@
+/* A host as Host headers, origins and addresses write it: a name or an address, and maybe a port. Pure functions; any
+ * thread. */
+#ifndef BASE_HOST_H
+#define BASE_HOST_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+
+#define HOST_NAME_MAX_BYTES 253 /* of a name in the DNS */
+
+struct host {
+    char name[HOST_NAME_MAX_BYTES + 1]; /* in small letters, without a dot at its end; "": an address */
+    struct in6_addr address;            /* IPv4 as ::ffff:a.b.c.d */
+};
+
+/* Reads "name", "a.b.c.d" or "[v6]", with ":port" or without. False where it is none of these; nothing else, such as
+ * a user before an @, is read past. */
+bool host_parse(const char *text, size_t len, struct host *host);
+
+/* The same as people write it in a list: an IPv6 address also without its brackets. */
+bool host_parse_listed(const char *text, struct host *host);
+
+/* The address of a socket; false where it has none (unix sockets). */
+bool host_of_socket(const struct sockaddr *address, struct host *host);
+
+bool host_equal(const struct host *a, const struct host *b);
+
+/* 0.0.0.0 and [::]: to a listener all addresses of the machine, to a client the machine itself. */
+bool host_is_unspecified(const struct host *host);
+
+/* What reaches this machine alone: localhost and the names below it, 127.0.0.0/8, [::1], and the unspecified ones. */
+bool host_is_loopback(const struct host *host);
+
+#endif
