@@ -155,6 +155,7 @@ struct http_pair {
 /* The request's target, decoded. */
 struct http_target {
     char *text; /* what path and pairs point into */
+    char *host; /* with its port; NULL: it names none */
     const char *path;
     struct http_pair *pairs;
     size_t n_pairs;

@@ -13,6 +13,7 @@
 
 struct http_server;
 struct http_request;
+struct sockaddr;
 struct http_tls; /* a certificate and its key */
 
 struct http_limits {
@@ -51,6 +52,10 @@ int http_listen(struct http_server *server, const char *address, char **bound, h
 struct http_tls *http_tls_open(const char *cert_path, const char *key_path, hearth_error *error);
 void http_tls_close(struct http_tls *tls);
 
+/* Calls `visit` with the address of each TCP socket that listens. */
+void http_each_address(const struct http_server *server, void (*visit)(void *ud, const struct sockaddr *address),
+                       void *ud);
+
 /* TCP connections that come from now on are TLS; those that are there stay as they are, and so do unix sockets. Takes
  * `tls`, and closes the one before it. */
 void http_use_tls(struct http_server *server, struct http_tls *tls);
@@ -83,6 +88,12 @@ const char *http_path(const struct http_request *request);                     /
 const char *http_query(const struct http_request *request, const char *name);  /* decoded; NULL if absent */
 const char *http_header(const struct http_request *request, const char *name); /* the first; NULL if absent; any case */
 const char *http_body(const struct http_request *request, size_t *len);        /* zero-terminated */
+
+/* The host that the target names ("GET http://host:port/path"); NULL: it is a path alone. */
+const char *http_target_host(const struct http_request *request);
+
+/* Whether the request came over a unix socket. Until the handler has returned. */
+bool http_is_unix(const struct http_request *request);
 
 /* Frees the body's memory early, once it has been parsed. */
 void http_drop_body(struct http_request *request);

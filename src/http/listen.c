@@ -80,16 +80,29 @@ static in_port_t *port_of(struct sockaddr *address)
     return &((struct sockaddr_in *)address)->sin_port;
 }
 
-static in_port_t bound_port(int fd)
+/* What a socket is bound to; all zero where that cannot be told. */
+union bound {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_un path;
+};
+
+static union bound bound_to(int fd)
 {
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-    } address = {.v6 = {0}};
+    union bound address = {.path = {0}};
     socklen_t len = sizeof address;
-    if (getsockname(fd, &address.any, &len) != 0) return 0;
-    return address.any.sa_family == AF_INET6 ? address.v6.sin6_port : address.v4.sin_port;
+    if (getsockname(fd, &address.any, &len) != 0) address = (union bound){.path = {0}};
+    return address;
+}
+
+void http_each_address(const struct http_server *server, void (*visit)(void *ud, const struct sockaddr *address),
+                       void *ud)
+{
+    for (const struct http_listener *l = server->listeners; l != NULL; l = l->next) {
+        union bound address = bound_to(evconnlistener_get_fd(l->listener));
+        if (address.any.sa_family != AF_UNIX) visit(ud, &address.any);
+    }
 }
 
 /* Splits "host:port" or "[v6]:port" at its last colon; `host` is cut off in place and returned without brackets. */
@@ -123,7 +136,8 @@ static int listen_all(struct http_server *server, const char *address, struct ad
             if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue;
             return fail(error, address, last);
         }
-        *port = bound_port(fd);
+        union bound bound = bound_to(fd);
+        *port = *port_of(&bound.any);
         any = true;
         add_listener(server, fd, NULL);
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 static int fail(struct http_request *request, int status, const char *message)
 {
@@ -270,10 +271,12 @@ static int check_framing(struct http_request *request)
     return 0;
 }
 
-static int check_host(struct http_request *request)
+/* Of two of these, one reader would judge the first and another one the last. */
+static int check_host_and_origin(struct http_request *request)
 {
     size_t n = count_fields(request, "Host");
     if (n > 1) return fail(request, 400, "more than one Host header");
+    if (count_fields(request, "Origin") > 1) return fail(request, 400, "more than one Origin header");
     return n == 1 || request->version_1_0 ? 0 : fail(request, 400, "a Host header is missing");
 }
 
@@ -289,7 +292,7 @@ static int check_expect(struct http_request *request)
 static int check_head(struct http_request *request)
 {
     int rc = check_framing(request);
-    if (rc == 0) rc = check_host(request);
+    if (rc == 0) rc = check_host_and_origin(request);
     if (rc == 0) rc = check_expect(request);
     if (rc != 0) return rc;
     if (request->parser.method == HTTP_CONNECT) return fail(request, 400, "this is no proxy");
@@ -369,6 +372,19 @@ const char *http_header(const struct http_request *request, const char *name)
             return request->head.v + request->fields[i].value;
     }
     return NULL;
+}
+
+const char *http_target_host(const struct http_request *request)
+{
+    return request->target.host;
+}
+
+bool http_is_unix(const struct http_request *request)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t len = sizeof address;
+    int fd = request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev);
+    return getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
 }
 
 const char *http_body(const struct http_request *request, size_t *len)

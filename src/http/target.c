@@ -54,19 +54,21 @@ static bool decode_query(struct http_target *target, char *query)
     return true;
 }
 
-/* Proxies send the absolute form; the authority says nothing new beside the Host header. */
-static char *skip_authority(char *text)
+/* Proxies send the absolute form. */
+static char *take_host(struct http_target *target)
 {
-    if (*text == '/') return text;
-    char *authority = strstr(text, "://");
-    if (authority == NULL) return text;
-    return authority + 3 + strcspn(authority + 3, "/?");
+    char *host = *target->text == '/' ? NULL : strstr(target->text, "://");
+    if (host == NULL) return target->text;
+    host += 3;
+    size_t len = strcspn(host, "/?");
+    target->host = mem_strndup(host, len);
+    return host + len;
 }
 
 bool target_decode(struct http_target *target, const char *url)
 {
     target->text = mem_strdup(url);
-    char *path = skip_authority(target->text);
+    char *path = take_host(target);
     path[strcspn(path, "#")] = '\0';
     char *query = strchr(path, '?');
     if (query != NULL) *query++ = '\0';
@@ -78,6 +80,7 @@ bool target_decode(struct http_target *target, const char *url)
 void target_release(struct http_target *target)
 {
     free(target->pairs);
+    free(target->host);
     free(target->text);
     *target = (struct http_target){0};
 }

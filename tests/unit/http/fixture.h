@@ -90,6 +90,8 @@ static inline void answer_echo(struct fixture *f, struct http_request *request)
     const char *body = http_body(request, &len);
     const char *q = http_query(request, "q");
     const char *x = http_header(request, "x-test");
+    http_set_header(request, "X-Unix", http_is_unix(request) ? "yes" : "no");
+    if (http_target_host(request) != NULL) http_set_header(request, "X-Target-Host", http_target_host(request));
     http_set_header(request, "X-Method", http_method(request));
     http_set_header(request, "X-Path", http_path(request));
     if (q != NULL) http_set_header(request, "X-Query", q);

@@ -206,7 +206,32 @@ static void an_offer_to_upgrade_is_passed_over(void **state)
                                200);
     assert_string_equal(answer.body.v, "abc");
     answer_release(&answer);
-    ask_only(fd, "GET http://other:80/x?q=1 HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    close(fd);
+}
+
+static void a_target_may_name_a_host(void **state)
+{
+    static const struct {
+        const char *target, *host, *path;
+    } rows[] = {
+        {"/x?y=http://other/", NULL, "/x"},
+        {"//other/x", NULL, "//other/x"},
+        {"http://other:80/x?q=1", "other:80", "/x"},
+        {"http://other", "other", "/"},
+        {"HTTPS://user@[::1]:8/x", "user@[::1]:8", "/x"},
+    };
+    int fd = dial(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", rows[i].target);
+        struct answer answer = ask(fd, text, 200);
+        const char *host = answer_header(&answer, "X-Target-Host");
+        assert_int_equal(host == NULL, rows[i].host == NULL);
+        if (host != NULL) assert_string_equal(host, rows[i].host);
+        assert_string_equal(answer_header(&answer, "X-Path"), rows[i].path);
+        assert_string_equal(answer_header(&answer, "X-Unix"), "no");
+        answer_release(&answer);
+    }
     close(fd);
 }
 
@@ -223,17 +248,18 @@ static const struct {
     {"GET / HTTP/1.1\r\nHost: \x01\r\n\r\n", 400},         /* control character */
     {"GET / HTTP/1.1\r\n\r\n", 400},                       /* no Host */
     {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400}, /* two */
-    {"G@T / HTTP/1.1\r\nHost: h\r\n\r\n", 400},            /* no method */
-    {"get / HTTP/1.1\r\nHost: h\r\n\r\n", 400},            /* methods are in capitals */
-    {"GET relative HTTP/1.1\r\nHost: h\r\n\r\n", 400},     /* no path */
-    {"GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", 400},         /* no percent encoding */
-    {"GET /a%00b HTTP/1.1\r\nHost: h\r\n\r\n", 400},       /* an encoded NUL */
-    {"GET /?a=%4 HTTP/1.1\r\nHost: h\r\n\r\n", 400},       /* cut off */
-    {"GET /\r\n\r\n", 400},                                /* HTTP/0.9 */
-    {"GET / RTSP/1.0\r\n\r\n", 400},                       /* another protocol */
-    {"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 400},      /* for proxies */
-    {"\x16\x03\x01\x02\x01", 400},                         /* TLS on a plain port */
-    {"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505},            /* other versions */
+    {"GET / HTTP/1.1\r\nHost: h\r\nOrigin: http://a\r\norigin: http://b\r\n\r\n", 400},
+    {"G@T / HTTP/1.1\r\nHost: h\r\n\r\n", 400},        /* no method */
+    {"get / HTTP/1.1\r\nHost: h\r\n\r\n", 400},        /* methods are in capitals */
+    {"GET relative HTTP/1.1\r\nHost: h\r\n\r\n", 400}, /* no path */
+    {"GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", 400},     /* no percent encoding */
+    {"GET /a%00b HTTP/1.1\r\nHost: h\r\n\r\n", 400},   /* an encoded NUL */
+    {"GET /?a=%4 HTTP/1.1\r\nHost: h\r\n\r\n", 400},   /* cut off */
+    {"GET /\r\n\r\n", 400},                            /* HTTP/0.9 */
+    {"GET / RTSP/1.0\r\n\r\n", 400},                   /* another protocol */
+    {"CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", 400},  /* for proxies */
+    {"\x16\x03\x01\x02\x01", 400},                     /* TLS on a plain port */
+    {"GET / HTTP/2.0\r\nHost: h\r\n\r\n", 505},        /* other versions */
     {"GET / HTTP/1.2\r\nHost: h\r\n\r\n", 505},
     {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
     {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
@@ -344,6 +370,7 @@ int main(void)
         test(a_header_value_cannot_smuggle_a_header),
         test(expect_continue_is_answered_before_the_body_is_sent),
         test(an_offer_to_upgrade_is_passed_over),
+        test(a_target_may_name_a_host),
         test(malformed_requests_are_refused_and_the_connection_closed),
         test(a_head_may_fill_its_limit_and_no_more),
         test(a_body_may_fill_its_limit_and_no_more),

@@ -90,6 +90,26 @@ static void listen_there(struct fixture *f, void *arg)
     call->rc = http_listen(f->server, call->address, NULL, &call->error);
 }
 
+struct seen {
+    size_t n;
+    int port;
+};
+
+static void see_address(void *ud, const struct sockaddr *address)
+{
+    struct seen *seen = ud;
+    struct sockaddr_in v4;
+    assert_int_equal(address->sa_family, AF_INET);
+    memcpy(&v4, address, sizeof v4);
+    seen->n++;
+    seen->port = ntohs(v4.sin_port);
+}
+
+static void see_addresses(struct fixture *f, void *arg)
+{
+    http_each_address(f->server, see_address, arg);
+}
+
 static void a_unix_socket_is_private_and_only_a_dead_one_replaced(void **state)
 {
     (void)state;
@@ -109,7 +129,13 @@ static void a_unix_socket_is_private_and_only_a_dead_one_replaced(void **state)
     assert_true(S_ISSOCK(file.st_mode));
     assert_int_equal(file.st_mode & 0777, 0600);
     int fd = dial_unix(path);
-    ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    struct answer answer = ask(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    assert_string_equal(answer_header(&answer, "X-Unix"), "yes");
+    answer_release(&answer);
+    struct seen seen = {0};
+    on_server(f, see_addresses, &seen);
+    assert_int_equal(seen.n, 1); /* a file has none */
+    assert_int_equal(seen.port, f->port);
     say(fd, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
     wait_until(f, n.held == 1);
     close(fd);
