@@ -17,6 +17,7 @@
 #define FILE_MAX  (1 << 20)
 #define KEY_MAX   512
 #define KEY_SHORT 16 /* characters below which a key can be guessed */
+#define LIMIT_MAX 1000000000
 
 struct keys {
     struct key *v;
@@ -125,19 +126,65 @@ static int find_grant(struct word word)
     return 0;
 }
 
+/* Takes what stands before the next comma off a list. A comma with nothing behind it is taken with what stands before
+ * it, and makes a fault of that. */
+static struct word next_item(struct word *list)
+{
+    const char *comma = memchr(list->at, ',', list->len), *end = list->at + list->len;
+    bool is_last = comma == NULL || comma + 1 == end;
+    struct word word = {list->at, is_last ? list->len : (size_t)(comma - list->at)};
+    list->at = is_last ? end : comma + 1;
+    list->len = (size_t)(end - list->at);
+    return word;
+}
+
 static int read_grants(struct line *line, struct word list, struct key *key)
 {
     key->grants = list.len == 0 ? KEYS_ALL : 0;
     while (list.len > 0) {
-        const char *comma = memchr(list.at, ',', list.len);
-        struct word word = {list.at, comma == NULL ? list.len : (size_t)(comma - list.at)};
-        int granted = find_grant(word);
-        if (granted == 0 || (comma != NULL && word.len + 1 == list.len))
+        int granted = find_grant(next_item(&list));
+        if (granted == 0)
             return fault(line, "the grants, the third word, are * or some of chat,completions,embeddings,rerank,"
                                "models,status,cache,admin, with commas between and no blanks");
         key->grants |= granted;
-        size_t used = word.len + (comma != NULL);
-        list = (struct word){list.at + used, list.len - used};
+    }
+    return HEARTH_OK;
+}
+
+/* A number of digits alone, from 1 to LIMIT_MAX; 0 for anything else. */
+static int64_t read_count(struct word word)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i < word.len; i++) {
+        if (word.at[i] < '0' || word.at[i] > '9' || count > LIMIT_MAX) return 0;
+        count = count * 10 + (word.at[i] - '0');
+    }
+    return count <= LIMIT_MAX ? count : 0;
+}
+
+/* "rpm=60"; false where it is none, or comes a second time. */
+static bool read_limit(struct word word, struct key_limits *limits)
+{
+    const struct {
+        const char *name;
+        int64_t *limit;
+    } known[] = {{"rpm=", &limits->requests}, {"tpm=", &limits->tokens}, {"slots=", &limits->slots}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        size_t len = strlen(known[i].name);
+        if (word.len <= len || memcmp(word.at, known[i].name, len) != 0 || *known[i].limit != 0) continue;
+        *known[i].limit = read_count((struct word){word.at + len, word.len - len});
+        return *known[i].limit != 0;
+    }
+    return false;
+}
+
+static int read_limits(struct line *line, struct word list, struct key *key)
+{
+    while (list.len > 0) {
+        struct word word = next_item(&list);
+        if (!read_limit(word, &key->limits))
+            return fault(line, "the limits, the fourth word, are some of rpm=N,tpm=N,slots=N, with commas between and "
+                               "no blanks, and N from 1 to 1000000000");
     }
     return HEARTH_OK;
 }
@@ -162,8 +209,9 @@ static int read_line(struct keys *keys, struct line *line)
     int rc = read_key(line, word, &key);
     if (rc == HEARTH_OK) rc = read_name(line, next_word(line), &key);
     if (rc == HEARTH_OK) rc = read_grants(line, next_word(line), &key);
+    if (rc == HEARTH_OK) rc = read_limits(line, next_word(line), &key);
     if (rc == HEARTH_OK && next_word(line).len > 0)
-        rc = fault(line, "a line has three words at most: the key, a name, the grants");
+        rc = fault(line, "a line has four words at most: the key, a name, the grants, the limits");
     return rc == HEARTH_OK ? add(keys, line, &key) : rc;
 }
 
@@ -231,6 +279,13 @@ void keys_close(struct keys *keys)
     if (keys == NULL) return;
     free(keys->v);
     free(keys);
+}
+
+bool keys_have_several_owners(const struct keys *keys)
+{
+    for (size_t i = 1; i < keys->len; i++)
+        if (keys->v[i].name[0] == '\0' || strcmp(keys->v[i].name, keys->v[0].name) != 0) return true;
+    return false;
 }
 
 /* ---- Finding one ---- */

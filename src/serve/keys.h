@@ -1,4 +1,5 @@
-/* The file of API keys: one a line, `KEY [NAME] [GRANTS]`, and who of them may do what; docs/security.md has the form.
+/* The file of API keys: one a line, `KEY [NAME] [GRANTS] [LIMITS]`, and who of them may do what; docs/security.md has
+ * the form.
  *
  * Of a key only its digest stays in memory, and no message shows a key. A set of keys never changes: reloading opens
  * another one. Any thread may read it. */
@@ -24,10 +25,17 @@ enum keys_grant {
     KEYS_PUBLIC = 1 << 8     /* of a route: no key is needed. Not 0: a route that says nothing is closed */
 };
 
+/* 0: none. */
+struct key_limits {
+    int64_t requests, tokens; /* a minute */
+    int64_t slots;            /* at once */
+};
+
 struct key {
     uint8_t digest[SHA256_BYTES];
     char name[KEYS_NAME_MAX + 1]; /* ""; several keys may have one name: they are the same owner's */
     int grants;                   /* at least one */
+    struct key_limits limits;
 };
 
 struct keys;
@@ -41,6 +49,9 @@ void keys_close(struct keys *keys);
 
 /* The key that was given, or NULL. Takes the same time whichever of them it is, and if it is none. */
 const struct key *keys_find(const struct keys *keys, const char *given);
+
+/* Whether they belong to more than one owner. */
+bool keys_have_several_owners(const struct keys *keys);
 
 /* "chat": the name of the first of the grants. */
 const char *keys_grant_name(int grants);

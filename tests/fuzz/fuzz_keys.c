@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define FILE_NAME "the-file"
+#define LIMIT_MAX 1000000000
 
 static void require(bool holds)
 {
@@ -25,6 +26,9 @@ static void check_found(const struct keys *keys, const char *text, size_t len)
         if (*line == '\0' || *line == '#') continue;
         const struct key *key = keys_find(keys, line);
         require(key != NULL && key->grants != 0 && (key->grants & ~KEYS_ALL) == 0);
+        require(key->limits.requests >= 0 && key->limits.requests <= LIMIT_MAX);
+        require(key->limits.tokens >= 0 && key->limits.tokens <= LIMIT_MAX);
+        require(key->limits.slots >= 0 && key->limits.slots <= LIMIT_MAX);
         require(strlen(key->name) <= KEYS_NAME_MAX && strpbrk(key->name, " \n\"") == NULL);
     }
     free(copy);

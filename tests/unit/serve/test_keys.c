@@ -87,7 +87,19 @@ static void a_fault_names_file_and_line_and_never_the_key(void **state)
         {"", "keys holds no key"},
         {"# nothing\n\n", "keys holds no key"},
         {ALICE "\n" BOB " b\n" ALICE " a", "keys:3: this key stands on an earlier line too"},
-        {ALICE " alice chat,models more", "keys:1: a line has three words at most"},
+        {ALICE " alice chat,models rpm=1 more", "keys:1: a line has four words at most"},
+        {ALICE " alice chat more", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * rpm=0", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * rpm=", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * rpm=-1", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * rpm=1.5", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * rpm=1000000001", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * tpm=99999999999999999999999", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * rpm=1,rpm=2", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * slots=1,", "keys:1: the limits, the fourth word, are"},
+        {ALICE " alice * RPM=1", "keys:1: the limits, the fourth word, are"},
+        {ALICE " rpm=1", "keys:1: the name, the second word, has letters"},
+        {ALICE " alice rpm=1", "keys:1: the grants, the third word, are"},
         {"\n" ALICE " alice chta", "keys:2: the grants, the third word, are"},
         {ALICE " alice chat,", "keys:1: the grants, the third word, are"},
         {ALICE " alice ,chat", "keys:1: the grants, the third word, are"},
@@ -113,6 +125,51 @@ static void a_fault_names_file_and_line_and_never_the_key(void **state)
     assert_string_equal(error.message, "keys:1: a key has 512 characters at most");
     assert_null(keys_parse("keys", "a\0b", 3, &error));
     assert_string_equal(error.message, "keys:1: a key has printable ASCII characters only");
+}
+
+static void limits_are_numbers_by_their_names(void **state)
+{
+    static const struct {
+        const char *line;
+        struct key_limits limits;
+    } rows[] = {
+        {ALICE, {0}},
+        {ALICE " alice chat", {0}},
+        {ALICE " alice * rpm=60", {.requests = 60}},
+        {ALICE " alice * tpm=1000000000", {.tokens = 1000000000}},
+        {ALICE " alice chat slots=2,tpm=7,rpm=1 # of the lab", {.requests = 1, .tokens = 7, .slots = 2}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct keys *keys = parsed(rows[i].line);
+        const struct key *key = keys_find(keys, ALICE);
+        assert_int_equal(key->limits.requests, rows[i].limits.requests);
+        assert_int_equal(key->limits.tokens, rows[i].limits.tokens);
+        assert_int_equal(key->limits.slots, rows[i].limits.slots);
+        keys_close(keys);
+    }
+}
+
+static void two_owners_are_told_from_two_keys_of_one(void **state)
+{
+    static const struct {
+        const char *lines;
+        bool several;
+    } rows[] = {
+        {ALICE "\n", false},
+        {ALICE " a\n", false},
+        {ALICE " a\n" BOB " a\n", false},
+        {ALICE " a\n" BOB " b\n", true},
+        {ALICE "\n" BOB "\n", true},
+        {ALICE " a\n" BOB "\n", true},
+        {ALICE "\n" BOB " b\n", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct keys *keys = parsed(rows[i].lines);
+        if (keys_have_several_owners(keys) != rows[i].several) fail_msg("%s", rows[i].lines);
+        keys_close(keys);
+    }
 }
 
 static void grants_have_names(void **state)
@@ -216,6 +273,8 @@ int main(void)
         cmocka_unit_test(a_line_is_a_key_a_name_and_grants),
         cmocka_unit_test(of_many_keys_the_one_given_is_found),
         cmocka_unit_test(a_fault_names_file_and_line_and_never_the_key),
+        cmocka_unit_test(limits_are_numbers_by_their_names),
+        cmocka_unit_test(two_owners_are_told_from_two_keys_of_one),
         cmocka_unit_test(grants_have_names),
         IN_SCENE(a_file_that_others_may_read_is_used_with_a_warning),
         IN_SCENE(a_short_key_is_used_with_a_warning),
