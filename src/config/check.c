@@ -1,6 +1,7 @@
 /* What no single key shows: keys that exclude or need each other, and the files and disks that they name. Reads the
  * configuration and the file system; changes nothing. */
 #include "base/buf.h"
+#include "base/host.h"
 #include "base/memory.h"
 #include "config/edit.h"
 
@@ -100,12 +101,39 @@ static void check_listen(struct check *c)
     }
 }
 
+/* What is wrong with the origin of a web page, or NULL. */
+static const char *origin_fault(const char *origin)
+{
+    const char *colon = strstr(origin, "://"), *star = strchr(origin, '*');
+    if (!strcmp(origin, "*") || !strcmp(origin, "null")) return NULL;
+    if (colon == NULL || colon == origin) return "is no origin: write it as scheme://host or scheme://host:port";
+    if (strpbrk(colon + 3, "/?#@, ") != NULL) return "has more than scheme, host and port: leave out all else";
+    return star != NULL && strchr(star + 1, '*') != NULL ? "has more than one *" : NULL;
+}
+
+/* Who may be asked by which pages, and by which names. */
+static void check_pages(struct check *c)
+{
+    const struct config_strings *origins = &c->config->server.allowed_origins;
+    const struct config_strings *hosts = &c->config->server.allowed_hosts;
+    struct host host;
+    for (size_t i = 0; i < origins->len; i++) {
+        const char *fault = origin_fault(origins->v[i]);
+        if (fault != NULL) FAULT(c, "server.allowed_origins", "%s %s", origins->v[i], fault);
+    }
+    for (size_t i = 0; i < hosts->len; i++)
+        if (strcmp(hosts->v[i], "*") != 0 && !host_parse_listed(hosts->v[i], &host))
+            FAULT(c, "server.allowed_hosts", "%s is no host name or address: write it without scheme and path",
+                  hosts->v[i]);
+}
+
 static void check_server(struct check *c)
 {
     const struct config_server *server = &c->config->server;
     check_listen(c);
     check_file(c, "server.api_keys_file", server->api_keys_file);
-    if (server->isolate_keys && server->api_keys_file == NULL)
+    check_pages(c);
+    if (!strcmp(server->isolate_keys, "true") && server->api_keys_file == NULL)
         FAULT(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
     check_file(c, "server.tls_cert", server->tls_cert);
     check_file(c, "server.tls_key", server->tls_key);

@@ -38,7 +38,8 @@ struct config_server {
     struct config_strings listen;                        /* host:port, [v6]:port or unix:PATH */
     char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
     char *log_level, *log_format;
-    bool isolate_keys;
+    char *isolate_keys; /* auto | true | false */
+    struct config_strings allowed_origins, allowed_hosts;
     int64_t max_body_bytes;
     int64_t max_connections;
     double drain_timeout; /* seconds */

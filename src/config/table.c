@@ -45,10 +45,22 @@ const struct config_row config_rows[] = {
     KEY("server.listen", CONFIG_STRINGS, SERVER(listen), "[127.0.0.1:8080]",
         "Addresses to listen on: host:port, [IPv6]:port or unix:PATH. Port 0 takes a free one.", ANY),
     KEY("server.api_keys_file", CONFIG_PATH, SERVER(api_keys_file), "null",
-        "File of API keys, one a line, with an optional name and grants: docs/security.md. SIGHUP reads it again.",
+        "File of API keys, one a line, with an optional name, grants and limits: docs/security.md. SIGHUP reads it "
+        "again.",
         OR_NULL),
-    KEY("server.isolate_keys", CONFIG_BOOL, SERVER(isolate_keys), "false",
-        "Requests with API keys of different owners share no cached state. Needs api_keys_file.", ANY),
+    KEY("server.isolate_keys", CONFIG_ENUM, SERVER(isolate_keys), "auto",
+        "Whether requests with API keys of different owners share no cached state. auto: once api_keys_file has keys "
+        "of "
+        "two owners.",
+        CHOICES("auto|true|false")),
+    KEY("server.allowed_origins", CONFIG_STRINGS, SERVER(allowed_origins), "[]",
+        "Web pages that may send requests besides those of this machine and of desktop apps, by their origin: "
+        "scheme://host[:port], where one * stands for any characters. \"*\": all pages. Others are answered with 403.",
+        ANY),
+    KEY("server.allowed_hosts", CONFIG_STRINGS, SERVER(allowed_hosts), "[]",
+        "Without API keys: names and addresses that clients may ask for (Host) besides those of this machine and of "
+        "listen. \"*\": any. Others are answered with 403.",
+        ANY),
     KEY("server.tls_cert", CONFIG_PATH, SERVER(tls_cert), "null",
         "Certificate chain (PEM) to serve HTTPS with on every address but unix sockets. SIGHUP reads it again.",
         OR_NULL),

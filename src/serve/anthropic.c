@@ -26,7 +26,8 @@ static const char *error_type(int status)
         const char *type;
     } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
                  {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
-                 {429, "rate_limit_error"},      {501, "invalid_request_error"}, {503, "overloaded_error"}};
+                 {415, "invalid_request_error"}, {429, "rate_limit_error"},      {501, "invalid_request_error"},
+                 {503, "overloaded_error"}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].status == status) return types[i].type;
     return "api_error";

@@ -33,7 +33,7 @@ static bool is_sane_id(const char *id)
     return len > 0 && len < CALL_ID_SIZE && strspn(id, allowed) == len;
 }
 
-void call_name(struct http_request *http, char id[CALL_ID_SIZE])
+void call_name(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE])
 {
     const char *given = http_header(http, "X-Request-Id");
     if (given != NULL && is_sane_id(given)) {
@@ -44,8 +44,7 @@ void call_name(struct http_request *http, char id[CALL_ID_SIZE])
         snprintf(id, CALL_ID_SIZE, "req-%s", name);
     }
     http_set_header(http, "X-Request-Id", id);
-    http_set_header(http, "Access-Control-Allow-Origin", "*");
-    http_set_header(http, "Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After");
+    cors_put_headers(server->cors, http);
 }
 
 struct call *call_open(struct server *server, struct http_request *http)
@@ -57,7 +56,7 @@ struct call *call_open(struct server *server, struct http_request *http)
     call->method = mem_strdup(http_method(http));
     call->path = mem_strdup(http_path(http));
     call->start = clock_now(clock_monotonic());
-    call_name(http, call->id);
+    call_name(server, http, call->id);
     return call;
 }
 

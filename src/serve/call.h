@@ -21,7 +21,7 @@ struct call {
     const char *route; /* for the counts: the pattern, never what a client wrote */
     char *method, *path;
     char id[CALL_ID_SIZE];
-    char *key, *owner; /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
+    char *key, *owner;       /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
     int64_t start;
 };
 
@@ -29,8 +29,8 @@ struct call {
 typedef void call_error_form(struct buf *out, const hearth_error *error, const char *request_id);
 
 /* Finds the id of a request: the client's own where it will do. Its answer gets what every answer has: the id, and
- * leave for pages of other origins to read it. */
-void call_name(struct http_request *http, char id[CALL_ID_SIZE]);
+ * leave for web pages that may ask to read it. */
+void call_name(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE]);
 
 struct call *call_open(struct server *server, struct http_request *http);
 

@@ -7,7 +7,17 @@
 
 /* Kinds that only HTTP knows; they stand in hearth_error.code beside the library's. What src/http refuses by itself
  * has the status as its code. */
-enum { ERRORS_NO_ROUTE = -100, ERRORS_NO_METHOD = -101, ERRORS_NO_KEY = -102, ERRORS_NO_GRANT = -103 };
+enum {
+    ERRORS_NO_ROUTE = -100,
+    ERRORS_NO_METHOD = -101,
+    ERRORS_NO_KEY = -102,
+    ERRORS_NO_GRANT = -103,
+    ERRORS_ORIGIN = -104,     /* a web page that may not ask */
+    ERRORS_HOST = -105,       /* asked for by a name that is not the server's */
+    ERRORS_MEDIA_TYPE = -106, /* a web page's body that is no JSON */
+    ERRORS_RATE_LIMIT = -107, /* of an API key: it says itself when to try again */
+    ERRORS_SLOT_LIMIT = -108  /* of an API key */
+};
 
 struct errors_kind {
     int code; /* hearth_code, one of the above, or a status */

@@ -98,13 +98,11 @@ static bool answers(const struct route *route, const char *method)
     return strcmp(route->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* Browsers ask first. Authorization has to be named: the asterisk does not cover it. */
+/* Browsers ask first. */
 static void answer_preflight(struct call *call)
 {
     struct buf none = {0};
-    http_set_header(call->http, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_set_header(call->http, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Api-Key, *");
-    http_set_header(call->http, "Access-Control-Max-Age", "86400");
+    cors_put_preflight_headers(call->http);
     call_reply(call, 204, NULL, &none);
 }
 
@@ -166,7 +164,7 @@ static void refuse(struct call *call, const struct found *found, int code, const
     call_fail(call, &error, error_form(found));
 }
 
-static void refuse_access(struct call *call, const struct found *found, const hearth_error *error)
+static void refuse_entry(struct call *call, const struct found *found, const hearth_error *error)
 {
     if (error->code == (hearth_code)ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
     call_fail(call, error, error_form(found));
@@ -182,6 +180,19 @@ static void refuse_method(struct call *call, const struct found *found)
     http_set_header(call->http, "Allow", allow.v);
     buf_release(&allow);
     refuse(call, found, ERRORS_NO_METHOD, "this route does not answer that method: see the Allow header");
+}
+
+/* ---- Letting in ---- */
+
+/* Whether the request may come in: for its page, the name it asks for, and its key. */
+static int check_entry(const struct server *server, const struct http_request *http, const struct found *found,
+                       const struct key **key, hearth_error *error)
+{
+    *key = NULL;
+    int rc = cors_check(server->cors, http, error);
+    if (rc == HEARTH_OK && server->hosts != NULL) rc = hosts_check(server->hosts, http, error);
+    if (rc == HEARTH_OK) rc = access_check(server, http, grant_of(found, http), key, error);
+    return rc;
 }
 
 /* ---- Answering ---- */
@@ -202,24 +213,24 @@ void routes_head(void *server, struct http_request *http)
     struct found found = find(http_path(http), http_method(http));
     const struct key *key;
     hearth_error error;
-    if (access_check(server, http, grant_of(&found, http), &key, &error) == HEARTH_OK) return;
+    if (check_entry(server, http, &found, &key, &error) == HEARTH_OK) return;
     struct call *call = open_call(server, http, &found);
     call_set_key(call, key);
-    refuse_access(call, &found, &error);
+    refuse_entry(call, &found, &error);
 }
 
-/* A request that came with its head alone meets its key here, and one with a body meets it again: the keys may have
- * been reloaded while it came. */
+/* A request that came with its head alone is judged here, and one with a body again: the keys may have been reloaded
+ * while it came. */
 void routes_request(void *server, struct http_request *http)
 {
     struct found found = find(http_path(http), http_method(http));
     struct call *call = open_call(server, http, &found);
     const struct key *key;
     hearth_error error;
-    int rc = access_check(server, http, grant_of(&found, http), &key, &error);
+    int rc = check_entry(server, http, &found, &key, &error);
     call_set_key(call, key);
     if (rc != HEARTH_OK)
-        refuse_access(call, &found, &error);
+        refuse_entry(call, &found, &error);
     else if (found.route != NULL)
         dispatch(call, &found);
     else if (found.same_path == NULL)
@@ -232,13 +243,12 @@ void routes_request(void *server, struct http_request *http)
 
 void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
 {
-    (void)server;
     const char *path = http_path(http);
     struct found found = find(path == NULL ? "" : path, "");
     hearth_error error;
     error_set(&error, (hearth_code)status, "%s", message);
     char id[CALL_ID_SIZE];
-    call_name(http, id);
+    call_name(server, http, id);
     repeat_id(http, &found, id);
     error_form (&found)(out, &error, id);
 }

@@ -7,7 +7,7 @@
 /* Answers a request, now or later; an http_handler of a struct server. */
 void routes_request(void *server, struct http_request *http);
 
-/* Refuses a request whose key is missing, wrong or not enough before its body is read. */
+/* Refuses what may not come in, for its web page, its host, its key or that key's limits, before its body is read. */
 void routes_head(void *server, struct http_request *http);
 
 /* What src/http says of a request that it could not take, in the form of the route's API, and the headers of that

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "serve/access.h"
@@ -113,8 +114,13 @@ static void *load(void *ud)
 static int open_keys(struct life *life, hearth_error *error)
 {
     const char *path = setting(life, "server.api_keys_file"), *isolate = setting(life, "server.isolate_keys");
-    life->server.isolate_keys = isolate != NULL && strcmp(isolate, "true") == 0;
-    return path == NULL ? HEARTH_OK : access_open(&life->server, path, error);
+    struct server *server = &life->server;
+    int rc = path == NULL ? HEARTH_OK : access_open(server, path, error);
+    if (path == NULL || rc != HEARTH_OK) return rc;
+    bool is_auto = isolate == NULL || strcmp(isolate, "auto") == 0;
+    server->isolate_keys = is_auto ? keys_have_several_owners(server->keys) : strcmp(isolate, "true") == 0;
+    log_event(LOG_INFO, "http", "API keys read", log_str("file", path), log_bool("isolated", server->isolate_keys));
+    return HEARTH_OK;
 }
 
 /* What the configuration asks for; NULL with a code of HEARTH_OK where it asks for none. */
@@ -246,6 +252,7 @@ static int listen_one(struct life *life, const char *address, hearth_error *erro
     char *bound;
     int rc = http_listen(life->server.http, address, &bound, error);
     if (rc != HEARTH_OK) return rc;
+    if (life->server.hosts != NULL) hosts_add(life->server.hosts, bound);
     log_event(LOG_INFO, "http", "listening", log_str("address", bound));
     if (life->options->on_listening != NULL) life->options->on_listening(life->options->ud, bound);
     free(bound);
@@ -264,6 +271,37 @@ static int listen_all(struct life *life, hearth_error *error)
         if (address[0] != '\0') rc = listen_one(life, address, error);
     }
     free(list);
+    return rc;
+}
+
+/* Whether others than this machine may reach an address of server.listen. Of a name nobody knows, but it was given for
+ * a reason. */
+static bool is_beyond(const char *address)
+{
+    struct host host;
+    if (strncmp(address, "unix:", 5) == 0) return false;
+    return !host_parse(address, strlen(address), &host) || !host_is_loopback(&host) || host_is_unspecified(&host);
+}
+
+static void warn_of_strangers(const char *listen)
+{
+    char *list = mem_strdup(listen), *rest = list, *address;
+    while ((address = strsep(&rest, ",")) != NULL && !is_beyond(address)) continue;
+    if (address != NULL)
+        log_event(LOG_WARN, "http", "whoever reaches this server may use all of it: set server.api_keys_file",
+                  log_str("listen", listen));
+    free(list);
+}
+
+/* Without keys all that keeps others out is where the server listens, and which names it answers to. */
+static int listen_openly(struct life *life, hearth_error *error)
+{
+    struct server *server = &life->server;
+    const char *listen = setting(life, "server.listen");
+    server->hosts = hosts_open(setting(life, "server.allowed_hosts"));
+    if (listen != NULL) warn_of_strangers(listen);
+    int rc = listen_all(life, error);
+    hosts_add_sockets(server->hosts, server->http);
     return rc;
 }
 
@@ -302,7 +340,7 @@ static void serve(struct life *life)
 static int listen_and_serve(struct life *life, hearth_error *error)
 {
     add_signals(life);
-    int rc = listen_all(life, error);
+    int rc = life->server.keys != NULL ? listen_all(life, error) : listen_openly(life, error);
     if (rc == HEARTH_OK) serve(life);
     remove_signals(life);
     return rc;
@@ -317,6 +355,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     struct life life = {.config = config, .options = options != NULL ? options : &none};
     struct server *server = &life.server;
     server->limits = *limits;
+    server->cors = cors_open(setting(&life, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
     int rc = open_keys(&life, error);
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
@@ -330,6 +369,8 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     if (server->http != NULL) http_close(server->http);
     hearth_close(server->instance);
     keys_close(server->keys);
+    cors_close(server->cors);
+    hosts_close(server->hosts);
     free(server->counts);
     pthread_mutex_destroy(&server->mutex);
     return rc;

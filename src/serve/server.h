@@ -3,7 +3,9 @@
 #define SERVE_SERVER_H
 
 #include "http/http.h"
+#include "serve/cors.h"
 #include "serve/exchange.h"
+#include "serve/hosts.h"
 #include "serve/keys.h"
 #include "serve/serve.h"
 
@@ -26,6 +28,8 @@ struct server {
     /* The HTTP thread's. */
     struct keys *keys; /* NULL: no key is asked for */
     bool isolate_keys; /* the owners of keys share no cached state */
+    struct cors *cors;
+    struct hosts *hosts; /* NULL: there are keys, and any name will do */
     struct server_count *counts;
     size_t n_counts;
 

@@ -197,7 +197,7 @@ describe('embeddings', () => {
     const text = JSON.stringify({ input: Array(1500).fill('a') });
     const connection = client.connect();
     connection.socket.pause();
-    connection.write(`POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${text.length}\r\n\r\n${text}`);
+    connection.write(`POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: ${text.length}\r\n\r\n${text}`);
     await until('it has been computed', async () => await client.metric('hearth_embed_inputs_total') >= 1500);
     await within(20, 'the next is served', vector());
     connection.socket.resume();

@@ -30,7 +30,7 @@ const isMessages = (path) => path.startsWith('/v1/messages');
 
 const types = {
   400: 'invalid_request_error', 401: 'authentication_error', 403: 'permission_error', 404: 'not_found_error',
-  405: 'invalid_request_error', 413: 'invalid_request_error', 429: 'rate_limit_error', 501: 'not_supported_error',
+  405: 'invalid_request_error', 413: 'invalid_request_error', 415: 'invalid_request_error', 429: 'rate_limit_error', 501: 'not_supported_error',
   503: 'unavailable_error',
 };
 // Those of Anthropic's API that have other names there.
@@ -155,23 +155,25 @@ describe('a server with keys and models of each type', () => {
     }
   });
 
-  // A refusal of each kind, of one route.
+  // A refusal of each kind, of one route, to a page of this machine.
+  const page = { headers: { Origin: 'http://localhost:3000' } };
   const kinds = (path) => ({
-    400: () => client.post(path, routes[path].wrong),
-    401: () => client.withKey().post(path, routes[path].good),
-    403: () => client.withKey(narrow).post(path, routes[path].good),
-    404: () => client.post(path, { ...routes[path].good, model: 'nobody' }),
-    405: () => client.get(path),
-    413: () => client.post(path, { padding: 'x'.repeat(60000) }),
+    400: () => client.post(path, routes[path].wrong, page),
+    401: () => client.withKey().post(path, routes[path].good, page),
+    403: () => client.withKey(narrow).post(path, routes[path].good, page),
+    404: () => client.post(path, { ...routes[path].good, model: 'nobody' }, page),
+    405: () => client.get(path, page),
+    413: () => client.post(path, { padding: 'x'.repeat(60000) }, page),
+    415: () => client.post(path, routes[path].good, { headers: { ...page.headers, 'Content-Type': 'text/plain' } }),
   });
 
-  for (const status of [400, 401, 403, 404, 405, 413]) {
-    test(`${status} carries the request's id, and lets pages of other origins read it`, async () => {
+  for (const status of [400, 401, 403, 404, 405, 413, 415]) {
+    test(`${status} carries the request's id, and the page that asked may read it`, async () => {
       for (const path of ['/v1/chat/completions', '/v1/messages', '/v1/embeddings']) {
         const reply = await kinds(path)[status]();
         assert.equal(reply.status, status);
         assert.match(reply.headers['x-request-id'] ?? 'none', /^req-/, path);
-        assert.equal(reply.headers['access-control-allow-origin'], '*', path);
+        assert.equal(reply.headers['access-control-allow-origin'], page.headers.Origin, path);
       }
     });
 

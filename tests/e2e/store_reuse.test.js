@@ -274,7 +274,7 @@ describe('streams go on', () => {
     for (let i = 0; i < 12; i++) {
       const gone = server.client.connect();
       const body = JSON.stringify({ prompt: [...talks[i % 3].tokens, 5], max_tokens: 100, stream: true });
-      gone.write(`POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+      gone.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
       await pause(i * 4);
       await gone.destroy();
     }

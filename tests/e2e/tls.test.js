@@ -84,7 +84,7 @@ describe('https', () => {
     const socket = await shake(server.port);
     socket.pause();
     const body = JSON.stringify({ prompt: tokens(8, 1), n: 16, max_tokens: 8000, ignore_eos: true, stream: true });
-    socket.write(`POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    socket.write(`POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
     await server.client.busy(1);
     await until('it is cut off', () => /client reads too slowly, request cancelled/.test(server.log), { seconds: 120 });
     await server.client.idle();

@@ -50,7 +50,7 @@ static void start(void)
 static struct response post(const char *route, const uint8_t *body, size_t size)
 {
     struct buf out = {0};
-    buf_printf(&out, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", route, size);
+    buf_printf(&out, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n", route, size);
     buf_append(&out, body, size);
     if (send(client.fd, out.v, out.len, MSG_NOSIGNAL) != (ssize_t)out.len) abort();
     buf_release(&out);

@@ -121,6 +121,41 @@ static void addresses_to_listen_on_are_checked(void **state)
     assert_check(loaded("server: {listen: []}\n"), "1|server.listen|needs at least one address\n");
 }
 
+static void origins_and_hosts_are_checked(void **state)
+{
+    (void)state;
+    assert_check(loaded("server:\n  allowed_origins: ['*', 'null', 'https://a.example', 'http://[fd00::1]:3000', "
+                        "'chrome-extension://*', 'https://*.a.example', 'http://10.0.0.1:*']\n"
+                        "  allowed_hosts: ['*', 'box', 'Box.example:8080', '10.0.0.1', 'fd00::1', '[fd00::1]:80']\n"),
+                 "");
+    assert_check(
+        loaded("server:\n  allowed_origins: ['a.example', '://a', 'https://a.example/', 'https://*.*', "
+               "'https://a,https://b', 'https://u@a']\n"
+               "  allowed_hosts: ['http://a.example', 'a/b', 'a b', 'a,b', 'u@a', 'a:x']\n"),
+        "2|server.allowed_origins|a.example is no origin: write it as scheme://host or scheme://host:port\n"
+        "2|server.allowed_origins|://a is no origin: write it as scheme://host or scheme://host:port\n"
+        "2|server.allowed_origins|https://a.example/ has more than scheme, host and port: leave out all else\n"
+        "2|server.allowed_origins|https://*.* has more than one *\n"
+        "2|server.allowed_origins|https://a,https://b has more than scheme, host and port: leave out all else\n"
+        "2|server.allowed_origins|https://u@a has more than scheme, host and port: leave out all else\n"
+        "3|server.allowed_hosts|http://a.example is no host name or address: write it without scheme and path\n"
+        "3|server.allowed_hosts|a/b is no host name or address: write it without scheme and path\n"
+        "3|server.allowed_hosts|a b is no host name or address: write it without scheme and path\n"
+        "3|server.allowed_hosts|a,b is no host name or address: write it without scheme and path\n"
+        "3|server.allowed_hosts|u@a is no host name or address: write it without scheme and path\n"
+        "3|server.allowed_hosts|a:x is no host name or address: write it without scheme and path\n");
+}
+
+static void isolation_that_is_asked_for_needs_keys(void **state)
+{
+    (void)state;
+    assert_check(loaded("server: {isolate_keys: yes}\n"),
+                 "1|server.isolate_keys|needs server.api_keys_file, the keys whose owners are kept apart\n");
+    assert_check(loaded("server: {isolate_keys: auto}\n"), "");
+    assert_check(loaded("server: {isolate_keys: false}\n"), "");
+    assert_check(loaded("server: {isolate_keys: true, api_keys_file: /proc/self/exe}\n"), "");
+}
+
 static void a_quota_larger_than_the_disk_is_refused(void **state)
 {
     (void)state;
@@ -161,6 +196,8 @@ int main(void)
         cmocka_unit_test(batches_cells_and_cache_types_must_fit_together),
         cmocka_unit_test(certificate_and_key_belong_together),
         cmocka_unit_test(addresses_to_listen_on_are_checked),
+        cmocka_unit_test(origins_and_hosts_are_checked),
+        cmocka_unit_test(isolation_that_is_asked_for_needs_keys),
         cmocka_unit_test(a_quota_larger_than_the_disk_is_refused),
         cmocka_unit_test(what_was_set_by_path_is_checked_too_and_has_no_line),
     };

@@ -75,6 +75,9 @@ static void every_section_of_the_documented_file_parses(void **state)
                                    "  listen: [127.0.0.1:8080, 'unix:/run/hearth.sock']\n"
                                    "  api_keys_file: null\n"
                                    "  max_body_bytes: 33554432\n"
+                                   "  isolate_keys: true\n"
+                                   "  allowed_origins: ['https://chat.example', 'chrome-extension://*']\n"
+                                   "  allowed_hosts: box.example\n"
                                    "  drain_timeout: 2.5\n"
                                    "cache:\n"
                                    "  save_tier: ram_file\n"
@@ -93,6 +96,11 @@ static void every_section_of_the_documented_file_parses(void **state)
     assert_int_equal(config->server.listen.len, 2);
     assert_string_equal(config->server.listen.v[1], "unix:/run/hearth.sock");
     assert_null(config->server.api_keys_file);
+    assert_string_equal(config->server.isolate_keys, "true");
+    assert_int_equal(config->server.allowed_origins.len, 2);
+    assert_string_equal(config->server.allowed_origins.v[1], "chrome-extension://*");
+    assert_int_equal(config->server.allowed_hosts.len, 1);
+    assert_string_equal(config->server.allowed_hosts.v[0], "box.example");
     assert_true(config->server.drain_timeout == 2.5);
     assert_string_equal(config->cache.save_tier, "ram_file");
     assert_int_equal(config->cache.tiers[STORE_RAM].quota_mb, 1);

@@ -29,6 +29,9 @@ static void the_defaults_are_the_documented_ones(void **state)
     static const char *const expected[][2] = {
         {"server.listen", "127.0.0.1:8080"},
         {"server.api_keys_file", NULL},
+        {"server.isolate_keys", "auto"},
+        {"server.allowed_origins", ""},
+        {"server.allowed_hosts", ""},
         {"server.max_body_bytes", "33554432"},
         {"server.max_connections", "1024"},
         {"server.drain_timeout", "10"},

@@ -47,15 +47,22 @@ static inline void client_close(struct client *client)
     buf_release(&client->in);
 }
 
+/* Bytes as they are. */
+static inline void client_say(struct client *client, const char *text)
+{
+    size_t len = strlen(text);
+    assert_int_equal(send(client->fd, text, len, MSG_NOSIGNAL), len);
+}
+
 /* `headers`: lines with their line ends, or "". `body`: NULL for none. */
 static inline void client_send(struct client *client, const char *method, const char *path, const char *headers,
                                const char *body)
 {
     struct buf out = {0};
-    buf_printf(&out, "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path, headers);
+    buf_printf(&out, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s", method, path, headers);
     if (body != NULL) buf_printf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     buf_printf(&out, "\r\n%s", body != NULL ? body : "");
-    assert_int_equal(send(client->fd, out.v, out.len, MSG_NOSIGNAL), out.len);
+    client_say(client, out.v);
     buf_release(&out);
 }
 

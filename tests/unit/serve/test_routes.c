@@ -1,4 +1,4 @@
-/* Routes that answer at once: status, errors of routing, CORS, ids; and errors of bodies as a client sees them. */
+/* Routes that answer at once: status, errors of routing, ids; and errors of bodies as a client sees them. */
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -40,26 +40,6 @@ static void a_head_has_the_headers_of_a_get(void **state)
     response_release(&response);
     response = ask(&client, "GET", "/health", NULL);
     assert_string_equal(response.body.v, "{\"status\":\"ok\"}");
-    response_release(&response);
-    client_close(&client);
-}
-
-static void browsers_of_any_origin_may_ask(void **state)
-{
-    static const char *const paths[] = {"/v1/chat/completions", "/v1/models", "/v1/models/demo", "/metrics"};
-    struct client client = harness_start(*state);
-    for (size_t i = 0; i < 4; i++) {
-        client_send(&client, "OPTIONS", paths[i], "Origin: https://a.example\r\n", NULL);
-        struct response response = client_read(&client, false);
-        assert_int_equal(response.status, 204);
-        assert_string_equal(response_header(&response, "Access-Control-Allow-Origin"), "*");
-        assert_string_equal(response_header(&response, "Access-Control-Allow-Methods"), "GET, POST, OPTIONS");
-        assert_contains(response_header(&response, "Access-Control-Allow-Headers"), "Authorization");
-        response_release(&response);
-    }
-    struct response response = ask(&client, "POST", "/v1/completions", "{}");
-    assert_int_equal(response.status, 400);
-    assert_string_equal(response_header(&response, "Access-Control-Allow-Origin"), "*");
     response_release(&response);
     client_close(&client);
 }
@@ -216,7 +196,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(unknown_routes_and_wrong_methods_are_told_apart),
         ROW(a_head_has_the_headers_of_a_get),
-        ROW(browsers_of_any_origin_may_ask),
         ROW(a_request_id_is_kept_where_it_is_sane),
         ROW(errors_of_the_body_name_the_field),
         ROW(models_are_listed_and_shown),
