@@ -65,6 +65,7 @@ void call_set_key(struct call *call, const struct key *key)
     if (key == NULL) return;
     call->key = mem_strdup(key->name[0] != '\0' ? key->name : "unnamed");
     call->owner = access_owner(key);
+    call->limit = ratelimit_ref(call->server->ratelimits, key);
 }
 
 char *call_salt(const struct call *call, const char *own)
@@ -135,6 +136,7 @@ static void finish(struct call *call, int status)
               log_int("status", status), log_num("took_ms", took_ms), log_str("request_id", call->id),
               call->key != NULL ? log_str("key", call->key) : (struct log_field){0});
     count(call->server, call->route, status);
+    ratelimit_unref(call->limit);
     free(call->method);
     free(call->path);
     free(call->key);

@@ -11,6 +11,7 @@
 #include "serve/fields.h"
 
 struct key;
+struct ratelimit;
 struct server;
 
 #define CALL_ID_SIZE 64
@@ -22,6 +23,7 @@ struct call {
     char *method, *path;
     char id[CALL_ID_SIZE];
     char *key, *owner;       /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
+    struct ratelimit *limit; /* of the key; NULL: none */
     int64_t start;
 };
 

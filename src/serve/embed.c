@@ -11,10 +11,12 @@
 struct embedding_call {
     struct call *call; /* NULL: the client went away */
     struct http_server *http;
+    struct ratelimit *ratelimit; /* of the API key; holds a slot while the request runs */
     const struct embed_form *form;
     void *state;
     hearth_embedding *request;
     struct buf answer;
+    int64_t n_tokens;
     hearth_error error; /* HEARTH_OK: there is an answer */
 };
 
@@ -35,6 +37,8 @@ static void fail(struct embedding_call *ec)
 static void on_arrived(void *ud)
 {
     struct embedding_call *ec = ud;
+    ratelimit_count_tokens(ec->ratelimit, ec->n_tokens);
+    ratelimit_return_slots(ec->ratelimit, 1);
     if (ec->call != NULL && ec->error.code != HEARTH_OK)
         fail(ec);
     else if (ec->call != NULL)
@@ -45,10 +49,12 @@ static void on_arrived(void *ud)
 static void on_end(void *ud, const hearth_embedded *result, const hearth_error *error)
 {
     struct embedding_call *ec = ud;
-    if (error != NULL)
+    if (error != NULL) {
         ec->error = *error;
-    else
+    } else {
+        ec->n_tokens = result->n_tokens;
         ec->form->put(ec->state, result, &ec->answer);
+    }
     http_post(ec->http, on_arrived, ec);
 }
 
@@ -64,11 +70,15 @@ static void on_gone(void *ud)
 void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state)
 {
     struct embedding_call *ec = mem_alloc(sizeof *ec);
-    *ec = (struct embedding_call){.call = call, .http = call->server->http, .form = form, .state = state};
-    ec->request = hearth_embed(call->server->instance, params, on_end, ec, &ec->error);
-    if (ec->request != NULL) {
-        http_watch(call->http, on_gone, ec);
-        return;
+    *ec = (struct embedding_call){
+        .call = call, .http = call->server->http, .ratelimit = call->limit, .form = form, .state = state};
+    if (ratelimit_take_slots(ec->ratelimit, 1, &ec->error) == HEARTH_OK) {
+        ec->request = hearth_embed(call->server->instance, params, on_end, ec, &ec->error);
+        if (ec->request != NULL) {
+            http_watch(call->http, on_gone, ec);
+            return;
+        }
+        ratelimit_return_slots(ec->ratelimit, 1);
     }
     fail(ec);
     free_call(ec);

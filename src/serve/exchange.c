@@ -29,12 +29,14 @@ struct choice {
     hearth_request *request; /* NULL: never submitted */
     hearth_reader *reader;   /* of a chat */
     char *stop_string;
+    int64_t counted; /* tokens, against the limit of the key; -1: it has no slot yet */
 };
 
 struct exchange {
     struct call *call; /* NULL: closed */
     struct http_server *http;
     struct exchange_limits limits;
+    struct ratelimit *ratelimit; /* of the API key: holds a slot for each choice that runs */
     const struct dialect *dialect;
     void *state;
     bool stream, begun; /* begun: the headers are out */
@@ -230,9 +232,29 @@ static void note_done(struct exchange *ex, const struct outbox_event *event)
     if (++ex->n_done == ex->n) finish(ex);
 }
 
+/* A prompt counts from its beginning, so that whoever leaves early has paid for it, and a reply as it comes. The last
+ * event says what it came to. */
+static void count_tokens(struct exchange *ex, const struct outbox_event *event)
+{
+    struct choice *choice = &ex->choices[event->choice];
+    const hearth_result *r = &event->result;
+    int64_t tokens = (int64_t)r->prompt_n + r->predicted_n;
+    if (event->type == HEARTH_EVENT_STARTED && choice->counted < 0) choice->counted = 0;
+    if (choice->counted < 0 || (tokens <= choice->counted && event->type != HEARTH_EVENT_DONE)) return;
+    ratelimit_count_tokens(ex->ratelimit, tokens - choice->counted);
+    choice->counted = tokens;
+}
+
+static void note_end(struct exchange *ex)
+{
+    ratelimit_return_slots(ex->ratelimit, 1);
+    ex->n_running--;
+}
+
 static void handle(struct exchange *ex, struct outbox_event *event)
 {
-    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) ex->n_running--;
+    count_tokens(ex, event);
+    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) note_end(ex);
     if (ex->call == NULL) return;
     switch (event->type) {
     case HEARTH_EVENT_STARTED:
@@ -333,6 +355,7 @@ static struct exchange *make(struct call *call, const struct exchange_plan *plan
     ex->call = call;
     ex->http = call->server->http;
     ex->limits = call->server->limits;
+    ex->ratelimit = call->limit;
     ex->dialect = plan->dialect;
     ex->state = plan->state;
     ex->stream = plan->stream;
@@ -344,26 +367,32 @@ static struct exchange *make(struct call *call, const struct exchange_plan *plan
     return ex;
 }
 
+static int submit(struct exchange *ex, const hearth_params *asked, hearth_error *error)
+{
+    struct call *call = ex->call;
+    struct choice *choice = &ex->choices[ex->n_running];
+    hearth_params params = *asked;
+    params.request_id = call->id;
+    char *salt = call_salt(call, params.cache_salt);
+    params.cache_salt = salt;
+    params.patient = ex->n_running > 0; /* once the first is let in, the others may have to wait for it */
+    *choice = (struct choice){.exchange = ex, .index = ex->n_running, .counted = -1};
+    choice->request = hearth_submit(call->server->instance, &params, on_event, choice, error);
+    free(salt);
+    if (choice->request == NULL) return (int)error->code;
+    ex->n_running++;
+    return HEARTH_OK;
+}
+
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = make(call, plan);
     hearth_error error;
     http_watch(call->http, on_gone, ex);
-    for (size_t i = 0; i < ex->n; i++) {
-        struct choice *choice = &ex->choices[i];
-        hearth_params params = plan->choices[i];
-        params.request_id = call->id;
-        char *salt = call_salt(call, params.cache_salt);
-        params.cache_salt = salt;
-        params.patient = i > 0; /* once the first is let in, the others may have to wait for it */
-        *choice = (struct choice){.exchange = ex, .index = i};
-        choice->request = hearth_submit(call->server->instance, &params, on_event, choice, &error);
-        free(salt);
-        if (choice->request == NULL) {
-            fail(ex, &error);
-            break;
-        }
-        ex->n_running++;
-    }
+    int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
+    const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;
+    while (rc == HEARTH_OK && ex->n_running < ex->n) rc = submit(ex, &plan->choices[ex->n_running], &error);
+    ratelimit_return_slots(ex->ratelimit, n_slots - ex->n_running);
+    if (rc != HEARTH_OK) fail(ex, &error);
     if (is_over(ex)) free_exchange(ex);
 }

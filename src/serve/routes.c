@@ -167,6 +167,10 @@ static void refuse(struct call *call, const struct found *found, int code, const
 static void refuse_entry(struct call *call, const struct found *found, const hearth_error *error)
 {
     if (error->code == (hearth_code)ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
+    if (error->code == (hearth_code)ERRORS_RATE_LIMIT) {
+        ratelimit_put_headers(call->limit, call->http);
+        ratelimit_put_retry(call->limit, call->http);
+    }
     call_fail(call, error, error_form(found));
 }
 
@@ -184,7 +188,13 @@ static void refuse_method(struct call *call, const struct found *found)
 
 /* ---- Letting in ---- */
 
-/* Whether the request may come in: for its page, the name it asks for, and its key. */
+/* The limits of keys are for what makes work. */
+static bool is_limited(const struct found *found)
+{
+    return found->route != NULL && strcmp(found->route->method, "POST") == 0;
+}
+
+/* Whether the request may come in: for its page, the name it asks for, its key, and what that has used. */
 static int check_entry(const struct server *server, const struct http_request *http, const struct found *found,
                        const struct key **key, hearth_error *error)
 {
@@ -192,6 +202,7 @@ static int check_entry(const struct server *server, const struct http_request *h
     int rc = cors_check(server->cors, http, error);
     if (rc == HEARTH_OK && server->hosts != NULL) rc = hosts_check(server->hosts, http, error);
     if (rc == HEARTH_OK) rc = access_check(server, http, grant_of(found, http), key, error);
+    if (rc == HEARTH_OK && is_limited(found)) rc = ratelimit_check(server->ratelimits, *key, error);
     return rc;
 }
 
@@ -199,6 +210,10 @@ static int check_entry(const struct server *server, const struct http_request *h
 
 static void dispatch(struct call *call, const struct found *found)
 {
+    if (is_limited(found)) {
+        ratelimit_count_request(call->limit);
+        ratelimit_put_headers(call->limit, call->http);
+    }
     enum server_stage stage = server_stage(call->server);
     if (found->route->needs_models && stage == SERVER_LOADING)
         refuse(call, found, HEARTH_UNAVAILABLE, "the models are loading: try again soon");
@@ -220,7 +235,7 @@ void routes_head(void *server, struct http_request *http)
 }
 
 /* A request that came with its head alone is judged here, and one with a body again: the keys may have been reloaded
- * while it came. */
+ * while it came, and others may have used up what its key may. */
 void routes_request(void *server, struct http_request *http)
 {
     struct found found = find(http_path(http), http_method(http));

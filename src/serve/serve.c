@@ -355,6 +355,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     struct life life = {.config = config, .options = options != NULL ? options : &none};
     struct server *server = &life.server;
     server->limits = *limits;
+    server->ratelimits = ratelimits_open(clock_monotonic());
     server->cors = cors_open(setting(&life, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
     int rc = open_keys(&life, error);
@@ -369,6 +370,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     if (server->http != NULL) http_close(server->http);
     hearth_close(server->instance);
     keys_close(server->keys);
+    ratelimits_close(server->ratelimits);
     cors_close(server->cors);
     hosts_close(server->hosts);
     free(server->counts);

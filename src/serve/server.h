@@ -7,6 +7,7 @@
 #include "serve/exchange.h"
 #include "serve/hosts.h"
 #include "serve/keys.h"
+#include "serve/ratelimit.h"
 #include "serve/serve.h"
 
 #include <pthread.h>
@@ -28,6 +29,7 @@ struct server {
     /* The HTTP thread's. */
     struct keys *keys; /* NULL: no key is asked for */
     bool isolate_keys; /* the owners of keys share no cached state */
+    struct ratelimits *ratelimits;
     struct cors *cors;
     struct hosts *hosts; /* NULL: there are keys, and any name will do */
     struct server_count *counts;

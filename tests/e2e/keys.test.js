@@ -1,10 +1,11 @@
-// API keys: who gets in, what the others are told, reloading, and owners that share no cached state.
+// API keys: who gets in, what the others are told, reloading, owners that share no cached state, and limits.
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import OpenAI, { AuthenticationError, PermissionDeniedError } from 'openai';
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI, { AuthenticationError, PermissionDeniedError, RateLimitError } from 'openai';
 import { largeModel } from './lib/models.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
 import { tokens, until } from './lib/wait.js';
@@ -128,6 +129,14 @@ describe('isolation', () => {
     set: { 'server.api_keys_file': keysFile(`${lines}`), 'server.isolate_keys': isolate_keys },
   });
 
+  test('two owners have it where nobody says otherwise', async (t) => {
+    const server = await start(t, 'auto');
+    assert.equal(await asked(server, alice), 0);
+    assert.equal(await warm(server, bob), 0);
+    assert.ok(await warm(server, alice) > 500);
+    await server.stop();
+  });
+
   test('without it, all keys share what is cached', async (t) => {
     const server = await start(t, false);
     assert.equal(await asked(server, alice), 0);
@@ -148,6 +157,100 @@ describe('isolation', () => {
     assert.ok(await asked(server, alice) > 500);
     assert.ok(await asked(server, bob) > 500);
     assert.equal(await asked(server, alice, { cache_salt: 'own' }), 0, 'salts of her own keep working');
+    await server.stop();
+  });
+});
+
+describe('limits', () => {
+  const asks = 'asks-key-0123456789abcdefghij';
+  const talks = 'talks-key-0123456789abcdefghi';
+  const holds = 'holds-key-0123456789abcdefghi';
+  const limited = `${admin} admin\n${asks} asks * rpm=3\n${talks} talks * tpm=500\n${holds} holds * slots=1\n`;
+  const question = { model: 'demo', messages: [{ role: 'user', content: 'Hello' }], max_tokens: 2 };
+  const start = async (t, more = {}) => {
+    const path = keysFile(limited);
+    const server = await serve({ t, ...more, set: { 'server.api_keys_file': path }, access: { key: admin } });
+    return { server, path, post: (key, body = short) => server.client.withKey(key).post('/v1/completions', body) };
+  };
+
+  test('requests a minute: the official clients are told when to try again, and nobody else is held up', async (t) => {
+    const { server, path, post } = await start(t);
+    for (const left of [2, 1, 0]) {
+      const reply = await post(asks);
+      assert.equal(reply.status, 200);
+      assert.equal(reply.headers['x-ratelimit-limit-requests'], '3');
+      assert.equal(reply.headers['x-ratelimit-remaining-requests'], `${left}`);
+      assert.match(reply.headers['x-ratelimit-reset-requests'], /^(\d+m)?[\d.]+m?s$/);
+    }
+    const options = { apiKey: asks, maxRetries: 0 };
+    const openai = new OpenAI({ baseURL: `${server.url}/v1`, ...options });
+    await assert.rejects(openai.chat.completions.create(question), (error) => {
+      assert.ok(error instanceof RateLimitError);
+      assert.equal(error.code, 'rate_limit_exceeded');
+      assert.ok(Number(error.headers.get('retry-after')) >= 1 && Number(error.headers.get('retry-after')) <= 20);
+      return true;
+    });
+    const anthropic = new Anthropic({ baseURL: server.url, ...options });
+    await assert.rejects(anthropic.messages.create(question), (error) => {
+      assert.ok(error instanceof Anthropic.RateLimitError);
+      assert.equal(error.error.error.type, 'rate_limit_error');
+      assert.match(error.error.error.message, /limit of 3 requests a minute/);
+      return true;
+    });
+    assert.equal((await post(talks)).status, 200);
+    assert.equal((await server.client.withKey(asks).get('/v1/models')).status, 200);
+
+    // What was used outlives a reload; a higher limit holds at once.
+    writeFileSync(path, limited.replace('rpm=3', 'rpm=4'));
+    server.signal('SIGHUP');
+    await until('the file has been read', () => /reloaded.*server\.api_keys_file/.test(server.log));
+    assert.equal((await post(asks)).status, 200);
+    assert.equal((await post(asks)).status, 429);
+    await server.stop();
+  });
+
+  test('tokens a minute: what was computed counts, and what was cached does not', async (t) => {
+    const { server, post } = await start(t, { models: { context_window: 1024 } });
+    const prompt = tokens(400, 3);
+    const left = async (body) => {
+      const reply = await post(talks, { temperature: 0, ...body });
+      assert.equal(reply.status, 200, reply.text);
+      return [Number(reply.headers['x-ratelimit-remaining-tokens']), reply.json.timings];
+    };
+    const [full, first] = await left({ prompt, max_tokens: 10 });
+    assert.equal(full, 500);
+    assert.equal(first.prompt_n, 400);
+    const [rest, second] = await left({ prompt, max_tokens: 10 });
+    const computed = first.prompt_n + first.predicted_n;
+    assert.ok(rest >= 500 - computed && rest < 500, `${rest} are left after ${computed}`);
+    assert.ok(second.prompt_n < 20, 'the prompt was cached');
+    const [more] = await left({ prompt, max_tokens: 600, ignore_eos: true });
+    assert.ok(more > rest - 50, `${more} of ${rest} are left: cached tokens cost nothing`);
+    const reply = await post(talks);
+    assert.equal(reply.status, 429, reply.text);
+    assert.match(reply.json.error.message, /limit of 500 tokens a minute/);
+    assert.ok(Number(reply.headers['retry-after']) >= 1);
+    assert.equal((await post(asks)).status, 200);
+    await server.stop();
+  });
+
+  test('slots: one key cannot take them all, and has its own back when its client leaves', async (t) => {
+    const { server, post } = await start(t, { model: largeModel(), models: { n_seq_max: 2, context_window: 2048 } });
+    const stream = await server.client.withKey(holds).stream('/v1/completions', {
+      prompt: tokens(8, 1), max_tokens: 2000, ignore_eos: true,
+    });
+    stream.collect().catch(() => {});
+    await server.client.busy();
+    const reply = await post(holds);
+    assert.equal(reply.status, 429, reply.text);
+    assert.equal(reply.json.error.code, 'slot_limit_exceeded');
+    assert.equal(reply.headers['retry-after'], '1');
+    assert.equal((await post(asks)).status, 200);
+    const never = await post(holds, { ...short, n: 2 });
+    assert.equal(never.status, 400, never.text);
+    assert.match(never.json.error.message, /needs 2 slots, and this API key may use 1 at once/);
+    stream.abort();
+    await until('the slot is free again', async () => (await post(holds)).status === 200);
     await server.stop();
   });
 });

@@ -462,11 +462,16 @@ void fake_wait_embedding_cancelled(size_t i)
     unlock();
 }
 
+bool fake_started_with(size_t i, const hearth_result *result)
+{
+    hearth_event event = {.type = HEARTH_EVENT_STARTED, .result = result};
+    return tell(wait_submitted(i), &event);
+}
+
 bool fake_started(size_t i)
 {
     hearth_result result = {0};
-    hearth_event event = {.type = HEARTH_EVENT_STARTED, .result = &result};
-    return tell(wait_submitted(i), &event);
+    return fake_started_with(i, &result);
 }
 
 bool fake_text(size_t i, const char *text)

@@ -63,6 +63,7 @@ void fake_wait_embedding_cancelled(size_t i);
 
 /* False, and nothing told, if the request has ended already. */
 bool fake_started(size_t i);
+bool fake_started_with(size_t i, const hearth_result *result);
 bool fake_text(size_t i, const char *text);
 bool fake_text_bytes(size_t i, const char *text, size_t len);
 bool fake_done(size_t i, const hearth_result *result);
