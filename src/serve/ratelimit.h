@@ -15,7 +15,7 @@ struct ratelimits; /* what all have: no more of them than keys that lately used 
 struct ratelimits *ratelimits_open(struct clock *clock);
 void ratelimits_close(struct ratelimits *all);
 
-/* For tests: the number of keys whose use is kept. */
+/* The number of keys whose use is kept. */
 size_t ratelimits_kept(const struct ratelimits *all);
 
 /* Whether another request with the key (NULL: none) may begin; counting it is for who lets it in. */

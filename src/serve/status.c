@@ -215,5 +215,7 @@ void status_metrics(struct call *call)
     }
     put_gauge(&body, "hearth_http_connections", "Open HTTP connections", http_connections(server->http));
     put_gauge(&body, "hearth_http_active_requests", "HTTP requests not answered yet", http_active(server->http));
+    put_gauge(&body, "hearth_http_limited_keys", "API keys that have lately used some of their limits",
+              ratelimits_kept(server->ratelimits));
     call_reply(call, 200, "text/plain; version=0.0.4", &body);
 }

@@ -298,6 +298,12 @@ static void requests_above_the_rate_are_told_when_to_come_again(void **state)
     response_release(&response);
     assert_int_equal(fake_submitted(), 2);
     client_close(&client);
+    client = client_open(((struct harness *)*state)->port, 0);
+    client_send(&client, "GET", "/metrics", FREE, NULL);
+    response = client_read(&client, true);
+    assert_contains(response.body.v, "hearth_http_limited_keys 1\n");
+    response_release(&response);
+    client_close(&client);
 }
 
 /* The body is announced and never sent: only a server that does not wait for it can answer. */
