@@ -384,7 +384,7 @@ static int load_plainly(struct bench *b, double *ms, hearth_error *error)
 {
     llm_seq_clear(b->context, TARGET);
     int64_t started = clock_now(clock_monotonic());
-    bool loaded = llm_seq_load(b->context, TARGET, b->state, b->state_bytes, n_tokens(b));
+    bool loaded = llm_seq_load(b->context, TARGET, b->state, b->state_bytes, n_tokens(b)) == LLM_LOADED;
     *ms = ms_since(started);
     return loaded ? HEARTH_OK : error_set(error, HEARTH_INTERNAL, "the whole state cannot be loaded");
 }

@@ -7,6 +7,7 @@
 #include "engine/pace.h"
 #include "engine/plan.h"
 #include "engine/reply.h"
+#include "engine/sharing.h"
 #include "engine/states.h"
 #include "llm/adapter.h"
 #include "llm/chances.h"
@@ -57,6 +58,7 @@ struct leaving {
 struct seq {
     int32_t id;
     struct slot *slot; /* computes on it; NULL: resident, or free */
+    bool pinned;       /* a placement that is being carried out needs it: it is not evicted meanwhile */
     struct tokens tokens;
     int32_t n_cells;
     int32_t n_exact;   /* leading cells that were computed in whole pieces */
@@ -108,8 +110,8 @@ struct slot {
     const struct seq *awaited; /* while pending: whose cells, in which of its uses, and how many of them; NULL: none */
     uint64_t awaited_use;
     int32_t awaited_cells;
-    bool deferred;         /* gave its cells to others; begins again when some request ends */
-    bool lacks_cells;      /* has no rows in any batch until a sequence that leaves has given up its own */
+    bool deferred;    /* gave its cells to others; begins again when some request ends */
+    bool lacks_cells; /* has no rows in any batch, or no sequence yet, until one that leaves has given up its cells */
     int32_t suspect_until; /* was in a call that failed: computed by itself until it has so many cells */
     struct run *run;       /* NULL when idle */
     struct fetching {      /* its cells come from the store, job->hit; until then it has no rows in any batch */
@@ -167,6 +169,7 @@ struct engine {
     bool exact_states;  /* what was saved and restored gives the same bits as before */
     struct seq *seqs;
     size_t n_seqs;
+    struct sharing sharing; /* of the cells of all sequences */
     struct slot *slots;
     size_t n_slots;
     struct states *states;   /* outside the context */
@@ -218,8 +221,14 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
 /* The longest part within the first `n` cells that seq_keep() can cut back to. */
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n);
 
-/* Gives the empty sequence `to` the first n cells of another. False: it may have some of them, and must be cleared. */
-bool seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n);
+/* Gives the empty sequence `to` the first n cells of another. Else it may have some of them, and must be cleared. */
+enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n);
+
+/* The sequence has no cells, whatever it had. */
+void seq_clear(struct engine *engine, struct seq *seq);
+
+/* The state in memory that takes the sequence's cells back to n. NULL: there is none, or none is needed. */
+const struct state *seq_state_at(const struct engine *engine, const struct seq *seq, int32_t n);
 
 /* After a decode that broke off: sequences that have other cells than they should are cut back or cleared. */
 void seq_verify_all(struct engine *engine);
@@ -240,7 +249,7 @@ const struct state *seq_park(struct engine *engine, const struct seq *seq);
 /* evict.c: what goes when there is no room. */
 
 /* An empty sequence that nobody uses. NULL: some sequence leaves for the slots that await one. */
-struct seq *evict_for_seq(struct engine *engine, const struct seq *but_not);
+struct seq *evict_for_seq(struct engine *engine);
 
 /* Whether no sequence is free, and as many leave as are awaited. */
 bool evict_is_under_way(const struct engine *engine);
@@ -253,6 +262,9 @@ enum room {
     ROOM_NONE    /* nothing resident is left */
 };
 enum room evict_for_cells(struct engine *engine, int32_t rows);
+
+/* Whether a load of so many rows that found no room can be tried again now; `room` says why not. */
+bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum room *room);
 
 /* The same for replies, which wait for no disk. False: nothing resident is left. */
 bool evict_now(struct engine *engine, int32_t rows);

@@ -344,6 +344,7 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     engine->status = mem_alloc(n_slots * sizeof *engine->status);
     for (size_t i = 0; i < n_slots; i++) engine->slots[i].id = (int32_t)i;
     for (size_t i = 0; i < n_seqs; i++) engine->seqs[i].id = (int32_t)i;
+    sharing_init(&engine->sharing, n_seqs);
     plan_init(&engine->plan, n_slots);
     publish_status(engine);
 }
@@ -373,6 +374,7 @@ static void free_engine(struct engine *engine)
     pthread_mutex_destroy(&engine->status_mutex);
     pthread_cond_destroy(&engine->mail);
     pthread_cond_destroy(&engine->calm);
+    sharing_release(&engine->sharing);
     free(engine->slots);
     free(engine->seqs);
     free(engine->needs);

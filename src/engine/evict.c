@@ -28,20 +28,33 @@ bool seq_is_parked(const struct engine *engine, const struct seq *seq)
     return parked_in(engine, seq) != NULL;
 }
 
+/* And may be evicted. */
 static bool is_resident(const struct seq *seq)
 {
-    return seq->slot == NULL && seq->n_cells > 0;
+    return seq->slot == NULL && seq->n_cells > 0 && !seq->pinned;
+}
+
+/* Whether all its cells live on in another sequence, which whoever wants them can go on from: nothing is lost with it,
+ * and nothing won but the sequence. What cannot be cut is more than its cells. */
+static bool is_held_elsewhere(const struct engine *engine, const struct seq *seq)
+{
+    return engine->cuts_anywhere && sharing_most(&engine->sharing, seq->id) == seq->n_cells;
+}
+
+static bool loses_nothing(const struct engine *engine, const struct seq *seq)
+{
+    return is_held_elsewhere(engine, seq) || save_standing(engine, seq) == SAVE_SAFE;
 }
 
 /* Of those that leave, or of those that do not. A request that made way comes back to its cells: they go after
  * everybody else's. */
-static struct seq *least_recently_used(struct engine *engine, const struct seq *but_not, bool leaving)
+static struct seq *least_recently_used(struct engine *engine, bool leaving)
 {
     struct seq *oldest = NULL;
     bool oldest_parked = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq == but_not || seq->leaving.on != leaving) continue;
+        if (!is_resident(seq) || seq->leaving.on != leaving) continue;
         bool parked = seq_is_parked(engine, seq), better = oldest_parked && !parked;
         if (oldest != NULL && !better && (parked != oldest_parked || seq->last_used >= oldest->last_used)) continue;
         oldest = seq;
@@ -56,26 +69,38 @@ struct victim {
 };
 
 /* The one unused for longest of those that are stored; where none is, of all. */
-static struct victim choose_victim(struct engine *engine, const struct seq *but_not)
+static struct victim choose_victim(struct engine *engine)
 {
-    struct seq *oldest = least_recently_used(engine, but_not, false), *stored = NULL;
+    struct seq *oldest = least_recently_used(engine, false), *stored = NULL;
     if (oldest == NULL) return (struct victim){0};
-    if (save_standing(engine, oldest) == SAVE_SAFE) return (struct victim){oldest, true};
+    if (loses_nothing(engine, oldest)) return (struct victim){oldest, true};
     bool parked = seq_is_parked(engine, oldest);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq == but_not || seq->leaving.on || seq_is_parked(engine, seq) != parked) continue;
+        if (!is_resident(seq) || seq->leaving.on || seq_is_parked(engine, seq) != parked) continue;
         if (stored != NULL && seq->last_used >= stored->last_used) continue;
-        if (save_standing(engine, seq) == SAVE_SAFE) stored = seq;
+        if (loses_nothing(engine, seq)) stored = seq;
     }
     return stored != NULL ? (struct victim){stored, true} : (struct victim){oldest, false};
 }
 
-static struct seq *find_free(struct engine *engine, const struct seq *but_not)
+/* Where sequences are wanted, and not cells, the first to go are those whose cells all stay. */
+static struct victim choose_victim_for_seq(struct engine *engine)
+{
+    struct seq *oldest = NULL;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (!is_resident(seq) || seq_is_parked(engine, seq) || !is_held_elsewhere(engine, seq)) continue;
+        if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
+    }
+    return oldest != NULL ? (struct victim){oldest, true} : choose_victim(engine);
+}
+
+static struct seq *find_free(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (seq->slot == NULL && seq->n_cells == 0 && seq != but_not) return seq;
+        if (seq->slot == NULL && seq->n_cells == 0) return seq;
     }
     return NULL;
 }
@@ -84,7 +109,7 @@ static struct seq *find_free(struct engine *engine, const struct seq *but_not)
 
 bool slot_awaits_seq(const struct slot *slot)
 {
-    return slot->state == SLOT_PENDING && slot->awaited == NULL;
+    return slot->state == SLOT_PENDING && slot->awaited == NULL && !slot->lacks_cells;
 }
 
 static size_t count_awaiting(const struct engine *engine)
@@ -101,11 +126,11 @@ static size_t count_free(const struct engine *engine)
     return n;
 }
 
-static struct seq *find_partly_leaving(struct engine *engine, const struct seq *but_not)
+static struct seq *find_partly_leaving(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (seq->leaving.on && seq->leaving.keep > 0 && seq != but_not) return seq;
+        if (seq->leaving.on && seq->leaving.keep > 0 && !seq->pinned) return seq;
     }
     return NULL;
 }
@@ -133,16 +158,17 @@ static void let_go_on(struct engine *engine)
 
 static void let_go_on_unless_coming(struct engine *engine)
 {
-    if (least_recently_used(engine, NULL, true) == NULL) let_go_on(engine);
+    if (least_recently_used(engine, true) == NULL) let_go_on(engine);
 }
 
 /* ---- Going ---- */
 
-static void cut(struct engine *engine, struct seq *seq, int32_t keep)
+/* Returns how many cells are free now that were not: those that no other sequence has. */
+static int32_t cut(struct engine *engine, struct seq *seq, int32_t keep)
 {
-    int32_t had = seq->n_cells;
+    int32_t had = seq->n_cells, shared = sharing_most(&engine->sharing, seq->id);
     struct run *run = parked_in(engine, seq);
-    if (run != NULL && run->parked == NULL) run->parked = seq_park(engine, seq);
+    if (run != NULL && run->parked == NULL && !is_held_elsewhere(engine, seq)) run->parked = seq_park(engine, seq);
     if (keep == 0)
         log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
                   log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", had));
@@ -150,10 +176,11 @@ static void cut(struct engine *engine, struct seq *seq, int32_t keep)
     seq_settle(seq);
     log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),
               log_int("tokens", had - seq->n_cells), log_int("kept", seq->n_cells));
+    return had - (seq->n_cells > shared ? seq->n_cells : shared);
 }
 
 /* Before it is stored: what is still to be copied out is copied as far as the backlog takes it. */
-static void cut_short(struct engine *engine, struct seq *seq, int32_t keep)
+static int32_t cut_short(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock);
     save_hurry(engine, seq);
@@ -161,7 +188,7 @@ static void cut_short(struct engine *engine, struct seq *seq, int32_t keep)
     log_event(LOG_WARN, "store", "evicted before it was stored", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells), log_int("copied", seq->saving.n),
               log_num("waited_ms", seq->leaving.on ? clock_to_ms(now - seq->leaving.began_at) : 0));
-    cut(engine, seq, keep);
+    return cut(engine, seq, keep);
 }
 
 static void stay(struct engine *engine, struct seq *seq)
@@ -270,52 +297,68 @@ bool evict_is_under_way(const struct engine *engine)
     return count_free(engine) == 0 && count_emptied(engine) >= count_awaiting(engine);
 }
 
-struct seq *evict_for_seq(struct engine *engine, const struct seq *but_not)
+struct seq *evict_for_seq(struct engine *engine)
 {
-    struct seq *seq = find_free(engine, but_not);
+    struct seq *seq = find_free(engine);
     if (seq != NULL) return seq;
-    struct victim victim = choose_victim(engine, but_not);
+    struct victim victim = choose_victim_for_seq(engine);
     if (victim.safe) {
         cut(engine, victim.seq, 0);
         return victim.seq;
     }
     if (count_emptied(engine) >= count_awaiting(engine)) return NULL;
     if (victim.seq != NULL) return leave(engine, victim.seq, 0) ? victim.seq : NULL;
-    struct seq *partly = find_partly_leaving(engine, but_not);
+    struct seq *partly = find_partly_leaving(engine);
     if (partly != NULL) partly->leaving.keep = 0;
     return NULL;
 }
 
+/* Cells that the sequence keeps when it is to free so many. None where all that it would keep are another's as well. */
 static int32_t keep_without(const struct engine *engine, const struct seq *seq, int32_t rows)
 {
     int32_t keep = seq->n_cells - (rows > ROOM_STEP ? rows : ROOM_STEP);
-    return keep > 0 ? seq_can_keep(engine, seq, keep) : 0;
+    if (keep > 0) keep = seq_can_keep(engine, seq, keep);
+    return keep > sharing_most(&engine->sharing, seq->id) ? keep : 0;
 }
 
 enum room evict_for_cells(struct engine *engine, int32_t rows)
 {
-    bool coming = least_recently_used(engine, NULL, true) != NULL;
-    struct victim victim = choose_victim(engine, NULL);
-    if (victim.safe) {
-        cut(engine, victim.seq, keep_without(engine, victim.seq, rows));
-        return ROOM_MADE;
-    }
+    bool coming = least_recently_used(engine, true) != NULL;
+    int32_t freed = 0;
+    struct victim victim = choose_victim(engine);
+    for (; victim.safe && freed < rows; victim = choose_victim(engine))
+        freed += cut(engine, victim.seq, keep_without(engine, victim.seq, rows - freed));
+    if (freed > 0) return ROOM_MADE;
     if (coming || victim.seq == NULL) return coming ? ROOM_COMING : ROOM_NONE;
     return leave(engine, victim.seq, keep_without(engine, victim.seq, rows)) ? ROOM_MADE : ROOM_COMING;
 }
 
+bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum room *room)
+{
+    if (loaded != LLM_NO_ROOM) return false;
+    *room = evict_for_cells(engine, rows);
+    return *room == ROOM_MADE;
+}
+
+/* The next to go for a reply, and what is free then. */
+static int32_t free_some_now(struct engine *engine, struct victim victim, int32_t rows)
+{
+    int32_t keep = keep_without(engine, victim.seq, rows);
+    if (victim.safe) return cut(engine, victim.seq, keep);
+    if (!victim.seq->leaving.on) save_before_eviction(engine, victim.seq);
+    return cut_short(engine, victim.seq, keep);
+}
+
 bool evict_now(struct engine *engine, int32_t rows)
 {
-    struct victim victim = choose_victim(engine, NULL);
-    struct seq *leaving = least_recently_used(engine, NULL, true);
-    if (!victim.safe && leaving != NULL) victim.seq = leaving;
-    if (victim.seq == NULL) return false;
-    int32_t keep = keep_without(engine, victim.seq, rows);
-    if (!victim.safe && !victim.seq->leaving.on) save_before_eviction(engine, victim.seq);
-    if (victim.safe)
-        cut(engine, victim.seq, keep);
-    else
-        cut_short(engine, victim.seq, keep);
+    int32_t freed = 0;
+    while (freed < rows) {
+        struct victim victim = choose_victim(engine);
+        struct seq *leaving = least_recently_used(engine, true);
+        if (!victim.safe && leaving != NULL) victim.seq = leaving;
+        if (victim.seq == NULL) break;
+        freed += free_some_now(engine, victim, rows - freed);
+    }
     let_go_on_unless_coming(engine); /* these cells are not for prompts */
-    return true;
+    return freed > 0;
 }

@@ -50,7 +50,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     struct run *run = slot->run;
     if (!slot->fetching.on) return;
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
-    if (seq->n_cells == 0) llm_seq_clear(engine->context, seq->id); /* rows without the part that moves */
+    if (seq->n_cells == 0) seq_clear(engine, seq); /* rows without the part that moves */
     /* What is stored of a deterministic run was computed in whole pieces. */
     if (engine->deterministic) seq->n_exact = seq->n_cells / PLAN_PIECE * PLAN_PIECE;
     run->restore_ms += took_ms;
@@ -81,21 +81,27 @@ static enum loading load_rows(struct engine *engine, struct seq *seq, const stru
     }
     enum llm_loaded loaded;
     enum room room = ROOM_MADE;
-    do {
-        loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
-        if (loaded == LLM_NO_ROOM) room = evict_for_cells(engine, piece->to - piece->from);
-    } while (loaded == LLM_NO_ROOM && room == ROOM_MADE);
+    do loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
+    while (evict_for_load(engine, loaded, piece->to - from, &room));
     return loaded == LLM_LOADED ? LOAD_DONE : room == ROOM_COMING ? LOAD_LATER : LOAD_FAILED;
+}
+
+/* Of a window nobody counts the cells that it needs: room is made a step at a time. */
+static enum loading load_moving(struct engine *engine, struct seq *seq, const struct store_piece *piece)
+{
+    enum llm_loaded loaded;
+    enum room room = ROOM_MADE;
+    do loaded = llm_moving_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
+    while (evict_for_load(engine, loaded, 1, &room));
+    if (loaded == LLM_NO_ROOM && room == ROOM_COMING) return LOAD_LATER;
+    seq->n_cells = loaded == LLM_LOADED ? piece->to : 0;
+    return loaded == LLM_LOADED ? LOAD_DONE : LOAD_FAILED;
 }
 
 static enum loading load(struct engine *engine, struct slot *slot, const struct store_piece *piece)
 {
     struct seq *seq = slot->seq;
-    if (piece->kind == SLAB_STATE) {
-        bool moved = llm_moving_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
-        seq->n_cells = moved ? piece->to : 0;
-        return moved ? LOAD_DONE : LOAD_FAILED;
-    }
+    if (piece->kind == SLAB_STATE) return load_moving(engine, seq, piece);
     enum loading loading = load_rows(engine, seq, piece);
     if (loading == LOAD_DONE && !llm_format_moves(engine->format)) seq->n_cells = piece->to;
     return loading;

@@ -9,7 +9,7 @@
 
 /* ---- Carrying out ---- */
 
-static bool share(struct engine *engine, struct seq *seq, const struct placement *p, int32_t n)
+static enum llm_loaded share(struct engine *engine, struct seq *seq, const struct placement *p, int32_t n)
 {
     seq->n_exact = p->source->n_exact;
     seq->n_messages = p->source->n_messages;
@@ -20,37 +20,55 @@ static bool share(struct engine *engine, struct seq *seq, const struct placement
     return seq_share(engine, p->source, seq, n);
 }
 
-static bool restore(struct engine *engine, struct seq *seq, const struct placement *p)
+static enum llm_loaded restore(struct engine *engine, struct seq *seq, const struct placement *p)
 {
     const struct state *state = p->state;
     int32_t n = (int32_t)state->tokens.len;
     seq->n_exact = state->n_exact;
     states_touch(engine->states, state);
-    int64_t begin = clock_now(engine->clock);
-    bool loaded = llm_seq_load(engine->context, seq->id, state->bytes, state->size, n) &&
-                  (n == p->n || llm_seq_cut(engine->context, seq->id, p->n));
+    enum llm_loaded loaded = llm_seq_load(engine->context, seq->id, state->bytes, state->size, n);
+    bool fits = loaded != LLM_LOADED || n == p->n || llm_seq_cut(engine->context, seq->id, p->n);
+    return fits ? loaded : LLM_NO_PIECE;
+}
+
+static void note_restored(struct engine *engine, const struct seq *seq, const struct placement *p, double took_ms)
+{
+    bool loaded = seq->n_cells > 0;
     metric_add(&engine->stats->states_restored, loaded);
     log_event(loaded ? LOG_INFO : LOG_WARN, "start-slot",
               loaded ? "spc-restore" : "restore-spc: StateSeqSetData failed", log_int("dst_seq", seq->id),
-              log_int("cached_tokens", loaded ? p->n : 0),
-              log_num("took_ms", clock_to_ms(clock_now(engine->clock) - begin)));
-    return loaded;
+              log_int("cached_tokens", loaded ? p->n : 0), log_num("took_ms", took_ms));
 }
 
-/* Puts the first n cells that the placement says in place, in what it takes or a free sequence; none of them when that
- * fails, which costs time and nothing else. */
-static void obtain(struct engine *engine, const struct placement *p, struct seq *seq)
+/* Rows that a load is sure to need when it found no room: of a window nobody counts them, and a step is made. */
+static int32_t rows_to_load(const struct placement *p)
+{
+    return p->how == PLACE_RESTORE ? (int32_t)p->state->tokens.len : 1;
+}
+
+/* Puts the first cells that the placement says in place, in what it takes or an empty sequence; none of them when that
+ * fails, which costs time and nothing else. ROOM_COMING: there is no room for them yet, and the sequence is empty. */
+static enum room obtain(struct engine *engine, const struct placement *p, struct seq *seq)
 {
     if (p->how == PLACE_TAKE) {
         seq_keep(engine, seq, p->n);
-        return;
+        return ROOM_MADE;
     }
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
-    bool shares = p->source != NULL && n > 0;
-    bool there = shares ? share(engine, seq, p, n) : p->how == PLACE_RESTORE && restore(engine, seq, p);
-    if (!there) llm_seq_clear(engine->context, seq->id);
-    seq->n_cells = there ? n : 0;
+    enum llm_loaded loaded = LLM_NO_PIECE;
+    enum room room = ROOM_MADE;
+    do {
+        if (p->source != NULL && n > 0) loaded = share(engine, seq, p, n);
+        if (p->how == PLACE_RESTORE) loaded = restore(engine, seq, p);
+    } while (evict_for_load(engine, loaded, rows_to_load(p), &room));
+    if (loaded == LLM_LOADED) {
+        seq->n_cells = n;
+    } else {
+        seq_clear(engine, seq);
+        save_cut(seq, 0);
+    }
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
+    return room == ROOM_COMING ? ROOM_COMING : ROOM_MADE;
 }
 
 static void log_started(const struct engine *engine, const struct slot *slot)
@@ -88,16 +106,10 @@ static void use_store(struct engine *engine, struct slot *slot, const struct pla
     fetch_forget(job);
 }
 
-static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq)
+/* The sequence has what was to be had. */
+static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq, int32_t parting)
 {
     const struct tokens *prompt = &slot->job->prompt;
-    bool leaves = leaves_bounds(engine, slot->job);
-    int32_t parting = leaves ? find_parting(engine, slot->job) : 0;
-    int64_t begin = clock_now(engine->clock);
-    obtain(engine, p, seq);
-    if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += clock_to_ms(clock_now(engine->clock) - begin);
-    if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
-        states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
     tokens_truncate(&seq->tokens, 0);
     tokens_append(&seq->tokens, prompt->v, prompt->len);
     run_forget_reply(slot->job, slot->run);
@@ -109,7 +121,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     slot->seq = seq;
     slot->state = SLOT_PREFILL;
     use_store(engine, slot, p);
-    if (leaves) leave_bounds(engine, slot, parting);
+    if (leaves_bounds(engine, slot->job)) leave_bounds(engine, slot, parting);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
         metric_add(&engine->stats->cached_tokens, seq->n_cells);
@@ -180,9 +192,38 @@ static void unpark(struct engine *engine, struct run *run)
 /* What it takes, or a free one. NULL: one is still to leave. */
 static struct seq *find_seq(struct engine *engine, const struct placement *p)
 {
-    if (p->how != PLACE_TAKE) return evict_for_seq(engine, p->source);
+    if (p->how != PLACE_TAKE) return evict_for_seq(engine);
     evict_take_back(engine, p->source);
     return p->source;
+}
+
+/* The state in memory that is needed once room was made. */
+static const struct state *state_of(const struct engine *engine, const struct placement *p)
+{
+    return p->how == PLACE_SHARE ? seq_state_at(engine, p->source, p->n) : p->state;
+}
+
+/* Gives the slot a sequence with the cells that the placement says. Room is made for both, and what is evicted for that
+ * may be put into memory: nothing that the placement goes on from goes for it. False: there is no room yet. */
+static bool give_seq(struct engine *engine, struct slot *slot, const struct placement *p)
+{
+    int32_t parting = leaves_bounds(engine, slot->job) ? find_parting(engine, slot->job) : 0;
+    const struct state *state = state_of(engine, p);
+    if (p->source != NULL) p->source->pinned = true;
+    if (state != NULL) states_hold(engine->states, state);
+    struct seq *seq = find_seq(engine, p);
+    int64_t begun_at = clock_now(engine->clock);
+    if (seq != NULL) slot->lacks_cells = obtain(engine, p, seq) == ROOM_COMING;
+    double took_ms = clock_to_ms(clock_now(engine->clock) - begun_at);
+    if (p->source != NULL) p->source->pinned = false;
+    if (state != NULL) states_let_go(engine->states, state);
+    if (seq == NULL || slot->lacks_cells) return false;
+    if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += took_ms;
+    if (p->how == PLACE_RESTORE) note_restored(engine, seq, p, took_ms);
+    if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
+        states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
+    bind(engine, slot, p, seq, parting);
+    return true;
 }
 
 /* Carries the placement out, as far as that can be done now. */
@@ -190,13 +231,10 @@ static void settle(struct engine *engine, struct slot *slot, const struct placem
 {
     slot->state = SLOT_PENDING;
     slot->awaited = NULL;
-    if (p->how == PLACE_WAIT) {
+    if (p->how == PLACE_WAIT)
         wait_for(slot, p);
-    } else {
-        struct seq *seq = find_seq(engine, p);
-        if (seq == NULL) return;
-        bind(engine, slot, p, seq);
-    }
+    else if (!give_seq(engine, slot, p))
+        return;
     unpark(engine, slot->run);
     if (!slot->run->said_started) say_started(slot, p);
 }
@@ -218,6 +256,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
 static bool is_still_coming(const struct engine *engine, const struct slot *slot)
 {
     const struct seq *seq = slot->awaited;
+    if (slot->lacks_cells) return true;
     if (seq == NULL) return evict_is_under_way(engine);
     return seq->uses == slot->awaited_use && seq_is_coming(seq) && seq->n_cells < slot->awaited_cells;
 }

@@ -1,7 +1,8 @@
 /* What the cells hold: sequences that are computed on, and resident ones. What goes when there is no room: evict.c.
  *
  * Cells that several sequences share are counted by llama.cpp: cutting one sequence frees only what nobody else
- * holds. So a shared prefix lives as long as its last owner, and nothing here needs to know who shares what. */
+ * holds. So a shared prefix lives as long as its last owner. How far each two share is noted (sharing.h), so that
+ * eviction knows what a cut frees. */
 #include "engine/core.h"
 
 #include "base/log.h"
@@ -28,33 +29,47 @@ int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t
     return saved == NULL ? 0 : (int32_t)saved->tokens.len;
 }
 
-/* Takes a sequence that has the cells of `of` back to its first n. */
-static bool rewind_to(struct engine *engine, const struct seq *seq, const struct seq *of, int32_t n)
+const struct state *seq_state_at(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    const struct state *saved = find_saved(engine, of, n);
-    if (saved == NULL || (int32_t)saved->tokens.len != n) {
+    const struct state *saved = find_saved(engine, seq, n);
+    return saved != NULL && (int32_t)saved->tokens.len == n ? saved : NULL;
+}
+
+/* Takes a sequence that has the cells of `of` back to its first n. */
+static enum llm_loaded rewind_to(struct engine *engine, const struct seq *seq, const struct seq *of, int32_t n)
+{
+    const struct state *saved = seq_state_at(engine, of, n);
+    if (saved == NULL) {
         log_event(LOG_DEBUG, "batch-engine", "imc-hybrid-no-snapshot", log_int("seq", of->id), log_int("trim_pos", n));
-        return false;
+        return LLM_NO_PIECE;
     }
     states_touch(engine->states, saved);
-    bool done = llm_seq_rewind(engine->context, seq->id, saved->bytes, saved->size, n);
+    enum llm_loaded loaded = llm_seq_rewind(engine->context, seq->id, saved->bytes, saved->size, n);
+    bool done = loaded == LLM_LOADED;
     metric_add(&engine->stats->states_restored, done);
     log_event(done ? LOG_INFO : LOG_WARN, "batch-engine", done ? "imc-hybrid-restore" : "imc-hybrid-restore-failed",
               log_int("trim_pos", n), log_int("snapshot_bytes", (int64_t)saved->size),
               log_int("restored_bytes", done ? (int64_t)saved->size : 0));
-    return done;
+    return loaded;
+}
+
+void seq_clear(struct engine *engine, struct seq *seq)
+{
+    llm_seq_clear(engine->context, seq->id);
+    sharing_cut(&engine->sharing, seq->id, 0);
+    seq->n_cells = 0;
 }
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 {
-    bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, seq, n));
+    bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, seq, n) == LLM_LOADED);
     if (cut && llm_seq_end(engine->context, seq->id) == n) {
         seq->n_cells = n;
+        sharing_cut(&engine->sharing, seq->id, n);
     } else {
         /* Recurrent states and sliding windows cannot always be cut, and a decode that broke off may have taken them
          * along: then everything is computed again. */
-        llm_seq_clear(engine->context, seq->id);
-        seq->n_cells = 0;
+        seq_clear(engine, seq);
     }
     states_forget(engine->states, seq->id, seq->n_cells);
     save_cut(seq, seq->n_cells);
@@ -65,11 +80,13 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
     if (run != NULL && run->n_cached > seq->n_cells) run->n_cached = seq->n_cells;
 }
 
-bool seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
+enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
 {
-    if (engine->cuts_anywhere) return llm_seq_share(engine->context, from->id, to->id, n);
-    if (!llm_seq_share(engine->context, from->id, to->id, from->n_cells)) return false;
-    return llm_seq_cut(engine->context, to->id, n) || rewind_to(engine, to, from, n);
+    int32_t all = engine->cuts_anywhere ? n : from->n_cells;
+    if (!llm_seq_share(engine->context, from->id, to->id, all)) return LLM_NO_PIECE;
+    enum llm_loaded loaded = llm_seq_cut(engine->context, to->id, n) ? LLM_LOADED : rewind_to(engine, to, from, n);
+    if (loaded == LLM_LOADED && engine->unified) sharing_add(&engine->sharing, from->id, to->id, n);
+    return loaded;
 }
 
 void seq_settle(struct seq *seq)

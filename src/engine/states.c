@@ -8,8 +8,13 @@
 
 struct entry {
     struct state state;
-    bool pinned;
+    bool pinned, held;
 };
+
+static bool stays(const struct entry *entry)
+{
+    return entry->pinned || entry->held;
+}
 
 /* Entries are allocated one by one, so that a state stays where it is while others come and go. */
 struct states {
@@ -78,17 +83,17 @@ void states_close(struct states *states)
 
 uint64_t states_room(const struct states *states)
 {
-    uint64_t pinned = 0;
+    uint64_t staying = 0;
     for (size_t i = 0; i < states->n; i++)
-        if (states->v[i]->pinned) pinned += states->v[i]->state.size;
-    return states->budget - pinned;
+        if (stays(states->v[i])) staying += states->v[i]->state.size;
+    return states->budget - staying;
 }
 
 /* The caller has seen that there is room. */
 static void evict_for(struct states *states, size_t size)
 {
     for (size_t i = 0; states->budget - states->bytes < size;) {
-        if (states->v[i]->pinned) {
+        if (stays(states->v[i])) {
             i++;
         } else {
             drop(states, i);
@@ -123,7 +128,7 @@ const struct state *states_put(struct states *states, struct state state)
         return NULL;
     }
     size_t i = 0;
-    while (i < states->n && (states->v[i]->pinned || !is_same(&states->v[i]->state, &state))) i++;
+    while (i < states->n && (stays(states->v[i]) || !is_same(&states->v[i]->state, &state))) i++;
     struct entry *same = i < states->n ? states->v[i] : NULL;
     struct entry *entry = same != NULL ? take(states, i) : mem_alloc(sizeof *entry);
     release(&entry->state);
@@ -141,6 +146,16 @@ void states_touch(struct states *states, const struct state *state)
 void states_pin(struct states *states, const struct state *state)
 {
     states->v[index_of(states, state)]->pinned = true;
+}
+
+void states_hold(struct states *states, const struct state *state)
+{
+    states->v[index_of(states, state)]->held = true;
+}
+
+void states_let_go(struct states *states, const struct state *state)
+{
+    states->v[index_of(states, state)]->held = false;
 }
 
 void states_drop(struct states *states, const struct state *state)

@@ -5,7 +5,7 @@
  * counted); what was used longest ago goes first, and what is pinned never. A state is either whole (home < 0) and fits
  * any sequence, or completes the cells of one sequence (home is its id) and is worth nothing once those cells are gone:
  * states_forget() says so. A state that was put or found stays where it is until the next states_put(),
- * states_drop() or states_forget(); a pinned one until it is dropped or forgotten. */
+ * states_drop() or states_forget(); a pinned or held one until it is dropped or forgotten. */
 #ifndef ENGINE_STATES_H
 #define ENGINE_STATES_H
 
@@ -53,6 +53,10 @@ void states_touch(struct states *states, const struct state *state);
 /* A pinned state stays until states_drop(). */
 void states_pin(struct states *states, const struct state *state);
 void states_drop(struct states *states, const struct state *state);
+
+/* While a state is held it makes room for no other and is replaced by none: somebody is about to use it. */
+void states_hold(struct states *states, const struct state *state);
+void states_let_go(struct states *states, const struct state *state);
 
 /* The cells of the sequence from n on are gone, and with them what completed more than n, pinned or not. */
 void states_forget(struct states *states, int32_t home, int32_t n);

@@ -126,10 +126,20 @@ static int64_t price_of_a_place(const struct engine *engine, const struct seq *b
     return engine->unified || victim == NULL ? 0 : loss(engine, victim, 0);
 }
 
+/* When a sequence goes back to where its window was saved, the window that it had makes room for that one, unless
+ * another sequence holds it as well. Then a sequence beside it goes on from there: that can wait for room, and this one
+ * could not. */
+static bool may_find_no_room(const struct engine *engine, const struct seq *seq, int32_t n)
+{
+    bool shared = engine->unified && sharing_most(&engine->sharing, seq->id) > 0;
+    return shared && llm_has_window(engine->context) && !llm_seq_can_cut(engine->context, seq->id, n) &&
+           next_victim(engine, seq) != NULL;
+}
+
 static void weigh_taking(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                          struct placement *best)
 {
-    if (seq->slot != NULL || n == 0 || seq_is_parked(engine, seq)) return;
+    if (seq->slot != NULL || n == 0 || seq_is_parked(engine, seq) || may_find_no_room(engine, seq, n)) return;
     int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n);
     consider(best, (struct placement){.how = PLACE_TAKE, .source = seq, .n = n, .cost = cost});
 }

@@ -97,13 +97,20 @@ size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_sta
  * whose copy is made only by the next llm_decode(). */
 size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state what, void *bytes, size_t size);
 
-/* Gives the sequence a whole state of n tokens in place of what it held. False: it is empty now, since the bytes are no
- * such state, or no cells are free, or a copy from or to the sequence is still to be made. */
-bool llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
+enum llm_loaded {
+    LLM_LOADED,
+    LLM_NO_ROOM, /* there are no cells for it; only in one pool */
+    LLM_NO_PIECE /* the bytes are no such state or piece, or do not belong there, or a copy from or to the sequence is
+                    still to be made */
+};
 
-/* Takes the sequence back to its first n tokens with the moving state that was saved there. False: it is empty now, for
- * the same reasons, or since it held fewer. That the tokens are the same is the caller's to know. */
-bool llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
+/* Gives the sequence a whole state of n tokens in place of what it held. If that fails, it is empty. */
+enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
+
+/* Takes the sequence back to its first n tokens with the moving state that was saved there. If that fails, as it does
+ * where it holds fewer, it is empty. That the tokens are the same is the caller's to know. What the sequence held of
+ * what moves is given up first: there is room where no other sequence holds that. */
+enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n);
 
 /* Whether flash attention was chosen, as resolved from "auto". */
 bool llm_flash_attention(const struct llm_context *context);

@@ -169,7 +169,7 @@ static bool load(const struct trial *trial)
     const struct buf *moving = &trial->before.moving;
     if (llm_format_has_rows(trial->format) && !load_rows(trial)) return false;
     return !llm_format_moves(trial->format) ||
-           llm_moving_load(trial->context, trial->format, trial->other, moving->v, moving->len, TOKENS);
+           llm_moving_load(trial->context, trial->format, trial->other, moving->v, moving->len, TOKENS) == LLM_LOADED;
 }
 
 static bool equal(const struct buf *a, const struct buf *b)

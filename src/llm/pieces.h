@@ -76,12 +76,6 @@ bool llm_join_rows(const struct llm_format *format, const struct llm_piece *piec
 
 /* ---- Copying in: the engine's thread ---- */
 
-enum llm_loaded {
-    LLM_LOADED,
-    LLM_NO_ROOM, /* there are no cells for the rows */
-    LLM_NO_PIECE /* the bytes are no such piece, or do not follow on what the sequence has */
-};
-
 /* Appends the rows to a sequence that has those of all tokens before. Whatever fails, the sequence is what it was.
  * Until the part that moves is there too, llm_seq_end() of such a sequence is 0. */
 enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
@@ -91,8 +85,9 @@ enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_form
 bool llm_rows_load_all(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *joined,
                        size_t size, int32_t n);
 
-/* Completes a sequence that has the rows of n tokens. False: it is empty now. */
-bool llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *piece,
-                     size_t size, int32_t n);
+/* Completes a sequence that has the rows of n tokens. Where there is no room it keeps them, and the call can be made
+ * again; where it is no such piece the sequence is empty. */
+enum llm_loaded llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                                const void *piece, size_t size, int32_t n);
 
 #endif

@@ -152,24 +152,26 @@ static bool load_moving(struct llm_context *context, const struct llm_format *fo
     return ok;
 }
 
-static bool complete(struct llm_context *context, const struct llm_format *format, int32_t seq, const struct buf *piece,
-                     int32_t n)
+/* A piece of the right structure is refused for want of cells alone. */
+static enum llm_loaded complete(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                                const struct buf *piece, int32_t n)
 {
     struct llm_parsed parsed;
     struct llm_contents contents = {.what = LLM_STATE_MOVING, .n_stream = format->n_stream};
-    bool ok = llm_seq_copying(context, seq) == 0 && llm_format_moves(format) &&
-              llm_parse(format, LLM_STATE_MOVING, piece->v, piece->len, &parsed) &&
-              llm_find_moving(format, &parsed, n, &contents) && load_moving(context, format, seq, piece, &contents) &&
-              llm_seq_end(context, seq) == n && has_rows(context, format, seq, n);
+    bool fits = llm_seq_copying(context, seq) == 0 && llm_format_moves(format) &&
+                llm_parse(format, LLM_STATE_MOVING, piece->v, piece->len, &parsed) &&
+                llm_find_moving(format, &parsed, n, &contents);
+    bool loaded = fits && load_moving(context, format, seq, piece, &contents);
     llm_contents_release(&contents);
-    return ok;
+    if (fits && !loaded && format->appends) return LLM_NO_ROOM;
+    return loaded && llm_seq_end(context, seq) == n && has_rows(context, format, seq, n) ? LLM_LOADED : LLM_NO_PIECE;
 }
 
-bool llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *piece,
-                     size_t size, int32_t n)
+enum llm_loaded llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
+                                const void *piece, size_t size, int32_t n)
 {
     const struct buf bytes = {.v = (char *)(uintptr_t)piece, .len = size};
-    if (complete(context, format, seq, &bytes, n)) return true;
-    llm_seq_clear(context, seq);
-    return false;
+    enum llm_loaded loaded = complete(context, format, seq, &bytes, n);
+    if (loaded == LLM_NO_PIECE) llm_seq_clear(context, seq);
+    return loaded;
 }

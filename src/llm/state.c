@@ -30,32 +30,34 @@ size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state wha
 
 /* ---- Loading ---- */
 
-/* Of a sequence whose parts end at different places llama.cpp tells the end of the part that moves. */
-static bool restore(struct llm_context *context, int32_t seq, enum llm_state what, const void *bytes, size_t size,
-                    int32_t n)
+/* llama.cpp says only that it read less than all. Bytes that this context wrote it refuses for want of cells alone. Of
+ * a sequence whose parts end at different places it tells the end of the part that moves. */
+static enum llm_loaded restore(struct llm_context *context, int32_t seq, enum llm_state what, const void *bytes,
+                               size_t size, int32_t n)
 {
     /* A copy between streams would be of, or be laid over, what is written here before the copy is made. */
-    if (size == 0 || llm_seq_copying(context, seq) != 0) return false;
+    if (size == 0 || llm_seq_copying(context, seq) != 0) return LLM_NO_PIECE;
     llm_hush(true);
     size_t n_read = llama_state_seq_set_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
     llm_hush(false);
-    return n_read == size && llm_seq_end(context, seq) == n;
+    if (n_read != size) return llm_one_pool(context) ? LLM_NO_ROOM : LLM_NO_PIECE;
+    return llm_seq_end(context, seq) == n ? LLM_LOADED : LLM_NO_PIECE;
 }
 
-bool llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
+enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
-    if (restore(context, seq, LLM_STATE_WHOLE, bytes, size, n)) return true;
-    llm_seq_clear(context, seq);
-    return false;
+    enum llm_loaded loaded = restore(context, seq, LLM_STATE_WHOLE, bytes, size, n);
+    if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
+    return loaded;
 }
 
 /* The part that moves goes first: once it ends at n, llama.cpp lets the rest be cut there. */
-bool llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
+enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
     struct llama_memory_i *memory = llama_get_memory(llm_context_handle(context));
-    bool holds = llm_seq_end(context, seq) >= n;
-    if (holds && restore(context, seq, LLM_STATE_MOVING, bytes, size, n) && llama_memory_seq_rm(memory, seq, n, -1))
-        return true;
-    llm_seq_clear(context, seq);
-    return false;
+    enum llm_loaded loaded = LLM_NO_PIECE;
+    if (llm_seq_end(context, seq) >= n) loaded = restore(context, seq, LLM_STATE_MOVING, bytes, size, n);
+    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, n, -1)) loaded = LLM_NO_PIECE;
+    if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
+    return loaded;
 }

@@ -193,6 +193,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, i
         return LLM_ABORTED;
     }
     note_call(rows, n_rows);
+    fake_llm.no_room += c->n_used + n_rows > fake_llm.n_cells;
     if (c->n_used + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
     for (int32_t i = 0; i < n_rows; i++) {
         struct fake_seq *seq = &c->seqs[rows[i].seq];
@@ -308,13 +309,23 @@ static void end_at(struct fake_seq *seq, int32_t n)
     seq->longest = (size_t)(n + fake_llm.cuts_back);
 }
 
-bool llm_seq_load(struct llm_context *c, int32_t seq, const void *bytes, size_t size, int32_t n)
+/* Whether what moves finds room: as where several sequences hold cells of a window, it does not at first. */
+static bool has_room_for_moving(void)
+{
+    if (fake_llm.moving_refused == 0) return true;
+    fake_llm.moving_refused--;
+    fake_llm.no_room++;
+    return false;
+}
+
+enum llm_loaded llm_seq_load(struct llm_context *c, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
     struct fake_state state;
     struct fake_seq *s = &c->seqs[seq];
     llm_seq_clear(c, seq);
-    if (!read_state(&state, s, bytes, size) || state.what != LLM_STATE_WHOLE || state.n != n) return false;
-    if (c->n_used + n > fake_llm.n_cells) return false;
+    if (!read_state(&state, s, bytes, size) || state.what != LLM_STATE_WHOLE || state.n != n) return LLM_NO_PIECE;
+    fake_llm.no_room += c->n_used + n > fake_llm.n_cells;
+    if (c->n_used + n > fake_llm.n_cells) return LLM_NO_ROOM;
     for (int32_t i = 0; i < n; i++) {
         int32_t token;
         memcpy(&token, (const char *)bytes + sizeof state + (size_t)i * sizeof token, sizeof token);
@@ -323,23 +334,27 @@ bool llm_seq_load(struct llm_context *c, int32_t seq, const void *bytes, size_t 
     end_at(s, n);
     if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.load_ns);
     fake_llm.loads++;
-    return true;
+    return LLM_LOADED;
 }
 
-bool llm_seq_rewind(struct llm_context *c, int32_t seq, const void *bytes, size_t size, int32_t n)
+enum llm_loaded llm_seq_rewind(struct llm_context *c, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
     struct fake_state state;
     struct fake_seq *s = &c->seqs[seq];
     bool read = read_state(&state, s, bytes, size) && state.what == LLM_STATE_MOVING && state.n == n;
     if (!read || n > llm_seq_end(c, seq)) {
         llm_seq_clear(c, seq);
-        return false;
+        return LLM_NO_PIECE;
+    }
+    if (!has_room_for_moving()) {
+        llm_seq_clear(c, seq);
+        return LLM_NO_ROOM;
     }
     if (state.hash != hash_of(&s->tokens, n)) abort(); /* it completes other cells: nobody may ask for that */
     let_go(c, s, (size_t)n);
     end_at(s, n);
     fake_llm.rewinds++;
-    return true;
+    return LLM_LOADED;
 }
 
 /* ---- src/llm/pieces.h ---- */
@@ -507,8 +522,8 @@ bool llm_rows_load_all(struct llm_context *c, const struct llm_format *format, i
     return true;
 }
 
-bool llm_moving_load(struct llm_context *c, const struct llm_format *format, int32_t seq, const void *piece,
-                     size_t size, int32_t n)
+enum llm_loaded llm_moving_load(struct llm_context *c, const struct llm_format *format, int32_t seq, const void *piece,
+                                size_t size, int32_t n)
 {
     struct fake_seq *s = &c->seqs[seq];
     struct fake_state state;
@@ -516,11 +531,12 @@ bool llm_moving_load(struct llm_context *c, const struct llm_format *format, int
     memcpy(&state, piece, sizeof state);
     if (fake_llm.load_fails || state.hash != hash_of(&s->tokens, n)) {
         let_go(c, s, 0);
-        return false;
+        return LLM_NO_PIECE;
     }
+    if (!has_room_for_moving()) return LLM_NO_ROOM;
     s->half = false;
     end_at(s, n);
-    return true;
+    return LLM_LOADED;
 }
 
 void llm_context_describe(const struct llm_context *c, struct buf *out)
@@ -549,6 +565,11 @@ bool fake_llm_cells_add_up(const struct llm_context *c)
     }
     free(seen);
     return n == c->n_used;
+}
+
+int32_t fake_llm_cells_in_common(const struct llm_context *c, int32_t a, int32_t b)
+{
+    return (int32_t)tokens_common_prefix(&c->seqs[a].cells, &c->seqs[b].cells);
 }
 
 /* ---- src/llm/model.h ---- */

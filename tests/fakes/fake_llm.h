@@ -27,8 +27,9 @@ struct fake_llm {
                            every call that breaks off */
     int64_t load_ns;    /* time that loading a state takes on `clock` */
     bool load_fails;    /* states and pieces are refused */
-    bool no_format;     /* states cannot be taken apart */
-    int32_t strays;     /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
+    int32_t moving_refused; /* so many loads of what moves find no room for it */
+    bool no_format;         /* states cannot be taken apart */
+    int32_t strays; /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;
 
@@ -41,6 +42,7 @@ struct fake_llm {
     int32_t shares;                  /* prefixes given to another sequence */
     int32_t saves, loads, rewinds;   /* states written, and taken again */
     int32_t rows_saved, rows_loaded; /* of pieces */
+    int32_t no_room;                 /* calls, and loads, that found too few cells */
     int32_t switches;                /* from one set of adapters to another */
 
     /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
@@ -69,5 +71,8 @@ const struct tokens *fake_llm_cells(const struct llm_context *context, int32_t s
 
 /* Whether the count of used cells is that of the different cells that the sequences hold. */
 bool fake_llm_cells_add_up(const struct llm_context *context);
+
+/* Leading cells that two sequences both hold. */
+int32_t fake_llm_cells_in_common(const struct llm_context *context, int32_t a, int32_t b);
 
 #endif

@@ -69,6 +69,20 @@ static inline int set_up(void **state)
     return 0;
 }
 
+/* Whether what is noted of shared cells is what sequences share. */
+static inline bool sharing_is_right(const struct engine *engine)
+{
+    for (size_t a = 0; a < engine->n_seqs; a++) {
+        int32_t most = 0;
+        for (size_t b = 0; b < engine->n_seqs; b++) {
+            int32_t common = a == b ? 0 : fake_llm_cells_in_common(engine->context, (int32_t)a, (int32_t)b);
+            if (engine->unified && common > most) most = common;
+        }
+        if (sharing_most(&engine->sharing, (int32_t)a) != most) return false;
+    }
+    return true;
+}
+
 /* The engine is at rest: nobody is about to do anything. */
 static inline const char *what_is_left(struct rig *rig)
 {
@@ -88,6 +102,7 @@ static inline const char *what_is_left(struct rig *rig)
     if (metric_get(&engine->stats->slots_busy) != 0) return "a slot is counted as busy";
     if (engine->preemption.victim != NULL) return "somebody is to make way";
     if (states_room(engine->states) != states_usage(engine->states).budget) return "a state is pinned";
+    if (!sharing_is_right(engine)) return "cells are shared otherwise than is noted";
     return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
 }
 

@@ -64,7 +64,7 @@ static void a_whole_state_is_loaded_into_another_sequence(void **unused)
     append(context, 1, 2, N);
     struct saved saved = save(context, 0, LLM_STATE_WHOLE);
     llm_seq_clear(context, 0);
-    assert_true(llm_seq_load(context, 1, saved.bytes, saved.size, N));
+    assert_int_equal(llm_seq_load(context, 1, saved.bytes, saved.size, N), LLM_LOADED);
     expect_tokens(context, 1, 1, N);
     expect_tokens(context, 0, 1, 0);
     assert_int_equal(fake_llm.saves, 1);
@@ -94,9 +94,9 @@ static void what_is_no_such_state_leaves_the_sequence_empty(void **unused)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         append(context, 1, 1, N);
         fake_llm.load_fails = cases[i].fails;
-        bool (*take)(struct llm_context *, int32_t, const void *, size_t, int32_t) =
+        enum llm_loaded (*take)(struct llm_context *, int32_t, const void *, size_t, int32_t) =
             cases[i].load ? llm_seq_load : llm_seq_rewind;
-        assert_false(take(context, 1, cases[i].state.bytes, cases[i].size, cases[i].n));
+        assert_int_equal(take(context, 1, cases[i].state.bytes, cases[i].size, cases[i].n), LLM_NO_PIECE);
         expect_tokens(context, 1, 1, 0);
     }
     expect_tokens(context, 0, 1, N);
@@ -113,9 +113,9 @@ static void a_state_that_finds_no_cells_is_refused(void **unused)
     append(context, 0, 1, N);
     struct saved saved = save(context, 0, LLM_STATE_WHOLE);
     fake_llm.n_cells = 2 * N - 1;
-    assert_false(llm_seq_load(context, 1, saved.bytes, saved.size, N));
+    assert_int_equal(llm_seq_load(context, 1, saved.bytes, saved.size, N), LLM_NO_ROOM);
     expect_tokens(context, 1, 1, 0);
-    assert_true(llm_seq_load(context, 0, saved.bytes, saved.size, N)); /* in place of itself */
+    assert_int_equal(llm_seq_load(context, 0, saved.bytes, saved.size, N), LLM_LOADED); /* in place of itself */
     expect_tokens(context, 0, 1, N);
     free(saved.bytes);
     llm_context_close(context);
@@ -142,13 +142,13 @@ static void a_sequence_goes_back_while_its_first_cells_are_there(void **unused)
     struct saved saved = save(context, 0, LLM_STATE_MOVING);
     for (int i = 0; i < 2; i++) {
         append(context, 0, 50, 10);
-        assert_true(llm_seq_rewind(context, 0, saved.bytes, saved.size, N));
+        assert_int_equal(llm_seq_rewind(context, 0, saved.bytes, saved.size, N), LLM_LOADED);
         expect_tokens(context, 0, 1, N);
     }
     assert_int_equal(fake_llm.rewinds, 2);
     llm_seq_clear(context, 0);
     append(context, 0, 1, N - 1);
-    assert_false(llm_seq_rewind(context, 0, saved.bytes, saved.size, N));
+    assert_int_equal(llm_seq_rewind(context, 0, saved.bytes, saved.size, N), LLM_NO_PIECE);
     expect_tokens(context, 0, 1, 0);
     free(saved.bytes);
     llm_context_close(context);
@@ -164,8 +164,9 @@ static void nothing_can_be_cut_from_a_window_that_was_loaded(void **unused)
     struct saved whole = save(context, 0, LLM_STATE_WHOLE), moving = save(context, 0, LLM_STATE_MOVING);
     for (int i = 0; i < 2; i++) {
         assert_true(llm_seq_can_cut(context, 0, N - 1));
-        assert_true(i == 0 ? llm_seq_load(context, 0, whole.bytes, whole.size, N)
-                           : llm_seq_rewind(context, 0, moving.bytes, moving.size, N));
+        enum llm_loaded loaded = i == 0 ? llm_seq_load(context, 0, whole.bytes, whole.size, N)
+                                        : llm_seq_rewind(context, 0, moving.bytes, moving.size, N);
+        assert_int_equal(loaded, LLM_LOADED);
         assert_false(llm_seq_can_cut(context, 0, N - 1));
         append(context, 0, 1, 2 * BACK);
         assert_false(llm_seq_can_cut(context, 0, N + BACK - 1));
@@ -187,10 +188,10 @@ static void a_copy_between_streams_is_neither_saved_nor_loaded_over_before_a_dec
         assert_true(llm_seq_share(context, 0, 1, N));
         assert_int_equal(llm_seq_state_size(context, 1, LLM_STATE_WHOLE), 0);
         struct saved saved = save(context, 0, LLM_STATE_WHOLE);
-        assert_false(llm_seq_load(context, end, saved.bytes, saved.size, N));
+        assert_int_equal(llm_seq_load(context, end, saved.bytes, saved.size, N), LLM_NO_PIECE);
         append(context, 2, 9, 1);
         assert_true(llm_seq_state_size(context, 1 - end, LLM_STATE_WHOLE) > 0);
-        assert_true(llm_seq_load(context, end, saved.bytes, saved.size, N));
+        assert_int_equal(llm_seq_load(context, end, saved.bytes, saved.size, N), LLM_LOADED);
         expect_tokens(context, 0, 1, N);
         expect_tokens(context, 1, 1, N);
         free(saved.bytes);

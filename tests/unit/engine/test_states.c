@@ -185,6 +185,25 @@ static void what_is_pinned_stays_until_it_is_dropped(void **unused)
     states_close(states);
 }
 
+static void what_is_held_stays_is_found_and_is_not_replaced(void **unused)
+{
+    (void)unused;
+    struct states *states = states_open(100);
+    const struct state *a = put(states, "a", 60);
+    states_hold(states, a);
+    assert_int_equal(states_room(states), 40);
+    assert_null(put(states, "b", 41));
+    assert_true(holds(states, "a"));
+    assert_ptr_not_equal(put(states, "a", 40), a);
+    assert_true(says(a, "a"));
+    expect_usage(states, 100, 2, 0);
+    states_let_go(states, a);
+    assert_int_equal(states_room(states), 100);
+    assert_non_null(put(states, "b", 50));
+    expect_usage(states, 90, 2, 1); /* it was the oldest */
+    states_close(states);
+}
+
 /* ---- Replacing ---- */
 
 static void the_same_tokens_home_and_scope_are_one_state(void **unused)
@@ -539,6 +558,7 @@ int main(void)
         cmocka_unit_test(a_state_larger_than_the_budget_is_refused_and_nobody_goes_for_it),
         cmocka_unit_test(nothing_is_kept_without_a_budget),
         cmocka_unit_test(what_is_pinned_stays_until_it_is_dropped),
+        cmocka_unit_test(what_is_held_stays_is_found_and_is_not_replaced),
         cmocka_unit_test(the_same_tokens_home_and_scope_are_one_state),
         cmocka_unit_test(what_replaces_counts_as_used_last_and_may_use_the_room_of_the_other),
         cmocka_unit_test(what_is_pinned_is_not_replaced),

@@ -115,8 +115,8 @@ static inline bool load_rows(struct rig *rig, int32_t seq, const struct llm_piec
 
 static inline bool load_moving(struct rig *rig, int32_t seq, const struct saved *saved)
 {
-    return !llm_format_moves(format_of(rig)) ||
-           llm_moving_load(rig->context, format_of(rig), seq, saved->moving.v, saved->moving.len, saved->n);
+    return !llm_format_moves(format_of(rig)) || llm_moving_load(rig->context, format_of(rig), seq, saved->moving.v,
+                                                                saved->moving.len, saved->n) == LLM_LOADED;
 }
 
 static inline struct llm_piece piece_of(const struct saved *saved, size_t i)

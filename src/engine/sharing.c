@@ -1,0 +1,51 @@
+/* A symmetric table. What is given of shared cells is shared with all who have them: three sequences of which two have
+ * a cells and two have b in common have at least the smaller of a and b in common, as with the prefixes of lists. */
+#include "engine/sharing.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+void sharing_init(struct sharing *sharing, size_t n_seqs)
+{
+    sharing->n = n_seqs;
+    sharing->common = mem_alloc(n_seqs * n_seqs * sizeof *sharing->common);
+}
+
+void sharing_release(struct sharing *sharing)
+{
+    free(sharing->common);
+}
+
+static int32_t *at(const struct sharing *sharing, size_t a, size_t b)
+{
+    return &sharing->common[a * sharing->n + b];
+}
+
+static void set(struct sharing *sharing, size_t a, size_t b, int32_t n)
+{
+    *at(sharing, a, b) = *at(sharing, b, a) = n;
+}
+
+void sharing_add(struct sharing *sharing, int32_t from, int32_t to, int32_t n)
+{
+    size_t source = (size_t)from, target = (size_t)to;
+    for (size_t i = 0; i < sharing->n; i++) {
+        int32_t common = i == source ? n : *at(sharing, source, i);
+        if (i != target) set(sharing, target, i, common < n ? common : n);
+    }
+}
+
+void sharing_cut(struct sharing *sharing, int32_t seq, int32_t n)
+{
+    for (size_t i = 0; i < sharing->n; i++)
+        if (*at(sharing, (size_t)seq, i) > n) set(sharing, (size_t)seq, i, n);
+}
+
+int32_t sharing_most(const struct sharing *sharing, int32_t seq)
+{
+    int32_t most = 0;
+    for (size_t i = 0; i < sharing->n; i++)
+        if (*at(sharing, (size_t)seq, i) > most) most = *at(sharing, (size_t)seq, i);
+    return most;
+}
