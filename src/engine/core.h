@@ -59,6 +59,7 @@ struct seq {
     int32_t id;
     struct slot *slot; /* computes on it; NULL: resident, or free */
     bool pinned;       /* a placement that is being carried out needs it: it is not evicted meanwhile */
+    bool lingers;      /* its request has ended, and it has cells only until a system prompt is copied out of them */
     struct tokens tokens;
     int32_t n_cells;
     int32_t n_exact;   /* leading cells that were computed in whole pieces */
@@ -320,6 +321,9 @@ void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish,
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error);
 void finish_cancelled(struct engine *engine);
 
+/* Clears sequences that had their cells only until they were copied out. */
+void finish_lingering(struct engine *engine);
+
 /* A job that has no slot fails, whether it began earlier or not. */
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
 
@@ -360,8 +364,8 @@ enum save_standing save_standing(const struct engine *engine, const struct seq *
 /* Its cells are to go: what the store lacks is to be copied out. */
 void save_before_eviction(struct engine *engine, struct seq *seq);
 
-/* They go now: what is to be copied out is copied as far as the backlog takes it. */
-void save_hurry(struct engine *engine, struct seq *seq);
+/* They go now: what is to be copied out is copied as far as the backlog takes it. False: some is left. */
+bool save_hurry(struct engine *engine, struct seq *seq);
 
 /* The engine ends: the one time that its thread waits for the store, for evict_timeout_ns at most. */
 void save_all(struct engine *engine);

@@ -258,6 +258,7 @@ static void work(struct engine *engine)
     bool fetched = fetch_step(engine), computes = any_slot_computes(engine);
     if (computes) tick(engine);
     engine->copied = save_step(engine) || fetched;
+    finish_lingering(engine);
     engine->stalled = any_slot_busy(engine) && !computes && !engine->copied;
 }
 

@@ -89,13 +89,26 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
  * request could find it busy. */
 static struct job *let_go(struct engine *engine, struct slot *slot, const char *how)
 {
+    struct seq *seq = slot->seq;
     log_finished(engine, slot, how);
     fetch_stop(engine, slot);
-    int32_t keep = cells_stay(engine, slot->job) && slot->seq != NULL ? slot->seq->n_cells : 0;
+    bool stays = seq != NULL && cells_stay(engine, slot->job);
+    bool lingers = seq != NULL && !stays && !save_hurry(engine, seq);
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;
-    if (keep > 0) save_finished(engine, slot->seq);
-    return slot_release(engine, slot, keep);
+    if (stays && seq->n_cells > 0) save_finished(engine, seq);
+    if (lingers) seq->lingers = true;
+    return slot_release(engine, slot, stays || lingers ? seq->n_cells : 0);
+}
+
+void finish_lingering(struct engine *engine)
+{
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (!seq->lingers || save_standing(engine, seq) != SAVE_SAFE) continue;
+        seq_keep(engine, seq, 0);
+        seq_retire(engine, seq);
+    }
 }
 
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string)

@@ -114,6 +114,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     tokens_append(&seq->tokens, prompt->v, prompt->len);
     run_forget_reply(slot->job, slot->run);
     seq->slot = slot;
+    seq->lingers = false;
     seq->uses++;
     seq->last_slot = slot->id;
     seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_OF_NOBODY;

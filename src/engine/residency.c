@@ -58,6 +58,7 @@ void seq_clear(struct engine *engine, struct seq *seq)
     llm_seq_clear(engine->context, seq->id);
     sharing_cut(&engine->sharing, seq->id, 0);
     seq->n_cells = 0;
+    seq->lingers = false;
 }
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)

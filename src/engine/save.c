@@ -7,6 +7,9 @@
  * there, a slice at a time between two ticks, so that no stream notices. The engine's thread waits for the store only
  * at its end.
  *
+ * Of a system prompt that is kept outside the cells (SPC) no later event has what the first one lacks: its rows wait
+ * for room in the backlog, and its sequence keeps its cells until they were copied out.
+ *
  * What is stored the store alone knows, and is asked at each event. Of saves that are under way it knows nothing yet:
  * until their ticket is done, what was copied out counts as stored.
  *
@@ -129,8 +132,14 @@ static int32_t wanted(const struct engine *engine, const struct seq *seq)
     return moves(engine) && n != seq->n_cells ? 0 : n;
 }
 
-/* Has the rows up to `to` stored, as far as they are not, and what moves there. Those that nobody waits for are given
- * up where too much is under way already: the next event covers what this one would have. */
+/* Where too much is under way already, what nobody waits for is given up: the next event covers what this one would
+ * have. */
+static bool may_be_given_up(const struct engine *engine, enum slab_reason reason)
+{
+    return engine->caching == ENGINE_CACHES_CONVERSATIONS && (reason == SLAB_COLD || reason == SLAB_CONTINUED);
+}
+
+/* Has the rows up to `to` stored, as far as they are not, and what moves there. */
 static void begin(struct engine *engine, struct seq *seq, enum slab_reason reason, int32_t to)
 {
     struct saving *saving = &seq->saving;
@@ -140,9 +149,9 @@ static void begin(struct engine *engine, struct seq *seq, enum slab_reason reaso
     if (covered) return;
     saving->last_end = to;
     ask_for_rows(engine, seq);
-    bool lacks = lacks_state(engine, seq, to), can_wait = reason == SLAB_COLD || reason == SLAB_CONTINUED;
+    bool lacks = lacks_state(engine, seq, to), gives_up = may_be_given_up(engine, reason);
     if (to <= saving->n && !lacks) return;
-    if (saving->n_events == SAVE_EVENTS || (can_wait && !store_has_room(engine->store, engine->user, 1))) {
+    if (saving->n_events == SAVE_EVENTS || (gives_up && !store_has_room(engine->store, engine->user, 1))) {
         store_count_dropped(engine->store);
         return;
     }
@@ -248,7 +257,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *bud
         return COPIED_LAST;
     }
     enum copied outcome = rows ? copy_rows(engine, seq, event, budget) : copy_state(engine, seq, event);
-    bool given_up = outcome == COPY_LATER && (event->reason == SLAB_COLD || event->reason == SLAB_CONTINUED);
+    bool given_up = outcome == COPY_LATER && may_be_given_up(engine, event->reason);
     if (given_up) store_count_dropped(engine->store);
     if (!llm_format_has_rows(engine->format) && outcome == COPIED_LAST) saving->n = event->to;
     if (given_up || outcome == COPIED_LAST || outcome == COPY_FAILED) drop_event(saving, 0);
@@ -352,11 +361,11 @@ void save_forget(struct seq *seq)
 
 /* ---- Before cells go ---- */
 
-/* Has copied out what is not stored. */
+/* Has copied out what is not stored; of a system prompt's sequence what was to be already. */
 static void want_all(struct engine *engine, struct seq *seq, enum slab_reason reason)
 {
     for (size_t i = 0; i < seq->saving.n_events; i++) seq->saving.events[i].reason = reason;
-    begin(engine, seq, reason, wanted(engine, seq));
+    if (engine->caching == ENGINE_CACHES_CONVERSATIONS) begin(engine, seq, reason, wanted(engine, seq));
 }
 
 static bool has_all(const struct engine *engine, const struct seq *seq)
@@ -369,9 +378,12 @@ static bool has_all(const struct engine *engine, const struct seq *seq)
 
 enum save_standing save_standing(const struct engine *engine, const struct seq *seq)
 {
-    if (!may_be_stored(engine, seq) || engine->caching != ENGINE_CACHES_CONVERSATIONS) return SAVE_SAFE;
+    bool copying = seq->saving.n_events > 0;
+    if (!may_be_stored(engine, seq)) return SAVE_SAFE;
+    if (engine->caching != ENGINE_CACHES_CONVERSATIONS)
+        return copying && store_is_on(engine->store) ? SAVE_UNDER_WAY : SAVE_SAFE;
     if (!store_is_on(engine->store)) return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
-    if (seq->saving.n_events > 0 || !are_done(engine, seq)) return SAVE_UNDER_WAY;
+    if (copying || !are_done(engine, seq)) return SAVE_UNDER_WAY;
     return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
 }
 
@@ -380,10 +392,12 @@ void save_before_eviction(struct engine *engine, struct seq *seq)
     want_all(engine, seq, SLAB_EVICT);
 }
 
-void save_hurry(struct engine *engine, struct seq *seq)
+bool save_hurry(struct engine *engine, struct seq *seq)
 {
     size_t budget = SLICE_BYTES_IDLE;
-    if (is_stored(engine, seq)) copy_within(engine, seq, &budget);
+    if (!is_stored(engine, seq)) return true;
+    copy_within(engine, seq, &budget);
+    return seq->saving.n_events == 0;
 }
 
 /* ---- The end ---- */

@@ -69,6 +69,85 @@ static void a_reply_that_found_no_room_is_stored_when_there_is(void **state)
     for (int i = 0; i < 2; i++) client_release(&c[i]);
 }
 
+static void *close_engine(void *engine)
+{
+    engine_close(engine);
+    return NULL;
+}
+
+static void ask_with_system_prompt(struct stored *s, struct client *client, int32_t first)
+{
+    client_init(client, first, 500, 20);
+    client->job.conversation.system_end = 300;
+    run(s, client);
+}
+
+/* Two system prompts, of which the backlog takes one while the disk stands still. The engine is calm then. */
+static void fill_backlog(struct stored *s, struct rig *rig, struct shape shape, struct client *clients, int32_t first)
+{
+    enum { ONE_BLOCK = 300 }; /* bytes of a block's rows, and not of many more */
+    s->store = open_store(&gated.files, ONE_BLOCK);
+    start(s, rig, shape);
+    assert_true(store_wait_ready(s->store, CLOCK_NEVER));
+    gate_close(&gated);
+    for (int i = 0; i < 2; i++) {
+        ask_with_system_prompt(s, &clients[i], first + 50 * i);
+        gate_await(&gated);
+    }
+    engine_drain(rig->engine, CLOCK_NEVER);
+}
+
+/* When the engine has ended nothing but the store has them. */
+static void system_prompts_that_wait_for_room_are_stored_before_the_end(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        struct rig *rig = *state;
+        struct stored s = {0};
+        struct shape shape = {.slots = 2, .seqs = i % 2 == 0 ? 0 : 8, .window = 2000, .caching = ENGINE_CACHES_SYSTEM};
+        struct client c[2], again[2];
+        pthread_t closing;
+        fake_llm.cuts = i < 2;
+        fill_backlog(&s, rig, shape, c, 5 * i); /* the folder is that of all four */
+        pthread_create(&closing, NULL, close_engine, rig->engine);
+        gate_open(&gated);
+        pthread_join(closing, NULL);
+        start(&s, rig, shape);
+        for (int k = 0; k < 2; k++) {
+            ask_with_system_prompt(&s, &again[k], 5 * i + 50 * k);
+            assert_int_equal(again[k].result.cache_n, 300);
+            client_release(&again[k]);
+            client_release(&c[k]);
+        }
+        assert_int_equal(metric_get(&store_stats(s.store)->saves_dropped), 0);
+        stop(&s);
+        fake_llm_reset(&rig->clock);
+    }
+}
+
+static bool is_empty(struct engine *engine)
+{
+    hearth_slot slots[2];
+    size_t n = engine_slots(engine, slots, 2);
+    bool empty = true;
+    for (size_t i = 0; i < n; i++) empty = empty && strcmp(slots[i].state, "idle") == 0 && slots[i].cached_tokens == 0;
+    return empty;
+}
+
+/* Only until they are copied out does it keep cells. */
+static void a_system_prompts_sequence_is_cleared_when_it_is_copied_out(void **state)
+{
+    struct stored s = {0};
+    struct rig *rig = *state;
+    struct client c[2];
+    fill_backlog(&s, rig, (struct shape){.slots = 2, .seqs = 8, .window = 2000, .caching = ENGINE_CACHES_SYSTEM}, c, 0);
+    bool was_empty = is_empty(rig->engine);
+    gate_open(&gated);
+    while (!is_empty(rig->engine)) sched_yield();
+    assert_false(was_empty);
+    stop(&s);
+    for (int i = 0; i < 2; i++) client_release(&c[i]);
+}
+
 static bool all_busy(struct engine *engine)
 {
     hearth_slot slots[2];
@@ -206,6 +285,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         disk_test(a_slow_disk_holds_up_no_stream),
         disk_test(a_reply_that_found_no_room_is_stored_when_there_is),
+        disk_test(system_prompts_that_wait_for_room_are_stored_before_the_end),
+        disk_test(a_system_prompts_sequence_is_cleared_when_it_is_copied_out),
         disk_test(nothing_turns_while_all_wait_for_the_store),
         disk_test(what_failed_to_be_stored_is_stored_at_the_end),
         disk_test(one_failed_read_costs_one_request_what_it_would_have_had),
