@@ -1,8 +1,10 @@
 /* The threads of a pool and what they share. One mutex guards the lists and every job's part that is the pool's; it is
  * never held while a job is prepared, computed or ended.
  *
- * A thread asks for the next thing to do, in this order: end a job that is over, prepare one, compute a call. A job is
- * over when it has all its vectors, or has failed and no context works on it any more. */
+ * A thread asks for the next thing to do, in this order: end a job that is over; where what is prepared does not fill a
+ * call, prepare more, which costs far less than computing it; compute a call. So no more than a call's worth is
+ * prepared ahead, and a long list holds up nobody by its length. A job is over when it has all its vectors, or has
+ * failed and no thread works on it any more. */
 #include "embed/private.h"
 
 #include "base/error.h"
@@ -44,7 +46,7 @@ static void fail(struct embed_job *job, hearth_code code, const char *message)
 
 static bool is_over(const struct embed_job *job)
 {
-    return job->n_running == 0 && (job->failed || (job->prepared && job->n_given == job->n_inputs));
+    return job->n_running == 0 && (job->failed || job->n_given == job->n_inputs);
 }
 
 static void fail_list(struct queue *list, hearth_code code, const char *message)
@@ -108,21 +110,50 @@ static struct embed_job *take_over(struct embed_pool *pool)
     return job;
 }
 
+/* What a call still takes. */
+struct room {
+    int32_t inputs, rows;
+};
+
+static struct room room_of_call(const struct worker *worker)
+{
+    return (struct room){llm_embedder_inputs(worker->embedder), llm_embedder_rows(worker->embedder)};
+}
+
+/* False: no further input fits. */
+static bool fit(struct room *room, const struct embed_input *input)
+{
+    int32_t n = (int32_t)input->tokens.len;
+    if (room->inputs == 0 || n > room->rows) return false;
+    room->inputs--;
+    room->rows -= n;
+    return true;
+}
+
+static bool is_call_full(const struct embed_pool *pool, const struct worker *worker)
+{
+    struct room room = room_of_call(worker);
+    for (const struct embed_job *job = pool->in_flight.first; job != NULL; job = job->next) {
+        if (job->failed) continue;
+        for (size_t i = job->n_given; i < job->n_prepared; i++)
+            if (!fit(&room, &job->inputs[i])) return true;
+    }
+    return room.inputs == 0 || room.rows == 0;
+}
+
 static struct embed_job *find_unprepared(const struct embed_pool *pool)
 {
     struct embed_job *job = pool->in_flight.first;
-    while (job != NULL && (job->prepared || job->failed || job->n_running > 0)) job = job->next;
+    while (job != NULL && (job->preparing || job->failed || job->n_prepared == job->n_inputs)) job = job->next;
     return job;
 }
 
-static bool give(struct worker *worker, struct embed_job *job, int32_t *room)
+static bool give(struct worker *worker, struct embed_job *job, struct room *room)
 {
     struct embed_input *input = &job->inputs[job->n_given];
-    int32_t n = (int32_t)input->tokens.len;
-    if (worker->n == llm_embedder_inputs(worker->embedder) || n > *room) return false;
+    if (!fit(room, input)) return false;
     worker->call[worker->n] = (struct given){job, input};
-    worker->rows[worker->n++] = (struct llm_input){input->tokens.v, n};
-    *room -= n;
+    worker->rows[worker->n++] = (struct llm_input){input->tokens.v, (int32_t)input->tokens.len};
     job->n_given++;
     job->n_running++;
     return true;
@@ -133,18 +164,18 @@ static bool give(struct worker *worker, struct embed_job *job, int32_t *room)
  */
 static bool fill_call(struct embed_pool *pool, struct worker *worker)
 {
-    int32_t room = llm_embedder_rows(worker->embedder);
+    struct room room = room_of_call(worker);
+    bool fits = true;
+    size_t left = pool->in_flight.len;
     worker->n = 0;
-    for (struct embed_job *job = pool->in_flight.first; job != NULL; job = job->next) {
-        if (!job->prepared || job->failed) continue;
+    for (struct embed_job *job = pool->in_flight.first, *next; fits && left > 0; job = next, left--) {
+        next = job->next;
+        if (job->failed) continue;
         size_t before = job->n_given;
-        while (job->n_given < job->n_inputs && give(worker, job, &room)) continue;
-        if (job->n_given == job->n_inputs) continue;
-        if (job->n_given > before) {
-            take(&pool->in_flight, job);
-            append(&pool->in_flight, job);
-        }
-        break;
+        while (fits && job->n_given < job->n_prepared) fits = give(worker, job, &room);
+        if (job->n_given == before || job->n_given == job->n_inputs) continue;
+        take(&pool->in_flight, job);
+        append(&pool->in_flight, job);
     }
     return worker->n > 0;
 }
@@ -189,16 +220,25 @@ static void end_job(struct embed_pool *pool, struct embed_job *job)
     job->on_end(job, job->failed ? &error : NULL);
 }
 
-/* Locked when called and on return, not between. */
-static void prepare_job(struct embed_pool *pool, struct embed_job *job)
+/* Inputs of the job, until they fill a call. Locked when called and on return, not between. */
+static void prepare_some(struct embed_pool *pool, const struct worker *worker, struct embed_job *job)
 {
+    struct room room = room_of_call(worker);
+    size_t n = job->n_prepared;
     hearth_error error;
+    int rc = HEARTH_OK;
+    bool fits = true;
+    job->preparing = true;
     job->n_running++; /* it does not end meanwhile */
     pthread_mutex_unlock(&pool->mutex);
-    int rc = job->prepare(job, &error);
+    for (; rc == HEARTH_OK && fits && n < job->n_inputs && !atomic_load(&job->cancelled); n++) {
+        rc = job->prepare(job, n, &error);
+        if (rc == HEARTH_OK) fits = fit(&room, &job->inputs[n]);
+    }
     pthread_mutex_lock(&pool->mutex);
     job->n_running--;
-    job->prepared = true;
+    job->preparing = false;
+    job->n_prepared = n;
     if (rc == HEARTH_OK || job->failed) return;
     job->failed = true;
     job->error = error;
@@ -228,9 +268,9 @@ static bool step(struct embed_pool *pool, struct worker *worker)
         return true;
     }
     let_in(pool);
-    job = find_unprepared(pool);
+    job = is_call_full(pool, worker) ? NULL : find_unprepared(pool);
     if (job != NULL)
-        prepare_job(pool, job);
+        prepare_some(pool, worker, job);
     else if (fill_call(pool, worker))
         run_call(pool, worker);
     else

@@ -1,9 +1,9 @@
 /* A pool of contexts for vectors and scores: `n_contexts` embedders on one model's weights, each with a thread.
  *
  * A job is a list of inputs. It waits at the door until a place is free (at most `places` jobs are in flight, as for
- * chats), is prepared on a thread of the pool, and then gives its inputs out: whichever context is free takes as many
- * waiting inputs, of one job or of several, as fit one call. When none is free they wait. Jobs come in from any
- * thread. */
+ * chats). Its inputs are prepared on the pool's threads, about a call's worth at a time, and given out: whichever
+ * context is free takes as many inputs, of one job or of several, as fit one call. When none is free they wait. Jobs
+ * come in from any thread. */
 #ifndef EMBED_POOL_H
 #define EMBED_POOL_H
 
@@ -22,8 +22,9 @@ struct embed_input {
 
 /* Whoever makes a job fills in the first part and keeps it alive until on_end(), which is called exactly once. */
 struct embed_job {
-    /* Fills in `inputs`, each of 1 token to the window; a failure is the job's end. On a thread of the pool. */
-    int (*prepare)(struct embed_job *job, hearth_error *error);
+    /* Fills in one of the inputs, with 1 token to the window; a failure is the job's end. One after the other, each on
+     * some thread of the pool. */
+    int (*prepare)(struct embed_job *job, size_t input, hearth_error *error);
     /* Without an error every input has its vectors. On a thread of the pool. */
     void (*on_end)(struct embed_job *job, const hearth_error *error);
     struct embed_input *inputs;
@@ -32,9 +33,10 @@ struct embed_job {
     int64_t submitted_at; /* clock of the pool */
 
     /* The pool's: */
-    bool prepared, failed;
-    hearth_error error;        /* where it failed: the first fault */
-    size_t n_given, n_running; /* inputs that contexts took; those whose vectors are still to come */
+    bool preparing, failed; /* preparing: some thread does, and counts as one of n_running */
+    hearth_error error;     /* where it failed: the first fault */
+    size_t n_prepared, n_given,
+        n_running; /* inputs; n_given: contexts took them; n_running: their vectors are to come */
     struct embed_job *next;
 };
 

@@ -150,18 +150,14 @@ static int prepare_document(hearth_embedding *request, size_t i, hearth_error *e
     return HEARTH_OK;
 }
 
-static int prepare(struct embed_job *job, hearth_error *error)
+static int prepare(struct embed_job *job, size_t i, hearth_error *error)
 {
     hearth_embedding *request = (hearth_embedding *)job;
-    size_t window = (size_t)embed_window(request->model->pool);
-    for (size_t i = 0; i < job->n_inputs; i++) {
-        if (atomic_load(&job->cancelled)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-        int rc = request->query != NULL ? prepare_document(request, i, error) : prepare_input(request, i, error);
-        if (rc != HEARTH_OK) return rc;
-        size_t n_tokens = job->inputs[i].tokens.len;
-        if (n_tokens > window) return refuse_long(request, i, n_tokens, error);
-    }
-    return HEARTH_OK;
+    int rc = request->query != NULL ? prepare_document(request, i, error) : prepare_input(request, i, error);
+    if (rc != HEARTH_OK) return rc;
+    size_t n_tokens = job->inputs[i].tokens.len;
+    bool fits = n_tokens <= (size_t)embed_window(request->model->pool);
+    return fits ? HEARTH_OK : refuse_long(request, i, n_tokens, error);
 }
 
 /* ---- The end ---- */

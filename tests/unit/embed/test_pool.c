@@ -23,6 +23,7 @@ struct client {
     int ended, order;   /* how many had ended before it */
     hearth_error error; /* OK where it did not fail */
     bool refuse;        /* when it is prepared */
+    size_t n_prepared;
 };
 
 struct rig {
@@ -36,9 +37,10 @@ struct rig {
 
 static struct rig rig;
 
-static int prepare(struct embed_job *job, hearth_error *error)
+static int prepare(struct embed_job *job, size_t input, hearth_error *error)
 {
     struct client *client = (struct client *)job;
+    if (input != client->n_prepared++) abort(); /* one after the other */
     if (!client->refuse) return HEARTH_OK;
     *error = (hearth_error){.code = HEARTH_TOO_LONG, .message = "too long"};
     return HEARTH_TOO_LONG;
@@ -210,6 +212,32 @@ static void a_long_list_does_not_hold_up_a_short_one(void **state)
     assert_int_equal(fake_embedder_calls(), 11); /* 642 inputs, no call half empty */
 }
 
+/* What of the first job had been prepared when the second one ended. */
+static size_t prepared_at_end;
+
+static void note_end(struct embed_job *job, const hearth_error *error)
+{
+    prepared_at_end = rig.clients[0].n_prepared;
+    on_end(job, error);
+}
+
+static void a_list_is_prepared_a_call_ahead_and_no_further(void **state)
+{
+    (void)state;
+    open_pool(1, PLACES);
+    fake_embedder_hold(true);
+    submit(make(0, 640, 4));
+    fake_embedder_wait_held(1);
+    assert_in_range(rig.clients[0].n_prepared, INPUTS, 2 * INPUTS);
+    make(1, 2, 4)->job.on_end = note_end;
+    submit(&rig.clients[1]);
+    fake_embedder_hold(false);
+    assert_served(&rig.clients[1]);
+    assert_served(&rig.clients[0]);
+    assert_in_range(prepared_at_end, INPUTS, 5 * INPUTS);
+    assert_int_equal(rig.clients[0].n_prepared, 640);
+}
+
 /* ---- Waiting for a context ---- */
 
 static void one_request_more_than_contexts_waits_and_is_then_served(void **state)
@@ -358,6 +386,7 @@ int main(void)
         POOL_TEST(requests_that_wait_together_share_a_call),
         POOL_TEST(a_call_takes_no_more_than_fits_it),
         POOL_TEST(a_long_list_does_not_hold_up_a_short_one),
+        POOL_TEST(a_list_is_prepared_a_call_ahead_and_no_further),
         POOL_TEST(one_request_more_than_contexts_waits_and_is_then_served),
         POOL_TEST(who_gets_no_place_in_time_is_told_to_try_again),
         POOL_TEST(an_input_that_cannot_be_computed_fails_its_request_alone),
