@@ -9,7 +9,8 @@ struct admission {
     int64_t timeout;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    struct job_list waiting;
+    struct job_list waiting, parked;
+    uint64_t resumes;
     size_t places, taken;
     bool closed;
 };
@@ -56,18 +57,44 @@ static bool is_impatient(const struct job *job)
 }
 
 /* When the next job expires. Every one waits equally long at most, so the first that does not wait for ever is it. */
-static int64_t next_deadline(const struct admission *a)
+static int64_t next_expiry(const struct admission *a)
 {
     const struct job *job = a->waiting.first;
     while (job != NULL && job->patient) job = job->next;
     return job == NULL ? CLOCK_NEVER : job->submitted_at + a->timeout;
 }
 
+static int64_t next_deadline(const struct admission *a)
+{
+    int64_t next = next_expiry(a);
+    for (const struct job *job = a->parked.first; job != NULL; job = job->next)
+        if (job->parked_until < next) next = job->parked_until;
+    return next;
+}
+
+/* A parked job that is to be looked at again. */
+static struct job *take_resumed(struct admission *a)
+{
+    int64_t now = clock_now(a->clock);
+    struct job_list kept = {0};
+    struct job *job, *resumed = NULL;
+    while ((job = job_list_take_first(&a->parked)) != NULL) {
+        bool is_due = job_is_cancelled(job) || job->parked_after != a->resumes || now >= job->parked_until;
+        if (is_due && resumed == NULL)
+            resumed = job;
+        else
+            job_list_append(&kept, job);
+    }
+    a->parked = kept;
+    return resumed;
+}
+
 /* The verdict on some job, if there is one to be given now. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
-    *job = job_list_take_first_matching(&a->waiting, job_is_cancelled);
-    if (*job != NULL) {
+    if ((*job = take_resumed(a)) != NULL) {
+        *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_AGAIN;
+    } else if ((*job = job_list_take_first_matching(&a->waiting, job_is_cancelled)) != NULL) {
         *verdict = ADMISSION_CANCELLED;
     } else if ((*job = job_list_take_first_matching(&a->waiting, needs_no_place)) != NULL) {
         *verdict = ADMISSION_GO;
@@ -79,7 +106,7 @@ static bool decide(struct admission *a, enum admission_verdict *verdict, struct 
         a->taken++;
         *job = job_list_take_first(&a->waiting);
         (*job)->has_place = true;
-    } else if (clock_now(a->clock) >= next_deadline(a)) {
+    } else if (clock_now(a->clock) >= next_expiry(a)) {
         *verdict = ADMISSION_EXPIRED;
         *job = job_list_take_first_matching(&a->waiting, is_impatient);
     } else {
@@ -95,6 +122,36 @@ enum admission_verdict admission_next(struct admission *a, struct job **job)
     while (!decide(a, &verdict, job)) a->clock->wait(a->clock, &a->changed, &a->mutex, next_deadline(a));
     pthread_mutex_unlock(&a->mutex);
     return verdict;
+}
+
+uint64_t admission_resumes(struct admission *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    uint64_t n = a->resumes;
+    pthread_mutex_unlock(&a->mutex);
+    return n;
+}
+
+bool admission_park(struct admission *a, struct job *job, int64_t deadline, uint64_t seen)
+{
+    pthread_mutex_lock(&a->mutex);
+    bool open = !a->closed;
+    if (open) {
+        job->parked_until = deadline;
+        job->parked_after = seen;
+        job_list_append(&a->parked, job);
+        pthread_cond_broadcast(&a->changed); /* whoever sleeps looks at its deadline */
+    }
+    pthread_mutex_unlock(&a->mutex);
+    return open;
+}
+
+void admission_resume(struct admission *a)
+{
+    pthread_mutex_lock(&a->mutex);
+    a->resumes++;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->mutex);
 }
 
 void admission_leave(struct admission *a)
@@ -116,6 +173,8 @@ struct job_list admission_close(struct admission *a)
 {
     pthread_mutex_lock(&a->mutex);
     struct job_list left = a->waiting;
+    struct job *job;
+    while ((job = job_list_take_first(&a->parked)) != NULL) job_list_append(&left, job);
     a->waiting = (struct job_list){0};
     a->closed = true;
     pthread_cond_broadcast(&a->changed);

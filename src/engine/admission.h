@@ -12,6 +12,7 @@ struct admission;
 
 enum admission_verdict {
     ADMISSION_GO,        /* the job has a place, or needs none: whoever ends one that has calls admission_leave() */
+    ADMISSION_AGAIN,     /* what the job was parked for may have come, or its time is over */
     ADMISSION_EXPIRED,   /* waited too long */
     ADMISSION_CANCELLED, /* its client gave up */
     ADMISSION_CLOSED     /* no job: the door is closed and nobody waits */
@@ -26,13 +27,20 @@ bool admission_enter(struct admission *admission, struct job *job);
 /* Waits for the next job to deal with. */
 enum admission_verdict admission_next(struct admission *admission, struct job **job);
 
+/* A job that was let in waits for something outside, and no thread with it: until admission_resume() was called, or the
+ * deadline. What it waits for is asked for after `seen`, the number of calls so far, was read, so that none is missed.
+ * False: the door is closed, and the job stays the caller's. */
+uint64_t admission_resumes(struct admission *admission);
+bool admission_park(struct admission *admission, struct job *job, int64_t deadline, uint64_t seen);
+void admission_resume(struct admission *admission);
+
 /* Gives one place back. */
 void admission_leave(struct admission *admission);
 
 /* Some job's `cancelled` was set: look whether it waits here. */
 void admission_poke(struct admission *admission);
 
-/* Closes the door; returns those that were waiting, for the caller to fail. */
+/* Closes the door; returns those that were waiting or parked, for the caller to fail. */
 struct job_list admission_close(struct admission *admission);
 
 size_t admission_waiting(struct admission *admission);

@@ -61,6 +61,10 @@ struct job {
     int64_t submitted_at; /* clock of the engine */
     bool has_place;       /* admission let it in */
 
+    /* While it is parked there: until when, and how often others had been resumed before. */
+    int64_t parked_until;
+    uint64_t parked_after;
+
     /* While the engine has it: */
     int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */
     bool blocked;      /* waits at such a time */

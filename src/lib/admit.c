@@ -240,24 +240,45 @@ static int prepare_reply(hearth_request *request, hearth_error *error)
 
 /* ---- The way to the engine ---- */
 
-/* Asks the store for the prompt: hashing all of it is nothing for the engine's thread. */
-static void look_up(hearth_request *request)
+/* What is asked of the store; `parent`: room for the key that the request names. */
+static struct store_query query_of(const hearth_request *request, struct key *parent)
 {
-    struct model *model = request->model;
-    struct job *job = &request->job;
-    const struct store_user *user = engine_store_user(model->engine);
-    if (user == NULL || !job->cache_prompt) return;
-    struct key parent;
-    const char *parent_hex = request->params->parent_key;
-    bool has_parent = parent_hex != NULL && sha256_from_hex(parent_hex, parent.v);
+    const struct model *model = request->model;
+    const struct job *job = &request->job;
+    const char *hex = request->params->parent_key;
+    bool has_parent = hex != NULL && sha256_from_hex(hex, parent->v);
     int32_t n = model->config->incremental_cache ? (int32_t)job->prompt.len - 1 : job->conversation.system_end;
-    struct store_query query = {.user = user,
+    return (struct store_query){.user = engine_store_user(model->engine),
                                 .identity = &job->identity,
                                 .tokens = job->prompt.v,
                                 .n = n < (int32_t)job->prompt.len ? n : (int32_t)job->prompt.len - 1,
-                                .parent_key = has_parent ? &parent : NULL,
+                                .parent_key = has_parent ? parent : NULL,
                                 .deadline = clock_now(request->clock) + model->resume_wait_ns};
-    job->hit = store_find(model->store, &query);
+}
+
+/* A parent that is still being saved is worth a moment, but no thread: the request is parked until that save has ended
+ * or its time is over, and this is asked again. */
+static bool waits_for_parent(hearth_request *request, const struct store_query *query)
+{
+    struct model *model = request->model;
+    if (query->parent_key == NULL) return false;
+    if (request->parent_deadline == 0) request->parent_deadline = query->deadline;
+    if (clock_now(request->clock) >= request->parent_deadline) return false;
+    uint64_t seen = admission_resumes(model->admission);
+    return store_parent_is_coming(model->store, query, &model->waiter, &request->parent_ticket) &&
+           admission_park(model->admission, &request->job, request->parent_deadline, seen);
+}
+
+/* To the engine, when the store has been asked: hashing all of a prompt is nothing for the engine's thread. */
+static void hand_on(hearth_request *request)
+{
+    struct key parent;
+    struct job *job = &request->job;
+    struct store_query query = query_of(request, &parent);
+    bool asks = query.user != NULL && job->cache_prompt;
+    if (asks && waits_for_parent(request, &query)) return;
+    if (asks) job->hit = store_find(request->model->store, &query);
+    engine_submit(request->model->engine, job);
 }
 
 static void admit(hearth_request *request)
@@ -271,8 +292,7 @@ static void admit(hearth_request *request)
         job_done(&request->job, &(hearth_result){.slot = -1, .n_prompt = (int32_t)request->job.prompt.len});
         return;
     }
-    look_up(request);
-    engine_submit(request->model->engine, &request->job);
+    hand_on(request);
 }
 
 void *request_prepare_loop(void *ud)
@@ -283,6 +303,9 @@ void *request_prepare_loop(void *ud)
         switch (admission_next(model->admission, &job)) {
         case ADMISSION_GO:
             admit((hearth_request *)job);
+            break;
+        case ADMISSION_AGAIN:
+            hand_on((hearth_request *)job);
             break;
         case ADMISSION_EXPIRED:
             job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");

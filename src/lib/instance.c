@@ -206,11 +206,18 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     return model->engine == NULL ? (int)error->code : HEARTH_OK;
 }
 
+/* On a thread of the store: a save has ended that requests may be parked for. */
+static void resume_parked(void *ud)
+{
+    admission_resume(((struct model *)ud)->admission);
+}
+
 static void start_preparers(struct model *model, struct clock *clock)
 {
     const struct config_model *config = model->config;
     model->admission = admission_open(clock, (size_t)(config->n_seq_max * config->queue_depth),
                                       clock_from_ms((int64_t)(config->admission_timeout * 1e3)));
+    model->waiter = (struct store_user){.wake = resume_parked, .ud = model};
     for (int i = 0; i < MODEL_PREPARERS; i++) pthread_create(&model->preparers[i], NULL, request_prepare_loop, model);
 }
 
@@ -237,6 +244,7 @@ void model_close(struct model *model)
     if (model == NULL) return;
     if (model->admission != NULL) stop_admission(model);
     join_preparers(model);
+    if (model->store != NULL) store_leave(model->store, &model->waiter);
     engine_close(model->engine);
     embed_close(model->pool);
     admission_release(model->admission);

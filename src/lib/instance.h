@@ -28,6 +28,7 @@ struct model {
     struct embed_pool *pool;             /* NULL: a chat model */
     struct store *store;                 /* the instance's */
     int64_t resume_wait_ns;              /* how long a request waits for what is still being stored */
+    struct store_user waiter;            /* woken for requests that do; wakes the preparers */
     struct admission *admission;
     pthread_t preparers[MODEL_PREPARERS];
 };

@@ -22,6 +22,9 @@ struct hearth_request {
     hearth_params *params; /* a copy */
     double *scales;        /* of the model's adapters */
 
+    uint64_t parent_ticket; /* of the saves that its parent may be among */
+    int64_t parent_deadline;
+
     /* Made ready: */
     char *assumed;                    /* messages with the system message that they lack; NULL: they are as given */
     const struct chat_format *format; /* of a chat */

@@ -13,36 +13,40 @@ static bool is_there(struct store *store, const struct key *key)
     return tier->index != NULL && index_has(tier->index, key) == INDEX_THERE;
 }
 
-/* With the mutex: whether the save is of a prefix of these tokens under the same identity, as a parent's is. Others'
- * prompts are not to be felt. */
-static bool is_prefix(const struct job *job, const struct store_hit *hit)
+static const struct identity *identity_of(const struct store_query *query)
 {
-    return job != NULL && identity_equal(&job->identity, &hit->identity) &&
-           tokens_common_prefix(&job->tokens, &hit->tokens) == job->tokens.len;
+    return query->identity != NULL ? query->identity : &query->user->identity;
 }
 
-static bool may_be_coming(struct store *store, const struct store_hit *hit)
+/* With the mutex: whether the save is of a prefix of these tokens under the same identity, as a parent's is. Others'
+ * prompts are not to be felt. */
+static bool is_prefix(const struct job *job, const struct store_query *query)
+{
+    if (job == NULL || job->tokens.len > (size_t)query->n) return false;
+    return identity_equal(&job->identity, identity_of(query)) &&
+           memcmp(job->tokens.v, query->tokens, job->tokens.len * sizeof *query->tokens) == 0;
+}
+
+static bool may_be_coming(struct store *store, const struct store_query *query)
 {
     const struct saver *saver = &save_tier(store)->saver;
-    if (is_prefix(saver->current, hit)) return true;
+    if (is_prefix(saver->current, query)) return true;
     const struct job *job = saver->first;
-    while (job != NULL && !is_prefix(job, hit)) job = job->next;
+    while (job != NULL && !is_prefix(job, query)) job = job->next;
     return job != NULL;
 }
 
-/* For the parent, as long as it may be among the saves that were queued when it was asked for. Some key that nobody is
- * writing holds nobody up, nor does a disk that hangs. */
-static void wait_for_parent(struct store_hit *hit, int64_t deadline)
+bool store_parent_is_coming(struct store *store, const struct store_query *query, const struct store_user *waiter,
+                            uint64_t *ticket)
 {
-    struct store *store = hit->store;
     struct tier *tier = save_tier(store);
-    bool waiting = true;
     store_lock(store);
-    uint64_t ticket = tier->saver.last_ticket;
-    while (waiting && tier_takes_saves(tier) && tier->saver.done < ticket && may_be_coming(store, hit) &&
-           !is_there(store, &hit->parent_key))
-        waiting = store_wait_changed(store, deadline);
+    if (*ticket == 0) *ticket = tier->saver.last_ticket;
+    bool coming = tier_takes_saves(tier) && tier->saver.done < *ticket && may_be_coming(store, query) &&
+                  !is_there(store, query->parent_key);
+    if (coming) saver_note_waiting(&tier->saver, waiter);
     store_unlock(store);
+    return coming;
 }
 
 /* A look through the folders that has just begun is nearly always over soon: what they hold is worth waiting for, but
@@ -122,12 +126,11 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
     struct store_hit *hit = mem_alloc(sizeof *hit);
     hit->store = store;
     hit->user = query->user;
-    hit->identity = query->identity != NULL ? *query->identity : query->user->identity;
+    hit->identity = *identity_of(query);
     hit->has_parent_key = query->parent_key != NULL;
     if (hit->has_parent_key) hit->parent_key = *query->parent_key;
     set_tokens(hit, query->tokens, query->n);
     wait_for_scan(store, query->deadline);
-    if (hit->has_parent_key) wait_for_parent(hit, query->deadline);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) hit->searched[i] = tier_serves(&store->tiers[i]);
     search(hit);
     choose(hit);

@@ -164,6 +164,9 @@ void saver_release(struct saver *saver);
 void fetcher_init(struct fetcher *fetcher);
 void fetcher_release(struct fetcher *fetcher);
 
+/* With the mutex: the user is woken when a save has ended, or the tier is set aside. */
+void saver_note_waiting(struct saver *saver, const struct store_user *user);
+
 /* With the mutex: users that wait for saves of the tier are to look again; each is entered. */
 size_t saver_take_waiting(struct tier *tier, const struct store_user ***users);
 
@@ -225,7 +228,7 @@ void buffers_release(struct buffers *buffers);
 struct store {
     struct store_params params;
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a save was finished or published, a tier settled, a user was let go, a thread ended */
+    pthread_cond_t changed; /* a save was finished, a tier settled, a user was let go, a thread ended */
     struct tier tiers[STORE_TIERS];
     struct buffers buffers;
     pthread_cond_t watch; /* the watchdog's */

@@ -33,8 +33,7 @@ static void job_free(struct job *job)
     free(job);
 }
 
-/* With the mutex: the user is woken when a save has ended, or the tier is set aside. */
-static void note_waiting(struct saver *saver, const struct store_user *user)
+void saver_note_waiting(struct saver *saver, const struct store_user *user)
 {
     for (size_t i = 0; i < saver->n_waiting; i++)
         if (saver->waiting[i] == user) return;
@@ -84,7 +83,7 @@ uint64_t store_save(struct store *store, const struct store_save *save)
         if (save->synchronous || has_room(store, &tier->saver, save->size))
             ticket = enqueue(store, &tier->saver, job);
         else
-            note_waiting(&tier->saver, save->user);
+            saver_note_waiting(&tier->saver, save->user);
     }
     store_unlock(store);
     if (ticket != 0) return ticket;
@@ -107,7 +106,7 @@ bool store_has_room(struct store *store, const struct store_user *user, size_t s
     struct tier *tier = save_tier(store);
     store_lock(store);
     bool room = tier_takes_saves(tier) && has_room(store, &tier->saver, size);
-    if (!room) note_waiting(&tier->saver, user);
+    if (!room) saver_note_waiting(&tier->saver, user);
     store_unlock(store);
     return room;
 }
@@ -118,7 +117,7 @@ bool store_is_done(struct store *store, const struct store_user *user, uint64_t 
     store_lock(store);
     if (ticket > saver->last_ticket) ticket = saver->last_ticket;
     bool done = saver->done >= ticket;
-    if (!done) note_waiting(saver, user);
+    if (!done) saver_note_waiting(saver, user);
     store_unlock(store);
     return done;
 }

@@ -101,9 +101,15 @@ struct store_query {
     const struct identity *identity; /* copied. NULL: the user's */
     const int32_t *tokens;
     int32_t n;                    /* of them may be reused */
-    const struct key *parent_key; /* a hint, or NULL: waited for while it is being written, until the deadline */
-    int64_t deadline;             /* 0: waits for nothing */
+    const struct key *parent_key; /* a hint, or NULL */
+    int64_t deadline;             /* a look through the folders that has just begun is waited for; 0: nothing is */
 };
+
+/* Whether the parent that the query names may be among the saves that were queued when this was asked for the first
+ * time, with a ticket of 0. True: the waiter, of which only wake() is called, is woken when a save has ended, and asks
+ * again with the same ticket. Some key that nobody is writing is not coming, nor is one that a disk hangs over. */
+bool store_parent_is_coming(struct store *store, const struct store_query *query, const struct store_user *waiter,
+                            uint64_t *ticket);
 
 /* Never NULL: a hit may have found nothing. Counts nothing yet. */
 struct store_hit *store_find(struct store *store, const struct store_query *query);

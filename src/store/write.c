@@ -108,9 +108,6 @@ static void announce(struct writing *writing, struct reservation *reservation, c
         *(head->kind == SLAB_ROWS ? &match->n_rows : &match->n_state) = head->end;
     }
     metric_add(&store->stats.written_bytes, (int64_t)size);
-    store_lock(store);
-    pthread_cond_broadcast(&store->changed); /* somebody may wait for just this one */
-    store_unlock(store);
 }
 
 static int write_reserved(struct writing *writing, struct reservation *reservation, bool over, struct slab_head *head,

@@ -124,6 +124,46 @@ struct store_hit *rig_find(struct rig *rig, const int32_t *tokens, int32_t n)
     return store_find(rig->store, &query);
 }
 
+/* Who waits for a parent. */
+struct waiter {
+    struct store_user user;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool woken;
+};
+
+static void wake(void *ud)
+{
+    struct waiter *waiter = ud;
+    pthread_mutex_lock(&waiter->mutex);
+    waiter->woken = true;
+    pthread_cond_signal(&waiter->changed);
+    pthread_mutex_unlock(&waiter->mutex);
+}
+
+static void await_wake(struct waiter *waiter, int64_t deadline)
+{
+    struct clock *clock = clock_monotonic();
+    pthread_mutex_lock(&waiter->mutex);
+    while (!waiter->woken && clock_now(clock) < deadline)
+        clock->wait(clock, &waiter->changed, &waiter->mutex, deadline);
+    waiter->woken = false;
+    pthread_mutex_unlock(&waiter->mutex);
+}
+
+struct store_hit *rig_find_after_parent(struct rig *rig, const struct store_query *query)
+{
+    struct waiter waiter = {.user = {.wake = wake, .ud = &waiter}, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t ticket = 0;
+    clock_cond_init(&waiter.changed);
+    while (clock_now(clock_monotonic()) < query->deadline &&
+           store_parent_is_coming(rig->store, query, &waiter.user, &ticket))
+        await_wake(&waiter, query->deadline);
+    store_leave(rig->store, &waiter.user);
+    pthread_cond_destroy(&waiter.changed);
+    return store_find(rig->store, query);
+}
+
 int32_t rig_found(struct rig *rig, const int32_t *tokens, int32_t n)
 {
     struct store_hit *hit = rig_find(rig, tokens, n);

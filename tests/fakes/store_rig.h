@@ -33,6 +33,9 @@ void rig_keep(struct rig *rig, const int32_t *tokens, int32_t n);
 void rig_wait(struct rig *rig, uint64_t ticket);
 
 struct store_hit *rig_find(struct rig *rig, const int32_t *tokens, int32_t n);
+
+/* Finds when the parent that the query names is there, is not coming, or the query's deadline has passed. */
+struct store_hit *rig_find_after_parent(struct rig *rig, const struct store_query *query);
 int32_t rig_found(struct rig *rig, const int32_t *tokens, int32_t n);
 int32_t rig_covered(struct rig *rig, const int32_t *tokens, int32_t n);
 

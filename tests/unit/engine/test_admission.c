@@ -146,6 +146,81 @@ static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state
     assert_false(admission_enter(rig->admission, &rig->jobs[5]));
 }
 
+/* ---- Parked ---- */
+
+static void let_one_in(struct rig *rig)
+{
+    enter(rig, 0);
+    expect(rig, ADMISSION_GO, 0);
+}
+
+static void a_parked_request_is_looked_at_again_when_others_are_resumed(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    let_one_in(rig);
+    int64_t deadline = clock_now(&rig->clock.clock) + SECOND;
+    assert_true(admission_park(rig->admission, &rig->jobs[0], deadline, admission_resumes(rig->admission)));
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock); /* no thread waits with it */
+    admission_resume(rig->admission);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_AGAIN);
+    assert_ptr_equal(asker.job, &rig->jobs[0]);
+    assert_true(rig->jobs[0].has_place);
+}
+
+static void what_came_before_a_request_was_parked_is_not_missed(void **state)
+{
+    struct rig *rig = *state;
+    let_one_in(rig);
+    uint64_t seen = admission_resumes(rig->admission);
+    admission_resume(rig->admission);
+    assert_true(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, seen));
+    expect(rig, ADMISSION_AGAIN, 0);
+}
+
+static void a_parked_request_goes_on_at_its_deadline_and_not_before(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    let_one_in(rig);
+    int64_t deadline = clock_now(&rig->clock.clock) + SECOND;
+    assert_true(admission_park(rig->admission, &rig->jobs[0], deadline, 0));
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    fake_clock_advance(&rig->clock, SECOND - 1);
+    fake_clock_await_waiter(&rig->clock);
+    assert_null(asker.job);
+    fake_clock_advance(&rig->clock, 1);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_AGAIN);
+}
+
+static void a_parked_request_holds_up_nobody_and_can_be_cancelled(void **state)
+{
+    struct rig *rig = *state;
+    let_one_in(rig);
+    assert_true(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    enter(rig, 1);
+    expect(rig, ADMISSION_GO, 1);
+    atomic_store(&rig->jobs[0].cancelled, true);
+    admission_poke(rig->admission);
+    expect(rig, ADMISSION_CANCELLED, 0);
+}
+
+static void closing_hands_back_what_is_parked(void **state)
+{
+    struct rig *rig = *state;
+    let_one_in(rig);
+    assert_true(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    struct job_list left = admission_close(rig->admission);
+    assert_int_equal(left.len, 1);
+    assert_ptr_equal(left.first, &rig->jobs[0]);
+    expect(rig, ADMISSION_CLOSED, -1);
+    assert_false(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+}
+
 #define door_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -156,6 +231,11 @@ int main(void)
         door_test(a_request_that_waited_too_long_expires_and_not_before),
         door_test(a_request_whose_client_gave_up_does_not_wait_for_its_turn),
         door_test(closing_hands_back_those_that_wait_and_ends_the_threads),
+        door_test(a_parked_request_is_looked_at_again_when_others_are_resumed),
+        door_test(what_came_before_a_request_was_parked_is_not_missed),
+        door_test(a_parked_request_goes_on_at_its_deadline_and_not_before),
+        door_test(a_parked_request_holds_up_nobody_and_can_be_cancelled),
+        door_test(closing_hands_back_what_is_parked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

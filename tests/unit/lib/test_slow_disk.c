@@ -61,7 +61,7 @@ static double now_ms(void)
 
 static char folder[64];
 
-static hearth *start_with(const char *key, const char *value)
+static hearth_config *slow_config(const char *key, const char *value)
 {
     snprintf(folder, sizeof folder, "/tmp/hearth-slow-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -70,7 +70,12 @@ static hearth *start_with(const char *key, const char *value)
     set(config, "cache.tiers.disk.path", folder);
     set(config, "cache.boundary_align_tokens", "16");
     set(config, key, value);
-    return start(config);
+    return config;
+}
+
+static hearth *start_with(const char *key, const char *value)
+{
+    return start(slow_config(key, value));
 }
 
 static void end_of(hearth *instance, struct caller *callers, size_t n)
@@ -160,12 +165,40 @@ static void a_request_waits_for_its_parent_as_long_as_configured(void **state)
     end_of(instance, callers, 2);
 }
 
+/* More of them than there are threads to prepare requests. */
+static void who_waits_for_a_parent_holds_up_nobody_else(void **state)
+{
+    (void)state;
+    struct caller callers[5];
+    hearth_config *config = slow_config("cache.session_resume_wait_ms", "20000");
+    set(config, "models.demo.n_seq_max", "4");
+    hearth *instance = start(config);
+    ask_and_save(instance, &callers[0]);
+    hearth_params waits = text_params(STORY, 4), other = text_params("The river", 4);
+    waits.parent_key = "00000000000000000000000000000000000000000000000000000000000000aa";
+    double begun = now_ms();
+    for (int i = 1; i < 4; i++) {
+        caller_init(&callers[i]);
+        caller_submit(&callers[i], instance, &waits);
+    }
+    run(&callers[4], instance, &other);
+    bool waiting = !caller_ended(&callers[1]) && !caller_ended(&callers[2]) && !caller_ended(&callers[3]);
+    set_closed(false);
+    for (int i = 1; i < 4; i++) caller_await_end(&callers[i]);
+    double took = now_ms() - begun;
+    assert_true(waiting);
+    for (int i = 1; i < 5; i++) assert_false(callers[i].failed);
+    if (took > 10000) fail_msg("it took %.0f ms", took);
+    end_of(instance, callers, 5);
+}
+
 int main(void)
 {
     hearth_error error;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unloading_waits_for_the_disk_as_long_as_configured),
         cmocka_unit_test(a_request_waits_for_its_parent_as_long_as_configured),
+        cmocka_unit_test(who_waits_for_a_parent_holds_up_nobody_else),
     };
     hearth_log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1305,7 +1305,7 @@ static double look_with_parent(struct cell *cell, const struct tokens *t, const 
                                 .parent_key = &parent,
                                 .deadline = in_ms(patience_ms)};
     int64_t started = now();
-    struct store_hit *hit = store_find(cell->rig.store, &query);
+    struct store_hit *hit = rig_find_after_parent(&cell->rig, &query);
     double ms = clock_to_ms(now() - started);
     check_is(cell, store_hit_tokens(hit), 0);
     store_hit_close(hit);
