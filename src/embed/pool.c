@@ -25,13 +25,14 @@ static void append(struct queue *list, struct embed_job *job)
     list->len++;
 }
 
-static void take(struct queue *list, struct embed_job *job)
+/* Takes out the job that the link leads to, which leads to the next one then. */
+static struct embed_job *take_at(struct queue *list, struct embed_job **link)
 {
-    struct embed_job **link = &list->first;
-    while (*link != job) link = &(*link)->next;
+    struct embed_job *job = *link;
     *link = job->next;
     if (list->tail == &job->next) list->tail = link;
     list->len--;
+    return job;
 }
 
 /* ---- Faults ---- */
@@ -76,20 +77,17 @@ static void fail_late(struct embed_pool *pool)
 
 /* ---- What to do next ---- */
 
-static struct embed_job *find_over(const struct queue *list)
+static struct embed_job *take_over_of(struct queue *list)
 {
-    struct embed_job *job = list->first;
-    while (job != NULL && !is_over(job)) job = job->next;
-    return job;
+    struct embed_job **link = &list->first;
+    while (*link != NULL && !is_over(*link)) link = &(*link)->next;
+    return *link == NULL ? NULL : take_at(list, link);
 }
 
 static void let_in(struct embed_pool *pool)
 {
-    while (pool->door.first != NULL && pool->in_flight.len < pool->places) {
-        struct embed_job *job = pool->door.first;
-        take(&pool->door, job);
-        append(&pool->in_flight, job);
-    }
+    while (pool->door.first != NULL && pool->in_flight.len < pool->places)
+        append(&pool->in_flight, take_at(&pool->door, &pool->door.first));
 }
 
 /* A job that is over, out of its list. */
@@ -98,15 +96,9 @@ static struct embed_job *take_over(struct embed_pool *pool)
     fail_cancelled(&pool->door);
     fail_cancelled(&pool->in_flight);
     if (pool->in_flight.len >= pool->places) fail_late(pool);
-    struct queue *list = &pool->door;
-    struct embed_job *job = find_over(list);
-    if (job == NULL) {
-        list = &pool->in_flight;
-        job = find_over(list);
-    }
-    if (job == NULL) return NULL;
-    take(list, job);
-    pool->n_ending++;
+    struct embed_job *job = take_over_of(&pool->door);
+    if (job == NULL) job = take_over_of(&pool->in_flight);
+    pool->n_ending += job != NULL;
     return job;
 }
 
@@ -165,17 +157,17 @@ static bool give(struct worker *worker, struct embed_job *job, struct room *room
 static bool fill_call(struct embed_pool *pool, struct worker *worker)
 {
     struct room room = room_of_call(worker);
+    struct embed_job **link = &pool->in_flight.first;
     bool fits = true;
-    size_t left = pool->in_flight.len;
     worker->n = 0;
-    for (struct embed_job *job = pool->in_flight.first, *next; fits && left > 0; job = next, left--) {
-        next = job->next;
-        if (job->failed) continue;
+    for (size_t left = pool->in_flight.len; fits && left > 0 && *link != NULL; left--) {
+        struct embed_job *job = *link;
         size_t before = job->n_given;
-        while (fits && job->n_given < job->n_prepared) fits = give(worker, job, &room);
-        if (job->n_given == before || job->n_given == job->n_inputs) continue;
-        take(&pool->in_flight, job);
-        append(&pool->in_flight, job);
+        while (fits && !job->failed && job->n_given < job->n_prepared) fits = give(worker, job, &room);
+        if (job->n_given > before && job->n_given < job->n_inputs)
+            append(&pool->in_flight, take_at(&pool->in_flight, link));
+        else
+            link = &job->next;
     }
     return worker->n > 0;
 }
