@@ -235,6 +235,48 @@ static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct
     tokens_release(&other);
 }
 
+/* Cells of a window that several sequences hold are free for nobody, however far those have got: a long sequence that
+ * is shared whole leaves no room for another window. */
+static void what_moves_is_refused_where_others_hold_all_windows_and_fits_when_one_is_gone(struct rig *rig)
+{
+    enum { LONG = 400, CELLS = 512 };
+    const struct llm_format *format = format_of(rig);
+    if (!llm_format_appends(format) || llm_model_info(rig->model)->n_swa <= 0) return;
+    struct llm_context_params params = context_params(CELLS, 4);
+    params.type_k = params.type_v = rig_cells;
+    params.flash_attention = rig_flash_attention;
+    params.unified = true;
+    params.n_cells = 4 * CELLS;
+    params.n_ubatch = CHUNK; /* windows have 256 cells then */
+    struct rig wide = *rig;
+    wide.context = open_context(rig->model, &params);
+    struct tokens prompt = random_tokens(rig, 49, LONG);
+    struct buf rows = {0}, moving = {0};
+    put(&wide, 0, &prompt, 0);
+    cut_rows(&wide, 0, 0, LONG, &rows);
+    cut_moving(&wide, 0, LONG, &moving);
+    size_t size = llm_seq_state_size(wide.context, 0, LLM_STATE_MOVING);
+    void *state = mem_alloc(size);
+    assert_int_equal(llm_seq_save(wide.context, 0, LLM_STATE_MOVING, state, size), size);
+    struct llm_piece piece = {.bytes = rows.v, .size = rows.len, .to = LONG};
+    assert_true(llm_seq_share(wide.context, 0, 1, LONG));
+    assert_true(llm_seq_share(wide.context, 0, 3, LONG));
+    assert_int_equal(llm_rows_load(wide.context, format, 2, &piece), LLM_LOADED);
+    for (int i = 0; i < 2; i++) /* it can be asked for again */
+        assert_int_equal(llm_moving_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_NO_ROOM);
+    assert_int_equal(llm_seq_rewind(wide.context, 3, state, size, LONG), LLM_NO_ROOM);
+    assert_int_equal(llm_seq_end(wide.context, 3), 0);
+    llm_seq_clear(wide.context, 1);
+    assert_int_equal(llm_moving_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_LOADED);
+    assert_int_equal(llm_seq_end(wide.context, 2), LONG);
+    assert_int_equal(llm_seq_end(wide.context, 0), LONG);
+    llm_context_close(wide.context);
+    buf_release(&rows);
+    buf_release(&moving);
+    free(state);
+    tokens_release(&prompt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +286,7 @@ int main(void)
         RIG_TEST(what_moves_completes_only_the_rows_of_as_many_tokens),
         RIG_TEST(a_copy_still_to_be_made_is_neither_saved_nor_loaded_over),
         RIG_TEST(without_room_the_sequence_is_what_it_was_and_the_others_whole),
+        RIG_TEST(what_moves_is_refused_where_others_hold_all_windows_and_fits_when_one_is_gone),
     };
     int failed = 0;
     RUN_IN_EVERY_VARIANT(tests, failed)
