@@ -326,7 +326,7 @@ enum room evict_for_cells(struct engine *engine, int32_t rows)
     bool coming = least_recently_used(engine, true) != NULL;
     int32_t freed = 0;
     struct victim victim = choose_victim(engine);
-    for (; victim.safe && freed < rows; victim = choose_victim(engine))
+    for (; victim.safe && freed < ROOM_STEP; victim = choose_victim(engine))
         freed += cut(engine, victim.seq, keep_without(engine, victim.seq, rows - freed));
     if (freed > 0) return ROOM_MADE;
     if (coming || victim.seq == NULL) return coming ? ROOM_COMING : ROOM_NONE;
