@@ -64,7 +64,7 @@ struct config_model {
     bool ignore_integrity_check;
     char *load;         /* start | demand */
     double idle_unload; /* seconds; 0: never */
-    int64_t context_window, n_seq_max, queue_depth, n_batch, n_ubatch, max_decode_gap_ms;
+    int64_t context_window, n_seq_max, n_seq_spare, queue_depth, n_batch, n_ubatch, max_decode_gap_ms;
     double admission_timeout; /* seconds */
     char *kv_unified;         /* auto | true | false */
     bool deterministic;

@@ -119,6 +119,14 @@ const struct config_row config_rows[] = {
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
         "Slots: requests computed at once. The context has context_window x n_seq_max cells. 0 is read as 1.",
         RANGE(0, 256)),
+    KEY("models.*.n_seq_spare", CONFIG_INT, MODEL(n_seq_spare), "-1",
+        "Conversations that stay in the cells beside those of the slots, where incremental_cache has one pool of "
+        "cells; "
+        "others are stored and come back from there. They take no memory of their own, except that of a recurrent or "
+        "hybrid model each has a state, and of one with a sliding window as many cells as that is long: `hearth model "
+        "vram` counts them. -1: as many as slots and 3 at least where they take memory, else three times as many and "
+        "28 at least. With the slots they are 255 at most.",
+        RANGE(-1, 254)),
     KEY("models.*.queue_depth", CONFIG_INT, MODEL(queue_depth), "2",
         "Requests that may be in flight (running or waiting) for each slot.", RANGE(1, 1024)),
     KEY("models.*.admission_timeout", CONFIG_SECONDS, MODEL(admission_timeout), "30",
@@ -176,8 +184,8 @@ const struct config_row config_rows[] = {
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the cells on the GPU.", ANY),
     KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
         "Lets the GPU compute large batches of layers that are kept in the machine's memory.", ANY),
-    KEY("models.*.threads", CONFIG_INT, MODEL(threads), "0", "CPU threads that compute; 0: one a physical core.",
-        RANGE(0, 1024)),
+    KEY("models.*.threads", CONFIG_INT, MODEL(threads), "0",
+        "CPU threads that compute, never more than there are CPUs; 0: one a physical core.", RANGE(0, 1024)),
     KEY("models.*.rope_scaling", CONFIG_ENUM, MODEL(rope_scaling), "none",
         "How positions are stretched for a window longer than trained; yarn is good for two to four times.",
         CHOICES("none|linear|yarn")),

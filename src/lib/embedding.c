@@ -47,13 +47,28 @@ enum model_type embedding_decide_type(const struct config_model *config, const s
     return embedding_pooling(config, weights) == LLM_POOLING_RANK ? MODEL_RERANK : MODEL_EMBEDDING;
 }
 
+static void for_calls(const struct config_model *config, struct llm_context_params *params)
+{
+    params->n_batch = (int32_t)config->n_batch;
+    params->n_seq = INPUTS_A_CALL;
+}
+
 static int context_params(const struct config_model *config, struct llm_model *weights,
                           struct llm_context_params *params, hearth_error *error)
 {
     int rc = instance_context_params(config, weights, params, error);
-    params->n_batch = (int32_t)config->n_batch;
-    params->n_seq = INPUTS_A_CALL;
+    for_calls(config, params);
     return rc;
+}
+
+double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
+                       const struct llm_context_params *context)
+{
+    const struct llm_model_info *info = llm_model_info(weights);
+    struct llm_context_params params = *context;
+    for_calls(config, &params);
+    double cells = llm_embedder_cells(&params, info, embedding_pooling(config, weights)).total;
+    return (double)info->size_bytes + (double)config->n_seq_max * cells;
 }
 
 struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,

@@ -71,7 +71,7 @@ static int decide_window(const struct config_model *config, const struct llm_mod
                          hearth_error *error)
 {
     *window = (int32_t)config->context_window;
-    bool stretched = strcmp(config->rope_scaling, "none") != 0;
+    bool stretched = info->has_decoder && strcmp(config->rope_scaling, "none") != 0;
     if (*window <= info->n_ctx_train || info->n_ctx_train <= 0 || stretched) return HEARTH_OK;
     if (!config_is_set(config->notes, "models.*.context_window")) {
         *window = info->n_ctx_train;
@@ -93,27 +93,40 @@ static bool decide_unified(const struct config_model *config)
     return strcmp(config->kv_unified, "true") == 0;
 }
 
-/* Sequences are more than slots: conversations that nobody computes on stay resident. In one pool of cells a sequence
- * costs nothing by itself, but where each has a recurrent state or a sliding window of its own it does. */
+/* Whether each sequence takes memory for itself, a recurrent state or a sliding window, used or not. */
+static bool has_state_each(const struct llm_model_info *info)
+{
+    return info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT || info->n_swa > 0;
+}
+
+static int64_t at_least(int64_t n, int64_t least)
+{
+    return n < least ? least : n;
+}
+
+/* Conversations that nobody computes on stay resident in sequences beside those of the slots. What keeps none needs
+ * none, and with a stream each there is one for every slot. */
 static int32_t decide_sequences(const struct config_model *config, const struct llm_model_info *info, bool unified)
 {
-    int32_t slots = (int32_t)config->n_seq_max, n = slots;
-    bool state_each = info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT;
-    if (unified && state_each)
-        n = 4 * slots;
-    else if (unified && info->n_swa > 0)
-        n = 2 * slots + 2;
-    else if (unified)
-        n = slots + (3 * slots > 28 ? 3 * slots : 28);
-    if (n <= MAX_SEQUENCES) return n;
-    return slots > MAX_SEQUENCES ? slots : MAX_SEQUENCES;
+    int64_t slots = config->n_seq_max, spare = config->n_seq_spare;
+    if (!unified || !config->incremental_cache) return (int32_t)slots;
+    if (spare < 0) spare = has_state_each(info) ? at_least(slots, 3) : at_least(3 * slots, 28);
+    int64_t n = slots + spare < MAX_SEQUENCES ? slots + spare : MAX_SEQUENCES;
+    return (int32_t)(n > slots ? n : slots);
+}
+
+/* Whether rows are taken out of cells and put in: for the store, of what has any. */
+static bool needs_scratch(const struct config_model *config, const struct llm_model_info *info)
+{
+    return info->kind != LLM_RECURRENT && (config->incremental_cache || config->system_prompt_cache);
 }
 
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,
                             struct llm_context_params *params, hearth_error *error)
 {
+    const struct llm_model_info *info = llm_model_info(weights);
     int32_t window;
-    int rc = decide_window(config, llm_model_info(weights), &window, error);
+    int rc = decide_window(config, info, &window, error);
     if (rc != HEARTH_OK) return rc;
     if (config->deterministic && config->n_batch < PLAN_PIECE)
         return error_at(error, HEARTH_INVALID, "n_batch",
@@ -121,7 +134,7 @@ int instance_context_params(const struct config_model *config, const struct llm_
                         config->name, (long long)config->n_batch, PLAN_PIECE);
     bool unified = decide_unified(config);
     /* In one pool llama.cpp 0.5.0 gives wrong logits when a call with a sliding window is computed in several parts. */
-    bool in_one_part = unified && llm_model_info(weights)->n_swa > 0 && config->n_batch > config->n_ubatch;
+    bool in_one_part = unified && info->n_swa > 0 && config->n_batch > config->n_ubatch;
     int64_t rows = in_one_part ? config->n_ubatch : config->n_batch;
     const char *limit = in_one_part ? "n_ubatch" : "n_batch";
     if (rows < config->n_seq_max)
@@ -129,11 +142,12 @@ int instance_context_params(const struct config_model *config, const struct llm_
                         config->name, limit, (long long)rows, (long long)config->n_seq_max);
     *params = (struct llm_context_params){
         .window = window,
-        .n_seq = decide_sequences(config, llm_model_info(weights), unified),
+        .n_seq = decide_sequences(config, info, unified),
         .n_cells = window * (int32_t)config->n_seq_max,
         .n_batch = (int32_t)rows,
         .n_ubatch = (int32_t)config->n_ubatch,
         .unified = unified,
+        .scratch = needs_scratch(config, info),
         .type_k = config->cache_type_k,
         .type_v = config->cache_type_v,
         .flash_attention = config->flash_attention,
@@ -199,7 +213,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .stats = &model->known->engine_stats};
     int rc = sampling_check_config(config, error);
     if (rc == HEARTH_OK) rc = instance_context_params(config, model->weights, &params.context, error);
-    if (rc == HEARTH_OK) rc = estimate_check(config, llm_model_info(model->weights), params.context.window, error);
+    if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, llm_model_info(model->weights), error);
     if (rc != HEARTH_OK) return rc;
     name_states(instance, model, &params);
     model->engine = engine_open(&params, error);
@@ -276,13 +290,18 @@ static int refuse_unserved(const struct config_model *config, hearth_error *erro
     return HEARTH_OK;
 }
 
-/* The documents behind hearth force f16 cells on hybrids; llama.cpp computes them with any type by now. */
+/* The documents behind hearth force f16 cells on hybrids; llama.cpp computes them with any type by now. Of threads
+ * those without a CPU of their own would hold up the others. */
 static void advise(const struct config_model *config, const struct llm_model_info *info)
 {
     bool quantised = config->cache_type_k[0] == 'q' || config->cache_type_v[0] == 'q';
     if (info->kind == LLM_HYBRID && quantised)
         log_event(LOG_WARN, "model", "hybrid models are best kept in f16 cells", log_str("model", config->name),
                   log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
+    if (config->threads > llm_usable_cpus())
+        log_event(LOG_WARN, "model", "fewer threads than configured: there are no more CPUs",
+                  log_str("model", config->name), log_int("threads", config->threads),
+                  log_int("cpus", llm_usable_cpus()));
 }
 
 static int open_chat(struct hearth *instance, struct model *model, hearth_error *error)
@@ -300,7 +319,6 @@ static int open_chat(struct hearth *instance, struct model *model, hearth_error 
     if (rc != HEARTH_OK) return rc;
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();
-    advise(model->config, info);
     start_preparers(model, instance->clock);
     return HEARTH_OK;
 }
@@ -329,6 +347,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     rc = model->known->facts.type == MODEL_CHAT ? open_chat(instance, model, error)
                                                 : embedding_open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
+    advise(model->config, info);
     atomic_store(&model->known->created, (int64_t)time(NULL));
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
               log_str("type", model_type_name(model->known->facts.type)), log_str("kind", llm_kind_name(info->kind)),

@@ -69,6 +69,10 @@ enum llm_pooling embedding_pooling(const struct config_model *config, const stru
 struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
                                             hearth_error *error);
 
+/* Bytes that the weights and the cells of such a pool take, for `context` as instance_context_params() says. */
+double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
+                       const struct llm_context_params *context);
+
 /* What the context of a model is to be, from its configuration and its weights. Fails where they contradict. */
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,
                             struct llm_context_params *params, hearth_error *error);
@@ -76,17 +80,17 @@ int instance_context_params(const struct config_model *config, const struct llm_
 /* estimate.c: the arithmetic of memory, in bytes. */
 struct estimate {
     double element_k, element_v; /* bytes of one element of a cell */
-    double row;      /* one token in one layer, K and V, as the model's heads say; of the first such layer */
-    double sequence; /* one slot's window, over all layers */
-    double cells;    /* all slots */
+    double row;             /* one token in one layer, K and V, as the model's heads say; of the first such layer */
+    double sequence;        /* one slot's window, over the layers that look at all of it */
+    struct llm_cells cells; /* of all slots and spare sequences */
     double weights, total;
-    int32_t attention_layers; /* layers that keep cells */
+    int32_t attention_layers, sliding_layers; /* layers that keep cells; of them those that keep a sliding window */
 };
 
-struct estimate estimate_memory(const struct config_model *config, const struct llm_model_info *info, int32_t window);
+struct estimate estimate_memory(const struct llm_context_params *context, const struct llm_model_info *info);
 
 /* Fails with the numbers when the model cannot fit into the memory that is free. */
-int estimate_check(const struct config_model *config, const struct llm_model_info *info, int32_t window,
-                   hearth_error *error);
+int estimate_check(const struct config_model *config, const struct llm_context_params *context,
+                   const struct llm_model_info *info, hearth_error *error);
 
 #endif

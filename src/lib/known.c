@@ -62,13 +62,6 @@ struct known *instance_pick_model(const struct hearth *instance, const char *nam
 
 /* ---- Facts ---- */
 
-/* Tokens that the cells of a slot, or of a call of an embedding or rerank model, hold. */
-static int32_t cells_of(const struct config_model *config, enum model_type type, int32_t window)
-{
-    bool a_call = type != MODEL_CHAT && config->n_batch > window;
-    return a_call ? (int32_t)config->n_batch : window;
-}
-
 static int learn(struct facts *facts, const struct config_model *config, const struct llm_model *weights,
                  hearth_error *error)
 {
@@ -78,7 +71,8 @@ static int learn(struct facts *facts, const struct config_model *config, const s
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
-    facts->bytes = (uint64_t)estimate_memory(config, info, cells_of(config, facts->type, context.window)).total;
+    facts->bytes = (uint64_t)(facts->type == MODEL_CHAT ? estimate_memory(&context, info).total
+                                                        : embedding_bytes(config, weights, &context));
     memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
     memcpy(facts->description, info->description, sizeof facts->description);
     facts->info = (hearth_model_info){

@@ -67,19 +67,24 @@ static void put_bytes(struct buf *out, const char *name, double bytes)
     buf_printf(out, "  %-28s %16.0f bytes  %8.2f MiB\n", name, bytes, bytes / (1024.0 * 1024));
 }
 
-static void put_estimate(struct buf *out, const struct config_model *config, const struct llm_model_info *info,
-                         int32_t window)
+static void put_estimate(struct buf *out, const struct config_model *config, const struct llm_context_params *context,
+                         const struct llm_model_info *info)
 {
-    struct estimate e = estimate_memory(config, info, window);
+    struct estimate e = estimate_memory(context, info);
     buf_printf(out, "model %s: %s\n", config->name, info->description);
     buf_printf(out, "estimate\n");
-    buf_printf(out, "  context_window %d, n_seq_max %lld, cache types %s/%s (%.4g and %.4g bytes an element)\n", window,
-               (long long)config->n_seq_max, config->cache_type_k, config->cache_type_v, e.element_k, e.element_v);
-    buf_printf(out, "  layers with cells %d of %d, key length %d, value length %d\n", e.attention_layers, info->n_layer,
-               info->n_embd_head_k, info->n_embd_head_v);
+    buf_printf(out, "  context_window %d, n_seq_max %lld, cache types %s/%s (%.4g and %.4g bytes an element)\n",
+               context->window, (long long)config->n_seq_max, config->cache_type_k, config->cache_type_v, e.element_k,
+               e.element_v);
+    buf_printf(out, "  layers with cells %d of %d, with a sliding window %d, key length %d, value length %d\n",
+               e.attention_layers, info->n_layer, e.sliding_layers, info->n_embd_head_k, info->n_embd_head_v);
     put_bytes(out, "1 a token, a layer", e.row);
     put_bytes(out, "2 a slot (window x layers)", e.sequence);
-    put_bytes(out, "3 all slots", e.cells);
+    put_bytes(out, "3 all slots", e.cells.whole);
+    buf_printf(out, "  sequences %d: n_seq_max, n_seq_spare%s\n", e.cells.n_sequences,
+               e.cells.n_sequences > context->n_seq ? ", and one to copy through" : "");
+    put_bytes(out, "  sliding windows", e.cells.windows);
+    put_bytes(out, "  recurrent states", e.cells.states);
     put_bytes(out, "  weights", e.weights);
     put_bytes(out, "4 total", e.total);
 }
@@ -121,8 +126,8 @@ static int report_chat(struct buf *out, const struct config_model *config, struc
     struct llm_context_params context;
     int rc = instance_context_params(config, model, &context, error);
     if (rc != HEARTH_OK) return rc;
-    put_estimate(out, config, info, context.window);
-    rc = estimate_check(config, info, context.window, error);
+    put_estimate(out, config, &context, info);
+    rc = estimate_check(config, &context, info, error);
     if (rc == HEARTH_OK) return put_allocated(out, model, &context, error);
     if (rc != HEARTH_NO_MEMORY) return rc;
     buf_printf(out, "not allocated: %s\n", error->message);

@@ -65,6 +65,19 @@ static void hear_size(struct llm_heard *heard, const char *line)
     }
 }
 
+/* Layers are told one by one, first those that look at the whole window, then those with a sliding one. */
+static void hear_layer(struct llm_heard *heard, const char *line)
+{
+    static const char start[] = "llama_kv_cache: layer ";
+    if (strstr(line, " SWA KV cache, size") != NULL) heard->sliding = true;
+    if (strstr(line, " non-SWA KV cache, size") != NULL) heard->sliding = false;
+    if (strncmp(line, start, strlen(start)) != 0 || strstr(line, ": dev = ") == NULL) return;
+    long layer = strtol(line + strlen(start), NULL, 10);
+    if (layer < 0 || layer >= heard->kept->n_layer) return;
+    heard->kept->cells[layer] = true;
+    heard->kept->slides[layer] = heard->sliding;
+}
+
 static void hear_number(const char *line, const char *name, double *number)
 {
     const char *at = strstr(line, name);
@@ -83,6 +96,7 @@ static void hear(struct llm_heard *heard, enum ggml_log_level level, const char 
     if (strstr(line, "Flash Attention not supported") != NULL || strstr(line, "flash_attn is not compatible") != NULL)
         heard->flash_attention_refused = true;
     hear_size(heard, line);
+    if (heard->kept != NULL) hear_layer(heard, line);
     hear_number(line, "llama_context: freq_base ", &heard->freq_base);
     hear_number(line, "llama_context: freq_scale ", &heard->freq_scale);
 }

@@ -3,7 +3,9 @@
 #include "llm/context.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "llm/guard.h"
 #include "llm/private.h"
 
 #include <stdlib.h>
@@ -38,13 +40,27 @@ static int check_model(const struct llm_model_info *info, hearth_error *error)
 static int explain(const struct llm_context_params *params, const struct llm_heard *heard, hearth_error *error)
 {
     if (strstr(heard->reason, "alloc") == NULL)
-        return error_set(error, HEARTH_UNSUPPORTED, "no context of %d sequences of %d tokens (keys %s, values %s): %s",
-                         params->n_seq, params->window, params->type_k, params->type_v, heard->reason);
+        return error_set(error, HEARTH_UNSUPPORTED,
+                         "no context of %d sequences of %d tokens (cache_type_k %s, cache_type_v %s, flash_attention "
+                         "%s): %s",
+                         params->n_seq, params->window, params->type_k, params->type_v, params->flash_attention,
+                         heard->reason);
     return error_set(error, HEARTH_NO_MEMORY,
                      "no memory for a context of %d sequences of %d tokens (%s; %.2f GiB free): lower context_window, "
                      "n_seq_max or n_ubatch, or take a smaller cache_type_k and cache_type_v",
                      params->n_seq, params->window, heard->reason,
                      (double)llm_free_memory(params->offload_kqv && llm_has_gpu()) / (1024.0 * 1024 * 1024));
+}
+
+int llm_check_buffers(const struct llm_heard *heard, hearth_error *error)
+{
+    const double gib = 1024.0 * 1024 * 1024;
+    uint64_t available = llm_free_memory(false);
+    if (llm_has_gpu() || heard->compute <= available) return HEARTH_OK;
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "no memory for the buffers to compute in (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
+                     "context_window",
+                     (double)heard->compute / gib, (double)available / gib);
 }
 
 /* They do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server costs
@@ -73,6 +89,10 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     llm_listen_end();
     if (handle == NULL) {
         explain(params, &heard, error);
+        return NULL;
+    }
+    if (llm_check_buffers(&heard, error) < 0) {
+        llama_free(handle);
         return NULL;
     }
     struct llm_context *context = mem_alloc(sizeof *context);
@@ -272,13 +292,21 @@ static void drop_broken_states(struct llm_context *context, const struct llm_row
         llm_seq_clear(context, rows[0].seq);
 }
 
+void llm_renew_buffers(struct llama_context *handle, bool causal)
+{
+    llama_set_causal_attn(handle, !causal);
+    llama_set_causal_attn(handle, causal);
+}
+
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
 {
+    char fault[256] = "";
     if (!is_valid(context, rows, n_rows)) return LLM_REFUSED;
     fill_batch(&context->batch, rows, n_rows);
     llm_hush(true);
-    int32_t result = llama_decode(context->handle, context->batch);
+    int32_t result = llm_guarded_decode(context->handle, context->batch, fault, sizeof fault);
     llm_hush(false);
+    if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
     case 0:
         memset(context->copying, 0, (size_t)context->n_seq);
@@ -288,6 +316,7 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *r
     case -1:
         return LLM_REFUSED;
     default:
+        if (result != 2) llm_renew_buffers(context->handle, true);
         drop_broken_states(context, rows, n_rows);
         return result == 2 ? LLM_ABORTED : LLM_FAILED;
     }

@@ -11,17 +11,19 @@
 struct llm_context;
 
 struct llm_context_params {
-    int32_t window;     /* tokens of one sequence */
-    int32_t n_seq;      /* sequences; up to 255 with rows that can be stored in one pool (llm/pieces.h), else 256 */
-    int32_t n_cells;    /* in one pool: cells of all sequences together; 0, or a stream each: window x n_seq */
-    int32_t n_batch;    /* rows of one llm_decode() at most */
-    int32_t n_ubatch;   /* rows computed together */
-    bool unified;       /* one pool of cells for all sequences, or one stream each */
+    int32_t window;   /* tokens of one sequence */
+    int32_t n_seq;    /* sequences; up to 255 with rows that can be stored in one pool (llm/pieces.h), else 256 */
+    int32_t n_cells;  /* in one pool: cells of all sequences together; 0, or a stream each: window x n_seq */
+    int32_t n_batch;  /* rows of one llm_decode() at most */
+    int32_t n_ubatch; /* rows computed together */
+    bool unified;     /* one pool of cells for all sequences, or one stream each */
+    bool scratch;     /* a pool has one sequence more, nobody's, if there can be: rows are taken out and put in through
+                         it (llm/pieces.h). It has no cells of its own, but a recurrent state or a sliding window */
     const char *type_k; /* auto | f32 | f16 | bf16 | q8_0 | q4_0 … */
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
     bool offload_kqv, op_offload;
-    int threads;                            /* 0: as many as there are physical cores */
+    int threads;                            /* 0: as many as there are physical cores; never more than CPUs */
     const char *rope_scaling;               /* none (the model's own stays) | linear | yarn */
     double rope_freq_base, rope_freq_scale; /* NAN: the model's; with linear and yarn the scale that fits the window */
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* NAN: the model's */
@@ -129,6 +131,20 @@ struct llm_rope llm_context_rope(const struct llm_context *context);
 
 /* Bytes of one element of a cell type ("q8_0": 34/32); 0 for an unknown name. */
 double llm_type_bytes(const char *type);
+
+/* Bytes that the cells and states of a context take: what llama.cpp allocates for them. */
+struct llm_cells {
+    double whole;   /* of layers that look at the whole window */
+    double windows; /* of layers with a sliding window, which have cells for all sequences */
+    double states;  /* recurrent ones */
+    double total;
+    int32_t n_sequences; /* each has a state, and in one pool a sliding window */
+};
+
+struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info);
+
+/* CPUs that this process may run on. */
+int llm_usable_cpus(void);
 
 /* Free memory where the cells would go: the GPU's, or the machine's for a CPU-only build. */
 uint64_t llm_free_memory(bool on_gpu);

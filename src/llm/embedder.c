@@ -3,7 +3,9 @@
 #include "llm/embedder.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "llm/guard.h"
 #include "llm/private.h"
 
 #include <stdlib.h>
@@ -15,6 +17,7 @@ struct llm_embedder {
     struct llama_batch batch;
     enum llm_pooling pooling;
     bool encodes; /* an encoder has a call of its own */
+    bool causal;
     int32_t window, rows, n_inputs, n_vocab, width;
     int32_t *first; /* row of each input of the last call */
     struct llm_memory memory;
@@ -85,8 +88,16 @@ static struct llm_context_params choose_sizes(const struct llm_context_params *w
     params.n_ubatch = round_up(params.n_ubatch, params.n_seq);
     if (needs_one_part(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
     params.unified = true;
+    params.scratch = false;
     params.n_cells = params.n_batch;
     return params;
+}
+
+struct llm_cells llm_embedder_cells(const struct llm_context_params *wanted, const struct llm_model_info *info,
+                                    enum llm_pooling pooling)
+{
+    struct llm_context_params params = choose_sizes(wanted, info, pooling);
+    return llm_cells_of(&params, info);
 }
 
 static struct llama_context *open_handle(struct llm_model *model, const struct llama_context_params *params,
@@ -100,7 +111,9 @@ static struct llama_context *open_handle(struct llm_model *model, const struct l
                   params->n_batch, heard->reason);
     else if (handle == NULL)
         error_set(error, HEARTH_UNSUPPORTED, "no context for vectors of %u tokens: %s", params->n_batch, heard->reason);
-    return handle;
+    if (handle == NULL || llm_check_buffers(heard, error) == HEARTH_OK) return handle;
+    llama_free(handle);
+    return NULL;
 }
 
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
@@ -111,7 +124,6 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     struct llama_context_params translated;
     if (check_model(model, &params, pooling, error) < 0 || llm_translate(&translated, &params, info, error) < 0)
         return NULL;
-    translated.n_seq_max = (uint32_t)params.n_seq; /* nothing is taken out and put in here */
     translated.embeddings = true;
     translated.pooling_type = (enum llama_pooling_type)pooling;
     struct llm_heard heard;
@@ -124,6 +136,7 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     embedder->batch = llama_batch_init(params.n_batch, 0, 1);
     embedder->pooling = pooling;
     embedder->encodes = llama_model_has_encoder(llm_model_handle(model));
+    embedder->causal = info->has_decoder;
     embedder->window = params.window;
     embedder->rows = params.n_batch;
     embedder->n_inputs = params.n_seq;
@@ -198,14 +211,16 @@ static void fill_batch(struct llm_embedder *embedder, const struct llm_input *in
 
 enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
+    char fault[256] = "";
     if (!is_valid(embedder, inputs, n)) return LLM_REFUSED;
     fill_batch(embedder, inputs, n);
     llama_memory_t memory = llama_get_memory(embedder->handle);
     if (memory != NULL) llama_memory_clear(memory, false);
     llm_hush(true);
-    int32_t result = embedder->encodes ? llama_encode(embedder->handle, embedder->batch)
-                                       : llama_decode(embedder->handle, embedder->batch);
+    int32_t result = (embedder->encodes ? llm_guarded_encode : llm_guarded_decode)(embedder->handle, embedder->batch,
+                                                                                   fault, sizeof fault);
     llm_hush(false);
+    if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
     case 0:
         return LLM_DECODED;
@@ -213,8 +228,11 @@ enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input
         return LLM_NO_CELLS;
     case 2:
         return LLM_ABORTED;
+    case -1:
+        return LLM_REFUSED;
     default:
-        return result == -1 ? LLM_REFUSED : LLM_FAILED;
+        llm_renew_buffers(embedder->handle, embedder->causal);
+        return LLM_FAILED;
     }
 }
 

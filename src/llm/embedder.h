@@ -21,6 +21,10 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
                                        enum llm_pooling pooling, hearth_error *error);
 void llm_embedder_close(struct llm_embedder *embedder);
 
+/* What the cells of one will take. */
+struct llm_cells llm_embedder_cells(const struct llm_context_params *params, const struct llm_model_info *info,
+                                    enum llm_pooling pooling);
+
 int32_t llm_embedder_rows(const struct llm_embedder *embedder);   /* tokens of a call at most */
 int32_t llm_embedder_inputs(const struct llm_embedder *embedder); /* inputs of a call at most */
 int32_t llm_embedder_width(const struct llm_embedder *embedder);  /* numbers of a vector; 1 for scores */

@@ -34,6 +34,12 @@ static long core_of(size_t cpu)
     return core < 0 ? -1 - (long)cpu : package * 65536 + core;
 }
 
+int llm_usable_cpus(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) != 0 ? 1 : CPU_COUNT(&allowed);
+}
+
 int llm_physical_cores(void)
 {
     cpu_set_t allowed;

@@ -23,6 +23,7 @@ struct llm_model {
     struct llama_model *handle;
     uint64_t weights; /* bytes in buffers */
     int32_t *n_head_kv;
+    bool *slides;
     struct llm_specials *specials;
     const char *samplers[MAX_SAMPLERS];
     struct lazy_texts *texts;
@@ -91,36 +92,25 @@ static int32_t count_scores(const struct llama_model *handle, const struct gguf_
     return width == (int64_t)llama_model_n_cls_out(handle) ? (int32_t)width : 0;
 }
 
-/* Whether a layer of a hybrid model is recurrent. Models with an array of head counts say it there, by 0. */
-static bool is_recurrent_layer(const struct gguf_context *file, int32_t layer)
+/* The heads that each layer keeps cells of: all layers of a decoder are alike, unless some are recurrent or slide.
+ * Where llama.cpp cannot be asked every layer counts. */
+static void find_kept(struct llm_model *model, const struct gguf_context *file)
 {
-    if (llm_file_has_hparam(file, "attention.recurrent_layers"))
-        return llm_file_hparam(file, "attention.recurrent_layers", layer, 0) != 0;
-    int64_t interval = llm_file_hparam(file, "full_attention_interval", 0, 0);
-    return interval > 0 && (layer + 1) % interval != 0;
-}
-
-static bool every_layer_is_recurrent(const struct gguf_context *file, int32_t n_layer)
-{
-    for (int32_t i = 0; i < n_layer; i++)
-        if (!is_recurrent_layer(file, i)) return false;
-    return true;
-}
-
-static int32_t *count_kv_heads(const struct gguf_context *file, const struct llm_model_info *info)
-{
-    int32_t n_layer = info->n_layer;
-    int32_t *heads = mem_alloc((size_t)(n_layer > 0 ? n_layer : 1) * sizeof *heads);
-    if (info->kind == LLM_RECURRENT) return heads;
-    /* Where all layers of a hybrid are recurrent, each has attention beside it (falcon-h1). */
-    bool split = info->kind == LLM_HYBRID && !every_layer_is_recurrent(file, n_layer);
-    int64_t borrowing = llm_file_hparam(file, "attention.shared_kv_layers", 0, 0); /* at the end: cells of others */
-    for (int32_t i = 0; i < n_layer - borrowing; i++) {
-        if (split && is_recurrent_layer(file, i)) continue;
+    struct llm_model_info *info = &model->info;
+    size_t n = info->n_layer > 0 ? (size_t)info->n_layer : 0;
+    info->n_head_kv = model->n_head_kv = mem_alloc((n + 1) * sizeof *model->n_head_kv);
+    info->slides = model->slides = mem_alloc((n + 1) * sizeof *model->slides);
+    bool *cells = mem_alloc((n + 1) * sizeof *cells);
+    struct llm_kept kept = {.n_layer = (int32_t)n, .cells = cells, .slides = model->slides};
+    bool alike = info->n_swa <= 0 && info->kind != LLM_HYBRID && info->kind != LLM_RECURRENT;
+    bool asked = info->has_decoder && n > 0 && !alike && llm_probe(model->handle, &kept);
+    for (int32_t i = 0; i < info->n_layer; i++) {
         int64_t n_head = llm_file_hparam(file, "attention.head_count", i, 0);
-        heads[i] = (int32_t)llm_file_hparam(file, "attention.head_count_kv", i, n_head);
+        if (asked ? cells[i] : info->has_decoder)
+            model->n_head_kv[i] = (int32_t)llm_file_hparam(file, "attention.head_count_kv", i, n_head);
     }
-    return heads;
+    info->state_bytes = kept.state_bytes;
+    free(cells);
 }
 
 static void find_head_sizes(struct llm_model_info *info, const struct gguf_context *file)
@@ -186,8 +176,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->n_scores = count_scores(handle, file, info->n_embd);
     info->rank_template = llama_model_chat_template(handle, "rerank");
     find_head_sizes(info, file);
-    model->n_head_kv = count_kv_heads(file, info);
-    info->n_head_kv = model->n_head_kv;
+    find_kept(model, file);
     describe_vocabulary(info, handle);
     find_samplers(model, file);
 }
@@ -317,6 +306,7 @@ void llm_model_close(struct llm_model *model)
     free(model->texts);
     llama_model_free(model->handle);
     free(model->n_head_kv);
+    free(model->slides);
     free(model);
 }
 

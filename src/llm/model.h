@@ -40,9 +40,12 @@ struct llm_model_info {
     uint64_t size_bytes, n_params;
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
     float rope_freq_scale; /* by which the model's own scaling stretches positions to n_ctx_train; 1: it has none */
-    /* For the estimate of the cells: per layer, 0 where a layer keeps none. n_layer entries. */
+    /* For the estimate of the cells (llm_cells_of()): per layer, 0 where a layer keeps none, and whether it keeps those
+     * of a sliding window alone (NULL: none does). n_layer entries. */
     const int32_t *n_head_kv;
+    const bool *slides;
     int32_t n_embd_head_k, n_embd_head_v;
+    uint64_t state_bytes;            /* recurrent states of one sequence */
     const char *chat_template;       /* NULL if there is none */
     const char *bos_text, *eos_text; /* "" if there is none */
     bool adds_bos, adds_eos;

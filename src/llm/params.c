@@ -56,26 +56,6 @@ static int set_flash_attention(enum llama_flash_attn_type *type, const char *nam
 
 /* ---- Sizes ---- */
 
-/* llama.cpp pads the cells of a sequence to this, so asking for less would give a sequence of a split context less
- * than its window. */
-#define CELL_PADDING 256
-
-static uint64_t count_cells(const struct llm_context_params *params)
-{
-    if (params->unified && params->n_cells > 0) return (uint64_t)params->n_cells;
-    uint64_t window = (uint64_t)params->window;
-    if (!params->unified) window = (window + CELL_PADDING - 1) / CELL_PADDING * CELL_PADDING;
-    return window * (uint64_t)params->n_seq;
-}
-
-/* In one pool one more than was asked for, if there can be: nobody's, through which rows of the others are taken out
- * and put in. It has no cells of its own, but a recurrent state or a sliding window. */
-static uint32_t count_sequences(const struct llm_context_params *params)
-{
-    uint32_t n = (uint32_t)params->n_seq;
-    return params->unified && n < llama_max_parallel_sequences() ? n + 1 : n;
-}
-
 static int check_sizes(const struct llm_context_params *params, hearth_error *error)
 {
     const struct {
@@ -91,24 +71,10 @@ static int check_sizes(const struct llm_context_params *params, hearth_error *er
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].max)
             return error_at(error, HEARTH_INVALID, sizes[i].param, "%s is %lld: it must be from 1 to %lld",
                             sizes[i].param, (long long)sizes[i].value, (long long)sizes[i].max);
-    if (count_cells(params) > INT32_MAX)
+    if (llm_total_cells(params) > INT32_MAX)
         return error_at(error, HEARTH_INVALID, "context_window", "%d sequences of %d tokens are more cells than %d",
                         params->n_seq, params->window, INT32_MAX);
     return HEARTH_OK;
-}
-
-/* The least that the cells take: in a model with a sliding window it is not known here which layers have one, so all
- * count as if they had. */
-static double least_cell_bytes(const struct llm_context_params *params, const struct llm_model_info *info)
-{
-    double cells = (double)count_cells(params);
-    double in_window = ((double)info->n_swa + params->n_ubatch) * count_sequences(params);
-    if (info->n_swa > 0 && in_window < cells) cells = in_window;
-    double per_head =
-        info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
-    double bytes = 0;
-    for (int32_t i = 0; i < info->n_layer; i++) bytes += cells * info->n_head_kv[i] * per_head;
-    return bytes;
 }
 
 /* Linux hands out more memory than there is and ends the process that uses it, so malloc() would not refuse these
@@ -117,7 +83,7 @@ static int check_room(const struct llm_context_params *params, const struct llm_
 {
     if (params->offload_kqv && llm_has_gpu()) return HEARTH_OK;
     const double gib = 1024.0 * 1024 * 1024;
-    double needed = least_cell_bytes(params, info), available = (double)llm_free_memory(false);
+    double needed = llm_cells_of(params, info).total, available = (double)llm_free_memory(false);
     if (needed <= available) return HEARTH_OK;
     return error_set(error, HEARTH_NO_MEMORY,
                      "a context of %d sequences of %d tokens needs %.2f GiB for its cells, %.2f GiB are free: lower "
@@ -162,6 +128,26 @@ int llm_translate_rope(struct llama_context_params *out, const struct llm_contex
     return HEARTH_OK;
 }
 
+/* Heads are cut out of quantised cells, which have elements in blocks. Without flash attention llama.cpp does not look,
+ * and reads and writes beside them. */
+static int check_blocks(const struct llama_context_params *out, const struct llm_model_info *info, hearth_error *error)
+{
+    const struct {
+        const char *param;
+        enum ggml_type type;
+        int32_t head;
+    } cells[] = {{"cache_type_k", out->type_k, info->n_embd_head_k},
+                 {"cache_type_v", out->type_v, info->n_embd_head_v}};
+    for (size_t i = 0; i < 2 && info->has_decoder; i++)
+        if (cells[i].head % ggml_blck_size(cells[i].type) != 0)
+            return error_at(error, HEARTH_INVALID, cells[i].param,
+                            "%s cannot be %s: the model's heads have %d elements, which are no whole blocks of %lld: "
+                            "take f16",
+                            cells[i].param, ggml_type_name(cells[i].type), cells[i].head,
+                            (long long)ggml_blck_size(cells[i].type));
+    return HEARTH_OK;
+}
+
 int llm_translate_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error)
 {
     int code = set_type(&out->type_k, "cache_type_k", params->type_k, error);
@@ -182,12 +168,16 @@ int llm_translate(struct llama_context_params *out, const struct llm_context_par
     int code = check_sizes(params, error);
     if (code == 0) code = llm_translate_cells(out, params, error);
     if (code == 0) code = llm_translate_rope(out, params, info, error);
+    if (code == 0) code = check_blocks(out, info, error);
     if (code == 0) code = check_room(params, info, error);
     if (code < 0) return code;
-    out->n_ctx = (uint32_t)count_cells(params);
+    out->n_ctx = (uint32_t)llm_total_cells(params);
     out->n_batch = (uint32_t)params->n_batch;
     out->n_ubatch = (uint32_t)params->n_ubatch;
-    out->n_seq_max = count_sequences(params);
+    out->n_seq_max = llm_total_sequences(params);
+    /* A row for each sequence may be wanted at once, as far as llama.cpp knows, and it ends the process where a smaller
+     * batch than that says otherwise. */
+    out->n_outputs_max = out->n_batch > out->n_seq_max ? out->n_batch : out->n_seq_max;
     out->kv_unified = params->unified;
     /* Only the newest n_swa tokens of a window layer are kept, whatever llama.cpp's default. */
     out->swa_full = false;
@@ -196,7 +186,10 @@ int llm_translate(struct llama_context_params *out, const struct llm_context_par
     out->abort_callback = params->abort;
     out->abort_callback_data = params->ud;
     out->no_perf = true;
+    /* Workers wait for each other by spinning: one without a CPU of its own holds up all of them for whole slices of
+     * time, hundreds of times a token. */
     out->n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
+    if (out->n_threads > llm_usable_cpus()) out->n_threads = llm_usable_cpus();
     if (out->n_threads > GGML_MAX_N_THREADS) out->n_threads = GGML_MAX_N_THREADS;
     out->n_threads_batch = out->n_threads;
     return HEARTH_OK;

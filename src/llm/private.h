@@ -11,6 +11,14 @@
 
 /* ---- Listening to llama.cpp's log ---- */
 
+/* What a model keeps: which of its layers have cells, which of these a sliding window alone, and the recurrent states
+ * of a sequence. */
+struct llm_kept {
+    int32_t n_layer;
+    bool *cells, *slides; /* of n_layer each */
+    uint64_t state_bytes;
+};
+
 /* Facts that llama.cpp tells in its log and nowhere else in its C interface: why a call failed, and how large the
  * buffers are that it allocated. (The functions behind the sizes, llama_get_memory_breakdown() and its like, are C++
  * only; differences of free memory would count what other threads and processes do meanwhile.) The sizes are printed
@@ -20,6 +28,8 @@ struct llm_heard {
     uint64_t weights, cells, compute; /* bytes */
     bool flash_attention_refused;
     double freq_base, freq_scale; /* of positions, as settled; 0: not told */
+    struct llm_kept *kept;        /* to be filled in; NULL: not asked for */
+    bool sliding;                 /* layers told now have a sliding window */
 };
 
 /* From here to llm_listen_end() lines that this thread logs are heard. Does not nest. */
@@ -43,7 +53,13 @@ bool llm_file_has_hparam(const struct gguf_context *file, const char *key);
 /* What FILE.sha256 says of the file. */
 int llm_sidecar_read(const char *path, uint8_t digest[32], hearth_error *error);
 
+/* False: no context can be opened, and nothing is known. */
+bool llm_probe(struct llama_model *handle, struct llm_kept *kept);
+
 /* ---- Parameters of a context ---- */
+
+uint64_t llm_total_cells(const struct llm_context_params *params);
+uint32_t llm_total_sequences(const struct llm_context_params *params);
 
 int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
                   const struct llm_model_info *info, hearth_error *error);
@@ -58,6 +74,14 @@ int32_t llm_layers_on_gpu(int wanted);
 
 /* Workers for one context alone, which sleep while it does not compute. */
 struct ggml_threadpool *llm_start_threads(int n_threads);
+
+/* Linux hands out more memory than there is, and ends the process that uses it: buffers to compute in that do not fit
+ * are refused. */
+int llm_check_buffers(const struct llm_heard *heard, hearth_error *error);
+
+/* After a decode that failed: the next one sets its buffers up anew. Those that could not be had llama.cpp would write
+ * to all the same; it sets them up when attention changes, which is what is done here, there and back. */
+void llm_renew_buffers(struct llama_context *handle, bool causal);
 
 /* What was allocated for a context, as its opening was heard to say. */
 struct llm_memory llm_memory_of(const struct llm_model *model, const struct llm_heard *heard);

@@ -46,6 +46,7 @@ static void the_defaults_are_the_documented_ones(void **state)
         {"cache.tiers.ram_file.path", "/dev/shm/hearth"},
         {"models.m.context_window", "8192"},
         {"models.m.n_seq_max", "1"},
+        {"models.m.n_seq_spare", "-1"},
         {"models.m.queue_depth", "2"},
         {"models.m.n_ubatch", "512"},
         {"models.m.max_decode_gap_ms", "250"},

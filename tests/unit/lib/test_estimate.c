@@ -7,6 +7,8 @@
 
 #include "lib/instance.h"
 
+#include <unistd.h>
+
 /* The model of the example, Qwen3-8B-Q8_0. */
 enum { LAYERS = 36, KV_HEADS = 8, HEAD = 128, WINDOW = 8192, SLOTS = 8 };
 
@@ -17,10 +19,11 @@ static struct estimate estimate_with(const char *type_k, const char *type_v, int
     char k[8], v[8];
     snprintf(k, sizeof k, "%s", type_k);
     snprintf(v, sizeof v, "%s", type_v);
-    struct config_model config = {.cache_type_k = k, .cache_type_v = v, .n_seq_max = slots};
+    struct llm_context_params context = {
+        .type_k = k, .type_v = v, .window = WINDOW, .n_seq = (int32_t)slots, .n_batch = 2048, .n_ubatch = 512};
     struct llm_model_info info = {
         .n_layer = LAYERS, .n_head_kv = heads, .n_embd_head_k = HEAD, .n_embd_head_v = HEAD, .size_bytes = 9000000000U};
-    return estimate_memory(&config, &info, WINDOW);
+    return estimate_memory(&context, &info);
 }
 
 static void assert_bytes(double got, double expected)
@@ -38,13 +41,13 @@ static void the_steps_of_the_example_come_out(void **state)
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct estimate e = estimate_with(types[i].name, types[i].name, SLOTS);
         double element = types[i].element;
-        assert_bytes(e.row, 2048 * element);             /* step 1: 8 x (128 + 128) x 1 = 2,048 */
-        assert_bytes(e.sequence, 603979776.0 * element); /* step 2: 8,192 x 36 x 2,048 = ~0.6 GB */
-        assert_bytes(e.cells, 4831838208.0 * element);   /* step 3: x 8 = ~4.8 GB */
-        assert_bytes(e.total, 9e9 + e.cells);            /* step 4: 9.0 + 4.8 = ~13.8 GB */
+        assert_bytes(e.row, 2048 * element);                 /* step 1: 8 x (128 + 128) x 1 = 2,048 */
+        assert_bytes(e.sequence, 603979776.0 * element);     /* step 2: 8,192 x 36 x 2,048 = ~0.6 GB */
+        assert_bytes(e.cells.total, 4831838208.0 * element); /* step 3: x 8 = ~4.8 GB */
+        assert_bytes(e.total, 9e9 + e.cells.total);          /* step 4: 9.0 + 4.8 = ~13.8 GB */
         assert_int_equal(e.attention_layers, LAYERS);
     }
-    double nominal = 9e9 + estimate_with("f16", "f16", SLOTS).cells / 2;
+    double nominal = 9e9 + estimate_with("f16", "f16", SLOTS).cells.total / 2;
     assert_true(nominal > 13.8e9 && nominal < 13.9e9);
 }
 
@@ -58,12 +61,25 @@ static void keys_and_values_are_counted_by_their_own_types(void **state)
 static void every_slot_has_a_full_window(void **state)
 {
     (void)state;
-    double one = estimate_with("q8_0", "q8_0", 1).cells;
+    double one = estimate_with("q8_0", "q8_0", 1).cells.total;
     for (int64_t slots = 2; slots <= 16; slots *= 2)
-        assert_bytes(estimate_with("q8_0", "q8_0", slots).cells, one * (double)slots);
+        assert_bytes(estimate_with("q8_0", "q8_0", slots).cells.total, one * (double)slots);
 }
 
 /* ---- Reports ---- */
+
+/* A random model; the caller removes it and frees the path. */
+static char *make_model(const char *arch)
+{
+    char *demo = source_path("models/demo.gguf"),
+         *path = mem_format("%s/unit-lib-%d-%s.gguf", getenv("HEARTH_BUILD"), (int)getpid(), arch);
+    char *command = mem_format("'%s/bin/hearth-mkmodel' --arch %s --vocab '%s' -o '%s' >/dev/null",
+                               getenv("HEARTH_BUILD"), arch, demo, path);
+    assert_int_equal(system(command), 0);
+    free(command);
+    free(demo);
+    return path;
+}
 
 /* The number that stands behind the last line that begins with this name, blanks aside, after the heading. */
 static double figure(const char *report, const char *heading, const char *name)
@@ -112,6 +128,66 @@ static void what_is_allocated_agrees_with_the_estimate(void **state)
         hearth_free(report);
         hearth_config_free(config);
     }
+}
+
+/* What has a state or a sliding window for each sequence has more of them than slots: the key says how many, the
+ * estimate counts them, and llama.cpp allocates as much. */
+static void spare_sequences_are_counted_as_they_are_allocated(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arch, *slots, *spare;
+        int sequences; /* with the one to copy through */
+    } cases[] = {{"gemma3", "1", "-1", 5}, {"gemma3", "4", "0", 5},      {"gpt-oss", "4", "-1", 9},
+                 {"qwen35", "1", "-1", 5}, {"qwen35", "4", "-1", 9},     {"qwen35", "4", "0", 5},
+                 {"lfm2", "2", "20", 23},  {"falcon-h1", "8", "-1", 17}, {"mamba2", "4", "-1", 8},
+                 {"mamba2", "1", "0", 1},  {"qwen3", "4", "-1", 33},     {"qwen3", "4", "0", 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hearth_error error;
+        char *path = make_model(cases[i].arch);
+        hearth_config *config = DEMO("path", path, "n_seq_max", cases[i].slots, "n_seq_spare", cases[i].spare,
+                                     "context_window", "1000", "n_ubatch", "100");
+        char *report = hearth_memory_report(config, "demo", &error),
+             *told = mem_format("sequences %d:", cases[i].sequences);
+        assert_non_null(report);
+        assert_says(report, told);
+        double cells = figure(report, "estimate", "3 all slots") + figure(report, "estimate", "sliding windows") +
+                       figure(report, "estimate", "recurrent states");
+        double allocated = figure(report, "allocated", "cells");
+        assert_in_range(cells, allocated - 3 * 5348,
+                        allocated + 3 * 5348); /* buffers are told in hundredths of a MiB */
+        assert_bytes(figure(report, "estimate", "4 total"), figure(report, "estimate", "weights") + cells);
+        hearth_free(report);
+        hearth_config_free(config);
+        free(told);
+        assert_int_equal(unlink(path), 0);
+        free(path);
+    }
+}
+
+/* Nothing stays in the cells of these modes: what they keep lies elsewhere, and they have no spare sequences. */
+static void only_conversations_have_spare_sequences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *conversations, *system, *unified, *told;
+    } cases[] = {{"true", "false", "true", "sequences 9:"},
+                 {"false", "true", "true", "sequences 5:"},
+                 {"false", "false", "true", "sequences 4:"},
+                 {"true", "false", "false", "sequences 4:"}};
+    char *path = make_model("qwen35");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hearth_error error;
+        hearth_config *config =
+            DEMO("path", path, "n_seq_max", "4", "context_window", "256", "kv_unified", cases[i].unified,
+                 "incremental_cache", cases[i].conversations, "system_prompt_cache", cases[i].system);
+        char *report = hearth_memory_report(config, "demo", &error);
+        assert_says(report, cases[i].told);
+        hearth_free(report);
+        hearth_config_free(config);
+    }
+    assert_int_equal(unlink(path), 0);
+    free(path);
 }
 
 /* The demo model was trained for 2048 tokens. */
@@ -180,6 +256,8 @@ int main(void)
         cmocka_unit_test(keys_and_values_are_counted_by_their_own_types),
         cmocka_unit_test(every_slot_has_a_full_window),
         cmocka_unit_test(what_is_allocated_agrees_with_the_estimate),
+        cmocka_unit_test(spare_sequences_are_counted_as_they_are_allocated),
+        cmocka_unit_test(only_conversations_have_spare_sequences),
         cmocka_unit_test(the_report_tells_how_positions_are_stretched),
         cmocka_unit_test(what_cannot_be_allocated_is_estimated_all_the_same),
         cmocka_unit_test(the_report_on_a_file_has_its_figures),

@@ -111,6 +111,7 @@ static inline struct llm_context_params context_params(int32_t window, int32_t n
         .n_seq = n_seq,
         .n_batch = 512,
         .n_ubatch = 128,
+        .scratch = true,
         .type_k = "f16",
         .type_v = "f16",
         .flash_attention = "auto",

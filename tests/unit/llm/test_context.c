@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "llm/private.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -274,6 +275,53 @@ static void contradictory_parameters_are_refused_by_name(void **state)
     refuse(*state, &params, HEARTH_INVALID, "more cells");
 }
 
+static void heads_that_are_no_whole_blocks_are_refused_by_name(void **state)
+{
+    (void)state;
+    char *folder = folder_open(), *path = make_model(folder, "llama", "--head-dim 40");
+    struct llm_model *model = open_model(path);
+    struct llm_context_params params = context_params(256, 1);
+    for (int on = 0; on < 2; on++) {
+        params.flash_attention = on ? "on" : "off";
+        params.type_k = "q8_0";
+        refuse(model, &params, HEARTH_INVALID, "cache_type_k cannot be q8_0: the model's heads have 40 elements");
+        params.type_k = "f16";
+    }
+    params.type_v = "iq4_nl";
+    refuse(model, &params, HEARTH_INVALID, "cache_type_v cannot be iq4_nl");
+    llm_model_close(model);
+    free(path);
+    folder_remove(folder);
+}
+
+/* llama.cpp takes a batch for what may be asked of it at once, and would end the process. */
+static void there_may_be_more_sequences_than_rows_of_a_batch(void **state)
+{
+    struct tokens tokens = prompt_of(*state, 40);
+    for (int unified = 0; unified < 2; unified++) {
+        struct llm_context_params params = context_params(16, 40);
+        params.n_batch = params.n_ubatch = 2;
+        params.unified = unified == 1;
+        struct llm_context *context = open_context(*state, &params);
+        assert_int_equal(decode_range(context, &tokens, 39, 0, 16, 2), LLM_DECODED);
+        llm_context_close(context);
+    }
+    tokens_release(&tokens);
+}
+
+/* Threads that share a CPU wait for each other in time slices: 64 of them took minutes for these rows. */
+static void there_are_no_more_threads_than_cpus(void **state)
+{
+    struct tokens tokens = prompt_of(*state, 200);
+    struct llm_context_params params = context_params(256, 1);
+    params.threads = 64;
+    struct llm_context *context = open_context(*state, &params);
+    assert_in_range(llm_context_translated(context)->n_threads, 1, llm_usable_cpus());
+    assert_int_equal(decode_range(context, &tokens, 0, 0, 200, 10), LLM_DECODED);
+    llm_context_close(context);
+    tokens_release(&tokens);
+}
+
 static void cells_that_memory_cannot_hold_are_refused_with_numbers(void **state)
 {
     struct llm_context_params params = context_params(1 << 28, 7);
@@ -358,6 +406,9 @@ int main(void)
         cmocka_unit_test(free_memory_is_known_and_bounded_by_the_machine),
         cmocka_unit_test(cell_types_have_their_size),
         cmocka_unit_test(contradictory_parameters_are_refused_by_name),
+        cmocka_unit_test(heads_that_are_no_whole_blocks_are_refused_by_name),
+        cmocka_unit_test(there_may_be_more_sequences_than_rows_of_a_batch),
+        cmocka_unit_test(there_are_no_more_threads_than_cpus),
         cmocka_unit_test(cells_that_memory_cannot_hold_are_refused_with_numbers),
         cmocka_unit_test(quantised_cells_decode),
         cmocka_unit_test(flash_attention_is_told_as_resolved),

@@ -84,6 +84,76 @@ static void recurrent_layers_keep_no_cells(void **state)
     llm_model_close(model);
 }
 
+/* llama.cpp tells the size of each buffer with two decimals of a MiB, and each context has three at most. */
+static void assert_counted(struct llm_model *model, const struct llm_context_params *params)
+{
+    const double rounding = 3 * 0.0051 * 1024 * 1024;
+    struct llm_context *context = open_context(model, params);
+    double counted = llm_cells_of(params, llm_model_info(model)).total;
+    double allocated = (double)llm_context_memory(context).cells;
+    if (fabs(counted - allocated) > rounding)
+        fail_msg("%s, %d sequences of %d, n_ubatch %d, %s: %.0f bytes, not %.0f", llm_model_info(model)->architecture,
+                 params->n_seq, params->window, params->n_ubatch, params->unified ? "one pool" : "streams", counted,
+                 allocated);
+    llm_context_close(context);
+}
+
+static void what_is_counted_is_what_is_allocated(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t window, n_seq, n_cells, n_ubatch;
+        const char *type;
+        bool scratch;
+    } cases[] = {{256, 1, 0, 128, "f16", true},  {300, 5, 0, 7, "q8_0", true},      {2048, 3, 0, 500, "f32", true},
+                 {100, 40, 0, 32, "f16", false}, {1000, 20, 4000, 64, "f16", true}, {4096, 2, 0, 512, "f16", false}};
+    static const char *const archs[] = {"llama",  "qwen3moe",  "gemma3", "gpt-oss",
+                                        "qwen35", "falcon-h1", "lfm2",   "mamba2"};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        struct llm_model *model = make(archs[i], "");
+        for (size_t k = 0; k < 2 * (sizeof cases / sizeof *cases); k++) {
+            struct llm_context_params params = context_params(cases[k / 2].window, cases[k / 2].n_seq);
+            params.unified = k % 2 == 0;
+            params.n_cells = cases[k / 2].n_cells;
+            params.n_ubatch = cases[k / 2].n_ubatch;
+            params.type_k = params.type_v = cases[k / 2].type;
+            params.scratch = cases[k / 2].scratch;
+            assert_counted(model, &params);
+        }
+        llm_model_close(model);
+    }
+}
+
+/* What metadata alone tell is what the weights tell. */
+static void what_is_kept_is_known_without_weights(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"gemma3", "gpt-oss", "qwen35", "falcon-h1", "lfm2", "mamba2"};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        hearth_error error = {0};
+        char *path = make_model(folder, archs[i], "");
+        struct llm_model_params params = model_params(path);
+        struct llm_model *loaded = open_model(path);
+        params.weights = false;
+        struct llm_model *described = llm_model_open(&params, &error);
+        assert_non_null(described);
+        const struct llm_model_info *a = llm_model_info(loaded), *b = llm_model_info(described);
+        assert_int_equal(a->state_bytes, b->state_bytes);
+        assert_int_equal(a->state_bytes > 0, a->n_swa == 0);
+        bool any = false;
+        for (int32_t layer = 0; layer < a->n_layer; layer++) {
+            assert_int_equal(a->n_head_kv[layer], b->n_head_kv[layer]);
+            assert_int_equal(a->slides[layer], b->slides[layer]);
+            any = any || a->slides[layer];
+        }
+        assert_int_equal(any, a->n_swa > 0);
+        llm_model_close(described);
+        llm_model_close(loaded);
+        assert_int_equal(unlink(path), 0);
+        free(path);
+    }
+}
+
 static void experts_are_counted(void **state)
 {
     (void)state;
@@ -312,6 +382,8 @@ int main(void)
         cmocka_unit_test(an_encoder_has_no_decoder_and_gets_no_context),
         cmocka_unit_test(the_heads_of_every_layer_add_up_to_the_cells_allocated),
         cmocka_unit_test(recurrent_layers_keep_no_cells),
+        cmocka_unit_test(what_is_counted_is_what_is_allocated),
+        cmocka_unit_test(what_is_kept_is_known_without_weights),
         cmocka_unit_test(experts_are_counted),
         cmocka_unit_test(a_cut_that_would_tear_the_sliding_window_is_refused),
         cmocka_unit_test(a_sequence_shorter_than_the_window_can_be_cut_anywhere),

@@ -1,0 +1,47 @@
+/* Asks llama.cpp what a model keeps of a token and of a sequence, by opening the smallest context there can be. Model
+ * files name it differently in each architecture, or leave it to llama.cpp's code, and no function tells it. No state;
+ * any thread. */
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the state of an empty sequence begins with, what it says of an empty window, and what stands before the entries
+ * of recurrent states, each of them a type and the size of a state: llm/layout.h. */
+enum { HEADER = 8, EMPTY_WINDOW = 8, BEFORE_ENTRIES = 12, ENTRY = 12, SIZE_IN_ENTRY = 4 };
+
+static uint64_t sum_states(struct llama_context *context, bool has_window)
+{
+    const llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+    size_t size = llama_state_seq_get_size_ext(context, 0, flags), at = HEADER + BEFORE_ENTRIES;
+    uint8_t *bytes = mem_alloc(size + 1);
+    uint64_t sum = 0, of_one;
+    if (has_window) at += EMPTY_WINDOW;
+    bool known = llama_state_seq_get_data_ext(context, bytes, size, 0, flags) == size && at < size;
+    for (known = known && (size - at) % ENTRY == 0; known && at < size; at += ENTRY) {
+        memcpy(&of_one, bytes + at + SIZE_IN_ENTRY, sizeof of_one);
+        sum += of_one;
+    }
+    free(bytes);
+    return sum;
+}
+
+bool llm_probe(struct llama_model *handle, struct llm_kept *kept)
+{
+    struct llama_context_params params = llama_context_default_params();
+    params.n_ctx = params.n_batch = params.n_ubatch = params.n_seq_max = 1;
+    params.kv_unified = true;
+    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    params.no_perf = true;
+    struct llm_heard heard;
+    llm_listen(&heard);
+    heard.kept = kept;
+    struct llama_context *context = llama_init_from_model(handle, params);
+    llm_listen_end();
+    if (context == NULL) return false;
+    bool recurrent = llama_model_is_recurrent(handle) || llama_model_is_hybrid(handle);
+    if (recurrent) kept->state_bytes = sum_states(context, llama_model_n_swa(handle) > 0);
+    llama_free(context);
+    return true;
+}
