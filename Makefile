@@ -23,7 +23,7 @@ asan: ## the unit and end-to-end tests under AddressSanitizer and UBSan
 tsan: ## the unit and end-to-end tests under ThreadSanitizer
 	@scripts/test.sh tsan
 
-fuzz: ## every fuzzer for FUZZ_SECONDS (120)
+fuzz: ## every fuzzer for FUZZ_SECONDS (120), and random configurations
 	@scripts/test.sh fuzz
 
 crash: ## kill a saving process at each of its system calls, fail each, lose power, damage files (in `make test`, too)

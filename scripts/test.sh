@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh             everything: `make test`
 #   scripts/test.sh asan|tsan   the unit and end-to-end tests on that sanitizer's build: `make asan`, `make tsan`
-#   scripts/test.sh fuzz        every fuzzer for FUZZ_SECONDS (120): `make fuzz`
+#   scripts/test.sh fuzz        every fuzzer for FUZZ_SECONDS (120), and random configurations: `make fuzz`
 #   scripts/test.sh crash       of `all`, what kills a saving process, fails its calls, loses power, damages files: `make crash`
 #
 # A step that fails does not stop those after it. Cases of test programs count one by one, any other step as one.
@@ -130,6 +130,15 @@ fuzz() { # seconds each
     [ $bad = 0 ]
 }
 
+# As many of each architecture as there are seconds, from another seed each time.
+configurations() { # seconds
+    local program=unit_lib_test_configurations
+    scripts/build.sh release $program || return
+    export HEARTH_BUILD=$PWD/build HEARTH_SOURCE=$PWD HEARTH_CONFIGURATIONS=$1 HEARTH_SEED=${HEARTH_SEED:-$(date +%s)}
+    echo "HEARTH_SEED=$HEARTH_SEED"
+    build/bin/$program
+}
+
 sanitizer() { # preset
     export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
     export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/scripts/tsan.supp
@@ -143,7 +152,10 @@ mkdir -p $logs
 scripts/packages.sh test || exit
 case ${1:-all} in
     asan | tsan) sanitizer "$1" ;;
-    fuzz) step "fuzzers" fuzz "${FUZZ_SECONDS:-120}" ;;
+    fuzz)
+        step "fuzzers" fuzz "${FUZZ_SECONDS:-120}"
+        step "random configurations" configurations "${FUZZ_SECONDS:-120}"
+        ;;
     crash) step "crash tests" unit release tests -R '^crash_|_faults$|^unit_store_test_store_fetch$' ;;
     all)
         step "format" format
