@@ -273,7 +273,7 @@ static struct store *open_store(const struct bench *b, enum store_tier tier)
                                   .files = files_machine()};
     params.tiers[tier].quota = 2 * b->state_bytes + (1 << 20);
     params.tiers[tier].path = tier == STORE_DISK ? b->options->folder : NULL;
-    return store_open(&params);
+    return store_open(&params, NULL);
 }
 
 /* What one slice does between two ticks. */

@@ -123,7 +123,7 @@ static void measure(const char *path, size_t n, const char *how)
     bool cold = drop_caches();
     size_t before = in_use();
     int64_t began = clock_now(clock_monotonic());
-    struct store *store = store_open(&params);
+    struct store *store = store_open(&params, NULL);
     if (!store_wait_ready(store, CLOCK_NEVER)) die("never ready");
     double seconds = clock_to_ms(clock_now(clock_monotonic()) - began) / 1000;
     struct store_tier_status status;

@@ -43,7 +43,7 @@ typedef enum hearth_code {
     HEARTH_UNSUPPORTED = -5, /* this model or this build cannot do that */
     HEARTH_UNAVAILABLE = -6, /* loading or stopping */
     HEARTH_CANCELLED = -7,   /* cancelled by the caller */
-    HEARTH_NO_MEMORY = -8,   /* memory for weights or cells cannot be had */
+    HEARTH_NO_MEMORY = -8,   /* memory for weights or cells, or a thread, cannot be had */
     HEARTH_IO = -9,          /* a file or socket failed */
     HEARTH_INTERNAL = -10    /* a fault of hearth or of the engine below it */
 } hearth_code;
@@ -620,9 +620,13 @@ HEARTH_API const char *hearth_version(void);
 HEARTH_API const char *hearth_llama_version(void);
 HEARTH_API const char *hearth_cpu_features(void);
 
-/* Logging: level is error | warn | info | debug, format is text | json; path NULL: stderr. Opening the same path
- * again reopens it, for log rotation. */
+/* Logging: level is error | warn | info | debug, format is text | json; path NULL: stderr. From the first call on a
+ * thread writes the lines, and nobody waits for a stderr or a disk that does not take them: lines are dropped instead,
+ * and counted. A process that ends gives it a second. May be called again, for another path. */
 HEARTH_API int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error);
+
+/* Opens the same path anew, soon, for log rotation; what is wrong with it is logged. Never waits. */
+HEARTH_API void hearth_log_reopen(void);
 
 #ifdef __cplusplus
 }

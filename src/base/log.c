@@ -1,27 +1,64 @@
-/* Lines are put together in memory and written with one write() under a lock, so that lines of several threads do
- * not mix and a crash loses none. */
+/* The log: forming lines, and the thread that writes them.
+ *
+ * With the thread, whoever logs appends a line to a queue under a mutex that is never held while anything is written;
+ * the thread takes all that is queued and writes it. What the queue has no room for is dropped and counted, and the
+ * thread says how many lines that were as soon as it can. Once one line is dropped, so are all until the thread takes
+ * the queue: the gap is in one place, and said there. The thread owns the descriptor: it alone writes to it, replaces
+ * it and closes it. Without the thread, lines are written by who logs them, under the mutex. */
 #include "base/log.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/memory.h"
+#include "base/metrics.h"
+#include "base/thread.h"
 #include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+/* Some ten thousand lines. */
+#define QUEUE_BYTES ((size_t)1 << 20)
+
+/* How long the end of the process, or of the log's use of a file, waits for what is queued. */
+#define PATIENCE_MS 1000
+
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
+/* The descriptor is to be another one from there on. */
+struct turn {
+    bool wanted;
+    size_t at; /* in the queue */
+    int fd;    /* -1: the file is to be opened anew */
+};
+
 static struct {
-    pthread_mutex_t mutex;
-    int fd;
     _Atomic enum log_level level;
+    metric_value dropped_total;
+    _Atomic bool busy; /* something is queued, or being written; a crash handler reads it */
+
+    pthread_mutex_t mutex; /* guards what follows: */
+    pthread_cond_t filled, emptied;
     bool json;
+    bool threaded, ending;
+    struct buf queue;
+    size_t dropped; /* lines, since the thread took the queue */
+    struct turn turn;
+    char *path; /* NULL: stderr */
+
+    int fd; /* the thread's, while there is one */
 } sink = {.mutex = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO};
+
+/* ---- Lines ---- */
 
 static void put_time(struct buf *b)
 {
@@ -31,6 +68,20 @@ static void put_time(struct buf *b)
     gmtime_r(&now.tv_sec, &tm);
     buf_printf(b, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
                tm.tm_min, tm.tm_sec, now.tv_nsec / 1000000);
+}
+
+static bool is_word(const char *str)
+{
+    size_t len = 0;
+    while (str[len] > ' ' && str[len] < 0x7F && strchr("\"=\\", str[len]) == NULL) len++;
+    return len > 0 && str[len] == '\0';
+}
+
+static void put_quoted(struct buf *b, const char *str)
+{
+    buf_puts(b, "\"");
+    utf8_put_visible(b, str, strlen(str), true);
+    buf_puts(b, "\"");
 }
 
 static void put_value(struct buf *b, const struct log_field *field, bool json)
@@ -47,11 +98,10 @@ static void put_value(struct buf *b, const struct log_field *field, bool json)
         break;
     case LOG_FIELD_STR: {
         const char *str = field->value.str == NULL ? "" : field->value.str;
-        bool plain = !json && str[0] != '\0' && strpbrk(str, " \t\r\n\"=\\") == NULL;
-        if (plain)
+        if (!json && is_word(str))
             buf_puts(b, str);
         else
-            utf8_put_json_string(b, str, strlen(str));
+            put_quoted(b, str);
         break;
     }
     }
@@ -61,7 +111,8 @@ static void put_text_line(struct buf *b, enum log_level level, const char *group
                           const struct log_field *fields)
 {
     put_time(b);
-    buf_printf(b, " %-5s %s: %s", level_names[level], group, text);
+    buf_printf(b, " %-5s %s: ", level_names[level], group);
+    utf8_put_visible(b, text, strlen(text), false);
     for (; fields->name != NULL; fields++) {
         buf_printf(b, " %s=", fields->name);
         put_value(b, fields, false);
@@ -75,7 +126,7 @@ static void put_json_line(struct buf *b, enum log_level level, const char *group
     buf_puts(b, "{\"time\":\"");
     put_time(b);
     buf_printf(b, "\",\"level\":\"%s\",\"group\":\"%s\",\"text\":", level_names[level], group);
-    utf8_put_json_string(b, text, strlen(text));
+    put_quoted(b, text);
     for (; fields->name != NULL; fields++) {
         buf_printf(b, ",\"%s\":", fields->name);
         put_value(b, fields, true);
@@ -83,28 +134,242 @@ static void put_json_line(struct buf *b, enum log_level level, const char *group
     buf_puts(b, "}\n");
 }
 
+static void put_line(struct buf *b, enum log_level level, const char *group, const char *text,
+                     const struct log_field *fields)
+{
+    (sink.json ? put_json_line : put_text_line)(b, level, group, text, fields);
+}
+
+/* ---- Writing ---- */
+
+static size_t count_lines(const char *bytes, size_t len)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) n += bytes[i] == '\n';
+    return n;
+}
+
+/* Whoever gave us stderr may have made it one that does not wait. */
+static bool is_to_be_tried_again(int fd)
+{
+    if (errno == EINTR) return true;
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    return errno == EAGAIN && poll(&room, 1, -1) >= 0;
+}
+
+/* How many of the bytes were written. */
+static size_t write_bytes(int fd, const char *bytes, size_t len)
+{
+    size_t done = 0;
+    while (done < len) {
+        ssize_t n = write(fd, bytes + done, len - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n == 0 || !is_to_be_tried_again(fd))
+            break;
+    }
+    return done;
+}
+
+/* ---- The thread ---- */
+
+/* The thread's own. */
+struct writer {
+    struct buf batch; /* what it took from the queue */
+    size_t dropped;   /* after that */
+    struct turn turn;
+    char *path;
+    size_t lost; /* lines that were not written, and not told yet */
+    bool torn;   /* the last of them is there in part */
+};
+
+static void write_lines(struct writer *w, const char *bytes, size_t len)
+{
+    size_t done = write_bytes(sink.fd, bytes, len), lost = count_lines(bytes + done, len - done);
+    w->lost += lost;
+    metric_add(&sink.dropped_total, (int64_t)lost);
+    if (done > 0) w->torn = bytes[done - 1] != '\n';
+}
+
+/* A line about lines, which is not counted itself. */
+static void tell_lost(struct writer *w)
+{
+    if (w->lost == 0) return;
+    struct buf line = {0};
+    const struct log_field fields[] = {log_int("lines", (int64_t)w->lost), {0}};
+    if (w->torn) buf_puts(&line, "\n");
+    pthread_mutex_lock(&sink.mutex);
+    put_line(&line, LOG_WARN, "log", "lines dropped", fields);
+    pthread_mutex_unlock(&sink.mutex);
+    size_t done = write_bytes(sink.fd, line.v, line.len);
+    if (done > 0) w->torn = done < line.len;
+    if (done == line.len) w->lost = 0;
+    buf_release(&line);
+}
+
+static int open_file(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
+static void use(int fd)
+{
+    if (sink.fd != STDERR_FILENO && sink.fd != fd) close(sink.fd);
+    sink.fd = fd;
+}
+
+static void take_turn(struct writer *w)
+{
+    int fd = w->turn.fd >= 0 ? w->turn.fd : open_file(w->path);
+    if (fd >= 0) {
+        use(fd);
+        w->torn = false;
+    } else {
+        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->path),
+                  log_str("reason", strerrordesc_np(errno)));
+    }
+}
+
+/* What was lost before comes first, what the queue had no room for last. */
+static void write_batch(struct writer *w)
+{
+    size_t at = w->turn.wanted ? w->turn.at : 0;
+    tell_lost(w);
+    if (w->turn.wanted) {
+        write_lines(w, w->batch.v, at);
+        take_turn(w);
+    }
+    write_lines(w, w->batch.v + at, w->batch.len - at);
+    w->lost += w->dropped;
+    tell_lost(w);
+}
+
+/* With the mutex. */
+static bool has_work(void)
+{
+    return sink.queue.len > 0 || sink.dropped > 0 || sink.turn.wanted;
+}
+
+/* With the mutex. */
+static void take_queue(struct writer *w)
+{
+    struct buf empty = w->batch;
+    w->batch = sink.queue;
+    sink.queue = empty;
+    w->dropped = sink.dropped;
+    sink.dropped = 0;
+    w->turn = sink.turn;
+    sink.turn = (struct turn){0};
+    free(w->path);
+    w->path = mem_strdup(sink.path);
+}
+
+static void *write_queue(void *ud)
+{
+    (void)ud;
+    struct writer w = {0};
+    pthread_mutex_lock(&sink.mutex);
+    while (has_work() || !sink.ending) {
+        if (!has_work()) {
+            atomic_store(&sink.busy, false);
+            pthread_cond_broadcast(&sink.emptied);
+            pthread_cond_wait(&sink.filled, &sink.mutex);
+            continue;
+        }
+        take_queue(&w);
+        pthread_mutex_unlock(&sink.mutex);
+        write_batch(&w);
+        buf_clear(&w.batch);
+        pthread_mutex_lock(&sink.mutex);
+    }
+    sink.threaded = sink.ending = false;
+    atomic_store(&sink.busy, false);
+    pthread_cond_broadcast(&sink.emptied);
+    pthread_mutex_unlock(&sink.mutex);
+    buf_release(&w.batch);
+    free(w.path);
+    return NULL;
+}
+
+/* With the mutex. */
+static void rouse(void)
+{
+    atomic_store(&sink.busy, true);
+    pthread_cond_signal(&sink.filled);
+}
+
+/* With the mutex. */
+static bool await_written(int64_t ms)
+{
+    struct clock *clock = clock_monotonic();
+    int64_t deadline = clock_now(clock) + clock_from_ms(ms);
+    while (sink.threaded && atomic_load(&sink.busy) && clock_now(clock) < deadline)
+        clock->wait(clock, &sink.emptied, &sink.mutex, deadline);
+    return !sink.threaded || !atomic_load(&sink.busy);
+}
+
+/* ---- Logging ---- */
+
 bool log_enabled(enum log_level level)
 {
     return level <= sink.level;
 }
 
+/* With the mutex. */
+static void enqueue(enum log_level level, const char *group, const char *text, const struct log_field *fields)
+{
+    size_t before = sink.queue.len;
+    if (sink.dropped == 0) put_line(&sink.queue, level, group, text, fields);
+    if (sink.dropped > 0 || sink.queue.len > QUEUE_BYTES) {
+        sink.queue.len = before;
+        sink.dropped++;
+        metric_add(&sink.dropped_total, 1);
+    }
+    rouse();
+}
+
+/* With the mutex. */
+static void write_now(enum log_level level, const char *group, const char *text, const struct log_field *fields)
+{
+    struct buf line = {0};
+    put_line(&line, level, group, text, fields);
+    if (write_bytes(sink.fd, line.v, line.len) < line.len) metric_add(&sink.dropped_total, 1);
+    buf_release(&line);
+}
+
 void log_write(enum log_level level, const char *group, const char *text, const struct log_field *fields)
 {
     if (!log_enabled(level)) return;
-    struct buf line = {0};
     pthread_mutex_lock(&sink.mutex);
-    (sink.json ? put_json_line : put_text_line)(&line, level, group, text, fields);
-    ssize_t written = write(sink.fd, line.v, line.len);
-    (void)written; /* a log that cannot be written has nowhere to say so */
+    (sink.threaded ? enqueue : write_now)(level, group, text, fields);
     pthread_mutex_unlock(&sink.mutex);
-    buf_release(&line);
 }
+
+int64_t log_lines_dropped(void)
+{
+    return metric_get(&sink.dropped_total);
+}
+
+/* ---- Opening ---- */
 
 static int find_level(const char *name)
 {
     for (int i = 0; i < 4; i++)
         if (strcmp(name, level_names[i]) == 0) return i;
     return -1;
+}
+
+/* With the mutex. */
+static void hand_over(int fd)
+{
+    if (!sink.threaded) {
+        use(fd);
+        return;
+    }
+    if (sink.turn.wanted && sink.turn.fd >= 0 && sink.turn.fd != STDERR_FILENO) close(sink.turn.fd);
+    sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = fd};
+    rouse();
+    await_written(PATIENCE_MS);
 }
 
 int log_open(const char *path, const char *level, const char *format, hearth_error *error)
@@ -116,16 +381,119 @@ int log_open(const char *path, const char *level, const char *format, hearth_err
     bool json = strcmp(format, "json") == 0;
     if (!json && strcmp(format, "text") != 0)
         return error_at(error, HEARTH_INVALID, "format", "unknown log format '%s': use text or json", format);
-    int fd = STDERR_FILENO;
-    if (path != NULL) {
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        if (fd < 0) return error_at(error, HEARTH_IO, path, "cannot open the log file %s: %s", path, strerror(errno));
-    }
+    int fd = path == NULL ? STDERR_FILENO : open_file(path);
+    if (fd < 0) return error_at(error, HEARTH_IO, path, "cannot open the log file %s: %s", path, strerror(errno));
     pthread_mutex_lock(&sink.mutex);
-    if (sink.fd != STDERR_FILENO) close(sink.fd);
-    sink.fd = fd;
     sink.json = json;
     sink.level = (enum log_level)number;
+    free(sink.path);
+    sink.path = mem_strdup(path);
+    hand_over(fd);
     pthread_mutex_unlock(&sink.mutex);
     return HEARTH_OK;
+}
+
+void log_reopen(void)
+{
+    pthread_mutex_lock(&sink.mutex);
+    if (sink.threaded && sink.path != NULL && !sink.turn.wanted) {
+        sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = -1};
+        rouse();
+    }
+    pthread_mutex_unlock(&sink.mutex);
+}
+
+/* ---- The thread's life ---- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&sink.mutex);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&sink.mutex);
+}
+
+/* What is queued is the parent's to write. */
+static void in_child(void)
+{
+    sink.threaded = sink.ending = false;
+    sink.queue.len = sink.dropped = 0;
+    sink.turn = (struct turn){0};
+    atomic_store(&sink.busy, false);
+    clock_cond_init(&sink.filled);
+    clock_cond_init(&sink.emptied);
+    pthread_mutex_unlock(&sink.mutex);
+}
+
+/* A thread that is stuck is left to its fate, and lines go on being queued for it: nobody may be stuck instead. */
+static void at_end(void)
+{
+    pthread_mutex_lock(&sink.mutex);
+    if (sink.threaded) {
+        sink.ending = true;
+        rouse();
+        await_written(PATIENCE_MS);
+    }
+    pthread_mutex_unlock(&sink.mutex);
+}
+
+static void prepare(void)
+{
+    clock_cond_init(&sink.filled);
+    clock_cond_init(&sink.emptied);
+    pthread_atfork(before_fork, after_fork, in_child);
+    atexit(at_end);
+}
+
+/* With the mutex. Signals are for other threads; a reader that left is an error of write(). */
+static int start(hearth_error *error)
+{
+    sigset_t all, former;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &former);
+    int rc = thread_start(&thread, write_queue, NULL, "writes the log", error);
+    pthread_sigmask(SIG_SETMASK, &former, NULL);
+    if (rc == HEARTH_OK) pthread_detach(thread);
+    sink.threaded = rc == HEARTH_OK;
+    return rc;
+}
+
+int log_start(hearth_error *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&sink.mutex);
+    int rc = sink.threaded ? HEARTH_OK : start(error);
+    pthread_mutex_unlock(&sink.mutex);
+    return rc;
+}
+
+bool log_flush(int64_t ms)
+{
+    pthread_mutex_lock(&sink.mutex);
+    bool written = await_written(ms);
+    pthread_mutex_unlock(&sink.mutex);
+    return written;
+}
+
+/* ---- Crashes ---- */
+
+/* The other threads run on, so the log's can write what is queued. A signal handler may do little more than look. */
+static void on_crash(int number)
+{
+    const struct timespec a_little = {.tv_nsec = 1000000};
+    for (int ms = 0; ms < PATIENCE_MS && atomic_load(&sink.busy); ms++) nanosleep(&a_little, NULL);
+    raise(number); /* comes once this returns, and finds the default */
+}
+
+void log_outlive_crashes(void)
+{
+    static const int numbers[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+    struct sigaction former, ours = {.sa_handler = on_crash, .sa_flags = (int)SA_RESETHAND};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (sigaction(numbers[i], NULL, &former) == 0 && former.sa_handler == SIG_DFL)
+            sigaction(numbers[i], &ours, NULL);
 }

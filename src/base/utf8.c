@@ -1,6 +1,6 @@
 #include "base/utf8.h"
 
-#include <stdbool.h>
+#include <stdint.h>
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 
@@ -97,6 +97,47 @@ void utf8_put_json_string(struct buf *out, const char *text, size_t len)
     buf_puts(out, "\"");
     each_character(out, text, len, put_escaped);
     buf_puts(out, "\"");
+}
+
+static uint32_t code_point(const char *text, size_t len)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    uint32_t code = len == 1 ? bytes[0] : bytes[0] & (0x7Fu >> len);
+    for (size_t i = 1; i < len; i++) code = code << 6 | (bytes[i] & 0x3Fu);
+    return code;
+}
+
+/* Controls, line ends, and what turns the direction of writing round. */
+static bool acts(uint32_t code)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0x61C, 0x61C},  {0x200E, 0x200F},
+                  {0x2028, 0x202E}, {0x2066, 0x2069}, {0xFEFF, 0xFEFF}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (code >= ranges[i].first && code <= ranges[i].last) return true;
+    return false;
+}
+
+static void put_shown(struct buf *out, const char *text, size_t len)
+{
+    uint32_t code = code_point(text, len);
+    if (code >= 0x7F && acts(code))
+        buf_printf(out, "\\u%04x", (unsigned)code);
+    else if (code < 0x20)
+        put_escaped(out, text, len);
+    else
+        buf_append(out, text, len);
+}
+
+static void put_shown_quoted(struct buf *out, const char *text, size_t len)
+{
+    (text[0] == '"' || text[0] == '\\' ? put_escaped : put_shown)(out, text, len);
+}
+
+void utf8_put_visible(struct buf *out, const char *text, size_t len, bool quoted)
+{
+    each_character(out, text, len, quoted ? put_shown_quoted : put_shown);
 }
 
 size_t utf8_count(const char *text, size_t len)

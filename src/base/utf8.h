@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Length of the bytes at the end of `text` that begin a character and need more bytes to complete it; 0 if none. */
@@ -15,6 +16,11 @@ void utf8_put_clean(struct buf *out, const char *text, size_t len);
 
 /* Appends `text` as a JSON string, quotes included; invalid bytes become U+FFFD. */
 void utf8_put_json_string(struct buf *out, const char *text, size_t len);
+
+/* Appends `text` with every character escaped (\u001b) that ends a line, or that a terminal or an editor acts on
+ * instead of showing it; invalid bytes become U+FFFD. `quoted`: quotation marks and backslashes are escaped, too, so
+ * that between quotation marks it is a JSON string. */
+void utf8_put_visible(struct buf *out, const char *text, size_t len, bool quoted);
 
 /* Characters in `text`, which is valid UTF-8. */
 size_t utf8_count(const char *text, size_t len);

@@ -2,6 +2,7 @@
 #include "cli/args.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/nearest.h"
 #include "cli/terminal.h"
@@ -125,6 +126,7 @@ static void print_help(const struct args_spec *spec)
 
 int args_fail(const char *command, const hearth_error *error, int status)
 {
+    log_flush(1000); /* what was logged on the way comes first */
     terminal_clear_line();
     fprintf(stderr, "%s: %s\n", command, error->message);
     return status;

@@ -3,6 +3,7 @@
 #include "serve/serve.h"
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
@@ -108,6 +109,7 @@ static int serve(const char *command, const hearth_config *config)
     int status =
         hearth_log_open(hearth_config_get(config, "server.log_file"), hearth_config_get(config, "server.log_level"),
                         hearth_config_get(config, "server.log_format"), &error);
+    log_outlive_crashes();
     if (status == 0) status = serve_run(config, &options, &error);
     buf_release(&a.curl);
     return status == 0 ? EXIT_FINE : args_fail(command, &error, setup_failure_status(config, &error));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,6 +303,17 @@ static int open_worker(struct worker *worker, const struct embed_params *params,
     return HEARTH_OK;
 }
 
+static int start_workers(struct embed_pool *pool, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (int32_t i = 0; i < pool->n_workers && rc == HEARTH_OK; i++) {
+        struct worker *worker = &pool->workers[i];
+        rc = thread_start(&worker->thread, work, worker, "computes vectors", error);
+        worker->started = rc == HEARTH_OK;
+    }
+    return rc;
+}
+
 struct embed_pool *embed_open(const struct embed_params *params, hearth_error *error)
 {
     size_t n = (size_t)params->n_contexts;
@@ -323,10 +335,7 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
         return NULL;
     }
     pool->width = llm_embedder_width(pool->workers[0].embedder);
-    for (int32_t i = 0; i < pool->n_workers; i++)
-        pool->workers[i].started = pthread_create(&pool->workers[i].thread, NULL, work, &pool->workers[i]) == 0;
-    if (pool->workers[0].started) return pool; /* with fewer it is slower */
-    error_set(error, HEARTH_NO_MEMORY, "no thread can be started for the model's contexts");
+    if (start_workers(pool, error) == HEARTH_OK) return pool;
     embed_close(pool);
     return NULL;
 }

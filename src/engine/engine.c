@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "llm/identity.h"
 
 #include <stdio.h>
@@ -476,8 +477,9 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->apart = engine->deterministic || llm_one_seq_a_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
-    pthread_create(&engine->thread, NULL, run, engine);
-    return engine;
+    if (thread_start(&engine->thread, run, engine, "computes", error) == HEARTH_OK) return engine;
+    free_engine(engine);
+    return NULL;
 }
 
 void engine_close(struct engine *engine)

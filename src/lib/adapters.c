@@ -159,8 +159,10 @@ struct adapters *adapters_open(const struct config_model *config, hearth_error *
 int adapters_load(struct adapters *adapters, struct llm_model *weights, bool named, hearth_error *error)
 {
     const struct config_lora *lora = adapters->config->v;
-    for (size_t i = 0; i < adapters->n && named; i++)
-        fingerprint_start(&adapters->fingerprints[i], lora[i].path, false);
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < adapters->n && named && rc == HEARTH_OK; i++)
+        rc = fingerprint_start(&adapters->fingerprints[i], lora[i].path, false, error);
+    if (rc != HEARTH_OK) return rc;
     for (size_t i = 0; i < adapters->n; i++) {
         adapters->handles[i] = llm_adapter_open(weights, lora[i].path, error);
         if (adapters->handles[i] != NULL) continue;

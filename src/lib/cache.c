@@ -2,6 +2,7 @@
 #include "lib/cache.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "lib/instance.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ uint64_t cache_state_budget(const struct hearth_config *config)
     return states / (config->n_models > 0 ? config->n_models : 1);
 }
 
-struct store *cache_open(const struct hearth_config *config)
+int cache_open(const struct hearth_config *config, struct store **store, hearth_error *error)
 {
     const struct config_cache *cache = &config->cache;
     bool any = false, any_tier = false;
@@ -64,7 +65,10 @@ struct store *cache_open(const struct hearth_config *config)
         params.tiers[i] = (struct store_tier_params){.quota = slab_share(cache, i), .path = cache->tiers[i].path};
         any_tier = any_tier || params.tiers[i].quota > 0;
     }
-    return any && any_tier ? store_open(&params) : NULL;
+    *store = NULL;
+    if (!any || !any_tier) return HEARTH_OK;
+    *store = store_open(&params, error);
+    return *store == NULL ? (int)error->code : HEARTH_OK;
 }
 
 /* ---- Identity ---- */
@@ -77,7 +81,7 @@ static void *compute(void *ud)
     return NULL;
 }
 
-void fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify)
+int fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify, hearth_error *error)
 {
     uint8_t former[SHA256_BYTES];
     memcpy(former, fingerprint->stamp, sizeof former);
@@ -87,11 +91,12 @@ void fingerprint_start(struct fingerprint *fingerprint, const char *path, bool v
     fingerprint->known = false;
     atomic_store(&fingerprint->stop, false);
     fingerprint->rc = llm_file_stamp(path, fingerprint->stamp, &fingerprint->error);
-    if (fingerprint->rc != HEARTH_OK) return;
+    if (fingerprint->rc != HEARTH_OK) return HEARTH_OK;
     fingerprint->known = known && memcmp(former, fingerprint->stamp, sizeof former) == 0;
-    if (fingerprint->known) return;
-    fingerprint->running = pthread_create(&fingerprint->thread, NULL, compute, fingerprint) == 0;
-    if (!fingerprint->running) error_set(&fingerprint->error, HEARTH_INTERNAL, "no thread to read %s with", path);
+    if (fingerprint->known) return HEARTH_OK;
+    int rc = thread_start(&fingerprint->thread, compute, fingerprint, "reads the model's file", error);
+    fingerprint->running = rc == HEARTH_OK;
+    return rc;
 }
 
 static bool is_unchanged(struct fingerprint *fingerprint)

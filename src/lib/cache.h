@@ -9,8 +9,8 @@
 
 #include <pthread.h>
 
-/* NULL where every tier is off, or no model keeps anything. */
-struct store *cache_open(const struct hearth_config *config);
+/* `store` gets NULL where every tier is off, or no model keeps anything. Fails where its threads cannot be started. */
+int cache_open(const struct hearth_config *config, struct store **store, hearth_error *error);
 
 /* The fingerprint of a model's file, computed on a thread of its own while the model is loaded. That both read the same
  * file is seen by what it was before and is after. Starts out zeroed; what was learned of a file holds for its next
@@ -27,7 +27,8 @@ struct fingerprint {
     hearth_error error;
 };
 
-void fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify);
+/* Fails for want of a thread alone; what is wrong with the file is told at the end. */
+int fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify, hearth_error *error);
 
 /* Waits for it; the model must have been loaded. False: there is none, and the error says why. */
 bool fingerprint_finish(struct fingerprint *fingerprint);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "engine/plan.h"
 #include "lib/cache.h"
 #include "lib/keeper.h"
@@ -226,13 +227,17 @@ static void resume_parked(void *ud)
     admission_resume(((struct model *)ud)->admission);
 }
 
-static void start_preparers(struct model *model, struct clock *clock)
+static int start_preparers(struct model *model, struct clock *clock, hearth_error *error)
 {
     const struct config_model *config = model->config;
     model->admission = admission_open(clock, (size_t)(config->n_seq_max * config->queue_depth),
                                       clock_from_ms((int64_t)(config->admission_timeout * 1e3)));
     model->waiter = (struct store_user){.wake = resume_parked, .ud = model};
-    for (int i = 0; i < MODEL_PREPARERS; i++) pthread_create(&model->preparers[i], NULL, request_prepare_loop, model);
+    int rc = HEARTH_OK;
+    for (; rc == HEARTH_OK && model->n_preparers < MODEL_PREPARERS; model->n_preparers += rc == HEARTH_OK)
+        rc = thread_start(&model->preparers[model->n_preparers], request_prepare_loop, model, "prepares requests",
+                          error);
+    return rc;
 }
 
 static void stop_admission(struct model *model)
@@ -247,9 +252,7 @@ static void stop_admission(struct model *model)
 
 static void join_preparers(struct model *model)
 {
-    for (int i = 0; i < MODEL_PREPARERS; i++)
-        if (model->preparers[i] != 0) pthread_join(model->preparers[i], NULL);
-    memset(model->preparers, 0, sizeof model->preparers);
+    while (model->n_preparers > 0) pthread_join(model->preparers[--model->n_preparers], NULL);
 }
 
 /* The engine stores what is resident before it ends. */
@@ -319,8 +322,7 @@ static int open_chat(struct hearth *instance, struct model *model, hearth_error 
     if (rc != HEARTH_OK) return rc;
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();
-    start_preparers(model, instance->clock);
-    return HEARTH_OK;
+    return start_preparers(model, instance->clock, error);
 }
 
 static int load_parts(struct hearth *instance, struct model *model, struct model_progress *progress,
@@ -363,8 +365,9 @@ struct model *model_open(struct hearth *instance, struct known *known, struct mo
     bool verify = !known->config->ignore_integrity_check && llm_file_has_sidecar(known->config->path);
     struct model *model = mem_alloc(sizeof *model);
     *model = (struct model){.known = known, .config = known->config, .adapters = known->adapters};
-    if (instance->store != NULL || verify) fingerprint_start(fingerprint, known->config->path, verify);
-    int rc = load_parts(instance, model, progress, error);
+    int rc = HEARTH_OK;
+    if (instance->store != NULL || verify) rc = fingerprint_start(fingerprint, known->config->path, verify, error);
+    if (rc == HEARTH_OK) rc = load_parts(instance, model, progress, error);
     fingerprint_stop(fingerprint);
     if (rc == HEARTH_OK) return model;
     model_close(model);
@@ -420,8 +423,10 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
     hearth_error own;
     if (error == NULL) error = &own;
     int rc = load_all(instance, progress, ud, error);
+    hearth_error late;
+    int started = keeper_start(instance->keeper, rc == HEARTH_OK ? error : &late);
+    if (rc == HEARTH_OK) rc = started;
     if (rc != HEARTH_OK) atomic_store(&instance->load_failed, true);
-    keeper_start(instance->keeper);
     return rc;
 }
 
@@ -435,9 +440,10 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();
     instance->known = mem_alloc((config->n_models + 1) * sizeof *instance->known);
-    instance->store = cache_open(instance->config);
     instance->keeper = keeper_open(instance);
-    return instance;
+    if (cache_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
+    hearth_close(instance);
+    return NULL;
 }
 
 static void drain_model(struct model *model, int64_t deadline)
@@ -543,5 +549,11 @@ const char *hearth_cpu_features(void)
 
 int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error)
 {
-    return log_open(path, level, format, error);
+    int rc = log_open(path, level, format, error);
+    return rc == HEARTH_OK ? log_start(error) : rc;
+}
+
+void hearth_log_reopen(void)
+{
+    log_reopen();
 }

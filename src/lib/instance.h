@@ -31,6 +31,7 @@ struct model {
     struct store_user waiter;            /* woken for requests that do; wakes the preparers */
     struct admission *admission;
     pthread_t preparers[MODEL_PREPARERS];
+    int n_preparers;
 };
 
 struct hearth {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -241,27 +242,30 @@ int keeper_check(const struct keeper *keeper, const struct known *known, hearth_
                     (double)keeper->budget / mib, known->config->name);
 }
 
-void keeper_start(struct keeper *keeper)
+int keeper_start(struct keeper *keeper, hearth_error *error)
 {
-    keeper->started = true;
-    pthread_create(&keeper->mover, NULL, move, keeper);
-    pthread_create(&keeper->usher, NULL, leases_usher, keeper);
+    int rc = thread_start(&keeper->mover, move, keeper, "loads and unloads models", error);
+    keeper->has_mover = rc == HEARTH_OK;
+    if (rc == HEARTH_OK)
+        rc = thread_start(&keeper->usher, leases_usher, keeper, "tells requests of their models", error);
+    keeper->has_usher = rc == HEARTH_OK;
+    if (rc != HEARTH_OK) keeper_stop(keeper);
+    return rc;
 }
 
 void keeper_stop(struct keeper *keeper)
 {
     pthread_mutex_lock(&keeper->mutex);
     keeper->stopping = true;
-    bool started = keeper->started;
-    keeper->started = false;
+    bool has_usher = keeper->has_usher, has_mover = keeper->has_mover;
+    keeper->has_usher = keeper->has_mover = false;
     pthread_cond_broadcast(&keeper->changed);
     pthread_mutex_unlock(&keeper->mutex);
-    if (!started) {
+    if (has_usher)
+        pthread_join(keeper->usher, NULL);
+    else
         leases_usher(keeper); /* of an instance that was never loaded */
-        return;
-    }
-    pthread_join(keeper->usher, NULL);
-    pthread_join(keeper->mover, NULL);
+    if (has_mover) pthread_join(keeper->mover, NULL);
 }
 
 void keeper_close(struct keeper *keeper)

@@ -20,8 +20,8 @@ int keeper_load(struct keeper *keeper, struct known *known, hearth_progress prog
 /* Whether a model could ever have room. */
 int keeper_check(const struct keeper *keeper, const struct known *known, hearth_error *error);
 
-/* From here on models come and go. */
-void keeper_start(struct keeper *keeper);
+/* From here on models come and go. Where its threads cannot be had, everything is refused as after keeper_stop(). */
+int keeper_start(struct keeper *keeper, hearth_error *error);
 
 /* Breaks off a load, fails requests that wait, refuses those to come. Afterwards nothing moves any more. */
 void keeper_stop(struct keeper *keeper);

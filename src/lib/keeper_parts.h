@@ -12,7 +12,7 @@ struct keeper {
 
     pthread_mutex_t mutex; /* guards what follows, and what of each known model is marked so */
     pthread_cond_t changed;
-    bool started, stopping;
+    bool has_mover, has_usher, stopping;
     uint64_t n_wanted;           /* so often was a model wanted: their order */
     struct lease *first, **tail; /* that wait, in order */
 };

@@ -2,6 +2,7 @@
 #include "lib/instance.h"
 #include "lib/keeper.h"
 
+#include "base/log.h"
 #include "base/metrics.h"
 
 #include <stddef.h>
@@ -238,6 +239,13 @@ static void put_histograms(const struct hearth *instance, const struct histogram
     buf_release(&labels);
 }
 
+static void put_log(struct buf *out)
+{
+    metrics_put_head(out, "hearth_log_lines_dropped_total", "counter",
+                     "Lines of the log that its queue had no room for, or that could not be written.");
+    metrics_put_value(out, "hearth_log_lines_dropped_total", "", (double)log_lines_dropped());
+}
+
 #define ROWS(table) (table), sizeof(table) / sizeof *(table)
 
 char *hearth_metrics(const hearth *instance)
@@ -251,5 +259,6 @@ char *hearth_metrics(const hearth *instance)
     put_waiting_at_door(instance, atomic_load(&instance->n_known), &out);
     put_loaded(instance, atomic_load(&instance->n_known), &out);
     put_cache(instance, &out);
+    put_log(&out);
     return buf_take(&out);
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "llm/guard.h"
 #include "llm/private.h"
 
@@ -63,10 +64,34 @@ int llm_check_buffers(const struct llm_heard *heard, hearth_error *error)
                      (double)heard->compute / gib, (double)available / gib);
 }
 
+static void *wait_at(void *gate)
+{
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* ggml ends the process where it cannot have a thread. So as many are had here first, all at once, and let go. */
+static int try_threads(int n, hearth_error *error)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t *threads = mem_alloc((size_t)n * sizeof *threads);
+    int rc = HEARTH_OK, started = 0;
+    pthread_mutex_lock(&gate);
+    for (; started < n && rc == HEARTH_OK; started += rc == HEARTH_OK)
+        rc = thread_start(&threads[started], wait_at, &gate, "computes", error);
+    pthread_mutex_unlock(&gate);
+    while (started > 0) pthread_join(threads[--started], NULL);
+    free(threads);
+    if (rc != HEARTH_OK) error_prefix(error, "%d threads to compute with (models.*.threads): ", n);
+    return rc;
+}
+
 /* They do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server costs
  * nothing, and waking them takes microseconds against the milliseconds of a decode. */
-struct ggml_threadpool *llm_start_threads(int n_threads)
+struct ggml_threadpool *llm_start_threads(int n_threads, hearth_error *error)
 {
+    if (n_threads > 1 && try_threads(n_threads, error) != HEARTH_OK) return NULL;
     struct ggml_threadpool_params params = ggml_threadpool_params_default(n_threads);
     params.poll = 0;
     return ggml_threadpool_new(&params);
@@ -91,13 +116,15 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
         explain(params, &heard, error);
         return NULL;
     }
-    if (llm_check_buffers(&heard, error) < 0) {
+    struct ggml_threadpool *threads = NULL;
+    if (llm_check_buffers(&heard, error) == HEARTH_OK) threads = llm_start_threads(translated.n_threads, error);
+    if (threads == NULL) {
         llama_free(handle);
         return NULL;
     }
     struct llm_context *context = mem_alloc(sizeof *context);
     context->handle = handle;
-    context->threads = llm_start_threads(translated.n_threads);
+    context->threads = threads;
     llama_attach_threadpool(handle, context->threads, NULL);
     context->capacity = (int32_t)llama_n_batch(handle);
     context->batch = llama_batch_init(context->capacity, 0, 1);

@@ -129,9 +129,14 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     struct llm_heard heard;
     struct llama_context *handle = open_handle(model, &translated, &heard, error);
     if (handle == NULL) return NULL;
+    struct ggml_threadpool *threads = llm_start_threads(translated.n_threads, error);
+    if (threads == NULL) {
+        llama_free(handle);
+        return NULL;
+    }
     struct llm_embedder *embedder = mem_alloc(sizeof *embedder);
     embedder->handle = handle;
-    embedder->threads = llm_start_threads(translated.n_threads);
+    embedder->threads = threads;
     llama_attach_threadpool(handle, embedder->threads, NULL);
     embedder->batch = llama_batch_init(params.n_batch, 0, 1);
     embedder->pooling = pooling;

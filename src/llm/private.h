@@ -72,8 +72,8 @@ int llm_translate_rope(struct llama_context_params *out, const struct llm_contex
 /* llama.cpp counts layers the other way round: negative is all of them, 0 none. */
 int32_t llm_layers_on_gpu(int wanted);
 
-/* Workers for one context alone, which sleep while it does not compute. */
-struct ggml_threadpool *llm_start_threads(int n_threads);
+/* Workers for one context alone, which sleep while it does not compute. NULL where so many threads cannot be had. */
+struct ggml_threadpool *llm_start_threads(int n_threads, hearth_error *error);
 
 /* Linux hands out more memory than there is, and ends the process that uses it: buffers to compute in that do not fit
  * are refused. */

@@ -1,8 +1,8 @@
 /* The life of a server: open, listen, load, serve, drain, close.
  *
- * Three threads at most: the calling one is the HTTP thread; one loads the models; one drains, while the HTTP thread
- * goes on sending what the last requests have to say. struct life belongs to the calling thread, which outlives the
- * other two. */
+ * Two threads: the calling one is the HTTP thread; the other loads the models and, at the end, drains, while the HTTP
+ * thread goes on sending what the last requests have to say. It is there from the start, since an end must not fail for
+ * want of a thread. struct life belongs to the calling thread, which outlives the other one. */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -10,6 +10,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "serve/access.h"
 #include "serve/routes.h"
 #include "serve/server.h"
@@ -26,6 +27,9 @@
 #define QUIET_MS       200
 #define FLUSH_CHECK_MS 10
 
+/* How long a second signal waits for what was logged, which is written at once unless the log's place is stuck. */
+#define LAST_LINES_MS 100
+
 enum { SIGNAL_TERM, SIGNAL_INT, SIGNAL_HUP, N_SIGNALS };
 
 struct life {
@@ -35,8 +39,9 @@ struct life {
     struct event *signals[N_SIGNALS];
     struct event *flush_timer;
     int64_t flush_deadline, quiet_deadline;
-    pthread_t loader, drainer;
-    int load_rc; /* written by the loader before it posts */
+    pthread_cond_t changed; /* the server's stage, or `over`; with the server's mutex */
+    bool over;              /* the HTTP thread is through */
+    int load_rc;            /* written by the other thread before it posts */
     hearth_error load_error;
     bool load_failed;
 };
@@ -92,21 +97,19 @@ static void note_load_failed(void *ud)
     http_stop(life->server.http);
 }
 
-static void *load(void *ud)
+static void load(struct life *life)
 {
-    struct life *life = ud;
     struct server *server = &life->server;
     life->load_rc = hearth_load(server->instance, on_progress, life, &life->load_error);
     if (life->load_rc != HEARTH_OK) {
         http_post(server->http, note_load_failed, life);
-        return NULL;
+        return;
     }
     pthread_mutex_lock(&server->mutex);
     bool ready = server->stage == SERVER_LOADING;
     if (ready) server->stage = SERVER_READY;
     pthread_mutex_unlock(&server->mutex);
     if (ready && life->options->on_ready != NULL) life->options->on_ready(life->options->ud, server->instance);
-    return NULL;
 }
 
 /* ---- Keys and certificates ---- */
@@ -180,11 +183,23 @@ static void note_drained(void *ud)
     event_add(life->flush_timer, &often);
 }
 
-/* The loader is waited for first: a load that has not noticed the stop yet may not meet a drain. */
-static void *drain(void *ud)
+/* False: there is nothing to drain, the load has failed. */
+static bool await_stop(struct life *life)
+{
+    struct server *server = &life->server;
+    pthread_mutex_lock(&server->mutex);
+    while (server->stage != SERVER_STOPPING && !life->over) pthread_cond_wait(&life->changed, &server->mutex);
+    bool stopping = server->stage == SERVER_STOPPING;
+    pthread_mutex_unlock(&server->mutex);
+    return stopping;
+}
+
+/* A load that has not noticed the stop yet may not meet a drain: so they are one thread's. */
+static void *load_and_drain(void *ud)
 {
     struct life *life = ud;
-    pthread_join(life->loader, NULL);
+    load(life);
+    if (!await_stop(life)) return NULL;
     hearth_drain(life->server.instance, (int64_t)(setting_number(life, "server.drain_timeout", 10) * 1000));
     http_post(life->server.http, note_drained, life);
     return NULL;
@@ -195,22 +210,16 @@ static void on_stop_signal(evutil_socket_t number, short what, void *ud)
     (void)what;
     struct life *life = ud;
     struct server *server = &life->server;
-    if (server_stage(server) == SERVER_STOPPING) _exit(128 + (int)number);
+    if (server_stage(server) == SERVER_STOPPING) {
+        log_flush(LAST_LINES_MS);
+        _exit(128 + (int)number);
+    }
     log_event(LOG_INFO, "http", "stopping", log_int("signal", (int64_t)number));
     pthread_mutex_lock(&server->mutex);
     server->stage = SERVER_STOPPING;
+    pthread_cond_signal(&life->changed);
     pthread_mutex_unlock(&server->mutex);
     http_stop_listening(server->http);
-    pthread_create(&life->drainer, NULL, drain, life);
-}
-
-static void reopen_log(const struct life *life)
-{
-    const char *level = setting(life, "server.log_level"), *format = setting(life, "server.log_format");
-    hearth_error error;
-    if (hearth_log_open(setting(life, "server.log_file"), level != NULL ? level : "info",
-                        format != NULL ? format : "text", &error) != HEARTH_OK)
-        log_event(LOG_ERROR, "http", "log not reopened", log_str("error", error.message));
 }
 
 static void reload(struct life *life, const char *key, int (*open)(struct life *life, hearth_error *error))
@@ -228,7 +237,7 @@ static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)number, (void)what;
     struct life *life = ud;
-    reopen_log(life);
+    hearth_log_reopen();
     reload(life, "server.api_keys_file", open_keys);
     reload(life, "server.tls_cert", open_tls);
 }
@@ -329,11 +338,18 @@ static void remove_signals(struct life *life)
     event_free(life->flush_timer);
 }
 
-static void serve(struct life *life)
+static int serve(struct life *life, hearth_error *error)
 {
-    pthread_create(&life->loader, NULL, load, life);
+    pthread_t thread;
+    int rc = thread_start(&thread, load_and_drain, life, "loads the models", error);
+    if (rc != HEARTH_OK) return rc;
     http_run(life->server.http);
-    pthread_join(server_stage(&life->server) == SERVER_STOPPING ? life->drainer : life->loader, NULL);
+    pthread_mutex_lock(&life->server.mutex);
+    life->over = true;
+    pthread_cond_signal(&life->changed);
+    pthread_mutex_unlock(&life->server.mutex);
+    pthread_join(thread, NULL);
+    return HEARTH_OK;
 }
 
 /* Whoever is told an address may signal at once. */
@@ -341,7 +357,7 @@ static int listen_and_serve(struct life *life, hearth_error *error)
 {
     add_signals(life);
     int rc = life->server.keys != NULL ? listen_all(life, error) : listen_openly(life, error);
-    if (rc == HEARTH_OK) serve(life);
+    if (rc == HEARTH_OK) rc = serve(life, error);
     remove_signals(life);
     return rc;
 }
@@ -358,6 +374,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     server->ratelimits = ratelimits_open(clock_monotonic());
     server->cors = cors_open(setting(&life, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
+    pthread_cond_init(&life.changed, NULL);
     int rc = open_keys(&life, error);
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
     if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
@@ -374,6 +391,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     cors_close(server->cors);
     hosts_close(server->hosts);
     free(server->counts);
+    pthread_cond_destroy(&life.changed);
     pthread_mutex_destroy(&server->mutex);
     return rc;
 }

@@ -124,7 +124,7 @@ struct tier {
     struct found *found;    /* so are those of damaged slabs that a scan found */
 };
 
-void tier_open(struct store *store, enum store_tier id);
+int tier_open(struct store *store, enum store_tier id, hearth_error *error); /* fails for want of a thread alone */
 void tier_close(struct tier *tier);
 
 /* Whether lookups and fetches ask it; without the mutex. And whether saves go to it; with the mutex. */
@@ -260,7 +260,7 @@ static inline struct tier *save_tier(struct store *store)
 }
 
 /* A thread of the store's own: counted until it calls store_end_thread(), the last thing it does. */
-void store_begin_thread(struct store *store, void *(*main)(void *), void *ud);
+int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hearth_error *error);
 void store_end_thread(struct store *store);
 
 /* Waits for `changed`, with the mutex. False: the deadline has passed. */

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "store/private.h"
 
 #include <stdlib.h>
@@ -11,16 +12,17 @@
 /* ---- Threads ---- */
 
 /* Detached: one that hangs in a call of a backend cannot be waited for at the end. */
-void store_begin_thread(struct store *store, void *(*main)(void *), void *ud)
+int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hearth_error *error)
 {
     pthread_t thread;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     store_lock(store);
-    store->n_threads += pthread_create(&thread, &attributes, main, ud) == 0;
+    int rc = thread_start(&thread, main, ud, "keeps the cache", error);
+    if (rc == HEARTH_OK) {
+        store->n_threads++;
+        pthread_detach(thread);
+    }
     store_unlock(store);
-    pthread_attr_destroy(&attributes);
+    return rc;
 }
 
 static void store_free(struct store *store)
@@ -45,16 +47,22 @@ void store_end_thread(struct store *store)
 
 /* ---- Life ---- */
 
-struct store *store_open(const struct store_params *params)
+/* Threads that only read are not worth a longer wait: who hangs does so in a call that nobody needs any more. */
+#define SOON_NS ((int64_t)1000000000)
+
+struct store *store_open(const struct store_params *params, hearth_error *error)
 {
     struct store *store = mem_alloc(sizeof *store);
     store->params = *params;
     pthread_mutex_init(&store->mutex, NULL);
     clock_cond_init(&store->changed);
     clock_cond_init(&store->watch);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) tier_open(store, i);
-    store_begin_thread(store, watchdog_main, store);
-    return store;
+    int rc = HEARTH_OK;
+    for (enum store_tier i = 0; i < STORE_TIERS && rc == HEARTH_OK; i++) rc = tier_open(store, i, error);
+    if (rc == HEARTH_OK) rc = store_begin_thread(store, watchdog_main, store, error);
+    if (rc == HEARTH_OK) return store;
+    store_close(store, clock_now(clock_monotonic()) + SOON_NS);
+    return NULL;
 }
 
 static void wake_all(struct store *store)
@@ -68,9 +76,6 @@ static void wake_all(struct store *store)
         pthread_cond_broadcast(&tier->fetcher.work);
     }
 }
-
-/* Those that only read are not worth a wait: who hangs does so in a call that nobody needs any more. */
-#define SOON_NS ((int64_t)1000000000)
 
 static size_t count_saving(const struct store *store)
 {

@@ -46,8 +46,8 @@ struct store_params {
 };
 
 /* Returns at once: the tiers are opened and looked through meanwhile. One that cannot be opened is tried again from
- * time to time, and the log says so: never an error. */
-struct store *store_open(const struct store_params *params);
+ * time to time, and the log says so: never an error. NULL where its threads cannot be started. */
+struct store *store_open(const struct store_params *params, hearth_error *error);
 
 /* Saves under way are finished first, until the deadline (CLOCK_MONOTONIC ns). Every hit has been closed, every user
  * has left. False: a tier still hangs in a call; what belongs to it is freed when that returns. */

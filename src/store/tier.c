@@ -35,14 +35,25 @@ static struct backend *backend_for(const struct store *store, enum store_tier id
 
 /* ---- Life ---- */
 
-void tier_open(struct store *store, enum store_tier id)
+/* Without its saver nothing is left to be waited for at the end. */
+static int begin_threads(struct tier *tier, hearth_error *error)
+{
+    int rc = store_begin_thread(tier->store, saver_main, tier, error);
+    if (rc != HEARTH_OK) tier->saver.ended = true;
+    if (rc == HEARTH_OK) rc = store_begin_thread(tier->store, supervisor_main, tier, error);
+    for (int i = 0; i < FETCHERS && rc == HEARTH_OK; i++)
+        rc = store_begin_thread(tier->store, fetcher_main, tier, error);
+    return rc;
+}
+
+int tier_open(struct store *store, enum store_tier id, hearth_error *error)
 {
     struct tier *tier = &store->tiers[id];
     tier->store = store;
     tier->id = id;
     tier->quota = store->params.tiers[id].quota;
     tier->settled = true;
-    if (tier->quota == 0) return;
+    if (tier->quota == 0) return HEARTH_OK;
     tier->backend = backend_for(store, id);
     tier->index = index_open(store->params.stride, tier->quota, image_free);
     tier->state = TIER_OPENING;
@@ -53,9 +64,7 @@ void tier_open(struct store *store, enum store_tier id)
     price_init(&tier->price);
     saver_init(&tier->saver);
     fetcher_init(&tier->fetcher);
-    store_begin_thread(store, supervisor_main, tier);
-    store_begin_thread(store, saver_main, tier);
-    for (int i = 0; i < FETCHERS; i++) store_begin_thread(store, fetcher_main, tier);
+    return begin_threads(tier, error);
 }
 
 void tier_close(struct tier *tier)

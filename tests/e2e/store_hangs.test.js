@@ -1,14 +1,12 @@
 // A disk that hangs, for reads and writes alike: nobody's stream stops, requests are answered, the server ends in its
 // time, and when the disk works again all is there that was there before.
 
-import { before, test } from 'node:test';
+import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { smallModel } from './lib/models.js';
-import { serve, temporaryFolder } from './lib/server.js';
+import { serve, shim, temporaryFolder } from './lib/server.js';
 import { Talk, cacheOf, intact, killed, lettersOnly, saved } from './lib/store.js';
 import { tokens, until, within } from './lib/wait.js';
 
@@ -17,12 +15,7 @@ const GAP_MS = 250;
 const SAVE_MS = 2000;
 const FETCH_MS = 1000;
 
-let shim;
-before(() => {
-  shim = join(temporaryFolder(), 'hang.so');
-  const source = fileURLToPath(new URL('lib/hang.c', import.meta.url));
-  execFileSync('cc', ['-shared', '-fPIC', '-O1', '-o', shim, source, '-ldl']);
-});
+const hang = shim('hang');
 
 // A disk of its own with a switch, and a server on it whose cells hold little more than one conversation.
 class Disk {
@@ -39,7 +32,7 @@ class Disk {
     t.after(() => this.work());
     return serve({
       t, model,
-      env: { LD_PRELOAD: shim, HANG_FOLDER: this.folder, HANG_WHILE: this.flag },
+      env: { LD_PRELOAD: hang, HANG_FOLDER: this.folder, HANG_WHILE: this.flag },
       models: { context_window: 600, n_seq_max: 2, max_decode_gap_ms: GAP_MS, ...more.models },
       set: {
         'cache.tiers.disk.path': this.folder, 'cache.evict_save_timeout_ms': SAVE_MS,

@@ -51,7 +51,7 @@ static struct {
     hearth_embedding *embeddings[MAX_EMBEDDINGS];
     bool hold_embeddings;
     hearth instance;
-    bool drained, log_opened, hold_load, stop;
+    bool drained, log_reopened, hold_load, stop;
     float progress; /* < 0: none to tell */
     pthread_t player;
     size_t n, n_played;
@@ -317,7 +317,7 @@ void fake_reset(void)
     fake.hold_embeddings = false;
     fake.n = fake.n_played = fake.n_settings = 0;
     fake.script = NULL;
-    fake.hold_load = fake.drained = fake.log_opened = fake.stop = false;
+    fake.hold_load = fake.drained = fake.log_reopened = fake.stop = false;
     fake.progress = -1;
     fake.load_error = fake.submit_error = (hearth_error){0};
     unlock();
@@ -360,10 +360,10 @@ void fake_fail_submit(size_t nth, hearth_code code, const char *param, const cha
     unlock();
 }
 
-void fake_wait_log_opened(void)
+void fake_wait_log_reopened(void)
 {
     lock();
-    while (!fake.log_opened) wait_for_change();
+    while (!fake.log_reopened) wait_for_change();
     unlock();
 }
 
@@ -846,8 +846,12 @@ const char *hearth_version(void)
 int hearth_log_open(const char *path, const char *level, const char *format, hearth_error *error)
 {
     (void)path, (void)level, (void)format, (void)error;
-    lock();
-    fake.log_opened = true;
-    change();
     return HEARTH_OK;
+}
+
+void hearth_log_reopen(void)
+{
+    lock();
+    fake.log_reopened = true;
+    change();
 }

@@ -19,8 +19,8 @@ void fake_hold_load(bool hold);                    /* hearth_load() waits until 
 void fake_load_progress(float fraction);           /* the held load calls its progress function with it, once */
 void fake_fail_load(hearth_code code, const char *message);
 void fake_fail_submit(size_t nth, hearth_code code, const char *param, const char *message); /* 0: the first */
-void fake_wait_log_opened(void); /* hearth_log_open() was called */
-void fake_wait_drained(void);    /* hearth_drain() was called */
+void fake_wait_log_reopened(void); /* hearth_log_reopen() was called */
+void fake_wait_drained(void);      /* hearth_drain() was called */
 
 /* ---- Scripts: what every request from now on plays by itself ---- */
 

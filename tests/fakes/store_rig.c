@@ -42,7 +42,7 @@ void rig_add_tier(struct rig *rig, enum store_tier tier, uint64_t quota)
 
 void rig_start(struct rig *rig)
 {
-    rig->store = store_open(&rig->params);
+    rig->store = store_open(&rig->params, NULL);
     if (!store_wait_ready(rig->store, soon())) complain("never ready");
 }
 

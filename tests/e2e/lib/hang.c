@@ -23,12 +23,16 @@ static bool is_below(int fd)
 }
 
 /* The condition is another program's: it can only be polled. */
-static void pass(int fd)
+static void wait_while_it_hangs(void)
 {
     const char *while_there = getenv("HANG_WHILE");
     const struct timespec a_little = {.tv_nsec = 5000000};
-    if (while_there == NULL || !is_below(fd)) return;
-    while (access(while_there, F_OK) == 0) nanosleep(&a_little, NULL);
+    while (while_there != NULL && access(while_there, F_OK) == 0) nanosleep(&a_little, NULL);
+}
+
+static void pass(int fd)
+{
+    if (is_below(fd)) wait_while_it_hangs();
 }
 
 #define REAL(name) ((typeof(&name))dlsym(RTLD_NEXT, #name))
@@ -57,6 +61,12 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t at)
     return REAL(pwrite64)(fd, bytes, size, at);
 }
 
+ssize_t write(int fd, const void *bytes, size_t size)
+{
+    pass(fd);
+    return REAL(write)(fd, bytes, size);
+}
+
 int fdatasync(int fd)
 {
     pass(fd);
@@ -78,6 +88,18 @@ int unlinkat(int folder, const char *name, int flags)
 static int mode_of(int flags, va_list rest)
 {
     return (flags & O_CREAT) != 0 ? va_arg(rest, int) : 0;
+}
+
+/* A log is opened by its path. */
+int open(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    int mode = mode_of(flags, rest);
+    va_end(rest);
+    const char *folder = getenv("HANG_FOLDER");
+    if (folder != NULL && strncmp(path, folder, strlen(folder)) == 0) wait_while_it_hangs();
+    return REAL(open)(path, flags, mode);
 }
 
 int openat(int folder, const char *name, int flags, ...)

@@ -1,10 +1,11 @@
 // Starts and ends `hearth serve` for a test, and runs hearth's other commands.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { Client } from './client.js';
 import { hearth } from './models.js';
 import { until, within } from './wait.js';
@@ -39,7 +40,7 @@ class Server {
         resolve({ code, signal });
       });
     });
-    for (const stream of [child.stdout, child.stderr]) {
+    for (const stream of [child.stdout, child.stderr].filter(Boolean)) {
       stream.setEncoding('utf8');
       stream.on('data', (text) => { this.log += text; });
     }
@@ -92,14 +93,16 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // does not hold it up at every layer, as it does several threads that wait for each other.
 // Each server stores in a folder of its own, unless the test gives it one.
 // `access` is what its client needs to get in: {ca, key}; `env` is added to the environment.
+// `stderr` is where its log goes, in place of `log`: a file descriptor. `files` is its limit of open files.
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
-export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more } = {}) {
+export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files } = {}) {
   const name = model ? modelName(model) : 'demo';
   const own = args.includes('--config') ? models : { threads: 1, ...models };
   const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
-  const child = spawn(hearth, [...list, ...args], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...env, ...more } });
+  const command = [...files ? ['sh', '-c', `ulimit -n ${files} && exec "$0" "$@"`] : [], hearth, ...list, ...args];
+  const child = spawn(command[0], command.slice(1), { stdio: ['ignore', 'pipe', stderr], env: { ...env, ...more } });
   started.add(child);
   t?.after(() => child.kill('SIGKILL'));
   const server = new Server(child, access);
@@ -109,9 +112,16 @@ export async function serve({ t, model, set = {}, models = {}, args = [], loaded
   return server;
 }
 
+// Compiles a file of this folder into a library for LD_PRELOAD, and returns its path.
+export function shim(name) {
+  const path = join(temporaryFolder(), `${name}.so`);
+  execFileSync('cc', ['-shared', '-fPIC', '-O1', '-o', path, fileURLToPath(new URL(`${name}.c`, import.meta.url)), '-ldl']);
+  return path;
+}
+
 // Runs a command of hearth to its end: {code, stdout, stderr}.
-export async function run(args, { input = '', seconds = 60, cwd } = {}) {
-  const child = spawn(hearth, args, { stdio: ['pipe', 'pipe', 'pipe'], cwd, env });
+export async function run(args, { input = '', seconds = 60, cwd, env: more } = {}) {
+  const child = spawn(hearth, args, { stdio: ['pipe', 'pipe', 'pipe'], cwd, env: { ...env, ...more } });
   started.add(child);
   const result = { stdout: '', stderr: '' };
   for (const name of ['stdout', 'stderr']) {

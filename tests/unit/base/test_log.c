@@ -220,6 +220,52 @@ static void lines_of_several_threads_do_not_mix(void **state)
     free(text);
 }
 
+static void what_a_terminal_would_act_on_is_escaped(void **state)
+{
+    static const struct {
+        const char *given, *shown;
+    } cases[] = {
+        {"/a\x1b[2J", "\"/a\\u001b[2J\""},
+        {"/\r\nfaked", "\"/\\r\\nfaked\""},
+        {"\x7f", "\"\\u007f\""},
+        {"\xC2\x9B"
+         "31m",
+         "\"\\u009b31m\""},          /* a control sequence in one character */
+        {"\xC2\x85", "\"\\u0085\""}, /* a line end to some */
+        {"a\xE2\x80\xA8"
+         "b",
+         "\"a\\u2028b\""},
+        {"\xE2\x80\xAE"
+         "txt.exe",
+         "\"\\u202etxt.exe\""}, /* turns the writing round */
+        {"\xFF", "\"\xEF\xBF\xBD\""},
+        {"caf\xC3\xA9", "\"caf\xC3\xA9\""},
+        {"a\\b", "\"a\\\\b\""},
+        {"plain/1.2:3", "plain/1.2:3"},
+    };
+    struct place *place = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        open_log(place, "info", "text");
+        log_event(LOG_INFO, "g", "said", log_str("field", cases[i].given));
+        char *text = content(place->path), *expected = mem_format(" info  g: said field=%s\n", cases[i].shown);
+        assert_string_equal(after_time(text), expected);
+        free(text);
+        free(expected);
+        unlink(place->path);
+    }
+    open_log(place, "info", "text");
+    log_event(LOG_INFO, "llama.cpp", "name = \"x\x1b[0m\ny\"");
+    char *text = content(place->path);
+    assert_string_equal(after_time(text), " info  llama.cpp: name = \"x\\u001b[0m\\ny\"\n");
+    free(text);
+    unlink(place->path);
+    open_log(place, "info", "json");
+    log_event(LOG_INFO, "g", "\xC2\x9B", log_str("field", "\xE2\x80\xA9\x1b"));
+    text = content(place->path);
+    assert_non_null(strstr(text, "\"text\":\"\\u009b\",\"field\":\"\\u2029\\u001b\"}"));
+    free(text);
+}
+
 /* ---- */
 
 #define log_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -233,6 +279,7 @@ int main(void)
         log_test(a_rotated_log_is_opened_anew_and_appended_to),
         log_test(a_wrong_level_format_or_file_is_refused_and_the_log_stays),
         log_test(lines_of_several_threads_do_not_mix),
+        log_test(what_a_terminal_would_act_on_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

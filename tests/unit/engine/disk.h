@@ -19,7 +19,7 @@ static inline struct store *open_store(struct files *files, uint64_t backlog)
         .stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, PATIENT, .files = files};
     params.tiers[STORE_DISK].quota = 1 << 30;
     params.tiers[STORE_DISK].path = folder;
-    return store_open(&params);
+    return store_open(&params, NULL);
 }
 
 static inline struct store *open_store_on_disk(void)

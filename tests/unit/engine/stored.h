@@ -21,7 +21,7 @@ static inline struct store *open_store_in_memory(void)
     struct store_params params = {
         .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64 << 20, PATIENT, .files = files_machine()};
     params.tiers[STORE_RAM].quota = 1 << 30;
-    return store_open(&params);
+    return store_open(&params, NULL);
 }
 
 static inline void start(struct stored *s, struct rig *rig, struct shape shape)

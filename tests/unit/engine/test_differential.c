@@ -1042,7 +1042,7 @@ static struct store *open_store(uint64_t seed)
         snprintf(folder, sizeof folder, "/dev/shm/hearth-test-XXXXXX");
         params.tiers[tier].path = mkdtemp(folder);
     }
-    return store_open(&params);
+    return store_open(&params, NULL);
 }
 
 static void close_store(struct store *store)

@@ -157,7 +157,7 @@ static void what_is_larger_than_all_that_may_be_under_way_is_stored(void **state
             .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64, PATIENT, .files = files_machine()};
         struct client c;
         params.tiers[STORE_RAM].quota = 1 << 30;
-        struct stored s = {.store = store_open(&params)};
+        struct stored s = {.store = store_open(&params, NULL)};
         start(&s, *state, (struct shape){.slots = 1, .seqs = unified ? 4 : 0, .window = 1000});
         client_init(&c, 3, 300, 20);
         run(&s, &c);

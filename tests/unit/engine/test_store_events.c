@@ -22,7 +22,7 @@ static struct store *open_store(struct files *files, uint64_t quota)
         .stride = STRIDE, .save_tier = STORE_DISK, .backlog = 64 << 20, PATIENT, .files = files};
     params.tiers[STORE_DISK].quota = quota;
     params.tiers[STORE_DISK].path = folder;
-    struct store *store = store_open(&params);
+    struct store *store = store_open(&params, NULL);
     assert_true(store_wait_ready(store, CLOCK_NEVER));
     return store;
 }

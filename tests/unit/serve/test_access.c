@@ -242,7 +242,7 @@ static void a_faulty_file_keeps_the_old_keys(void **state)
     struct client client = harness_start(*state);
     write_keys("another-0123456789abcdef new chta\n");
     kill(getpid(), SIGHUP);
-    fake_wait_log_opened(); /* the keys follow on the same thread, before the next request */
+    fake_wait_log_reopened(); /* the keys follow on the same thread, before the next request */
     assert_int_equal(status_of(&client, "GET", "/v1/models", "X-Api-Key: " ALL "\r\n", NULL), 200);
     assert_int_equal(status_of(&client, "GET", "/v1/models", "", NULL), 401);
     client_close(&client);

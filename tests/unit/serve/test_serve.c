@@ -161,7 +161,7 @@ static void a_hangup_reopens_the_log(void **state)
 {
     struct client client = harness_start(*state);
     kill(getpid(), SIGHUP);
-    fake_wait_log_opened();
+    fake_wait_log_reopened();
     struct response response = ask(&client, "GET", "/health", NULL);
     assert_int_equal(response.status, 200);
     response_release(&response);

@@ -400,7 +400,7 @@ static void watch_backend(struct cell *cell, struct backend *backend)
 static void begin(struct cell *cell)
 {
     watch_backend(cell, folder_backend_open(&cell->faults.files, cell->rig.paths[cell->tier]));
-    cell->rig.store = store_open(&cell->rig.params);
+    cell->rig.store = store_open(&cell->rig.params, NULL);
     cell->last_ticket = 0;
 }
 
@@ -1394,7 +1394,7 @@ static bool a_save_is_taken(struct cell *cell)
 static void begin_remote(struct cell *cell, struct fake_server *server)
 {
     watch_backend(cell, fake_remote_open(server));
-    cell->rig.store = store_open(&cell->rig.params);
+    cell->rig.store = store_open(&cell->rig.params, NULL);
     check(cell, store_wait_ready(cell->rig.store, in_ms(WAIT_MS)));
 }
 

@@ -466,7 +466,7 @@ static void a_folder_serves_one_store_at_a_time(void **state)
 {
     struct rig *rig = *state;
     rig_start(rig);
-    struct store *second = store_open(&rig->params);
+    struct store *second = store_open(&rig->params, NULL);
     struct store_tier_status status;
     assert_true(store_wait_ready(second, CLOCK_NEVER));
     store_tier_status(second, rig->params.save_tier, &status);

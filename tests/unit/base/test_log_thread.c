@@ -1,0 +1,367 @@
+/* The log's own thread: nobody waits for a place that takes no lines, what is dropped is counted and told, and the
+ * process's end, a crash and a fork lose nothing that could be written. Places that are stuck are pipes that nobody
+ * reads, and what ends a process is tried in a child. */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LONG_MS 10000
+
+/* ---- Children ---- */
+
+/* A child whose stderr is a pipe, and what comes out of it. */
+struct child {
+    pid_t pid;
+    int said;  /* its stderr */
+    int ready; /* a byte when it has come to where the test waits for it */
+};
+
+static int ready_to; /* in the child: where to say that it has come so far */
+
+static void say_ready(void)
+{
+    if (write(ready_to, "!", 1) != 1) _exit(9);
+}
+
+static void await_ready(const struct child *child)
+{
+    char byte;
+    assert_int_equal(read(child->ready, &byte, 1), 1);
+}
+
+static void start_log(void)
+{
+    hearth_error error;
+    if (log_open(NULL, "info", "text", &error) != HEARTH_OK || log_start(&error) != HEARTH_OK) abort();
+}
+
+/* `lives` is all that the child does; it ends with exit() at the latest. */
+static struct child begin(void (*lives)(void))
+{
+    int said[2], ready[2];
+    assert_int_equal(pipe2(said, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    struct child child = {.said = said[0], .ready = ready[0]};
+    fflush(stdout);
+    child.pid = fork();
+    assert_true(child.pid >= 0);
+    if (child.pid == 0) {
+        ready_to = ready[1];
+        dup2(said[1], STDERR_FILENO);
+        close(said[0]);
+        close(said[1]);
+        start_log();
+        lives();
+        exit(0);
+    }
+    close(said[1]);
+    close(ready[1]);
+    return child;
+}
+
+/* Reads all that it says, until nobody holds the pipe any more. */
+static char *hear(struct child *child)
+{
+    struct buf text = {0};
+    char chunk[65536];
+    ssize_t n;
+    while ((n = read(child->said, chunk, sizeof chunk)) > 0) buf_append(&text, chunk, (size_t)n);
+    return buf_take(&text);
+}
+
+static int end(struct child *child)
+{
+    int status;
+    assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
+    close(child->said);
+    close(child->ready);
+    return status;
+}
+
+/* ---- Lines ---- */
+
+static char filler[8001];
+
+static void log_numbered(int from, int to)
+{
+    memset(filler, 'x', sizeof filler - 1);
+    for (int i = from; i < to; i++) log_event(LOG_INFO, "g", "line", log_int("n", i), log_str("filler", filler));
+}
+
+/* How many numbered lines there are; they must follow each other from 0 on, apart from one gap of `gap` lines, which is
+ * told where it is. */
+static int count_numbered(const char *text, int gap)
+{
+    int next = 0, n = 0;
+    bool told = gap == 0;
+    for (const char *at = text; *at != '\0'; at = strchr(at, '\n') + 1) {
+        const char *number = strstr(at, "line n="), *dropped = strstr(at, "log: lines dropped lines=");
+        const char *end = strchr(at, '\n');
+        assert_non_null(end);
+        if (number != NULL && number < end) {
+            assert_int_equal(atoi(number + strlen("line n=")), next);
+            next++;
+            n++;
+        } else if (dropped != NULL && dropped < end) {
+            assert_false(told);
+            told = true;
+            assert_int_equal(atoi(dropped + strlen("log: lines dropped lines=")), gap);
+            next += gap;
+        }
+    }
+    assert_true(told);
+    return n;
+}
+
+/* ---- Tests ---- */
+
+enum { FLOOD = 400 }; /* lines of 8 kB: three times what pipe and queue hold */
+
+static void flood(void)
+{
+    log_numbered(0, FLOOD); /* nobody reads: who waited here would wait for ever */
+    int64_t dropped = log_lines_dropped();
+    if (dropped <= 0 || log_flush(10)) _exit(1);
+    if (write(ready_to, &dropped, sizeof dropped) != sizeof dropped) _exit(9);
+    if (!log_flush(LONG_MS)) _exit(2);
+    log_numbered(FLOOD, FLOOD + 3);
+}
+
+static void a_place_that_takes_nothing_stops_nobody_and_the_gap_is_told(void **state)
+{
+    (void)state;
+    int64_t dropped = 0;
+    struct child child = begin(flood);
+    assert_int_equal(read(child.ready, &dropped, sizeof dropped), sizeof dropped);
+    assert_in_range(dropped, 100, FLOOD - 100);
+    char *text = hear(&child);
+    assert_int_equal(end(&child), 0);
+    assert_int_equal(count_numbered(text, (int)dropped), FLOOD + 3 - (int)dropped);
+    free(text);
+}
+
+static void say_much_and_end(void)
+{
+    log_numbered(0, 50); /* more than the pipe holds */
+    say_ready();
+}
+
+static void what_is_queued_at_the_end_is_written(void **state)
+{
+    (void)state;
+    struct child child = begin(say_much_and_end);
+    await_ready(&child);
+    char *text = hear(&child);
+    assert_int_equal(end(&child), 0);
+    assert_int_equal(count_numbered(text, 0), 50);
+    free(text);
+}
+
+static void the_end_waits_a_second_for_a_place_that_takes_nothing(void **state)
+{
+    (void)state;
+    struct clock *clock = clock_monotonic();
+    struct child child = begin(say_much_and_end);
+    await_ready(&child);
+    int64_t began = clock_now(clock);
+    int status;
+    assert_int_equal(waitpid(child.pid, &status, 0), child.pid); /* while nobody reads */
+    double took_ms = clock_to_ms(clock_now(clock) - began);
+    assert_int_equal(status, 0);
+    assert_true(took_ms > 500 && took_ms < 5000);
+    close(child.said);
+    close(child.ready);
+}
+
+static void crash(int number)
+{
+    const struct rlimit no_core = {0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(number, SIG_DFL); /* cmocka has its own, and so may a sanitizer */
+    log_outlive_crashes();
+    log_numbered(0, 50);
+    log_event(LOG_ERROR, "g", "last words");
+    say_ready();
+    raise(number);
+}
+
+static void abort_now(void)
+{
+    crash(SIGABRT);
+}
+
+static void fault_now(void)
+{
+    crash(SIGSEGV);
+}
+
+static void a_crash_loses_no_line(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*lives)(void);
+        int number;
+    } cases[] = {{abort_now, SIGABRT}, {fault_now, SIGSEGV}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct child child = begin(cases[i].lives);
+        await_ready(&child);
+        char *text = hear(&child);
+        int status = end(&child);
+        assert_int_equal(count_numbered(text, 0), 50);
+        assert_non_null(strstr(text, "last words"));
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), cases[i].number);
+        free(text);
+    }
+}
+
+static void fork_and_log(void)
+{
+    log_numbered(0, 50); /* some of it is queued still, and the parent's alone */
+    pid_t pid = fork();
+    if (pid == 0) {
+        log_event(LOG_INFO, "g", "of the child");
+        _exit(0); /* what is not written by now is lost */
+    }
+    say_ready();
+    waitpid(pid, NULL, 0);
+    log_event(LOG_INFO, "g", "of the parent");
+}
+
+static size_t count(const char *text, const char *part)
+{
+    size_t n = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++) n++;
+    return n;
+}
+
+static void the_child_of_a_fork_writes_its_own_lines_alone(void **state)
+{
+    (void)state;
+    struct child child = begin(fork_and_log);
+    await_ready(&child);
+    char *text = hear(&child);
+    assert_int_equal(end(&child), 0);
+    assert_int_equal(count(text, "of the child"), 1);
+    assert_int_equal(count(text, "of the parent"), 1);
+    assert_int_equal(count(text, "line n="), 50);
+    free(text);
+}
+
+/* ---- Files ---- */
+
+static char *content(const char *path)
+{
+    struct buf text = {0};
+    char chunk[4096];
+    ssize_t n;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    while ((n = read(fd, chunk, sizeof chunk)) > 0) buf_append(&text, chunk, (size_t)n);
+    close(fd);
+    return buf_take(&text);
+}
+
+static void a_file_is_reopened_between_two_lines(void **state)
+{
+    (void)state;
+    hearth_error error;
+    char *folder = mem_format("%s/unit-log-XXXXXX", getenv("HEARTH_BUILD"));
+    assert_non_null(mkdtemp(folder));
+    char *path = mem_format("%s/log", folder), *moved = mem_format("%s/log.1", folder);
+    assert_int_equal(log_open(path, "info", "text", &error), HEARTH_OK);
+    log_event(LOG_INFO, "g", "before the thread");
+    char *text = content(path); /* at once */
+    assert_int_equal(count(text, "before the thread"), 1);
+    free(text);
+    assert_int_equal(log_start(&error), HEARTH_OK);
+    log_event(LOG_INFO, "g", "before");
+    assert_int_equal(rename(path, moved), 0);
+    log_numbered(0, 20);
+    log_reopen();
+    log_event(LOG_INFO, "g", "after");
+    assert_true(log_flush(LONG_MS));
+    char *old = content(moved), *new = content(path);
+    assert_int_equal(count(old, "g: before"), 2);
+    assert_int_equal(count(old, "line n="), 20);
+    assert_int_equal(count(new, "g: after"), 1);
+    assert_int_equal(count(new, "\n"), 1);
+    free(old);
+    free(new);
+
+    assert_int_equal(rename(path, moved), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    log_reopen(); /* cannot be opened now: the former one stays, and says so */
+    log_event(LOG_INFO, "g", "still there");
+    assert_true(log_flush(LONG_MS));
+    old = content(moved);
+    assert_int_equal(count(old, "log: not reopened, the former file stays"), 1);
+    assert_int_equal(count(old, "g: still there"), 1);
+    free(old);
+    assert_int_equal(log_open(NULL, "error", "text", &error), HEARTH_OK);
+    rmdir(path);
+    unlink(moved);
+    assert_int_equal(rmdir(folder), 0);
+    free(folder);
+    free(path);
+    free(moved);
+}
+
+/* What cannot be written is lost and counted, and told as soon as something can be. */
+static void lines_that_cannot_be_written_are_counted_and_told(void **state)
+{
+    (void)state;
+    hearth_error error;
+    char *path = mem_format("%s/unit-log-%d", getenv("HEARTH_BUILD"), (int)getpid());
+    assert_int_equal(log_start(&error), HEARTH_OK);
+    int64_t before = log_lines_dropped();
+    assert_int_equal(log_open("/dev/full", "info", "text", &error), HEARTH_OK);
+    for (int i = 0; i < 7; i++) log_event(LOG_INFO, "g", "into nothing");
+    assert_true(log_flush(LONG_MS));
+    assert_int_equal(log_lines_dropped() - before, 7);
+    assert_int_equal(log_open(path, "info", "text", &error), HEARTH_OK);
+    log_event(LOG_INFO, "g", "into the file");
+    assert_true(log_flush(LONG_MS));
+    char *text = content(path);
+    assert_int_equal(count(text, "log: lines dropped lines=7\n"), 1);
+    assert_int_equal(count(text, "into the file"), 1);
+    assert_int_equal(log_lines_dropped() - before, 7);
+    assert_int_equal(log_open(NULL, "error", "text", &error), HEARTH_OK);
+    unlink(path);
+    free(path);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* Those that fork come first: this process has no thread of the log yet. */
+        cmocka_unit_test(a_place_that_takes_nothing_stops_nobody_and_the_gap_is_told),
+        cmocka_unit_test(what_is_queued_at_the_end_is_written),
+        cmocka_unit_test(the_end_waits_a_second_for_a_place_that_takes_nothing),
+        cmocka_unit_test(a_crash_loses_no_line),
+        cmocka_unit_test(the_child_of_a_fork_writes_its_own_lines_alone),
+        cmocka_unit_test(a_file_is_reopened_between_two_lines),
+        cmocka_unit_test(lines_that_cannot_be_written_are_counted_and_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

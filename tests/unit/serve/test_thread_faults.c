@@ -1,0 +1,24 @@
+/* A server whose thread cannot be had does not start. */
+#include "unit/serve/harness.h"
+
+#include "fakes/fake_threads.h"
+
+static void a_server_without_its_thread_does_not_start(void **state)
+{
+    struct harness *h = *state;
+    hearth_error error = {0};
+    struct serve_options options = {0};
+    fake_set("server.listen", "127.0.0.1:0");
+    fake_threads_fail(2); /* the first plays the library */
+    assert_int_equal(server_run(NULL, &options, &h->limits, &error), HEARTH_NO_MEMORY);
+    assert_contains(error.message, "cannot start the thread that loads the models");
+    fake_threads_fail(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_server_without_its_thread_does_not_start, harness_setup, harness_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
