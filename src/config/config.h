@@ -40,9 +40,11 @@ struct config_server {
     char *log_level, *log_format;
     char *isolate_keys; /* auto | true | false */
     struct config_strings allowed_origins, allowed_hosts;
+    char *socket_mode;  /* octal */
+    char *socket_group; /* NULL: the process's own */
     int64_t max_body_bytes;
     int64_t max_connections;
-    double drain_timeout; /* seconds */
+    double drain_timeout, first_request_timeout; /* seconds */
     int64_t memory_budget_mb;
 };
 

@@ -11,6 +11,7 @@ enum config_type {
     CONFIG_NUMBER,  /* double */
     CONFIG_SECONDS, /* double */
     CONFIG_PATH,    /* char *, "~/" expanded */
+    CONFIG_TEXT,    /* char * */
     CONFIG_ENUM,    /* char *, one of the choices */
     CONFIG_STRINGS, /* struct config_strings */
     CONFIG_LORAS    /* struct config_loras */

@@ -54,6 +54,9 @@ void value_put_expected(const struct config_row *row, struct buf *out)
     case CONFIG_PATH:
         buf_puts(out, "a path");
         break;
+    case CONFIG_TEXT:
+        buf_puts(out, "a string");
+        break;
     case CONFIG_ENUM:
         put_choices(row, out);
         break;
@@ -151,12 +154,12 @@ static char *take_string(const struct node *node, bool is_path)
     return is_path ? expand_home(text) : mem_strdup(text);
 }
 
-static bool read_path(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+static bool read_text(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
-    char *path = take_string(node, true);
-    if (path == NULL && !(row->null_ok && node_is_null(node))) return refuse(row, node, why);
+    char *text = take_string(node, row->type == CONFIG_PATH);
+    if (text == NULL && !(row->null_ok && node_is_null(node))) return refuse(row, node, why);
     value_release(row, field);
-    *(char **)field = path;
+    *(char **)field = text;
     return true;
 }
 
@@ -251,9 +254,9 @@ static bool read_loras(const struct config_row *row, const struct node *node, vo
 bool value_read(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
-        [CONFIG_BOOL] = read_bool,       [CONFIG_INT] = read_int,     [CONFIG_NUMBER] = read_number,
-        [CONFIG_SECONDS] = read_number,  [CONFIG_PATH] = read_path,   [CONFIG_ENUM] = read_enum,
-        [CONFIG_STRINGS] = read_strings, [CONFIG_LORAS] = read_loras,
+        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,         [CONFIG_NUMBER] = read_number,
+        [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,       [CONFIG_TEXT] = read_text,
+        [CONFIG_ENUM] = read_enum,      [CONFIG_STRINGS] = read_strings, [CONFIG_LORAS] = read_loras,
     };
     return readers[row->type](row, node, field, why);
 }
@@ -291,7 +294,7 @@ static void release_text(char **text)
 
 void value_release(const struct config_row *row, void *field)
 {
-    if (row->type == CONFIG_PATH || row->type == CONFIG_ENUM) {
+    if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT || row->type == CONFIG_ENUM) {
         release_text(field);
     } else if (row->type == CONFIG_STRINGS) {
         struct config_strings *list = field;
@@ -336,6 +339,7 @@ void value_copy(const struct config_row *row, void *to, const void *from)
         *(double *)to = *(const double *)from;
         break;
     case CONFIG_PATH:
+    case CONFIG_TEXT:
     case CONFIG_ENUM:
         *(char **)to = mem_strdup(*(char *const *)from);
         break;
@@ -406,6 +410,7 @@ static void put_value(const struct config_row *row, const void *field, const str
         text_put_number(*(const double *)field, out);
         break;
     case CONFIG_PATH:
+    case CONFIG_TEXT:
         put_text(style, *(char *const *)field, out);
         break;
     case CONFIG_ENUM:
@@ -422,7 +427,7 @@ static void put_value(const struct config_row *row, const void *field, const str
 
 static bool is_null(const struct config_row *row, const void *field)
 {
-    if (row->type == CONFIG_PATH) return *(char *const *)field == NULL;
+    if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT) return *(char *const *)field == NULL;
     return (row->type == CONFIG_NUMBER || row->type == CONFIG_SECONDS) && isnan(*(const double *)field);
 }
 

@@ -9,6 +9,7 @@
  * finds out. */
 #include "http/connection.h"
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #include <event2/buffer.h>
@@ -20,7 +21,8 @@
 
 enum {
     READ_AHEAD = 16384,
-    LINGER_MS = 2000 /* for the client to read our last words before the connection is torn down */
+    LINGER_MS = 2000, /* for the client to read our last words before the connection is torn down */
+    SPARE_MS = 2000   /* for the request of a connection that there is no room for */
 };
 
 static void set_timer(struct connection *c, int ms)
@@ -44,8 +46,16 @@ static void forget_hangup(struct connection *c)
     c->hangup = NULL;
 }
 
+static void stop_waiting(struct connection *c)
+{
+    if (c->waits_in != NULL) TAILQ_REMOVE(c->waits_in, c, waiting);
+    c->waits_in = NULL;
+}
+
 static void unlink_connection(struct connection *c)
 {
+    stop_waiting(c);
+    c->server->n_spare -= c->spare;
     *(c->prev != NULL ? &c->prev->next : &c->server->connections) = c->next;
     if (c->next != NULL) c->next->prev = c->prev;
     c->server->n_connections--;
@@ -53,7 +63,6 @@ static void unlink_connection(struct connection *c)
 
 void connection_free(struct connection *c)
 {
-    struct http_server *server = c->server;
     if (c->dispatching) {
         c->state = CONNECTION_CLOSED;
         return;
@@ -65,7 +74,6 @@ void connection_free(struct connection *c)
     bufferevent_free(c->bev);
     unlink_connection(c);
     free(c);
-    server_update_listeners(server);
 }
 
 void connection_gone(struct connection *c)
@@ -121,16 +129,19 @@ static void stop_reading_if_full(struct connection *c)
 
 /* ---- Sending ---- */
 
-static void become_idle(struct connection *c)
+static void wait_in(struct connection *c, struct waiting *list)
 {
-    c->state = CONNECTION_IDLE;
-    set_timer(c, c->server->limits.idle_timeout_ms);
+    stop_waiting(c);
+    c->waits_in = list;
+    TAILQ_INSERT_TAIL(list, c, waiting);
 }
 
-static void begin_handshake(struct connection *c)
+static void become_idle(struct connection *c)
 {
-    c->state = CONNECTION_HANDSHAKE;
-    set_timer(c, c->server->limits.read_timeout_ms);
+    const struct http_limits *limits = &c->server->limits;
+    c->state = CONNECTION_IDLE;
+    set_timer(c, c->asked ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
+    if (c->asked) wait_in(c, &c->server->kept);
 }
 
 /* Closing while bytes of the client are unread would make its kernel throw our answer away. */
@@ -144,6 +155,7 @@ static void linger(struct connection *c)
     }
     c->state = CONNECTION_LINGERING;
     set_timer(c, LINGER_MS);
+    if (!c->spare) wait_in(c, &c->server->kept);
     evbuffer_drain(input_of(c), evbuffer_get_length(input_of(c)));
     start_reading(c);
 }
@@ -170,6 +182,7 @@ void connection_answered(struct connection *c)
 static void refuse(struct connection *c, struct http_fault fault)
 {
     bodies_leave(c);
+    if (!c->spare) stop_waiting(c);
     reply_refuse(c, fault);
     c->keep_alive = false;
     start_flushing(c);
@@ -213,9 +226,27 @@ static bool is_refused(struct connection *c)
 
 static void begin_request(struct connection *c)
 {
+    const struct http_limits *limits = &c->server->limits;
+    int first_ms = limits->first_request_timeout_ms, read_ms = limits->read_timeout_ms;
     c->request = request_new(c);
     c->state = CONNECTION_HEAD;
-    set_timer(c, c->server->limits.read_timeout_ms);
+    c->began_at = clock_now(clock_monotonic());
+    if (!c->spare) set_timer(c, !c->asked && first_ms < read_ms ? first_ms : read_ms);
+}
+
+/* False: there is no room for the connection, and it was told so. */
+static bool note_asked(struct connection *c)
+{
+    const struct http_handler *handler = &c->server->handler;
+    c->asked = true;
+    if (!c->spare) {
+        stop_waiting(c);
+        return true;
+    }
+    c->request->keep_alive = false;
+    if (c->request->whole && handler->is_urgent != NULL && handler->is_urgent(handler->ud, c->request)) return true;
+    refuse(c, (struct http_fault){503, "all connections are taken, try again later"});
+    return false;
 }
 
 /* An empty line between two requests is none. */
@@ -228,7 +259,10 @@ static void forget_empty_line(struct connection *c)
 
 static void begin_body(struct connection *c)
 {
+    double took_ms = clock_to_ms(clock_now(clock_monotonic()) - c->began_at);
+    int left_ms = c->server->limits.read_timeout_ms - (int)took_ms;
     c->state = CONNECTION_BODY;
+    set_timer(c, left_ms > 0 ? left_ms : 0);
     bodies_enter(c);
     if (c->request->wants_continue && evbuffer_get_length(input_of(c)) == 0) reply_continue(c);
 }
@@ -249,6 +283,8 @@ static bool take_head(struct connection *c, const char *bytes, size_t len)
     evbuffer_drain(input_of(c), used);
     if (parsed == PARSE_FAULT) {
         refuse(c, request->fault);
+    } else if (parsed == PARSE_WHOLE && !note_asked(c)) {
+        return false;
     } else if (parsed == PARSE_WHOLE && request->whole) {
         dispatch(c);
     } else if (parsed != PARSE_WHOLE || !is_refused(c)) {
@@ -347,7 +383,7 @@ static void on_event(struct bufferevent *bev, short what, void *ud)
     struct connection *c = ud;
     bool only_end = what == (BEV_EVENT_READING | BEV_EVENT_EOF);
     if ((what & BEV_EVENT_CONNECTED) != 0) {
-        become_idle(c);
+        c->state = CONNECTION_IDLE; /* the time for the first request runs on */
     } else if (only_end && c->state == CONNECTION_FLUSHING) {
         c->reading_closed = true;
         bufferevent_enable(bev, EV_WRITE); /* TLS stops both ways where one ends */
@@ -376,11 +412,14 @@ struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socke
     return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
 }
 
-struct connection *connection_open(struct http_server *server, struct bufferevent *bev)
+struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool spare)
 {
     struct connection *c = mem_alloc(sizeof *c);
     c->server = server;
     c->bev = bev;
+    c->spare = spare;
+    server->n_spare += spare;
+    wait_in(c, spare ? &server->spare : &server->fresh);
     c->next = server->connections;
     if (c->next != NULL) c->next->prev = c;
     server->connections = c;
@@ -392,9 +431,7 @@ struct connection *connection_open(struct http_server *server, struct buffereven
     bufferevent_setwatermark(bev, EV_READ, 0, READ_AHEAD);
     bufferevent_setcb(bev, on_readable, on_drained, on_event, c);
     bufferevent_enable(bev, EV_READ | EV_WRITE);
-    if (tls_is(bev))
-        begin_handshake(c);
-    else
-        become_idle(c);
+    c->state = tls_is(bev) ? CONNECTION_HANDSHAKE : CONNECTION_IDLE;
+    set_timer(c, spare ? SPARE_MS : server->limits.first_request_timeout_ms);
     return c;
 }

@@ -14,6 +14,7 @@
 #include <llhttp.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 /* ---- The server ---- */
 
@@ -45,25 +46,27 @@ struct http_bodies {
     struct event *resume;
 };
 
+TAILQ_HEAD(waiting, connection);
+
 struct http_server {
     struct event_base *base;
     struct http_limits limits;
     struct http_handler handler;
     struct http_listener *listeners;
     struct event *accept_again; /* timer: tries to accept after an error such as too many open files */
-    bool accept_failed;
-    bool accept_warned; /* since a connection was last taken */
+    bool accept_warned;         /* since a connection was last taken */
+    struct http_socket_access socket_access;
     struct connection *connections;
+    /* Connections of which no whole head of a request is there, those that have waited longest first: that never sent
+     * one, and whose request was answered. And those for which there is no room; they are in no other list. */
+    struct waiting fresh, kept, spare;
     struct http_tls *tls; /* NULL: none */
-    size_t n_connections;
+    size_t n_connections, n_spare;
     size_t n_active;
     struct http_request *orphans;
     struct http_bodies bodies;
     struct http_posts posts;
 };
-
-/* Takes connections only while there is room for them; called whenever one comes or goes. */
-void server_update_listeners(struct http_server *server);
 
 void listener_free(struct http_listener *listener);
 void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud);
@@ -91,18 +94,24 @@ struct connection {
     bool reading_closed; /* the client said it sends no more */
     bool keep_alive;     /* another request may follow the answer */
     bool dispatching;    /* on_request is running */
+    bool asked;          /* a whole head of a request has come, now or earlier */
+    bool spare;          /* there is no room for it: only an urgent request is answered */
+    int64_t began_at;    /* the request that is being received: CLOCK_MONOTONIC ns */
     struct event *timer; /* idle, read or linger timeout, by state */
     struct event *hangup;
     int hangup_fd;
     struct connection *older, *newer; /* among those that receive a body */
+    struct waiting *waits_in;         /* a list of the server's; NULL: in none */
+    TAILQ_ENTRY(connection) waiting;
     struct http_request *request;
 };
 
 /* The one place where a plain bufferevent is made of a socket. */
 struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd);
 
-/* Starts serving what comes over `bev`, which it owns from now on, once a handshake is done if it needs one. */
-struct connection *connection_open(struct http_server *server, struct bufferevent *bev);
+/* Starts serving what comes over `bev`, which it owns from now on, once a handshake is done if it needs one. `spare`:
+ * there is no room for it. */
+struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool spare);
 
 /* Drops the connection. The handler is told of the end of its request only by connection_gone(). */
 void connection_free(struct connection *connection);

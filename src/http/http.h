@@ -10,6 +10,8 @@
 #include "hearth.h"
 
 #include <event2/event.h>
+#include <stdbool.h>
+#include <sys/types.h>
 
 struct http_server;
 struct http_request;
@@ -17,13 +19,18 @@ struct sockaddr;
 struct http_tls; /* a certificate and its key */
 
 struct http_limits {
-    size_t max_body;      /* bytes of one body; more is 413 */
-    size_t max_bodies;    /* bytes of all bodies together; above it, connections are not read until others end */
-    size_t max_head;      /* bytes of request line and headers; more is 431 */
-    int max_connections;  /* further ones wait in the kernel's queue */
-    int read_timeout_ms;  /* a request must be there whole this long after its first byte; 408 */
-    int idle_timeout_ms;  /* a kept-alive connection without a request is closed */
-    int write_timeout_ms; /* a client that takes no bytes for so long is gone */
+    size_t max_body;   /* bytes of one body; more is 413 */
+    size_t max_bodies; /* bytes of all bodies together; above it, connections are not read until others end */
+    size_t max_head;   /* bytes of request line and headers; more is 431 */
+    /* For a further one another goes, of which no whole head of a request is there: one that never sent any, else one
+     * whose requests were all answered; the one that has waited longest. Where there is none it is taken all the same,
+     * for requests that are urgent; others are told with 503 that there is no room. */
+    int max_connections;
+    int first_request_timeout_ms; /* the head of a connection's first request must begin so soon, and then end so soon
+                                   */
+    int read_timeout_ms;          /* a request must be there whole this long after its first byte; 408 */
+    int idle_timeout_ms;          /* a kept-alive connection without a request is closed */
+    int write_timeout_ms;         /* a client that takes no bytes for so long is gone */
 };
 
 struct http_handler {
@@ -32,6 +39,9 @@ struct http_handler {
     /* The head of a request is there and a body is to come. What is refused now, with http_reply(), is never asked
      * for its body; otherwise nothing may be done with the request yet. May be NULL. */
     void (*on_head)(void *ud, struct http_request *request);
+    /* Whether the request is answered even where there is no room for its connection: only one that is answered at
+     * once, with little. NULL: none is. */
+    bool (*is_urgent)(void *ud, const struct http_request *request);
     /* Writes the JSON that tells why a request could not be taken, and may set headers; the answer itself is given
      * afterwards. Of a request that broke off in its head there may be no path (NULL) and no headers. */
     void (*put_fault)(void *ud, struct http_request *request, int status, const char *message, struct buf *out);
@@ -43,8 +53,17 @@ struct http_limits http_limits_default(void);
 struct http_server *http_open(const struct http_limits *limits, const struct http_handler *handler,
                               hearth_error *error);
 
-/* Adds a listening socket: "host:port", "[v6]:port" or "unix:PATH" (0600; a stale socket file is replaced). Port 0
- * takes a free one. `bound` (may be NULL, else free() it) gets the address as clients write it. */
+/* Who may connect to sockets unix:PATH. */
+struct http_socket_access {
+    mode_t mode;
+    gid_t group; /* (gid_t)-1: the process's own */
+};
+
+/* Unix sockets that are listened on from now on are accessible so; until then, to their owner alone. */
+void http_set_socket_access(struct http_server *server, struct http_socket_access access);
+
+/* Adds a listening socket: "host:port", "[v6]:port" or "unix:PATH" (a stale socket file is replaced). Port 0 takes a
+ * free one. `bound` (may be NULL, else free() it) gets the address as clients write it. */
 int http_listen(struct http_server *server, const char *address, char **bound, hearth_error *error);
 
 /* Reads a certificate chain and its private key from PEM files. NULL where they cannot be had or do not belong

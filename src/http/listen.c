@@ -44,7 +44,6 @@ static void add_listener(struct http_server *server, int fd, const char *unix_pa
     }
     listener->next = server->listeners;
     server->listeners = listener;
-    server_update_listeners(server);
 }
 
 void listener_free(struct http_listener *listener)
@@ -190,16 +189,24 @@ static int remove_stale(const struct sockaddr_un *name)
     return unlink(name->sun_path) == 0 ? 0 : errno;
 }
 
-/* Linux gives the file the mode of the socket, so that there is no moment at which others may connect. */
-static int open_unix(const struct sockaddr_un *name)
+static bool let_others_in(const char *path, const struct http_socket_access *access)
+{
+    if (access->group != (gid_t)-1 && chown(path, (uid_t)-1, access->group) != 0) return false;
+    return access->mode == 0600 || chmod(path, access->mode) == 0;
+}
+
+/* Linux gives the file the mode of the socket, so that there is no moment at which more may connect than are meant to:
+ * nobody may before it listens. */
+static int open_unix(const struct sockaddr_un *name, const struct http_socket_access *access)
 {
     int number = remove_stale(name);
     if (number != 0) return -number;
     int fd = unix_socket();
     if (fd < 0) return -errno;
-    if (fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0 && listen(fd, BACKLOG) == 0)
-        return fd;
+    bool bound = fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
+    if (bound && let_others_in(name->sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
     number = errno;
+    if (bound) unlink(name->sun_path);
     close(fd);
     return -number;
 }
@@ -211,7 +218,7 @@ static int listen_unix(struct http_server *server, const char *address, const ch
     if (*path == '\0' || strlen(path) >= sizeof name.sun_path)
         return fail_reason(error, address, "the path of a socket has 1 to 107 bytes");
     memcpy(name.sun_path, path, strlen(path) + 1);
-    int fd = open_unix(&name);
+    int fd = open_unix(&name, &server->socket_access);
     if (fd == -EEXIST) return fail_reason(error, address, "there is a file of this name that is not a socket");
     if (fd < 0) return fail(error, address, -fd);
     add_listener(server, fd, path);

@@ -16,7 +16,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { ACCEPT_AGAIN_MS = 100 };
+enum {
+    ACCEPT_AGAIN_MS = 100,
+    MAX_SPARE = 16 /* connections that are taken although there is no room for them */
+};
 
 struct http_limits http_limits_default(void)
 {
@@ -25,6 +28,7 @@ struct http_limits http_limits_default(void)
         .max_bodies = 256u << 20,
         .max_head = 64u << 10,
         .max_connections = 1024,
+        .first_request_timeout_ms = 10000,
         .read_timeout_ms = 60000,
         .idle_timeout_ms = 120000,
         .write_timeout_ms = 60000,
@@ -33,15 +37,29 @@ struct http_limits http_limits_default(void)
 
 /* ---- Taking connections ---- */
 
-void server_update_listeners(struct http_server *server)
+static void enable_listeners(struct http_server *server, bool enable)
 {
-    bool room = !server->accept_failed && server->n_connections < (size_t)server->limits.max_connections;
-    for (struct http_listener *l = server->listeners; l != NULL; l = l->next) {
-        if (room)
-            evconnlistener_enable(l->listener);
-        else
-            evconnlistener_disable(l->listener);
-    }
+    for (struct http_listener *l = server->listeners; l != NULL; l = l->next)
+        (enable ? evconnlistener_enable : evconnlistener_disable)(l->listener);
+}
+
+/* One that never sent a request goes first. False: every connection has one. */
+static bool let_one_go(struct http_server *server)
+{
+    struct connection *c = TAILQ_FIRST(&server->fresh);
+    if (c == NULL) c = TAILQ_FIRST(&server->kept);
+    if (c != NULL) connection_free(c);
+    return c != NULL;
+}
+
+/* Whether a further connection has no room. There always is a place for one that asks something urgent: the one that
+ * has had it longest has been answered, or is slow. */
+static bool find_place(struct http_server *server)
+{
+    bool full = server->n_connections - server->n_spare >= (size_t)server->limits.max_connections;
+    bool spare = full && !let_one_go(server);
+    if (spare && server->n_spare >= MAX_SPARE) connection_gone(TAILQ_FIRST(&server->spare));
+    return spare;
 }
 
 void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud)
@@ -51,10 +69,10 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
     int one = 1;
     if (address->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     server->accept_warned = false;
-    bool plain = server->tls == NULL || address->sa_family == AF_UNIX;
+    bool plain = server->tls == NULL || address->sa_family == AF_UNIX, spare = find_place(server);
     connection_open(server,
-                    plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd));
-    server_update_listeners(server);
+                    plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd),
+                    spare);
 }
 
 /* Most likely there are no descriptors left. The connection still waits, so trying at once would spin. */
@@ -66,8 +84,9 @@ void server_accept_error(struct evconnlistener *listener, void *ud)
     if (!server->accept_warned)
         log_event(LOG_WARN, "http", "connections cannot be taken", log_str("reason", reason),
                   log_int("connections", (int64_t)server->n_connections), log_int("retry_ms", ACCEPT_AGAIN_MS));
-    server->accept_warned = server->accept_failed = true;
-    server_update_listeners(server);
+    server->accept_warned = true;
+    let_one_go(server);
+    enable_listeners(server, false);
     struct timeval after = {.tv_usec = ACCEPT_AGAIN_MS * 1000};
     event_add(server->accept_again, &after);
 }
@@ -75,9 +94,7 @@ void server_accept_error(struct evconnlistener *listener, void *ud)
 static void accept_again(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
-    struct http_server *server = ud;
-    server->accept_failed = false;
-    server_update_listeners(server);
+    enable_listeners(ud, true);
 }
 
 void http_stop_listening(struct http_server *server)
@@ -164,6 +181,10 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
     server->base = base;
     server->limits = *limits;
     server->handler = *handler;
+    server->socket_access = (struct http_socket_access){.mode = 0600, .group = (gid_t)-1};
+    TAILQ_INIT(&server->fresh);
+    TAILQ_INIT(&server->kept);
+    TAILQ_INIT(&server->spare);
     server->accept_again = evtimer_new(base, accept_again, server);
     server->posts.wake = event_new(base, -1, 0, on_wake, &server->posts);
     pthread_mutex_init(&server->posts.mutex, NULL);
@@ -175,6 +196,11 @@ void http_use_tls(struct http_server *server, struct http_tls *tls)
 {
     http_tls_close(server->tls);
     server->tls = tls;
+}
+
+void http_set_socket_access(struct http_server *server, struct http_socket_access access)
+{
+    server->socket_access = access;
 }
 
 void http_run(struct http_server *server)

@@ -152,14 +152,18 @@ void call_reply(struct call *call, int status, const char *content_type, struct 
     buf_release(body);
 }
 
+void call_set_retry(struct http_request *http, const struct errors_kind *kind)
+{
+    char seconds[16];
+    if (kind->retry_after_s == 0) return;
+    snprintf(seconds, sizeof seconds, "%d", kind->retry_after_s);
+    http_set_header(http, "Retry-After", seconds);
+}
+
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form)
 {
     const struct errors_kind *kind = errors_kind(error->code);
-    if (kind->retry_after_s > 0) {
-        char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", kind->retry_after_s);
-        http_set_header(call->http, "Retry-After", seconds);
-    }
+    call_set_retry(call->http, kind);
     struct buf body = {0};
     form(&body, error, call->id);
     call_reply(call, kind->status, "application/json", &body);

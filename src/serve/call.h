@@ -10,6 +10,7 @@
 #include "http/http.h"
 #include "serve/fields.h"
 
+struct errors_kind;
 struct key;
 struct ratelimit;
 struct server;
@@ -55,6 +56,9 @@ const char *call_model(const struct call *call, const struct fields *fields);
 
 /* Answers at once. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);
+
+/* Says when to try again, where the error passes. */
+void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 
 /* Answers with the error's status, with Retry-After where the error passes. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);

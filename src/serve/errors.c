@@ -30,7 +30,7 @@ static const struct errors_kind kinds[] = {
     {413, 413, "invalid_request_error", "content_too_large", 0},
     {417, 417, "invalid_request_error", "expectation_failed", 0},
     {431, 431, "invalid_request_error", "request_header_fields_too_large", 0},
-    {503, 503, "server_error", "service_unavailable", 0},
+    {503, 503, "server_error", "service_unavailable", 1},
     {505, 505, "invalid_request_error", "http_version_not_supported", 0},
     {HEARTH_INTERNAL, 500, "server_error", "internal_error", 0},
 };

@@ -234,6 +234,14 @@ void routes_head(void *server, struct http_request *http)
     refuse_entry(call, &found, &error);
 }
 
+/* What needs no key is answered from what the HTTP thread knows. */
+bool routes_is_urgent(void *server, const struct http_request *http)
+{
+    (void)server;
+    struct found found = find(http_path(http), http_method(http));
+    return found.route != NULL && found.route->grant == KEYS_PUBLIC;
+}
+
 /* A request that came with its head alone is judged here, and one with a body again: the keys may have been reloaded
  * while it came, and others may have used up what its key may. */
 void routes_request(void *server, struct http_request *http)
@@ -264,6 +272,7 @@ void routes_fault(void *server, struct http_request *http, int status, const cha
     error_set(&error, (hearth_code)status, "%s", message);
     char id[CALL_ID_SIZE];
     call_name(server, http, id);
+    call_set_retry(http, errors_kind(status));
     repeat_id(http, &found, id);
     error_form (&found)(out, &error, id);
 }

@@ -15,10 +15,12 @@
 #include "serve/routes.h"
 #include "serve/server.h"
 
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* After a drain: how long clients get to take the rest of their answers; how long connections whose answers have
@@ -112,6 +114,24 @@ static void load(struct life *life)
     if (ready && life->options->on_ready != NULL) life->options->on_ready(life->options->ud, server->instance);
 }
 
+/* ---- Sockets ---- */
+
+static int read_socket_access(const hearth_config *config, struct http_socket_access *access, hearth_error *error)
+{
+    const char *mode = setting_of(config, "server.socket_mode"), *name = setting_of(config, "server.socket_group");
+    struct group group, *found = NULL;
+    char members[16384];
+    *access = (struct http_socket_access){.mode = 0600, .group = (gid_t)-1};
+    if (mode != NULL) access->mode = (mode_t)strtoul(mode, NULL, 8);
+    if (name == NULL) return HEARTH_OK;
+    getgrnam_r(name, &group, members, sizeof members, &found);
+    if (found == NULL)
+        return error_at(error, HEARTH_INVALID, "server.socket_group",
+                        "server.socket_group: there is no group '%s': name one of /etc/group", name);
+    access->group = found->gr_gid;
+    return HEARTH_OK;
+}
+
 /* ---- Keys and certificates ---- */
 
 static int open_keys(struct life *life, hearth_error *error)
@@ -153,8 +173,10 @@ int serve_check(const hearth_config *config, hearth_error *error)
 {
     const char *path = setting_of(config, "server.api_keys_file");
     struct server server = {0};
+    struct http_socket_access access;
     int rc = path == NULL ? HEARTH_OK : access_open(&server, path, error);
     keys_close(server.keys);
+    if (rc == HEARTH_OK) rc = read_socket_access(config, &access, error);
     if (rc != HEARTH_OK) return rc;
     http_tls_close(read_tls(config, error));
     return (int)error->code;
@@ -244,16 +266,45 @@ static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 
 /* ---- Opening ---- */
 
+/* A connection that is being answered has two descriptors, of which one watches its end. Where the limit of open files
+ * is too low for so many it is raised, as far as that goes: a server without descriptors could not even be asked how it
+ * is. */
+static int limit_connections(int wanted)
+{
+    enum { EACH = 2, OTHERS = 256 };
+    struct rlimit limit;
+    rlim_t needed = (rlim_t)wanted * EACH + OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return wanted;
+    limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == needed) return wanted;
+    rlim_t others = limit.rlim_cur / 2 < OTHERS ? limit.rlim_cur / 2 : OTHERS;
+    int fewer = (int)((limit.rlim_cur - others) / EACH);
+    log_event(LOG_WARN, "http", "fewer connections than server.max_connections: raise the limit of open files",
+              log_int("max_connections", wanted), log_int("connections", fewer),
+              log_int("open_files", (int64_t)limit.rlim_cur));
+    return fewer;
+}
+
 static int open_http(struct life *life, hearth_error *error)
 {
     struct http_limits limits = http_limits_default();
-    struct http_handler handler = {
-        .on_request = routes_request, .on_head = routes_head, .put_fault = routes_fault, .ud = &life->server};
+    struct http_handler handler = {.on_request = routes_request,
+                                   .on_head = routes_head,
+                                   .is_urgent = routes_is_urgent,
+                                   .put_fault = routes_fault,
+                                   .ud = &life->server};
+    struct http_socket_access access;
+    if (read_socket_access(life->config, &access, error) != HEARTH_OK) return (int)error->code;
     limits.max_body = (size_t)setting_number(life, "server.max_body_bytes", (double)limits.max_body);
-    limits.max_connections = (int)setting_number(life, "server.max_connections", limits.max_connections);
+    limits.max_connections =
+        limit_connections((int)setting_number(life, "server.max_connections", limits.max_connections));
+    double first_s = setting_number(life, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
+    limits.first_request_timeout_ms = (int)(first_s * 1e3);
     if (limits.max_bodies < limits.max_body) limits.max_bodies = limits.max_body;
     life->server.http = http_open(&limits, &handler, error);
-    return life->server.http == NULL ? (int)error->code : HEARTH_OK;
+    if (life->server.http == NULL) return (int)error->code;
+    http_set_socket_access(life->server.http, access);
+    return HEARTH_OK;
 }
 
 static int listen_one(struct life *life, const char *address, hearth_error *error)

@@ -97,6 +97,7 @@ static void put_random_value(const struct config_row *row, struct buf *out)
         buf_printf(out, "%.17g", row->min + (row->max - row->min) * share / 3);
         break;
     case CONFIG_PATH:
+    case CONFIG_TEXT:
         put_quoted_word(out);
         break;
     case CONFIG_ENUM:

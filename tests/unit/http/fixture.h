@@ -175,6 +175,12 @@ static inline void on_request(void *ud, struct http_request *request)
     answer_echo(f, request);
 }
 
+static inline bool is_urgent(void *ud, const struct http_request *request)
+{
+    (void)ud;
+    return strcmp(http_path(request), "/urgent") == 0;
+}
+
 static inline void put_fault(void *ud, struct http_request *request, int status, const char *message, struct buf *out)
 {
     (void)ud;
@@ -203,7 +209,7 @@ static inline struct http_limits short_limits(void)
 static inline struct fixture *fixture_open(struct http_limits limits)
 {
     struct fixture *f = mem_alloc(sizeof *f);
-    struct http_handler handler = {.on_request = on_request, .put_fault = put_fault, .ud = f};
+    struct http_handler handler = {.on_request = on_request, .is_urgent = is_urgent, .put_fault = put_fault, .ud = f};
     hearth_error error = {0};
     char *bound = NULL;
     f->server = http_open(&limits, &handler, &error);

@@ -6,7 +6,7 @@ static struct fixture *open_quick(int read_ms, int idle_ms, int write_ms)
 {
     struct http_limits limits = short_limits();
     limits.read_timeout_ms = read_ms;
-    limits.idle_timeout_ms = idle_ms;
+    limits.first_request_timeout_ms = limits.idle_timeout_ms = idle_ms;
     limits.write_timeout_ms = write_ms;
     return fixture_open(limits);
 }
@@ -170,7 +170,7 @@ static void waiting_for_an_answer_with_bytes_to_read_costs_no_time(void **state)
 {
     (void)state;
     struct http_limits limits = short_limits();
-    limits.idle_timeout_ms = 500;
+    limits.first_request_timeout_ms = 500;
     struct fixture *f = fixture_open(limits);
     int busy = dial(f);
     struct buf text = {0};
@@ -222,6 +222,47 @@ static void drips_of_a_request_do_not_extend_its_time(void **state)
     }
     hear_only(fd, 408);
     assert_true(now_ms() - start >= 190);
+    close(fd);
+    fixture_close(f);
+}
+
+static struct http_limits first_within(int ms)
+{
+    struct http_limits limits = short_limits();
+    limits.first_request_timeout_ms = ms;
+    return limits;
+}
+
+static void a_connection_that_never_sends_a_request_is_closed_soon(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(first_within(300));
+    int silent = dial(f), used = dial(f), slow = dial(f);
+    ask_only(used, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    say(slow, "GET / HT");
+    assert_true(ended(silent)); /* without a word */
+    hear_only(slow, 408);
+    ask_only(used, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200); /* one that is kept alive has more time */
+    say(used, "GET / HT");
+    struct pollfd readable = {.fd = used, .events = POLLIN};
+    assert_int_equal(poll(&readable, 1, 600), 0); /* and so has its next request */
+    ask_only(used, "TP/1.1\r\nHost: h\r\n\r\n", 200);
+    close(silent);
+    close(used);
+    close(slow);
+    fixture_close(f);
+}
+
+/* The time for the first request ends with its head. */
+static void a_first_body_may_take_as_long_as_any(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_open(first_within(300));
+    int fd = dial(f);
+    say(fd, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\na");
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&readable, 1, 700), 0);
+    ask_only(fd, "bc", 200);
     close(fd);
     fixture_close(f);
 }
@@ -363,6 +404,8 @@ int main(void)
         cmocka_unit_test(waiting_for_an_answer_with_bytes_to_read_costs_no_time),
         cmocka_unit_test(a_request_that_takes_too_long_is_refused),
         cmocka_unit_test(drips_of_a_request_do_not_extend_its_time),
+        cmocka_unit_test(a_connection_that_never_sends_a_request_is_closed_soon),
+        cmocka_unit_test(a_first_body_may_take_as_long_as_any),
         cmocka_unit_test(an_idle_connection_is_closed),
         cmocka_unit_test(an_answer_may_take_longer_than_any_timeout_of_the_request),
         cmocka_unit_test(what_a_client_does_not_take_counts_as_backlog_until_it_does),

@@ -113,7 +113,7 @@ static void what_is_malformed_is_answered_while_the_client_waits(void **state)
 {
     (void)state;
     struct http_limits limits = short_limits();
-    limits.read_timeout_ms = limits.idle_timeout_ms = 20;
+    limits.first_request_timeout_ms = limits.read_timeout_ms = limits.idle_timeout_ms = 20;
     struct fixture *f = fixture_open(limits);
     for (int i = 0; i < 300; i++) {
         char text[MAX_TEXT], word[256];

@@ -159,6 +159,39 @@ static void a_unix_socket_is_private_and_only_a_dead_one_replaced(void **state)
     fixture_close(f);
 }
 
+static void open_to_group(struct fixture *f, void *arg)
+{
+    http_set_socket_access(f->server, (struct http_socket_access){.mode = 0660, .group = *(const gid_t *)arg});
+}
+
+/* Whatever the umask, which takes away from what a socket is made with. */
+static void a_unix_socket_takes_a_mode_and_a_group(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/test-http-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    char path[64], address[80];
+    snprintf(path, sizeof path, "%s/socket", folder);
+    snprintf(address, sizeof address, "unix:%s", path);
+    struct fixture *f = fixture_open(short_limits());
+    struct listen_call call = {.address = address};
+    gid_t group = getuid() == 0 ? getgid() + 1 : getgid();
+    mode_t former = umask(0077);
+    on_server(f, open_to_group, &group);
+    on_server(f, listen_there, &call);
+    umask(former);
+    assert_int_equal(call.rc, 0);
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    assert_int_equal(file.st_mode & 0777, 0660);
+    assert_int_equal(file.st_gid, group);
+    int fd = dial_unix(path);
+    ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    close(fd);
+    fixture_close(f);
+    rmdir(folder);
+}
+
 static void stop_listening(struct fixture *f, void *arg)
 {
     (void)arg;
@@ -186,27 +219,118 @@ static void open_connections_outlive_the_listeners(void **state)
 
 /* ---- Connections ---- */
 
-static void further_connections_wait_until_one_closes(void **state)
+static struct fixture *open_with_room_for(int connections)
+{
+    struct http_limits limits = short_limits();
+    limits.max_connections = connections;
+    return fixture_open(limits);
+}
+
+static int dial_and_hold(struct fixture *f, size_t held)
+{
+    int fd = dial(f);
+    say(fd, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    wait_until(f, n.held == held);
+    return fd;
+}
+
+/* Neither sends anything nor hears anything, and is still there. */
+static void assert_open(int fd)
+{
+    char byte;
+    assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK), -1);
+    assert_int_equal(errno, EAGAIN);
+}
+
+static void for_a_further_connection_one_that_never_asked_goes_first(void **state)
 {
     (void)state;
-    struct http_limits limits = short_limits();
-    limits.max_connections = 2;
-    struct fixture *f = fixture_open(limits);
-    int fds[5];
-    for (int i = 0; i < 5; i++) {
-        fds[i] = dial(f);
-        say(fds[i], "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    struct fixture *f = open_with_room_for(5);
+    int kept = dial(f), held, old, young, slow;
+    ask_only(kept, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    held = dial_and_hold(f, 1);
+    old = dial(f);
+    wait_until(f, n.connections == 3);
+    slow = dial(f);
+    say(slow, "GET / HT"); /* has sent no request yet either */
+    wait_until(f, n.connections == 4);
+    young = dial(f);
+    wait_until(f, n.connections == 5);
+    int more[5];
+    more[0] = dial_and_hold(f, 2);
+    assert_true(ended(old));
+    assert_open(kept);
+    assert_open(slow);
+    more[1] = dial_and_hold(f, 3);
+    assert_true(ended(slow));
+    assert_open(young);
+    more[2] = dial_and_hold(f, 4);
+    assert_true(ended(young));
+    assert_open(kept); /* the last to go */
+    more[3] = dial_and_hold(f, 5);
+    assert_true(ended(kept));
+    more[4] = dial(f); /* nobody is left who could go */
+    ask_only(more[4], "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 503);
+    assert_true(ended(more[4]));
+    on_server(f, release_held, NULL);
+    hear_only(held, 200);
+    for (int i = 0; i < 4; i++) hear_only(more[i], 200);
+    int fds[] = {kept, held, old, young, slow, more[0], more[1], more[2], more[3], more[4]};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) close(fds[i]);
+    wait_until(f, n.connections == 0);
+    fixture_close(f);
+}
+
+static void what_is_urgent_is_answered_although_all_connections_are_taken(void **state)
+{
+    (void)state;
+    struct fixture *f = open_with_room_for(2);
+    int held[2] = {dial_and_hold(f, 1), dial_and_hold(f, 2)}, crowd[64];
+    for (int i = 0; i < 64; i++) { /* some are silent, some slow */
+        crowd[i] = dial(f);
+        if (i % 2 == 0) say_bytes(crowd[i], "GET /urg", 8);
     }
-    for (int i = 0; i < 5; i += 2) {
-        wait_until(f, n.held == (i < 4 ? 2u : 1u));
-        assert_int_equal(counts_of(f).connections, i < 4 ? 2 : 1);
-        on_server(f, release_held, NULL);
-        for (int k = i; k < i + 2 && k < 5; k++) {
-            hear_only(fds[k], 200);
-            close(fds[k]);
-        }
+    for (int i = 0; i < 3; i++) {
+        int fd = dial(f);
+        ask_only(fd, "GET /urgent HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+        assert_true(ended(fd)); /* it is not kept */
+        close(fd);
+        fd = dial(f);
+        struct answer answer;
+        say(fd, "POST /urgent HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"); /* no room for bodies */
+        answer = hear(fd, false);
+        assert_int_equal(answer.status, 503);
+        assert_non_null(strstr(answer.body.v, "all connections are taken"));
+        answer_release(&answer);
+        close(fd);
     }
-    wait_until(f, n.connections == 0 && n.requests == 5);
+    assert_true(counts_of(f).connections <= 2 + 16);
+    assert_int_equal(counts_of(f).requests, 2 + 3);
+    for (int i = 0; i < 64; i++) close(crowd[i]);
+    on_server(f, release_held, NULL);
+    for (int i = 0; i < 2; i++) {
+        hear_only(held[i], 200);
+        close(held[i]);
+    }
+    wait_until(f, n.connections == 0);
+    int fd = dial(f); /* there is room again */
+    ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
+    close(fd);
+    fixture_close(f);
+}
+
+static void a_spare_connection_that_is_silent_ends_soon(void **state)
+{
+    (void)state;
+    struct fixture *f = open_with_room_for(1);
+    int held = dial_and_hold(f, 1), silent = dial(f);
+    wait_until(f, n.connections == 2);
+    int64_t start = now_ms();
+    assert_true(ended(silent));
+    assert_in_range(now_ms() - start, 1000, 5000);
+    close(silent);
+    close(held);
     fixture_close(f);
 }
 
@@ -418,8 +542,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_is_listened_on_or_the_reason_told),
         cmocka_unit_test(a_unix_socket_is_private_and_only_a_dead_one_replaced),
+        cmocka_unit_test(a_unix_socket_takes_a_mode_and_a_group),
         cmocka_unit_test(open_connections_outlive_the_listeners),
-        cmocka_unit_test(further_connections_wait_until_one_closes),
+        cmocka_unit_test(for_a_further_connection_one_that_never_asked_goes_first),
+        cmocka_unit_test(what_is_urgent_is_answered_although_all_connections_are_taken),
+        cmocka_unit_test(a_spare_connection_that_is_silent_ends_soon),
         cmocka_unit_test(running_out_of_descriptors_is_survived_without_spinning),
         cmocka_unit_test(many_bodies_share_little_memory_and_all_come_through),
         cmocka_unit_test(bodies_that_are_held_keep_others_waiting),

@@ -259,7 +259,7 @@ static void waiting_for_an_answer_with_bytes_to_read_costs_no_time(void **state)
 {
     (void)state;
     struct http_limits limits = short_limits();
-    limits.read_timeout_ms = 500;
+    limits.first_request_timeout_ms = 500; /* a handshake counts */
     struct fixture *f = open_tls(limits);
     struct talk talk = meet(f);
     struct buf text = {0};
