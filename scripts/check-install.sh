@@ -13,7 +13,14 @@ for file in bin/hearth bin/hearth-mkmodel include/hearth.h lib/libhearth.a lib/l
     lib/systemd/system/hearth.service share/hearth/models/demo.gguf share/man/man1/hearth.1 share/man/man1/hearth-mkmodel.1; do
     [ -s "$usr/$file" ] || { echo "not installed: $file"; exit 1; }
 done
-grep -q '^ExecStart=/usr/bin/hearth ' "$usr/lib/systemd/system/hearth.service"
+service=$usr/lib/systemd/system/hearth.service
+for line in 'ExecStart=/usr/bin/hearth ' MemoryDenyWriteExecute=yes CacheDirectory=hearth LimitNOFILE= '#MemoryMax='; do
+    grep -q "^$line" "$service" || { echo "hearth.service lacks $line"; exit 1; }
+done
+if command -v systemd-analyze >/dev/null; then
+    sed "s|=/usr/bin|=$usr/bin|" "$service" >"$root/hearth.service"
+    systemd-analyze verify --man=no "$root/hearth.service" || { echo "hearth.service has a fault"; exit 1; }
+fi
 
 foreign=$(nm -D --defined-only "$usr/lib/libhearth.so" | grep -vE ' (hearth_[a-z_]+|HEARTH_0)(@@.*)?$' || true)
 foreign+=$(nm --defined-only --extern-only "$usr/lib/libhearth.a" | grep -E ' [A-Zuvw] ' | grep -v ' hearth_' || true)

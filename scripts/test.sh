@@ -165,6 +165,7 @@ case ${1:-all} in
         step "unit tests" unit release
         step "docs/config.md is what the program knows" manual
         step "checklist" scripts/checklist.sh
+        step "hardening of what was built" scripts/check-hardening.sh
         step "build with clang, no warnings" strict clang all tests bench
         step "install, and a program linked to the library" scripts/check-install.sh
         step "end-to-end tests" e2e release
