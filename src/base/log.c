@@ -37,8 +37,9 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 /* The descriptor is to be another one from there on. */
 struct turn {
     bool wanted;
-    size_t at; /* in the queue */
-    int fd;    /* -1: the file is to be opened anew */
+    size_t at;  /* in the queue */
+    int fd;     /* -1: the path is to be opened */
+    char *path; /* NULL where there is a descriptor */
 };
 
 static struct {
@@ -178,7 +179,6 @@ struct writer {
     struct buf batch; /* what it took from the queue */
     size_t dropped;   /* after that */
     struct turn turn;
-    char *path;
     size_t lost; /* lines that were not written, and not told yet */
     bool torn;   /* the last of them is there in part */
 };
@@ -220,14 +220,15 @@ static void use(int fd)
 
 static void take_turn(struct writer *w)
 {
-    int fd = w->turn.fd >= 0 ? w->turn.fd : open_file(w->path);
+    int fd = w->turn.fd >= 0 ? w->turn.fd : open_file(w->turn.path);
     if (fd >= 0) {
         use(fd);
         w->torn = false;
     } else {
-        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->path),
+        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->turn.path),
                   log_str("reason", strerrordesc_np(errno)));
     }
+    free(w->turn.path);
 }
 
 /* What was lost before comes first, what the queue had no room for last. */
@@ -260,8 +261,6 @@ static void take_queue(struct writer *w)
     sink.dropped = 0;
     w->turn = sink.turn;
     sink.turn = (struct turn){0};
-    free(w->path);
-    w->path = mem_strdup(sink.path);
 }
 
 static void *write_queue(void *ud)
@@ -287,7 +286,6 @@ static void *write_queue(void *ud)
     pthread_cond_broadcast(&sink.emptied);
     pthread_mutex_unlock(&sink.mutex);
     buf_release(&w.batch);
-    free(w.path);
     return NULL;
 }
 
@@ -367,6 +365,7 @@ static void hand_over(int fd)
         return;
     }
     if (sink.turn.wanted && sink.turn.fd >= 0 && sink.turn.fd != STDERR_FILENO) close(sink.turn.fd);
+    free(sink.turn.path);
     sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = fd};
     rouse();
     await_written(PATIENCE_MS);
@@ -397,7 +396,7 @@ void log_reopen(void)
 {
     pthread_mutex_lock(&sink.mutex);
     if (sink.threaded && sink.path != NULL && !sink.turn.wanted) {
-        sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = -1};
+        sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = -1, .path = mem_strdup(sink.path)};
         rouse();
     }
     pthread_mutex_unlock(&sink.mutex);
@@ -420,6 +419,7 @@ static void in_child(void)
 {
     sink.threaded = sink.ending = false;
     sink.queue.len = sink.dropped = 0;
+    free(sink.turn.path);
     sink.turn = (struct turn){0};
     atomic_store(&sink.busy, false);
     clock_cond_init(&sink.filled);
