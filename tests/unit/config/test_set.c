@@ -150,7 +150,7 @@ static void a_wrong_key_or_value_is_refused_and_changes_nothing(void **state)
             "models.m.sampling.top_p: expects a number from 0 to 1; got \"nan\"");
     refused(config, "models.m.preempt", "later", "models.m.preempt: expects one of park, fail; got \"later\"");
     refused(config, "server.socket_mode", "0777", "server.socket_mode: expects one of 0600, 0660, 0666; got \"0777\"");
-    refused(config, "server.socket_group", "", "server.socket_group: expects a string, or null; got \"\"");
+    refused(config, "server.socket_group", "[a]", "server.socket_group: expects a string, or null; got a list");
     refused(config, "server.first_request_timeout", "0",
             "server.first_request_timeout: expects seconds from 0.1 to 86400; got \"0\"");
     refused(config, "models.m.path", "\xff", "models.m.path: expects a path, or null; got \"\xef\xbf\xbd\"");
