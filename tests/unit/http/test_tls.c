@@ -376,11 +376,11 @@ static void what_is_no_handshake_is_closed(void **state)
     fixture_close(f);
 }
 
-static void a_handshake_may_take_as_long_as_a_request(void **state)
+static void a_handshake_counts_into_the_time_for_the_first_request(void **state)
 {
     (void)state;
     struct http_limits limits = short_limits();
-    limits.read_timeout_ms = 200;
+    limits.first_request_timeout_ms = 200;
     struct fixture *f = open_tls(limits);
     int silent = dial(f), slow = dial(f);
     say_bytes(slow, "\x16\x03\x01\x02\x00\x01", 6);
@@ -547,7 +547,7 @@ int main(void)
         cmocka_unit_test(the_last_answer_of_a_connection_ends_with_a_farewell),
         cmocka_unit_test(only_what_is_safe_and_known_is_agreed_on),
         cmocka_unit_test(what_is_no_handshake_is_closed),
-        cmocka_unit_test(a_handshake_may_take_as_long_as_a_request),
+        cmocka_unit_test(a_handshake_counts_into_the_time_for_the_first_request),
         cmocka_unit_test(a_client_may_vanish_at_any_moment_of_the_handshake),
         cmocka_unit_test(many_connections_are_served_at_once),
         cmocka_unit_test(a_new_certificate_is_for_new_connections),
