@@ -279,6 +279,6 @@ test('keys that others may read are served with a warning', async (t) => {
   const path = keysFile(lines);
   chmodSync(path, 0o644);
   const server = await serve({ t, set: { 'server.api_keys_file': path }, access: { key: admin } });
-  assert.match(server.log, /warn +http: others than its owner may read the API keys/);
+  await server.says(/warn +http: others than its owner may read the API keys/);
   await server.stop();
 });

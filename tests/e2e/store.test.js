@@ -99,7 +99,7 @@ describe('a conversation over a restart', () => {
     const { restore_ms, prompt_ms } = reply.timings;
     assert.ok(restore_ms > 0 && restore_ms <= prompt_ms, `${restore_ms} of ${prompt_ms} ms`);
     assert.equal(reply.usage.prompt_tokens_details.cached_tokens, 499);
-    assert.match(second.log, /store: restored .*tokens=499 of_tokens=499 tier=disk/);
+    await second.says(/store: restored .*tokens=499 of_tokens=499 tier=disk/);
     await second.stop();
   });
 

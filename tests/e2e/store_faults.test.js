@@ -310,7 +310,7 @@ describe('trouble with a folder', () => {
       await gone_on.say(server, 40);
       await saved(server);
       assert.equal((await cacheOf(server)).tiers.disk.trouble, undefined, 'the trouble is over');
-      assert.match(server.log, /info +store: saves succeed again tier=disk/);
+      await server.says(/info +store: saves succeed again tier=disk/);
       await server.stop();
       await intact(disk);
 
@@ -334,7 +334,7 @@ describe('trouble with a folder', () => {
       assert.equal(tier.on, false);
       assert.match(tier.trouble, /\[path\]/);
       assert.ok(!tier.trouble.includes(disk), tier.trouble);
-      assert.match(server.log, /error +store: a tier is off tier=disk/);
+      await server.says(/error +store: a tier is off tier=disk/);
       await server.stop();
     }
   });
@@ -366,7 +366,7 @@ describe('trouble with a folder', () => {
     const { disk: tier } = (await cacheOf(second)).tiers;
     assert.equal(tier.on, false);
     assert.match(tier.trouble, /another process/);
-    assert.match(second.log, /another process uses the cache folder/);
+    await second.says(/another process uses the cache folder/);
     assert.deepEqual(await allRight(first), whole);
     await second.stop();
     assert.deepEqual(await allRight(first), whole);

@@ -82,7 +82,7 @@ describe('a server without keys', () => {
       [null, '192.168.1.5', json, 403, renamed],
     ];
     await check(server, rows);
-    assert.match(server.log, /warn +http: a web page was refused: server\.allowed_origins.* origin="?https:\/\/evil\.example/);
+    await server.says(/warn +http: a web page was refused: server\.allowed_origins.* origin="?https:\/\/evil\.example/);
   });
 
   test('refuses every route to a foreign page, whatever its method', async () => {

@@ -72,6 +72,11 @@ class Server {
     return this.whileAlive('/health answers 200', async () => (await this.client.get('/health')).status === 200, 120);
   }
 
+  // The log is written by a thread of its own: a line may come after the answer to what it tells of.
+  says(line) {
+    return until(`the log says ${line}`, () => line.test(this.log));
+  }
+
   signal(name = 'SIGTERM') {
     this.child.kill(name);
   }
