@@ -96,7 +96,7 @@ static void every_thread_of_the_start_is_needed(void **state)
     hearth_config_free(config);
 }
 
-/* Where threads run out llama.cpp would end the process. */
+/* Where threads run out llama.cpp would end the process. It is asked for no more than there are processors. */
 static void threads_that_compute_are_had_or_the_load_fails(void **state)
 {
     (void)state;
@@ -107,9 +107,9 @@ static void threads_that_compute_are_had_or_the_load_fails(void **state)
         fake_threads_allow(++more);
         error = (hearth_error){0};
         if (!comes_up(config, &error)) assert_no_thread(&error);
-        of_llama += strstr(error.message, "5 threads to compute with (models.*.threads): ") != NULL;
+        of_llama += strstr(error.message, " threads to compute with (models.*.threads): ") != NULL;
     } while (error.code != HEARTH_OK);
-    assert_true(of_llama >= 4);
+    assert_true(of_llama > 0 || sysconf(_SC_NPROCESSORS_ONLN) == 1);
     fake_threads_allow(-1);
     hearth_config_free(config);
 }
