@@ -2,6 +2,7 @@
 #include "chat/fault.hpp"
 #include "chat/request.hpp"
 #include "chat/template.hpp"
+#include "chat/words.hpp"
 
 extern "C" {
 #include "base/error.h"
@@ -9,12 +10,9 @@ extern "C" {
 }
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <set>
-#include <string_view>
 
 namespace chat
 {
@@ -46,18 +44,16 @@ static void mark_continued(std::vector<bool> &marks, const std::string &text, co
 {
     size_t end = text.size();
     for (const std::string &words : {message.render_content(), message.reasoning_content}) {
-        size_t at = words.empty() || words.size() > end ? std::string::npos : text.rfind(words, end - words.size());
+        size_t at = words.empty() || words.size() > end ? std::string::npos : find_last(text, words, end);
         if (at == std::string::npos) continue;
         std::fill_n(marks.begin() + static_cast<std::ptrdiff_t>(at), words.size(), true);
         end = at;
     }
 }
 
-using texts_in_order = std::set<std::string, std::less<>>;
-
 /* The texts in a JSON value that might spell a special token, as JSON writes them. Short ones count only in quotes: as
  * they are, they may be the template's own. */
-static void gather_texts(const common_json &value, texts_in_order &texts)
+static void gather_texts(const common_json &value, std::set<std::string> &texts)
 {
     static const size_t short_words = 16;
     if (value.is_string()) {
@@ -75,43 +71,14 @@ static void gather_texts(const common_json &value, texts_in_order &texts)
     }
 }
 
-/* How long the longest of the texts is that this one begins with. */
-static size_t longest_at_begin(const texts_in_order &texts, std::string_view text)
-{
-    while (!text.empty()) {
-        auto next = texts.upper_bound(text);
-        if (next == texts.begin()) return 0;
-        const std::string &before = *std::prev(next);
-        size_t same = 0, most = std::min(before.size(), text.size());
-        while (same < most && before[same] == text[same]) same++;
-        if (same == before.size()) return same;
-        text = text.substr(0, same);
-    }
-    return 0;
-}
-
-/* Looks for all of them at once: conversations may have hundreds of calls. Nothing is passed over, since a text may
- * begin within another. */
-static void mark_texts(std::vector<bool> &marks, const std::string &text, const texts_in_order &texts)
-{
-    std::array<bool, 256> begins = {};
-    size_t marked = 0;
-    for (const auto &one : texts) begins[static_cast<unsigned char>(one[0])] = true;
-    for (size_t at = 0; at < text.size(); at++) {
-        if (!begins[static_cast<unsigned char>(text[at])]) continue;
-        size_t end = at + longest_at_begin(texts, std::string_view(text).substr(at));
-        for (marked = std::max(marked, at); marked < end; marked++) marks[marked] = true;
-    }
-}
-
 /* Tools and calls reach the prompt as JSON, and jinja's `tojson` and `join` forget whose words they write. */
 static void mark_tools(std::vector<bool> &marks, const std::string &text, const autoparser::generation_params &params)
 {
-    texts_in_order texts;
+    std::set<std::string> texts;
     gather_texts(params.tools, texts);
     for (size_t i = 0; i < params.messages.size(); i++)
         if (params.messages.at(i).contains("tool_calls")) gather_texts(params.messages.at(i).at("tool_calls"), texts);
-    mark_texts(marks, text, texts);
+    mark_words(marks, text, texts);
 }
 
 static void fill(chat_prompt &prompt, const std::string &text, const std::vector<bool> &marks)

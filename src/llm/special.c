@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct llm_specials {
-    const char **texts; /* of the vocabulary; sorted by their first byte */
+    const char **texts; /* of the vocabulary; sorted */
     size_t n;
     size_t first[257]; /* texts[first[c]] … texts[first[c + 1] - 1] begin with byte c */
 };
@@ -18,10 +18,9 @@ static bool is_special(const struct llama_vocab *vocab, llama_token token)
     return (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
 }
 
-static int by_first_byte(const void *a, const void *b)
+static int by_bytes(const void *a, const void *b)
 {
-    unsigned char x = (unsigned char)(*(const char *const *)a)[0], y = (unsigned char)(*(const char *const *)b)[0];
-    return (x > y) - (x < y);
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 struct llm_specials *llm_specials_open(const struct llama_model *handle)
@@ -35,7 +34,7 @@ struct llm_specials *llm_specials_open(const struct llama_model *handle)
         specials->texts = mem_grow(specials->texts, specials->n + 1, sizeof *specials->texts);
         specials->texts[specials->n++] = text;
     }
-    if (specials->n > 0) qsort(specials->texts, specials->n, sizeof *specials->texts, by_first_byte);
+    if (specials->n > 0) qsort(specials->texts, specials->n, sizeof *specials->texts, by_bytes);
     for (size_t c = 0, i = 0; c < 256; c++) {
         specials->first[c] = i;
         while (i < specials->n && (unsigned char)specials->texts[i][0] == c) i++;
@@ -51,14 +50,38 @@ void llm_specials_close(struct llm_specials *specials)
     free(specials);
 }
 
+/* The first of texts[from] … texts[to - 1] whose byte at `depth` is at least `c`; they have the bytes before it in
+ * common. */
+static size_t first_from(const struct llm_specials *specials, size_t from, size_t to, size_t depth, int c)
+{
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if ((unsigned char)specials->texts[middle][depth] < c)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+/* Narrows the list down byte by byte, since most of a vocabulary's begin alike and a text may repeat that beginning. Of
+ * texts with the same beginning the one that ends there comes first. */
+static bool begins_special(const struct llm_specials *specials, const char *text, size_t len)
+{
+    size_t from = specials->first[(unsigned char)text[0]], to = specials->first[(unsigned char)text[0] + 1];
+    for (size_t depth = 1; from < to; depth++) {
+        if (specials->texts[from][depth] == '\0') return true;
+        if (depth == len) return false;
+        int c = (unsigned char)text[depth];
+        from = first_from(specials, from, to, depth, c);
+        to = first_from(specials, from, to, depth, c + 1);
+    }
+    return false;
+}
+
 bool llm_specials_in(const struct llm_specials *specials, const char *text, size_t len)
 {
-    for (size_t at = 0; at < len; at++) {
-        unsigned char c = (unsigned char)text[at];
-        for (size_t i = specials->first[c]; i < specials->first[c + 1]; i++) {
-            size_t n = strlen(specials->texts[i]);
-            if (n <= len - at && memcmp(text + at, specials->texts[i], n) == 0) return true;
-        }
-    }
+    for (size_t at = 0; at < len; at++)
+        if (begins_special(specials, text + at, len - at)) return true;
     return false;
 }
