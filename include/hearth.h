@@ -189,6 +189,9 @@ typedef struct hearth_bias {
     float bias; /* added to the token's logit; -INFINITY forbids it */
 } hearth_bias;
 
+/* Tokens of a prompt that is told: see hearth_params.only_prompt. */
+#define HEARTH_PROMPT_TOLD (1 << 19)
+
 /* "Not given": the configuration's value holds. Of numbers with a fraction NAN says the same. */
 #define HEARTH_UNSET INT32_MIN
 
@@ -252,9 +255,18 @@ typedef struct hearth_snippet {
     const char *name, *text;
 } hearth_snippet;
 
+/* What the parameters of requests point at, where they share it: the choices of one answer need not copy a large prompt
+ * each. It stays as it is until `release(ud)` is called: once, on any thread, when the caller and every request that
+ * was submitted with it have let go. It must return quickly. */
+typedef struct hearth_shared hearth_shared;
+HEARTH_API hearth_shared *hearth_shared_new(void (*release)(void *ud), void *ud);
+HEARTH_API void hearth_shared_unref(hearth_shared *shared); /* by the caller, when all requests are submitted */
+
 /* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
- * from hearth_params_default(), where nothing is given; hearth_submit() copies everything. */
+ * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */
 typedef struct hearth_params {
+    hearth_shared *shared; /* owns what the rest points at, but for model and request_id; NULL: it is copied */
+
     const char *model;      /* name; NULL: the first of the configuration */
     const char *request_id; /* for logs and /slots; NULL: one is made */
 
@@ -298,8 +310,8 @@ typedef struct hearth_params {
     const char *parent_key; /* 64 hexadecimal digits: what is stored of the turn that this one continues. A hint: it is
                                waited for while it is still being written. NULL: none */
     bool only_lookup;       /* compute nothing: result->warmth tells how much of the prompt is there */
-    bool only_prompt; /* compute nothing: a PROMPT event tells the prompt. It waits for no place, and may be of any
-                         length */
+    bool only_prompt; /* compute nothing: a PROMPT event tells the prompt, of up to HEARTH_PROMPT_TOLD tokens. It takes
+                         no place, and may exceed the context window */
     bool keep_prompt; /* hearth_request_prompt() tells the prompt */
     const hearth_lora *lora; /* adapters; those of the model that are not named have scale 0. NULL: as configured */
     size_t n_lora;
@@ -483,7 +495,7 @@ typedef struct hearth_input {
 #define HEARTH_TRUNCATE_WINDOW (-1)
 
 /* One request: inputs that become vectors, or with a query, documents (as texts) that get scores. Start from
- * hearth_embed_params_default(); hearth_embed() copies everything. */
+ * hearth_embed_params_default(); hearth_embed() copies everything, unless it is lent. */
 typedef struct hearth_embed_params {
     const char *model; /* name; NULL: the first of the type that it takes */
     const hearth_input *inputs;
@@ -499,6 +511,7 @@ typedef struct hearth_embed_params {
     int32_t norm;    /* 2: vectors have the length 1 (default); another p above 0: in the p-norm; 0: the largest number
                         is 32760; -1: as the model gives them */
     bool raw_scores; /* as the head gives them; else from 0 to 1 */
+    bool lent;       /* inputs and query are not copied: what they point at stays as it is until on_end is called */
 } hearth_embed_params;
 
 /* What became of one input. */

@@ -66,7 +66,8 @@ struct config_model {
     bool ignore_integrity_check;
     char *load;         /* start | demand */
     double idle_unload; /* seconds; 0: never */
-    int64_t context_window, n_seq_max, n_seq_spare, queue_depth, n_batch, n_ubatch, max_decode_gap_ms;
+    int64_t context_window, n_seq_max, n_seq_spare, queue_depth, max_prompt_bytes;
+    int64_t n_batch, n_ubatch, max_decode_gap_ms;
     double admission_timeout; /* seconds */
     char *kv_unified;         /* auto | true | false */
     bool deterministic;

@@ -143,6 +143,11 @@ const struct config_row config_rows[] = {
         "Requests that may be in flight (running or waiting) for each slot.", RANGE(1, 1024)),
     KEY("models.*.admission_timeout", CONFIG_SECONDS, MODEL(admission_timeout), "30",
         "How long a request may wait for a place in the queue before it is answered with 429.", RANGE(0, DAY)),
+    KEY("models.*.max_prompt_bytes", CONFIG_INT, MODEL(max_prompt_bytes), "4194304",
+        "Bytes of text that a request may bring: messages, tools, a prompt, a schema or a grammar. More is refused "
+        "before "
+        "anything is made of it, since rendering and tokenising take a multiple of it in memory.",
+        RANGE(1024, 1073741824)),
     KEY("models.*.n_batch", CONFIG_INT, MODEL(n_batch), "2048",
         "Tokens of all slots together in one decode call at most.", RANGE(1, 1048576)),
     KEY("models.*.n_ubatch", CONFIG_INT, MODEL(n_ubatch), "512",

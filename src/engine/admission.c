@@ -12,6 +12,7 @@ struct admission {
     struct job_list waiting, parked;
     uint64_t resumes;
     size_t places, taken;
+    bool telling; /* somebody's prompt is being told */
     bool closed;
 };
 
@@ -46,9 +47,37 @@ bool admission_enter(struct admission *a, struct job *job)
     return open;
 }
 
-static bool needs_no_place(const struct job *job)
+static bool wants_prompt(const struct job *job)
 {
     return job->only_prompt;
+}
+
+static bool wants_place(const struct job *job)
+{
+    return !job->only_prompt;
+}
+
+static bool wants_either(const struct job *job)
+{
+    (void)job;
+    return true;
+}
+
+/* The first in line for what is free; NULL: it has to wait. */
+static struct job *let_in(struct admission *a)
+{
+    bool place = a->taken < a->places;
+    if (!place && a->telling) return NULL;
+    struct job *job = job_list_take_first_matching(&a->waiting, !place       ? wants_prompt
+                                                                : a->telling ? wants_place
+                                                                             : wants_either);
+    if (job == NULL) return NULL;
+    job->let_in = true;
+    if (job->only_prompt)
+        a->telling = true;
+    else
+        a->taken++;
+    return job;
 }
 
 static bool is_impatient(const struct job *job)
@@ -96,16 +125,11 @@ static bool decide(struct admission *a, enum admission_verdict *verdict, struct 
         *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_AGAIN;
     } else if ((*job = job_list_take_first_matching(&a->waiting, job_is_cancelled)) != NULL) {
         *verdict = ADMISSION_CANCELLED;
-    } else if ((*job = job_list_take_first_matching(&a->waiting, needs_no_place)) != NULL) {
+    } else if ((*job = let_in(a)) != NULL) {
         *verdict = ADMISSION_GO;
     } else if (a->waiting.first == NULL) {
         *verdict = ADMISSION_CLOSED;
         return a->closed;
-    } else if (a->taken < a->places) {
-        *verdict = ADMISSION_GO;
-        a->taken++;
-        *job = job_list_take_first(&a->waiting);
-        (*job)->has_place = true;
     } else if (clock_now(a->clock) >= next_expiry(a)) {
         *verdict = ADMISSION_EXPIRED;
         *job = job_list_take_first_matching(&a->waiting, is_impatient);
@@ -154,10 +178,13 @@ void admission_resume(struct admission *a)
     pthread_mutex_unlock(&a->mutex);
 }
 
-void admission_leave(struct admission *a)
+void admission_leave(struct admission *a, const struct job *job)
 {
     pthread_mutex_lock(&a->mutex);
-    a->taken--;
+    if (job->only_prompt)
+        a->telling = false;
+    else
+        a->taken--;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->mutex);
 }

@@ -1,5 +1,6 @@
 /* The door to a model: at most `places` requests are in flight (n_seq_max x queue_depth); further ones wait here in
- * order, until a place is free, their time is up, or they are cancelled.
+ * order, until a place is free, their time is up, or they are cancelled. Those that want their prompt alone take no
+ * place, but are let in one at a time: a preparing thread is left for the others, however many and long they are.
  *
  * Thread-safe. Jobs enter from any thread; preparing threads fetch them with admission_next(). */
 #ifndef ENGINE_ADMISSION_H
@@ -11,7 +12,7 @@
 struct admission;
 
 enum admission_verdict {
-    ADMISSION_GO,        /* the job has a place, or needs none: whoever ends one that has calls admission_leave() */
+    ADMISSION_GO,        /* the job is let in: whoever ends it calls admission_leave() */
     ADMISSION_AGAIN,     /* what the job was parked for may have come, or its time is over */
     ADMISSION_EXPIRED,   /* waited too long */
     ADMISSION_CANCELLED, /* its client gave up */
@@ -34,8 +35,8 @@ uint64_t admission_resumes(struct admission *admission);
 bool admission_park(struct admission *admission, struct job *job, int64_t deadline, uint64_t seen);
 void admission_resume(struct admission *admission);
 
-/* Gives one place back. */
-void admission_leave(struct admission *admission);
+/* A job that was let in is over. */
+void admission_leave(struct admission *admission, const struct job *job);
 
 /* Some job's `cancelled` was set: look whether it waits here. */
 void admission_poke(struct admission *admission);

@@ -48,7 +48,7 @@ struct job {
     bool chances_as_drawn, progress;
     bool cache_prompt;
     bool only_lookup;           /* nothing is computed: the result says what is there of the prompt */
-    bool only_prompt;           /* nothing at all is done but to tell the prompt; needs no place */
+    bool only_prompt;           /* nothing at all is done but to tell the prompt; takes no place */
     uint64_t scope;             /* prompts of different scopes never share anything */
     struct identity identity;   /* the same for the store, where there is one */
     const double *scales;       /* what each of the model's adapters counts for; NULL: none takes part */
@@ -59,7 +59,7 @@ struct job {
 
     _Atomic bool cancelled;
     int64_t submitted_at; /* clock of the engine */
-    bool has_place;       /* admission let it in */
+    bool let_in;          /* by admission, which wants to know when it is over */
 
     /* While it is parked there: until when, and how often others had been resumed before. */
     int64_t parked_until;

@@ -13,6 +13,7 @@
 #include "lib/terms.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static bool computes(const hearth_request *request)
@@ -58,14 +59,38 @@ static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat
     return rc;
 }
 
+static const char *name_of_prompt(const hearth_request *request)
+{
+    return request->params->messages_json != NULL ? "messages" : "prompt";
+}
+
+/* Whether a text is worth tokenising, and can be. */
+static int check_text(const void *ud, const char *text, size_t len, hearth_error *error)
+{
+    const hearth_request *request = ud;
+    const struct llm_model *weights = request->model->weights;
+    size_t window = (size_t)engine_window(request->model->engine);
+    hearth_error own;
+    bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut, or not computed */
+    if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    if (whole && len / llm_longest_token(weights) >= window)
+        return error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
+                        "the prompt (%zu bytes) exceeds context window [%zu]", len, window);
+    if (llm_check_text(weights, text, len, &own) == HEARTH_OK) return HEARTH_OK;
+    return error_at(error, own.code, name_of_prompt(request), "the prompt has %s", own.message);
+}
+
 static int check_length(const hearth_request *request, hearth_error *error)
 {
     const struct tokens *prompt = &request->job.prompt;
     int32_t window = engine_window(request->model->engine);
+    if (request->params->keep_prompt && prompt->len > HEARTH_PROMPT_TOLD && request->job.only_prompt)
+        return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has %zu tokens: up to %d are told at once",
+                        prompt->len, HEARTH_PROMPT_TOLD);
     if (request->job.only_prompt) return HEARTH_OK;
     if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
     if (prompt->len >= (size_t)window)
-        return error_at(error, HEARTH_TOO_LONG, request->params->messages_json != NULL ? "messages" : "prompt",
+        return error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
                         "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; shorten the "
                         "prompt or raise models.%s.context_window",
                         prompt->len, window, request->model->config->name);
@@ -103,7 +128,10 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     struct prepare_chat chat = {.weights = request->model->weights,
                                 .template_ = request->model->template_,
-                                .request = chat_request_of(request->params)};
+                                .request = chat_request_of(request->params),
+                                .check = check_text,
+                                .ud = request,
+                                .cancelled = &request->job.cancelled};
     struct prepare_wishes wishes = wishes_of(request);
     int rc = prompt_of_messages(request, &chat, error);
     if (rc == HEARTH_OK) rc = check_length(request, error);
@@ -131,10 +159,11 @@ static void send_tokens_as_text(hearth_request *request)
 static void tokenise_parts(const hearth_request *request, bool markers, struct tokens *out)
 {
     const hearth_params *p = request->params;
-    for (size_t i = 0; i < p->n_parts; i++) {
+    for (size_t i = 0; i < p->n_parts && !job_is_cancelled(&request->job); i++) {
         const hearth_part *part = &p->parts[i];
+        struct llm_text_in in = {part->text, part->len, markers && i == 0, !p->plain};
         if (part->text != NULL)
-            llm_tokenize(request->model->weights, part->text, part->len, markers && i == 0, !p->plain, out);
+            llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, out);
         else
             tokens_push(out, part->token);
     }
@@ -146,8 +175,23 @@ static void tokenise(hearth_request *request)
     const hearth_params *p = request->params;
     struct tokens *prompt = &request->job.prompt;
     bool markers = !p->without_markers && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
-    if (p->text != NULL) llm_tokenize(request->model->weights, p->text, p->text_len, markers, !plain, prompt);
+    struct llm_text_in in = {p->text, p->text_len, markers, !plain};
+    if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, prompt);
     tokenise_parts(request, markers, prompt);
+}
+
+/* The texts that a request brings beside messages. */
+static int check_texts(const hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    int rc = check_text(request, p->text, p->text_len, error);
+    if (rc == HEARTH_OK) rc = check_text(request, p->suffix, p->suffix_len, error);
+    if (rc == HEARTH_OK) rc = check_text(request, p->typed, p->typed_len, error);
+    for (size_t i = 0; i < p->n_parts && rc == HEARTH_OK; i++)
+        rc = check_text(request, p->parts[i].text, p->parts[i].len, error);
+    for (size_t i = 0; i < p->n_snippets && rc == HEARTH_OK; i++)
+        rc = check_text(request, p->snippets[i].text, strlen(p->snippets[i].text), error);
+    return rc;
 }
 
 static int fill_in(hearth_request *request, hearth_error *error)
@@ -164,7 +208,9 @@ static int fill_in(hearth_request *request, hearth_error *error)
 static int prepare_text(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
+    if (check_texts(request, error) != HEARTH_OK) return (int)error->code;
     tokenise(request);
+    if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
     int rc = check_length(request, error);
     if (rc != HEARTH_OK || !request->job.only_prompt) return rc;
@@ -179,7 +225,7 @@ static int prepare_text(hearth_request *request, hearth_error *error)
 static void keep(hearth_request *request)
 {
     struct kept_prompt *kept = &request->kept;
-    const struct tokens *prompt = &request->job.prompt;
+    struct tokens *prompt = &request->job.prompt;
     tokens_append(&kept->tokens, prompt->v, prompt->len);
     kept->ends = mem_alloc((prompt->len + 1) * sizeof *kept->ends);
     for (size_t i = 0; i < prompt->len; i++) {

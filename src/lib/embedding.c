@@ -11,6 +11,7 @@
 #include "lib/vectors.h"
 #include "llm/input.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ struct hearth_embedding {
     struct model *model; /* once the lease is ready */
     hearth_embedded_fn on_end;
     void *ud;
-    hearth_embed_params params; /* its numbers; what it points to is copied: */
-    char *query, **texts;
+    hearth_embed_params params; /* its numbers; what it points to is copied, or lent until the end: */
+    const char *query, **texts;
     size_t *lens;
     hearth_vector *vectors;
     hearth_embedded result;
@@ -32,6 +33,9 @@ struct hearth_embedding {
 
 /* Inputs of a call at most: what is beyond hardly makes it faster. */
 #define INPUTS_A_CALL 64
+
+/* A text of so many bytes is always tokenised. */
+#define INPUT_BYTES ((size_t)64 << 10)
 
 enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
 {
@@ -106,12 +110,12 @@ static void unref(hearth_embedding *request)
     for (size_t i = 0; i < request->job.n_inputs; i++) {
         tokens_release(&request->job.inputs[i].tokens);
         free(request->job.inputs[i].vectors);
-        free(request->texts[i]);
+        if (!request->params.lent) free((void *)request->texts[i]);
     }
+    if (!request->params.lent) free((void *)request->query);
     free(request->job.inputs);
     free(request->texts);
     free(request->lens);
-    free(request->query);
     free(request->vectors);
     lease_end(&request->lease);
     free(request);
@@ -140,11 +144,67 @@ static size_t limit_of(const hearth_embedding *request)
     return request->params.truncate < 0 || wanted > window ? window : wanted;
 }
 
+/* Bytes of text that are tokenised for one input: a text may have more where not every byte of it is in some token. */
+static size_t most_bytes(const hearth_embedding *request)
+{
+    size_t longest = llm_longest_token(request->model->weights);
+    size_t window = (size_t)embed_window(request->model->pool), most = (size_t)request->model->config->max_prompt_bytes;
+    if (longest == SIZE_MAX) return LLM_STRETCH_MAX;
+    size_t bytes = window * longest < INPUT_BYTES ? INPUT_BYTES : window * longest;
+    return bytes < most ? bytes : most;
+}
+
+/* A text as it is tokenised. */
+struct run {
+    const char *text;
+    size_t len;
+};
+
+/* What lies far behind the tokens that stay is cut off beforehand. */
+static struct run cut_run(struct run run, size_t most, bool from_left)
+{
+    if (run.len <= most) return run;
+    if (!from_left) {
+        while (most > 0 && ((unsigned char)run.text[most] & 0xc0) == 0x80) most--;
+        return (struct run){run.text, most};
+    }
+    size_t from = run.len - most;
+    while (from < run.len && ((unsigned char)run.text[from] & 0xc0) == 0x80) from++;
+    return (struct run){run.text + from, run.len - from};
+}
+
+static int check_run(const hearth_embedding *request, struct run run, const char *name, hearth_error *error)
+{
+    size_t most = most_bytes(request);
+    if (run.len > most)
+        return error_at(error, HEARTH_TOO_LONG, name,
+                        "a text of '%s' has %zu bytes, model '%s' takes %d tokens: shorten it, or ask for it to be "
+                        "truncated",
+                        name, run.len, request->model->config->name, embed_window(request->model->pool));
+    hearth_error own;
+    if (llm_check_text(request->model->weights, run.text, run.len, &own) == HEARTH_OK) return HEARTH_OK;
+    return error_at(error, own.code, name, "a text of '%s' has %s", name, own.message);
+}
+
+/* The text of an input or a document. */
+static int take_run(const hearth_embedding *request, size_t i, struct run *run, hearth_error *error)
+{
+    size_t most = most_bytes(request);
+    *run = (struct run){request->texts[i], request->lens[i]};
+    if (request->params.truncate != 0)
+        *run = cut_run(*run, most < LLM_STRETCH_MAX ? most : LLM_STRETCH_MAX, request->params.truncate_left);
+    return check_run(request, *run, name_of_inputs(request), error);
+}
+
 static int prepare_input(hearth_embedding *request, size_t i, hearth_error *error)
 {
     const struct llm_model *weights = request->model->weights;
     struct tokens *tokens = &request->job.inputs[i].tokens;
-    if (request->texts[i] != NULL) llm_tokenize(weights, request->texts[i], request->lens[i], true, false, tokens);
+    struct run run;
+    if (request->texts[i] != NULL) {
+        if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
+        llm_tokenize(weights, run.text, run.len, true, false, tokens);
+    }
     llm_shorten(weights, tokens, limit_of(request), request->params.truncate_left);
     if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "input", "input[%zu] is empty", i);
     return HEARTH_OK;
@@ -152,10 +212,13 @@ static int prepare_input(hearth_embedding *request, size_t i, hearth_error *erro
 
 static int prepare_document(hearth_embedding *request, size_t i, hearth_error *error)
 {
-    struct llm_pair pair = {.query = request->query,
-                            .query_len = request->params.query_len,
-                            .document = request->texts[i],
-                            .document_len = request->lens[i],
+    struct run query = {request->query, request->params.query_len}, run;
+    if (check_run(request, query, "query", error) != HEARTH_OK) return (int)error->code;
+    if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
+    struct llm_pair pair = {.query = query.text,
+                            .query_len = query.len,
+                            .document = run.text,
+                            .document_len = run.len,
                             .max_document = (size_t)request->params.max_document_tokens};
     struct tokens *tokens = &request->job.inputs[i].tokens;
     if (!llm_join(request->model->weights, &pair, limit_of(request), tokens))
@@ -252,6 +315,11 @@ static int check(const hearth_embed_params *p, const struct known *known, hearth
     return check_inputs(p, known->facts.info.n_vocab, error);
 }
 
+static const char *copy_text(const hearth_embed_params *p, const char *text, size_t len)
+{
+    return p->lent || text == NULL ? text : mem_strndup(text, len);
+}
+
 static hearth_embedding *new_request(const hearth_embed_params *p)
 {
     hearth_embedding *request = mem_alloc(sizeof *request);
@@ -259,7 +327,7 @@ static hearth_embedding *new_request(const hearth_embed_params *p)
     request->params = *p;
     request->params.model = request->params.query = NULL;
     request->params.inputs = NULL;
-    if (p->query != NULL) request->query = mem_strndup(p->query, p->query_len);
+    request->query = copy_text(p, p->query, p->query_len);
     request->texts = mem_alloc(p->n_inputs * sizeof *request->texts);
     request->lens = mem_alloc(p->n_inputs * sizeof *request->lens);
     request->job.inputs = mem_alloc(p->n_inputs * sizeof *request->job.inputs);
@@ -269,10 +337,8 @@ static hearth_embedding *new_request(const hearth_embed_params *p)
     for (size_t i = 0; i < p->n_inputs; i++) {
         const hearth_input *input = &p->inputs[i];
         request->lens[i] = input->len;
-        if (input->text != NULL)
-            request->texts[i] = mem_strndup(input->text, input->len);
-        else
-            tokens_append(&request->job.inputs[i].tokens, input->tokens, input->n_tokens);
+        request->texts[i] = copy_text(p, input->text, input->len);
+        tokens_append(&request->job.inputs[i].tokens, input->tokens, input->text == NULL ? input->n_tokens : 0);
     }
     return request;
 }

@@ -521,10 +521,11 @@ int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, s
         return error_set(error, HEARTH_UNAVAILABLE, "loading model '%s': try again in a moment", known->config->name);
     }
     struct tokens list = {0};
-    llm_tokenize(found->weights, text, len, add_special, parse_special, &list);
+    int rc = llm_check_text(found->weights, text, len, error);
+    if (rc == HEARTH_OK) llm_tokenize(found->weights, text, len, add_special, parse_special, &list);
     visit_end(known);
     *tokens = list.v;
-    return (int32_t)list.len;
+    return rc == HEARTH_OK ? (int32_t)list.len : rc;
 }
 
 void hearth_free(char *string)

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,28 @@ hearth_params hearth_params_default(void)
 hearth_embed_params hearth_embed_params_default(void)
 {
     return (hearth_embed_params){.norm = 2};
+}
+
+/* ---- What is shared ---- */
+
+struct hearth_shared {
+    atomic_size_t refs;
+    void (*release)(void *ud);
+    void *ud;
+};
+
+hearth_shared *hearth_shared_new(void (*release)(void *ud), void *ud)
+{
+    hearth_shared *shared = mem_alloc(sizeof *shared);
+    *shared = (hearth_shared){.refs = 1, .release = release, .ud = ud};
+    return shared;
+}
+
+void hearth_shared_unref(hearth_shared *shared)
+{
+    if (atomic_fetch_sub(&shared->refs, 1) > 1) return;
+    shared->release(shared->ud);
+    free(shared);
 }
 
 /* ---- Copies ---- */
@@ -125,6 +148,7 @@ hearth_params *params_copy(const hearth_params *params)
 {
     hearth_params *copy = mem_alloc(sizeof *copy);
     *copy = *params;
+    copy->shared = NULL;
     for (size_t i = 0; i < N_STRINGS; i++) *string_at(copy, i) = mem_strdup(*string_at(copy, i));
     copy->text = copy_bytes(params->text, params->text_len);
     copy->suffix = copy_bytes(params->suffix, params->suffix_len);
@@ -138,6 +162,16 @@ hearth_params *params_copy(const hearth_params *params)
     return copy;
 }
 
+hearth_params *params_keep(const hearth_params *params)
+{
+    if (params->shared == NULL) return params_copy(params);
+    hearth_params *kept = mem_alloc(sizeof *kept);
+    *kept = *params;
+    kept->model = kept->request_id = NULL;
+    atomic_fetch_add(&kept->shared->refs, 1);
+    return kept;
+}
+
 static void free_sampling(hearth_sampling *s)
 {
     free_list(s->dry_breakers, s->n_dry_breakers);
@@ -148,6 +182,11 @@ static void free_sampling(hearth_sampling *s)
 void params_free(hearth_params *params)
 {
     if (params == NULL) return;
+    if (params->shared != NULL) {
+        hearth_shared_unref(params->shared);
+        free(params);
+        return;
+    }
     for (size_t i = 0; i < N_STRINGS; i++) free((void *)*string_at(params, i));
     for (size_t i = 0; i < params->n_snippets; i++) {
         free((void *)params->snippets[i].name);

@@ -6,6 +6,9 @@
 
 /* A copy that shares nothing; params_free() it. */
 hearth_params *params_copy(const hearth_params *params);
+
+/* The same, but what is shared stays so: the copy holds on to it, and has neither model nor request_id. */
+hearth_params *params_keep(const hearth_params *params);
 void params_free(hearth_params *params); /* NULL is fine */
 
 #endif

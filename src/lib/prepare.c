@@ -1,6 +1,7 @@
 /* Chats made ready for the engine: see prepare.h. Runs on the preparing threads and keeps nothing. */
 #include "lib/prepare.h"
 
+#include "base/error.h"
 #include "chat/identity.h"
 
 #include <string.h>
@@ -23,14 +24,15 @@ static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *
                      struct tokens *tokens)
 {
     if (!chat->by_parts) {
-        llm_tokenize(chat->weights, text->text + from, text->len - from, from == 0, true, tokens);
+        struct llm_text_in in = {text->text + from, text->len - from, from == 0, true};
+        llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
         return;
     }
     for (size_t i = 0; i < text->n_parts; i++) {
         const struct chat_part *part = &text->parts[i];
         size_t end = part->offset + part->len, begin = part->offset > from ? part->offset : from;
-        if (begin < end)
-            llm_tokenize(chat->weights, text->text + begin, end - begin, begin == 0, !part->is_input, tokens);
+        struct llm_text_in in = {text->text + begin, end - begin, begin == 0, !part->is_input};
+        if (begin < end) llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
     }
 }
 
@@ -46,18 +48,26 @@ static int render(const struct prepare_chat *chat, size_t n_messages, struct cha
     return chat_render_parts(chat->template_, &request, text, error);
 }
 
+void prepare_release(struct prepare_chat *chat)
+{
+    chat_prompt_release(&chat->text);
+}
+
 int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_error *error)
 {
     int rc = render(chat, 0, &chat->text, error);
     if (rc != HEARTH_OK) return rc;
+    if (chat->check != NULL) rc = chat->check(chat->ud, chat->text.text, chat->text.len, error);
+    if (rc != HEARTH_OK) {
+        prepare_release(chat);
+        return rc;
+    }
     chat->by_parts = spells_special(chat->weights, &chat->text);
     tokenise(chat, &chat->text, 0, prompt);
-    return HEARTH_OK;
-}
-
-void prepare_release(struct prepare_chat *chat)
-{
-    chat_prompt_release(&chat->text);
+    if (!atomic_load(chat->cancelled)) return HEARTH_OK;
+    tokens_truncate(prompt, 0);
+    prepare_release(chat);
+    return error_set(error, HEARTH_CANCELLED, "request was cancelled");
 }
 
 /* ---- Where messages end ---- */

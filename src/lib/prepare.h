@@ -12,6 +12,10 @@ struct prepare_chat {
     const struct llm_model *weights;
     const struct chat_template *template_;
     struct chat_request request; /* generation_cue: as the whole prompt is to have it */
+    /* Whether the text can be tokenised; asked once it is rendered. NULL: always. */
+    int (*check)(const void *ud, const char *text, size_t len, hearth_error *error);
+    const void *ud;
+    const atomic_bool *cancelled; /* prepare_prompt() then leaves off, with HEARTH_CANCELLED */
     /* Filled in by prepare_prompt(), used by prepare_conversation(): */
     struct chat_prompt text;
     bool by_parts; /* the template's words and the request's are tokenised apart */

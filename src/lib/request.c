@@ -45,7 +45,7 @@ static void tell(void *ud, const hearth_event *event)
 static void job_ended(struct job *job)
 {
     hearth_request *request = (hearth_request *)job;
-    if (job->has_place) admission_leave(request->model->admission);
+    if (job->let_in) admission_leave(request->model->admission, job);
     unref(request);
 }
 
@@ -63,20 +63,58 @@ static void set_id(struct job *job, const char *id)
     }
 }
 
-/* Bytes of text that one token can stand for, generously. */
-#define MAX_TOKEN_BYTES 512
+/* The text of a request, part by part. */
+struct said {
+    const char *field; /* the longest of them */
+    size_t longest, all;
+};
 
-/* A prompt that cannot fit by its size alone is refused before anybody keeps a copy of it. */
+static void say(struct said *said, const char *field, size_t len)
+{
+    said->all += len;
+    if (len <= said->longest) return;
+    said->field = field;
+    said->longest = len;
+}
+
+static void say_text(struct said *said, const char *field, const char *text)
+{
+    if (text != NULL) say(said, field, strlen(text));
+}
+
+static struct said read_said(const hearth_params *p)
+{
+    struct said said = {.field = "prompt"};
+    say_text(&said, "messages", p->messages_json);
+    say_text(&said, "tools", p->tools_json);
+    say_text(&said, "chat_template_kwargs", p->template_kwargs_json);
+    say_text(&said, "json_schema", p->json_schema);
+    say_text(&said, "grammar", p->grammar);
+    say_text(&said, "reasoning_budget_message", p->thinking_end);
+    say(&said, "prompt", p->text_len);
+    say(&said, "suffix", p->suffix_len);
+    say(&said, "prompt", p->typed_len);
+    for (size_t i = 0; i < p->n_snippets; i++) say_text(&said, "input_extra", p->snippets[i].text);
+    for (size_t i = 0; p->parts != NULL && i < p->n_parts; i++) say(&said, "prompt", p->parts[i].len);
+    return said;
+}
+
+/* What cannot fit by its size alone is refused before anything is made of it. */
 static int check_size(const hearth_params *p, const struct known *known, hearth_error *error)
 {
-    size_t window = (size_t)known->facts.info.context_window;
-    size_t text = p->messages_json != NULL ? strlen(p->messages_json) : p->text_len;
-    if (p->only_prompt || p->suffix != NULL) return HEARTH_OK; /* of any length; cut to what fits */
-    for (size_t i = 0; p->parts != NULL && i < p->n_parts; i++) text += p->parts[i].len;
-    if (p->n_tokens <= window && text / MAX_TOKEN_BYTES <= window) return HEARTH_OK;
-    return error_at(error, HEARTH_TOO_LONG, p->messages_json != NULL ? "messages" : "prompt",
-                    "the prompt (%zu %s) exceeds context window [%zu]", p->n_tokens > window ? p->n_tokens : text,
-                    p->n_tokens > window ? "tokens" : "bytes", window);
+    size_t window = (size_t)known->facts.info.context_window, most = (size_t)known->config->max_prompt_bytes;
+    struct said said = read_said(p);
+    if (said.all > most)
+        return error_at(error, HEARTH_TOO_LONG, said.field,
+                        "'%s' has %zu bytes of the request's %zu: its text may have up to %zu "
+                        "(models.%s.max_prompt_bytes)",
+                        said.field, said.longest, said.all, most, known->config->name);
+    if (p->only_prompt && p->n_tokens + p->n_parts > HEARTH_PROMPT_TOLD)
+        return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has more than %d tokens: ask for it in parts",
+                        HEARTH_PROMPT_TOLD);
+    if (p->only_prompt || p->n_tokens <= window) return HEARTH_OK;
+    return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt (%zu tokens) exceeds context window [%zu]",
+                    p->n_tokens, window);
 }
 
 static int check_token(int32_t token, int32_t n_vocab, hearth_error *error)
@@ -154,7 +192,7 @@ static hearth_request *new_request(const hearth_params *p, struct known *known, 
     struct job *job = &request->job;
     request->refs = 2;
     request->clock = clock;
-    request->params = params_copy(p);
+    request->params = params_keep(p);
     tokens_append(&job->prompt, p->tokens, p->n_tokens);
     job->ignore_eos = p->sampling.ignore_eos;
     job->top_logprobs = p->top_logprobs;

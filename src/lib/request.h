@@ -19,7 +19,7 @@ struct hearth_request {
     struct lease lease;
     struct model *model; /* once the lease is ready */
     struct clock *clock;
-    hearth_params *params; /* a copy */
+    hearth_params *params; /* a copy; what is shared belongs to its owner */
     double *scales;        /* of the model's adapters */
 
     uint64_t parent_ticket; /* of the saves that its parent may be among */

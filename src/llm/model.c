@@ -25,6 +25,8 @@ struct llm_model {
     int32_t *n_head_kv;
     bool *slides;
     struct llm_specials *specials;
+    struct llm_cuts *cuts;
+    size_t recursion;
     const char *samplers[MAX_SAMPLERS];
     struct lazy_texts *texts;
     struct llm_model_info info;
@@ -282,6 +284,8 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     model->weights = loading->heard.weights;
     describe(model, loading->file);
     model->specials = llm_specials_open(handle);
+    model->cuts = llm_cuts_open(model);
+    model->recursion = llm_measure_recursion(model);
     model->texts = mem_alloc(sizeof *model->texts);
     pthread_mutex_init(&model->texts->mutex, NULL);
     return model;
@@ -301,6 +305,7 @@ void llm_model_close(struct llm_model *model)
 {
     if (model == NULL) return;
     llm_specials_close(model->specials);
+    llm_cuts_close(model->cuts);
     llm_texts_close(model->texts->v);
     pthread_mutex_destroy(&model->texts->mutex);
     free(model->texts);
@@ -335,6 +340,16 @@ const struct llm_texts *llm_model_texts(const struct llm_model *model)
 bool llm_spells_special(const struct llm_model *model, const char *text, size_t len)
 {
     return llm_specials_in(model->specials, text, len);
+}
+
+const struct llm_cuts *llm_model_cuts(const struct llm_model *model)
+{
+    return model->cuts;
+}
+
+size_t llm_model_recursion(const struct llm_model *model)
+{
+    return model->recursion;
 }
 
 struct llama_model *llm_model_handle(const struct llm_model *model)

@@ -6,6 +6,8 @@
 #include "base/tokens.h"
 #include "hearth.h"
 
+#include <stdatomic.h>
+
 struct llm_model;
 
 struct llm_model_params {
@@ -68,10 +70,31 @@ const char *llm_kind_name(enum llm_kind kind);
 const char *llm_pooling_name(enum llm_pooling pooling);
 enum llm_pooling llm_pooling_of(const char *name); /* UNSAID for any other */
 
-/* Appends the tokens of the text. add_special: begin and end markers as the model wants them; parse_special: markers
- * written in the text become tokens. */
+/* Appends the tokens of the text; long ones are tokenised piece by piece, which changes nothing. add_special: begin and
+ * end markers as the model wants them; parse_special: markers written in the text become tokens. */
 void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
                   struct tokens *out);
+
+/* The same for a text that may be long: leaves off between two pieces once `stop` is set. */
+struct llm_text_in {
+    const char *text;
+    size_t len;
+    bool add_special, parse_special;
+};
+
+void llm_tokenize_until(const struct llm_model *model, const struct llm_text_in *in, const atomic_bool *stop,
+                        struct tokens *out);
+
+/* Bytes of a text that are tokenised in one go at most. */
+#define LLM_STRETCH_MAX (256 << 10)
+
+/* Whether memory and stack will do for a text: longer ones than LLM_STRETCH_MAX must not be tokenised without asking.
+ * Else HEARTH_TOO_LONG, with a message that begins with the number of bytes at fault. */
+int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error);
+
+/* Bytes that one token stands for at most; SIZE_MAX where that is not known, since blanks or words of any length may
+ * become one. */
+size_t llm_longest_token(const struct llm_model *model);
 
 /* Whether the text spells a token that only parse_special would make of it. */
 bool llm_spells_special(const struct llm_model *model, const char *text, size_t len);

@@ -123,6 +123,33 @@ bool llm_specials_in(const struct llm_specials *specials, const char *text, size
  * first special token: it is none of the text and left out. */
 void llm_tokenize_prefill(const struct llm_model *model, const char *text, struct tokens *out);
 
+/* ---- Tokenising piece by piece ---- */
+
+/* Appends the tokens of a text that is tokenised in one go: with stack enough, or on the stack of this thread. */
+void llm_tokenize_whole(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out);
+void llm_tokenize_here(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out);
+
+/* Bytes of stack that the tokenizer takes for each character of a run; 0: it does not recurse. */
+size_t llm_measure_recursion(const struct llm_model *model);
+size_t llm_model_recursion(const struct llm_model *model);
+
+/* HEARTH_TOO_LONG where a run would take more stack than there is. */
+int llm_check_run(const struct llm_model *model, const char *text, size_t len, hearth_error *error);
+
+struct llm_cuts;
+
+struct llm_cuts *llm_cuts_open(const struct llm_model *model); /* which has no cuts yet */
+void llm_cuts_close(struct llm_cuts *cuts);
+size_t llm_cuts_longest_token(const struct llm_cuts *cuts);
+const struct llm_cuts *llm_model_cuts(const struct llm_model *model);
+
+/* Where one piece ends and the next begins: at `len` both where there is no cut after `from`. */
+struct llm_cut {
+    size_t end, next;
+};
+
+struct llm_cut llm_next_cut(const struct llm_cuts *cuts, const char *text, size_t len, size_t from);
+
 /* ---- The machine ---- */
 
 /* Physical cores among the CPUs that this process may run on; at least 1. */

@@ -1,4 +1,5 @@
 /* Text to tokens and back. No state besides the model's; any thread. */
+#include "base/error.h"
 #include "base/memory.h"
 #include "llm/private.h"
 
@@ -6,23 +7,79 @@
 #include <stdlib.h>
 #include <string.h>
 
-void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
-                  struct tokens *out)
+void llm_tokenize_here(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out)
 {
-    assert(len < INT32_MAX - 16); /* llama.cpp counts in int32_t; the limit of a request is far below */
+    assert(in->len < INT32_MAX - 16); /* llama.cpp counts in int32_t; the limit of a request is far below */
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    int32_t len = (int32_t)in->len;
     /* A token is a byte or more in all but odd vocabularies, so the first try fits: a second one costs as much again.
      */
-    int32_t room = (int32_t)len + 16;
+    int32_t room = len + 16;
     llama_token *v = mem_grow(NULL, (size_t)room, sizeof *v);
-    int32_t n = llama_tokenize(vocab, text, (int32_t)len, v, room, add_special, parse_special);
+    int32_t n = llama_tokenize(vocab, in->text, len, v, room, in->add_special, in->parse_special);
     if (n < 0 && n != INT32_MIN) {
         room = -n;
         v = mem_grow(v, (size_t)room, sizeof *v);
-        n = llama_tokenize(vocab, text, (int32_t)len, v, room, add_special, parse_special);
+        n = llama_tokenize(vocab, in->text, len, v, room, in->add_special, in->parse_special);
     }
     if (n > 0) tokens_append(out, v, (size_t)n);
     free(v);
+}
+
+/* Pieces end at the first cut after so many bytes. */
+#define PIECE_BYTES (64 << 10)
+
+void llm_tokenize_until(const struct llm_model *model, const struct llm_text_in *in, const atomic_bool *stop,
+                        struct tokens *out)
+{
+    const struct llm_cuts *cuts = llm_model_cuts(model);
+    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    struct llm_cut cut = llm_next_cut(cuts, in->text, in->len, PIECE_BYTES);
+    if (cut.end >= in->len) {
+        llm_tokenize_whole(model, in, out);
+        return;
+    }
+    if (in->add_special && llama_vocab_get_add_bos(vocab)) tokens_push(out, llama_vocab_bos(vocab));
+    for (size_t from = 0; from < in->len && !atomic_load_explicit(stop, memory_order_relaxed); from = cut.next) {
+        struct llm_text_in piece = {.text = in->text + from, .parse_special = in->parse_special};
+        cut = llm_next_cut(cuts, in->text, in->len, from + PIECE_BYTES);
+        piece.len = cut.end - from;
+        llm_tokenize_whole(model, &piece, out);
+    }
+    if (in->add_special && llama_vocab_get_add_eos(vocab)) tokens_push(out, llama_vocab_eos(vocab));
+}
+
+void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
+                  struct tokens *out)
+{
+    static const atomic_bool never = false;
+    llm_tokenize_until(model, &(struct llm_text_in){text, len, add_special, parse_special}, &never, out);
+}
+
+/* The most bytes in a row that cannot be tokenised in parts. */
+static size_t longest_stretch(const struct llm_model *model, const char *text, size_t len)
+{
+    size_t longest = 0;
+    for (size_t from = 0; from < len;) {
+        struct llm_cut cut = llm_next_cut(llm_model_cuts(model), text, len, from);
+        if (cut.end - from > longest) longest = cut.end - from;
+        from = cut.next;
+    }
+    return longest;
+}
+
+int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
+{
+    size_t stretch = longest_stretch(model, text, len);
+    if (stretch <= LLM_STRETCH_MAX) return llm_check_run(model, text, len, error);
+    return error_set(error, HEARTH_TOO_LONG,
+                     "%zu bytes in a row without a single blank between two words: at most %d can be tokenised",
+                     stretch, LLM_STRETCH_MAX);
+}
+
+size_t llm_longest_token(const struct llm_model *model)
+{
+    return llm_cuts_longest_token(llm_model_cuts(model));
 }
 
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)

@@ -73,7 +73,7 @@ static void requests_are_let_in_in_order_while_there_are_places(void **state)
     for (int i = 0; i < 2; i++) enter(rig, i);
     expect(rig, ADMISSION_GO, 0);
     expect(rig, ADMISSION_GO, 1);
-    assert_true(rig->jobs[0].has_place);
+    assert_true(rig->jobs[0].let_in);
 }
 
 static void a_request_waits_until_a_place_is_free(void **state)
@@ -85,7 +85,7 @@ static void a_request_waits_until_a_place_is_free(void **state)
     expect(rig, ADMISSION_GO, 1);
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
-    admission_leave(rig->admission);
+    admission_leave(rig->admission, &rig->jobs[0]);
     pthread_join(asker.thread, NULL);
     assert_int_equal(asker.verdict, ADMISSION_GO);
     assert_ptr_equal(asker.job, &rig->jobs[2]);
@@ -107,7 +107,7 @@ static void a_request_that_waited_too_long_expires_and_not_before(void **state)
     pthread_join(asker.thread, NULL);
     assert_int_equal(asker.verdict, ADMISSION_EXPIRED);
     assert_ptr_equal(asker.job, &rig->jobs[2]);
-    assert_false(rig->jobs[2].has_place);
+    assert_false(rig->jobs[2].let_in);
 }
 
 static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **state)
@@ -125,7 +125,7 @@ static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **sta
     assert_int_equal(asker.verdict, ADMISSION_CANCELLED);
     assert_ptr_equal(asker.job, &rig->jobs[3]);
     assert_int_equal(admission_waiting(rig->admission), 1);
-    admission_leave(rig->admission);
+    admission_leave(rig->admission, &rig->jobs[0]);
     expect(rig, ADMISSION_GO, 2);
 }
 
@@ -144,6 +144,36 @@ static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state
     assert_int_equal(left.len, 2);
     assert_ptr_equal(left.first, &rig->jobs[2]);
     assert_false(admission_enter(rig->admission, &rig->jobs[5]));
+}
+
+/* However many ask for their prompt alone, a preparing thread is left for the others, and the other way round. */
+static void prompts_alone_are_let_in_one_at_a_time_and_take_no_place(void **state)
+{
+    struct rig *rig = *state;
+    struct asker asker;
+    for (int i = 0; i < 3; i++) rig->jobs[i].only_prompt = true;
+    for (int i = 0; i < 6; i++) enter(rig, i);
+    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_GO, 3);
+    expect(rig, ADMISSION_GO, 4);
+    start_asking(&asker, rig);
+    fake_clock_await_waiter(&rig->clock);
+    admission_leave(rig->admission, &rig->jobs[0]);
+    pthread_join(asker.thread, NULL);
+    assert_int_equal(asker.verdict, ADMISSION_GO);
+    assert_ptr_equal(asker.job, &rig->jobs[1]);
+    admission_leave(rig->admission, &rig->jobs[3]);
+    expect(rig, ADMISSION_GO, 5);
+    admission_leave(rig->admission, &rig->jobs[1]);
+    expect(rig, ADMISSION_GO, 2);
+}
+
+static void who_came_first_is_let_in_first_whatever_it_asks_for(void **state)
+{
+    struct rig *rig = *state;
+    rig->jobs[1].only_prompt = true;
+    for (int i = 0; i < 3; i++) enter(rig, i);
+    for (int i = 0; i < 3; i++) expect(rig, ADMISSION_GO, i);
 }
 
 /* ---- Parked ---- */
@@ -167,7 +197,7 @@ static void a_parked_request_is_looked_at_again_when_others_are_resumed(void **s
     pthread_join(asker.thread, NULL);
     assert_int_equal(asker.verdict, ADMISSION_AGAIN);
     assert_ptr_equal(asker.job, &rig->jobs[0]);
-    assert_true(rig->jobs[0].has_place);
+    assert_true(rig->jobs[0].let_in);
 }
 
 static void what_came_before_a_request_was_parked_is_not_missed(void **state)
@@ -230,6 +260,8 @@ int main(void)
         door_test(a_request_waits_until_a_place_is_free),
         door_test(a_request_that_waited_too_long_expires_and_not_before),
         door_test(a_request_whose_client_gave_up_does_not_wait_for_its_turn),
+        door_test(prompts_alone_are_let_in_one_at_a_time_and_take_no_place),
+        door_test(who_came_first_is_let_in_first_whatever_it_asks_for),
         door_test(closing_hands_back_those_that_wait_and_ends_the_threads),
         door_test(a_parked_request_is_looked_at_again_when_others_are_resumed),
         door_test(what_came_before_a_request_was_parked_is_not_missed),

@@ -65,9 +65,11 @@ static void close_fixture(struct fixture *f)
 
 static struct prepare_chat chat_of(const struct fixture *f, const char *messages)
 {
+    static const atomic_bool never = false;
     return (struct prepare_chat){
         .weights = f->weights,
         .template_ = f->template_,
+        .cancelled = &never,
         .request = {.messages_json = messages, .parallel_tool_calls = -1, .generation_cue = true, .now = 1772352000}};
 }
 

@@ -192,6 +192,131 @@ static void what_a_request_does_not_say_is_the_configurations(void **state)
     end(instance, &caller, 1);
 }
 
+/* ---- What requests share ---- */
+
+/* What several requests point at: overwritten and counted when it is released. */
+struct owner {
+    pthread_mutex_t mutex;
+    int released;
+    char text[32];
+    const char *stop[1];
+    char stop_text[8];
+};
+
+static void note_released(void *ud)
+{
+    struct owner *owner = ud;
+    pthread_mutex_lock(&owner->mutex);
+    owner->released++;
+    memset(owner->text, '#', sizeof owner->text);
+    pthread_mutex_unlock(&owner->mutex);
+}
+
+static int releases(struct owner *owner)
+{
+    pthread_mutex_lock(&owner->mutex);
+    int n = owner->released;
+    pthread_mutex_unlock(&owner->mutex);
+    return n;
+}
+
+static void what_is_shared_is_not_copied_and_is_released_once_with_the_last_request(void **state)
+{
+    (void)state;
+    struct owner owner = {.mutex = PTHREAD_MUTEX_INITIALIZER, .text = "My name is", .stop_text = "zzz"};
+    struct caller callers[3];
+    hearth *instance = start(demo_config(NULL));
+    hearth_params params = text_params(owner.text, 3);
+    owner.stop[0] = owner.stop_text;
+    params.stop = owner.stop;
+    params.n_stop = 1;
+    params.shared = hearth_shared_new(note_released, &owner);
+    for (int i = 0; i < 3; i++) {
+        caller_init(&callers[i]);
+        caller_submit(&callers[i], instance, &params);
+    }
+    hearth_shared_unref(params.shared);
+    for (int i = 0; i < 3; i++) {
+        caller_await_end(&callers[i]);
+        assert_false(callers[i].failed);
+        assert_int_equal(releases(&owner), 0); /* handles hold on to it */
+    }
+    end(instance, callers, 3);
+    assert_int_equal(releases(&owner), 1);
+}
+
+static void a_request_that_cannot_be_handed_in_does_not_hold_on_to_what_is_shared(void **state)
+{
+    (void)state;
+    struct owner owner = {.mutex = PTHREAD_MUTEX_INITIALIZER, .text = "My name is"};
+    hearth *instance = start(demo_config(NULL));
+    hearth_params params = text_params(owner.text, -5);
+    hearth_error error;
+    params.shared = hearth_shared_new(note_released, &owner);
+    assert_null(hearth_submit(instance, &params, caller_event, NULL, &error));
+    assert_string_equal(error.param, "max_tokens");
+    assert_int_equal(releases(&owner), 0);
+    hearth_shared_unref(params.shared);
+    assert_int_equal(releases(&owner), 1);
+    hearth_close(instance);
+}
+
+/* ---- Sizes ---- */
+
+static char *repeat(const char *text, size_t len)
+{
+    struct buf all = {0};
+    while (all.len < len) buf_puts(&all, text);
+    return buf_take(&all);
+}
+
+static void assert_too_long(hearth *instance, const hearth_params *params, const char *param, const char *part)
+{
+    struct caller caller;
+    hearth_error error = {0};
+    caller_init(&caller);
+    caller.request = hearth_submit(instance, params, caller_event, &caller, &error);
+    if (caller.request != NULL) {
+        caller_await_end(&caller);
+        assert_true(caller.failed);
+        error = caller.error;
+        hearth_request_release(caller.request);
+    }
+    assert_int_equal(error.code, HEARTH_TOO_LONG);
+    assert_string_equal(error.param, param);
+    if (strstr(error.message, part) == NULL) fail_msg("%s", error.message);
+}
+
+static void text_is_refused_by_its_size(void **state)
+{
+    (void)state;
+    hearth *instance = start(DEMO("context_window", "256", "max_prompt_bytes", "400000"));
+    char *words = repeat("word ", 390000), *more = repeat("word ", 410000), *one = repeat("word", 390000);
+    hearth_params params = text_params(more, 1);
+    assert_too_long(instance, &params, "prompt", "models.demo.max_prompt_bytes");
+    params = text_params("a", 1);
+    params.grammar = more;
+    assert_too_long(instance, &params, "grammar", "models.demo.max_prompt_bytes");
+    params = text_params(words, 1);
+    assert_too_long(instance, &params, "prompt", "bytes) exceeds context window [256]");
+    params.only_prompt = true;
+    params.text = one;
+    assert_too_long(instance, &params, "prompt", "without a single blank between two words");
+    char *messages = mem_format("[{\"role\":\"user\",\"content\":\"%s\"}]", words);
+    params = chat_params(messages);
+    assert_too_long(instance, &params, "messages", "bytes) exceeds context window [256]");
+    int32_t *tokens;
+    hearth_error error;
+    assert_int_equal(hearth_tokenize(instance, NULL, one, strlen(one), false, false, &tokens, &error), HEARTH_TOO_LONG);
+    assert_true(hearth_tokenize(instance, NULL, words, strlen(words), false, false, &tokens, &error) > 10000);
+    free(tokens);
+    free(messages);
+    free(words);
+    free(more);
+    free(one);
+    hearth_close(instance);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +328,9 @@ int main(void)
         cmocka_unit_test(a_prompt_alone_may_be_longer_than_the_window),
         cmocka_unit_test(a_prompt_that_nobody_wants_to_see_is_not_kept),
         cmocka_unit_test(what_a_request_does_not_say_is_the_configurations),
+        cmocka_unit_test(what_is_shared_is_not_copied_and_is_released_once_with_the_last_request),
+        cmocka_unit_test(a_request_that_cannot_be_handed_in_does_not_hold_on_to_what_is_shared),
+        cmocka_unit_test(text_is_refused_by_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

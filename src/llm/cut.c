@@ -1,0 +1,152 @@
+/* Where a text may be cut so that its parts have the same tokens as the whole.
+ *
+ * llama.cpp takes up to 160 bytes for each byte of a text that it tokenises in one go, and some of its patterns recurse
+ * once a letter. So long texts are tokenised piece by piece. That is exact where no token reaches over the cut, for
+ * then no merge does, and where the patterns that split a text into words part it there anyway, whatever follows:
+ *
+ *   between words: one blank between other characters. All patterns begin a word with it, or end one before it.
+ *   between lines: one line end between other characters than blanks: the cut follows the line end.
+ *
+ * Both are used only where no token of the vocabulary holds these bytes next to each other, and where no token that is
+ * looked for before a text is split begins or ends there. In vocabularies that put a blank before every text, a piece
+ * begins behind its blank, which it gets again so; there lines are no place for a cut. Immutable. */
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct llm_cuts {
+    bool words, lines;
+    bool drops_blank;       /* the blank between two words goes: the tokenizer adds it */
+    bool before_blank[256]; /* this byte and a blank are next to each other in some token, or it ends one found first */
+    bool after_blank[256];  /* it begins one found first */
+    bool after_line[256];   /* a line end and this byte are next to each other in some token, or as above */
+    bool represents_all;    /* each byte of a text is in some token */
+    size_t longest;         /* bytes of the longest token */
+};
+
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Characters beyond ASCII that patterns may take for blanks, and what stands for one in many vocabularies (U+2581); or
+ * that begin like these. */
+static bool may_be_blank(const char *text, size_t len)
+{
+    static const char *const beginnings[] = {"\xc2\x85", "\xc2\xa0", "\xe1\x9a",    "\xe2\x80",
+                                             "\xe2\x81", "\xe2\x96", "\xe3\x80\x80"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
+        size_t n = strlen(beginnings[i]);
+        if (n <= len && memcmp(text, beginnings[i], n) == 0) return true;
+    }
+    return len > 0 && is_blank(text[0]);
+}
+
+static size_t begin_of_character(const char *text, size_t end)
+{
+    size_t at = end - 1;
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
+    return at;
+}
+
+/* Only these are found in a text before it is split into words, and with the blanks around them. */
+static bool is_found_first(const struct llama_vocab *vocab, llama_token token)
+{
+    return (llama_vocab_get_attr(vocab, token) &
+            (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0;
+}
+
+static void note_token(struct llm_cuts *cuts, const struct buf *text)
+{
+    const char *v = text->v;
+    if (text->len > cuts->longest) cuts->longest = text->len;
+    for (size_t i = 0; i + 1 < text->len; i++) {
+        if (v[i + 1] == ' ') cuts->before_blank[(unsigned char)v[i]] = true;
+        if (v[i] == '\n') cuts->after_line[(unsigned char)v[i + 1]] = true;
+    }
+}
+
+/* It may take the blanks around it with it. */
+static void note_found_first(struct llm_cuts *cuts, const struct buf *text)
+{
+    if (text->len == 0) return;
+    cuts->before_blank[(unsigned char)text->v[text->len - 1]] = true;
+    cuts->after_blank[(unsigned char)text->v[0]] = true;
+    cuts->after_line[(unsigned char)text->v[0]] = true;
+    if (text->v[text->len - 1] == '\n') cuts->lines = false;
+}
+
+/* Whether a text that begins with a letter gets a blank before it. */
+static bool adds_blank(const struct llm_model *model)
+{
+    struct tokens tokens = {0};
+    struct buf first = {0};
+    llm_tokenize_whole(model, &(struct llm_text_in){.text = "a", .len = 1}, &tokens);
+    if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], false, &first);
+    bool adds = first.len > 0 && first.v[0] == ' ';
+    tokens_release(&tokens);
+    buf_release(&first);
+    return adds;
+}
+
+struct llm_cuts *llm_cuts_open(const struct llm_model *model)
+{
+    const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
+    enum llama_vocab_type type = llama_vocab_type(vocab);
+    struct llm_cuts *cuts = mem_alloc(sizeof *cuts);
+    struct buf text = {0};
+    cuts->represents_all = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
+    cuts->words = cuts->lines = cuts->represents_all;
+    for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
+        buf_clear(&text);
+        llm_token_bytes(model, token, true, &text);
+        note_token(cuts, &text);
+        if (is_found_first(vocab, token)) note_found_first(cuts, &text);
+    }
+    buf_release(&text);
+    cuts->drops_blank = adds_blank(model);
+    if (cuts->drops_blank) cuts->lines = false;
+    return cuts;
+}
+
+void llm_cuts_close(struct llm_cuts *cuts)
+{
+    free(cuts);
+}
+
+size_t llm_cuts_longest_token(const struct llm_cuts *cuts)
+{
+    return cuts->represents_all ? cuts->longest : SIZE_MAX;
+}
+
+/* Whether the one byte that text[at] is stands between other characters than blanks. */
+static bool stands_alone(const char *text, size_t len, size_t at)
+{
+    if (may_be_blank(text + at + 1, len - at - 1)) return false;
+    size_t before = begin_of_character(text, at);
+    return !may_be_blank(text + before, at - before);
+}
+
+static bool parts_words(const struct llm_cuts *cuts, const char *text, size_t len, size_t at)
+{
+    if (!cuts->words || text[at] != ' ' || cuts->before_blank[(unsigned char)text[at - 1]]) return false;
+    return !cuts->after_blank[(unsigned char)text[at + 1]] && stands_alone(text, len, at);
+}
+
+static bool parts_lines(const struct llm_cuts *cuts, const char *text, size_t len, size_t at)
+{
+    if (!cuts->lines || at < 2 || text[at - 1] != '\n') return false;
+    return !cuts->after_line[(unsigned char)text[at]] && stands_alone(text, len, at - 1);
+}
+
+struct llm_cut llm_next_cut(const struct llm_cuts *cuts, const char *text, size_t len, size_t from)
+{
+    for (size_t at = from + 1; at + 1 < len; at++) {
+        if (parts_words(cuts, text, len, at)) return (struct llm_cut){at, at + (cuts->drops_blank ? 1 : 0)};
+        if (parts_lines(cuts, text, len, at)) return (struct llm_cut){at, at};
+    }
+    return (struct llm_cut){len, len};
+}

@@ -1,0 +1,135 @@
+/* Stack for the tokenizers that recurse: some of llama.cpp's patterns are followed by std::regex, which calls itself
+ * for each character that follows another of its kind. Eight megabytes are used up by ten thousand letters in a row.
+ *
+ * How much a character takes is measured when a model is opened, and texts with long runs are tokenised on a thread
+ * with as much stack as they need, up to a bound. No state besides the model's; any thread. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "llm/private.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define OWN_STACK     ((size_t)256 << 10) /* bytes that every thread has to spare */
+#define SPARE_STACK   ((size_t)1 << 20)   /* on top of what a run takes */
+#define MEASURE_STACK ((size_t)16 << 20)
+#define MEASURE_RUN   2048 /* characters */
+#define RUN_STACK_MAX ((size_t)48 << 20)
+
+/* ---- A thread with such a stack ---- */
+
+struct task {
+    const struct llm_model *model;
+    const struct llm_text_in *in;
+    struct tokens *out;
+};
+
+static void *work(void *ud)
+{
+    struct task *task = ud;
+    llm_tokenize_here(task->model, task->in, task->out);
+    return NULL;
+}
+
+static size_t round_up(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+/* Bytes of the stack that were used: those of the pages that are there. */
+static size_t used_of(void *stack, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = size / page, first = 0;
+    unsigned char *there = mem_alloc(n);
+    if (mincore(stack, size, there) != 0) memset(there, 1, n);
+    while (first < n && (there[first] & 1) == 0) first++;
+    free(there);
+    return size - first * page;
+}
+
+/* 0: no such thread could be had. */
+static size_t run_on(size_t size, struct task *task)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    void *stack =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) return 0;
+    madvise(stack, size, MADV_NOHUGEPAGE);
+    pthread_attr_init(&attributes);
+    size_t used = 0;
+    if (pthread_attr_setstack(&attributes, stack, size) == 0 && pthread_create(&thread, &attributes, work, task) == 0) {
+        pthread_join(thread, NULL);
+        used = used_of(stack, size);
+    }
+    pthread_attr_destroy(&attributes);
+    munmap(stack, size);
+    return used;
+}
+
+/* ---- Measuring ---- */
+
+static size_t use_of_run(const struct llm_model *model, const char *character, size_t n)
+{
+    struct buf text = {0};
+    struct tokens tokens = {0};
+    for (size_t i = 0; i < n; i++) buf_puts(&text, character);
+    struct llm_text_in in = {.text = text.v, .len = text.len};
+    size_t used = run_on(MEASURE_STACK, &(struct task){model, &in, &tokens});
+    tokens_release(&tokens);
+    buf_release(&text);
+    return used;
+}
+
+size_t llm_measure_recursion(const struct llm_model *model)
+{
+    static const char *const characters[] = {"a", "A", "1", ".", " ", "\n", "\xc3\xa4", "\xe4\xb8\xad"};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof characters / sizeof *characters; i++) {
+        size_t one = use_of_run(model, characters[i], 1), many = use_of_run(model, characters[i], MEASURE_RUN);
+        size_t each = many > one ? (many - one) / MEASURE_RUN : 0;
+        if (each > most) most = each;
+    }
+    return most < 16 ? 0 : most + most / 4; /* what grows by less is no recursion */
+}
+
+/* ---- Texts ---- */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* The most bytes in a row that are all blanks or all none. */
+static size_t longest_run(const char *text, size_t len)
+{
+    size_t longest = 0, run = 0;
+    for (size_t i = 0; i < len; i++) {
+        run = i > 0 && is_blank(text[i]) == is_blank(text[i - 1]) ? run + 1 : 1;
+        if (run > longest) longest = run;
+    }
+    return longest;
+}
+
+int llm_check_run(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
+{
+    size_t each = llm_model_recursion(model), run = each == 0 ? 0 : longest_run(text, len);
+    if (run * each <= RUN_STACK_MAX) return HEARTH_OK;
+    return error_set(error, HEARTH_TOO_LONG,
+                     "%zu bytes in a row without a blank, or of blanks: this model's tokenizer takes at most %zu", run,
+                     RUN_STACK_MAX / each);
+}
+
+void llm_tokenize_whole(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out)
+{
+    size_t each = llm_model_recursion(model);
+    size_t need = each == 0 || in->len * each <= OWN_STACK ? 0 : longest_run(in->text, in->len) * each;
+    if (need > OWN_STACK)
+        run_on(round_up(need + SPARE_STACK), &(struct task){model, in, out});
+    else
+        llm_tokenize_here(model, in, out);
+}
