@@ -72,3 +72,8 @@ char *buf_take(struct buf *b)
     *b = (struct buf){0};
     return v;
 }
+
+const char *buf_text(const struct buf *b)
+{
+    return b->v == NULL ? "" : b->v;
+}

@@ -19,4 +19,7 @@ void buf_clear(struct buf *b); /* keeps the memory */
 void buf_release(struct buf *b);
 char *buf_take(struct buf *b); /* never NULL; free() it */
 
+/* The bytes as a string, "" where nothing was ever appended. */
+const char *buf_text(const struct buf *b);
+
 #endif

@@ -1,9 +1,10 @@
-/* The memory of all request bodies together.
+/* The memory of all request bodies together, and of what was made of those that were handed out.
  *
  * A connection whose body would go over the sum of all is not read until memory frees; its bytes wait in the kernel,
  * so the client waits too. That alone could lock up: many bodies, each half there, none of which can be finished. So
  * the body that began first may always go on, unless requests that were handed out hold memory: these end by
- * themselves and free it. All bodies together thus stay under max_bodies + max_body (and one read buffer). */
+ * themselves and free it. What is received thus stays under max_bodies + max_body (and one read buffer). What a handler
+ * makes of a body counts in its place (http_recount()), and is the handler's to bound. */
 #include "http/connection.h"
 
 static bool is_receiving(const struct connection *connection)
@@ -89,8 +90,16 @@ void bodies_hand_out(struct http_server *server, size_t len)
     server->bodies.handed += len;
 }
 
+void http_recount(struct http_server *server, size_t before, size_t now)
+{
+    bodies_add(server, now);
+    bodies_hand_out(server, now);
+    bodies_free(server, before, true);
+}
+
 void bodies_free(struct http_server *server, size_t len, bool handed_out)
 {
+    if (len == 0) return;
     server->bodies.held -= len;
     if (handed_out) server->bodies.handed -= len;
     room_changed(&server->bodies);

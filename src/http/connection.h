@@ -39,8 +39,8 @@ struct http_posts {
 
 /* Memory of request bodies; see bodies.c. */
 struct http_bodies {
-    size_t held;                        /* bytes of all bodies */
-    size_t handed;                      /* of these, bytes of requests that were handed out */
+    size_t held;                        /* bytes of all bodies, and of what was made of them */
+    size_t handed;                      /* of these, those of requests that were handed out */
     size_t stalled;                     /* connections that wait for memory */
     struct connection *oldest, *newest; /* connections that receive a body, in the order they began */
     struct event *resume;

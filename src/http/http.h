@@ -106,7 +106,6 @@ const char *http_method(const struct http_request *request);                   /
 const char *http_path(const struct http_request *request);                     /* decoded, without the query */
 const char *http_query(const struct http_request *request, const char *name);  /* decoded; NULL if absent */
 const char *http_header(const struct http_request *request, const char *name); /* the first; NULL if absent; any case */
-const char *http_body(const struct http_request *request, size_t *len);        /* zero-terminated */
 
 /* The host that the target names ("GET http://host:port/path"); NULL: it is a path alone. */
 const char *http_target_host(const struct http_request *request);
@@ -114,8 +113,11 @@ const char *http_target_host(const struct http_request *request);
 /* Whether the request came over a unix socket. Until the handler has returned. */
 bool http_is_unix(const struct http_request *request);
 
-/* Frees the body's memory early, once it has been parsed. */
-void http_drop_body(struct http_request *request);
+/* Moves the body out of the request, which has none afterwards; buf_release() it. Its bytes go on counting in the sum
+ * of all bodies: whoever holds them, or what was made of them, says with http_recount() how much that has become, and
+ * with 0 that it is gone. */
+struct buf http_take_body(struct http_request *request);
+void http_recount(struct http_server *server, size_t before, size_t now);
 
 /* Keeps `ud` with the request and tells when the client goes away before the answer was ended: after on_gone the
  * request is invalid. A client that shuts down only its sending side counts as gone too. A request that is not

@@ -101,16 +101,10 @@ struct http_request *request_new(struct connection *connection)
     return request;
 }
 
-void http_drop_body(struct http_request *request)
-{
-    size_t len = request->body.len;
-    buf_release(&request->body);
-    if (len > 0) bodies_free(request->server, len, request->handed_out);
-}
-
 void request_free(struct http_request *request)
 {
-    http_drop_body(request);
+    bodies_free(request->server, request->body.len, request->handed_out);
+    buf_release(&request->body);
     target_release(&request->target);
     buf_release(&request->head);
     buf_release(&request->reply_headers);
@@ -387,10 +381,11 @@ bool http_is_unix(const struct http_request *request)
     return getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
 }
 
-const char *http_body(const struct http_request *request, size_t *len)
+struct buf http_take_body(struct http_request *request)
 {
-    if (len != NULL) *len = request->body.len;
-    return request->body.v == NULL ? "" : request->body.v;
+    struct buf body = request->body;
+    request->body = (struct buf){0};
+    return body;
 }
 
 void http_watch(struct http_request *request, void (*on_gone)(void *ud), void *ud)

@@ -5,6 +5,8 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/errors.h"
+#include "serve/fields.h"
+#include "serve/reading.h"
 #include "serve/server.h"
 
 #include <stdlib.h>
@@ -38,27 +40,53 @@ void adapters_list(struct call *call)
     call_reply(call, 200, "application/json", &body);
 }
 
-static int set(struct call *call, hearth_error *error)
+struct scales {
+    hearth_lora *v;
+    size_t n;
+};
+
+static void release(void *ud)
 {
-    size_t len, n;
-    hearth_lora *lora;
-    const char *body = http_body(call->http, &len);
-    json_t *list = json_loadb(body, len, 0, NULL);
-    int rc = fields_read_lora(list, &lora, &n, error);
-    json_decref(list);
-    if (rc == HEARTH_OK) rc = hearth_lora_set(call->server->instance, model_of(call), lora, n, error);
-    free(lora);
-    return rc;
+    struct scales *scales = ud;
+    free(scales->v);
+    free(scales);
 }
 
-void adapters_set(struct call *call)
+static void *read_scales(struct buf *body, hearth_error *error)
 {
+    json_t *list = fields_parse_any(buf_text(body), body->len, error);
+    struct scales *scales = mem_alloc(sizeof *scales);
+    int rc = fields_read_lora(list, &scales->v, &scales->n, error);
+    json_decref(list);
+    if (rc == HEARTH_OK) return scales;
+    release(scales);
+    return NULL;
+}
+
+static size_t weigh(const void *ud)
+{
+    const struct scales *scales = ud;
+    return scales->n * sizeof *scales->v;
+}
+
+static void set(struct call *call, void *ud)
+{
+    const struct scales *scales = ud;
     hearth_error error;
     struct buf body = {0};
-    if (set(call, &error) != HEARTH_OK) {
+    int rc = hearth_lora_set(call->server->instance, model_of(call), scales->v, scales->n, &error);
+    release(ud);
+    if (rc != HEARTH_OK) {
         call_fail(call, &error, errors_put);
         return;
     }
     buf_puts(&body, "{\"success\":true}");
     call_reply(call, 200, "application/json", &body);
+}
+
+void adapters_set(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_scales, .weigh = weigh, .answer = set, .release = release, .put_error = errors_put};
+    reading_start(call, &form);
 }

@@ -306,32 +306,54 @@ static const struct dialect count_dialect = {
 
 /* ---- Routes ---- */
 
-static bool read_body(struct call *call, struct fields *fields)
+static void *read_chat(struct buf *body, hearth_error *error)
 {
-    return call_read_as_chat(call, anthropic_chat, anthropic_put_error, fields);
+    return fields_open(body, FIELDS_CHAT, anthropic_chat, error);
+}
+
+static void answer(struct call *call, void *owner)
+{
+    const struct fields *fields = owner;
+    char id[25];
+    call_random_name(id, sizeof id);
+    struct exchange_plan plan = {.dialect = &anthropic_dialect,
+                                 .state = anthropic_state(id, call_model(call, fields->params.model)),
+                                 .stream = fields->stream,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = owner,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
 }
 
 void anthropic_messages(struct call *call)
 {
-    struct fields fields;
-    char id[25];
-    if (!read_body(call, &fields)) return;
-    call_random_name(id, sizeof id);
-    struct exchange_plan plan = {.dialect = &anthropic_dialect,
-                                 .state = anthropic_state(id, call_model(call, &fields)),
-                                 .stream = fields.stream,
-                                 .choices = &fields.params,
-                                 .n_choices = 1};
+    static const struct reading_form form = {.read = read_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = anthropic_put_error};
+    reading_start(call, &form);
+}
+
+static void answer_count(struct call *call, void *owner)
+{
+    struct fields *fields = owner;
+    fields->params.only_prompt = true;
+    struct exchange_plan plan = {.dialect = &count_dialect,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = owner,
+                                 .release_owner = fields_close};
     exchange_start(call, &plan);
-    fields_release(&fields);
 }
 
 void anthropic_count_tokens(struct call *call)
 {
-    struct fields fields;
-    if (!read_body(call, &fields)) return;
-    fields.params.only_prompt = true;
-    struct exchange_plan plan = {.dialect = &count_dialect, .choices = &fields.params, .n_choices = 1};
-    exchange_start(call, &plan);
-    fields_release(&fields);
+    static const struct reading_form form = {.read = read_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_count,
+                                             .release = fields_close,
+                                             .put_error = anthropic_put_error};
+    reading_start(call, &form);
 }

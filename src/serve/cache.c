@@ -4,6 +4,8 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/errors.h"
+#include "serve/fields.h"
+#include "serve/reading.h"
 #include "serve/server.h"
 
 #include <stddef.h>
@@ -95,16 +97,30 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 /* Never streamed, so that the pieces of a stream are left out. */
 static const struct dialect lookup_dialect = {.whole = put_whole, .error = errors_put, .release = free};
 
-void cache_lookup(struct call *call)
+static void *read_lookup(struct buf *body, hearth_error *error)
 {
-    struct fields fields;
-    if (!call_read_fields(call, FIELDS_LOOKUP, errors_put, &fields)) return;
+    return fields_open(body, FIELDS_LOOKUP, NULL, error);
+}
+
+static void answer(struct call *call, void *owner)
+{
+    struct fields *fields = owner;
     size_t n;
-    fields.params.only_lookup = true;
-    hearth_params *choices = fields_choices(&fields, &n);
-    struct exchange_plan plan = {
-        .dialect = &lookup_dialect, .state = mem_strdup(call_model(call, &fields)), .choices = choices, .n_choices = n};
+    fields->params.only_lookup = true;
+    hearth_params *choices = fields_choices(fields, &n);
+    struct exchange_plan plan = {.dialect = &lookup_dialect,
+                                 .state = mem_strdup(call_model(call, fields->params.model)),
+                                 .choices = choices,
+                                 .n_choices = n,
+                                 .owner = owner,
+                                 .release_owner = fields_close};
     exchange_start(call, &plan);
     free(choices);
-    fields_release(&fields);
+}
+
+void cache_lookup(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_lookup, .weigh = fields_weigh, .answer = answer, .release = fields_close, .put_error = errors_put};
+    reading_start(call, &form);
 }

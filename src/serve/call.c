@@ -74,43 +74,10 @@ char *call_salt(const struct call *call, const char *own)
     return mem_format("%s\n%s", call->owner, own == NULL ? "" : own);
 }
 
-/* The body as JSON; it is dropped. */
-static json_t *parse_body(struct call *call, hearth_error *error)
-{
-    size_t len;
-    const char *body = http_body(call->http, &len);
-    json_t *parsed = fields_parse(body, len, error);
-    http_drop_body(call->http);
-    return parsed;
-}
-
-bool call_read_fields(struct call *call, int route, call_error_form *form, struct fields *fields)
-{
-    hearth_error error;
-    json_t *body = parse_body(call, &error);
-    bool good = body != NULL && fields_take(fields, route, body, &error) == HEARTH_OK;
-    if (!good) call_fail(call, &error, form);
-    return good;
-}
-
-bool call_read_as_chat(struct call *call, call_converter *convert, call_error_form *form, struct fields *fields)
-{
-    hearth_error error;
-    json_t *body = parse_body(call, &error);
-    json_t *chat = body == NULL ? NULL : convert(body, &error);
-    bool good = chat != NULL && fields_take(fields, FIELDS_CHAT, chat, &error) == HEARTH_OK;
-    if (good)
-        fields->given = body;
-    else
-        json_decref(body);
-    if (!good) call_fail(call, &error, form);
-    return good;
-}
-
-const char *call_model(const struct call *call, const struct fields *fields)
+const char *call_model(const struct call *call, const char *named)
 {
     hearth_model_info info;
-    if (fields->params.model != NULL) return fields->params.model;
+    if (named != NULL) return named;
     for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
         if (strcmp(info.type, "chat") == 0) return info.name;
     return "";
@@ -137,6 +104,7 @@ static void finish(struct call *call, int status)
               call->key != NULL ? log_str("key", call->key) : (struct log_field){0});
     count(call->server, call->route, status);
     ratelimit_unref(call->limit);
+    if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
     free(call->method);
     free(call->path);
     free(call->key);

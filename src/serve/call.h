@@ -8,7 +8,9 @@
 #include "base/buf.h"
 #include "hearth.h"
 #include "http/http.h"
-#include "serve/fields.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 struct errors_kind;
 struct key;
@@ -26,6 +28,7 @@ struct call {
     char *key, *owner;       /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
     struct ratelimit *limit; /* of the key; NULL: none */
     int64_t start;
+    size_t counted; /* bytes of what its body has become, in the sum of all bodies; an exchange takes them over */
 };
 
 /* How an API writes an error, which the request of this id met. NULL: in a stream, whose head told the id. */
@@ -44,15 +47,8 @@ void call_set_key(struct call *call, const struct key *key);
  * key. NULL: none. free() it. */
 char *call_salt(const struct call *call, const char *own);
 
-/* Reads the body, and drops it. False: the call has been answered with the error. */
-bool call_read_fields(struct call *call, int route, call_error_form *form, struct fields *fields);
-
-/* The same for another API, whose bodies `convert` makes chats of: the chat is the caller's, NULL is an error. */
-typedef json_t *call_converter(const json_t *body, hearth_error *error);
-bool call_read_as_chat(struct call *call, call_converter *convert, call_error_form *form, struct fields *fields);
-
-/* The name of the model that answers: that of the first chat model where the request names none. */
-const char *call_model(const struct call *call, const struct fields *fields);
+/* The name of the model that answers: `named`, or where that is NULL that of the first chat model. */
+const char *call_model(const struct call *call, const char *named);
 
 /* Answers at once. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);

@@ -18,12 +18,14 @@ struct embedding_call {
     struct buf answer;
     int64_t n_tokens;
     hearth_error error; /* HEARTH_OK: there is an answer */
+    size_t counted;     /* bytes of the state, in the sum of all bodies */
 };
 
 static void free_call(struct embedding_call *ec)
 {
     hearth_embedding_release(ec->request);
     ec->form->release(ec->state);
+    http_recount(ec->http, ec->counted, 0);
     buf_release(&ec->answer);
     free(ec);
 }
@@ -72,8 +74,12 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
     struct embedding_call *ec = mem_alloc(sizeof *ec);
     *ec = (struct embedding_call){
         .call = call, .http = call->server->http, .ratelimit = call->limit, .form = form, .state = state};
+    ec->counted = call->counted;
+    call->counted = 0;
     if (ratelimit_take_slots(ec->ratelimit, 1, &ec->error) == HEARTH_OK) {
-        ec->request = hearth_embed(call->server->instance, params, on_end, ec, &ec->error);
+        hearth_embed_params lent = *params;
+        lent.lent = true;
+        ec->request = hearth_embed(call->server->instance, &lent, on_end, ec, &ec->error);
         if (ec->request != NULL) {
             http_watch(call->http, on_gone, ec);
             return;

@@ -14,7 +14,7 @@ struct embed_form {
     void (*release)(void *state);
 };
 
-/* Answers the call, now or later. `state` is taken over; `params` is borrowed. HTTP thread only. */
+/* Answers the call, now or later. `state` is taken over, and with it what `params` points at. HTTP thread only. */
 void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state);
 
 #endif

@@ -9,6 +9,8 @@
 #include "serve/convert.h"
 #include "serve/errors.h"
 #include "serve/fields_readers.h"
+#include "serve/reading.h"
+#include "serve/scan.h"
 #include "serve/server.h"
 
 #include <stdlib.h>
@@ -21,6 +23,7 @@ static bool get_tokens(const json_t *list, hearth_input *input)
     int32_t *tokens;
     bool good = field_get_tokens(list, &tokens, &input->n_tokens);
     input->tokens = tokens; /* freed with the input */
+    json_array_clear((json_t *)list);
     return good && input->n_tokens > 0;
 }
 
@@ -201,17 +204,38 @@ static int refuse_unpooled(struct call *call, const struct embeddings *e, hearth
     return HEARTH_OK;
 }
 
-static void start(struct call *call, bool native)
+static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
 {
     struct embeddings *e = mem_alloc(sizeof *e);
-    hearth_error error;
-    size_t len;
     e->native = native;
-    const char *body = http_body(call->http, &len);
-    int rc = embeddings_read(e, body, len, &error);
-    http_drop_body(call->http);
-    if (rc == HEARTH_OK) rc = refuse_unpooled(call, e, &error);
-    if (rc == HEARTH_OK) {
+    if (embeddings_read(e, buf_text(body), body->len, error) == HEARTH_OK) return e;
+    release(e);
+    return NULL;
+}
+
+static void *read_openai(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, false, error);
+}
+
+static void *read_native(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, true, error);
+}
+
+static size_t weigh(const void *ud)
+{
+    const struct embeddings *e = ud;
+    size_t bytes = scan_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
+    for (size_t i = 0; i < e->params.n_inputs; i++) bytes += e->inputs[i].n_tokens * sizeof *e->inputs[i].tokens;
+    return bytes;
+}
+
+static void answer(struct call *call, void *ud)
+{
+    struct embeddings *e = ud;
+    hearth_error error;
+    if (refuse_unpooled(call, e, &error) == HEARTH_OK) {
         embed_start(call, &e->params, &form, e);
         return;
     }
@@ -221,10 +245,14 @@ static void start(struct call *call, bool native)
 
 void embeddings_openai(struct call *call)
 {
-    start(call, false);
+    static const struct reading_form reading = {
+        .read = read_openai, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+    reading_start(call, &reading);
 }
 
 void embeddings_native(struct call *call)
 {
-    start(call, true);
+    static const struct reading_form reading = {
+        .read = read_native, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+    reading_start(call, &reading);
 }

@@ -45,6 +45,7 @@ struct exchange {
     struct event *timer; /* NULL unless streaming */
     struct buf out;      /* formatted, not sent */
     size_t n, n_running, n_done;
+    size_t counted; /* bytes of its choices' parameters, in the sum of all bodies */
     struct choice *choices;
     struct answer *answers;
 };
@@ -75,6 +76,7 @@ static void free_exchange(struct exchange *ex)
     }
     outbox_release(&ex->outbox);
     ex->dialect->release(ex->state);
+    http_recount(ex->http, ex->counted, 0);
     free(ex->choices);
     free(ex->answers);
     free(ex);
@@ -155,12 +157,9 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);
 }
 
-static void note_prompt(struct exchange *ex, struct outbox_event *event)
+static void note_prompt(struct exchange *ex, const struct outbox_event *event)
 {
-    struct answer *answer = &ex->answers[event->choice];
-    buf_append(&answer->text, event->text, event->len);
-    answer->tokens = event->tokens;
-    event->tokens = (struct tokens){0};
+    buf_append(&ex->answers[event->choice].text, event->text, event->len);
 }
 
 static void note_progress(struct exchange *ex, const struct outbox_event *event)
@@ -354,6 +353,8 @@ static struct exchange *make(struct call *call, const struct exchange_plan *plan
     struct exchange *ex = mem_alloc(sizeof *ex);
     ex->call = call;
     ex->http = call->server->http;
+    ex->counted = call->counted;
+    call->counted = 0;
     ex->limits = call->server->limits;
     ex->ratelimit = call->limit;
     ex->dialect = plan->dialect;
@@ -367,18 +368,43 @@ static struct exchange *make(struct call *call, const struct exchange_plan *plan
     return ex;
 }
 
-static int submit(struct exchange *ex, const hearth_params *asked, hearth_error *error)
+/* What the requests of an exchange share. */
+struct common {
+    void *owner;
+    void (*release_owner)(void *owner);
+    char *salt;
+    hearth_shared *shared;
+};
+
+static void release_common(void *ud)
+{
+    struct common *common = ud;
+    if (common->owner != NULL) common->release_owner(common->owner);
+    free(common->salt);
+    free(common);
+}
+
+static struct common *open_common(const struct call *call, const struct exchange_plan *plan)
+{
+    struct common *common = mem_alloc(sizeof *common);
+    *common = (struct common){.owner = plan->owner,
+                              .release_owner = plan->release_owner,
+                              .salt = call_salt(call, plan->choices[0].cache_salt)};
+    common->shared = hearth_shared_new(release_common, common);
+    return common;
+}
+
+static int submit(struct exchange *ex, const hearth_params *asked, const struct common *common, hearth_error *error)
 {
     struct call *call = ex->call;
     struct choice *choice = &ex->choices[ex->n_running];
     hearth_params params = *asked;
+    params.shared = common->shared;
     params.request_id = call->id;
-    char *salt = call_salt(call, params.cache_salt);
-    params.cache_salt = salt;
+    params.cache_salt = common->salt;
     params.patient = ex->n_running > 0; /* once the first is let in, the others may have to wait for it */
     *choice = (struct choice){.exchange = ex, .index = ex->n_running, .counted = -1};
     choice->request = hearth_submit(call->server->instance, &params, on_event, choice, error);
-    free(salt);
     if (choice->request == NULL) return (int)error->code;
     ex->n_running++;
     return HEARTH_OK;
@@ -387,12 +413,15 @@ static int submit(struct exchange *ex, const hearth_params *asked, hearth_error 
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = make(call, plan);
+    struct common *common = open_common(call, plan);
     hearth_error error;
     http_watch(call->http, on_gone, ex);
     int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
     const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;
-    while (rc == HEARTH_OK && ex->n_running < ex->n) rc = submit(ex, &plan->choices[ex->n_running], &error);
+    while (rc == HEARTH_OK && ex->n_running < ex->n) 
+        rc = submit(ex, &plan->choices[ex->n_running], common, &error);
     ratelimit_return_slots(ex->ratelimit, n_slots - ex->n_running);
     if (rc != HEARTH_OK) fail(ex, &error);
+    hearth_shared_unref(common->shared);
     if (is_over(ex)) free_exchange(ex);
 }

@@ -43,6 +43,8 @@ struct exchange_plan {
     bool tokens;                  /* replies hold their tokens, and streams have a piece for each, also without text */
     const hearth_params *choices; /* one request of hearth's each; borrowed for the call */
     size_t n_choices;
+    void *owner; /* of what the choices point at, which they share; the exchange's from here on */
+    void (*release_owner)(void *owner);
 };
 
 /* Bounds of a streamed answer. */

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"
+#include "serve/scan.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,9 +17,24 @@ struct field {
     int routes;
     enum field_type type;
     size_t offset;      /* where the value goes in struct fields */
-    double min, max;    /* FIELD_INT, FIELD_NUMBER: both allowed */
+    double min, max;    /* FIELD_INT, FIELD_NUMBER: both allowed; FIELD_STRING: bytes, 0: any number */
     field_reader *read; /* FIELD_OTHER */
 };
+
+/* ---- JSON text ---- */
+
+static int put_bytes(const char *bytes, size_t len, void *out)
+{
+    buf_append(out, bytes, len);
+    return 0;
+}
+
+char *fields_dump(const json_t *value)
+{
+    struct buf text = {0};
+    json_dump_callback(value, put_bytes, &text, JSON_COMPACT | JSON_ENCODE_ANY);
+    return buf_take(&text);
+}
 
 /* ---- Readers of simple values ---- */
 
@@ -55,6 +71,8 @@ static int read_simple(struct fields *fields, const struct field *field, const j
     case FIELD_STRING:
         if (field_string(value) == NULL)
             return error_at(error, HEARTH_INVALID, name, "'%s' must be a string without zero characters", name);
+        if (field->max > 0 && (double)json_string_length(value) > field->max)
+            return error_at(error, HEARTH_INVALID, name, "'%s' may have up to %.0f bytes", name, field->max);
         *(const char **)target = field_string(value);
         return HEARTH_OK;
     case FIELD_OTHER:
@@ -98,6 +116,9 @@ static int read_stop(struct fields *fields, const char *name, const json_t *valu
         if (text == NULL || text[0] == '\0')
             return error_at(error, HEARTH_INVALID, name,
                             "'%s' must be a string or a list of strings, none of them empty", name);
+        if (strlen(text) > FIELDS_STOP_BYTES)
+            return error_at(error, HEARTH_INVALID, name, "a string of '%s' may have up to %d bytes", name,
+                            FIELDS_STOP_BYTES);
         fields->stop[i] = text;
     }
     fields->params.stop = fields->stop;
@@ -207,7 +228,7 @@ static const struct field table[] = {
     {"stop", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stop},
     {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(sampling.ignore_eos), 0, 0, NULL},
     {"cache_prompt", FIELDS_BOTH, FIELD_BOOL, PARAM(cache_prompt), 0, 0, NULL},
-    {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, 0, NULL},
+    {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, FIELDS_SALT_MAX, NULL},
     {"parent_key", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_parent_key},
     {"lora", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_lora},
     {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
@@ -257,18 +278,43 @@ static int read_table(struct fields *fields, int route, hearth_error *error)
 
 /* ---- The whole ---- */
 
-json_t *fields_parse(const char *body, size_t len, hearth_error *error)
+static int check_tree(const struct scan *scan, size_t len, hearth_error *error)
+{
+    if (scan->depth > FIELDS_DEPTH_MAX)
+        return error_set(error, HEARTH_INVALID, "the body has lists and objects %zu deep in each other: at most %d",
+                         scan->depth, FIELDS_DEPTH_MAX);
+    if (scan->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
+    return error_set(error, (hearth_code)413,
+                     "the body has %zu JSON values, which would take %zu MiB of memory: send fewer at once",
+                     scan->values, scan->memory >> 20);
+}
+
+json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
 {
     json_error_t where;
-    json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL, &where);
-    if (json_is_object(parsed)) return parsed;
+    struct scan scan = scan_text(body, len);
+    if (check_tree(&scan, len, error) != HEARTH_OK) return NULL;
+    json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     if (parsed == NULL)
         error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
                   where.text);
-    else
-        error_set(error, HEARTH_INVALID, "the body must be a JSON object");
+    return parsed;
+}
+
+json_t *fields_parse(const char *body, size_t len, hearth_error *error)
+{
+    json_t *parsed = fields_parse_any(body, len, error);
+    if (parsed == NULL || json_is_object(parsed)) return parsed;
+    error_set(error, HEARTH_INVALID, "the body must be a JSON object");
     json_decref(parsed);
     return NULL;
+}
+
+json_t *fields_parse_body(struct buf *body, hearth_error *error)
+{
+    json_t *parsed = fields_parse(buf_text(body), body->len, error);
+    buf_release(body);
+    return parsed;
 }
 
 static int check_lookup(const struct fields *fields, hearth_error *error)
@@ -308,8 +354,53 @@ static int check(struct fields *fields, int route, hearth_error *error)
 static void finish_kwargs(struct fields *fields)
 {
     if (fields->kwargs == NULL) return;
-    fields->kwargs_text = json_dumps(fields->kwargs, JSON_COMPACT);
+    fields->kwargs_text = fields_dump(fields->kwargs);
     fields->params.template_kwargs_json = fields->kwargs_text;
+    json_decref(fields->kwargs);
+    fields->kwargs = NULL;
+}
+
+static int check_values(const struct fields *fields, hearth_error *error)
+{
+    const char *const texts[] = {fields->messages, fields->tools, fields->kwargs_text};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        n += texts[i] == NULL ? 0 : scan_text(texts[i], strlen(texts[i])).values;
+    if (n <= FIELDS_CHAT_VALUES_MAX) return HEARTH_OK;
+    return error_at(error, (hearth_code)413, "messages",
+                    "'messages', 'tools' and 'chat_template_kwargs' hold %zu JSON values: at most %d", n,
+                    FIELDS_CHAT_VALUES_MAX);
+}
+
+/* Members whose strings are borrowed, and those that routes read by themselves afterwards. Prompts hold on to their own
+ * strings. */
+static const char *const borrowed[] = {
+    "model",
+    "tool_choice",
+    "reasoning_budget_message",
+    "grammar",
+    "suffix",
+    "stop",
+    "cache_salt",
+    "parent_key",
+    "samplers",
+    "dry_sequence_breakers",
+    "input_suffix",
+    "input_extra",
+    "response_fields",
+    "return_tokens",
+};
+
+/* Lets go of the rest of the tree: most of it was copied, or means nothing here. */
+static void prune(struct fields *fields)
+{
+    json_t *kept = json_object();
+    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++) {
+        json_t *value = json_object_get(fields->body, borrowed[i]);
+        if (value != NULL) json_object_set(kept, borrowed[i], value);
+    }
+    json_decref(fields->body);
+    fields->body = kept;
 }
 
 int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error)
@@ -318,11 +409,57 @@ int fields_take(struct fields *fields, int route, json_t *body, hearth_error *er
     int rc = read_table(fields, route, error);
     if (rc == HEARTH_OK) rc = fields_refuse_unbuilt(fields->body, route, error);
     if (rc == HEARTH_OK) rc = check(fields, route, error);
+    finish_kwargs(fields);
+    if (rc == HEARTH_OK) rc = check_values(fields, error);
     if (rc == HEARTH_OK)
-        finish_kwargs(fields);
+        prune(fields);
     else
         fields_release(fields);
     return rc;
+}
+
+struct fields *fields_open_tree(json_t *tree, int route, fields_converter *convert, hearth_error *error)
+{
+    json_t *own = convert == NULL ? json_incref(tree) : convert(tree, error);
+    json_decref(tree);
+    if (own == NULL) return NULL;
+    struct fields *fields = mem_alloc(sizeof *fields);
+    if (fields_take(fields, route, own, error) == HEARTH_OK) return fields;
+    free(fields);
+    return NULL;
+}
+
+struct fields *fields_open(struct buf *body, int route, fields_converter *convert, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : fields_open_tree(tree, route, convert, error);
+}
+
+void *fields_open_chat(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_CHAT, NULL, error);
+}
+
+void *fields_open_completion(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_COMPLETION, NULL, error);
+}
+
+void fields_close(void *fields)
+{
+    fields_release(fields);
+    free(fields);
+}
+
+size_t fields_weigh(const void *ud)
+{
+    const struct fields *fields = ud;
+    const char *const texts[] = {fields->messages, fields->kwargs_text, fields->tools, fields->schema};
+    size_t bytes = sizeof *fields + scan_tree(fields->body);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
+    for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
+        bytes += field_weigh_prompt(&fields->prompts[i]);
+    return bytes + fields->params.sampling.n_logit_bias * sizeof *fields->bias;
 }
 
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
@@ -346,8 +483,8 @@ void fields_release(struct fields *fields)
     free(fields->dry_breakers);
     free(fields->bias);
     free(fields->lora);
+    free(fields->snippets);
     json_decref(fields->body);
-    json_decref(fields->given);
     *fields = (struct fields){0};
 }
 

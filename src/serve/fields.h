@@ -2,10 +2,13 @@
  *
  * A field that is null was not given. Fields nobody knows are skipped, since clients send many that mean nothing
  * here; fields that are known but not built are refused, since the reply would not be what was asked for. Errors
- * name the field in `param`. No state; any thread. */
+ * name the field in `param`. No state; any thread.
+ *
+ * What was read keeps of the body's tree only what it borrows from. */
 #ifndef SERVE_FIELDS_H
 #define SERVE_FIELDS_H
 
+#include "base/buf.h"
 #include "hearth.h"
 
 #include <jansson.h>
@@ -16,12 +19,20 @@
 #define FIELDS_HINT_MAX     256 /* bytes of an id that may help to find a session */
 #define FIELDS_LOGPROBS_MAX 5
 #define FIELDS_PROBS_MAX    100
+#define FIELDS_SALT_MAX     4096 /* bytes */
+#define FIELDS_STOP_BYTES   65536
+
+/* What a body may hold beside the bytes of its strings: see scan.h. Templates take more than jansson for each value. */
+#define FIELDS_DEPTH_MAX       512
+#define FIELDS_TREE_MAX        (32u << 20) /* bytes of a tree, on top of as many as the body has */
+#define FIELDS_CHAT_VALUES_MAX 65536       /* of messages, tools and arguments of the template together */
 
 /* Which body a field belongs to. A lookup is a chat or a completion of which only the prompt counts. */
 enum { FIELDS_CHAT = 1, FIELDS_COMPLETION = 2, FIELDS_BOTH = 3, FIELDS_LOOKUP = 4, FIELDS_ANY = 7 };
 
 /* One of text, tokens and parts, the others being NULL. */
 struct fields_prompt {
+    json_t *strings; /* the text, or a list of the parts' */
     const char *text;
     size_t len;
     int32_t *tokens;
@@ -33,7 +44,6 @@ struct fields_prompt {
 /* A request that was read. Strings belong to `body`. */
 struct fields {
     json_t *body;
-    json_t *given;        /* what a client of another API sent, of which the body was made; NULL */
     hearth_params params; /* all but the prompt of a completion */
     struct fields_prompt *prompts;
     size_t n_prompts; /* 1 for a chat; 0: there is none */
@@ -42,13 +52,17 @@ struct fields {
     bool stream, include_usage, echo, timings_per_token;
     bool has_logprobs, logprobs; /* chat: whether "logprobs" was given, and what it says */
 
-    json_t *kwargs;                                /* of the template, from several fields */
+    json_t *kwargs;                                /* of the template, from several fields, while it is put together */
     char *messages, *kwargs_text, *tools, *schema; /* JSON text */
     const char **stop, **samplers, **dry_breakers;
     char *sampler_letters; /* what `samplers` points into where it was given as letters */
     hearth_bias *bias;
     hearth_lora *lora;
+    hearth_snippet *snippets; /* POST /infill */
 };
+
+/* The body of another API as a chat of OpenAI's, which is the caller's; NULL with the error. */
+typedef json_t *fields_converter(const json_t *body, hearth_error *error);
 
 /* Reads a body for one of the three routes. On failure nothing is to be released. */
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error);
@@ -56,13 +70,30 @@ int fields_read(struct fields *fields, int route, const char *body, size_t len, 
 /* The same for a body that was parsed already, which it takes over. Other APIs are read as if they were OpenAI's. */
 int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error);
 
-/* A JSON object out of a body, or NULL with the error. */
+/* Reads a body that `convert` (NULL: none) makes a chat of first, and releases it. NULL with the error;
+ * fields_close(). These take and give untyped pointers as a struct reading_form wants them. */
+struct fields *fields_open(struct buf *body, int route, fields_converter *convert, hearth_error *error);
+struct fields *fields_open_tree(json_t *tree, int route, fields_converter *convert,
+                                hearth_error *error); /* taken over */
+void *fields_open_chat(struct buf *body, hearth_error *error);
+void *fields_open_completion(struct buf *body, hearth_error *error);
+void fields_close(void *fields);
+
+/* Bytes that a struct fields takes with all that belongs to it. */
+size_t fields_weigh(const void *fields);
+
+/* Any JSON within the bounds above out of a body, or an object; NULL with the error. */
+json_t *fields_parse_any(const char *body, size_t len, hearth_error *error);
 json_t *fields_parse(const char *body, size_t len, hearth_error *error);
+json_t *fields_parse_body(struct buf *body, hearth_error *error); /* an object; the body is released */
 
 void fields_release(struct fields *fields);
 
 /* The n x n_prompts requests of hearth, prompt by prompt; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);
+
+/* A value as JSON text; free() it. */
+char *fields_dump(const json_t *value);
 
 /* Whether a body really asks for something with this field: null, false, 0, "", [] and {} ask for nothing. */
 bool fields_asks(const json_t *body, const char *name);

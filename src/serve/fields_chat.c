@@ -10,7 +10,7 @@ int field_messages(struct fields *fields, const char *name, const json_t *value,
 {
     if (!json_is_array(value) || json_array_size(value) == 0)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
-    fields->messages = json_dumps(value, JSON_COMPACT);
+    fields->messages = fields_dump(value);
     fields->params.messages_json = fields->messages;
     fields->n_prompts = 1;
     return HEARTH_OK;
@@ -20,7 +20,7 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
 {
     if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of tools", name);
     if (json_array_size(value) == 0) return HEARTH_OK;
-    fields->tools = json_dumps(value, JSON_COMPACT);
+    fields->tools = fields_dump(value);
     fields->params.tools_json = fields->tools;
     return HEARTH_OK;
 }

@@ -21,7 +21,7 @@ static void take_schema(struct fields *fields, const json_t *schema)
 {
     bool any = schema == NULL || (json_is_object(schema) && json_object_size(schema) == 0);
     free(fields->schema);
-    fields->schema = any ? NULL : json_dumps(schema, JSON_COMPACT | JSON_ENCODE_ANY);
+    fields->schema = any ? NULL : fields_dump(schema);
     if (any) fields->schema = strdup("{\"type\":\"object\"}");
     fields->params.json_schema = fields->schema;
 }

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/fields_readers.h"
+#include "serve/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,11 @@ static bool get_parts(const json_t *list, struct fields_prompt *prompt)
     json_t *item;
     int64_t whole = 0;
     prompt->parts = mem_alloc((json_array_size(list) + 1) * sizeof *prompt->parts);
+    prompt->strings = json_array();
     json_array_foreach(list, i, item)
     {
         if (!json_is_string(item) && !field_whole(item, 0, INT32_MAX, &whole)) return false;
+        if (json_is_string(item)) json_array_append(prompt->strings, item);
         prompt->parts[prompt->n_parts++] =
             (hearth_part){.text = json_string_value(item), .len = json_string_length(item), .token = (int32_t)whole};
     }
@@ -48,15 +51,24 @@ bool field_get_prompt(const json_t *value, struct fields_prompt *prompt)
 {
     if (json_is_array(value) && holds_text(value)) return get_parts(value, prompt);
     if (json_is_array(value)) return field_get_tokens(value, &prompt->tokens, &prompt->n_tokens);
+    if (!json_is_string(value)) return false;
+    prompt->strings = json_incref((json_t *)value);
     prompt->text = json_string_value(value);
     prompt->len = json_string_length(value);
-    return prompt->text != NULL;
+    return true;
 }
 
 void field_release_prompt(struct fields_prompt *prompt)
 {
+    json_decref(prompt->strings);
     free(prompt->tokens);
     free(prompt->parts);
+}
+
+size_t field_weigh_prompt(const struct fields_prompt *prompt)
+{
+    size_t strings = prompt->strings == NULL ? 0 : scan_tree(prompt->strings);
+    return strings + prompt->n_tokens * sizeof *prompt->tokens + prompt->n_parts * sizeof *prompt->parts;
 }
 
 /* llama-server's object around a prompt, for those with images. */

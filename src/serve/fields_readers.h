@@ -23,6 +23,7 @@ field_reader field_prompt, field_suffix;
 bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n);   /* free() them also where it is false */
 bool field_get_prompt(const json_t *value, struct fields_prompt *prompt); /* released also where it is false */
 void field_release_prompt(struct fields_prompt *prompt);
+size_t field_weigh_prompt(const struct fields_prompt *prompt); /* bytes that it takes */
 
 /* fields_sampling.c: lists that samplers need. */
 field_reader fields_read_samplers, fields_read_breakers, fields_read_logit_bias;

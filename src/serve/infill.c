@@ -1,5 +1,5 @@
 /* POST /infill: the text before and after a gap, as llama-server's editors send it, read as a completion whose prompt
- * is the text before the gap. No state; HTTP thread only. */
+ * is the text before the gap. No state. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/errors.h"
@@ -38,27 +38,25 @@ static bool get_snippet(const json_t *value, hearth_snippet *snippet)
     return snippet->name != NULL && snippet->text != NULL;
 }
 
-/* `snippets`: free() it. */
-static int read_snippets(struct fields *fields, const json_t *value, hearth_snippet **snippets, hearth_error *error)
+static int read_snippets(struct fields *fields, const json_t *value, hearth_error *error)
 {
     size_t n = json_array_size(value), i;
     json_t *item;
     if (value == NULL || json_is_null(value)) return HEARTH_OK;
     bool good = json_is_array(value) && n <= SNIPPETS_MAX;
-    if (good) *snippets = mem_alloc((n + 1) * sizeof **snippets);
-    json_array_foreach(value, i, item) good = good && get_snippet(item, &(*snippets)[i]);
+    if (good) fields->snippets = mem_alloc((n + 1) * sizeof *fields->snippets);
+    json_array_foreach(value, i, item) good = good && get_snippet(item, &fields->snippets[i]);
     if (!good)
         return error_at(error, HEARTH_INVALID, "input_extra",
                         "'input_extra' must be a list of up to %d {\"filename\": string, \"text\": string}, without "
                         "zero characters",
                         SNIPPETS_MAX);
-    fields->params.snippets = *snippets;
+    fields->params.snippets = fields->snippets;
     fields->params.n_snippets = n;
     return HEARTH_OK;
 }
 
-/* The text before the gap takes the prompt's place. What the body says in its own words stays valid, since `body` holds
- * on to it. */
+/* The text before the gap takes the prompt's place. */
 static int put_prefix_first(json_t *body, hearth_error *error)
 {
     json_t *prefix = json_object_get(body, "input_prefix");
@@ -69,38 +67,42 @@ static int put_prefix_first(json_t *body, hearth_error *error)
     return HEARTH_OK;
 }
 
-static void start(struct call *call, json_t *body, const json_t *typed)
+/* `typed` is kept with the body, since it is borrowed from. */
+static int read_own(struct fields *fields, json_t *typed, hearth_error *error)
 {
-    struct fields fields;
-    hearth_error error;
-    hearth_snippet *snippets = NULL;
-    int rc = fields_take(&fields, FIELDS_COMPLETION, body, &error);
-    bool taken = rc == HEARTH_OK;
-    if (rc == HEARTH_OK) rc = read_suffix(&fields, json_object_get(fields.body, "input_suffix"), &error);
-    if (rc == HEARTH_OK) rc = read_typed(&fields, typed, &error);
-    if (rc == HEARTH_OK) rc = read_snippets(&fields, json_object_get(fields.body, "input_extra"), &snippets, &error);
-    if (rc == HEARTH_OK) {
-        native_start(call, &native_infill_dialect, &fields);
-    } else {
-        if (taken) fields_release(&fields);
-        call_fail(call, &error, errors_put);
-    }
-    free(snippets);
+    if (typed != NULL) json_object_set(fields->body, "prompt", typed);
+    int rc = read_suffix(fields, json_object_get(fields->body, "input_suffix"), error);
+    if (rc == HEARTH_OK) rc = read_typed(fields, typed, error);
+    if (rc == HEARTH_OK) rc = read_snippets(fields, json_object_get(fields->body, "input_extra"), error);
+    return rc;
+}
+
+static void *read_infill(struct buf *body, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    if (tree == NULL) return NULL;
+    json_t *typed = json_incref(json_object_get(tree, "prompt"));
+    struct fields *fields = mem_alloc(sizeof *fields);
+    int rc = put_prefix_first(tree, error);
+    if (rc != HEARTH_OK)
+        json_decref(tree);
+    else
+        rc = fields_take(fields, FIELDS_COMPLETION, tree, error);
+    if (rc == HEARTH_OK && (rc = read_own(fields, typed, error)) != HEARTH_OK) fields_release(fields);
+    json_decref(typed);
+    if (rc == HEARTH_OK) return fields;
+    free(fields);
+    return NULL;
+}
+
+static void answer(struct call *call, void *fields)
+{
+    native_answer(call, &native_infill_dialect, fields);
 }
 
 void native_infill(struct call *call)
 {
-    hearth_error error;
-    size_t len;
-    const char *text = http_body(call->http, &len);
-    json_t *body = fields_parse(text, len, &error);
-    http_drop_body(call->http);
-    json_t *typed = json_incref(json_object_get(body, "prompt"));
-    if (body != NULL && put_prefix_first(body, &error) == HEARTH_OK) {
-        start(call, body, typed);
-    } else {
-        json_decref(body);
-        call_fail(call, &error, errors_put);
-    }
-    json_decref(typed);
+    static const struct reading_form form = {
+        .read = read_infill, .weigh = fields_weigh, .answer = answer, .release = fields_close, .put_error = errors_put};
+    reading_start(call, &form);
 }

@@ -2,33 +2,44 @@
 #include "serve/lifecycle.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "serve/body.h"
 #include "serve/errors.h"
 #include "serve/fields.h"
+#include "serve/reading.h"
 #include "serve/server.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 typedef int act(hearth *instance, const char *model, hearth_error *error);
 
-static int act_on(struct call *call, act *does, hearth_error *error)
+/* The name of the model. */
+static void *read_name(struct buf *body, hearth_error *error)
 {
-    size_t len;
-    const char *text = http_body(call->http, &len);
-    json_t *body = fields_parse(text, len, error);
-    if (body == NULL) return HEARTH_INVALID;
+    json_t *tree = fields_parse_body(body, error);
     const char *model = NULL;
-    int rc = body_text(body, "model", &model, error);
+    if (tree == NULL) return NULL;
+    int rc = body_text(tree, "model", &model, error);
     if (rc == HEARTH_OK && model == NULL)
-        rc = error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
-    if (rc == HEARTH_OK) rc = does(call->server->instance, model, error);
-    json_decref(body);
-    return rc;
+        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
+    char *name = mem_strdup(model);
+    json_decref(tree);
+    return name;
 }
 
-static void answer(struct call *call, act *does)
+static size_t weigh(const void *name)
+{
+    return strlen(name);
+}
+
+static void act_on(struct call *call, act *does, char *name)
 {
     hearth_error error;
     struct buf body = {0};
-    if (act_on(call, does, &error) != HEARTH_OK) {
+    int rc = does(call->server->instance, name, &error);
+    free(name);
+    if (rc != HEARTH_OK) {
         call_fail(call, &error, errors_put);
         return;
     }
@@ -36,12 +47,26 @@ static void answer(struct call *call, act *does)
     call_reply(call, 200, "application/json", &body);
 }
 
+static void load(struct call *call, void *name)
+{
+    act_on(call, hearth_load_model, name);
+}
+
+static void unload(struct call *call, void *name)
+{
+    act_on(call, hearth_unload, name);
+}
+
 void lifecycle_load(struct call *call)
 {
-    answer(call, hearth_load_model);
+    static const struct reading_form form = {
+        .read = read_name, .weigh = weigh, .answer = load, .release = free, .put_error = errors_put};
+    reading_start(call, &form);
 }
 
 void lifecycle_unload(struct call *call)
 {
-    answer(call, hearth_unload);
+    static const struct reading_form form = {
+        .read = read_name, .weigh = weigh, .answer = unload, .release = free, .put_error = errors_put};
+    reading_start(call, &form);
 }

@@ -283,30 +283,41 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     return NULL;
 }
 
-void native_start(struct call *call, const struct dialect *dialect, struct fields *fields)
+void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     hearth_error error;
-    struct native *native = native_state(fields, call_model(call, fields), &error);
-    fields->params.keep_prompt = true;
+    struct native *native = native_state(fields, call_model(call, fields->params.model), &error);
     if (native == NULL) {
         call_fail(call, &error, errors_put);
-    } else {
-        size_t n;
-        hearth_params *choices = fields_choices(fields, &n);
-        struct exchange_plan plan = {.dialect = dialect,
-                                     .state = native,
-                                     .stream = fields->stream,
-                                     .tokens = fields->stream || native->return_tokens,
-                                     .choices = choices,
-                                     .n_choices = n};
-        exchange_start(call, &plan);
-        free(choices);
+        fields_close(fields);
+        return;
     }
-    fields_release(fields);
+    size_t n;
+    fields->params.keep_prompt = true;
+    hearth_params *choices = fields_choices(fields, &n);
+    struct exchange_plan plan = {.dialect = dialect,
+                                 .state = native,
+                                 .stream = fields->stream,
+                                 .tokens = fields->stream || native->return_tokens,
+                                 .choices = choices,
+                                 .n_choices = n,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
+    free(choices);
+}
+
+static void answer(struct call *call, void *fields)
+{
+    native_answer(call, &native_dialect, fields);
 }
 
 void native_completion(struct call *call)
 {
-    struct fields fields;
-    if (call_read_fields(call, FIELDS_COMPLETION, errors_put, &fields)) native_start(call, &native_dialect, &fields);
+    static const struct reading_form form = {.read = fields_open_completion,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
 }

@@ -5,15 +5,16 @@
 #include "serve/call.h"
 #include "serve/exchange.h"
 #include "serve/fields.h"
+#include "serve/reading.h"
 
 /* The routes. */
 void native_completion(struct call *call);
 void native_infill(struct call *call); /* infill.c */
 
-/* Starts the exchange of a completion that was read, and releases the fields; or answers with the error. */
-void native_start(struct call *call, const struct dialect *dialect, struct fields *fields);
+/* Starts the exchange of a completion that was read, or answers with the error. Takes the fields over. */
+void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields);
 
-/* For native_start() and tests: the dialect, and its state, which copies what it needs. NULL: a field of these routes
+/* For native_answer() and tests: the dialect, and its state, which copies what it needs. NULL: a field of these routes
  * alone is wrong. */
 extern const struct dialect native_dialect, native_infill_dialect;
 void *native_state(const struct fields *fields, const char *model, hearth_error *error);

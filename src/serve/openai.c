@@ -279,21 +279,20 @@ const struct dialect openai_dialect = {.started = put_started,
 
 /* ---- Starting ---- */
 
-void openai_start(struct call *call, const struct openai_form *form)
+void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields)
 {
-    struct fields fields;
-    if (!call_read_fields(call, form->route, errors_put, &fields)) return;
     size_t n;
     char id[25];
     call_random_name(id, sizeof id);
-    struct openai_names names = {call_model(call, &fields), id, clock_unix_ms() / 1000};
-    hearth_params *choices = fields_choices(&fields, &n);
+    struct openai_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
+    hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = &openai_dialect,
-                                 .state = openai_state(form, &fields, &names),
-                                 .stream = fields.stream,
+                                 .state = openai_state(form, fields, &names),
+                                 .stream = fields->stream,
                                  .choices = choices,
-                                 .n_choices = n};
+                                 .n_choices = n,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
     exchange_start(call, &plan);
     free(choices);
-    fields_release(&fields);
 }

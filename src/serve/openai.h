@@ -6,10 +6,10 @@
 #include "serve/call.h"
 #include "serve/exchange.h"
 #include "serve/fields.h"
+#include "serve/reading.h"
 
 /* How a route writes its choices: the members of a choice after "index". */
 struct openai_form {
-    int route;             /* FIELDS_CHAT, FIELDS_COMPLETION */
     const char *id_prefix; /* "chatcmpl-" */
     const char *object;    /* of a whole answer */
     const char *chunk;     /* of a piece of a stream */
@@ -21,14 +21,14 @@ struct openai_form {
     void (*put_chances)(struct buf *out, struct chances *const *chances, size_t n, size_t offset);
 };
 
-/* Reads the body of the call and starts its exchange, or answers with the error. */
-void openai_start(struct call *call, const struct openai_form *form);
+/* Starts the exchange of a request that was read, and takes it over. */
+void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields);
 
 /* The routes. */
 void openai_chat(struct call *call);
 void openai_completion(struct call *call);
 
-/* For openai_start() and tests: the dialect and its state. `model` and `id` are copied. */
+/* For openai_answer() and tests: the dialect and its state. `model` and `id` are copied. */
 extern const struct dialect openai_dialect;
 
 struct openai_names {

@@ -1,4 +1,5 @@
 /* POST /v1/chat/completions: OpenAI's form of a chat's choices. No state; HTTP thread only. */
+#include "serve/errors.h"
 #include "serve/member.h"
 #include "serve/openai.h"
 
@@ -86,8 +87,7 @@ static void put_chances(struct buf *out, struct chances *const *chances, size_t 
     buf_puts(out, "],\"refusal\":null}");
 }
 
-const struct openai_form openai_chat_form = {.route = FIELDS_CHAT,
-                                             .id_prefix = "chatcmpl-",
+const struct openai_form openai_chat_form = {.id_prefix = "chatcmpl-",
                                              .object = "chat.completion",
                                              .chunk = "chat.completion.chunk",
                                              .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
@@ -96,7 +96,17 @@ const struct openai_form openai_chat_form = {.route = FIELDS_CHAT,
                                              .put_whole = put_whole,
                                              .put_chances = put_chances};
 
+static void answer(struct call *call, void *fields)
+{
+    openai_answer(call, &openai_chat_form, fields);
+}
+
 void openai_chat(struct call *call)
 {
-    openai_start(call, &openai_chat_form);
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
 }

@@ -1,5 +1,6 @@
 /* POST /v1/completions: OpenAI's form of a completion's choices. No state; HTTP thread only. */
 #include "base/utf8.h"
+#include "serve/errors.h"
 #include "serve/member.h"
 #include "serve/openai.h"
 
@@ -63,8 +64,7 @@ static void put_chances(struct buf *out, struct chances *const *chances, size_t 
     buf_puts(out, "]}");
 }
 
-const struct openai_form openai_completion_form = {.route = FIELDS_COMPLETION,
-                                                   .id_prefix = "cmpl-",
+const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
                                                    .object = "text_completion",
                                                    .chunk = "text_completion",
                                                    .empty = "\"text\":\"\"",
@@ -72,7 +72,17 @@ const struct openai_form openai_completion_form = {.route = FIELDS_COMPLETION,
                                                    .put_whole = put_whole,
                                                    .put_chances = put_chances};
 
+static void answer(struct call *call, void *fields)
+{
+    openai_answer(call, &openai_completion_form, fields);
+}
+
 void openai_completion(struct call *call)
 {
-    openai_start(call, &openai_completion_form);
+    static const struct reading_form form = {.read = fields_open_completion,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
 }

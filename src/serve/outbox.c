@@ -10,7 +10,6 @@ void outbox_free_event(struct outbox_event *event)
 {
     free(event->error);
     free(event->chances);
-    tokens_release(&event->tokens);
     free(event);
 }
 
@@ -42,7 +41,6 @@ static struct outbox_event *copy(size_t choice, const hearth_event *event)
     made->choice = choice;
     made->len = len;
     made->token = event->token;
-    tokens_append(&made->tokens, event->tokens, event->n_tokens);
     if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL) made->chances = chances_copy(event->chances);
     if (len > 0) memcpy(made->text, text, len);
     if (event->type == HEARTH_EVENT_FAILED) {

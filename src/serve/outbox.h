@@ -4,7 +4,6 @@
 #ifndef SERVE_OUTBOX_H
 #define SERVE_OUTBOX_H
 
-#include "base/tokens.h"
 #include "hearth.h"
 #include "serve/chances.h"
 
@@ -16,7 +15,6 @@ struct outbox_event {
     hearth_event_type type;
     size_t choice;
     int32_t token;           /* TEXT */
-    struct tokens tokens;    /* PROMPT */
     struct chances *chances; /* TEXT; NULL: none */
     hearth_result result;    /* all but FAILED; without its stop_string */
     hearth_error *error;     /* FAILED; apart, since it is large and events are many */

@@ -11,6 +11,7 @@
 #include "serve/exchange.h"
 #include "serve/fields_readers.h"
 #include "serve/member.h"
+#include "serve/reading.h"
 #include "serve/responses.h"
 
 #include <stdlib.h>
@@ -123,112 +124,203 @@ static const struct dialect tokens_dialect = DIALECT(put_tokens, put_content_err
                             count_dialect = DIALECT(put_count, errors_put),
                             response_dialect = DIALECT(put_count, responses_put_error);
 
-static void start(struct call *call, const struct dialect *dialect, hearth_params *params)
+/* What is asked, and whose the answer to it is. */
+struct plan {
+    const struct dialect *dialect;
+    hearth_params *params;
+    void *owner; /* of what they point at */
+    void (*release)(void *owner);
+};
+
+static void start(struct call *call, const struct plan *plan)
 {
-    params->only_prompt = true;
-    exchange_start(call, &(struct exchange_plan){.dialect = dialect, .choices = params, .n_choices = 1});
+    plan->params->only_prompt = true;
+    exchange_start(call, &(struct exchange_plan){.dialect = plan->dialect,
+                                                 .choices = plan->params,
+                                                 .n_choices = 1,
+                                                 .owner = plan->owner,
+                                                 .release_owner = plan->release});
 }
 
 /* ---- Text and tokens ---- */
 
 struct asked {
-    json_t *body;
+    json_t *model; /* NULL: none was named */
     hearth_params params;
     struct fields_prompt prompt;
+    bool with_pieces;
 };
 
-/* The body, its model, and the text or the tokens in its member `name`; where that is missing there are none. False:
- * the call has been answered with the error. */
-static bool open_asked(struct call *call, const char *name, struct asked *asked)
+static void close_asked(void *ud)
 {
-    hearth_error error;
-    size_t len;
-    const char *text = http_body(call->http, &len);
-    *asked = (struct asked){.body = fields_parse(text, len, &error), .params = hearth_params_default()};
-    http_drop_body(call->http);
-    int rc = asked->body == NULL ? HEARTH_INVALID : body_text(asked->body, "model", &asked->params.model, &error);
-    const json_t *value = json_object_get(asked->body, name);
-    json_t *none = json_array();
-    if (rc == HEARTH_OK && !field_get_prompt(value == NULL ? none : value, &asked->prompt))
-        rc = error_at(&error, HEARTH_INVALID, name, "'%s' must be a string, or a list of tokens and strings", name);
-    json_decref(none);
-    if (rc == HEARTH_OK) return true;
+    struct asked *asked = ud;
     field_release_prompt(&asked->prompt);
-    json_decref(asked->body);
-    call_fail(call, &error, errors_put);
-    return false;
+    json_decref(asked->model);
+    free(asked);
 }
 
-/* Starts, where nothing is wrong, and releases. */
-static void close_asked(struct call *call, struct asked *asked, const struct dialect *dialect,
-                        const hearth_error *error)
+static size_t weigh_asked(const void *ud)
 {
+    const struct asked *asked = ud;
+    return sizeof *asked + field_weigh_prompt(&asked->prompt);
+}
+
+static int read_model(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    asked->model = json_incref(json_object_get(body, "model"));
+    return body_text(body, "model", &asked->params.model, error);
+}
+
+/* The text or the tokens in the member `name`; where that is missing there are none. */
+static int read_prompt(struct asked *asked, const json_t *body, const char *name, hearth_error *error)
+{
+    struct fields_prompt *prompt = &asked->prompt;
     hearth_params *params = &asked->params;
-    const struct fields_prompt *prompt = &asked->prompt;
+    const json_t *value = json_object_get(body, name);
+    json_t *none = json_array();
+    bool good = field_get_prompt(value == NULL ? none : value, prompt);
+    json_decref(none);
     params->text = prompt->text;
     params->text_len = prompt->len;
     params->tokens = prompt->tokens;
     params->n_tokens = prompt->n_tokens;
     params->parts = prompt->parts;
     params->n_parts = prompt->n_parts;
-    if (error != NULL)
-        call_fail(call, error, errors_put);
-    else
-        start(call, dialect, params);
-    field_release_prompt(&asked->prompt);
-    json_decref(asked->body);
+    if (good) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be a string, or a list of tokens and strings", name);
+}
+
+static int read_text(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    bool add_special = false, parse_special = true;
+    int rc = read_prompt(asked, body, "content", error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "add_special", &add_special, error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "parse_special", &parse_special, error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "with_pieces", &asked->with_pieces, error);
+    asked->params.without_markers = !add_special;
+    asked->params.plain = !parse_special;
+    asked->params.keep_prompt = true;
+    return rc;
+}
+
+static int read_tokens(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    int rc = read_prompt(asked, body, "tokens", error);
+    if (rc != HEARTH_OK || asked->prompt.tokens != NULL) return rc;
+    return error_at(error, HEARTH_INVALID, "tokens", "'tokens' must be a list of tokens");
+}
+
+static void *open_asked(struct buf *text, int (*read)(struct asked *, const json_t *, hearth_error *),
+                        hearth_error *error)
+{
+    json_t *body = fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    struct asked *asked = mem_alloc(sizeof *asked);
+    asked->params = hearth_params_default();
+    int rc = read_model(asked, body, error);
+    if (rc == HEARTH_OK) rc = read(asked, body, error);
+    json_decref(body);
+    if (rc == HEARTH_OK) return asked;
+    close_asked(asked);
+    return NULL;
+}
+
+static void *open_text(struct buf *body, hearth_error *error)
+{
+    return open_asked(body, read_text, error);
+}
+
+static void *open_tokens(struct buf *body, hearth_error *error)
+{
+    return open_asked(body, read_tokens, error);
+}
+
+static void answer_tokenize(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    const struct dialect *dialect = asked->with_pieces ? &pieces_dialect : &tokens_dialect;
+    start(call, &(struct plan){dialect, &asked->params, asked, close_asked});
 }
 
 void prompt_tokenize(struct call *call)
 {
-    struct asked asked;
-    hearth_error error;
-    bool add_special = false, parse_special = true, with_pieces = false;
-    if (!open_asked(call, "content", &asked)) return;
-    int rc = body_bool(asked.body, "add_special", &add_special, &error);
-    if (rc == HEARTH_OK) rc = body_bool(asked.body, "parse_special", &parse_special, &error);
-    if (rc == HEARTH_OK) rc = body_bool(asked.body, "with_pieces", &with_pieces, &error);
-    asked.params.without_markers = !add_special;
-    asked.params.plain = !parse_special;
-    asked.params.keep_prompt = true;
-    close_asked(call, &asked, with_pieces ? &pieces_dialect : &tokens_dialect, rc == HEARTH_OK ? NULL : &error);
+    static const struct reading_form form = {.read = open_text,
+                                             .weigh = weigh_asked,
+                                             .answer = answer_tokenize,
+                                             .release = close_asked,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+static void answer_detokenize(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    start(call, &(struct plan){&content_dialect, &asked->params, asked, close_asked});
 }
 
 void prompt_detokenize(struct call *call)
 {
-    struct asked asked;
-    hearth_error error;
-    if (!open_asked(call, "tokens", &asked)) return;
-    int rc = asked.prompt.tokens != NULL
-                 ? HEARTH_OK
-                 : error_at(&error, HEARTH_INVALID, "tokens", "'tokens' must be a list of tokens");
-    close_asked(call, &asked, &content_dialect, rc == HEARTH_OK ? NULL : &error);
+    static const struct reading_form form = {.read = open_tokens,
+                                             .weigh = weigh_asked,
+                                             .answer = answer_detokenize,
+                                             .release = close_asked,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
 }
 
 /* ---- Chats ---- */
 
-static void start_chat(struct call *call, const struct dialect *dialect)
+static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
-    struct fields fields;
-    if (!call_read_fields(call, FIELDS_CHAT, errors_put, &fields)) return;
-    start(call, dialect, &fields.params);
-    fields_release(&fields);
+    start(call, &(struct plan){dialect, &fields->params, fields, fields_close});
+}
+
+static void answer_apply_template(struct call *call, void *fields)
+{
+    answer_chat(call, &prompt_dialect, fields);
+}
+
+static void answer_count(struct call *call, void *fields)
+{
+    answer_chat(call, &count_dialect, fields);
+}
+
+static void answer_count_response(struct call *call, void *fields)
+{
+    answer_chat(call, &response_dialect, fields);
 }
 
 void prompt_apply_template(struct call *call)
 {
-    start_chat(call, &prompt_dialect);
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_apply_template,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
 }
 
 void prompt_count(struct call *call)
 {
-    start_chat(call, &count_dialect);
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_count,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+static void *open_response(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_CHAT, responses_chat, error);
 }
 
 void prompt_count_response(struct call *call)
 {
-    struct fields fields;
-    if (!call_read_as_chat(call, responses_chat, responses_put_error, &fields)) return;
-    start(call, &response_dialect, &fields.params);
-    fields_release(&fields);
+    static const struct reading_form form = {.read = open_response,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_count_response,
+                                             .release = fields_close,
+                                             .put_error = responses_put_error};
+    reading_start(call, &form);
 }

@@ -8,6 +8,8 @@
 #include "serve/convert.h"
 #include "serve/errors.h"
 #include "serve/fields.h"
+#include "serve/reading.h"
+#include "serve/scan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -174,20 +176,31 @@ static void release(void *state)
     free(state);
 }
 
-void rerank_answer(struct call *call)
+static void *read_rerank(struct buf *body, hearth_error *error)
+{
+    struct rerank *r = mem_alloc(sizeof *r);
+    if (rerank_read(r, buf_text(body), body->len, error) == HEARTH_OK) return r;
+    release(r);
+    return NULL;
+}
+
+static size_t weigh(const void *ud)
+{
+    const struct rerank *r = ud;
+    return scan_tree(r->body) + r->params.n_inputs * sizeof *r->documents;
+}
+
+static void answer(struct call *call, void *ud)
 {
     static const struct embed_form form = {.put = put, .rename = rename_error, .release = release};
-    struct rerank *r = mem_alloc(sizeof *r);
-    hearth_error error;
-    size_t len;
-    const char *body = http_body(call->http, &len);
-    int rc = rerank_read(r, body, len, &error);
-    http_drop_body(call->http);
-    if (rc == HEARTH_OK) {
-        call_random_name(r->id, sizeof r->id);
-        embed_start(call, &r->params, &form, r);
-        return;
-    }
-    call_fail(call, &error, errors_put);
-    release(r);
+    struct rerank *r = ud;
+    call_random_name(r->id, sizeof r->id);
+    embed_start(call, &r->params, &form, r);
+}
+
+void rerank_answer(struct call *call)
+{
+    static const struct reading_form reading = {
+        .read = read_rerank, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+    reading_start(call, &reading);
 }

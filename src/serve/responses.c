@@ -341,13 +341,14 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
 
 /* ---- State ---- */
 
-void *responses_state(const struct responses_names *names, const json_t *body)
+void *responses_state(const struct responses_names *names, struct buf *echo)
 {
     struct responses *state = mem_alloc(sizeof *state);
     state->id = mem_strdup(names->id);
     state->model = mem_strdup(names->model);
     state->created = names->created;
-    responses_put_echo(&state->echo, body);
+    state->echo = *echo;
+    *echo = (struct buf){0};
     return state;
 }
 
@@ -371,18 +372,63 @@ const struct dialect responses_dialect = {.started = put_started,
 
 /* ---- Route ---- */
 
+/* A request that was read, and what its response repeats of it. */
+struct request {
+    struct fields *fields;
+    struct buf echo;
+};
+
+static void close_request(void *ud)
+{
+    struct request *request = ud;
+    if (request->fields != NULL) fields_close(request->fields);
+    buf_release(&request->echo);
+    free(request);
+}
+
+static size_t weigh(const void *ud)
+{
+    const struct request *request = ud;
+    return fields_weigh(request->fields) + request->echo.len;
+}
+
+static void *read_request(struct buf *body, hearth_error *error)
+{
+    struct request *request = mem_alloc(sizeof *request);
+    json_t *given = fields_parse_body(body, error);
+    request->fields = given == NULL ? NULL : fields_open_tree(json_incref(given), FIELDS_CHAT, responses_chat, error);
+    if (request->fields != NULL) responses_put_echo(&request->echo, given);
+    json_decref(given);
+    if (request->fields != NULL) return request;
+    close_request(request);
+    return NULL;
+}
+
+static void answer(struct call *call, void *ud)
+{
+    struct request *request = ud;
+    struct fields *fields = request->fields;
+    char id[25];
+    call_random_name(id, sizeof id);
+    struct responses_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
+    struct exchange_plan plan = {.dialect = &responses_dialect,
+                                 .state = responses_state(&names, &request->echo),
+                                 .stream = fields->stream,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
+    request->fields = NULL;
+    close_request(request);
+    exchange_start(call, &plan);
+}
+
 void responses_create(struct call *call)
 {
-    struct fields fields;
-    char id[25];
-    if (!call_read_as_chat(call, responses_chat, responses_put_error, &fields)) return;
-    call_random_name(id, sizeof id);
-    struct responses_names names = {call_model(call, &fields), id, clock_unix_ms() / 1000};
-    struct exchange_plan plan = {.dialect = &responses_dialect,
-                                 .state = responses_state(&names, fields.given),
-                                 .stream = fields.stream,
-                                 .choices = &fields.params,
-                                 .n_choices = 1};
-    exchange_start(call, &plan);
-    fields_release(&fields);
+    static const struct reading_form form = {.read = read_request,
+                                             .weigh = weigh,
+                                             .answer = answer,
+                                             .release = close_request,
+                                             .put_error = responses_put_error};
+    reading_start(call, &form);
 }

@@ -1,8 +1,9 @@
 /* The life of a server: open, listen, load, serve, drain, close.
  *
- * Two threads: the calling one is the HTTP thread; the other loads the models and, at the end, drains, while the HTTP
- * thread goes on sending what the last requests have to say. It is there from the start, since an end must not fail for
- * want of a thread. struct life belongs to the calling thread, which outlives the other one. */
+ * Three threads: the calling one is the HTTP thread; one reads bodies (reading.h); one loads the models and, at the
+ * end, drains, while the HTTP thread goes on sending what the last requests have to say. Both are there from the start,
+ * since an end must not fail for want of a thread. struct life belongs to the calling thread, which outlives the
+ * others. */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -304,7 +305,8 @@ static int open_http(struct life *life, hearth_error *error)
     life->server.http = http_open(&limits, &handler, error);
     if (life->server.http == NULL) return (int)error->code;
     http_set_socket_access(life->server.http, access);
-    return HEARTH_OK;
+    life->server.reading = reading_open(life->server.http, error);
+    return life->server.reading == NULL ? (int)error->code : HEARTH_OK;
 }
 
 static int listen_one(struct life *life, const char *address, hearth_error *error)
@@ -435,6 +437,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
         rc = life.load_rc;
         *error = life.load_error;
     }
+    reading_close(server->reading);
     if (server->http != NULL) http_close(server->http);
     hearth_close(server->instance);
     keys_close(server->keys);

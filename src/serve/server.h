@@ -8,6 +8,7 @@
 #include "serve/hosts.h"
 #include "serve/keys.h"
 #include "serve/ratelimit.h"
+#include "serve/reading.h"
 #include "serve/serve.h"
 
 #include <pthread.h>
@@ -24,6 +25,7 @@ struct server_count {
 struct server {
     hearth *instance;
     struct http_server *http;
+    struct reading *reading;
     struct exchange_limits limits;
 
     /* The HTTP thread's. */

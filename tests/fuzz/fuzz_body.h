@@ -81,44 +81,34 @@ static inline void answer(const struct dialect *dialect, void *state, size_t n, 
 /* An API: how its bodies become requests, and their answers bytes. */
 struct fuzz_api {
     int route;
-    call_converter *convert; /* NULL: the body is OpenAI's */
+    fields_converter *convert; /* NULL: the body is OpenAI's */
     const struct dialect *dialect;
-    void *(*open)(const struct fields *fields);
+    void *(*open)(const struct fields *fields, const json_t *given); /* what the client sent, NULL: what was read */
 };
-
-static inline int read_body(const struct fuzz_api *api, json_t *body, struct fields *fields, hearth_error *error)
-{
-    if (api->convert == NULL) return fields_take(fields, api->route, body, error);
-    json_t *chat = api->convert(body, error);
-    int rc = chat == NULL ? error->code : fields_take(fields, api->route, chat, error);
-    if (rc == HEARTH_OK)
-        fields->given = body;
-    else
-        json_decref(body);
-    return rc;
-}
 
 static inline int fuzz_body(const struct fuzz_api *api, const uint8_t *data, size_t size)
 {
-    struct fields fields;
     hearth_error error = {0};
     json_t *body = fields_parse((const char *)data, size, &error);
-    if (body == NULL || read_body(api, body, &fields, &error) != HEARTH_OK) {
+    struct fields *fields = body == NULL ? NULL : fields_open_tree(json_incref(body), api->route, api->convert, &error);
+    if (fields == NULL) {
+        json_decref(body);
         struct buf out = {0};
-        require(error.code < 0 && error.message[0] != '\0');
+        require(error.code != HEARTH_OK && error.message[0] != '\0');
         api->dialect->error(&out, &error, "req-1");
         require_json(&out);
         buf_release(&out);
         return 0;
     }
     size_t n;
-    hearth_params *choices = fields_choices(&fields, &n);
+    hearth_params *choices = fields_choices(fields, &n);
     require(n >= 1 && n <= FIELDS_CHOICES_MAX);
     require(n == 1 || api->convert == NULL);
     for (size_t i = 0; i < n; i++) check_choice(&choices[i]);
     free(choices);
-    answer(api->dialect, api->open(&fields), n, api->route == FIELDS_CHAT);
-    fields_release(&fields);
+    answer(api->dialect, api->open(fields, body), n, api->route == FIELDS_CHAT);
+    fields_close(fields);
+    json_decref(body);
     return 0;
 }
 

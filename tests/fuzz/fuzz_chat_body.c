@@ -1,9 +1,10 @@
 /* Bytes as the body of POST /v1/chat/completions. */
 #include "fuzz_body.h"
 
-static void *open_state(const struct fields *fields)
+static void *open_state(const struct fields *fields, const json_t *given)
 {
     const struct openai_names names = {"demo", "id", 1};
+    (void)given;
     return openai_state(&openai_chat_form, fields, &names);
 }
 

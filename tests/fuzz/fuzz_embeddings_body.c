@@ -23,7 +23,7 @@ static void read_as(bool native, const uint8_t *data, size_t size)
     hearth_error error = {0};
     struct embeddings e = {.native = native};
     if (embeddings_read(&e, (const char *)data, size, &error) != HEARTH_OK) {
-        require(error.code < 0 && error.message[0] != '\0');
+        require(error.code != HEARTH_OK && error.message[0] != '\0');
         return;
     }
     require(e.params.n_inputs >= 1 && e.params.n_inputs <= HEARTH_INPUTS_MAX);

@@ -2,9 +2,9 @@
 #include "fuzz_body.h"
 #include "serve/anthropic.h"
 
-static void *open_state(const struct fields *fields)
+static void *open_state(const struct fields *fields, const json_t *given)
 {
-    (void)fields;
+    (void)fields, (void)given;
     return anthropic_state("id", "demo");
 }
 

@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct fields fields;
     hearth_error error = {0};
     if (fields_read(&fields, FIELDS_COMPLETION, (const char *)data, size, &error) != HEARTH_OK) {
-        require(error.code < 0 && error.message[0] != '\0');
+        require(error.code != HEARTH_OK && error.message[0] != '\0');
         return 0;
     }
     size_t n;

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     hearth_error error = {0};
     struct rerank r = {0};
     if (rerank_read(&r, (const char *)data, size, &error) != HEARTH_OK) {
-        require(error.code < 0 && error.message[0] != '\0');
+        require(error.code != HEARTH_OK && error.message[0] != '\0');
         return 0;
     }
     require(r.params.query != NULL && r.top_n >= 1);

@@ -2,10 +2,13 @@
 #include "fuzz_body.h"
 #include "serve/responses.h"
 
-static void *open_state(const struct fields *fields)
+static void *open_state(const struct fields *fields, const json_t *given)
 {
     const struct responses_names names = {"demo", "id", 1};
-    return responses_state(&names, fields->given);
+    struct buf echo = {0};
+    (void)fields;
+    responses_put_echo(&echo, given);
+    return responses_state(&names, &echo);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -83,11 +83,16 @@ static inline struct held *hold(struct fixture *f, struct http_request *request,
     return held;
 }
 
+static inline struct buf take_body(struct fixture *f, struct http_request *request)
+{
+    struct buf body = http_take_body(request);
+    http_recount(f->server, body.len, 0);
+    return body;
+}
+
 static inline void answer_echo(struct fixture *f, struct http_request *request)
 {
-    (void)f;
-    size_t len;
-    const char *body = http_body(request, &len);
+    struct buf body = take_body(f, request);
     const char *q = http_query(request, "q");
     const char *x = http_header(request, "x-test");
     http_set_header(request, "X-Unix", http_is_unix(request) ? "yes" : "no");
@@ -96,7 +101,8 @@ static inline void answer_echo(struct fixture *f, struct http_request *request)
     http_set_header(request, "X-Path", http_path(request));
     if (q != NULL) http_set_header(request, "X-Query", q);
     if (x != NULL) http_set_header(request, "X-Test", x);
-    http_reply(request, 200, "text/plain", body, len);
+    http_reply(request, 200, "text/plain", body.v, body.len);
+    buf_release(&body);
 }
 
 static inline void answer_hold(struct fixture *f, struct http_request *request)
@@ -111,7 +117,8 @@ static inline void answer_unwatched(struct fixture *f, struct http_request *requ
 
 static inline void answer_hold_dropped(struct fixture *f, struct http_request *request)
 {
-    http_drop_body(request);
+    struct buf body = take_body(f, request);
+    buf_release(&body);
     hold(f, request, true);
 }
 

@@ -3,6 +3,7 @@
 #define UNIT_SERVE_DIALECT_RIG_H
 
 #include "serve/exchange.h"
+#include "serve/fields.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -23,7 +24,7 @@ static inline json_t *rig_json(const char *text)
 }
 
 /* The members of `expected` are those of the chat; of members that are not named nothing is said. */
-static inline void assert_converts(call_converter *convert, const char *body, const char *expected)
+static inline void assert_converts(fields_converter *convert, const char *body, const char *expected)
 {
     hearth_error error = {0};
     json_t *given = rig_json(body), *wanted = rig_json(expected), *chat = convert(given, &error), *value;
@@ -47,7 +48,7 @@ struct rig_refusal {
     const char *param;
 };
 
-static inline void assert_refused(call_converter *convert, const struct rig_refusal *rows, size_t n)
+static inline void assert_refused(fields_converter *convert, const struct rig_refusal *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         hearth_error error = {0};

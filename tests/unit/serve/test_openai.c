@@ -51,7 +51,8 @@ static void *open_state(const struct openai_form *form, const char *body)
     static const struct openai_names names = {"demo", "abc", 1700000000};
     struct fields fields;
     hearth_error error;
-    assert_int_equal(fields_read(&fields, form->route, body, strlen(body), &error), 0);
+    int route = form == &openai_chat_form ? FIELDS_CHAT : FIELDS_COMPLETION;
+    assert_int_equal(fields_read(&fields, route, body, strlen(body), &error), 0);
     void *state = openai_state(form, &fields, &names);
     fields_release(&fields);
     return state;

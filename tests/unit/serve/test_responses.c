@@ -170,7 +170,9 @@ static struct rig open_rig(const char *body)
 {
     static const struct responses_names names = {"demo", "abc", 1700000000};
     json_t *given = rig_json(body);
-    struct rig rig = {.dialect = &responses_dialect, .state = responses_state(&names, given)};
+    struct buf echo = {0};
+    responses_put_echo(&echo, given);
+    struct rig rig = {.dialect = &responses_dialect, .state = responses_state(&names, &echo)};
     json_decref(given);
     return rig;
 }
