@@ -190,7 +190,7 @@ typedef struct hearth_bias {
 } hearth_bias;
 
 /* Tokens of a prompt that is told: see hearth_params.only_prompt. */
-#define HEARTH_PROMPT_TOLD (1 << 19)
+#define HEARTH_PROMPT_TOLD (1 << 18)
 
 /* "Not given": the configuration's value holds. Of numbers with a fraction NAN says the same. */
 #define HEARTH_UNSET INT32_MIN

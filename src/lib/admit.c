@@ -64,18 +64,23 @@ static const char *name_of_prompt(const hearth_request *request)
     return request->params->messages_json != NULL ? "messages" : "prompt";
 }
 
+/* Up to so many bytes the tokens are counted also where they are too many, so that it can be told how many. */
+#define COUNTED_BYTES (64 << 10)
+
 /* Whether a text is worth tokenising, and can be. */
 static int check_text(const void *ud, const char *text, size_t len, hearth_error *error)
 {
     const hearth_request *request = ud;
     const struct llm_model *weights = request->model->weights;
-    size_t window = (size_t)engine_window(request->model->engine);
+    size_t window = (size_t)engine_window(request->model->engine), least = len / llm_longest_token(weights);
     hearth_error own;
     bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut, or not computed */
     if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    if (whole && len / llm_longest_token(weights) >= window)
+    if (whole && len > COUNTED_BYTES && least >= window)
         return error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
-                        "the prompt (%zu bytes) exceeds context window [%zu]", len, window);
+                        "input tokens [%zu] exceed context window [%zu]: %zu bytes are so many at least; shorten the "
+                        "prompt or raise models.%s.context_window",
+                        least, window, len, request->model->config->name);
     if (llm_check_text(weights, text, len, &own) == HEARTH_OK) return HEARTH_OK;
     return error_at(error, own.code, name_of_prompt(request), "the prompt has %s", own.message);
 }

@@ -418,8 +418,7 @@ void exchange_start(struct call *call, const struct exchange_plan *plan)
     http_watch(call->http, on_gone, ex);
     int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
     const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;
-    while (rc == HEARTH_OK && ex->n_running < ex->n) 
-        rc = submit(ex, &plan->choices[ex->n_running], common, &error);
+    while (rc == HEARTH_OK && ex->n_running < ex->n) rc = submit(ex, &plan->choices[ex->n_running], common, &error);
     ratelimit_return_slots(ex->ratelimit, n_slots - ex->n_running);
     if (rc != HEARTH_OK) fail(ex, &error);
     hearth_shared_unref(common->shared);

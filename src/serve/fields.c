@@ -362,14 +362,14 @@ static void finish_kwargs(struct fields *fields)
 
 static int check_values(const struct fields *fields, hearth_error *error)
 {
-    const char *const texts[] = {fields->messages, fields->tools, fields->kwargs_text};
+    const char *const texts[] = {fields->messages, fields->tools, fields->kwargs_text, fields->schema};
     size_t n = 0;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         n += texts[i] == NULL ? 0 : scan_text(texts[i], strlen(texts[i])).values;
-    if (n <= FIELDS_CHAT_VALUES_MAX) return HEARTH_OK;
-    return error_at(error, (hearth_code)413, "messages",
-                    "'messages', 'tools' and 'chat_template_kwargs' hold %zu JSON values: at most %d", n,
-                    FIELDS_CHAT_VALUES_MAX);
+    if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
+    return error_at(error, (hearth_code)413, fields->messages != NULL ? "messages" : "json_schema",
+                    "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
+                    FIELDS_VALUES_MAX);
 }
 
 /* Members whose strings are borrowed, and those that routes read by themselves afterwards. Prompts hold on to their own

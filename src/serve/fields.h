@@ -23,9 +23,9 @@
 #define FIELDS_STOP_BYTES   65536
 
 /* What a body may hold beside the bytes of its strings: see scan.h. Templates take more than jansson for each value. */
-#define FIELDS_DEPTH_MAX       512
-#define FIELDS_TREE_MAX        (32u << 20) /* bytes of a tree, on top of as many as the body has */
-#define FIELDS_CHAT_VALUES_MAX 65536       /* of messages, tools and arguments of the template together */
+#define FIELDS_DEPTH_MAX  512
+#define FIELDS_TREE_MAX   (32u << 20) /* bytes of a tree, on top of as many as the body has */
+#define FIELDS_VALUES_MAX 65536       /* of messages, tools, arguments of the template and schema together */
 
 /* Which body a field belongs to. A lookup is a chat or a completion of which only the prompt counts. */
 enum { FIELDS_CHAT = 1, FIELDS_COMPLETION = 2, FIELDS_BOTH = 3, FIELDS_LOOKUP = 4, FIELDS_ANY = 7 };

@@ -11,8 +11,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Bytes up to which a body is a short one. */
-#define SHORT_BODY (64 << 10)
+/* Bytes up to which a body is read at once, and up to which it is a short one of those that wait. */
+#define READ_AT_ONCE (16 << 10)
+#define SHORT_BODY   (1 << 20)
 
 enum { LANE_SHORT, LANE_LONG, N_LANES };
 
@@ -80,14 +81,19 @@ static void on_gone(void *ud)
 
 /* ---- The reading thread ---- */
 
+static void read_body(struct reading_job *job)
+{
+    job->request = job->form->read(&job->body, &job->error);
+    if (job->request != NULL) job->weight = job->form->weigh(job->request);
+    buf_release(&job->body);
+}
+
 static void read_job(struct reading_job *job, bool closing)
 {
     if (closing)
         error_set(&job->error, HEARTH_UNAVAILABLE, "the server is stopping");
     else if (!atomic_load(&job->cancelled))
-        job->request = job->form->read(&job->body, &job->error);
-    if (job->request != NULL) job->weight = job->form->weigh(job->request);
-    buf_release(&job->body);
+        read_body(job);
     http_post(job->http, on_read, job);
 }
 
@@ -154,6 +160,16 @@ void reading_close(struct reading *reading)
     release(reading);
 }
 
+static void enqueue(struct reading *reading, struct reading_job *job)
+{
+    struct lane *lane = &reading->lanes[job->body.len <= SHORT_BODY ? LANE_SHORT : LANE_LONG];
+    pthread_mutex_lock(&reading->mutex);
+    *lane->tail = job;
+    lane->tail = &job->next;
+    pthread_cond_signal(&reading->changed);
+    pthread_mutex_unlock(&reading->mutex);
+}
+
 void reading_start(struct call *call, const struct reading_form *form)
 {
     struct reading *reading = call->server->reading;
@@ -163,11 +179,11 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->form = form;
     job->body = http_take_body(call->http);
     job->counted = job->body.len;
-    http_watch(call->http, on_gone, job);
-    struct lane *lane = &reading->lanes[job->body.len <= SHORT_BODY ? LANE_SHORT : LANE_LONG];
-    pthread_mutex_lock(&reading->mutex);
-    *lane->tail = job;
-    lane->tail = &job->next;
-    pthread_cond_signal(&reading->changed);
-    pthread_mutex_unlock(&reading->mutex);
+    if (job->body.len > READ_AT_ONCE) {
+        http_watch(call->http, on_gone, job);
+        enqueue(reading, job);
+    } else {
+        read_body(job);
+        on_read(job);
+    }
 }

@@ -74,7 +74,7 @@ const rows = [
   ['text to tokenise', '/tokenize', () => fill(24 * MiB, '{"content":"', 'a b', '"}'), 400],
   ['text to tokenise, of one word', '/tokenize', () => fill(4 * MiB, '{"content":"', 'xyzzy', '"}'), 400],
   ['text to tokenise, of short words', '/tokenize', () => fill(4 * MiB - 1000, '{"content":"', 'a 1 ', '"}'), 400],
-  ['text to tokenise, with pieces', '/tokenize', () => fill(MiB / 2, '{"with_pieces":true,"content":"', 'q7 ', '"}'), 200],
+  ['text to tokenise, with pieces', '/tokenize', () => fill(MiB / 5, '{"with_pieces":true,"content":"', 'q7 ', '"}'), 200],
   ['tokens to turn into text', '/detokenize', () => list(8 * MiB, '{"tokens":[', '300', ']}'), 413],
   ['a template to apply', '/apply-template', () => say(big, 'a b '), 400],
   ['tokens of a chat to count', '/v1/messages/count_tokens', () => say(big, 'a b '), 400],
@@ -94,12 +94,14 @@ const rows = [
     '{"type":"text","text":"a"}', ']}]}'), 413],
   ['many tools', chat, () => list(16 * MiB, `${short},"tools":[`, (i) => tool(i), ']}'), 413],
   ['many tools', chat, () => list(2 * MiB, `${short},"tools":[`, (i) => tool(i), ']}'), 413],
-  ['messages, as many as may be', chat, () => list(400000, '{"max_tokens":1,"messages":[',
+  ['messages, as many as may be', '/apply-template', () => list(300000, '{"messages":[',
     '{"role":"user","content":""}', ']}'), 200],
   ['tools, as many as may be', chat, () => list(300000, `${short},"tools":[`, (i) => tool(i), ']}'), 400],
   ['a large schema', chat, () => list(3 * MiB, `${short},"json_schema":{"type":"object","properties":{`,
     (i) => `"p${i}":{"type":"string"}`, '}}}'), 413],
   ['a large list of values in a schema', chat, () => list(2 * MiB, `${short},"json_schema":{"enum":[`, (i) => `"v${i}"`,
+    ']}}'), 413],
+  ['a schema of as many values as may be', chat, () => list(MiB / 2, `${short},"json_schema":{"enum":[`, (i) => `"v${i}"`,
     ']}}'), 400],
   ['a large grammar', '/v1/completions', () => fill(big, '{"prompt":"a","max_tokens":1,"grammar":"',
     'root ::= \\"a\\" | root\\n', '"}'), 400],
@@ -202,7 +204,7 @@ before(async () => {
   const lines = Object.entries(models()).map(([name, keys]) => `  ${name}: ${JSON.stringify({ threads: 1, ...keys })}\n`);
   writeFileSync(config, `models:\n${lines.join('')}`);
   // What is freed goes back to the system, so that no row is measured in what another has left.
-  const env = { MALLOC_MMAP_THRESHOLD_: '65536', MALLOC_TRIM_THRESHOLD_: '65536', MALLOC_ARENA_MAX: '2' };
+  const env = { MALLOC_MMAP_THRESHOLD_: String(MiB / 2), MALLOC_TRIM_THRESHOLD_: String(MiB) };
   server = await serve({ args: ['--config', config], set: { 'server.max_body_bytes': 32 * MiB }, env });
   gaps = await Gaps.open(server.port, beside);
   await server.client.post(chat, `${short}}`);

@@ -139,7 +139,7 @@ static void a_chat_may_hold_so_many_values(void **state)
     for (int extra = 0; extra <= 1; extra++) {
         hearth_error error = {0};
         struct fields fields;
-        size_t n = (FIELDS_CHAT_VALUES_MAX - 1) / 5 + (size_t)extra;
+        size_t n = (FIELDS_VALUES_MAX - 1) / 5 + (size_t)extra;
         struct buf text = repeat("{\"messages\":[", "{\"role\":\"user\",\"content\":\"a\"}", n, "]}");
         int rc = fields_read(&fields, FIELDS_CHAT, text.v, text.len, &error);
         assert_int_equal(rc, extra == 0 ? HEARTH_OK : 413);
