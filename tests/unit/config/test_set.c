@@ -51,6 +51,7 @@ static void the_defaults_are_the_documented_ones(void **state)
         {"models.m.n_seq_max", "1"},
         {"models.m.n_seq_spare", "-1"},
         {"models.m.queue_depth", "2"},
+        {"models.m.max_prompt_bytes", "4194304"},
         {"models.m.n_ubatch", "512"},
         {"models.m.max_decode_gap_ms", "250"},
         {"models.m.admission_timeout", "30"},
