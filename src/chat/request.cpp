@@ -4,6 +4,7 @@
 #include "chat/fields.hpp"
 #include "chat/messages.hpp"
 #include "chat/schema.hpp"
+#include "chat/system.hpp"
 #include "chat/tools.hpp"
 
 #include "chat-auto-parser-helpers.h"
@@ -21,8 +22,9 @@ static void trim(common_chat_msg &message)
 }
 
 /* Bends the messages to what the template can take, as llama-server does. */
-static void adapt(std::vector<common_chat_msg> &messages, const common_chat_template &compiled)
+static void adapt(std::vector<common_chat_msg> &messages, const chat_template &template_)
 {
+    const common_chat_template &compiled = *template_.compiled;
     bool knows_developer = compiled.source().find("<|channel|>") != std::string::npos; /* gpt-oss */
     /* StepFun's models loop on stray white space. */
     bool wants_trim =
@@ -31,6 +33,7 @@ static void adapt(std::vector<common_chat_msg> &messages, const common_chat_temp
         if (message.role == "developer" && !knows_developer) message.role = "system";
         if (wants_trim) trim(message);
     }
+    if (!template_.takes_later_system) wrap_later_system(messages);
     if (!compiled.caps.supports_system_role && !messages.empty() && messages[0].role == "system") {
         if (messages.size() > 1) {
             messages[1].content = messages[0].render_content("\n") + "\n" + messages[1].render_content("\n");
@@ -46,16 +49,25 @@ static void adapt(std::vector<common_chat_msg> &messages, const common_chat_temp
     }
 }
 
-/* `removed`: how many messages of the request adapt() took away before these. */
-static void parse_arguments(common_json &messages, size_t removed)
+static std::vector<size_t> places_of_callers(const std::vector<common_chat_msg> &messages)
 {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < messages.size(); i++)
+        if (!messages[i].tool_calls.empty()) places.push_back(i);
+    return places;
+}
+
+/* `places`: of the messages with calls in the request, since adapt() takes others away. */
+static void parse_arguments(common_json &messages, const std::vector<size_t> &places)
+{
+    auto place = places.begin();
     for (size_t i = 0; i < messages.size(); i++) {
         if (!messages[i].contains("tool_calls")) continue;
         common_json &calls = messages[i]["tool_calls"];
+        std::string caller = indexed("messages", *place++);
         for (size_t k = 0; k < calls.size(); k++) {
             common_json &arguments = calls[k]["function"]["arguments"];
-            std::string path = "messages[" + std::to_string(i + removed) + "].tool_calls[" + std::to_string(k) +
-                               "].function.arguments";
+            std::string path = caller + ".tool_calls[" + std::to_string(k) + "].function.arguments";
             arguments = parse_json(arguments.get<std::string>(), path);
         }
     }
@@ -108,7 +120,7 @@ static void drop_empty_end(std::vector<common_chat_msg> &messages, const chat_re
 }
 
 /* The message that is gone on with does not come out of the template: handlers put it after what does. */
-static void read_messages(autoparser::generation_params &params, const common_chat_template &compiled,
+static void read_messages(autoparser::generation_params &params, const chat_template &template_,
                           const chat_request &request)
 {
     std::vector<common_chat_msg> messages = read_messages(request.messages_json);
@@ -121,11 +133,12 @@ static void read_messages(autoparser::generation_params &params, const common_ch
         params.continue_msg = std::move(messages.back());
         messages.pop_back();
     }
-    size_t given = messages.size();
-    adapt(messages, compiled);
-    bool joined = compiled.caps.supports_string_content && !compiled.caps.supports_typed_content;
+    std::vector<size_t> callers = places_of_callers(messages);
+    adapt(messages, template_);
+    const jinja::caps &caps = template_.compiled->caps;
+    bool joined = caps.supports_string_content && !caps.supports_typed_content;
     params.messages = common_chat_msgs_to_json_oaicompat(messages, joined);
-    if (compiled.caps.supports_object_arguments) parse_arguments(params.messages, given - messages.size());
+    if (caps.supports_object_arguments) parse_arguments(params.messages, callers);
 }
 
 /* ---- The rest ---- */
@@ -188,7 +201,7 @@ static void read_kwargs(autoparser::generation_params &params, const char *text)
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request)
 {
     autoparser::generation_params params;
-    read_messages(params, *template_.compiled, request);
+    read_messages(params, template_, request);
     read_tool_fields(params, template_, request);
     read_schema(params, request);
     params.reasoning_format =

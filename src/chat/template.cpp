@@ -3,6 +3,7 @@
 
 #include "chat/fault.hpp"
 #include "chat/format.hpp"
+#include "chat/system.hpp"
 
 #include "chat-auto-parser-helpers.h"
 #include "jinja/runtime.h"
@@ -196,6 +197,7 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
         /* llama.cpp replaces what it knows to be wrong in some templates. */
         result->compiled = chat::compile(common_chat_templates_source(templates.get()), bos, eos);
         chat::analyse(*result);
+        result->takes_later_system = chat::takes_later_system(*result);
     });
     return code == HEARTH_OK ? result.release() : nullptr;
 }

@@ -71,6 +71,7 @@ struct chat_template {
     std::unique_ptr<chat::formats> formats;
     bool adds_bos, adds_eos;
     bool thinks; /* what enable_thinking is where the request says nothing */
+    bool takes_later_system = true; /* system messages after the first message, where they stand: system.hpp */
 
     chat_template();
     ~chat_template();

@@ -2,6 +2,8 @@
  * refused; what only says how to cache or to bill (cache_control, metadata, service_tier, …) is skipped: caching needs
  * no marks here. No state; any thread. */
 #include "serve/anthropic.h"
+
+#include "base/log.h"
 #include "serve/convert.h"
 #include "serve/fields_readers.h"
 
@@ -160,24 +162,22 @@ static int read_messages(struct convert *convert)
 
 /* ---- The system prompt ---- */
 
-#define BILLING      "x-anthropic-billing-header:"
-#define STAMP        "cch="
-#define STAMP_DIGITS 5
+#define BILLING "x-anthropic-billing-header:"
 
-/* A coding agent begins its system prompt with such a line, and its five digits change with every request: nothing
- * after them could ever be reused. They mean nothing to a model, so that they may always be the same. */
-static json_t *without_stamp(const json_t *text)
+/* A coding agent begins its system prompt with a line that is meant for Anthropic's billing: "BILLING name=value; …",
+ * whose values differ from conversation to conversation and from request to request. A model has no use for it, and
+ * nothing that follows it could ever be reused. Returns where the system prompt itself begins. */
+static const char *after_billing(const char *text)
 {
-    struct buf copy = {0};
-    buf_append(&copy, json_string_value(text), json_string_length(text));
-    bool billing = copy.len > 0 && strncmp(copy.v, BILLING, strlen(BILLING)) == 0;
-    char *stamp = billing ? strstr(copy.v, STAMP) : NULL;
-    size_t digits = stamp == NULL ? 0 : strcspn(stamp + strlen(STAMP), ";");
-    if (digits == STAMP_DIGITS && stamp[strlen(STAMP) + digits] == ';')
-        memset(stamp + strlen(STAMP), 'f', STAMP_DIGITS);
-    json_t *made = json_stringn(copy.v == NULL ? "" : copy.v, copy.len);
-    buf_release(&copy);
-    return made;
+    static const char name_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    if (strncmp(text, BILLING, strlen(BILLING)) != 0) return text;
+    const char *at = text + strlen(BILLING);
+    for (const char *value; value = at + strspn(at, " "), value += strspn(value, name_bytes), *value == '=';) {
+        at = value + strcspn(value, ";\n");
+        at += *at == ';';
+    }
+    at += strspn(at, " ");
+    return at + (*at == '\n');
 }
 
 static int read_system(struct convert *convert)
@@ -188,9 +188,17 @@ static int read_system(struct convert *convert)
     int rc = collect_texts(convert, json_object_get(convert->body, "system"), place_of("system"), texts);
     json_array_foreach(texts, i, text)
     {
-        json_t *lasting = without_stamp(text);
-        convert_say(convert, "system", lasting);
-        json_decref(lasting);
+        const char *whole = json_string_value(text), *rest = after_billing(whole);
+        if (rest == whole) {
+            convert_say(convert, "system", text);
+            continue;
+        }
+        log_event(LOG_DEBUG, "serve", "left out a billing header", log_int("bytes", rest - whole));
+        size_t len = json_string_length(text) - (size_t)(rest - whole);
+        if (len == 0) continue;
+        json_t *left = json_stringn(rest, len);
+        convert_say(convert, "system", left);
+        json_decref(left);
     }
     json_decref(texts);
     return rc;

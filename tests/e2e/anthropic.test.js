@@ -150,14 +150,14 @@ test('tokens can be counted beforehand', async () => {
   assert.equal(counted, usage.input_tokens + usage.cache_read_input_tokens);
 });
 
-test('a coding agent\'s billing line, which changes each time, does not break the prefix', async () => {
-  const system = (stamp, rest) => [
-    { type: 'text', text: `x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch=${stamp};` },
+test('a coding agent\'s billing header, which changes with each conversation, does not break the prefix', async () => {
+  const system = (version, stamp, rest) => [
+    { type: 'text', text: `x-anthropic-billing-header: cc_version=2.1.197.${version}; cc_entrypoint=cli; cch=${stamp};` },
     { type: 'text', text: rest, cache_control: { type: 'ephemeral' } },
   ];
   const rest = 'You are an agent that writes programs. '.repeat(20);
-  const first = await ask({ system: system('a5145', rest) });
-  const second = await ask({ system: system('0f3e2', rest) });
+  const first = await ask({ system: system('7a9', 'a5145', rest) });
+  const second = await ask({ system: system('94d', '0f3e2', rest) });
   const length = first.usage.input_tokens + first.usage.cache_read_input_tokens;
   assert.equal(second.usage.cache_read_input_tokens, length - 1, 'all but the token that is always computed');
 });

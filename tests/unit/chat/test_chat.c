@@ -143,6 +143,34 @@ static void a_system_message_goes_into_the_next_where_the_template_has_none(void
     chat_template_close(template_);
 }
 
+static void system_messages_in_the_middle_stay_in_their_place(void **state)
+{
+    (void)state;
+    static const char refuses[] = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+                                  "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+                                  "[{{ m.role }}:{{ m.content }}]{% endfor %}";
+    static const char loses[] = "{% for m in messages %}{% if m.role != 'system' or loop.first %}"
+                                "[{{ m.role }}:{{ m.content }}]{% endif %}{% endfor %}";
+    static const char lifts[] = "{% for m in messages %}{% if m.role == 'system' %}[system:{{ m.content }}]{% endif %}"
+                                "{% endfor %}{% for m in messages %}{% if m.role != 'system' %}"
+                                "[{{ m.role }}:{{ m.content }}]{% endif %}{% endfor %}";
+    static const char *const sources[] = {refuses, loses, lifts};
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        assert_renders(sources[i],
+                       "[{\"role\":\"system\",\"content\":\"A\"},{\"role\":\"system\",\"content\":\"B\"},"
+                       "{\"role\":\"user\",\"content\":\"C\"},{\"role\":\"system\",\"content\":\"D\"},"
+                       "{\"role\":\"assistant\",\"content\":\"E\"},{\"role\":\"developer\",\"content\":\"F\"},"
+                       "{\"role\":\"user\",\"content\":\"G\"},{\"role\":\"assistant\",\"content\":\"H\"},"
+                       "{\"role\":\"user\",\"content\":\"I\"},{\"role\":\"user\",\"content\":\"J\"}]",
+                       NULL,
+                       "[system:A\n\nB][user:C\n\n<system>\nD\n</system>][assistant:E]"
+                       "[user:<system>\nF\n</system>\n\nG][assistant:H][user:I][user:J]");
+    }
+    assert_renders("{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}",
+                   "[{\"role\":\"user\",\"content\":\"A\"},{\"role\":\"system\",\"content\":\"B\"}]", NULL,
+                   "[user:A][system:B]");
+}
+
 static void unicode_and_zero_bytes_pass_through(void **state)
 {
     (void)state;
@@ -454,6 +482,9 @@ static void every_known_template_renders_and_marks_the_users_words(void **state)
         if (!try_file(entry->d_name, "[" SYSTEM_USER "," ANSWER_AND_USER ",{\"role\":\"assistant\",\"content\":\"x\"},"
                                      "{\"role\":\"user\",\"content\":\"" CANARY "\"}]"))
             fail_msg("%s refused a conversation", entry->d_name);
+        if (!try_file(entry->d_name, "[" SYSTEM_USER ",{\"role\":\"system\",\"content\":\"Note.\"}," ANSWER_AND_USER
+                                     ",{\"role\":\"system\",\"content\":\"" CANARY "\"}]"))
+            fail_msg("%s refused a system message in the middle", entry->d_name);
         try_file(entry->d_name, "[{\"role\":\"user\",\"content\":\"" CANARY "\"},{\"role\":\"user\",\"content\":[]},"
                                 "{\"role\":\"odd\"}]");
     }
@@ -517,6 +548,7 @@ int main(void)
         cmocka_unit_test(an_eos_that_tokenising_adds_is_taken_out),
         cmocka_unit_test(text_parts_are_joined_for_templates_that_want_a_string),
         cmocka_unit_test(a_system_message_goes_into_the_next_where_the_template_has_none),
+        cmocka_unit_test(system_messages_in_the_middle_stay_in_their_place),
         cmocka_unit_test(unicode_and_zero_bytes_pass_through),
         cmocka_unit_test(a_message_of_a_megabyte_renders_whole),
         cmocka_unit_test(tool_calls_reach_the_template_whatever_their_form),

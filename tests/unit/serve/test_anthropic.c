@@ -82,26 +82,25 @@ static void fields_become_those_of_a_chat(void **unused)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(anthropic_chat, rows[i][0], rows[i][1]);
 }
 
-static void the_stamp_of_a_billing_header_is_always_the_same(void **unused)
+static void a_billing_header_is_left_out(void **unused)
 {
     (void)unused;
-#define SYSTEM(text) "{\"system\":" text "," HI "}", "{\"messages\":[{\"role\":\"system\",\"content\":"
-#define SAME(text)   SYSTEM(text) text "},{\"role\":\"user\",\"content\":\"Hi\"}]}"
+#define SYSTEM(text) "{\"system\":" text "," HI "}"
+#define SAYS(text)   "{\"messages\":[{\"role\":\"system\",\"content\":" text "},{\"role\":\"user\",\"content\":\"Hi\"}]}"
+#define PART(text)   "{\"type\":\"text\",\"text\":\"" text "\"}"
+#define SAME(text)   SYSTEM(text), SAYS(text)
+#define HEADER       "x-anthropic-billing-header: cc_version=2.1.197.7a9; cc_entrypoint=sdk-cli;"
     static const char *const rows[][2] = {
-        {SYSTEM("\"x-anthropic-billing-header: cc_version=2.1; cch=a5145;You are\"") "\"x-anthropic-billing-header: "
-                                                                                     "cc_version=2.1; cch=fffff;You "
-                                                                                     "are\"},{\"role\":\"user\","
-                                                                                     "\"content\":\"Hi\"}]}"},
-        {SYSTEM(
-            "[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: cch=00000;\"}]") "\"x-anthropic-billing-header:"
-                                                                                         " cch=fffff;\"},{\"role\":"
-                                                                                         "\"user\",\"content\":\"Hi\"}]"
-                                                                                         "}"},
+        {SYSTEM("[" PART(HEADER) "," PART("You are") "]"), SAYS("\"You are\"")},
+        {SYSTEM("[" PART(HEADER " cch=a5145;") "," PART("You are") "]"), SAYS("\"You are\"")},
+        {SYSTEM("[" PART(HEADER "\\n") "]"), "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"},
+        {SYSTEM("\"" HEADER "\\nYou are\""), SAYS("\"You are\"")},
+        {SYSTEM("\"" HEADER " cch=a5145;You = are;\""), SAYS("\"You = are;\"")},
+        {SYSTEM("\"x-anthropic-billing-header: cch=a514\""), "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}"},
         /* Nothing else is touched. */
-        {SAME("\"You know: x-anthropic-billing-header: cch=a5145;\"")},
-        {SAME("\"x-anthropic-billing-header: cch=a51456;\"")},
-        {SAME("\"x-anthropic-billing-header: cch=a514\"")},
-        {SAME("\"x-anthropic-billing-header: cc=a5145;\"")},
+        {SAME("\"You know: " HEADER "\"")},
+        {SAME("\" " HEADER "\"")},
+        {SAME("\"x-anthropic-billing: cc=a5145;\"")},
         {SAME("\"\"")},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(anthropic_chat, rows[i][0], rows[i][1]);
@@ -446,7 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_become_those_of_a_chat),
         cmocka_unit_test(fields_become_those_of_a_chat),
-        cmocka_unit_test(the_stamp_of_a_billing_header_is_always_the_same),
+        cmocka_unit_test(a_billing_header_is_left_out),
         cmocka_unit_test(what_cannot_be_is_refused_by_the_clients_own_names),
         cmocka_unit_test(a_stream_begins_with_an_empty_message),
         cmocka_unit_test(a_stream_has_a_block_for_each_kind_of_piece),
