@@ -131,6 +131,8 @@ static void check_server(struct check *c)
 {
     const struct config_server *server = &c->config->server;
     check_listen(c);
+    if (server->default_model != NULL && config_resolve_model(c->config, server->default_model) == NULL)
+        FAULT(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);
     check_pages(c);
     if (!strcmp(server->isolate_keys, "true") && server->api_keys_file == NULL)
@@ -218,9 +220,19 @@ static void check_caches(struct check *c)
         FAULT(c, "models.*.system_prompt_assumed", "needs system_prompt_cache");
 }
 
+static void check_aliases(struct check *c)
+{
+    for (size_t i = 0; i < c->model->aliases.len; i++) {
+        const char *alias = c->model->aliases.v[i];
+        const struct config_model *means = config_resolve_model(c->config, alias);
+        if (means != c->model) FAULT(c, "models.*.aliases", "%s is the model %s already", alias, means->name);
+    }
+}
+
 static void check_model(struct check *c)
 {
     const struct config_model *m = c->model;
+    check_aliases(c);
     check_model_files(c);
     check_caches(c);
     if (m->n_ubatch > m->n_batch) {

@@ -188,6 +188,33 @@ const struct config_model *config_find_model(const struct hearth_config *config,
     return NULL;
 }
 
+static bool has_alias(const struct config_model *model, const char *name)
+{
+    for (size_t i = 0; i < model->aliases.len; i++)
+        if (!strcmp(model->aliases.v[i], name)) return true;
+    return false;
+}
+
+static const struct config_model *find_called(const struct hearth_config *config, const char *name)
+{
+    const struct config_model *model = config_find_model(config, name);
+    for (size_t i = 0; i < config->n_models && model == NULL; i++)
+        if (has_alias(&config->models[i], name)) model = &config->models[i];
+    return model;
+}
+
+const struct config_model *config_resolve_model(const struct hearth_config *config, const char *name)
+{
+    static const char tag[] = ":latest";
+    size_t len = strlen(name), tag_len = strlen(tag);
+    const struct config_model *model = find_called(config, name);
+    if (model != NULL || len <= tag_len || strcmp(name + len - tag_len, tag)) return model;
+    char *untagged = mem_strndup(name, len - tag_len);
+    model = find_called(config, untagged);
+    free(untagged);
+    return model;
+}
+
 const char *hearth_config_model(const hearth_config *config, size_t index)
 {
     return index < config->n_models ? config->models[index].name : NULL;

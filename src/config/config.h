@@ -42,6 +42,8 @@ struct config_server {
     struct config_strings allowed_origins, allowed_hosts;
     char *socket_mode;  /* octal */
     char *socket_group; /* NULL: the process's own */
+    char *default_model; /* NULL: none */
+    bool any_model_name;
     int64_t max_body_bytes;
     int64_t max_connections;
     double drain_timeout, first_request_timeout; /* seconds */
@@ -61,7 +63,8 @@ struct config_cache {
 };
 
 struct config_model {
-    char *name;                       /* the key under models: */
+    char *name; /* the key under models: */
+    struct config_strings aliases;
     char *path, *mmproj, *jinja_file; /* NULL: none */
     bool ignore_integrity_check;
     char *load;         /* start | demand */
@@ -112,6 +115,9 @@ struct hearth_config *config_copy(const struct hearth_config *config);
 
 /* NULL where no model has that name; with a NULL name the first model. Valid until the configuration is changed. */
 const struct config_model *config_find_model(const struct hearth_config *config, const char *name);
+
+/* The model that a client means: by its name or one of its aliases, also followed by ":latest"; NULL: none. */
+const struct config_model *config_resolve_model(const struct hearth_config *config, const char *name);
 
 /* Whether a key ("models.*.n_batch", with the model's notes) was set, rather than left at its default. */
 bool config_is_set(const struct config_note *notes, const char *pattern);

@@ -88,6 +88,13 @@ const struct config_row config_rows[] = {
         "Mebibytes that the weights and cells of loaded models may take. One that is to be loaded waits until others "
         "that no request has have left, the least recently used first; 0: no limit.",
         RANGE(0, MEBIBYTES_MAX)),
+    KEY("server.default_model", CONFIG_TEXT, SERVER(default_model), "null",
+        "The model for requests that name none. Without it the first one that does what the request asks for.",
+        OR_NULL),
+    KEY("server.any_model_name", CONFIG_BOOL, SERVER(any_model_name), "true",
+        "A request for text whose model does not exist goes to default_model, or where that is not set, to the only "
+        "chat model; false: 404.",
+        ANY),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
     KEY("server.log_level", CONFIG_ENUM, SERVER(log_level), "info", "The least important events that are logged.",
@@ -114,6 +121,8 @@ const struct config_row config_rows[] = {
 
         KEY("models.*.path", CONFIG_PATH, MODEL(path), "null",
             "The weights: a GGUF file, or the first part of a split one. Every model needs it.", OR_NULL),
+    KEY("models.*.aliases", CONFIG_STRINGS, MODEL(aliases), "[]",
+        "Other names that requests may use for the model. A tag \":latest\" after a name is ignored.", ANY),
     KEY("models.*.ignore_integrity_check", CONFIG_BOOL, MODEL(ignore_integrity_check), "false",
         "Loads the weights also where their SHA-256 is not the one in PATH.sha256, the sidecar beside them.", ANY),
     KEY("models.*.load", CONFIG_ENUM, MODEL(load), "start",

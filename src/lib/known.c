@@ -23,9 +23,10 @@ static void list_names(const struct hearth *instance, struct buf *out)
 struct known *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
 {
     size_t n = atomic_load(&instance->n_known);
+    const struct config_model *meant = name == NULL ? NULL : config_resolve_model(instance->config, name);
     for (size_t i = 0; i < n; i++)
-        if (name == NULL || strcmp(instance->known[i].config->name, name) == 0) return &instance->known[i];
-    if (name == NULL || config_find_model(instance->config, name) != NULL) {
+        if (name == NULL || instance->known[i].config == meant) return &instance->known[i];
+    if (name == NULL || meant != NULL) {
         error_set(error, HEARTH_UNAVAILABLE,
                   atomic_load(&instance->load_failed) ? "the model could not be loaded"
                                                       : "loading model: try again in a moment");
@@ -44,13 +45,33 @@ const char *model_type_name(enum model_type type)
     return names[type];
 }
 
+/* The model for requests that name none, or one that does not exist; NULL: there is none. */
+static struct known *stand_in(const struct hearth *instance, bool is_named, enum model_type type)
+{
+    const struct config_server *server = &instance->config->server;
+    const struct config_model *chosen =
+        server->default_model == NULL ? NULL : config_resolve_model(instance->config, server->default_model);
+    struct known *first = NULL;
+    size_t n = atomic_load(&instance->n_known), n_fit = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct known *known = &instance->known[i];
+        if (known->facts.type != type) continue;
+        if (known->config == chosen) return known;
+        if (n_fit++ == 0) first = known;
+    }
+    if (!is_named) return first;
+    return n_fit == 1 && n == instance->config->n_models ? first : NULL;
+}
+
 struct known *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
                                   hearth_error *error)
 {
     static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
-    size_t n = atomic_load(&instance->n_known);
-    for (size_t i = 0; name == NULL && i < n; i++)
-        if (instance->known[i].facts.type == type) return &instance->known[i];
+    bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
+    /* Vectors of another model than the one that is named would be worse than none. */
+    bool any = !is_there && type == MODEL_CHAT && instance->config->server.any_model_name;
+    struct known *other = name == NULL || any ? stand_in(instance, name != NULL, type) : NULL;
+    if (other != NULL) return other;
     struct known *known = instance_find_model(instance, name, error);
     if (known == NULL || known->facts.type == type) return known;
     enum model_type its = known->facts.type;

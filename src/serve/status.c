@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Takes `json`. */
 static void reply_json(struct call *call, int status, json_t *json)
@@ -95,8 +96,42 @@ static json_t *describe_briefly(const hearth_model_info *m)
                      details);
 }
 
+/* Anthropic's clients say which version of its API they speak. */
+static bool is_anthropics(const struct call *call)
+{
+    return http_header(call->http, "anthropic-version") != NULL;
+}
+
+static json_t *describe_for_anthropics(const hearth_model_info *m)
+{
+    char created[32];
+    time_t when = (time_t)m->created;
+    struct tm tm;
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&when, &tm));
+    return json_pack("{s:s, s:o, s:o, s:s}", "type", "model", "id", clean(m->name), "display_name", clean(m->name),
+                     "created_at", created);
+}
+
+static void list_for_anthropics(struct call *call)
+{
+    json_t *data = json_array();
+    hearth_model_info info;
+    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
+        json_array_append_new(data, describe_for_anthropics(&info));
+    size_t n = json_array_size(data);
+    json_t *first = json_object_get(json_array_get(data, 0), "id"),
+           *last = n == 0 ? NULL : json_object_get(json_array_get(data, n - 1), "id");
+    json_t *list = json_pack("{s:O, s:b, s:O?, s:O?}", "data", data, "has_more", 0, "first_id", first, "last_id", last);
+    json_decref(data);
+    reply_json(call, 200, list);
+}
+
 void status_models(struct call *call)
 {
+    if (is_anthropics(call)) {
+        list_for_anthropics(call);
+        return;
+    }
     json_t *data = json_array(), *models = json_array();
     hearth_model_info info;
     for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++) {
@@ -121,7 +156,8 @@ void status_model(struct call *call)
 {
     hearth_model_info info;
     size_t index;
-    if (status_find_model(call, routes_rest(call), &index, &info)) reply_json(call, 200, describe(&info));
+    if (!status_find_model(call, routes_rest(call), &index, &info)) return;
+    reply_json(call, 200, is_anthropics(call) ? describe_for_anthropics(&info) : describe(&info));
 }
 
 /* ---- Slots ---- */

@@ -9,7 +9,7 @@ let server;
 let anthropic;
 
 before(async () => {
-  server = await serve({ models: { n_seq_max: 4, context_window: 2048 } });
+  server = await serve({ set: { 'server.any_model_name': false }, models: { n_seq_max: 4, context_window: 2048 } });
   anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
 });
 
@@ -160,6 +160,14 @@ test('a coding agent\'s billing header, which changes with each conversation, do
   const second = await ask({ system: system('94d', '0f3e2', rest) });
   const length = first.usage.input_tokens + first.usage.cache_read_input_tokens;
   assert.equal(second.usage.cache_read_input_tokens, length - 1, 'all but the token that is always computed');
+});
+
+test('models are listed as Anthropic lists them', async () => {
+  const listed = [];
+  for await (const model of anthropic.models.list()) listed.push(model);
+  assert.deepEqual(listed.map(({ type, id, display_name: name }) => [type, id, name]), [['model', 'demo', 'demo']]);
+  assert.deepEqual(await anthropic.models.retrieve('demo'), listed[0]);
+  assert.ok(Math.abs(Date.parse(listed[0].created_at) - Date.now()) < 600_000);
 });
 
 test('the beta client, which adds a query and headers, is answered too', async () => {

@@ -29,7 +29,7 @@ describe('keys', () => {
   before(async () => {
     path = keysFile(lines);
     server = await serve({
-      set: { 'server.api_keys_file': path, 'server.max_body_bytes': 100000 }, access: { key: admin },
+      set: { 'server.api_keys_file': path, 'server.max_body_bytes': 100000, 'server.any_model_name': false }, access: { key: admin },
     });
   });
   after(() => server.stop());

@@ -13,11 +13,11 @@ const encoder = { vocab: 'bert-bge', layers: 2, embd: 64, heads: 2, 'kv-heads': 
 const chat = (model, more) => ({ model, messages: [{ role: 'user', content: 'Who are you?' }], max_tokens: 4, temperature: 0, ...more });
 
 // Two chat models and one for embeddings; none is there before it is wanted.
-async function open(t, { server = {}, keys = {}, one = demo } = {}) {
+async function open(t, { server = {}, keys = {}, one = demo, aliases = [] } = {}) {
   const common = { threads: 1, load: 'demand', ...keys };
   const models = {
     one: { path: one, context_window: 1024, ...common },
-    two: { path: smallModel('qwen3'), context_window: 1024, ...common },
+    two: { path: smallModel('qwen3'), context_window: 1024, aliases, ...common },
     vectors: { path: smallModel('bert', encoder), ...common, context_window: 512 },
   };
   const config = join(temporaryFolder(), 'hearth.yaml');
@@ -76,6 +76,18 @@ describe('models on demand', () => {
     const again = await post(server, '/v1/chat/completions', chat('one'));
     assert.equal(again.choices[0].message.content, a.choices[0].message.content);
     await server.stop();
+  });
+
+  test('names that are built into clients are answered by the only chat model, and by the one that has them as aliases', async (t) => {
+    const one = await serve({ t });
+    for (const name of ['gpt-4o-mini', 'demo:latest', ''])
+      assert.match((await post(one, '/v1/chat/completions', chat(name))).choices[0].message.content, /./);
+    assert.equal((await post(one, '/v1/embeddings', { model: 'text-embedding-3-small', input: 'a' }, 404)).error.param, 'model');
+    await one.stop();
+    const two = await open(t, { aliases: ['gpt-4o-mini'] });
+    const twos = await post(two, '/v1/chat/completions', chat('two'));
+    assert.deepEqual((await post(two, '/v1/chat/completions', chat('gpt-4o-mini'))).choices, twos.choices);
+    await two.stop();
   });
 
   test('a model that does not exist is 404 and names those there are, loaded or not', async (t) => {

@@ -10,7 +10,7 @@ let server;
 let openai;
 
 before(async () => {
-  server = await serve({ models: { n_seq_max: 4, context_window: 1024 } });
+  server = await serve({ set: { 'server.any_model_name': false }, models: { n_seq_max: 4, context_window: 1024 } });
   openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 

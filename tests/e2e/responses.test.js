@@ -11,7 +11,7 @@ let server;
 let openai;
 
 before(async () => {
-  server = await serve({ models: { n_seq_max: 4, context_window: 2048 } });
+  server = await serve({ set: { 'server.any_model_name': false }, models: { n_seq_max: 4, context_window: 2048 } });
   openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
 });
 

@@ -76,7 +76,7 @@ describe('a server with keys and models of each type', () => {
     writeFileSync(keys, `${admin} admin\n${narrow} narrow cache\n`, { mode: 0o600 });
     const config = join(folder, 'hearth.yaml');
     const lines = Object.entries(models).map(([name, value]) => `  ${name}: ${JSON.stringify({ threads: 1, ...value })}\n`);
-    writeFileSync(config, `server: {api_keys_file: ${keys}, max_body_bytes: 50000}\nmodels:\n${lines.join('')}`);
+    writeFileSync(config, `server: {api_keys_file: ${keys}, max_body_bytes: 50000, any_model_name: false}\nmodels:\n${lines.join('')}`);
     server = await serve({ args: ['--config', config], access: { key: admin } });
     client = server.client;
   });

@@ -30,6 +30,17 @@ static void the_defaults_and_no_model_are_fine(void **state)
     assert_check(with_model(""), "");
 }
 
+static void a_name_stands_for_one_model(void **state)
+{
+    (void)state;
+#define SECOND " n:\n  path: /proc/self/exe\n"
+    assert_check(with_model("  aliases: [a, b]\n" SECOND "  aliases: c\nserver:\n default_model: c\n"), "");
+    assert_check(with_model("  aliases: [n]\n" SECOND), "4|models.m.aliases|n is the model n already\n");
+    assert_check(with_model("  aliases: [a]\n" SECOND "  aliases: [b, a]\n"),
+                 "7|models.n.aliases|a is the model m already\n");
+    assert_check(with_model("server:\n default_model: x\n"), "5|server.default_model|there is no model 'x'\n");
+}
+
 static void both_caches_are_refused_with_the_known_text(void **state)
 {
     (void)state;
@@ -189,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_defaults_and_no_model_are_fine),
+        cmocka_unit_test(a_name_stands_for_one_model),
         cmocka_unit_test(both_caches_are_refused_with_the_known_text),
         cmocka_unit_test(the_system_prompt_cache_alone_is_fine),
         cmocka_unit_test(an_assumed_system_prompt_needs_its_cache),

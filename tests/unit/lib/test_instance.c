@@ -237,6 +237,92 @@ static void an_unknown_model_is_named_with_those_there_are(void **state)
     hearth_close(instance);
 }
 
+/* Requests with a prompt that no model takes, since the error names the one that was asked. */
+struct asking {
+    hearth *instance;
+    struct caller callers[16];
+    size_t n;
+    char prompt[10001];
+};
+
+static struct asking *begin_asking(hearth_config *config)
+{
+    struct asking *asking = mem_alloc(sizeof *asking);
+    asking->instance = start(config);
+    memset(asking->prompt, '7', sizeof asking->prompt - 1);
+    return asking;
+}
+
+static void end_asking(struct asking *asking)
+{
+    end(asking->instance, asking->callers, asking->n);
+    free(asking);
+}
+
+static void assert_answers(struct asking *asking, const char *name, const char *expected)
+{
+    struct caller *caller = &asking->callers[asking->n];
+    hearth_error error;
+    hearth_params params = text_params(asking->prompt, 1);
+    params.model = name;
+    caller_init(caller);
+    caller->request = hearth_submit(asking->instance, &params, caller_event, caller, &error);
+    if (expected == NULL) {
+        assert_null(caller->request);
+        assert_int_equal(error.code, HEARTH_NOT_FOUND);
+        return;
+    }
+    assert_non_null(caller->request);
+    asking->n++;
+    caller_await_end(caller);
+    char *key = mem_format("models.%s.context_window", expected);
+    assert_says(caller->error.message, key);
+    free(key);
+}
+
+static void models_are_called_by_aliases_and_tags(void **state)
+{
+    (void)state;
+    hearth_config *config = two_models();
+    set(config, "models.second.aliases", "[gpt-4o, big]");
+    struct asking *asking = begin_asking(config);
+    assert_answers(asking, NULL, "first");
+    assert_answers(asking, "second", "second");
+    assert_answers(asking, "gpt-4o", "second");
+    assert_answers(asking, "first:latest", "first");
+    assert_answers(asking, "big:latest", "second");
+    static const char *const unknown[] = {"first:7b", "gpt-5", ":latest", "latest", ""};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) assert_answers(asking, unknown[i], NULL);
+    end_asking(asking);
+}
+
+static void requests_for_unknown_models_go_to_the_default_one(void **state)
+{
+    (void)state;
+    hearth_config *config = two_models();
+    set(config, "models.second.aliases", "[big]");
+    set(config, "server.default_model", "big");
+    struct asking *asking = begin_asking(config);
+    assert_answers(asking, NULL, "second");
+    assert_answers(asking, "gpt-5", "second");
+    assert_answers(asking, "first", "first");
+    end_asking(asking);
+
+    config = hearth_config_new();
+    add_demo(config, "only");
+    asking = begin_asking(config);
+    assert_answers(asking, "gpt-5", "only");
+    end_asking(asking);
+
+    config = hearth_config_new();
+    add_demo(config, "only");
+    set(config, "server.default_model", "only");
+    set(config, "server.any_model_name", "false");
+    asking = begin_asking(config);
+    assert_answers(asking, "gpt-5", NULL);
+    end_asking(asking);
+}
+
 static void models_loaded_before_a_failure_stay_usable(void **state)
 {
     (void)state;
@@ -361,6 +447,8 @@ int main(void)
         cmocka_unit_test(two_models_serve_side_by_side),
         cmocka_unit_test(slots_of_all_models_are_listed),
         cmocka_unit_test(an_unknown_model_is_named_with_those_there_are),
+        cmocka_unit_test(models_are_called_by_aliases_and_tags),
+        cmocka_unit_test(requests_for_unknown_models_go_to_the_default_one),
         cmocka_unit_test(models_loaded_before_a_failure_stay_usable),
         cmocka_unit_test(the_context_is_created_once_and_kept),
         cmocka_unit_test(the_log_tells_engine_slot_and_sequence),
