@@ -1,8 +1,12 @@
 /* Rendering prompts, and telling the request's words in them from the template's: see chat.h. */
 #include "chat/fault.hpp"
+#include "chat/fields.hpp"
+#include "chat/messages.hpp"
 #include "chat/request.hpp"
 #include "chat/template.hpp"
 #include "chat/words.hpp"
+
+#include "chat-auto-parser-helpers.h"
 
 extern "C" {
 #include "base/error.h"
@@ -96,12 +100,51 @@ static void fill(chat_prompt &prompt, const std::string &text, const std::vector
     prompt.n_parts = parts.size();
 }
 
+/* Templates leave out messages of roles that they do not know, without a word. */
+static bool is_usual(const std::string &role)
+{
+    static const char *const usual[] = {"system", "developer", "user", "assistant", "tool"};
+    return std::find(std::begin(usual), std::end(usual), role) != std::end(usual);
+}
+
+static std::string text_of(const common_json &message)
+{
+    if (!message.contains("content")) return "";
+    const common_json &content = message.at("content");
+    if (content.is_string()) return content.get<std::string>();
+    return content.is_array() && content.size() > 0 ? content.at(0).at("text").get<std::string>() : "";
+}
+
+/* Where the n-th message of an unusual role stands in the request: some before it may have been joined. */
+static size_t place_of_unusual(const chat_request &request, size_t n)
+{
+    std::vector<common_chat_msg> messages = read_messages(request.messages_json);
+    size_t at = 0;
+    while (is_usual(messages[at].role) || n-- > 0) at++;
+    return at;
+}
+
+static void check_roles(const chat_request &request, const common_json &messages, const std::string &text)
+{
+    size_t n_unusual = 0;
+    for (size_t i = 0; i < messages.size(); i++) {
+        std::string role = messages.at(i).at("role").get<std::string>();
+        if (is_usual(role)) continue;
+        if (text.find(trim_whitespace(text_of(messages.at(i)))) == std::string::npos)
+            throw refusal{HEARTH_INVALID, indexed("messages", place_of_unusual(request, n_unusual)) + ".role",
+                          "is \"" + role.substr(0, 64) +
+                              "\", which this model's chat template leaves out: use system, user, assistant or tool"};
+        n_unusual++;
+    }
+}
+
 static void render(const chat_template &template_, const chat_request &request, chat_prompt &prompt)
 {
     performance show(request.now);
     autoparser::generation_params params = read_request(template_, request);
     rendering rendered = prompt_of(template_, params);
     const std::string &text = rendered.prompt;
+    check_roles(request, params.messages, text);
     std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
     std::vector<bool> marks = mark_bytes(show.parts, text, removed);
     mark_tools(marks, text, params);

@@ -94,12 +94,16 @@ static int check_length(const hearth_request *request, hearth_error *error)
                         prompt->len, HEARTH_PROMPT_TOLD);
     if (request->job.only_prompt) return HEARTH_OK;
     if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
-    if (prompt->len >= (size_t)window)
-        return error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
-                        "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; shorten the "
-                        "prompt or raise models.%s.context_window",
-                        prompt->len, window, request->model->config->name);
-    return HEARTH_OK;
+    if (prompt->len < (size_t)window) return HEARTH_OK;
+    const struct facts *facts = &request->model->known->facts;
+    char *remedy = window < facts->info.n_ctx_train
+                       ? mem_format("shorten the prompt or raise models.%s.context_window", facts->info.name)
+                       : mem_format("shorten the prompt; the model was trained for no more");
+    error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
+             "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; %s", prompt->len,
+             window, remedy);
+    free(remedy);
+    return HEARTH_TOO_LONG;
 }
 
 /* What the configured cache will want to know. A dense model with whole conversations in its cells can be cut where

@@ -403,6 +403,29 @@ static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
     free(nested);
 }
 
+static void a_role_that_the_template_leaves_out_is_refused(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template *template_ = opened_file("Qwen-Qwen3-0.6B.jinja", "<s>", false);
+    static const char *const rows[][2] = {
+        {"[{\"role\":\"usr\",\"content\":\"Hi\"}]", "messages[0].role"},
+        {"[" SYSTEM_USER ",{\"role\":\"usr\",\"content\":\" More. \"}]", "messages[2].role"},
+        {"[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"x\",\"content\":[{\"type\":\"text\",\"text\":\"yes-yes\"}"
+         "]}"
+         "]",
+         "messages[1].role"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_request request = asking(rows[i][0]);
+        assert_null(chat_render(template_, &request, &error));
+        assert_int_equal(error.code, HEARTH_INVALID);
+        assert_string_equal(error.param, rows[i][1]);
+    }
+    chat_template_close(template_);
+    assert_renders(CHATML, "[{\"role\":\"critic\",\"content\":\"Hm.\"}]", NULL,
+                   "<|im_start|>critic\nHm.<|im_end|>\n<|im_start|>assistant\n");
+}
+
 static void what_the_template_raises_is_the_message(void **state)
 {
     (void)state;
@@ -560,6 +583,7 @@ int main(void)
         cmocka_unit_test(a_role_that_is_no_plain_word_is_not_trusted),
         cmocka_unit_test(each_malformed_message_names_its_field),
         cmocka_unit_test(deep_nesting_is_refused_before_it_exhausts_the_stack),
+        cmocka_unit_test(a_role_that_the_template_leaves_out_is_refused),
         cmocka_unit_test(what_the_template_raises_is_the_message),
         cmocka_unit_test(a_faulty_template_is_refused_when_opened),
         cmocka_unit_test(every_known_template_renders_and_marks_the_users_words),

@@ -375,6 +375,7 @@ static void what_only_shows_when_prepared_fails_with_an_event(void **state)
         assert_int_equal(callers[i].n_started, 0);
     }
     assert_says(callers[0].error.message, "exceed context window [256]");
+    assert_says(callers[0].error.message, "raise models.demo.context_window");
     free(words);
     end(instance, callers, 5);
 }

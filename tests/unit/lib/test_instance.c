@@ -310,6 +310,7 @@ static void requests_for_unknown_models_go_to_the_default_one(void **state)
 
     config = hearth_config_new();
     add_demo(config, "only");
+    set(config, "models.only.context_window", "1024");
     asking = begin_asking(config);
     assert_answers(asking, "gpt-5", "only");
     end_asking(asking);
