@@ -3,6 +3,7 @@
 #include "config/table.h"
 
 #include "base/nearest.h"
+#include "config/foreign.h"
 
 #include <limits.h>
 #include <string.h>
@@ -374,10 +375,11 @@ static size_t cost(const struct leaf *wanted, const struct leaf *known)
 void config_put_nearest(struct buf *out, const char *pattern)
 {
     struct leaf wanted = leaf_of(pattern, strlen(pattern));
+    const char *foreign = foreign_key(wanted.name, wanted.len);
     size_t best = SIZE_MAX;
-    const char *path = "";
-    size_t len = 0;
-    for (size_t i = 0; i < config_n_rows; i++) {
+    const char *path = foreign != NULL ? foreign : "";
+    size_t len = strlen(path);
+    for (size_t i = 0; i < config_n_rows && foreign == NULL; i++) {
         /* Each prefix of a row's path is a section, the whole is the key. */
         for (size_t end = 1; end <= strlen(config_rows[i].path); end++) {
             char after = config_rows[i].path[end];

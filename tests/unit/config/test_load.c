@@ -238,6 +238,13 @@ static void the_nearest_known_key_is_named(void **state)
         {"models: {m: {sampling: {top-q: 1}}}\n", "1|models.m.sampling.top_q|", "models.NAME.sampling.top_k"},
         {"models: {m: {contextwindow: 1}}\n", "1|models.m.contextwindow|", "models.NAME.context_window"},
         {"server: {path: x}\n", "1|server.path|", "cache.tiers.ram_file.path"},
+        /* As other servers call it. */
+        {"server: {port: 80}\n", "1|server.port|", "server.listen"},
+        {"models: {m: {n_ctx: 1}}\n", "1|models.m.n_ctx|", "models.NAME.context_window"},
+        {"models: {m: {ctx-size: 1}}\n", "1|models.m.ctx_size|", "models.NAME.context_window"},
+        {"parallel: 4\n", "1|parallel|", "models.NAME.n_seq_max"},
+        {"models: {m: {num_ctx: 1}}\n", "1|models.m.num_ctx|", "models.NAME.context_window"},
+        {"OLLAMA_KEEP_ALIVE: 5m\n", "1|OLLAMA_KEEP_ALIVE|", "models.NAME.idle_unload"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct buf expected = {0};

@@ -1,6 +1,7 @@
 /* The table, and what is generated from it: every default, the dump, the manual. */
 #include "support.h"
 
+#include "config/foreign.h"
 #include "config/table.h"
 #include "config/value.h"
 
@@ -242,6 +243,43 @@ static void the_manual_has_a_well_formed_line_for_every_key(void **state)
     free(text);
 }
 
+static void names_of_other_servers_lead_to_keys_that_there_are(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"host",
+                                        "api_key",
+                                        "slot_save_path",
+                                        "cache_ram",
+                                        "alias",
+                                        "ngl",
+                                        "fa",
+                                        "ctk",
+                                        "cache_reuse",
+                                        "chat_template",
+                                        "embeddings",
+                                        "reranking",
+                                        "sleep_idle_seconds",
+                                        "temp",
+                                        "typical",
+                                        "num_thread",
+                                        "max_queue",
+                                        "kv_cache_type",
+                                        "OLLAMA_MAX_LOADED_MODELS",
+                                        "verbose",
+                                        "ssl_key_file",
+                                        "ssl_cert_file",
+                                        "batch_size",
+                                        "ubatch_size",
+                                        "sm",
+                                        "t"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *key = foreign_key(names[i], strlen(names[i]));
+        if (key == NULL || config_row_find(key) == NULL) fail_msg("%s leads to %s", names[i], key);
+    }
+    assert_null(foreign_key("n_seq_max", 9));
+    assert_null(foreign_key("ollama_", 7));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +287,7 @@ int main(void)
         cmocka_unit_test(every_row_is_found_by_its_path_and_only_once),
         cmocka_unit_test(a_dump_reads_back_to_the_same_configuration),
         cmocka_unit_test(a_dump_of_nothing_shows_every_key_with_its_meaning),
+        cmocka_unit_test(names_of_other_servers_lead_to_keys_that_there_are),
         cmocka_unit_test(the_manual_has_a_well_formed_line_for_every_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,72 @@
+/* Names of other servers' options: see foreign.h. */
+#include "config/foreign.h"
+
+#include <string.h>
+#include <strings.h>
+
+static const struct {
+    const char *theirs, *ours;
+} names[] = {
+    /* llama-server, long and short. */
+    {"host", "server.listen"},
+    {"port", "server.listen"},
+    {"api_key", "server.api_keys_file"},
+    {"api_key_file", "server.api_keys_file"},
+    {"ssl_key_file", "server.tls_key"},
+    {"ssl_cert_file", "server.tls_cert"},
+    {"verbose", "server.log_level"},
+    {"verbosity", "server.log_level"},
+    {"slot_save_path", "cache.tiers.disk.path"},
+    {"cache_ram", "cache.tiers.ram.quota_mb"},
+    {"alias", "models.*.aliases"},
+    {"n_ctx", "models.*.context_window"},
+    {"ctx_size", "models.*.context_window"},
+    {"c", "models.*.context_window"},
+    {"parallel", "models.*.n_seq_max"},
+    {"n_parallel", "models.*.n_seq_max"},
+    {"np", "models.*.n_seq_max"},
+    {"batch_size", "models.*.n_batch"},
+    {"b", "models.*.n_batch"},
+    {"ubatch_size", "models.*.n_ubatch"},
+    {"ub", "models.*.n_ubatch"},
+    {"gpu_layers", "models.*.n_gpu_layers"},
+    {"ngl", "models.*.n_gpu_layers"},
+    {"sm", "models.*.split_mode"},
+    {"t", "models.*.threads"},
+    {"n_threads", "models.*.threads"},
+    {"flash_attn", "models.*.flash_attention"},
+    {"fa", "models.*.flash_attention"},
+    {"ctk", "models.*.cache_type_k"},
+    {"ctv", "models.*.cache_type_v"},
+    {"cache_reuse", "models.*.cache_min_tokens"},
+    {"chat_template", "models.*.jinja_file"},
+    {"chat_template_file", "models.*.jinja_file"},
+    {"embeddings", "models.*.embedding"},
+    {"reranking", "models.*.pooling"},
+    {"sleep_idle_seconds", "models.*.idle_unload"},
+    {"temp", "models.*.sampling.temperature"},
+    {"typical", "models.*.sampling.typical_p"},
+    /* Ollama: options, and its environment with and without the prefix. */
+    {"num_ctx", "models.*.context_window"},
+    {"context_length", "models.*.context_window"},
+    {"num_parallel", "models.*.n_seq_max"},
+    {"num_batch", "models.*.n_batch"},
+    {"num_gpu", "models.*.n_gpu_layers"},
+    {"num_thread", "models.*.threads"},
+    {"keep_alive", "models.*.idle_unload"},
+    {"kv_cache_type", "models.*.cache_type_k"},
+    {"max_queue", "models.*.queue_depth"},
+    {"template", "models.*.jinja_file"},
+    {"max_loaded_models", "server.memory_budget_mb"},
+    {"debug", "server.log_level"},
+};
+
+const char *foreign_key(const char *name, size_t len)
+{
+    static const char prefix[] = "ollama_";
+    size_t skip = len > sizeof prefix && strncasecmp(name, prefix, sizeof prefix - 1) == 0 ? sizeof prefix - 1 : 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].theirs) == len - skip && strncasecmp(names[i].theirs, name + skip, len - skip) == 0)
+            return names[i].ours;
+    return NULL;
+}
