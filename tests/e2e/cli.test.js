@@ -156,6 +156,8 @@ test('config dump reads back and dumps the same again', async () => {
   const path = file('dump.yaml', stdout);
   const check = await run(['config', 'check', path]);
   assert.equal(check.code, 0, check.stderr);
+  assert.match(stdout, /^ {2}# NAME:$/m, 'an example of a model');
+  for (const command of ['serve', 'chat']) complains(await run([command, '--config', path]), 2, /dump\.yaml: no models are configured/, /--model/);
 });
 
 describe('model', () => {
