@@ -62,7 +62,11 @@ static int take_option(const struct args_spec *spec, int argc, char **argv, int 
     const size_t len = strcspn(name, "=");
     const struct args_option *option = find(spec, name, len);
     if (!option) return refuse_unknown(spec, name, len, error);
-    if (name[len] == '=')
+    if (option->flag && name[len] == '=')
+        return error_at(error, HEARTH_INVALID, option->name, "--%s takes no value", option->name);
+    if (option->flag)
+        *option->flag = true;
+    else if (name[len] == '=')
         store(option, name + len + 1);
     else if (*i + 1 < argc)
         store(option, argv[++*i]);
@@ -118,7 +122,8 @@ static void print_help(const struct args_spec *spec)
     if (spec->n_options > 0) printf("\nOptions:\n");
     for (size_t i = 0; i < spec->n_options; i++) {
         const struct args_option *option = &spec->options[i];
-        const int used = printf("  --%s %s%s", option->name, option->value, option->list ? " ..." : "");
+        const int used =
+            printf("  --%s %s%s", option->name, option->value ? option->value : "", option->list ? " ..." : "");
         printf("%*s%s\n", used < 26 ? 26 - used : 1, "", option->meaning);
     }
     printf("\nExamples:\n%s", spec->examples);

@@ -18,13 +18,15 @@ struct args_list {
     size_t len;
 };
 
-/* An option takes a value and puts it into exactly one of `text` (the last one given holds) and `list`. */
+/* An option takes a value and puts it into exactly one of `text` (the last one given holds) and `list`; or it takes
+ * none, and sets `flag`. */
 struct args_option {
     const char *name;    /* without the dashes */
-    const char *value;   /* what the help calls its value */
+    const char *value;   /* what the help calls its value; NULL: of a flag */
     const char *meaning; /* for the help, one line */
     const char **text;
     struct args_list *list;
+    bool *flag;
 };
 
 struct args_spec {

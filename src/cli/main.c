@@ -6,6 +6,7 @@
 static const struct command commands[] = {
     {"serve", "serve models over HTTP", command_serve},
     {"chat", "talk to a model in the terminal", command_chat},
+    {"launch", "run a coding agent on a server", command_launch},
     {"model", "describe a model file, estimate its memory", command_model},
     {"kv", "list, check and remove what the cache has stored", command_kv},
     {"config", "check a configuration, list its keys", command_config},

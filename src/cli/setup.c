@@ -217,9 +217,10 @@ static int apply(hearth_config *config, const struct setup *setup, hearth_error 
     if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
     for (size_t i = 0; i < setup->sets.len && status == 0; i++) status = set_word(config, setup->sets.v[i], error);
     if (status == 0 && !setup->keys_only && hearth_config_model(config, 0) == NULL)
-        status = error_at(error, HEARTH_INVALID, "models",
-                          "%s: no models are configured: add --model FILE, or put `models: {NAME: {path: FILE}}` into it",
-                          setup->config);
+        status =
+            error_at(error, HEARTH_INVALID, "models",
+                     "%s: no models are configured: add --model FILE, or put `models: {NAME: {path: FILE}}` into it",
+                     setup->config);
     return status;
 }
 

@@ -66,6 +66,7 @@ static const struct route {
     {"POST", "/slots/{id}", status_slot_action, false, KEYS_CACHE, errors_put},
     {"POST", "/models/load", lifecycle_load, true, KEYS_ADMIN, errors_put},
     {"POST", "/models/unload", lifecycle_unload, true, KEYS_ADMIN, errors_put},
+    {"GET", "/", status_root, false, KEYS_PUBLIC, errors_put},
     {"GET", "/health", status_health, false, KEYS_PUBLIC, errors_put},
     {"GET", "/v1/health", status_health, false, KEYS_PUBLIC, errors_put},
     {"GET", "/v1/liveness", status_liveness, false, KEYS_PUBLIC, errors_put},

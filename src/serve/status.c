@@ -37,6 +37,14 @@ static json_t *clean(const char *name)
 
 /* ---- Health ---- */
 
+/* Clients look here whether there is a server at all. */
+void status_root(struct call *call)
+{
+    struct buf body = {0};
+    buf_puts(&body, "hearth is running\n");
+    call_reply(call, 200, "text/plain", &body);
+}
+
 void status_liveness(struct call *call)
 {
     reply_json(call, 200, json_pack("{s:s}", "status", "ok"));

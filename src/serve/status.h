@@ -4,6 +4,7 @@
 
 #include "serve/call.h"
 
+void status_root(struct call *call);
 void status_liveness(struct call *call);
 void status_health(struct call *call);
 void status_models(struct call *call);

@@ -124,7 +124,7 @@ export function shim(name) {
   return path;
 }
 
-// Runs a command of hearth to its end: {code, stdout, stderr}.
+// Runs a command of hearth to its end: {code, stdout, stderr}. `env` is added to the environment.
 export async function run(args, { input = '', seconds = 60, cwd, env: more } = {}) {
   const child = spawn(hearth, args, { stdio: ['pipe', 'pipe', 'pipe'], cwd, env: { ...env, ...more } });
   started.add(child);

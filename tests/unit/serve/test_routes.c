@@ -10,7 +10,7 @@ static void unknown_routes_and_wrong_methods_are_told_apart(void **state)
         int status;
     } rows[] = {
         {"GET", "/v1/nothing", NULL, 404},
-        {"POST", "/", NULL, 404},
+        {"POST", "/", "GET, HEAD, OPTIONS", 405},
         {"GET", "/v1/models/", NULL, 404},
         {"POST", "/v1/chat", NULL, 404},
         {"GET", "/v1/chat/completions", "POST, OPTIONS", 405},

@@ -1,0 +1,414 @@
+/* hearth launch: a coding agent, told of a server; the server too where none answers. It is the main thread's alone.
+ *
+ * A server that was started here ends with the agent: what it computed is stored, and costs the next one next to
+ * nothing. */
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "cli/agents.h"
+#include "cli/args.h"
+#include "cli/command.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define COMMAND     "hearth launch"
+#define DEFAULT_URL "http://127.0.0.1:8080"
+
+struct launch {
+    const char *agent, *config, *model_word;
+    char *url; /* without slashes at its end */
+    struct args_list sets;
+    bool prints;
+    char **rest; /* the agent's own words */
+    int n_rest;
+    const char *key;
+    char *home;   /* of files that agents read, and of the server's log */
+    pid_t server; /* 0: none was started */
+};
+
+/* ---- The server ---- */
+
+static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
+{
+    buf_append(ud, bytes, size * n);
+    return size * n;
+}
+
+/* The status of the answer; 0: nobody answers. */
+static long get(const struct launch *launch, const char *path, struct buf *body)
+{
+    long status = 0;
+    char *url = mem_format("%s%s", launch->url, path), *header = mem_format("Authorization: Bearer %s", launch->key);
+    struct curl_slist *headers = curl_slist_append(NULL, header);
+    CURL *curl = curl_easy_init();
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
+    if (curl_easy_perform(curl) == CURLE_OK) curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_cleanup(curl);
+    curl_slist_free_all(headers);
+    free(header);
+    free(url);
+    return status;
+}
+
+static bool answers(const struct launch *launch)
+{
+    struct buf body = {0};
+    long status = get(launch, "/health", &body);
+    buf_release(&body);
+    return status != 0;
+}
+
+static char *own_folder(void)
+{
+    const char *base = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (base != NULL && base[0] == '/') return mem_format("%s/hearth", base);
+    return mem_format("%s/.local/share/hearth", home == NULL ? "" : home);
+}
+
+static void make_folders(const char *path)
+{
+    char *part = mem_strdup(path);
+    for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(part, 0700);
+        *slash = '/';
+    }
+    mkdir(part, 0700);
+    free(part);
+}
+
+static void put_word(struct args_list *words, const char *name, const char *value)
+{
+    if (value == NULL) return;
+    args_append(words, name);
+    args_append(words, value);
+}
+
+/* In a child: whatever ends this program ends it, too. */
+static void end_with_parent(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+/* In the child: becomes the server, which tells on `out` when it is ready. */
+static void become_server(const struct launch *launch, int out, int log)
+{
+    struct args_list words = {0};
+    const char *port = strrchr(launch->url, ':') + 1;
+    args_append(&words, "hearth");
+    args_append(&words, "serve");
+    put_word(&words, "--config", launch->config);
+    put_word(&words, "--model", launch->model_word);
+    put_word(&words, "--port", port);
+    for (size_t i = 0; i < launch->sets.len; i++) put_word(&words, "--set", launch->sets.v[i]);
+    args_append(&words, NULL);
+    end_with_parent();
+    dup2(out, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    setpgid(0, 0); /* Ctrl-C is the agent's */
+    execv("/proc/self/exe", (char *const *)(uintptr_t)words.v);
+    _exit(EXIT_FAILED);
+}
+
+/* Waits for the line "ready". False: the server has ended. */
+static bool await_ready(int fd)
+{
+    char *line = NULL;
+    size_t size = 0;
+    bool ready = false;
+    FILE *out = fdopen(fd, "r");
+    while (!ready && getline(&line, &size, out) > 0) ready = strcmp(line, "ready\n") == 0;
+    free(line);
+    fclose(out); /* what it says further goes nowhere: it ignores SIGPIPE */
+    return ready;
+}
+
+static int start_server(struct launch *launch, hearth_error *error)
+{
+    int ends[2];
+    char *path = mem_format("%s/serve.log", launch->home);
+    make_folders(launch->home);
+    int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int rc = HEARTH_OK;
+    if (log < 0 || pipe2(ends, O_CLOEXEC) != 0) {
+        rc = error_set(error, HEARTH_IO, "cannot write %s: %s", path, strerror(errno));
+    } else {
+        fprintf(stderr, COMMAND ": starting a server on %s, which ends with %s; its log is %s\n", launch->url,
+                launch->agent, path);
+        launch->server = fork();
+        if (launch->server == 0) become_server(launch, ends[1], log);
+        close(ends[1]);
+        if (launch->server < 0 || !await_ready(ends[0]))
+            rc = error_set(error, HEARTH_UNAVAILABLE, "the server could not be started; %s says why", path);
+    }
+    if (log >= 0) close(log);
+    free(path);
+    return rc;
+}
+
+static void stop_server(const struct launch *launch)
+{
+    if (launch->server <= 0) return;
+    kill(launch->server, SIGTERM);
+    waitpid(launch->server, NULL, 0);
+}
+
+/* Only one on this machine, and without TLS, can be started by its address alone. */
+static bool can_start(const struct launch *launch)
+{
+    static const char *const own[] = {"http://127.0.0.1:", "http://localhost:"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strncmp(launch->url, own[i], strlen(own[i])) == 0) return true;
+    return false;
+}
+
+static int reach_server(struct launch *launch, hearth_error *error)
+{
+    if (answers(launch)) return HEARTH_OK;
+    if (can_start(launch) && !launch->prints) return start_server(launch, error);
+    return error_at(error, HEARTH_UNAVAILABLE, "url", "no server answers at %s: start one with hearth serve",
+                    launch->url);
+}
+
+/* ---- The model ---- */
+
+/* Whether the word is the path of a file under whose name a server declares the model. */
+static bool is_file_of(const char *word, const char *id)
+{
+    const char *slash = strrchr(word, '/'), *base = slash != NULL ? slash + 1 : word;
+    size_t len = strlen(id);
+    return strncmp(base, id, len) == 0 && strcmp(base + len, ".gguf") == 0;
+}
+
+static bool is_wanted(const json_t *model, const char *word)
+{
+    const char *id = json_string_value(json_object_get(model, "id"));
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (id == NULL || (type != NULL && strcmp(type, "chat") != 0)) return false;
+    return word == NULL || strcmp(word, id) == 0 || is_file_of(word, id);
+}
+
+/* `list` has the model's name as long as it lives. */
+static int choose_model(const struct launch *launch, const json_t *list, struct agents_server *server,
+                        hearth_error *error)
+{
+    const char *word = launch->model_word;
+    size_t i;
+    json_t *model;
+    json_array_foreach(json_object_get(list, "data"), i, model)
+    {
+        if (!is_wanted(model, word)) continue;
+        server->model = json_string_value(json_object_get(model, "id"));
+        server->window = (int32_t)json_integer_value(json_object_get(model, "context_window"));
+        return HEARTH_OK;
+    }
+    return error_at(error, HEARTH_NOT_FOUND, "model", "the server at %s has no chat model%s%s: %s/v1/models lists them",
+                    launch->url, word == NULL ? "" : " ", word == NULL ? "" : word, launch->url);
+}
+
+static void warn_of_window(const struct launch *launch, const struct agents_server *server)
+{
+    int32_t first = agents_first_prompt(launch->agent);
+    if (server->window == 0 || first < server->window) return;
+    fprintf(stderr,
+            COMMAND ": %s begins with some %d tokens, and the window of %s has %d: serve it with --set "
+                    "context_window=%d or more\n",
+            launch->agent, first, server->model, server->window, 2 * first);
+}
+
+/* ---- The agent ---- */
+
+static void put_quoted(const char *word)
+{
+    putchar('\'');
+    for (; *word != '\0'; word++) printf(*word == '\'' ? "'\\''" : "%c", *word);
+    putchar('\'');
+}
+
+/* As lines for a shell. */
+static void print_settings(const struct launch *launch, const struct agents_settings *settings)
+{
+    if (settings->file != NULL) {
+        printf("mkdir -p \"$(dirname ");
+        put_quoted(settings->file);
+        printf(")\"\nprintf %%s ");
+        put_quoted(settings->content);
+        printf(" > ");
+        put_quoted(settings->file);
+        printf("\n");
+    }
+    for (size_t i = 0; i < settings->n_variables; i++) {
+        printf("export %s=", settings->variables[i].name);
+        put_quoted(settings->variables[i].value);
+        printf("\n");
+    }
+    for (size_t i = 0; i < settings->n_words; i++) {
+        if (i > 0) putchar(' ');
+        put_quoted(settings->words[i]);
+    }
+    for (int i = 0; i < launch->n_rest; i++) {
+        putchar(' ');
+        put_quoted(launch->rest[i]);
+    }
+    printf("\n");
+}
+
+static int write_file(const struct agents_settings *settings, hearth_error *error)
+{
+    if (settings->file == NULL) return HEARTH_OK;
+    char *folder = mem_strndup(settings->file, (size_t)(strrchr(settings->file, '/') - settings->file));
+    make_folders(folder);
+    free(folder);
+    FILE *file = fopen(settings->file, "w");
+    bool written = file != NULL && fputs(settings->content, file) >= 0;
+    if (file != NULL && fclose(file) != 0) written = false;
+    if (written) return HEARTH_OK;
+    return error_at(error, HEARTH_IO, settings->file, "cannot write %s: %s", settings->file, strerror(errno));
+}
+
+static void become_agent(const struct launch *launch, const struct agents_settings *settings)
+{
+    struct args_list words = {0};
+    for (size_t i = 0; i < settings->n_words; i++) args_append(&words, settings->words[i]);
+    for (int i = 0; i < launch->n_rest; i++) args_append(&words, launch->rest[i]);
+    args_append(&words, NULL);
+    end_with_parent();
+    for (size_t i = 0; i < settings->n_variables; i++)
+        setenv(settings->variables[i].name, settings->variables[i].value, 1);
+    execvp(words.v[0], (char *const *)(uintptr_t)words.v);
+    fprintf(stderr, COMMAND ": cannot run %s: %s\n", words.v[0], strerror(errno));
+    _exit(127);
+}
+
+/* Returns what the agent ended with. */
+static int run_agent(const struct launch *launch, const struct agents_settings *settings)
+{
+    int status;
+    pid_t agent = fork();
+    if (agent == 0) become_agent(launch, settings);
+    signal(SIGINT, SIG_IGN); /* they are the agent's, which shares the terminal */
+    signal(SIGQUIT, SIG_IGN);
+    while (waitpid(agent, &status, 0) < 0 && errno == EINTR) continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int use(const struct launch *launch, const struct agents_server *server, hearth_error *error, int *status)
+{
+    struct agents_settings settings;
+    agents_settle(launch->agent, server, &settings);
+    int rc = HEARTH_OK;
+    if (launch->prints)
+        print_settings(launch, &settings);
+    else if ((rc = write_file(&settings, error)) == HEARTH_OK)
+        *status = run_agent(launch, &settings);
+    agents_release(&settings);
+    return rc;
+}
+
+/* ---- The command ---- */
+
+static int launch_agent(struct launch *launch, hearth_error *error, int *status)
+{
+    struct buf body = {0};
+    int rc = reach_server(launch, error);
+    if (rc == HEARTH_OK && get(launch, "/v1/models", &body) != 200)
+        rc = error_at(error, HEARTH_UNAVAILABLE, "url", "%s/v1/models does not answer as a server of models does%s",
+                      launch->url, getenv("HEARTH_API_KEY") == NULL ? ": if it wants a key, set HEARTH_API_KEY" : "");
+    json_t *list = rc == HEARTH_OK ? json_loadb(body.v, body.len, 0, NULL) : NULL;
+    struct agents_server server = {.url = launch->url, .key = launch->key, .home = launch->home};
+    if (rc == HEARTH_OK) rc = choose_model(launch, list, &server, error);
+    if (rc == HEARTH_OK) {
+        warn_of_window(launch, &server);
+        rc = use(launch, &server, error, status);
+    }
+    json_decref(list);
+    buf_release(&body);
+    return rc;
+}
+
+static int check_agent(const char *agent, hearth_error *error)
+{
+    struct buf names = {0};
+    if (agents_first_prompt(agent) >= 0) return HEARTH_OK;
+    agents_put_names(&names);
+    error_at(error, HEARTH_INVALID, "agent", "unknown agent %s: it knows %s", agent, names.v);
+    buf_release(&names);
+    return HEARTH_INVALID;
+}
+
+static char *without_slashes(const char *url)
+{
+    size_t len = strlen(url);
+    while (len > 0 && url[len - 1] == '/') len--;
+    return mem_strndup(url, len);
+}
+
+static int run(struct launch *launch)
+{
+    hearth_error error;
+    int status = EXIT_FINE;
+    const char *key = getenv("HEARTH_API_KEY");
+    launch->key = key != NULL ? key : "none";
+    launch->home = own_folder();
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    int rc = check_agent(launch->agent, &error);
+    if (rc == HEARTH_OK) rc = launch_agent(launch, &error, &status);
+    curl_global_cleanup();
+    stop_server(launch);
+    free(launch->home);
+    free(launch->url);
+    return rc == HEARTH_OK ? status : args_fail(COMMAND, &error, rc == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED);
+}
+
+int command_launch(int argc, char **argv)
+{
+    struct launch launch = {0};
+    const char *url = DEFAULT_URL;
+    const struct args_option options[] = {
+        {"url", "URL", "where the server is or will be (" DEFAULT_URL ")", .text = &url},
+        {"model", "NAME|PATH", "the server's model; of one that is started, also a file", .text = &launch.model_word},
+        {"config", "FILE", "configuration of a server that is started", .text = &launch.config},
+        {"set", "KEY=VALUE", "a key of a server that is started", .list = &launch.sets},
+        {"print", NULL, "print the settings as lines for a shell, and run nothing", .flag = &launch.prints},
+    };
+    const struct args_spec spec = {
+        .command = COMMAND,
+        .about =
+            "Runs a coding agent on this server: claude, codex, opencode, qwen or pi. What follows -- is the agent's.\n"
+            "Where no server answers, one is started, and ends with the agent. A server that wants a key: set\n"
+            "HEARTH_API_KEY.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .operand = "AGENT",
+        .operand_value = &launch.agent,
+        .examples =
+            "  hearth launch claude\n"
+            "  hearth launch qwen --model Qwen3-8B-Q8_0.gguf --set context_window=32768 -- -p \"List the files.\"\n"
+            "  hearth launch codex --print\n",
+    };
+    int n = 0, status;
+    while (n < argc && strcmp(argv[n], "--") != 0) n++;
+    launch.rest = argv + n + 1;
+    launch.n_rest = n < argc ? argc - n - 1 : 0;
+    if (args_read(&spec, n, argv, &status)) {
+        launch.url = without_slashes(url);
+        status = run(&launch);
+    }
+    args_release(&launch.sets);
+    return status;
+}
