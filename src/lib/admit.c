@@ -64,6 +64,15 @@ static const char *name_of_prompt(const hearth_request *request)
     return request->params->messages_json != NULL ? "messages" : "prompt";
 }
 
+/* What the client can do about a prompt that is too long; free() it. */
+static char *remedy_of(const hearth_request *request)
+{
+    const hearth_model_info *info = &request->model->known->facts.info;
+    if (engine_window(request->model->engine) >= info->n_ctx_train)
+        return mem_format("shorten the prompt; the model was trained for no more");
+    return mem_format("shorten the prompt or raise models.%s.context_window", info->name);
+}
+
 /* Up to so many bytes the tokens are counted also where they are too many, so that it can be told how many. */
 #define COUNTED_BYTES (64 << 10)
 
@@ -76,11 +85,14 @@ static int check_text(const void *ud, const char *text, size_t len, hearth_error
     hearth_error own;
     bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut, or not computed */
     if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    if (whole && len > COUNTED_BYTES && least >= window)
-        return error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
-                        "input tokens [%zu] exceed context window [%zu]: %zu bytes are so many at least; shorten the "
-                        "prompt or raise models.%s.context_window",
-                        least, window, len, request->model->config->name);
+    if (whole && len > COUNTED_BYTES && least >= window) {
+        char *remedy = remedy_of(request);
+        error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
+                 "input tokens [%zu] exceed context window [%zu]: %zu bytes are so many at least; %s", least, window,
+                 len, remedy);
+        free(remedy);
+        return HEARTH_TOO_LONG;
+    }
     if (llm_check_text(weights, text, len, &own) == HEARTH_OK) return HEARTH_OK;
     return error_at(error, own.code, name_of_prompt(request), "the prompt has %s", own.message);
 }
@@ -95,10 +107,7 @@ static int check_length(const hearth_request *request, hearth_error *error)
     if (request->job.only_prompt) return HEARTH_OK;
     if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
     if (prompt->len < (size_t)window) return HEARTH_OK;
-    const struct facts *facts = &request->model->known->facts;
-    char *remedy = window < facts->info.n_ctx_train
-                       ? mem_format("shorten the prompt or raise models.%s.context_window", facts->info.name)
-                       : mem_format("shorten the prompt; the model was trained for no more");
+    char *remedy = remedy_of(request);
     error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
              "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; %s", prompt->len,
              window, remedy);

@@ -8,6 +8,7 @@
 #include "serve/convert.h"
 #include "serve/errors.h"
 #include "serve/member.h"
+#include "serve/responses_tools.h"
 #include "serve/server.h"
 
 #include <stdio.h>
@@ -17,7 +18,8 @@
 struct responses {
     char *id, *model;
     int64_t created;
-    struct buf echo;             /* what is repeated of the request */
+    struct buf echo; /* what is repeated of the request */
+    struct responses_tools *tools;
     const struct answer *answer; /* the exchange's, once there is one; for streams that break off */
     size_t n_events;             /* told so far */
     size_t n_begun;              /* parts of the answer whose item was begun; the last of them is open */
@@ -37,6 +39,27 @@ static const struct kind kinds[] = {
     [HEARTH_DELTA_CONTENT] = {"msg", "output_text", "output_text", "text"},
     [HEARTH_DELTA_CALL] = {"fc", NULL, "function_call_arguments", "arguments"},
 };
+
+static const struct kind custom_call = {"ctc", NULL, "custom_tool_call_input", "input"};
+
+/* What the client calls the tool of a part that is a call; NULL: a function, by its own name. */
+static const struct responses_tool *tool_of(const struct responses *state, const struct answer *answer, size_t i)
+{
+    const struct answer_part *part = &answer->parts[i];
+    if (part->type != HEARTH_DELTA_CALL) return NULL;
+    return responses_tools_find(state->tools, answer->calls[part->call].name);
+}
+
+static bool is_custom(const struct responses *state, const struct answer *answer, size_t i)
+{
+    const struct responses_tool *tool = tool_of(state, answer, i);
+    return tool != NULL && tool->is_custom;
+}
+
+static const struct kind *kind_of(const struct responses *state, const struct answer *answer, size_t i)
+{
+    return is_custom(state, answer, i) ? &custom_call : &kinds[answer->parts[i].type];
+}
 
 /* ---- Errors ---- */
 
@@ -87,7 +110,7 @@ static void put_chances_of(struct buf *out, const struct answer *answer, size_t 
 
 static void put_id(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
 {
-    buf_printf(out, "\"%s_%s_%zu\"", kinds[answer->parts[i].type].id_prefix, state->id, i);
+    buf_printf(out, "\"%s_%s_%zu\"", kind_of(state, answer, i)->id_prefix, state->id, i);
 }
 
 /* `begun`: nothing is in it yet. */
@@ -109,18 +132,43 @@ static void put_part(struct buf *out, const struct answer *answer, size_t i, boo
     buf_puts(out, "}");
 }
 
-static void put_call(struct buf *out, const struct answer *answer, const struct answer_part *part, bool begun)
+/* The text of a call as its tool takes it. */
+static void put_given(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
+                      const char *member)
 {
-    const struct answer_call *call = &answer->calls[part->call];
-    buf_puts(out, ",\"type\":\"function_call\",");
-    member_puts(out, "call_id", call->id);
+    const struct answer_part *part = &answer->parts[i];
+    struct buf input = {0};
+    if (!is_custom(state, answer, i)) {
+        put_text(out, member, answer, part);
+        return;
+    }
+    responses_put_input(&input, &answer->calls[part->call].arguments);
+    member_put(out, member, input.v == NULL ? "" : input.v, input.len);
+    buf_release(&input);
+}
+
+static void put_name(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
+{
+    const struct responses_tool *tool = tool_of(state, answer, i);
+    member_puts(out, "name", tool != NULL ? tool->name : answer->calls[answer->parts[i].call].name);
+    if (tool == NULL || tool->space == NULL) return;
     buf_puts(out, ",");
-    member_puts(out, "name", call->name);
+    member_puts(out, "namespace", tool->space);
+}
+
+static void put_call(struct buf *out, const struct responses *state, const struct answer *answer, size_t i, bool begun)
+{
+    bool custom = is_custom(state, answer, i);
+    const char *member = kind_of(state, answer, i)->member;
+    buf_printf(out, ",\"type\":\"%s\",", custom ? "custom_tool_call" : "function_call");
+    member_puts(out, "call_id", answer->calls[answer->parts[i].call].id);
+    buf_puts(out, ",");
+    put_name(out, state, answer, i);
     buf_puts(out, ",");
     if (begun)
-        buf_puts(out, "\"arguments\":\"\"");
+        buf_printf(out, "\"%s\":\"\"", member);
     else
-        put_text(out, "arguments", answer, part);
+        put_given(out, state, answer, i, member);
 }
 
 static void put_item(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
@@ -134,7 +182,7 @@ static void put_item(struct buf *out, const struct responses *state, const struc
     buf_puts(out, "{\"id\":");
     put_id(out, state, answer, i);
     if (part->type == HEARTH_DELTA_CALL) {
-        put_call(out, answer, part, begun);
+        put_call(out, state, answer, i, begun);
     } else {
         buf_puts(out, openings[part->type]);
         if (!begun) put_part(out, answer, i, false);
@@ -253,7 +301,7 @@ static const struct kind *open_content_event(struct buf *out, struct responses *
                                              const char *more)
 {
     size_t i = state->n_begun - 1;
-    const struct kind *kind = &kinds[state->answer->parts[i].type];
+    const struct kind *kind = kind_of(state, state->answer, i);
     open_event(out, state, name == NULL ? kind->event : name, more);
     buf_puts(out, ",\"item_id\":");
     put_id(out, state, state->answer, i);
@@ -278,18 +326,29 @@ static void begin_item(struct buf *out, struct responses *state)
     if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
 }
 
+/* The arguments of a custom tool's call are JSON around what the tool is given, which is told at once when it is whole.
+ */
+static void put_late_delta(struct buf *out, struct responses *state)
+{
+    size_t i = state->n_begun - 1;
+    if (!is_custom(state, state->answer, i)) return;
+    open_content_event(out, state, NULL, ".delta");
+    put_given(out, state, state->answer, i, "delta");
+    close_event(out);
+}
+
 static void end_item(struct buf *out, struct responses *state)
 {
     if (state->n_begun == 0) return;
     size_t i = state->n_begun - 1;
     const struct answer_part *part = &state->answer->parts[i];
+    put_late_delta(out, state);
     const struct kind *kind = open_content_event(out, state, NULL, ".done");
-    if (part->type == HEARTH_DELTA_CALL) {
-        const char *name = state->answer->calls[part->call].name;
-        member_puts(out, "name", name);
+    if (kind == &kinds[HEARTH_DELTA_CALL]) {
+        put_name(out, state, state->answer, i);
         buf_puts(out, ",");
     }
-    put_text(out, kind->member, state->answer, part);
+    put_given(out, state, state->answer, i, kind->member);
     if (part->type == HEARTH_DELTA_CONTENT) put_chances_of(out, state->answer, i);
     close_event(out);
     if (kind->part != NULL) put_part_event(out, state, ".done");
@@ -300,6 +359,7 @@ static void end_item(struct buf *out, struct responses *state)
 static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
 {
     const struct answer *answer = piece->answer;
+    if (is_custom(state, answer, state->n_begun - 1)) return;
     open_content_event(out, state, NULL, ".delta");
     member_put(out, "delta", piece->delta->text, piece->delta->len);
     if (piece->delta->type == HEARTH_DELTA_CONTENT) {
@@ -341,7 +401,7 @@ static void put_broken(void *state, const hearth_error *error, struct buf *out)
 
 /* ---- State ---- */
 
-void *responses_state(const struct responses_names *names, struct buf *echo)
+void *responses_state(const struct responses_names *names, struct buf *echo, struct responses_tools **tools)
 {
     struct responses *state = mem_alloc(sizeof *state);
     state->id = mem_strdup(names->id);
@@ -349,6 +409,8 @@ void *responses_state(const struct responses_names *names, struct buf *echo)
     state->created = names->created;
     state->echo = *echo;
     *echo = (struct buf){0};
+    state->tools = *tools;
+    *tools = NULL;
     return state;
 }
 
@@ -358,6 +420,7 @@ static void release(void *ud)
     free(state->id);
     free(state->model);
     buf_release(&state->echo);
+    responses_tools_close(state->tools);
     free(state);
 }
 
@@ -376,6 +439,7 @@ const struct dialect responses_dialect = {.started = put_started,
 struct request {
     struct fields *fields;
     struct buf echo;
+    struct responses_tools *tools;
 };
 
 static void close_request(void *ud)
@@ -383,6 +447,7 @@ static void close_request(void *ud)
     struct request *request = ud;
     if (request->fields != NULL) fields_close(request->fields);
     buf_release(&request->echo);
+    responses_tools_close(request->tools);
     free(request);
 }
 
@@ -397,7 +462,10 @@ static void *read_request(struct buf *body, hearth_error *error)
     struct request *request = mem_alloc(sizeof *request);
     json_t *given = fields_parse_body(body, error);
     request->fields = given == NULL ? NULL : fields_open_tree(json_incref(given), FIELDS_CHAT, responses_chat, error);
-    if (request->fields != NULL) responses_put_echo(&request->echo, given);
+    if (request->fields != NULL) {
+        responses_put_echo(&request->echo, given);
+        request->tools = responses_tools_open(given);
+    }
     json_decref(given);
     if (request->fields != NULL) return request;
     close_request(request);
@@ -412,7 +480,7 @@ static void answer(struct call *call, void *ud)
     call_random_name(id, sizeof id);
     struct responses_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
     struct exchange_plan plan = {.dialect = &responses_dialect,
-                                 .state = responses_state(&names, &request->echo),
+                                 .state = responses_state(&names, &request->echo, &request->tools),
                                  .stream = fields->stream,
                                  .choices = &fields->params,
                                  .n_choices = 1,

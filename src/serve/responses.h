@@ -21,7 +21,9 @@ json_t *responses_chat(const json_t *body, hearth_error *error);
 /* What a response repeats of its request: the members after "usage", each with a comma before it. */
 void responses_put_echo(struct buf *out, const json_t *body);
 
-/* For tests: the dialect and its state. Strings are copied; `echo`, responses_put_echo()'s, is taken over. */
+struct responses_tools;
+
+/* For tests: the dialect and its state. Strings are copied; `echo`, responses_put_echo()'s, and `tools` are taken over. */
 extern const struct dialect responses_dialect;
 
 struct responses_names {
@@ -29,6 +31,6 @@ struct responses_names {
     int64_t created; /* unix time, seconds */
 };
 
-void *responses_state(const struct responses_names *names, struct buf *echo);
+void *responses_state(const struct responses_names *names, struct buf *echo, struct responses_tools **tools);
 
 #endif

@@ -1,9 +1,10 @@
-/* What clients of Responses send, as an OpenAI chat. What would need a memory of earlier responses, and tools that
- * OpenAI's servers would run, are refused. Of fields that only ask for less (truncation, store, service_tier, …) the
- * response says how it was. No state; any thread. */
+/* What clients of Responses send, as an OpenAI chat. What would need a memory of earlier responses is refused; tools
+ * are read in responses_tools.c. Of fields that only ask for less (truncation, store, service_tier, …) the response
+ * says how it was. No state; any thread. */
 #include "serve/convert.h"
 #include "serve/fields_readers.h"
 #include "serve/responses.h"
+#include "serve/responses_tools.h"
 
 #include <stdlib.h>
 
@@ -80,7 +81,23 @@ static int read_call(struct convert *convert, const struct item *item)
     const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
     const json_t *arguments = name == NULL ? NULL : convert_string(convert, item->json, item->at, "arguments");
     if (arguments == NULL) return HEARTH_INVALID;
-    convert_call(convert, id, name, arguments);
+    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
+    convert_call(convert, id, by_model, arguments);
+    json_decref(by_model);
+    return HEARTH_OK;
+}
+
+static int read_custom_call(struct convert *convert, const struct item *item)
+{
+    const json_t *id = convert_string(convert, item->json, item->at, "call_id");
+    const json_t *name = id == NULL ? NULL : convert_string(convert, item->json, item->at, "name");
+    const json_t *input = name == NULL ? NULL : convert_string(convert, item->json, item->at, "input");
+    if (input == NULL) return HEARTH_INVALID;
+    json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
+    json_t *arguments = responses_custom_arguments(input);
+    convert_call(convert, id, by_model, arguments);
+    json_decref(arguments);
+    json_decref(by_model);
     return HEARTH_OK;
 }
 
@@ -125,13 +142,23 @@ static int read_item(struct convert *convert, const json_t *json, struct place a
     } types[] = {{"message", read_message},
                  {"function_call", read_call},
                  {"function_call_output", read_call_output},
+                 {"custom_tool_call", read_custom_call},
+                 {"custom_tool_call_output", read_call_output},
                  {"reasoning", read_reasoning},
                  {"item_reference", refuse_reference}};
+    static const char *const hosted[] = {
+        "web_search_call", "file_search_call",     "image_generation_call", "code_interpreter_call",
+        "computer_call",   "computer_call_output", "local_shell_call",      "local_shell_call_output",
+        "mcp_call",        "mcp_list_tools",       "mcp_approval_request",  "mcp_approval_response",
+        "compaction"};
     struct item item = {.json = json, .at = at};
     const json_t *type = json_object_get(json, "type");
     if (type == NULL && json_object_get(json, "role") != NULL) return read_message(convert, &item);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (convert_is(type, types[i].type)) return types[i].read(convert, &item);
+    /* What tools of OpenAI's servers left in the conversation; the model's answer says what came of it. */
+    for (size_t i = 0; i < sizeof hosted / sizeof *hosted; i++)
+        if (convert_is(type, hosted[i])) return HEARTH_OK;
     return convert_bad_type(convert, json, at);
 }
 
@@ -154,48 +181,6 @@ static int read_instructions(struct convert *convert)
     if (text == NULL || json_is_null(text)) return HEARTH_OK;
     if (!json_is_string(text)) return convert_fault(convert, place_of("instructions"), "must be a string");
     convert_say(convert, "system", text);
-    return HEARTH_OK;
-}
-
-/* ---- Tools ---- */
-
-static int read_tool(struct convert *convert, const json_t *tool, struct place at)
-{
-    const json_t *schema = json_object_get(tool, "parameters");
-    if (!convert_is(json_object_get(tool, "type"), "function")) return convert_bad_type(convert, tool, at);
-    if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
-    if (schema != NULL && !json_is_null(schema) && !json_is_object(schema))
-        return convert_fault(convert, place_of("%s.parameters", at.v), "must be an object");
-    convert_add_tool(convert, tool, "parameters");
-    return HEARTH_OK;
-}
-
-static int read_tools(struct convert *convert)
-{
-    const json_t *tools = json_object_get(convert->body, "tools");
-    size_t i;
-    json_t *tool;
-    int rc = HEARTH_OK;
-    if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
-        return convert_fault(convert, place_of("tools"), "must be a list of tools");
-    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc = read_tool(convert, tool, place_of("tools[%zu]", i));
-    return rc;
-}
-
-/* The words are those of chats. */
-static int read_tool_choice(struct convert *convert)
-{
-    const json_t *choice = json_object_get(convert->body, "tool_choice");
-    struct place at = place_of("tool_choice");
-    if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
-    if (!json_is_object(choice)) {
-        convert_set(convert, "tool_choice", json_incref((json_t *)choice));
-        return HEARTH_OK;
-    }
-    if (!convert_is(json_object_get(choice, "type"), "function")) return convert_bad_type(convert, choice, at);
-    const json_t *name = convert_string(convert, choice, at, "name");
-    if (name == NULL) return HEARTH_INVALID;
-    convert_choose_tool(convert, name);
     return HEARTH_OK;
 }
 
@@ -263,9 +248,9 @@ static int read_ending(struct convert *convert)
 
 json_t *responses_chat(const json_t *body, hearth_error *error)
 {
-    static int (*const readers[])(struct convert *) = {read_instructions,     read_input,      read_tools,
-                                                       read_tool_choice,      read_max_tokens, read_format,
-                                                       read_reasoning_effort, read_logprobs,   read_ending};
+    static int (*const readers[])(struct convert *) = {read_instructions, read_input,  responses_read_tools,
+                                                       read_max_tokens,   read_format, read_reasoning_effort,
+                                                       read_logprobs,     read_ending};
     struct convert convert;
     convert_open(&convert, body, error);
     int rc = convert_refuse(&convert, refused);

@@ -1,5 +1,6 @@
 /* OpenAI's Responses: what becomes of a body, the exact bytes of answers, and the routes. */
 #include "serve/responses.h"
+#include "serve/responses_tools.h"
 
 #include "base/error.h"
 
@@ -43,6 +44,19 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
                         "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"12\"},"
                         "{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":\"ok\"},"
                         "{\"role\":\"assistant\",\"content\":\"No.\"}")},
+        /* Calls of tools that are no plain functions, and what OpenAI's tools left. */
+        {"{\"input\":[" USER(
+             "c") ",{\"type\":\"web_search_call\",\"status\":\"completed\"},{\"type\":\"function_call\","
+                  "\"call_id\":\"c1\",\"namespace\":\"agents\",\"name\":\"spawn\",\"arguments\":"
+                  "\"{}\"},{\"type\":\"custom_tool_call\",\"call_id\":\"c2\",\"name\":\"patch\","
+                  "\"input\":\"a \\\"b\\\"\"},{\"type\":\"custom_tool_call_output\",\"call_id\":\"c2\","
+                  "\"output\":\"ok\"}]}",
+         CHAT(
+             USER("c") ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+                       "{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"agents__spawn\",\"arguments\":"
+                       "\"{}\"}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"patch\",\"arguments\":"
+                       "\"{\\\"input\\\":\\\"a \\\\\\\"b\\\\\\\"\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c2\","
+                       "\"content\":\"ok\"}")},
         /* A summary stands for reasoning that is not there. */
         {"{\"input\":[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"Hm.\"}]},"
          "{\"role\":\"assistant\",\"content\":\"a\"}]}",
@@ -50,6 +64,20 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(responses_chat, rows[i][0], rows[i][1]);
 }
+
+/* Of a coding agent: a function, one in a namespace, one that takes free text, one that OpenAI runs. */
+#define AGENT_TOOLS                                                                                                    \
+    "{\"type\":\"function\",\"name\":\"run\",\"parameters\":{\"x\":1}},{\"type\":\"namespace\",\"name\":\"agents\","   \
+    "\"description\":\"d\",\"tools\":[{\"type\":\"function\",\"name\":\"spawn\",\"description\":\"s\"}]},"             \
+    "{\"type\":\"custom\",\"name\":\"patch\",\"description\":\"p\",\"format\":{\"type\":\"grammar\",\"syntax\":"       \
+    "\"lark\","                                                                                                        \
+    "\"definition\":\"start: x\"}},{\"type\":\"web_search\",\"external_web_access\":false}"
+#define RUN_TOOL   "{\"type\":\"function\",\"function\":{\"name\":\"run\",\"parameters\":{\"x\":1}}}"
+#define SPAWN_TOOL "{\"type\":\"function\",\"function\":{\"name\":\"agents__spawn\",\"description\":\"s\"}}"
+#define PATCH_TOOL                                                                                                     \
+    "{\"type\":\"function\",\"function\":{\"name\":\"patch\",\"description\":\"p\\n\\nThe input must match this lark " \
+    "grammar:\\nstart: x\",\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"      \
+    "\"required\":[\"input\"],\"additionalProperties\":false}}}"
 
 static void fields_become_those_of_a_chat(void **unused)
 {
@@ -63,6 +91,16 @@ static void fields_become_those_of_a_chat(void **unused)
               "\"strict\":true},{\"type\":\"function\",\"name\":\"c\",\"parameters\":null}]"),
          "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"description\":\"b\",\"parameters\":"
          "{\"x\":1},\"strict\":true}},{\"type\":\"function\",\"function\":{\"name\":\"c\"}}]}"},
+        {WITH("\"tools\":[" AGENT_TOOLS "]"), "{\"tools\":[" RUN_TOOL "," SPAWN_TOOL "," PATCH_TOOL "]}"},
+        {WITH("\"tools\":[{\"type\":\"web_search\"},{\"type\":\"image_generation\"}]"), "{\"tools\":null}"},
+        {WITH("\"tools\":[" AGENT_TOOLS
+              "],\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"required\",\"tools\":["
+              "{\"type\":\"custom\",\"name\":\"patch\"},{\"type\":\"function\",\"name\":\"other\"}]}"),
+         "{\"tools\":[" PATCH_TOOL "],\"tool_choice\":\"required\"}"},
+        {WITH("\"tools\":[" AGENT_TOOLS "],\"tool_choice\":{\"type\":\"function\",\"namespace\":\"agents\",\"name\":"
+              "\"spawn\"}"),
+         "{\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"agents__spawn\"}}}"},
+        {WITH("\"tool_choice\":{\"type\":\"web_search\"}"), "{\"tool_choice\":null}"},
         {WITH("\"tool_choice\":\"required\""), "{\"tool_choice\":\"required\"}"},
         {WITH("\"tool_choice\":{\"type\":\"function\",\"name\":\"a\"}"),
          "{\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"a\"}}}"},
@@ -103,7 +141,8 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
         {ITEM("{\"role\":\"user\",\"content\":[{\"type\":\"input_text\"}]}"), HEARTH_INVALID,
          "input[1].content[0].text"},
         {ITEM("{\"type\":\"item_reference\",\"id\":\"msg_1\"}"), HEARTH_INVALID, "input[1]"},
-        {ITEM("{\"type\":\"web_search_call\"}"), HEARTH_UNSUPPORTED, "input[1].type"},
+        {ITEM("{\"type\":\"telepathy_call\"}"), HEARTH_UNSUPPORTED, "input[1].type"},
+        {ITEM("{\"type\":\"custom_tool_call\",\"call_id\":\"a\",\"name\":\"b\"}"), HEARTH_INVALID, "input[1].input"},
         {ITEM("{\"type\":\"function_call\",\"name\":\"a\",\"arguments\":\"{}\"}"), HEARTH_INVALID, "input[1].call_id"},
         {ITEM("{\"type\":\"function_call\",\"call_id\":\"a\",\"arguments\":\"{}\"}"), HEARTH_INVALID, "input[1].name"},
         {ITEM("{\"type\":\"function_call\",\"call_id\":\"a\",\"name\":\"b\",\"arguments\":{}}"), HEARTH_INVALID,
@@ -116,12 +155,17 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
          "input[1].summary[0].type"},
         {WITH("\"instructions\":[]"), HEARTH_INVALID, "instructions"},
         {WITH("\"tools\":{}"), HEARTH_INVALID, "tools"},
-        {WITH("\"tools\":[{\"type\":\"web_search\"}]"), HEARTH_UNSUPPORTED, "tools[0].type"},
-        {WITH("\"tools\":[{\"type\":\"custom\",\"name\":\"a\"}]"), HEARTH_UNSUPPORTED, "tools[0].type"},
+        {WITH("\"tools\":[{\"name\":\"a\"}]"), HEARTH_INVALID, "tools[0].type"},
+        {WITH("\"tools\":[{\"type\":\"custom\"}]"), HEARTH_INVALID, "tools[0].name"},
+        {WITH("\"tools\":[{\"type\":\"namespace\",\"tools\":[]}]"), HEARTH_INVALID, "tools[0].name"},
+        {WITH("\"tools\":[{\"type\":\"namespace\",\"name\":\"a\",\"tools\":5}]"), HEARTH_INVALID, "tools[0].tools"},
+        {WITH("\"tools\":[{\"type\":\"namespace\",\"name\":\"a\",\"tools\":[{\"type\":\"function\"}]}]"),
+         HEARTH_INVALID, "tools[0].tools[0].name"},
         {WITH("\"tools\":[{\"type\":\"function\"}]"), HEARTH_INVALID, "tools[0].name"},
         {WITH("\"tools\":[{\"type\":\"function\",\"name\":\"a\",\"parameters\":5}]"), HEARTH_INVALID,
          "tools[0].parameters"},
-        {WITH("\"tool_choice\":{\"type\":\"allowed_tools\"}"), HEARTH_UNSUPPORTED, "tool_choice.type"},
+        {WITH("\"tool_choice\":{\"type\":\"allowed_tools\"}"), HEARTH_INVALID, "tool_choice.tools"},
+        {WITH("\"tool_choice\":{\"type\":\"allowed_tools\",\"tools\":[]}"), HEARTH_INVALID, "tool_choice.mode"},
         {WITH("\"tool_choice\":{\"type\":\"function\"}"), HEARTH_INVALID, "tool_choice.name"},
         {WITH("\"max_output_tokens\":0"), HEARTH_INVALID, "max_output_tokens"},
         {WITH("\"text\":{\"format\":{\"type\":\"grammar\"}}"), HEARTH_UNSUPPORTED, "text.format.type"},
@@ -172,7 +216,8 @@ static struct rig open_rig(const char *body)
     json_t *given = rig_json(body);
     struct buf echo = {0};
     responses_put_echo(&echo, given);
-    struct rig rig = {.dialect = &responses_dialect, .state = responses_state(&names, &echo)};
+    struct responses_tools *tools = responses_tools_open(given);
+    struct rig rig = {.dialect = &responses_dialect, .state = responses_state(&names, &echo, &tools)};
     json_decref(given);
     return rig;
 }
@@ -253,6 +298,38 @@ static void each_call_is_an_item(void **unused)
     rig_expect(&rig, EVENT("output_item.done", "6", "\"output_index\":1,\"item\":" SECOND));
     rig_expect(&rig, EVENT("completed", "7",
                            "\"response\":" RESPONSE("completed", "null", "null", FIRST "," SECOND, USAGE("0"))));
+    rig_close(&rig);
+}
+
+#define SPAWNED(arguments, status)                                                                                     \
+    "{\"id\":\"fc_abc_0\",\"type\":\"function_call\",\"call_id\":\"call_1\",\"name\":\"spawn\",\"namespace\":"         \
+    "\"agents\","                                                                                                      \
+    "\"arguments\":\"" arguments "\",\"status\":\"" status "\"}"
+#define PATCHED(input, status)                                                                                         \
+    "{\"id\":\"ctc_abc_1\",\"type\":\"custom_tool_call\",\"call_id\":\"call_1\",\"name\":\"patch\",\"input\":\"" input \
+    "\",\"status\":\"" status "\"}"
+
+static void calls_come_back_in_the_words_of_the_clients_tools(void **unused)
+{
+    (void)unused;
+    struct rig rig = open_rig("{\"tools\":[" AGENT_TOOLS "]}");
+    rig_call(&rig, "agents__spawn", "{}");
+    rig_expect(&rig, EVENT("output_item.added", "0", "\"output_index\":0,\"item\":" SPAWNED("", "in_progress")));
+    rig_expect(&rig, EVENT("function_call_arguments.delta", "1", AT("fc_abc_0", "0") "\"delta\":\"{}\""));
+    rig_call(&rig, "patch", "{\"input\": \"a\\n\\\"b\\\"\"}");
+    rig_expect(&rig, EVENT("function_call_arguments.done", "2",
+                           AT("fc_abc_0", "0") "\"name\":\"spawn\",\"namespace\":\"agents\",\"arguments\":\"{}\""));
+    rig_expect(&rig, EVENT("output_item.done", "3", "\"output_index\":0,\"item\":" SPAWNED("{}", "completed")));
+    rig_expect(&rig, EVENT("output_item.added", "4", "\"output_index\":1,\"item\":" PATCHED("", "in_progress")));
+    rig_end(&rig, result);
+#define INPUT "a\\n\\\"b\\\""
+    rig_expect(&rig, EVENT("custom_tool_call_input.delta", "5", AT("ctc_abc_1", "1") "\"delta\":\"" INPUT "\""));
+    rig_expect(&rig, EVENT("custom_tool_call_input.done", "6", AT("ctc_abc_1", "1") "\"input\":\"" INPUT "\""));
+    rig_expect(&rig, EVENT("output_item.done", "7", "\"output_index\":1,\"item\":" PATCHED(INPUT, "completed")));
+    rig_skip(&rig);
+    responses_dialect.whole(rig.state, &rig.answer, 1, &rig.out);
+    assert_contains(rig.out.v, "\"output\":[" SPAWNED("{}", "completed") "," PATCHED(INPUT, "completed") "]");
+    rig_skip(&rig);
     rig_close(&rig);
 }
 
@@ -435,6 +512,7 @@ int main(void)
         cmocka_unit_test(reasoning_is_an_item_that_begins_grows_and_ends),
         cmocka_unit_test(text_is_an_item_and_ends_the_one_before),
         cmocka_unit_test(each_call_is_an_item),
+        cmocka_unit_test(calls_come_back_in_the_words_of_the_clients_tools),
         cmocka_unit_test(an_answer_that_was_cut_off_is_incomplete),
         cmocka_unit_test(a_stream_that_breaks_off_has_failed_with_what_there_was),
         cmocka_unit_test(a_response_repeats_what_was_asked),
