@@ -14,6 +14,7 @@ static const struct {
     {"api_key_file", "server.api_keys_file"},
     {"ssl_key_file", "server.tls_key"},
     {"ssl_cert_file", "server.tls_cert"},
+    {"origins", "server.allowed_origins"},
     {"verbose", "server.log_level"},
     {"verbosity", "server.log_level"},
     {"slot_save_path", "cache.tiers.disk.path"},

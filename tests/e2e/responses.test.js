@@ -131,6 +131,14 @@ test('nothing is kept: a response says so', async () => {
   assert.equal(response.truncation, 'disabled');
 });
 
+test('tools that OpenAI runs are left out', async () => {
+  const input = 'Who are you?';
+  const plain = await ask({ input, temperature: 0 });
+  const response = await ask({ input, temperature: 0, tools: [{ type: 'web_search' }, { type: 'image_generation' }], tool_choice: { type: 'web_search' } });
+  assert.equal(response.usage.input_tokens, plain.usage.input_tokens);
+  assert.equal(response.output_text, plain.output_text);
+});
+
 test('what is wrong is named as the client names it', async () => {
   const rows = [
     [{ temperature: 'hot' }, BadRequestError, 'temperature'],
@@ -141,7 +149,7 @@ test('what is wrong is named as the client names it', async () => {
     [{ model: 'gpt-17' }, NotFoundError, 'model'],
     [{ previous_response_id: 'resp_1' }, InternalServerError, 'previous_response_id'],
     [{ background: true }, InternalServerError, 'background'],
-    [{ tools: [{ type: 'web_search' }] }, InternalServerError, 'tools[0].type'],
+    [{ tools: [{ name: 'a' }] }, BadRequestError, 'tools[0].type'],
     [{ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }, InternalServerError, 'input[0].content[0]'],
   ];
   for (const [more, kind, param] of rows) {
