@@ -40,8 +40,8 @@ struct config_server {
     char *log_level, *log_format;
     char *isolate_keys; /* auto | true | false */
     struct config_strings allowed_origins, allowed_hosts;
-    char *socket_mode;  /* octal */
-    char *socket_group; /* NULL: the process's own */
+    char *socket_mode;   /* octal */
+    char *socket_group;  /* NULL: the process's own */
     char *default_model; /* NULL: none */
     bool any_model_name;
     int64_t max_body_bytes;

@@ -23,7 +23,8 @@ void responses_put_echo(struct buf *out, const json_t *body);
 
 struct responses_tools;
 
-/* For tests: the dialect and its state. Strings are copied; `echo`, responses_put_echo()'s, and `tools` are taken over. */
+/* For tests: the dialect and its state. Strings are copied; `echo`, responses_put_echo()'s, and `tools` are taken over.
+ */
 extern const struct dialect responses_dialect;
 
 struct responses_names {
