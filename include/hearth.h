@@ -553,7 +553,7 @@ HEARTH_API void hearth_embedding_release(hearth_embedding *embedding);
 
 typedef struct hearth_slot {
     int32_t id;
-    int32_t seq_id;      /* the sequence of cells it stands on */
+    int32_t seq_id;      /* the sequence of cells it stands on, or stood on last; -1: none that is still there */
     const char *model;   /* name */
     const char *state;   /* idle | pending | prefill | generate */
     char request_id[64]; /* empty when idle */

@@ -45,7 +45,7 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
 
 static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
 {
-    hearth_slot s = {.id = slot->id, .seq_id = slot->id, .model = engine->name, .state = state_names[slot->state]};
+    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = state_names[slot->state]};
     if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
     if (slot->state != SLOT_IDLE) {
         s.cached_tokens = slot->run->n_cached;
@@ -55,6 +55,7 @@ static hearth_slot status_of(const struct engine *engine, const struct slot *slo
     }
     const struct seq *seq = slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
     if (seq == NULL) return s;
+    s.seq_id = seq->id;
     s.cached_messages = (int32_t)seq->n_messages;
     if (slot->state != SLOT_IDLE) return s;
     s.cached_tokens = seq->n_cells;

@@ -86,6 +86,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     struct llm_context *c = mem_alloc(sizeof *c);
     c->params = *params;
     c->seqs = mem_alloc((size_t)params->n_seq * sizeof *c->seqs);
+    fake_llm.contexts++;
     return c;
 }
 
@@ -286,7 +287,7 @@ size_t llm_seq_save(struct llm_context *c, int32_t seq, enum llm_state what, voi
 {
     const struct tokens *tokens = &c->seqs[seq].tokens;
     size_t needed = llm_seq_state_size(c, seq, what);
-    if (needed == 0 || needed > size) return 0;
+    if (fake_llm.save_fails || needed == 0 || needed > size) return 0;
     struct fake_state state = {.what = what, .n = (int32_t)tokens->len, .hash = hash_of(tokens, (int32_t)tokens->len)};
     memcpy(bytes, &state, sizeof state);
     memcpy((char *)bytes + sizeof state, tokens->v, needed - sizeof state);

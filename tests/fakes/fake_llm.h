@@ -27,6 +27,7 @@ struct fake_llm {
                            every call that breaks off */
     int64_t load_ns;    /* time that loading a state takes on `clock` */
     bool load_fails;    /* states and pieces are refused */
+    bool save_fails;    /* states cannot be copied out, although they have a size */
     int32_t moving_refused; /* so many loads of what moves find no room for it */
     bool no_format;         /* states cannot be taken apart */
     int32_t strays; /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
@@ -34,6 +35,7 @@ struct fake_llm {
     void *ud;
 
     /* What happened; read it when the engine is calm, or under fake_llm_lock(). */
+    int32_t contexts; /* opened */
     int32_t calls;
     int32_t max_rows, max_seqs; /* of one call */
     int32_t batch_rows[4096];   /* rows of each call */

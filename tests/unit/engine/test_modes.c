@@ -102,6 +102,92 @@ static void only_conversations_stay_in_the_cells(void **state)
     rig->engine = NULL;
 }
 
+/* ---- Slots and sequences ---- */
+
+enum { SLOTS = 4, REPLY = 40 };
+
+struct watch {
+    const struct rig *rig;
+    const struct client *clients;
+    hearth_slot slots[SLOTS]; /* as they were when all of them generated */
+    int seen, wrong;          /* how often they did; slots that showed another sequence than their rows had */
+};
+
+/* The row of the last decode call that has the token which this client was given last. */
+static bool is_row_of(const struct llm_row *row, const struct client *client)
+{
+    size_t said = (size_t)row->pos - client->job.prompt.len;
+    return said < client->got.len && client->got.v[said] == row->token;
+}
+
+/* On the engine's thread, before each call: slots show how things were after the one before. */
+static void compare_slots_and_rows(void *ud)
+{
+    struct watch *w = ud;
+    hearth_slot slots[SLOTS];
+    int right = 0;
+    engine_slots(w->rig->engine, slots, SLOTS);
+    for (int i = 0; i < SLOTS; i++)
+        if (fake_llm.last_n != SLOTS || strcmp(slots[i].state, "generate") != 0) return;
+    for (int i = 0; i < SLOTS; i++)
+        for (int k = 0; k < SLOTS; k++)
+            for (int c = 0; c < SLOTS; c++)
+                right += strcmp(slots[i].request_id, w->clients[c].job.id) == 0 &&
+                         fake_llm.last_rows[k].seq == slots[i].seq_id &&
+                         is_row_of(&fake_llm.last_rows[k], &w->clients[c]);
+    w->wrong += SLOTS - right;
+    w->seen++;
+    memcpy(w->slots, slots, sizeof slots);
+}
+
+/* As many requests at once as there are slots. */
+static void fill_slots(struct rig *rig, int32_t first, struct watch *w)
+{
+    struct client clients[SLOTS];
+    hearth_slot slots[SLOTS];
+    *w = (struct watch){.rig = rig, .clients = clients};
+    for (int i = 0; i < SLOTS; i++) client_init(&clients[i], first + 20 * i, 30, REPLY);
+    fake_llm_reset(&rig->clock);
+    fake_llm.on_call = compare_slots_and_rows;
+    fake_llm.ud = w;
+    fake_llm.held = true;
+    for (int i = 0; i < SLOTS; i++) engine_submit(rig->engine, &clients[i].job);
+    fake_llm_step(1000000);
+    for (int i = 0; i < SLOTS; i++) client_await_end(&clients[i]);
+    await_idle(rig, slots, SLOTS);
+    fake_llm.on_call = NULL;
+    for (int i = 0; i < SLOTS; i++) assert_true(client_got_right_reply(&clients[i]));
+    for (int i = 0; i < SLOTS; i++) client_release(&clients[i]);
+    assert_true(w->seen > REPLY / 2);
+    assert_int_equal(w->wrong, 0);
+}
+
+/* The layout is the same in every mode: one context, slot 0 on sequence 0 and so on, none reserved. Where conversations
+ * stay in one pool of cells, further ones begin on others. */
+static void a_slot_stands_on_the_sequence_that_it_shows(void **state)
+{
+    struct rig *rig = *state;
+    const struct shape shapes[] = {
+        IMC(.slots = SLOTS, .seqs = 16, .window = 500),  IMC(.slots = SLOTS, .window = 500),
+        SPC(.slots = SLOTS, .seqs = 16, .window = 500),  SPC(.slots = SLOTS, .window = 500),
+        NONE(.slots = SLOTS, .seqs = 16, .window = 500), NONE(.slots = SLOTS, .window = 500)};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        struct watch w;
+        hearth_slot slots[SLOTS];
+        fake_llm_reset(&rig->clock);
+        open_engine(rig, shapes[k]);
+        assert_int_equal(fake_llm.contexts, 1);
+        engine_slots(rig->engine, slots, SLOTS);
+        for (int i = 0; i < SLOTS; i++) assert_int_equal(slots[i].seq_id, -1);
+        fill_slots(rig, 0, &w);
+        for (int i = 0; i < SLOTS; i++) assert_int_equal(w.slots[i].seq_id, i);
+        fill_slots(rig, 90, &w);
+        for (int i = 0; i < SLOTS; i++) assert_in_range(w.slots[i].seq_id, k == 0 ? SLOTS : 0, k == 0 ? 15 : SLOTS - 1);
+        engine_close(rig->engine);
+    }
+    rig->engine = NULL;
+}
+
 /* ---- System prompts ---- */
 
 static void alternating_system_prompts_are_computed_once_each(void **state)
@@ -250,6 +336,23 @@ static void without_room_for_states_every_prompt_is_computed(void **state)
     assert_said(" warn  spc: failed to extract KV state seq=0 tokens=152");
 }
 
+/* There is room for the state, and it cannot be had: nothing is kept that later requests would try to load. */
+static void a_system_prompt_that_cannot_be_copied_out_is_computed_each_time(void **state)
+{
+    struct rig *rig = *state;
+    open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000));
+    fake_llm.save_fails = true;
+    for (int32_t i = 0; i < 3; i++) assert_int_equal(ask_once(rig, 1, 150, i + 2).cache_n, 0);
+    assert_int_equal(times_said(" warn  spc: failed to extract KV state seq=0 tokens=152\n"), 3);
+    assert_int_equal(times_said(" spc: tokens saved"), 0);
+    assert_int_equal(times_said(" start-slot: spc-restore"), 0);
+    assert_int_equal(states_usage(rig->engine->states).n, 0);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->states_saved), 0);
+    fake_llm.save_fails = false;
+    ask_once(rig, 1, 150, 7);
+    assert_int_equal(ask_once(rig, 1, 150, 8).cache_n, 152);
+}
+
 static void of_a_short_system_prompt_nothing_is_kept(void **state)
 {
     struct rig *rig = *state;
@@ -272,11 +375,14 @@ static void the_log_tells_what_became_of_a_system_prompt(void **state)
     open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000));
     asker_init(&asker, &chat, 1);
     tokens_append(&system, asker.client.job.prompt.v, 152);
-    snprintf(line, sizeof line, " spc: tokens saved (externalized) tokens=152 hash=%016llx kv_bytes=",
-             (unsigned long long)tokens_short_hash(&system));
+    int32_t bytes = 152 * (int32_t)sizeof(int32_t) + 16; /* the tokens, and the fake's head */
+    snprintf(line, sizeof line, " spc: tokens saved (externalized) tokens=152 hash=%016llx kv_bytes=%d\n",
+             (unsigned long long)tokens_short_hash(&system), bytes);
     asker_release(&asker);
     turn(rig, &chat, 4);
     assert_said(line);
+    assert_int_equal(states_usage(rig->engine->states).bytes, bytes); /* outside of the cells, where nothing stays */
+    assert_int_equal(resident(rig->engine), 0);
     assert_int_equal(times_said(" spc: cache hit"), 0);
     ask_once(rig, 1, 150, 3);
     assert_int_equal(times_said(" spc: cache hit tokens=152"), 1);
@@ -509,6 +615,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         engine_test(what_is_computed_of_a_growing_conversation_depends_on_the_mode),
         logged_test(only_conversations_stay_in_the_cells),
+        engine_test(a_slot_stands_on_the_sequence_that_it_shows),
         engine_test(alternating_system_prompts_are_computed_once_each),
         engine_test(what_was_used_longest_ago_makes_room_for_another_system_prompt),
         engine_test(a_changed_system_prompt_is_computed_anew),
@@ -517,6 +624,7 @@ int main(void)
         logged_test(a_state_that_cannot_be_restored_is_computed_again),
         logged_test(what_restoring_took_is_told),
         logged_test(without_room_for_states_every_prompt_is_computed),
+        logged_test(a_system_prompt_that_cannot_be_copied_out_is_computed_each_time),
         logged_test(of_a_short_system_prompt_nothing_is_kept),
         logged_test(the_log_tells_what_became_of_a_system_prompt),
         engine_test(shorter_prefixes_than_the_least_are_not_gone_on_from),

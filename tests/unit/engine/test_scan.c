@@ -437,6 +437,31 @@ static void a_snapshot_that_cannot_be_kept_costs_time_only(void **state)
     chat_release(&part);
 }
 
+/* There is room for it: what fails is copying it out. */
+static void a_snapshot_that_fails_is_said_to_and_never_restored(void **state)
+{
+    struct rig *rig = *state;
+    fake_llm.cuts = false;
+    open_engine(rig, (struct shape){.slots = 1, .window = 2000, .cache_min_tokens = 100});
+    struct chat chat = system_and_user(1, 120, 2), other = system_and_user(1, 120, 9),
+                third = system_and_user(1, 120, 8);
+    fake_llm.save_fails = true;
+    turn(rig, &chat, 6);
+    assert_said(" warn  batch-engine: imc-hybrid-snapshot-failed slot=0 seq=0 cached_tokens=122 snapshot_bytes=0 "
+                "kv_alloc=0\n");
+    assert_int_equal(times_said(" imc-hybrid-snapshot "), 0);
+    assert_int_equal(states_usage(rig->engine->states).n, 0);
+    assert_int_equal(turn(rig, &other, 6).cache_n, 0);
+    assert_int_equal(times_said(" imc-hybrid-restore"), 0);
+    fake_llm.save_fails = false;
+    assert_int_equal(turn(rig, &third, 6).cache_n, 0);
+    assert_int_equal(turn(rig, &third, 6).cache_n, 155 + 6 - 1);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->requests_failed), 0);
+    chat_release(&chat);
+    chat_release(&other);
+    chat_release(&third);
+}
+
 static void a_snapshot_that_cannot_be_restored_is_forgotten(void **state)
 {
     struct rig *rig = *state;
@@ -545,6 +570,7 @@ int main(void)
         logged_test(in_one_pool_a_hybrid_keeps_every_branch),
         logged_test(what_others_go_on_from_is_not_the_next_to_go),
         logged_test(a_snapshot_that_cannot_be_kept_costs_time_only),
+        logged_test(a_snapshot_that_fails_is_said_to_and_never_restored),
         logged_test(a_snapshot_that_cannot_be_restored_is_forgotten),
         logged_test(cells_that_make_room_go_back_to_a_snapshot_or_go_whole),
         logged_test(without_a_snapshot_there_all_cells_are_computed_again),
