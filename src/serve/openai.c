@@ -21,6 +21,7 @@ struct openai {
     size_t n_prompts;
     struct buf *echo; /* a prompt each; NULL: none */
     size_t *offsets;  /* characters of each choice that were streamed */
+    bool *ended;      /* choices whose last chunk was streamed */
 };
 
 static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
@@ -42,14 +43,13 @@ static const char *finish_name(const struct answer *answer)
     return calls ? "tool_calls" : finish_names[answer->result.finish];
 }
 
-/* `ended`: the answer, where this is the last of it. */
-static void put_finish(struct buf *out, const struct answer *ended)
+/* `finish`: NULL before the end. */
+static void put_finish(struct buf *out, const char *finish)
 {
-    buf_puts(out, ",\"finish_reason\":");
-    if (ended == NULL)
-        buf_puts(out, "null}");
+    if (finish == NULL)
+        buf_puts(out, ",\"finish_reason\":null}");
     else
-        buf_printf(out, "\"%s\"}", finish_name(ended));
+        buf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
 }
 
 /* The work of all choices together: tokens and times add up. */
@@ -169,15 +169,17 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
     close_chunk(openai, openai->timings_per_token ? &piece->answer->result : NULL, out);
 }
 
+/* `answer`: NULL where the choice broke off. */
 static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
 {
-    const struct openai *openai = state;
+    struct openai *openai = state;
+    openai->ended[index] = true;
     open_chunk(openai, index, out);
     /* Empty: text repeated here would be printed twice by every client. */
     buf_puts(out, openai->form->opening != NULL ? "\"delta\":{}" : openai->form->empty);
     buf_puts(out, ",\"logprobs\":null");
-    put_finish(out, answer);
-    close_chunk(openai, &answer->result, out);
+    put_finish(out, answer == NULL ? "error" : finish_name(answer));
+    close_chunk(openai, answer == NULL ? NULL : &answer->result, out);
 }
 
 static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -195,9 +197,12 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "data: [DONE]\n\n");
 }
 
+/* Whoever looks at choices alone sees that these are cut off. */
 static void put_broken(void *state, const hearth_error *error, struct buf *out)
 {
-    (void)state;
+    struct openai *openai = state;
+    for (size_t i = 0; i < openai->n * openai->n_prompts; i++)
+        if (!openai->ended[i]) put_done(openai, i, NULL, out);
     buf_puts(out, "data: ");
     errors_put(out, error, NULL);
     buf_puts(out, "\n\n");
@@ -219,7 +224,7 @@ static void put_whole_choice(const struct openai *openai, size_t index, const st
         openai->form->put_chances(out, answer->chances, answer->n_chances, 0); /* never with an echo */
     else
         buf_puts(out, "null");
-    put_finish(out, answer);
+    put_finish(out, finish_name(answer));
     buf_release(&shown.text);
 }
 
@@ -246,6 +251,7 @@ void *openai_state(const struct openai_form *form, const struct fields *fields, 
     openai->n = (size_t)fields->n;
     openai->n_prompts = fields->n_prompts;
     openai->offsets = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->offsets);
+    openai->ended = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->ended);
     put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
     put_head(&openai->whole_head, names, form->id_prefix, form->object);
     if (fields->echo) {
@@ -262,6 +268,7 @@ static void release(void *state)
     for (size_t i = 0; openai->echo != NULL && i < openai->n_prompts; i++) buf_release(&openai->echo[i]);
     free(openai->echo);
     free(openai->offsets);
+    free(openai->ended);
     buf_release(&openai->chunk_head);
     buf_release(&openai->whole_head);
     free(openai);

@@ -334,8 +334,9 @@ static void a_failure_after_the_start_ends_the_stream_with_an_error(void **state
     struct response response = client_read(&client, true);
     assert_int_equal(response.status, 200);
     assert_contains(response.body.v, "\"begun\"");
+    const char *finish = strstr(response.body.v, "\"finish_reason\":\"error\"");
     const char *error = strstr(response.body.v, "data: {\"error\":{\"message\":\"decode failed\"");
-    assert_non_null(error);
+    assert_true(finish != NULL && error != NULL && finish < error);
     assert_null(strstr(error, "[DONE]"));
     response_release(&response);
     client_close(&client);

@@ -203,10 +203,25 @@ static void an_error_has_openais_form(void **unused)
     errors_put(&out, &error, "req-1");
     assert_taken(&out, "{\"error\":{\"message\":\"bad \\\"stop\\\"\",\"type\":\"invalid_request_error\","
                        "\"code\":\"invalid_value\",\"param\":\"stop\"}}");
-    error = (hearth_error){.code = HEARTH_INTERNAL, .message = "x"};
-    openai_dialect.broken(NULL, &error, &out);
-    assert_taken(&out, "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\",\"code\":\"internal_error\","
-                       "\"param\":null}}\n\n");
+    buf_release(&out);
+}
+
+/* The first choice had ended before. */
+static void a_stream_that_breaks_off_ends_its_choices_with_an_error(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"stream\":true,\"n\":3}");
+    struct buf out = {0};
+    hearth_error error = {.code = HEARTH_INTERNAL, .message = "x"};
+    openai_dialect.started(state, 1, &result, &out);
+    openai_dialect.done(state, 0, &answer, &out);
+    buf_clear(&out);
+    openai_dialect.broken(state, &error, &out);
+    assert_taken(&out, CHUNK "{\"index\":1,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"error\"}]}\n\n" CHUNK
+                             "{\"index\":2,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"error\"}]}\n\n"
+                             "data: {\"error\":{\"message\":\"x\",\"type\":\"server_error\","
+                             "\"code\":\"internal_error\",\"param\":null}}\n\n");
+    openai_dialect.release(state);
     buf_release(&out);
 }
 
@@ -242,6 +257,7 @@ int main(void)
         cmocka_unit_test(a_completion_streams_text_and_echoes_its_prompt),
         cmocka_unit_test(a_completion_without_echo_begins_with_its_first_text),
         cmocka_unit_test(an_error_has_openais_form),
+        cmocka_unit_test(a_stream_that_breaks_off_ends_its_choices_with_an_error),
         cmocka_unit_test(every_code_of_the_library_has_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
