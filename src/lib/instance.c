@@ -297,7 +297,8 @@ static int refuse_unserved(const struct config_model *config, hearth_error *erro
  * those without a CPU of their own would hold up the others. */
 static void advise(const struct config_model *config, const struct llm_model_info *info)
 {
-    bool quantised = config->cache_type_k[0] == 'q' || config->cache_type_v[0] == 'q';
+    double f16 = llm_type_bytes("f16");
+    bool quantised = llm_type_bytes(config->cache_type_k) < f16 || llm_type_bytes(config->cache_type_v) < f16;
     if (info->kind == LLM_HYBRID && quantised)
         log_event(LOG_WARN, "model", "hybrid models are best kept in f16 cells", log_str("model", config->name),
                   log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));

@@ -159,6 +159,29 @@ describe('isolation', () => {
     assert.equal(await asked(server, alice, { cache_salt: 'own' }), 0, 'salts of her own keep working');
     await server.stop();
   });
+
+  test('a system prompt is assumed for other owners only where they share', async (t) => {
+    const question = { role: 'user', content: 'What is the secret code?' };
+    const code = { role: 'system', content: 'The secret code is QX7B2.' };
+    for (const isolate_keys of [false, true]) {
+      const server = await serve({
+        t, models: { system_prompt_cache: true, system_prompt_assumed: true, cache_min_tokens: 0 }, access: { key: admin },
+        set: { 'server.api_keys_file': keysFile(lines), 'server.isolate_keys': isolate_keys },
+      });
+      const said = async (key, messages) => {
+        const { choices, usage } = await server.client.withKey(key).chat({ messages, max_tokens: 20 });
+        return { knows: choices[0].message.content.includes('QX7B2'), length: usage.prompt_tokens };
+      };
+      const whole = await said(alice, [code, question]);
+      assert.ok(whole.knows);
+      for (const key of [bob, admin]) {
+        const { knows, length } = await said(key, [question]);
+        assert.equal(knows, !isolate_keys);
+        assert.equal(length === whole.length, !isolate_keys);
+      }
+      await server.stop();
+    }
+  });
 });
 
 describe('limits', () => {

@@ -101,20 +101,6 @@ static void a_short_conversation_is_not_gone_on_from(void **state)
     session_close(&s);
 }
 
-static void a_closed_instance_leaves_nothing_to_the_next(void **state)
-{
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct session s = session_open(DEMO("cache_min_tokens", "0"));
-        hearth_slot slot;
-        assert_int_equal(hearth_slots(s.instance, &slot, 1), 1);
-        assert_int_equal(slot.cached_tokens, 0);
-        assert_int_equal(slot.cached_messages, 0);
-        assert_int_equal(ask(&s, "[" FIRST "]", 2)->result.cache_n, 0);
-        session_close(&s);
-    }
-}
-
 /* ---- System prompts ---- */
 
 static void of_a_chat_only_a_system_message_at_its_beginning_is_kept(void **state)
@@ -130,28 +116,33 @@ static void of_a_chat_only_a_system_message_at_its_beginning_is_kept(void **stat
     session_close(&s);
 }
 
+/* The first has its reply under way when the others come, and none ends before all have been seen. */
 static void eight_at_once_share_a_system_prompt_in_quantised_cells(void **state)
 {
     (void)state;
     enum { N = 8 };
     struct session s = session_open(DEMO("system_prompt_cache", "true", "cache_min_tokens", "0", "n_seq_max", "8",
                                          "cache_type_k", "q8_0", "cache_type_v", "q8_0"));
+    int32_t system = tokens_of(&s, "<|im_start|>system\nThe secret code is QX7B2.<|im_end|>\n");
     hearth_params params = chat_params(CODE_QUESTION);
+    params.sampling.ignore_eos = true;
     for (int i = 0; i < N; i++) {
         caller_init(&s.callers[i]);
         caller_submit(&s.callers[i], s.instance, &params);
+        if (i == 0) caller_await_tokens(&s.callers[i], 1);
     }
     s.n = N;
-    int32_t reused = 0;
+    for (int i = 0; i < N; i++) caller_await_tokens(&s.callers[i], 16);
+    for (int i = 0; i < N; i++) {
+        assert_false(caller_ended(&s.callers[i]));
+        assert_int_equal(s.callers[i].first.cache_n, i == 0 ? 0 : system);
+        for (int k = 0; k < i; k++) assert_int_not_equal(s.callers[i].first.slot, s.callers[k].first.slot);
+    }
+    for (int i = 0; i < N; i++) hearth_cancel(s.callers[i].request);
     for (int i = 0; i < N; i++) {
         caller_await_end(&s.callers[i]);
-        assert_false(s.callers[i].failed);
         assert_says(s.callers[i].text.v, "QX7B2");
-        reused += s.callers[i].result.cache_n > 0;
     }
-    assert_int_equal(ask(&s, CODE_QUESTION, 2)->result.cache_n,
-                     tokens_of(&s, "<|im_start|>system\nThe secret code is QX7B2.<|im_end|>\n"));
-    assert_in_range(reused, 0, N - 1);
     session_close(&s);
 }
 
@@ -335,16 +326,58 @@ static void a_template_without_markers_will_do(void **state)
     }
 }
 
-/* Older servers insisted on f16 cells without flash attention here. */
+static int times_advised(const char *log, const char *fields)
+{
+    char line[4096];
+    int n = 0;
+    char *expected = mem_format(" warn  model: hybrid models are best kept in f16 cells model=m %s\n", fields);
+    FILE *file = fopen(log, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) n += strstr(line, expected) != NULL;
+    fclose(file);
+    free(expected);
+    return n;
+}
+
+static double cells_of(hearth_config *config)
+{
+    hearth_error error;
+    char *report = hearth_memory_report(config, "m", &error);
+    assert_non_null(report);
+    double cells = figure(report, "cells");
+    hearth_free(report);
+    hearth_config_free(config);
+    return cells;
+}
+
+/* Older servers insisted on f16 cells without flash attention here: one line advises them. */
 static void a_hybrid_takes_quantised_cells_and_flash_attention(void **state)
 {
     (void)state;
-    static const char *const layouts[] = {"true", "false"};
-    for (int i = 0; i < 2; i++) {
-        struct session s = session_open(OF(&kinds[2], chatml, "cache_type_k", "q8_0", "cache_type_v", "q8_0",
-                                           "flash_attention", "on", "kv_unified", layouts[i]));
-        assert_turns_go_on(&s, &kinds[2], true);
+    static const struct {
+        const struct kind *kind;
+        const char *type_k, *type_v, *unified;
+        bool advised;
+    } models[] = {{&kinds[2], "q8_0", "q8_0", "true", true},    {&kinds[2], "q8_0", "f16", "false", true},
+                  {&kinds[2], "f16", "iq4_nl", "true", true},   {&kinds[2], "bf16", "auto", "true", false},
+                  {&kinds[0], "q8_0", "iq4_nl", "true", false}, {&kinds[2], "f16", "f16", "false", false}};
+    double small = cells_of(OF(&kinds[2], chatml, "cache_type_k", "q8_0", "cache_type_v", "q8_0"));
+    assert_true(small <
+                cells_of(OF(&kinds[2], chatml, "cache_type_k", "f16", "cache_type_v", "f16"))); /* as asked for */
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        hearth_error error;
+        char *log = mem_format("%s/log", folder);
+        char *fields = mem_format("cache_type_k=%s cache_type_v=%s", models[i].type_k, models[i].type_v);
+        assert_int_equal(hearth_log_open(log, "warn", "text", &error), HEARTH_OK);
+        struct session s = session_open(OF(models[i].kind, chatml, "cache_type_k", models[i].type_k, "cache_type_v",
+                                           models[i].type_v, "flash_attention", "on", "kv_unified", models[i].unified));
+        assert_turns_go_on(&s, models[i].kind, true);
         session_close(&s);
+        assert_int_equal(hearth_log_open(NULL, "error", "text", &error), HEARTH_OK);
+        assert_int_equal(times_advised(log, fields), models[i].advised);
+        assert_int_equal(unlink(log), 0);
+        free(fields);
+        free(log);
     }
 }
 
@@ -356,7 +389,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_turn_computes_its_new_messages),
         cmocka_unit_test(a_short_conversation_is_not_gone_on_from),
-        cmocka_unit_test(a_closed_instance_leaves_nothing_to_the_next),
         cmocka_unit_test(of_a_chat_only_a_system_message_at_its_beginning_is_kept),
         cmocka_unit_test(eight_at_once_share_a_system_prompt_in_quantised_cells),
         cmocka_unit_test(no_mode_takes_more_cells_than_another),

@@ -2,6 +2,9 @@
  * is refused. The model is the demo model. */
 #include "support.h"
 
+#include "fakes/fake_clock.h"
+#include "lib/instance.h"
+
 /* ---- Replies ---- */
 
 static void a_chat_gets_an_answer(void **state)
@@ -252,26 +255,52 @@ static void as_many_requests_as_slots_times_depth_are_in_flight(void **state)
     }
 }
 
+/* The clock is the test's: the second request waits five seconds for the slot of the first. */
 static void waiting_time_and_first_token_are_measured(void **state)
 {
     (void)state;
-    hearth *instance = start(DEMO("n_seq_max", "1"));
-    struct caller callers[3];
-    for (int i = 0; i < 3; i++) {
-        hearth_params params = text_params("Once", 3);
-        params.sampling.ignore_eos = true;
-        run(&callers[i], instance, &params);
-        assert_true(callers[i].first.queue_ms >= 0);
+    hearth_error error;
+    struct fake_clock clock;
+    struct caller callers[2];
+    hearth_config *config = DEMO("n_seq_max", "1");
+    hearth *instance = hearth_open(config, &error);
+    hearth_config_free(config);
+    fake_clock_init(&clock);
+    instance->clock = &clock.clock;
+    assert_int_equal(hearth_load(instance, NULL, NULL, &error), HEARTH_OK);
+    hearth_params params = text_params("Once", 3);
+    params.sampling.ignore_eos = true;
+    for (int i = 0; i < 2; i++) {
+        caller_init(&callers[i]);
+        callers[i].hold = i == 0;
+        caller_submit(&callers[i], instance, &params);
+        if (i == 0) caller_await_tokens(&callers[0], 1);
+    }
+    fake_clock_advance(&clock, clock_from_ms(5000));
+    caller_let_go(&callers[0]);
+    for (int i = 0; i < 2; i++) {
+        caller_await_end(&callers[i]);
+        assert_false(callers[i].failed);
+        assert_true(callers[i].first.queue_ms == (i == 0 ? 0 : 5000));
         assert_true(callers[i].result.queue_ms == callers[i].first.queue_ms);
-        assert_true(callers[i].result.prompt_ms > 0 && callers[i].result.predicted_ms > 0);
+        assert_true(callers[i].result.prompt_ms == 0);
+        assert_true(callers[i].result.predicted_ms == (i == 0 ? 5000 : 0));
     }
     char *metrics = hearth_metrics(instance);
-    assert_says(metrics, "# TYPE hearth_queue_wait_seconds histogram\n");
-    assert_says(metrics, "hearth_queue_wait_seconds_count{model=\"demo\"} 3\n");
-    assert_says(metrics, "hearth_time_to_first_token_seconds_count{model=\"demo\"} 3\n");
-    assert_says(metrics, "hearth_generated_tokens_total{model=\"demo\"} 9\n");
+    static const char *const names[] = {"hearth_queue_wait_seconds", "hearth_time_to_first_token_seconds"};
+    for (int i = 0; i < 2; i++) {
+        struct buf lines = {0};
+        buf_printf(&lines, "# TYPE %s histogram\n", names[i]);
+        assert_says(metrics, lines.v);
+        buf_clear(&lines);
+        buf_printf(&lines, "%s_sum{model=\"demo\"} 5\n%s_count{model=\"demo\"} 2\n", names[i], names[i]);
+        assert_says(metrics, lines.v);
+        buf_release(&lines);
+    }
+    assert_says(metrics, "hearth_generated_tokens_total{model=\"demo\"} 6\n");
     hearth_free(metrics);
-    end(instance, callers, 3);
+    end(instance, callers, 2);
+    fake_clock_release(&clock);
 }
 
 /* ---- Wake-ups ---- */

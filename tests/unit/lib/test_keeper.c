@@ -5,6 +5,8 @@
 #include "fakes/fake_clock.h"
 #include "lib/keeper_parts.h"
 
+#include <llama.h>
+
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -183,6 +185,44 @@ static void unload(struct scene *s, size_t i)
     assert_state(s, i, "unloaded");
 }
 
+/* ---- What llama.cpp has in memory ---- */
+
+static int n_weights, n_contexts; /* opened and not freed yet */
+
+struct llama_model *__real_llama_model_load_from_file(const char *path, struct llama_model_params params);
+struct llama_model *__wrap_llama_model_load_from_file(const char *path, struct llama_model_params params);
+struct llama_model *__wrap_llama_model_load_from_file(const char *path, struct llama_model_params params)
+{
+    struct llama_model *weights = __real_llama_model_load_from_file(path, params);
+    n_weights += weights != NULL;
+    return weights;
+}
+
+void __real_llama_model_free(struct llama_model *weights);
+void __wrap_llama_model_free(struct llama_model *weights);
+void __wrap_llama_model_free(struct llama_model *weights)
+{
+    n_weights -= weights != NULL;
+    __real_llama_model_free(weights);
+}
+
+struct llama_context *__real_llama_init_from_model(struct llama_model *weights, struct llama_context_params params);
+struct llama_context *__wrap_llama_init_from_model(struct llama_model *weights, struct llama_context_params params);
+struct llama_context *__wrap_llama_init_from_model(struct llama_model *weights, struct llama_context_params params)
+{
+    struct llama_context *context = __real_llama_init_from_model(weights, params);
+    n_contexts += context != NULL;
+    return context;
+}
+
+void __real_llama_free(struct llama_context *context);
+void __wrap_llama_free(struct llama_context *context);
+void __wrap_llama_free(struct llama_context *context)
+{
+    n_contexts -= context != NULL;
+    __real_llama_free(context);
+}
+
 /* ---- On demand ---- */
 
 static void a_model_on_demand_is_known_at_once_and_loaded_with_the_first_request(void **state)
@@ -324,6 +364,39 @@ static void an_idle_model_leaves_by_the_clock_and_comes_back(void **state)
     assert_string_equal(callers[1].text.v, callers[0].text.v);
     assert_metric(&s, "hearth_requests_done_total{model=\"demo\"} 2\n");
     finish(&s, callers, 2);
+}
+
+static int64_t state_bytes(struct scene *s)
+{
+    return metric_get(&s->instance->known[0].engine_stats.state_bytes);
+}
+
+/* A conversation in the cells, or a system prompt beside them: when the model is gone, so are both. */
+static void unloading_leaves_nothing_in_memory(void **state)
+{
+    (void)state;
+    for (int spc = 0; spc < 2; spc++) {
+        struct scene s;
+        struct caller callers[4];
+        hearth_params params = chat_params(CODE_QUESTION);
+        begin(&s, DEMO("system_prompt_cache", spc ? "true" : "false", "n_seq_max", "2"));
+        for (int i = 0; i < 4; i++) {
+            if (i % 2 == 0) assert_true(n_weights == 0 && n_contexts == 0);
+            run(&callers[i], s.instance, &params);
+            if (callers[i].failed) fail_msg("%s", callers[i].error.message);
+            assert_int_equal(callers[i].result.cache_n > 0, i % 2); /* the second finds what the first left */
+            let_go(&callers[i]);
+            await_let_go(&s, 0);
+            if (i % 2 == 0) continue;
+            assert_true(n_weights == 1 && n_contexts == 1);
+            assert_int_equal(state_bytes(&s) > 0, spc);
+            unload(&s, 0);
+            assert_int_equal(hearth_slots(s.instance, NULL, 0), 0);
+            assert_int_equal(state_bytes(&s), 0);
+        }
+        assert_true(n_weights == 0 && n_contexts == 0);
+        finish(&s, callers, 4);
+    }
 }
 
 static void a_running_request_keeps_its_model(void **state)
@@ -676,6 +749,7 @@ int main(void)
         cmocka_unit_test(an_embedding_model_comes_and_goes_as_well),
         cmocka_unit_test(tokenising_asks_for_a_model_that_is_not_there),
         cmocka_unit_test(an_idle_model_leaves_by_the_clock_and_comes_back),
+        cmocka_unit_test(unloading_leaves_nothing_in_memory),
         cmocka_unit_test(a_running_request_keeps_its_model),
         cmocka_unit_test(what_is_not_loaded_cannot_be_unloaded),
         cmocka_unit_test(a_conversation_outlives_the_unloading_of_its_model),

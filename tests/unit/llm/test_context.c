@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "config/table.h"
 #include "llm/private.h"
 
 #include <pthread.h>
@@ -240,6 +241,36 @@ static void cell_types_have_their_size(void **state)
     assert_float_equal(llm_type_bytes("q9_9"), 0, 0);
 }
 
+/* llama.cpp's own numbers, which files and other programs know. */
+static void names_of_cell_types_are_llama_cpps_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int number;
+    } types[] = {{"f32", 0},  {"f16", 1},  {"q4_0", 2},    {"q4_1", 3},  {"q5_0", 6},
+                 {"q5_1", 7}, {"q8_0", 8}, {"iq4_nl", 20}, {"bf16", 30}, {"auto", -1}};
+    size_t n_choices = 1;
+    for (const char *c = config_row_find("models.*.cache_type_k")->choices; *c != '\0'; c++) n_choices += *c == '|';
+    assert_int_equal(n_choices, sizeof types / sizeof *types); /* all that the configuration takes */
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        hearth_error error;
+        struct llama_context_params usual = llama_context_default_params(), keys = usual, values = usual;
+        struct llm_context_params params = context_params(256, 1);
+        bool automatic = types[i].number < 0;
+        keys.type_k = values.type_v = GGML_TYPE_COUNT;
+        params.type_k = types[i].name;
+        assert_int_equal(llm_translate_cells(&keys, &params, &error), HEARTH_OK);
+        assert_int_equal(keys.type_k, automatic ? (int)usual.type_k : types[i].number);
+        assert_int_equal(keys.type_v, GGML_TYPE_F16);
+        params.type_k = "f32";
+        params.type_v = types[i].name;
+        assert_int_equal(llm_translate_cells(&values, &params, &error), HEARTH_OK);
+        assert_int_equal(values.type_v, automatic ? (int)usual.type_v : types[i].number);
+        assert_int_equal(values.type_k, GGML_TYPE_F32);
+    }
+}
+
 /* ---- Opening ---- */
 
 static void refuse(struct llm_model *model, const struct llm_context_params *params, hearth_code code,
@@ -405,6 +436,7 @@ int main(void)
         cmocka_unit_test(the_memory_told_is_what_the_shape_of_the_cells_demands),
         cmocka_unit_test(free_memory_is_known_and_bounded_by_the_machine),
         cmocka_unit_test(cell_types_have_their_size),
+        cmocka_unit_test(names_of_cell_types_are_llama_cpps_numbers),
         cmocka_unit_test(contradictory_parameters_are_refused_by_name),
         cmocka_unit_test(heads_that_are_no_whole_blocks_are_refused_by_name),
         cmocka_unit_test(there_may_be_more_sequences_than_rows_of_a_batch),
