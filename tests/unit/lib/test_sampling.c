@@ -71,57 +71,6 @@ static void the_request_comes_first_then_what_was_configured_then_the_file_then_
     hearth_config_free(set);
 }
 
-/* A value that the default is not, for every number. */
-static void every_number_has_a_key_and_a_field(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *key;
-        size_t offset;
-        bool whole;
-    } rows[] = {
-#define REAL(name) {"sampling." #name, offsetof(hearth_sampling, name), false}
-#define WHOLE(name)                                                                                                    \
-    {                                                                                                                  \
-        "sampling." #name, offsetof(hearth_sampling, name), true                                                       \
-    }
-        REAL(temperature),
-        REAL(dynatemp_range),
-        REAL(dynatemp_exponent),
-        REAL(top_p),
-        REAL(min_p),
-        REAL(typical_p),
-        REAL(top_n_sigma),
-        REAL(xtc_probability),
-        REAL(xtc_threshold),
-        REAL(repeat_penalty),
-        REAL(frequency_penalty),
-        REAL(presence_penalty),
-        REAL(dry_multiplier),
-        REAL(mirostat_tau),
-        REAL(mirostat_eta),
-        REAL(adaptive_target),
-        REAL(adaptive_decay),
-        WHOLE(top_k),
-        WHOLE(min_keep),
-        WHOLE(repeat_last_n),
-        WHOLE(mirostat),
-        WHOLE(dry_allowed_length),
-        WHOLE(dry_penalty_last_n),
-    };
-    hearth_sampling none = hearth_params_default().sampling;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        hearth_config *config = DEMO(rows[i].key, rows[i].whole ? "1" : "0.0625");
-        hearth_sampling all = complete(&none, config, plain);
-        const void *field = (const char *)&all + rows[i].offset, *before = (const char *)&none + rows[i].offset;
-        if (rows[i].whole) assert_int_equal(*(const int32_t *)before, HEARTH_UNSET);
-        if (rows[i].whole) assert_int_equal(*(const int32_t *)field, 1);
-        if (!rows[i].whole) assert_true(isnan(*(const double *)before));
-        if (!rows[i].whole && *(const double *)field != 0.0625) fail_msg("%s", rows[i].key);
-        hearth_config_free(config);
-    }
-}
-
 static void lists_are_completed_too(void **state)
 {
     (void)state;
@@ -241,7 +190,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_request_comes_first_then_what_was_configured_then_the_file_then_the_defaults),
-        cmocka_unit_test(every_number_has_a_key_and_a_field),
         cmocka_unit_test(lists_are_completed_too),
         cmocka_unit_test(a_seed_is_random_unless_it_is_given),
         cmocka_unit_test(what_cannot_be_meant_is_refused_by_its_name),
