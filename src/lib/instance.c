@@ -501,7 +501,7 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
         struct model *model = visit_begin(known);
         if (model == NULL) continue;
         size_t room = total < max ? max - total : 0, from = total < max ? total : max;
-        size_t its = model->engine == NULL ? 0 : engine_slots(model->engine, slots + from, room);
+        size_t its = model->engine == NULL ? 0 : engine_slots(model->engine, room == 0 ? NULL : slots + from, room);
         visit_end(known);
         for (size_t k = 0; k < its && k < room; k++) slots[from + k].model = known->config->name;
         total += its;

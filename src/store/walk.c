@@ -99,8 +99,9 @@ static void fill(struct index *index, const struct wanted *wanted, struct spot s
 
 static void walk(struct index *index, const struct wanted *wanted, struct spot from, struct match *match)
 {
-    int32_t rest = wanted->n - from.end;
-    fill(index, wanted, radix_walk(&index->radix, from, wanted->tokens + from.end, (size_t)rest), match);
+    int32_t n = wanted->n - from.end;
+    const int32_t *tokens = n > 0 ? wanted->tokens + from.end : NULL;
+    fill(index, wanted, radix_walk(&index->radix, from, tokens, (size_t)n), match);
 }
 
 void index_find(struct index *index, const struct wanted *wanted, struct match *match)
