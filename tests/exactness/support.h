@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "../fakes/sanitized.h"
 #include "base/memory.h"
 #include "base/tokens.h"
 #include "base/utf8.h"

@@ -22,6 +22,8 @@ static common_chat_msg watched_parse(const common_peg_arena &parser, const std::
 #undef common_chat_peg_parse
 #undef common_chat_templates_apply
 
+#include "../../fakes/sanitized.h"
+
 #include "chat/chat.h"
 
 extern "C" {
@@ -38,7 +40,6 @@ extern "C" {
 #include <ctime>
 #include <filesystem>
 #include <map>
-#include <regex>
 #include <sstream>
 
 namespace
@@ -47,6 +48,14 @@ namespace
 /* ---- Both sides ---- */
 
 using texts = std::vector<std::string>;
+
+/* A sanitizer makes all of this ten times as slow: it then sees a part of the variants, all of them over the templates,
+ * and replies in fewer pieces. */
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
 
 /* What either side makes of a request; `refusal` instead where it makes nothing. */
 struct outcome {
@@ -130,19 +139,52 @@ outcome by_hearth(const std::string &source, const request &asked)
     return result;
 }
 
-/* What hearth makes narrower: no talk before a call that must be made, no second call where one is to be made. */
-std::string narrowed(const std::string &grammar, const common_chat_templates_inputs &inputs)
+/* The line of a grammar that defines the rule: where it begins, and where it ends. */
+std::pair<size_t, size_t> line_of(const std::string &grammar, const std::string &rule)
 {
-    static const std::regex root("(^|\n)(root ::= [^\n]*)"), talk(" until-[0-9]+\\?"),
-        calls("\ntool-calls ::= \\(([^\n]*)\\)\\+\n");
-    std::string result = grammar;
-    std::smatch line;
+    std::string head = rule + " ::= ";
+    size_t begin = grammar.compare(0, head.size(), head) == 0 ? 0 : grammar.find("\n" + head);
+    if (begin == std::string::npos) return {grammar.size(), grammar.size()};
+    if (grammar[begin] == '\n') begin++;
+    return {begin, std::min(grammar.find('\n', begin), grammar.size())};
+}
+
+/* Without every " until-NUMBER?". */
+std::string without_talk(std::string line)
+{
+    static const std::string talk = " until-";
+    for (size_t at = 0; (at = line.find(talk, at)) != std::string::npos;) {
+        size_t number = at + talk.size(), end = line.find_first_not_of("0123456789", number);
+        bool found = end != std::string::npos && end > number && line[end] == '?';
+        if (found)
+            line.erase(at, end + 1 - at);
+        else
+            at = number;
+    }
+    return line;
+}
+
+/* "RULE ::= (…)+" is "RULE ::= …". */
+std::string once(const std::string &line)
+{
+    size_t open = line.find('('), inner = open + 1;
+    bool repeats = line.size() > inner + 2 && line.compare(line.size() - 2, 2, ")+") == 0;
+    if (!repeats || line.compare(open - 4, 4, "::= ") != 0) return line;
+    return line.substr(0, open) + line.substr(inner, line.size() - 2 - inner);
+}
+
+/* What hearth makes narrower: no talk before a call that must be made, no second call where one is to be made. */
+std::string narrowed(std::string grammar, const common_chat_templates_inputs &inputs)
+{
     if (inputs.tools.empty()) return grammar;
-    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && std::regex_search(grammar, line, root))
-        result = line.prefix().str() + std::regex_replace(line.str(), talk, "") + line.suffix().str();
-    if (inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE && !inputs.parallel_tool_calls)
-        result = std::regex_replace(result, calls, "\ntool-calls ::= $1\n");
-    return result;
+    auto change = [&](const char *rule, std::string (*how)(const std::string &)) {
+        auto [begin, end] = line_of(grammar, rule);
+        grammar.replace(begin, end - begin, how(grammar.substr(begin, end - begin)));
+    };
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED)
+        change("root", [](const std::string &line) { return without_talk(line); });
+    if (inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE && !inputs.parallel_tool_calls) change("tool-calls", once);
+    return grammar;
 }
 
 outcome by_llama(const std::string &source, const common_chat_templates_inputs &inputs)
@@ -221,7 +263,8 @@ std::string described(const common_chat_msg &message)
 
 void assert_reads(const chat_format *format, const std::string &reply, const common_chat_msg &expected)
 {
-    for (size_t piece : {reply.size() + 1, size_t{1}, size_t{3}, size_t{7}}) {
+    for (size_t piece : {reply.size() + 1, size_t{7}, size_t{3}, size_t{1}}) {
+        if (sanitized && piece < 7 && reply.size() > 20) break;
         gathered read = read_in_pieces(format, reply, piece);
         if (described(read.message) != described(expected))
             fail_msg("in pieces of %zu:\n%s\nreads as\n%s\nnot\n%s", piece, reply.c_str(),
@@ -314,19 +357,21 @@ void canned_replies_read_the_same_in_any_pieces(void **)
 struct variant {
     const char *name, *messages, *tools, *schema, *kwargs;
     hearth_tool_choice choice;
+    bool tabled; /* the table tells what comes of it */
 };
 
 const variant variants[] = {
-    {"plain", "[" USER "]", "", "", "", HEARTH_TOOLS_AUTO},
-    {"tools", "[" USER "]", TOOLS, "", "", HEARTH_TOOLS_AUTO},
-    {"tools, none", "[" USER "]", TOOLS, "", "", HEARTH_TOOLS_NONE},
-    {"tools, required", "[" USER "]", TOOLS, "", "", HEARTH_TOOLS_REQUIRED},
-    {"schema", "[" USER "]", "", SCHEMA, "", HEARTH_TOOLS_AUTO},
-    {"no thinking", "[" USER "]", "", "", "{\"enable_thinking\":false}", HEARTH_TOOLS_AUTO},
-    {"history", "[" USER "," CALLED "," RESULT "]", TOOLS, "", "", HEARTH_TOOLS_AUTO},
-    {"content goes on", "[" USER ",{\"role\":\"assistant\",\"content\":\"It is\"}]", "", "", "", HEARTH_TOOLS_AUTO},
+    {"plain", "[" USER "]", "", "", "", HEARTH_TOOLS_AUTO, true},
+    {"tools", "[" USER "]", TOOLS, "", "", HEARTH_TOOLS_AUTO, true},
+    {"tools, none", "[" USER "]", TOOLS, "", "", HEARTH_TOOLS_NONE, false},
+    {"tools, required", "[" USER "]", TOOLS, "", "", HEARTH_TOOLS_REQUIRED, false},
+    {"schema", "[" USER "]", "", SCHEMA, "", HEARTH_TOOLS_AUTO, false},
+    {"no thinking", "[" USER "]", "", "", "{\"enable_thinking\":false}", HEARTH_TOOLS_AUTO, false},
+    {"history", "[" USER "," CALLED "," RESULT "]", TOOLS, "", "", HEARTH_TOOLS_AUTO, true},
+    {"content goes on", "[" USER ",{\"role\":\"assistant\",\"content\":\"It is\"}]", "", "", "", HEARTH_TOOLS_AUTO,
+     false},
     {"reasoning goes on", "[" USER ",{\"role\":\"assistant\",\"reasoning_content\":\"Is it\",\"content\":\"\"}]", "",
-     "", "", HEARTH_TOOLS_AUTO},
+     "", "", HEARTH_TOOLS_AUTO, false},
 };
 
 /* As llama-server fills them in. */
@@ -424,9 +469,13 @@ void every_template_gives_what_llama_cpp_gives(void **)
 {
     auto files = template_files();
     assert_true(files.size() >= 60);
+    size_t turn = 0;
     for (const auto &[name, source] : files) {
         std::map<std::string, outcome> made;
-        for (const auto &asked : variants) {
+        turn++;
+        for (size_t i = 0; i < std::size(variants); i++) {
+            const variant &asked = variants[i];
+            if (sanitized && !asked.tabled && (turn + i) % 6 != 0) continue;
             outcome theirs;
             outcome ours = made[asked.name] = ours_beside(source, asked, theirs);
             assert_same(name + ", " + asked.name, ours, theirs);

@@ -1,5 +1,6 @@
 /* What the engine's thread takes from the heap: nothing for a token of a prompt, little for a token of a reply. Counted
  * are the calls of malloc, calloc and realloc on that thread, those of the fake model among them. */
+#include "fakes/sanitized.h"
 #include "rig.h"
 
 #include "base/log.h"

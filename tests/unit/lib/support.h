@@ -3,6 +3,7 @@
 #ifndef UNIT_LIB_SUPPORT_H
 #define UNIT_LIB_SUPPORT_H
 
+#include "fakes/sanitized.h"
 #include "hearth.h"
 
 #include "base/buf.h"

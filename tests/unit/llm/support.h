@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "../../fakes/sanitized.h"
 #include "base/memory.h"
 #include "base/tokens.h"
 #include "llm/context.h"

@@ -2,6 +2,7 @@
  * are the machine's, so a lookup during which the thread lost its processor to another is not counted: that is waiting
  * for the scheduler. Waiting for a writer's lock is a wait of its own accord, and counts. */
 #include "fakes/cmocka_all.h"
+#include "fakes/sanitized.h"
 #include "fakes/store_rig.h"
 
 #include "base/memory.h"
