@@ -113,7 +113,20 @@ static void look_up_some(struct index *index, const struct planned *slabs, int32
         matched += match.n_rows == wanted.n;
         index_release(index, &match);
     }
-    printf(" %10.1f us%s\n", took * 1e3 / LOOKUPS, matched == LOOKUPS ? "" : " (not all found)");
+    printf(" %10.1f us%s", took * 1e3 / LOOKUPS, matched == LOOKUPS ? "" : " (not all found)");
+}
+
+/* Once the key is known. */
+static void look_up_keys(struct index *index, int32_t n)
+{
+    enum { LOOKUPS = 100000 };
+    static struct key keys[LOOKUPS];
+    uint64_t random = 11;
+    int64_t there = 0;
+    for (int32_t k = 0; k < LOOKUPS; k++) keys[k] = key_of_number(draw(&random, (uint32_t)n));
+    double start = cpu_ms();
+    for (int32_t k = 0; k < LOOKUPS; k++) there += index_has(index, &keys[k]) == INDEX_THERE;
+    printf(" %10.3f us%s\n", ms_since(start) * 1e3 / LOOKUPS, there == LOOKUPS ? "" : " (not all found)");
 }
 
 /* In a folder's order, which is none. */
@@ -140,6 +153,7 @@ static void start_with(int32_t n)
     double took = ms_since(start);
     printf("%10d %10.0f B %10.0f ms %10.2f ms", n, (double)(allocated() - before) / n, took, longest);
     look_up_some(index, slabs, n);
+    look_up_keys(index, n);
     index_close(index);
     free(order);
     free(slabs);
@@ -204,7 +218,8 @@ int main(void)
 {
     static const int32_t starts[] = {10000, 100000, 1000000};
     static const struct conversation conversations[] = {{32768, 16}, {65536, 16}, {131072, 16}, {131072, 256}};
-    printf("%10s %12s %13s %13s %13s\n", "slabs", "bytes each", "adopted", "longest one", "a lookup");
+    printf("%10s %12s %13s %13s %13s %13s\n", "slabs", "bytes each", "adopted", "longest one", "a lookup",
+           "by its key");
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) start_with(starts[i]);
     printf("%10s %10s %13s %13s %13s %13s\n", "tokens", "stride", "published", "found", "detached", "attached");
     for (size_t i = 0; i < sizeof conversations / sizeof *conversations; i++) converse(conversations[i]);

@@ -6,6 +6,7 @@
 #                                restart stored restore
 #   bench/run.sh evict index start   what the store evicts, what its index costs, how long it takes to start: without a
 #                                    server or a model, each with a table of its own
+#   bench/run.sh streams         agents, with a stream of cells for each of the four slots: why slots are to be as many
 #
 # BENCH_PEER=1     build llama-server if it is not there (some minutes); without it hearth is measured alone
 # BENCH_ROUNDS=3   how often a workload measures; the table has the medians
@@ -65,6 +66,14 @@ set_agents() {
     context=4096
 }
 run_agents() { run_agents_with agents "$1"; }
+
+# As many agents as slots, and more: where each slot has a stream of its own, they drive each other out.
+set_streams() {
+    set_agents
+    settings='--set kv_unified=false --set cache.tiers.disk.quota_mb=0 --set cache.tiers.ram.quota_mb=0'
+    alone=hearth
+}
+run_streams() { run_agents_with streams "$1" 4 8; }
 
 # The first prompts differ in their last 5 % only, as they do behind a long system prompt.
 # 6 agents: 2,000 + 6 x (100 + 320) = 4,520 cells.
