@@ -49,8 +49,8 @@ static int tear_down_disk(void **state)
 static bool stores_with_strays(int32_t strays)
 {
     void *state;
-    struct stored s = {0};
-    struct client c;
+    static struct stored s; /* the engine goes on with these until the program ends */
+    static struct client c;
     set_up(&state);
     fake_llm.held = true;
     fake_llm.strays = strays;
