@@ -70,10 +70,10 @@ run_agents() { run_agents_with agents "$1"; }
 # As many agents as slots, and more: where each slot has a stream of its own, they drive each other out.
 set_streams() {
     set_agents
-    settings='--set kv_unified=false --set cache.tiers.disk.quota_mb=0 --set cache.tiers.ram.quota_mb=0'
+    settings='--set kv_unified=false --set cache.tiers.disk.quota_mb=0'
     alone=hearth
 }
-run_streams() { run_agents_with streams "$1" 4 8; }
+run_streams() { run_agents_with streams "$1" 4 8 12; }
 
 # The first prompts differ in their last 5 % only, as they do behind a long system prompt.
 # 6 agents: 2,000 + 6 x (100 + 320) = 4,520 cells.
