@@ -136,6 +136,7 @@ enum {
     KEY(slots,          MODEL(n_seq_max),             "3",       3,    seen.engine.n_slots, CHAT, NULL)                \
     KEY(all_cells,      MODEL(n_seq_max),             "3",       3 * 256, seen.context.n_ctx, CHAT, NULL)              \
     KEY(contexts,       MODEL(n_seq_max),             "3",       3,    seen.n_contexts, VECTORS, NULL)                 \
+    KEY(spare,          MODEL(n_seq_spare),           "5",       7,    seen.context.n_seq_max, CHAT, NULL)              \
     KEY(depth,          MODEL(queue_depth),           "5",       5,    seen.places, BOTH, NULL)                        \
     KEY(patience,       MODEL(admission_timeout),     "7.5",     7.5 * S, seen.patience_ns, BOTH, NULL)                \
     KEY(batch,          MODEL(n_batch),               "1088",    1088, seen.context.n_batch, BOTH, NULL)               \
@@ -160,8 +161,8 @@ enum {
     KEY(split,          MODEL(split_mode),            "row",     LLAMA_SPLIT_MODE_ROW, seen.weights.split_mode, BOTH, NULL) \
     KEY(kqv,            MODEL(offload_kqv),           "false",   0,    seen.context.offload_kqv, BOTH, NULL)           \
     KEY(ops,            MODEL(op_offload),            "false",   0,    seen.context.op_offload, BOTH, NULL)            \
-    KEY(threads,        MODEL(threads),               "3",       3,    seen.context.n_threads, BOTH, NULL)             \
-    KEY(threads_batch,  MODEL(threads),               "3",       3,    seen.context.n_threads_batch, BOTH, NULL)       \
+    KEY(threads,        MODEL(threads),               "3",       3,    seen.engine.context.threads, CHAT, NULL)         \
+    KEY(threads_each,   MODEL(threads),               "3",       3,    seen.pool.context.threads, VECTORS, NULL)        \
     KEY(linear,         MODEL(rope_scaling),          "linear",  LLAMA_ROPE_SCALING_TYPE_LINEAR,                       \
         seen.context.rope_scaling_type, BOTH, NULL)                                                                    \
     KEY(yarn,           MODEL(rope_scaling),          "yarn",    LLAMA_ROPE_SCALING_TYPE_YARN,                         \
