@@ -147,7 +147,7 @@ sanitized() { # command...
 
 # Every commit runs one part of the unit tests on one of the sanitizers' builds: which one follows from its hash, so that
 # all have their turn, and a part that failed fails again. What is no checkout goes by the day. The programs that take
-# minutes there (exactness, crash) have no turn: `make asan` and `make tsan` run them.
+# minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them.
 parts=8
 choose_part() {
     local hash presets=(asan tsan)
@@ -182,7 +182,7 @@ case ${1:-all} in
         choose_part
         step "build with clang and $preset, no warnings" strict "$preset" all tests bench
         step "unit tests ($preset, part $part of $parts)" sanitized unit "$preset" tests \
-            -I "$part,,$parts" -E '^(exactness|crash)_'
+            -I "$part,,$parts" -E '^(exactness|crash)_|_families$'
         step "install, and a program linked to the library" scripts/check-install.sh
         step "end-to-end tests" e2e release
         ;;

@@ -92,7 +92,7 @@ struct request {
 
 struct chat_template *opened(const std::string &source)
 {
-    static std::map<std::string, struct chat_template *> known;
+    static auto &known = *new std::map<std::string, struct chat_template *>; /* to the end of the program */
     struct chat_template *&template_ = known[source];
     if (template_ != nullptr) return template_;
     hearth_error error = {};
@@ -475,7 +475,7 @@ void every_template_gives_what_llama_cpp_gives(void **)
         turn++;
         for (size_t i = 0; i < std::size(variants); i++) {
             const variant &asked = variants[i];
-            if (sanitized && !asked.tabled && (turn + i) % 6 != 0) continue;
+            if (sanitized && !asked.tabled && (turn + i) % 12 != 0) continue;
             outcome theirs;
             outcome ours = made[asked.name] = ours_beside(source, asked, theirs);
             assert_same(name + ", " + asked.name, ours, theirs);
