@@ -246,11 +246,14 @@ static const struct key_case {
 
 /* Keys of a model that are for who loads it, or for who prepares its requests. */
 static const char *const elsewhere[] = {
-    "models.*.path",        "models.*.ignore_integrity_check", /* test_integrity.c */
-    "models.*.load",                                           /* test_keeper.c, as the next */
-    "models.*.idle_unload", "models.*.mmproj",                 /* test_instance.c, as the next */
-    "models.*.jinja_file",                                     /* … the_template_is_read_and_compiled_once */
-    "models.*.lora",                                           /* test_adapters.c */
+    "models.*.path",
+    "models.*.ignore_integrity_check", /* test_integrity.c */
+    "models.*.load",                   /* test_keeper.c, as the next */
+    "models.*.idle_unload",
+    "models.*.mmproj",           /* test_instance.c, as the next */
+    "models.*.jinja_file",       /* … the_template_is_read_and_compiled_once */
+    "models.*.lora",             /* test_adapters.c */
+    "models.*.max_prompt_bytes", /* test_prompts.c */
 };
 
 /* ---- Configurations ---- */
