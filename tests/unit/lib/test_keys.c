@@ -254,6 +254,7 @@ static const char *const elsewhere[] = {
     "models.*.jinja_file",       /* … the_template_is_read_and_compiled_once */
     "models.*.lora",             /* test_adapters.c */
     "models.*.max_prompt_bytes", /* test_prompts.c */
+    "models.*.aliases",          /* test_instance.c */
 };
 
 /* ---- Configurations ---- */
