@@ -10,4 +10,7 @@
  * where none can be had; nothing runs then, and `thread` is undefined. */
 int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error);
 
+/* The error of a thread that pthread_create() refused with this number, of those that are started with attributes. */
+int thread_refuse(int number, const char *task, hearth_error *error);
+
 #endif

@@ -285,10 +285,11 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     describe(model, loading->file);
     model->specials = llm_specials_open(handle);
     model->cuts = llm_cuts_open(model);
-    model->recursion = llm_measure_recursion(model);
     model->texts = mem_alloc(sizeof *model->texts);
     pthread_mutex_init(&model->texts->mutex, NULL);
-    return model;
+    if (llm_measure_recursion(model, &model->recursion, error) == HEARTH_OK) return model;
+    llm_model_close(model);
+    return NULL;
 }
 
 struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_error *error)

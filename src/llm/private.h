@@ -130,7 +130,7 @@ void llm_tokenize_whole(const struct llm_model *model, const struct llm_text_in 
 void llm_tokenize_here(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out);
 
 /* Bytes of stack that the tokenizer takes for each character of a run; 0: it does not recurse. */
-size_t llm_measure_recursion(const struct llm_model *model);
+int llm_measure_recursion(const struct llm_model *model, size_t *bytes, hearth_error *error);
 size_t llm_model_recursion(const struct llm_model *model);
 
 /* HEARTH_TOO_LONG where a run would take more stack than there is. */

@@ -5,18 +5,22 @@
  * with as much stack as they need, up to a bound. No state besides the model's; any thread. */
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "llm/private.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define OWN_STACK     ((size_t)256 << 10) /* bytes that every thread has to spare */
 #define SPARE_STACK   ((size_t)1 << 20)   /* on top of what a run takes */
 #define MEASURE_STACK ((size_t)16 << 20)
 #define MEASURE_RUN   2048 /* characters */
+#define TASK          "tokenises words without end"
 #define RUN_STACK_MAX ((size_t)48 << 20)
 
 /* ---- A thread with such a stack ---- */
@@ -51,50 +55,53 @@ static size_t used_of(void *stack, size_t size)
     return size - first * page;
 }
 
-/* 0: no such thread could be had. */
-static size_t run_on(size_t size, struct task *task)
+/* `used`: bytes of the stack. HEARTH_NO_MEMORY: no such thread can be had now, and nothing was done. */
+static int run_on(size_t size, struct task *task, size_t *used, hearth_error *error)
 {
     pthread_t thread;
     pthread_attr_t attributes;
     void *stack =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (stack == MAP_FAILED) return 0;
+    if (stack == MAP_FAILED) return thread_refuse(errno, TASK, error);
     madvise(stack, size, MADV_NOHUGEPAGE);
     pthread_attr_init(&attributes);
-    size_t used = 0;
-    if (pthread_attr_setstack(&attributes, stack, size) == 0 && pthread_create(&thread, &attributes, work, task) == 0) {
-        pthread_join(thread, NULL);
-        used = used_of(stack, size);
-    }
+    int refused = pthread_attr_setstack(&attributes, stack, size);
+    if (refused == 0) refused = pthread_create(&thread, &attributes, work, task);
+    if (refused == 0) pthread_join(thread, NULL);
+    if (refused == 0) *used = used_of(stack, size);
     pthread_attr_destroy(&attributes);
     munmap(stack, size);
-    return used;
+    return refused == 0 ? HEARTH_OK : thread_refuse(refused, TASK, error);
 }
 
 /* ---- Measuring ---- */
 
-static size_t use_of_run(const struct llm_model *model, const char *character, size_t n)
+static int use_of_run(const struct llm_model *model, const char *character, size_t n, size_t *used, hearth_error *error)
 {
     struct buf text = {0};
     struct tokens tokens = {0};
     for (size_t i = 0; i < n; i++) buf_puts(&text, character);
     struct llm_text_in in = {.text = text.v, .len = text.len};
-    size_t used = run_on(MEASURE_STACK, &(struct task){model, &in, &tokens});
+    int rc = run_on(MEASURE_STACK, &(struct task){model, &in, &tokens}, used, error);
     tokens_release(&tokens);
     buf_release(&text);
-    return used;
+    return rc;
 }
 
-size_t llm_measure_recursion(const struct llm_model *model)
+int llm_measure_recursion(const struct llm_model *model, size_t *bytes, hearth_error *error)
 {
     static const char *const characters[] = {"a", "A", "1", ".", " ", "\n", "\xc3\xa4", "\xe4\xb8\xad"};
     size_t most = 0;
     for (size_t i = 0; i < sizeof characters / sizeof *characters; i++) {
-        size_t one = use_of_run(model, characters[i], 1), many = use_of_run(model, characters[i], MEASURE_RUN);
+        size_t one, many;
+        if (use_of_run(model, characters[i], 1, &one, error) < 0 ||
+            use_of_run(model, characters[i], MEASURE_RUN, &many, error) < 0)
+            return HEARTH_NO_MEMORY;
         size_t each = many > one ? (many - one) / MEASURE_RUN : 0;
         if (each > most) most = each;
     }
-    return most < 16 ? 0 : most + most / 4; /* what grows by less is no recursion */
+    *bytes = most < 16 ? 0 : most + most / 4; /* what grows by less is no recursion */
+    return HEARTH_OK;
 }
 
 /* ---- Texts ---- */
@@ -127,9 +134,14 @@ int llm_check_run(const struct llm_model *model, const char *text, size_t len, h
 void llm_tokenize_whole(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out)
 {
     size_t each = llm_model_recursion(model);
-    size_t need = each == 0 || in->len * each <= OWN_STACK ? 0 : longest_run(in->text, in->len) * each;
-    if (need > OWN_STACK)
-        run_on(round_up(need + SPARE_STACK), &(struct task){model, in, out});
-    else
+    size_t need = each == 0 || in->len * each <= OWN_STACK ? 0 : longest_run(in->text, in->len) * each, used;
+    const struct timespec pause = {.tv_nsec = 10000000};
+    if (need <= OWN_STACK) {
         llm_tokenize_here(model, in, out);
+        return;
+    }
+    /* Threads that cannot be had now can be had when others have ended; without this text it would be another prompt.
+     */
+    while (run_on(round_up(need + SPARE_STACK), &(struct task){model, in, out}, &used, NULL) < 0)
+        nanosleep(&pause, NULL);
 }

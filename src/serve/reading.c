@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "serve/server.h"
 
 #include <pthread.h>
@@ -143,8 +144,8 @@ struct reading *reading_open(struct http_server *http, hearth_error *error)
     for (int i = 0; i < N_LANES; i++) reading->lanes[i].tail = &reading->lanes[i].first;
     pthread_mutex_init(&reading->mutex, NULL);
     pthread_cond_init(&reading->changed, NULL);
-    if (pthread_create(&reading->thread, NULL, work, reading) == 0) return reading;
-    error_set(error, HEARTH_NO_MEMORY, "no thread can be started for reading requests");
+    if (thread_start(&reading->thread, work, reading, "reads the bodies of requests", error) == HEARTH_OK)
+        return reading;
     release(reading);
     return NULL;
 }

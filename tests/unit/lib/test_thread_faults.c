@@ -121,17 +121,22 @@ static void nothing_is_left_waiting_where_the_keeper_has_no_threads(void **state
     hearth_error error = {0};
     hearth_config *config = DEMO("load", "demand");
     hearth_params params = text_params("Once upon a time", 3);
-    for (int nth = 1; nth <= 2; nth++) {
+    bool failed;
+    int nth = 0;
+    do {
         hearth *instance = hearth_open(config, &error);
         assert_non_null(instance);
-        fake_threads_fail(nth);
-        assert_int_equal(hearth_load(instance, NULL, NULL, &error), HEARTH_NO_MEMORY);
-        assert_no_thread(&error);
-        caller_init(&caller);
-        assert_null(hearth_submit(instance, &params, caller_event, &caller, &error));
-        assert_int_equal(error.code, HEARTH_UNAVAILABLE);
+        fake_threads_fail(++nth);
+        failed = hearth_load(instance, NULL, NULL, &error) != HEARTH_OK;
+        if (failed) {
+            assert_no_thread(&error);
+            caller_init(&caller);
+            assert_null(hearth_submit(instance, &params, caller_event, &caller, &error));
+            assert_int_equal(error.code, HEARTH_UNAVAILABLE);
+        }
         hearth_close(instance);
-    }
+    } while (failed);
+    assert_true(nth > 2); /* two of them are the keeper's, the others look at the model's tokenizer */
     fake_threads_fail(0);
     hearth_config_free(config);
 }

@@ -1,4 +1,4 @@
-/* A server whose thread cannot be had does not start. */
+/* A server one of whose threads cannot be had does not start. */
 #include "unit/serve/harness.h"
 
 #include "fakes/fake_threads.h"
@@ -8,10 +8,14 @@ static void a_server_without_its_thread_does_not_start(void **state)
     struct harness *h = *state;
     hearth_error error = {0};
     struct serve_options options = {0};
+    static const char *const tasks[] = {"reads the bodies of requests", "loads the models"};
     fake_set("server.listen", "127.0.0.1:0");
-    fake_threads_fail(2); /* the first plays the library */
-    assert_int_equal(server_run(NULL, &options, &h->limits, &error), HEARTH_NO_MEMORY);
-    assert_contains(error.message, "cannot start the thread that loads the models");
+    for (int i = 0; i < 2; i++) {
+        fake_threads_fail(2 + i); /* the first plays the library */
+        assert_int_equal(server_run(NULL, &options, &h->limits, &error), HEARTH_NO_MEMORY);
+        assert_contains(error.message, "cannot start the thread that ");
+        assert_contains(error.message, tasks[i]);
+    }
     fake_threads_fail(0);
 }
 
