@@ -216,11 +216,6 @@ static int apply(hearth_config *config, const struct setup *setup, hearth_error 
     if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
     if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);
     for (size_t i = 0; i < setup->sets.len && status == 0; i++) status = set_word(config, setup->sets.v[i], error);
-    if (status == 0 && !setup->keys_only && hearth_config_model(config, 0) == NULL)
-        status =
-            error_at(error, HEARTH_INVALID, "models",
-                     "%s: no models are configured: add --model FILE, or put `models: {NAME: {path: FILE}}` into it",
-                     setup->config);
     return status;
 }
 
@@ -236,6 +231,11 @@ hearth_config *setup_open(const char *command, const struct setup *setup, int *e
         if (status == HEARTH_NOT_FOUND) *exit_status = EXIT_FAILED;
     }
     if (status == 0 && !setup->keys_only) status = hearth_config_check(config, setup_report, &reported, &error);
+    if (status == 0 && !setup->keys_only && hearth_config_model(config, 0) == NULL)
+        status =
+            error_at(&error, HEARTH_INVALID, "models",
+                     "%s: no models are configured: add --model FILE, or put `models: {NAME: {path: FILE}}` into it",
+                     setup->config);
     if (status == 0) return config;
     if (reported == 0) args_fail(command, &error, *exit_status);
     hearth_config_free(config);

@@ -7,6 +7,7 @@ import { execFileSync } from 'node:child_process';
 import http from 'node:http';
 import { statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { demo } from './lib/models.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
 import { until, within } from './lib/wait.js';
 
@@ -117,7 +118,7 @@ test('a unix socket has the mode and the group that the configuration says', asy
 
 test('a group that there is not is refused, with the key', async () => {
   const config = join(temporaryFolder(), 'hearth.yaml');
-  writeFileSync(config, 'server:\n  socket_group: no-such-group\n');
+  writeFileSync(config, `server:\n  socket_group: no-such-group\nmodels: {demo: {path: ${demo}}}\n`);
   for (const args of [['serve', '--config', config], ['config', 'check', config]]) {
     const { code, stderr, stdout } = await run(args);
     assert.equal(code, 2, stderr + stdout);

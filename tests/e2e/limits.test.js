@@ -223,11 +223,12 @@ test('an error of the template is a bad request with the template\'s words', asy
     const say = (...roles) => ({ messages: roles.map((role) => ({ role, content: 'Hello' })), max_tokens: 2 });
     const good = await server.client.chat(say('user', 'assistant', 'user'));
     assert.equal(good.usage.completion_tokens, 2);
-    for (const roles of [['assistant', 'user'], ['user', 'user'], ['user', 'system']]) {
+    for (const roles of [['assistant', 'user'], ['user', 'user'], ['user', 'assistant', 'assistant', 'user']]) {
       const error = await server.client.refused(400, '/v1/chat/completions', say(...roles));
       assert.match(error.message, /roles must take turns: user, assistant, user/);
     }
     assert.equal((await server.client.chat(say('user'))).usage.completion_tokens, 2);
+    assert.equal((await server.client.chat(say('user', 'system'))).usage.completion_tokens, 2, 'as words of the user\'s');
     await server.stop();
   } finally {
     rmSync(folder, { recursive: true });

@@ -290,7 +290,7 @@ describe('trouble with a folder', () => {
     test(`writing fails for a while, ${arch}: nothing is lost that is still in the cells`, async (t) => {
       const disk = temporaryFolder();
       const options = { t, model: smallModel(arch), set: { 'cache.tiers.disk.path': disk },
-        models: { context_window: 2048, n_seq_max: 2 } };
+        models: { context_window: 2048, n_seq_max: 2, n_seq_spare: 8 } }; // all stay in the cells
       const server = await serve(options);
       const [before, left, gone_on] = [1, 2, 3].map(() => new Talk());
       await before.say(server, 300, { seed: 1 });
