@@ -124,13 +124,18 @@ static size_t place_of_unusual(const chat_request &request, size_t n)
     return at;
 }
 
+/* A template knows a role or does not: one message of each is looked for, and of a few roles only, since looking takes
+ * a pass over the text. */
 static void check_roles(const chat_request &request, const common_json &messages, const std::string &text)
 {
+    const size_t most_roles = 8;
+    std::set<std::string> seen;
     size_t n_unusual = 0;
-    for (size_t i = 0; i < messages.size(); i++) {
+    for (size_t i = 0; i < messages.size() && seen.size() < most_roles; i++) {
         std::string role = messages.at(i).at("role").get<std::string>();
         if (is_usual(role)) continue;
-        if (text.find(trim_whitespace(text_of(messages.at(i)))) == std::string::npos)
+        bool looks = !text_of(messages.at(i)).empty() && seen.insert(role).second;
+        if (looks && text.find(trim_whitespace(text_of(messages.at(i)))) == std::string::npos)
             throw refusal{HEARTH_INVALID, indexed("messages", place_of_unusual(request, n_unusual)) + ".role",
                           "is \"" + role.substr(0, 64) +
                               "\", which this model's chat template leaves out: use system, user, assistant or tool"};
