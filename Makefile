@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run test bench asan tsan fuzz crash install format tidy clean help
+.PHONY: all run test bench agents asan tsan fuzz crash install format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -16,6 +16,9 @@ test: ## build and run every test; ends with `N passed, N failed`
 
 bench: all ## compare with llama-server: same llama.cpp, same model file
 	@BENCH_PEER=1 bench/run.sh
+
+agents: all ## five coding agents of npm (1.5 GB) against hearth and llama-server: what their prompts cost
+	@scripts/agents.sh
 
 asan: ## the unit and end-to-end tests under AddressSanitizer and UBSan
 	@scripts/test.sh asan

@@ -89,28 +89,35 @@ unit() { # preset [target [ctest's option...]]
 # End-to-end tests drive the built programs; they come with their own client libraries, and with the Node that these
 # want: a distribution's may be older. Its package is looked for, since npm passes over an optional one that it cannot
 # get; and not node_modules/.bin, where npm 9 takes the link away together with the packages of other platforms.
+# Several files run at once, and those that measure time one after the other when these are done.
 e2e() { # preset
-    local folder peer status node tap=$PWD/$logs/e2e.tap
+    local status=0 tap=$PWD/$logs/e2e node measures='^// Measures time'
     node=$PWD/tests/e2e/node_modules/node-linux-$(uname -m | sed 's/^x86_64$/x64/; s/^aarch64$/arm64/')/bin/node
-    folder=$PWD/$(folder_of "$1")
+    HEARTH_BUILD=$PWD/$(folder_of "$1")
     strict "$1" all || return
-    peer=$(scripts/llama.sh --server) || return
+    LLAMA_SERVER=$(scripts/llama.sh --server) || return
+    export HEARTH_BUILD LLAMA_SERVER
     cd tests/e2e || return
     if [ ! -x "$node" ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
         npm ci --silent --no-audit --no-fund || return
     fi
     [ -x "$node" ] || { echo "npm has not installed $node; tests/e2e/package.json names the platforms"; return 1; }
-    : >"$tap" # a run that ends before it reports has failed, whatever the last one said
-    HEARTH_BUILD=$folder LLAMA_SERVER=$peer "$node" --test --test-concurrency=1 --test-reporter=spec --test-reporter-destination=stdout \
-        --test-reporter=tap --test-reporter-destination="$tap"
-    status=$?
-    cd ../..
-    # shellcheck disable=SC2046 # three numbers
+    rm -f "$tap"-*.tap
+    # shellcheck disable=SC2046 # names of files
+    node_tests "$tap-together.tap" "$(nproc)" $(grep -L "$measures" ./*.test.js) || status=1
+    # shellcheck disable=SC2046
+    node_tests "$tap-alone.tap" 1 $(grep -l "$measures" ./*.test.js) || status=1
+    # shellcheck disable=SC2046 # three numbers; a run that ended before it reported has failed
     count $(awk '
-        /^# (pass|fail|cancelled|skipped|todo) / { n[$2] = $3 }
-        END { print n["pass"] + 0, n["fail"] + n["cancelled"] + !n["pass"], n["skipped"] + n["todo"] }
-    ' "$tap")
+        /^# (pass|fail|cancelled|skipped|todo) / { n[$2] += $3; reports += $2 == "pass" }
+        END { print n["pass"] + 0, n["fail"] + n["cancelled"] + 2 - reports, n["skipped"] + n["todo"] }
+    ' "$tap"-*.tap)
     return $status
+}
+
+node_tests() { # report, how many at once, file...
+    "$node" --test --test-concurrency="$2" --test-reporter=spec --test-reporter-destination=stdout \
+        --test-reporter=tap --test-reporter-destination="$1" "${@:3}"
 }
 
 manual() { build/bin/hearth config manual | diff -u docs/config.md -; }

@@ -1,5 +1,6 @@
 // Conversations outlive the server: what was computed once is read back, from every tier, and only what is new is
 // computed. Replies are those of a server that never ended.
+// Measures time: how long a start takes.
 
 import { before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';

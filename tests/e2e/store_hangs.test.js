@@ -1,5 +1,6 @@
 // A disk that hangs, for reads and writes alike: nobody's stream stops, requests are answered, the server ends in its
 // time, and when the disk works again all is there that was there before.
+// Measures time: the largest gap of a stream.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';

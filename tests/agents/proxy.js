@@ -1,0 +1,81 @@
+// Stands between an agent and a server: replies are capped, so that a model of random weights does not talk for ever, and
+// what each request cost is taken from its answer.
+
+import { createServer } from 'node:http';
+import { Readable } from 'node:stream';
+
+const mostTokens = 16;
+
+// How each API names the length of a reply and what was cached. `cost` is given the answer's text, streamed or not.
+const numbers = (text, ...patterns) => patterns.map((pattern) => Number([...text.matchAll(pattern)].at(-1)?.[1] ?? 0));
+const apis = [
+  {
+    path: /\/v1\/messages$/,
+    cap: (body) => { body.max_tokens = Math.min(body.max_tokens, mostTokens); },
+    cost: (text) => {
+      const [computed, cached] = numbers(text, /"input_tokens":\s*(\d+)/g, /"cache_read_input_tokens":\s*(\d+)/g);
+      return { prompt: computed + cached, cached };
+    },
+  },
+  {
+    path: /\/v1\/responses$/,
+    cap: (body) => { body.max_output_tokens = mostTokens; },
+    cost: (text) => {
+      const [prompt, cached] = numbers(text, /"input_tokens":\s*(\d+)/g, /"cached_tokens":\s*(\d+)/g);
+      return { prompt, cached };
+    },
+  },
+  {
+    path: /\/v1\/chat\/completions$/,
+    cap: (body) => {
+      delete body.max_completion_tokens;
+      body.max_tokens = mostTokens;
+    },
+    cost: (text) => {
+      const [prompt, cached] = numbers(text, /"prompt_tokens":\s*(\d+)/g, /"cached_tokens":\s*(\d+)/g);
+      return { prompt, cached };
+    },
+  },
+];
+
+async function bytesOf(stream) {
+  const parts = [];
+  for await (const part of stream) parts.push(part);
+  return Buffer.concat(parts);
+}
+
+// `requests` gets {path, status, prompt, cached, text} for every request; text is an error's.
+export async function proxy(target, requests) {
+  const server = createServer(async (incoming, outgoing) => {
+    const { pathname } = new URL(incoming.url, target);
+    const api = incoming.method === 'POST' && apis.find(({ path }) => path.test(pathname));
+    let body = await bytesOf(incoming);
+    if (api) {
+      const json = JSON.parse(body);
+      api.cap(json);
+      body = Buffer.from(JSON.stringify(json));
+    }
+    const headers = Object.fromEntries(Object.entries(incoming.headers)
+      .filter(([name]) => !['host', 'connection', 'content-length', 'transfer-encoding', 'accept-encoding'].includes(name)));
+    const gone = new AbortController();
+    outgoing.on('close', () => gone.abort());
+    try {
+      const answer = await fetch(new URL(incoming.url, target), {
+        method: incoming.method, headers, body: body.length > 0 ? body : undefined, signal: gone.signal,
+      });
+      const [kept, sent] = answer.body ? answer.body.tee() : [null, null];
+      const passed = Object.fromEntries([...answer.headers].filter(([name]) => !['connection', 'transfer-encoding', 'content-length'].includes(name)));
+      outgoing.writeHead(answer.status, passed);
+      if (sent) Readable.fromWeb(sent).pipe(outgoing);
+      else outgoing.end();
+      const text = kept ? await new Response(kept).text() : '';
+      const failed = answer.status >= 400;
+      requests.push({ path: pathname, status: answer.status, ...api && !failed && api.cost(text), ...failed && { text } });
+    } catch (error) {
+      if (!gone.signal.aborted) requests.push({ path: pathname, status: 599, text: String(error.cause ?? error) });
+      outgoing.destroy();
+    }
+  });
+  await new Promise((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  return { url: `http://127.0.0.1:${server.address().port}`, close: () => server.closeAllConnections() ?? server.close() };
+}
