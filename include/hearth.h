@@ -134,6 +134,7 @@ typedef struct hearth_model_info {
     const char *kind;         /* dense | moe | hybrid | recurrent */
     const char *pooling; /* how an input's vectors become one: none | mean | cls | last | rank; "" of a chat model */
     const char *description;   /* llama.cpp's one-line description, with the weight type */
+    const char *quant;         /* type of most weights, e.g. "q4_k_m"; "unknown" */
     uint64_t size_bytes;       /* size of the weights */
     uint64_t n_params;         /* number of weights */
     int32_t n_vocab;           /* tokens in the vocabulary */
@@ -154,6 +155,10 @@ typedef struct hearth_model_info {
 /* Describes the index-th model that hearth_load() has come to, in memory or not; false past the last. The strings live
  * as long as the instance. */
 HEARTH_API bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info);
+
+/* The index of the model that a request with this name (NULL: none) goes to, which may be an alias, have a tag, or with
+ * server.any_model_name stand for the one chat model; or a negative code. */
+HEARTH_API int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error *error);
 
 /* Models come and go: one that is not in memory is loaded when a request asks for it, and the request waits, no longer
  * than its model's admission_timeout. With idle_unload, and where server.memory_budget_mb is short, models leave that

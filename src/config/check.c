@@ -94,6 +94,8 @@ static const char *address_fault(const char *address)
 static void check_listen(struct check *c)
 {
     const struct config_strings *listen = &c->config->server.listen;
+    const char *ollama = c->config->server.ollama_listen, *wrong = address_fault(ollama);
+    if (wrong != NULL) FAULT(c, "server.ollama_listen", "%s %s", ollama, wrong);
     if (listen->len == 0) FAULT(c, "server.listen", "needs at least one address");
     for (size_t i = 0; i < listen->len; i++) {
         const char *fault = address_fault(listen->v[i]);

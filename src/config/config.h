@@ -36,6 +36,8 @@ struct config_note {
 
 struct config_server {
     struct config_strings listen;                        /* host:port, [v6]:port or unix:PATH */
+    bool ollama;                                         /* listens on ollama_listen as well */
+    char *ollama_listen;                                 /* as `listen` */
     char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
     char *log_level, *log_format;
     char *isolate_keys; /* auto | true | false */

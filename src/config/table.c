@@ -45,6 +45,13 @@
 const struct config_row config_rows[] = {
     KEY("server.listen", CONFIG_STRINGS, SERVER(listen), "[127.0.0.1:8080]",
         "Addresses to listen on: host:port, [IPv6]:port or unix:PATH. Port 0 takes a free one.", ANY),
+    KEY("server.ollama", CONFIG_BOOL, SERVER(ollama), "false",
+        "Whether to listen on ollama_listen as well, where Ollama's clients look for a server. Its routes, /api/..., "
+        "are "
+        "on every address: docs/ollama.md.",
+        ANY),
+    KEY("server.ollama_listen", CONFIG_TEXT, SERVER(ollama_listen), "127.0.0.1:11434",
+        "The address for Ollama's clients, with server.ollama.", ANY),
     KEY("server.api_keys_file", CONFIG_PATH, SERVER(api_keys_file), "null",
         "File of API keys, one a line, with an optional name, grants and limits: docs/security.md. SIGHUP reads it "
         "again.",

@@ -110,8 +110,10 @@ const char *http_header(const struct http_request *request, const char *name); /
 /* The host that the target names ("GET http://host:port/path"); NULL: it is a path alone. */
 const char *http_target_host(const struct http_request *request);
 
-/* Whether the request came over a unix socket. Until the handler has returned. */
+/* Whether the request came over a unix socket, and the port of this machine that it came to (0: none). Until the
+ * handler has returned. */
 bool http_is_unix(const struct http_request *request);
+int http_port(const struct http_request *request);
 
 /* Moves the body out of the request, which has none afterwards; buf_release() it. Its bytes go on counting in the sum
  * of all bodies: whoever holds them, or what was made of them, says with http_recount() how much that has become, and

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -373,12 +374,33 @@ const char *http_target_host(const struct http_request *request)
     return request->target.host;
 }
 
-bool http_is_unix(const struct http_request *request)
+/* What a connection came to; all zero where that cannot be told. */
+union came_to {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage most;
+};
+
+static union came_to came_to(const struct http_request *request)
 {
-    struct sockaddr_storage address = {0};
+    union came_to address = {.most = {0}};
     socklen_t len = sizeof address;
     int fd = request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev);
-    return getsockname(fd, (struct sockaddr *)&address, &len) == 0 && address.ss_family == AF_UNIX;
+    if (getsockname(fd, &address.any, &len) != 0) address = (union came_to){.most = {0}};
+    return address;
+}
+
+bool http_is_unix(const struct http_request *request)
+{
+    return came_to(request).any.sa_family == AF_UNIX;
+}
+
+int http_port(const struct http_request *request)
+{
+    union came_to address = came_to(request);
+    if (address.any.sa_family == AF_INET) return ntohs(address.v4.sin_port);
+    return address.any.sa_family == AF_INET6 ? ntohs(address.v6.sin6_port) : 0;
 }
 
 struct buf http_take_body(struct http_request *request)

@@ -102,6 +102,7 @@ static int learn(struct facts *facts, const struct config_model *config, const s
         .type = model_type_name(facts->type),
         .kind = llm_kind_name(info->kind),
         .pooling = facts->type != MODEL_CHAT ? llm_pooling_name(embedding_pooling(config, weights)) : "",
+        .quant = info->quant,
         .size_bytes = info->size_bytes,
         .n_params = info->n_params,
         .n_vocab = info->n_vocab,
@@ -178,6 +179,16 @@ bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling
     if (index >= atomic_load(&instance->n_known)) return false;
     *sampling = instance->known[index].facts.defaults->sampling;
     return true;
+}
+
+int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
+    const struct known *known =
+        is_there ? instance_find_model(instance, name, error) : instance_pick_model(instance, name, MODEL_CHAT, error);
+    return known == NULL ? (int32_t)error->code : (int32_t)(known - instance->known);
 }
 
 bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)

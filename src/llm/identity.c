@@ -198,12 +198,16 @@ static const char *name_of(int64_t type)
     return "unknown";
 }
 
+const char *llm_quant_of(const struct gguf_context *file)
+{
+    return name_of(llm_file_number(file, "general.file_type", -1));
+}
+
 const char *llm_file_quant(const char *path)
 {
     hearth_error error;
     struct gguf_context *file = llm_file_open(path, &error);
-    if (file == NULL) return "unknown";
-    int64_t type = llm_file_number(file, "general.file_type", -1);
+    const char *name = file == NULL ? "unknown" : llm_quant_of(file);
     gguf_free(file);
-    return name_of(type);
+    return name;
 }

@@ -37,6 +37,7 @@ struct llm_model_info {
     char architecture[64];
     char name[128];        /* general.name; may be empty */
     char description[128]; /* llama.cpp's own line */
+    const char *quant;     /* type of most weights: llm_file_quant() */
     enum llm_kind kind;
     bool has_decoder; /* false: an encoder, good for embeddings only */
     uint64_t size_bytes, n_params;

@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,17 @@ void answer_add_chances(struct answer *answer, struct chances *chances)
 {
     answer->chances = mem_grow(answer->chances, answer->n_chances + 1, sizeof(struct chances *));
     answer->chances[answer->n_chances++] = chances;
+}
+
+void answer_put_arguments(struct buf *out, const struct answer_call *call)
+{
+    const struct buf *text = &call->arguments;
+    json_t *arguments = text->len == 0 ? NULL : json_loadb(text->v, text->len, JSON_ALLOW_NUL, NULL);
+    if (json_is_object(arguments))
+        buf_append(out, text->v, text->len);
+    else
+        buf_puts(out, "{}");
+    json_decref(arguments);
 }
 
 void answer_release(struct answer *answer)

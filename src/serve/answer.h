@@ -44,4 +44,7 @@ void answer_add_token(struct answer *answer);                            /* afte
 void answer_add_chances(struct answer *answer, struct chances *chances); /* which it takes over */
 void answer_release(struct answer *answer);
 
+/* A call's arguments as an object: {} where they broke off, and are no JSON. */
+void answer_put_arguments(struct buf *out, const struct answer_call *call);
+
 #endif

@@ -94,17 +94,6 @@ static void put_head(struct buf *out, const struct anthropic *state)
     buf_puts(out, ",\"content\":[");
 }
 
-/* Arguments that broke off are no JSON; a block's input is an object all the same. */
-static void put_input(struct buf *out, const struct buf *arguments)
-{
-    json_t *input = arguments->len == 0 ? NULL : json_loadb(arguments->v, arguments->len, JSON_ALLOW_NUL, NULL);
-    if (json_is_object(input))
-        buf_append(out, arguments->v, arguments->len);
-    else
-        buf_puts(out, "{}");
-    json_decref(input);
-}
-
 static void put_tool_use(struct buf *out, const struct answer_call *call)
 {
     buf_puts(out, "{\"type\":\"tool_use\",");
@@ -131,7 +120,7 @@ static void put_block(struct buf *out, const struct answer *answer, const struct
         break;
     default:
         put_tool_use(out, &answer->calls[part->call]);
-        put_input(out, &answer->calls[part->call].arguments);
+        answer_put_arguments(out, &answer->calls[part->call]);
         buf_puts(out, "}");
         break;
     }
@@ -232,6 +221,12 @@ static void put_more(void *ud, const struct exchange_piece *piece, struct buf *o
     if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, names[piece->delta->type], piece->delta);
 }
 
+static void put_ping(void *state, struct buf *out)
+{
+    (void)state;
+    buf_puts(out, PING);
+}
+
 static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
 {
     (void)index; /* 0 */
@@ -282,7 +277,7 @@ const struct dialect anthropic_dialect = {.started = put_started,
                                           .done = put_done,
                                           .ended = put_ended,
                                           .broken = put_broken,
-                                          .ping = PING,
+                                          .ping = put_ping,
                                           .whole = put_whole,
                                           .error = anthropic_put_error,
                                           .release = release};

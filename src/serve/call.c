@@ -65,7 +65,13 @@ void call_set_key(struct call *call, const struct key *key)
     if (key == NULL) return;
     call->key = mem_strdup(key->name[0] != '\0' ? key->name : "unnamed");
     call->owner = access_owner(key);
+    call->grants = key->grants;
     call->limit = ratelimit_ref(call->server->ratelimits, key);
+}
+
+bool call_may(const struct call *call, int grant)
+{
+    return call->server->keys == NULL || (call->grants & grant) != 0;
 }
 
 char *call_salt(const struct call *call, const char *own)
@@ -137,11 +143,11 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
     call_reply(call, kind->status, "application/json", &body);
 }
 
-void call_begin(struct call *call)
+void call_begin(struct call *call, const char *content_type)
 {
     http_set_header(call->http, "Cache-Control", "no-cache");
     http_set_header(call->http, "X-Accel-Buffering", "no"); /* nginx in front would hold the stream back */
-    http_begin(call->http, 200, "text/event-stream");
+    http_begin(call->http, 200, content_type);
 }
 
 void call_end(struct call *call)

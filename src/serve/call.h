@@ -27,6 +27,7 @@ struct call {
     char id[CALL_ID_SIZE];
     char *key, *owner;       /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
     struct ratelimit *limit; /* of the key; NULL: none */
+    int grants;              /* of the key; none without one */
     int64_t start;
     size_t counted; /* bytes of what its body has become, in the sum of all bodies; an exchange takes them over */
 };
@@ -42,6 +43,9 @@ struct call *call_open(struct server *server, struct http_request *http);
 
 /* Notes with which key the request came; NULL: none. */
 void call_set_key(struct call *call, const struct key *key);
+
+/* Whether the request may do what needs this grant: its key says so, or no keys are asked for. */
+bool call_may(const struct call *call, int grant);
 
 /* The salt under which what this request computes is kept: its own, and with server.isolate_keys also the owner of its
  * key. NULL: none. free() it. */
@@ -59,8 +63,8 @@ void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 /* Answers with the error's status, with Retry-After where the error passes. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
 
-/* A stream of server-sent events: call_begin(), http_send()…, call_end(). */
-void call_begin(struct call *call);
+/* A stream: call_begin(), http_send()…, call_end(). */
+void call_begin(struct call *call, const char *content_type);
 void call_end(struct call *call);
 
 /* The client went away: the request is invalid already. */

@@ -3,7 +3,6 @@
 #include "serve/embed.h"
 
 #include "base/memory.h"
-#include "serve/errors.h"
 #include "serve/server.h"
 
 #include <stdlib.h>
@@ -33,7 +32,7 @@ static void free_call(struct embedding_call *ec)
 static void fail(struct embedding_call *ec)
 {
     hearth_error told = ec->form->rename == NULL ? ec->error : ec->form->rename(ec->state, &ec->error);
-    call_fail(ec->call, &told, errors_put);
+    call_fail(ec->call, &told, ec->form->put_error);
 }
 
 static void on_arrived(void *ud)

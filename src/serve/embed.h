@@ -11,6 +11,7 @@ struct embed_form {
     void (*put)(const void *state, const hearth_embedded *result, struct buf *out);
     /* The library's error as the client's fields are called; NULL: as the library calls them. */
     hearth_error (*rename)(const void *state, const hearth_error *error);
+    call_error_form *put_error;
     void (*release)(void *state);
 };
 

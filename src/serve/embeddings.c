@@ -98,9 +98,14 @@ static int read_fields(struct embeddings *e, hearth_error *error)
 
 int embeddings_read(struct embeddings *e, const char *body, size_t len, hearth_error *error)
 {
+    json_t *parsed = fields_parse(body, len, error);
+    return parsed == NULL ? HEARTH_INVALID : embeddings_take(e, parsed, error);
+}
+
+int embeddings_take(struct embeddings *e, json_t *body, hearth_error *error)
+{
     e->params = hearth_embed_params_default();
-    e->body = fields_parse(body, len, error);
-    if (e->body == NULL) return HEARTH_INVALID;
+    e->body = body;
     int rc = read_fields(e, error);
     if (rc != HEARTH_OK) embeddings_release(e);
     return rc;
@@ -117,7 +122,7 @@ void embeddings_release(struct embeddings *e)
 
 /* ---- Writing ---- */
 
-static void put_floats(struct buf *out, const float *v, int32_t n)
+void embeddings_put_floats(struct buf *out, const float *v, int32_t n)
 {
     buf_puts(out, "[");
     for (int32_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", (double)v[i]);
@@ -132,7 +137,7 @@ static void put_native(const hearth_embedded *result, struct buf *out)
         buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i == 0 ? "" : ",", i);
         for (int32_t at = 0; at < vector->n_vectors; at++) {
             if (at > 0) buf_puts(out, ",");
-            put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
+            embeddings_put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
         }
         buf_puts(out, "]}");
     }
@@ -150,7 +155,7 @@ static void put_openai(const hearth_embedded *result, bool base64, struct buf *o
             base64_put(out, vector->v, (size_t)vector->width * sizeof *vector->v); /* little-endian, as we are */
             buf_puts(out, "\"}");
         } else {
-            put_floats(out, vector->v, vector->width);
+            embeddings_put_floats(out, vector->v, vector->width);
             buf_puts(out, "}");
         }
     }
@@ -187,10 +192,9 @@ static hearth_error rename_error(const void *state, const hearth_error *error)
     return convert_rename(error, &(struct convert_name){"input", e->name}, 1);
 }
 
-static const struct embed_form form = {.put = put, .rename = rename_error, .release = release};
+static const struct embed_form form = {.put = put, .rename = rename_error, .put_error = errors_put, .release = release};
 
-/* OpenAI's form has no place for a vector a token. */
-static int refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
+int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
 {
     hearth_model_info info;
     for (size_t i = 0; !e->native && hearth_model(call->server->instance, i, &info); i++) {
@@ -223,7 +227,7 @@ static void *read_native(struct buf *body, hearth_error *error)
     return open_embeddings(body, true, error);
 }
 
-static size_t weigh(const void *ud)
+size_t embeddings_weigh(const void *ud)
 {
     const struct embeddings *e = ud;
     size_t bytes = scan_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
@@ -235,7 +239,7 @@ static void answer(struct call *call, void *ud)
 {
     struct embeddings *e = ud;
     hearth_error error;
-    if (refuse_unpooled(call, e, &error) == HEARTH_OK) {
+    if (embeddings_refuse_unpooled(call, e, &error) == HEARTH_OK) {
         embed_start(call, &e->params, &form, e);
         return;
     }
@@ -246,13 +250,13 @@ static void answer(struct call *call, void *ud)
 void embeddings_openai(struct call *call)
 {
     static const struct reading_form reading = {
-        .read = read_openai, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+        .read = read_openai, .weigh = embeddings_weigh, .answer = answer, .release = release, .put_error = errors_put};
     reading_start(call, &reading);
 }
 
 void embeddings_native(struct call *call)
 {
     static const struct reading_form reading = {
-        .read = read_native, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+        .read = read_native, .weigh = embeddings_weigh, .answer = answer, .release = release, .put_error = errors_put};
     reading_start(call, &reading);
 }

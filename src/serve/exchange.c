@@ -102,7 +102,8 @@ static void begin(struct exchange *ex)
 {
     if (ex->begun) return;
     ex->begun = true;
-    call_begin(ex->call);
+    const char *type = ex->dialect->stream_type;
+    call_begin(ex->call, type != NULL ? type : "text/event-stream");
 }
 
 static void end_stream(struct exchange *ex)
@@ -317,13 +318,21 @@ static void on_wake(void *ud)
     pump(ex);
 }
 
+static void put_ping(struct exchange *ex)
+{
+    if (ex->dialect->ping != NULL)
+        ex->dialect->ping(ex->state, &ex->out);
+    else
+        buf_puts(&ex->out, ":\n\n");
+}
+
 /* Either the client may have taken bytes meanwhile, or nothing was sent for a while: then it gets a comment line, so
  * that nobody between takes the connection for dead during a long prefill. */
 static void on_timer(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
     struct exchange *ex = ud;
-    if (!ex->blocked) buf_puts(&ex->out, ex->dialect->ping != NULL ? ex->dialect->ping : ":\n\n");
+    if (!ex->blocked) put_ping(ex);
     pump(ex);
 }
 

@@ -28,7 +28,8 @@ struct dialect {
     void (*done)(void *state, size_t index, const struct answer *answer, struct buf *out);
     void (*ended)(void *state, const struct answer *answers, size_t n, struct buf *out);
     void (*broken)(void *state, const hearth_error *error, struct buf *out);
-    const char *ping; /* what keeps a quiet stream alive; NULL: a comment line */
+    void (*ping)(void *state, struct buf *out); /* what keeps a quiet stream alive; NULL: a comment line */
+    const char *stream_type;                    /* of a stream's content; NULL: server-sent events */
     /* The whole answer at once. */
     void (*whole)(void *state, const struct answer *answers, size_t n, struct buf *out);
     /* The body of an HTTP error. */

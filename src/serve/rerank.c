@@ -192,7 +192,8 @@ static size_t weigh(const void *ud)
 
 static void answer(struct call *call, void *ud)
 {
-    static const struct embed_form form = {.put = put, .rename = rename_error, .release = release};
+    static const struct embed_form form = {
+        .put = put, .rename = rename_error, .put_error = errors_put, .release = release};
     struct rerank *r = ud;
     call_random_name(r->id, sizeof r->id);
     embed_start(call, &r->params, &form, r);

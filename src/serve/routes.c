@@ -11,6 +11,7 @@
 #include "serve/errors.h"
 #include "serve/lifecycle.h"
 #include "serve/native.h"
+#include "serve/ollama.h"
 #include "serve/openai.h"
 #include "serve/prompt.h"
 #include "serve/props.h"
@@ -64,6 +65,22 @@ static const struct route {
     {"GET", "/props", props_show, true, KEYS_MODELS, errors_put},
     {"POST", "/props", props_refuse, false, KEYS_ADMIN, errors_put},
     {"POST", "/slots/{id}", status_slot_action, false, KEYS_CACHE, errors_put},
+    /* Ollama's. */
+    {"POST", "/api/chat", ollama_chat, true, KEYS_CHAT, ollama_put_error},
+    {"POST", "/api/generate", ollama_generate, true, KEYS_COMPLETIONS, ollama_put_error},
+    {"POST", "/api/embed", ollama_embed, true, KEYS_EMBEDDINGS, ollama_put_error},
+    {"POST", "/api/embeddings", ollama_embeddings, true, KEYS_EMBEDDINGS, ollama_put_error},
+    {"GET", "/api/version", ollama_version, false, KEYS_PUBLIC, ollama_put_error},
+    {"GET", "/api/tags", ollama_tags, false, KEYS_MODELS, ollama_put_error},
+    {"GET", "/api/ps", ollama_ps, false, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/show", ollama_show, false, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/pull", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/push", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/create", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/copy", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
+    {"DELETE", "/api/delete", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
+    {"HEAD", "/api/blobs/{id}", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
+    {"POST", "/api/blobs/{id}", ollama_refuse, false, KEYS_MODELS, ollama_put_error},
     {"POST", "/models/load", lifecycle_load, true, KEYS_ADMIN, errors_put},
     {"POST", "/models/unload", lifecycle_unload, true, KEYS_ADMIN, errors_put},
     {"GET", "/", status_root, false, KEYS_PUBLIC, errors_put},

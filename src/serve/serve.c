@@ -309,7 +309,8 @@ static int open_http(struct life *life, hearth_error *error)
     return life->server.reading == NULL ? (int)error->code : HEARTH_OK;
 }
 
-static int listen_one(struct life *life, const char *address, hearth_error *error)
+/* `port` (may be NULL) gets the one that is listened on; 0: none. */
+static int listen_one(struct life *life, const char *address, int *port, hearth_error *error)
 {
     char *bound;
     int rc = http_listen(life->server.http, address, &bound, error);
@@ -317,8 +318,28 @@ static int listen_one(struct life *life, const char *address, hearth_error *erro
     if (life->server.hosts != NULL) hosts_add(life->server.hosts, bound);
     log_event(LOG_INFO, "http", "listening", log_str("address", bound));
     if (life->options->on_listening != NULL) life->options->on_listening(life->options->ud, bound);
+    if (port != NULL) *port = strncmp(bound, "unix:", 5) == 0 ? 0 : (int)strtol(strrchr(bound, ':') + 1, NULL, 10);
     free(bound);
     return HEARTH_OK;
+}
+
+/* Where Ollama's clients come to; NULL: nowhere of their own. */
+static const char *ollama_address(const struct life *life)
+{
+    const char *wanted = setting(life, "server.ollama");
+    return wanted != NULL && strcmp(wanted, "true") == 0 ? setting(life, "server.ollama_listen") : NULL;
+}
+
+/* Ollama itself is what most likely has the port. */
+static int listen_for_ollama(struct life *life, hearth_error *error)
+{
+    const char *address = ollama_address(life);
+    if (address == NULL || listen_one(life, address, &life->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
+    hearth_error heard = *error;
+    return error_at(error, heard.code, "server.ollama_listen",
+                    "server.ollama: %.300s: end the server that has the address, perhaps Ollama, or set "
+                    "server.ollama_listen to another",
+                    heard.message);
 }
 
 static int listen_all(struct life *life, hearth_error *error)
@@ -330,13 +351,13 @@ static int listen_all(struct life *life, hearth_error *error)
     int rc = HEARTH_OK;
     while (rc == HEARTH_OK && (address = strsep(&rest, ",")) != NULL) {
         address += strspn(address, " ");
-        if (address[0] != '\0') rc = listen_one(life, address, error);
+        if (address[0] != '\0') rc = listen_one(life, address, NULL, error);
     }
     free(list);
-    return rc;
+    return rc == HEARTH_OK ? listen_for_ollama(life, error) : rc;
 }
 
-/* Whether others than this machine may reach an address of server.listen. Of a name nobody knows, but it was given for
+/* Whether others than this machine may reach an address. Of a name nobody knows, but it was given for
  * a reason. */
 static bool is_beyond(const char *address)
 {
@@ -359,9 +380,10 @@ static void warn_of_strangers(const char *listen)
 static int listen_openly(struct life *life, hearth_error *error)
 {
     struct server *server = &life->server;
-    const char *listen = setting(life, "server.listen");
+    const char *listen = setting(life, "server.listen"), *ollama = ollama_address(life);
     server->hosts = hosts_open(setting(life, "server.allowed_hosts"));
     if (listen != NULL) warn_of_strangers(listen);
+    if (ollama != NULL) warn_of_strangers(ollama);
     int rc = listen_all(life, error);
     hosts_add_sockets(server->hosts, server->http);
     return rc;

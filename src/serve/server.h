@@ -34,6 +34,7 @@ struct server {
     struct ratelimits *ratelimits;
     struct cors *cors;
     struct hosts *hosts; /* NULL: there are keys, and any name will do */
+    int ollama_port;     /* that Ollama's clients come to; 0: none */
     struct server_count *counts;
     size_t n_counts;
 

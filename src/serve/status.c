@@ -37,11 +37,12 @@ static json_t *clean(const char *name)
 
 /* ---- Health ---- */
 
-/* Clients look here whether there is a server at all. */
+/* Clients look here whether there is a server at all, and Ollama's for what it calls itself. */
 void status_root(struct call *call)
 {
     struct buf body = {0};
-    buf_puts(&body, "hearth is running\n");
+    bool asks_for_ollama = call->server->ollama_port != 0 && http_port(call->http) == call->server->ollama_port;
+    buf_puts(&body, asks_for_ollama ? "Ollama is running" : "hearth is running\n");
     call_reply(call, 200, "text/plain", &body);
 }
 

@@ -594,6 +594,7 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .kind = "dense",
                                 .pooling = "",
                                 .description = "a fake",
+                                .quant = "q8_0",
                                 .size_bytes = 1234567890123,
                                 .n_params = 600000000,
                                 .n_vocab = 151936,
@@ -610,6 +611,13 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .eos_text = "</s>",
                                 .state = "loaded"};
     return true;
+}
+
+int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error *error)
+{
+    (void)instance;
+    if (name == NULL || strcmp(name, "demo") == 0 || strcmp(name, "demo:latest") == 0) return 0;
+    return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist", name);
 }
 
 bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling *sampling)

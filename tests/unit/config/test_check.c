@@ -130,6 +130,9 @@ static void addresses_to_listen_on_are_checked(void **state)
                  "2|server.listen|a b:1 has a host name with a character that none has\n"
                  "2|server.listen|host:+1 does not end in :PORT, from 0 to 65535\n");
     assert_check(loaded("server: {listen: []}\n"), "1|server.listen|needs at least one address\n");
+    assert_check(loaded("server: {ollama: true, ollama_listen: '0.0.0.0:11434'}"), "");
+    assert_check(loaded("server: {ollama_listen: '11434'}\n"),
+                 "1|server.ollama_listen|11434 does not end in :PORT, from 0 to 65535\n");
 }
 
 static void origins_and_hosts_are_checked(void **state)

@@ -95,7 +95,10 @@ static inline void answer_echo(struct fixture *f, struct http_request *request)
     struct buf body = take_body(f, request);
     const char *q = http_query(request, "q");
     const char *x = http_header(request, "x-test");
+    char port[16];
+    snprintf(port, sizeof port, "%d", http_port(request));
     http_set_header(request, "X-Unix", http_is_unix(request) ? "yes" : "no");
+    http_set_header(request, "X-Port", port);
     if (http_target_host(request) != NULL) http_set_header(request, "X-Target-Host", http_target_host(request));
     http_set_header(request, "X-Method", http_method(request));
     http_set_header(request, "X-Path", http_path(request));

@@ -230,6 +230,7 @@ static void a_target_may_name_a_host(void **state)
         if (host != NULL) assert_string_equal(host, rows[i].host);
         assert_string_equal(answer_header(&answer, "X-Path"), rows[i].path);
         assert_string_equal(answer_header(&answer, "X-Unix"), "no");
+        assert_int_equal(atoi(answer_header(&answer, "X-Port")), ((struct fixture *)*state)->port);
         answer_release(&answer);
     }
     close(fd);

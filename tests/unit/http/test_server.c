@@ -131,6 +131,7 @@ static void a_unix_socket_is_private_and_only_a_dead_one_replaced(void **state)
     int fd = dial_unix(path);
     struct answer answer = ask(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
     assert_string_equal(answer_header(&answer, "X-Unix"), "yes");
+    assert_string_equal(answer_header(&answer, "X-Port"), "0");
     answer_release(&answer);
     struct seen seen = {0};
     on_server(f, see_addresses, &seen);

@@ -274,10 +274,26 @@ static void end_asking(struct asking *asking)
     free(asking);
 }
 
+static void assert_found(const hearth *instance, const char *name, const char *expected)
+{
+    hearth_error error;
+    hearth_model_info info;
+    int32_t index = hearth_find_model(instance, name, &error);
+    assert_int_equal(index < 0, expected == NULL);
+    if (index < 0) {
+        assert_int_equal(index, HEARTH_NOT_FOUND);
+        assert_string_equal(error.param, "model");
+        return;
+    }
+    assert_true(hearth_model(instance, (size_t)index, &info));
+    assert_string_equal(info.name, expected);
+}
+
 static void assert_answers(struct asking *asking, const char *name, const char *expected)
 {
     struct caller *caller = &asking->callers[asking->n];
     hearth_error error;
+    assert_found(asking->instance, name, expected);
     hearth_params params = text_params(asking->prompt, 1);
     params.model = name;
     caller_init(caller);
