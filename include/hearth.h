@@ -134,7 +134,6 @@ typedef struct hearth_model_info {
     const char *kind;         /* dense | moe | hybrid | recurrent */
     const char *pooling; /* how an input's vectors become one: none | mean | cls | last | rank; "" of a chat model */
     const char *description;   /* llama.cpp's one-line description, with the weight type */
-    const char *quant;         /* type of most weights, e.g. "q4_k_m"; "unknown" */
     uint64_t size_bytes;       /* size of the weights */
     uint64_t n_params;         /* number of weights */
     int32_t n_vocab;           /* tokens in the vocabulary */
@@ -148,6 +147,7 @@ typedef struct hearth_model_info {
     bool has_chat_template;    /* chat needs one; completions do not */
     const char *chat_template; /* its text; "": none */
     const char *bos_text, *eos_text; /* the tokens that begin and end a text; "": none */
+    const char *weights_type;        /* llama.cpp's name of the type of most weights: "Q8_0" */
     int64_t created;                 /* unix time of loading; before the first, of its file having been looked at */
     const char *state;               /* loaded | loading | unloading | unloaded | failed: its last load did */
 } hearth_model_info;

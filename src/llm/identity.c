@@ -198,16 +198,12 @@ static const char *name_of(int64_t type)
     return "unknown";
 }
 
-const char *llm_quant_of(const struct gguf_context *file)
-{
-    return name_of(llm_file_number(file, "general.file_type", -1));
-}
-
 const char *llm_file_quant(const char *path)
 {
     hearth_error error;
     struct gguf_context *file = llm_file_open(path, &error);
-    const char *name = file == NULL ? "unknown" : llm_quant_of(file);
+    if (file == NULL) return "unknown";
+    int64_t type = llm_file_number(file, "general.file_type", -1);
     gguf_free(file);
-    return name;
+    return name_of(type);
 }

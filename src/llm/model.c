@@ -162,7 +162,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     snprintf(info->architecture, sizeof info->architecture, "%s", llm_file_text(file, "general.architecture"));
     snprintf(info->name, sizeof info->name, "%s", name == NULL ? "" : name);
     llama_model_desc(handle, info->description, sizeof info->description);
-    info->quant = llm_quant_of(file);
+    info->weights_type = llama_ftype_name(llama_model_ftype(handle));
     info->size_bytes = llama_model_size(handle);
     info->n_params = llama_model_n_params(handle);
     info->n_layer = llama_model_n_layer(handle);

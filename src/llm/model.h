@@ -37,10 +37,10 @@ struct llm_model_info {
     char architecture[64];
     char name[128];        /* general.name; may be empty */
     char description[128]; /* llama.cpp's own line */
-    const char *quant;     /* type of most weights: llm_file_quant() */
     enum llm_kind kind;
     bool has_decoder; /* false: an encoder, good for embeddings only */
     uint64_t size_bytes, n_params;
+    const char *weights_type; /* "Q8_0" */
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
     float rope_freq_scale; /* by which the model's own scaling stretches positions to n_ctx_train; 1: it has none */
     /* For the estimate of the cells (llm_cells_of()): per layer, 0 where a layer keeps none, and whether it keeps those

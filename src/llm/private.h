@@ -44,7 +44,6 @@ void llm_hush(bool on);
 /* Metadata of the file, with every tensor's bytes inside the file; or NULL and one line that names the file. */
 struct gguf_context *llm_file_open(const char *path, hearth_error *error);
 const char *llm_file_text(const struct gguf_context *file, const char *key); /* NULL: not there */
-const char *llm_quant_of(const struct gguf_context *file); /* as llm_file_quant() has it */
 int64_t llm_file_number(const struct gguf_context *file, const char *key, int64_t otherwise);
 /* The same for a key named after the architecture ("llama.block_count" is "block_count"), at an index where it is an
  * array; the number itself at every index where it is none. */

@@ -12,7 +12,6 @@
 #include "serve/reading.h"
 #include "serve/server.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +55,17 @@ static void put_count(struct buf *out, double n)
     buf_printf(out, "%.0f", n);
 }
 
+/* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
+static void put_weights_type(struct buf *out, const char *name)
+{
+    static const char *const before[] = {"(guessed) ", "all "};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (strncmp(name, before[i], strlen(before[i])) == 0) name += strlen(before[i]);
+    const char *size = strstr(name, " - ");
+    buf_append(out, name, strcspn(name, " "));
+    if (size != NULL && strchr("SML", size[3]) != NULL) buf_printf(out, "_%c", size[3]);
+}
+
 static void put_details(struct buf *out, const hearth_model_info *info)
 {
     buf_puts(out, ",\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
@@ -65,7 +75,7 @@ static void put_details(struct buf *out, const hearth_model_info *info)
     buf_puts(out, "],\"parameter_size\":\"");
     put_count(out, (double)info->n_params);
     buf_puts(out, "\",\"quantization_level\":\"");
-    for (const char *at = info->quant; *at != '\0'; at++) buf_printf(out, "%c", toupper((unsigned char)*at));
+    put_weights_type(out, info->weights_type);
     buf_puts(out, "\"}");
 }
 

@@ -40,7 +40,7 @@ before(async () => {
   const config = join(folder, 'hearth.yaml');
   writeFileSync(config, `models:\n${lines.join('')}`);
   server = await serve({ args: ['--config', config], set: { 'server.ollama': true, 'server.ollama_listen': '127.0.0.1:0' } });
-  [, url] = [...server.log.matchAll(/listening on (http:\/\/\S+)/g)].map((found) => found[1]);
+  [, url] = [...server.log.matchAll(/listens on (http:\/\/\S+)/g)].map((found) => found[1]);
   ollama = new Ollama({ host: url });
 });
 

@@ -594,7 +594,6 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .kind = "dense",
                                 .pooling = "",
                                 .description = "a fake",
-                                .quant = "q8_0",
                                 .size_bytes = 1234567890123,
                                 .n_params = 600000000,
                                 .n_vocab = 151936,
@@ -609,6 +608,7 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .chat_template = "{{ \"x\" }}",
                                 .bos_text = "<s>",
                                 .eos_text = "</s>",
+                                .weights_type = "Q4_K - Medium",
                                 .state = "loaded"};
     return true;
 }

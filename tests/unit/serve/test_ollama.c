@@ -388,7 +388,7 @@ static void models_are_listed_and_shown(void **state)
 {
 #define DETAILS                                                                                                        \
     "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":\"qwen3\",\"families\":[\"qwen3\"],"            \
-    "\"parameter_size\":\"600.0M\",\"quantization_level\":\"Q8_0\"}"
+    "\"parameter_size\":\"600.0M\",\"quantization_level\":\"Q4_K_M\"}"
 #define ENTRY                                                                                                          \
     "{\"models\":[{\"name\":\"demo:latest\",\"model\":\"demo:latest\",\"modified_at\":\"2023-11-14T22:13:20.000Z\","   \
     "\"size\":1234567890123,\"digest\":\""
