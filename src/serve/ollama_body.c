@@ -67,9 +67,9 @@ static const char *const idle_options[] = {"num_ctx",
                                            "rope_frequency_base",
                                            "rope_frequency_scale"};
 
-/* What this API alone has; nothing else is to read it. */
+/* What this API alone has, and further choices, which it has not: nothing else is to read them. */
 static const char *const own_fields[] = {"options", "keep_alive", "think",  "format",   "system", "template",
-                                         "context", "raw",        "images", "truncate", "shift"};
+                                         "context", "raw",        "images", "truncate", "shift",  "n_cmpl"};
 
 hearth_error ollama_rename(const hearth_error *error)
 {

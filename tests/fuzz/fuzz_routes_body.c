@@ -27,7 +27,13 @@ static const char *const routes[] = {"/v1/chat/completions",
                                      "/models/load",
                                      "/models/unload",
                                      "/props",
-                                     "/slots/0"};
+                                     "/slots/0",
+                                     "/api/chat",
+                                     "/api/generate",
+                                     "/api/embed",
+                                     "/api/embeddings",
+                                     "/api/show",
+                                     "/api/pull"};
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
 
@@ -64,7 +70,7 @@ static void check(const struct response *response)
     bool good = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) good = good || response->status == known[i];
     if (!good || type == NULL) abort();
-    if (strncmp(type, "text/event-stream", 17) == 0) return;
+    if (strncmp(type, "text/event-stream", 17) == 0 || strcmp(type, "application/x-ndjson") == 0) return;
     json_t *json = json_loadb(response->body.v, response->body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     if (json == NULL) abort();
     json_decref(json);
