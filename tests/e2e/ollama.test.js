@@ -21,7 +21,9 @@ let ollama;
 let url; // of Ollama's clients
 
 const encoder = { vocab: 'bert-bge', layers: 2, embd: 64, heads: 2, 'kv-heads': 2, ctx: 512, ff: 128 };
-const thinking = `{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}{%- endfor -%}
+const thinking = `{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' -}}
+{%- if message.role == 'assistant' and message.reasoning_content -%}{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' -}}{%- endif -%}
+{{- message.content + '<|im_end|>\\n' -}}{%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}
 {%- if enable_thinking is defined and enable_thinking is false -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- else -%}{{- '<think>\\n' -}}{%- endif -%}
 {%- endif -%}`;
@@ -232,22 +234,22 @@ test('a model is loaded and unloaded without a word', async () => {
 
 test('errors are told in Ollama\'s form', async () => {
   const refused = [
-    [ollama.chat({ model: 'nobody', messages: question }), 404, /nobody/],
-    [ollama.show({ model: 'nobody' }), 404, /nobody/],
-    [chat({ options: { temperature: 'hot' } }), 400, /'options\.temperature' must be a number/],
-    [chat({ messages: [{ ...question[0], images: ['aGk='] }] }), 400, /'messages\[0\]\.images'/],
-    [chat({ think: 3 }), 400, /'think'/],
-    [ollama.generate({ model: 'demo', prompt: 'a', template: '{{ .Prompt }}' }), 400, /'template'/],
-    [ollama.generate({ model: 'demo', prompt: 'a', context: [1] }), 400, /'context'.*\/api\/chat/],
-    [ollama.pull({ model: 'llama3' }), 400, /models\.NAME\.path/],
-    [ollama.push({ model: 'llama3' }), 400, /models\.NAME\.path/],
-    [ollama.delete({ model: 'demo' }), 400, /models\.NAME\.path/],
-    [ollama.copy({ source: 'demo', destination: 'other' }), 400, /models\.NAME\.aliases/],
-    [ollama.create({ model: 'other', from: 'demo' }), 400, /models\.NAME\.path/],
-    [chat({ messages: [user('word '.repeat(3000))] }), 400, /context_window/],
+    [() => ollama.chat({ model: 'nobody', messages: question }), 404, /nobody/],
+    [() => ollama.show({ model: 'nobody' }), 404, /nobody/],
+    [() => chat({ options: { temperature: 'hot' } }), 400, /'options\.temperature' must be a number/],
+    [() => chat({ messages: [{ ...question[0], images: ['aGk='] }] }), 400, /'messages\[0\]\.images'/],
+    [() => chat({ think: 3 }), 400, /'think'/],
+    [() => ollama.generate({ model: 'demo', prompt: 'a', template: '{{ .Prompt }}' }), 400, /'template'/],
+    [() => ollama.generate({ model: 'demo', prompt: 'a', context: [1] }), 400, /'context'.*\/api\/chat/],
+    [() => ollama.pull({ model: 'llama3' }), 400, /models\.NAME\.path/],
+    [() => ollama.push({ model: 'llama3' }), 400, /models\.NAME\.path/],
+    [() => ollama.delete({ model: 'demo' }), 400, /models\.NAME\.path/],
+    [() => ollama.copy({ source: 'demo', destination: 'other' }), 400, /models\.NAME\.aliases/],
+    [() => ollama.create({ model: 'other', from: 'demo' }), 400, /models\.NAME\.path/],
+    [() => chat({ messages: [user('word '.repeat(3000))] }), 400, /exceed context window/],
   ];
-  for (const [promise, status, text] of refused) {
-    await assert.rejects(promise, (error) => {
+  for (const [ask, status, text] of refused) {
+    await assert.rejects(ask, (error) => {
       assert.equal(error.status_code, status, error.message);
       assert.match(error.message, text);
       return true;

@@ -435,7 +435,8 @@ static void texts_become_vectors(void **state)
     expect(&client, ROUTE("POST", "/api/embeddings"), "{\"prompt\":\"\"}", 200, "{\"embedding\":[]}");
     expect(&client, ROUTE("POST", "/api/embed"), "{\"input\":{}}", 400, "{\"error\":\"'input' must be");
     expect(&client, ROUTE("POST", "/api/embeddings"), "{\"prompt\":[\"a\"]}", 400, "{\"error\":\"'prompt' must be");
-    expect(&client, ROUTE("POST", "/api/embed"), "{\"model\":\"other\",\"input\":\"a\"}", 404, "{\"error\":\"model");
+    expect(&client, ROUTE("POST", "/api/embed"), "{\"model\":\"other\",\"input\":\"a\"}", 404,
+           "{\"error\":\"there is no model");
     client_close(&client);
 }
 
