@@ -269,9 +269,14 @@ static void load(struct call *call, struct ollama_request *request)
 }
 
 /* Only who may unload models does. One that has requests stays, and one that is not there need not go. */
-static int try_unload(struct call *call, const char *model, hearth_error *error)
+static int try_unload(struct call *call, const char *name, hearth_error *error)
 {
-    int rc = call_may(call, KEYS_ADMIN) ? hearth_unload(call->server->instance, model, error) : HEARTH_OK;
+    hearth *instance = call->server->instance;
+    hearth_model_info info;
+    int32_t index = hearth_find_model(instance, name, error);
+    if (index < 0) return index;
+    if (!call_may(call, KEYS_ADMIN) || !hearth_model(instance, (size_t)index, &info)) return HEARTH_OK;
+    int rc = hearth_unload(instance, info.name, error);
     return rc == HEARTH_BUSY || rc == HEARTH_INVALID ? HEARTH_OK : rc;
 }
 
@@ -280,7 +285,7 @@ static void unload(struct call *call, struct ollama_request *request)
     hearth_error error;
     struct buf body = {0};
     struct ollama *state = ollama_state(call_model(call, request->model), request->is_chat);
-    int rc = try_unload(call, state->model, &error);
+    int rc = try_unload(call, request->model, &error);
     put_only_done(&body, state, "unload");
     release(state);
     ollama_close(request);

@@ -54,7 +54,7 @@ static struct {
     bool drained, log_reopened, hold_load, stop;
     float progress; /* < 0: none to tell */
     pthread_t player;
-    size_t n, n_played;
+    size_t n, n_played, n_unloads;
     hearth_request *requests[MAX_REQUESTS];
     const struct fake_script *script;
     hearth_error load_error, submit_error;
@@ -315,7 +315,7 @@ void fake_reset(void)
     for (size_t i = 0; i < fake.n_embeddings; i++) free_embedding(fake.embeddings[i]);
     fake.n_embeddings = 0;
     fake.hold_embeddings = false;
-    fake.n = fake.n_played = fake.n_settings = 0;
+    fake.n = fake.n_played = fake.n_settings = fake.n_unloads = 0;
     fake.script = NULL;
     fake.hold_load = fake.drained = fake.log_reopened = fake.stop = false;
     fake.progress = -1;
@@ -784,6 +784,14 @@ int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
     return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
 }
 
+size_t fake_unloads(void)
+{
+    lock();
+    size_t n = fake.n_unloads;
+    unlock();
+    return n;
+}
+
 int hearth_unload(hearth *instance, const char *model, hearth_error *error)
 {
     (void)instance;
@@ -791,6 +799,7 @@ int hearth_unload(hearth *instance, const char *model, hearth_error *error)
         return error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist", model);
     lock();
     size_t running = fake.n - fake.n_played;
+    fake.n_unloads += running == 0;
     unlock();
     if (running == 0) return HEARTH_OK;
     return error_set(error, HEARTH_BUSY, "unload: cannot unload, too many active-streams[%zu]", running);

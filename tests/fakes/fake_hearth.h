@@ -45,6 +45,7 @@ void fake_wait_ended(size_t i); /* DONE or FAILED was told */
 bool fake_cancelled(size_t i);
 void fake_wait_cancelled(size_t i);
 size_t fake_unreleased(void); /* handles not given back */
+size_t fake_unloads(void);    /* models that were unloaded */
 
 /* A request for its prompt alone gets the script's texts as its tokens 1, 2, 3 … Texts of chats: "~r…" is reasoning,
  * "~cNAME" a tool call, "~a…" its arguments, all else content. Where chances are wanted, each text is one token with

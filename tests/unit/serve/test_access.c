@@ -76,6 +76,7 @@ static void health_needs_no_key_and_all_else_does(void **state)
         {"GET", "/metrics", 401},     {"GET", "/slots", 401},          {"GET", "/cache", 401},
         {"GET", "/v1/models", 401},   {"GET", "/v1/models/demo", 401}, {"GET", "/nothing", 401},
         {"DELETE", "/health", 401},   {"GET", CHAT_ROUTE, 401},        {"POST", CHAT_ROUTE, 401},
+        {"GET", "/api/version", 200}, {"GET", "/api/tags", 401},       {"POST", "/api/chat", 401},
     };
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -196,6 +197,18 @@ static void a_right_key_with_a_body_keeps_the_connection(void **state)
         assert_string_equal(response_header(&response, "Connection"), "keep-alive");
         response_release(&response);
     }
+    client_close(&client);
+}
+
+/* Ollama's clients unload a model with a chat that says nothing. */
+static void only_who_may_unload_models_does(void **state)
+{
+    static const char unload[] = "{\"model\":\"demo\",\"messages\":[],\"keep_alive\":0}";
+    struct client client = harness_start(*state);
+    assert_int_equal(status_of(&client, "POST", "/api/chat", "X-Api-Key: " CHATTER "\r\n", unload), 200);
+    assert_int_equal(fake_unloads(), 0);
+    assert_int_equal(status_of(&client, "POST", "/api/chat", "X-Api-Key: " ALL "\r\n", unload), 200);
+    assert_int_equal(fake_unloads(), 1);
     client_close(&client);
 }
 
@@ -448,6 +461,7 @@ int main(void)
         ROW(the_errors_have_the_form_of_the_api),
         ROW(a_wrong_key_is_refused_before_the_body_is_sent),
         ROW(a_right_key_with_a_body_keeps_the_connection),
+        ROW(only_who_may_unload_models_does),
         ROW(without_a_file_of_keys_nobody_is_asked),
         ROW(a_hangup_reads_the_keys_again_and_running_requests_go_on),
         ROW(a_faulty_file_keeps_the_old_keys),
