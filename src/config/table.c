@@ -47,8 +47,7 @@ const struct config_row config_rows[] = {
         "Addresses to listen on: host:port, [IPv6]:port or unix:PATH. Port 0 takes a free one.", ANY),
     KEY("server.ollama", CONFIG_BOOL, SERVER(ollama), "false",
         "Whether to listen on ollama_listen as well, where Ollama's clients look for a server. Its routes, /api/..., "
-        "are "
-        "on every address: docs/ollama.md.",
+        "are on every address: docs/ollama.md.",
         ANY),
     KEY("server.ollama_listen", CONFIG_TEXT, SERVER(ollama_listen), "127.0.0.1:11434",
         "The address for Ollama's clients, with server.ollama.", ANY),
