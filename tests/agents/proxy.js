@@ -66,7 +66,7 @@ export async function proxy(target, requests) {
       const [kept, sent] = answer.body ? answer.body.tee() : [null, null];
       const passed = Object.fromEntries([...answer.headers].filter(([name]) => !['connection', 'transfer-encoding', 'content-length'].includes(name)));
       outgoing.writeHead(answer.status, passed);
-      if (sent) Readable.fromWeb(sent).pipe(outgoing);
+      if (sent) Readable.fromWeb(sent).on('error', () => outgoing.destroy()).pipe(outgoing); // the agent may hang up
       else outgoing.end();
       const text = kept ? await new Response(kept).text() : '';
       const failed = answer.status >= 400;
