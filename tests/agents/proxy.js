@@ -32,8 +32,9 @@ const apis = [
       body.max_tokens = mostTokens;
     },
     cost: (text) => {
-      const [prompt, cached] = numbers(text, /"prompt_tokens":\s*(\d+)/g, /"cached_tokens":\s*(\d+)/g);
-      return { prompt, cached };
+      // Not every agent asks for the usage of a stream; both servers tell it in the timings.
+      const [cached, computed] = numbers(text, /"cache_n":\s*(\d+)/g, /"prompt_n":\s*(\d+)/g);
+      return { prompt: cached + computed, cached };
     },
   },
 ];
