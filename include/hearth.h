@@ -146,8 +146,10 @@ typedef struct hearth_model_info {
     int32_t n_slots;           /* requests computed at once; contexts of an embedding or rerank model */
     bool has_chat_template;    /* chat needs one; completions do not */
     const char *chat_template; /* its text; "": none */
+    const char *chat_template_caps;  /* what llama.cpp finds that it can, as a JSON object of true and false */
     const char *bos_text, *eos_text; /* the tokens that begin and end a text; "": none */
     const char *weights_type;        /* llama.cpp's name of the type of most weights: "Q8_0" */
+    int32_t vocab_type;              /* llama.cpp's number of it */
     int64_t created;                 /* unix time of loading; before the first, of its file having been looked at */
     const char *state;               /* loaded | loading | unloading | unloaded | failed: its last load did */
 } hearth_model_info;

@@ -36,6 +36,7 @@ struct chat_request {
     bool generation_cue;    /* end with the words that make the assistant speak */
     size_t n_messages;      /* render only so many of the first messages, as turns that are over; 0: all */
     int64_t now;            /* unix seconds that the template may print; fixed for a conversation */
+    bool refuses_media;     /* parts that are no text; else a note stands in their place */
 };
 
 /* A run of the prompt's text. Runs follow each other without gaps. */
@@ -50,6 +51,7 @@ struct chat_prompt {
     struct chat_part *parts;
     size_t n_parts;
     char *cue; /* the words that make the assistant speak, where they came with the rendering; NULL: they did not */
+    size_t n_media; /* images and the like that a note stands for */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault. */
@@ -59,9 +61,14 @@ void chat_template_close(struct chat_template *template_);
 /* The text that is rendered: what was given, or what llama.cpp replaces it with. Lives as long as the template. */
 const char *chat_template_source(const struct chat_template *template_);
 
+/* What llama.cpp finds that a template can, as a JSON object of true and false; "{}" where there is none, or it has a
+ * fault. free() it. */
+char *chat_abilities(const struct chat_template_params *params);
+
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). HEARTH_INVALID where the
  * messages are malformed (param names the field) or the template refuses them (param is "messages", the message the
- * template's); HEARTH_UNSUPPORTED for parts that are no text. On failure the prompt is left empty. */
+ * template's); HEARTH_UNSUPPORTED for parts that are no text, where the request refuses them. On failure the prompt is
+ * left empty. */
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error);
 void chat_prompt_release(struct chat_prompt *prompt);

@@ -2,33 +2,50 @@
 #include "chat/messages.hpp"
 
 #include "chat/fields.hpp"
-
-#include <algorithm>
-#include <iterator>
+#include "chat/template.hpp"
 
 namespace chat
 {
 
-/* Parts that OpenAI's API knows and this version does not. */
-static bool is_media(const std::string &type)
+/* What a part that is no text is called in the note that stands in its place; NULL: it is none that is known. */
+static const char *name_of_media(const std::string &type)
 {
-    static const char *const known[] = {"image_url", "input_audio", "video_url", "input_video", "file", "refusal"};
-    return std::find(std::begin(known), std::end(known), type) != std::end(known);
+    static const struct {
+        const char *type, *name;
+    } media[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"audio_url", "audio"},
+                 {"video_url", "video"}, {"input_video", "video"}, {"file", "document"}};
+    for (const auto &row : media)
+        if (type == row.type) return row.name;
+    return nullptr;
 }
 
-static common_chat_msg_content_part read_part(const common_json &part, const std::string &path)
+static std::string read_media(const std::string &type, bool refuses, const std::string &path)
+{
+    const char *name = name_of_media(type);
+    if (name == nullptr)
+        throw refusal{HEARTH_INVALID, path + ".type", "must be \"text\", \"image_url\", \"input_audio\" or \"file\""};
+    if (refuses)
+        throw refusal{HEARTH_UNSUPPORTED, path + ".type",
+                      "is \"" + type + "\", and this model takes text only: leave it out of the messages"};
+    performance::current->n_media++;
+    return std::string("[") + name + " left out: this model takes text only]";
+}
+
+static common_chat_msg_content_part read_part(const common_json &part, bool refuses, const std::string &path)
 {
     common_chat_msg_content_part result;
-    result.type = required_text(part, "type", path);
-    if (result.type != "text")
-        throw refusal{is_media(result.type) ? HEARTH_UNSUPPORTED : HEARTH_INVALID, path + ".type",
-                      "only parts of type \"text\" are supported"};
-    if (find_field(part, "text") == nullptr) throw refusal{HEARTH_INVALID, path + ".text", "must be a string"};
-    result.text = optional_text(part, "text", path);
+    std::string type = required_text(part, "type", path);
+    result.type = "text";
+    if (type != "text" && type != "refusal") {
+        result.text = read_media(type, refuses, path);
+        return result;
+    }
+    if (find_field(part, type.c_str()) == nullptr) throw refusal{HEARTH_INVALID, path + "." + type, "must be a string"};
+    result.text = optional_text(part, type.c_str(), path);
     return result;
 }
 
-static void read_content(common_chat_msg &message, const common_json &object, const std::string &path)
+static void read_content(common_chat_msg &message, const common_json &object, bool refuses, const std::string &path)
 {
     const common_json *content = find_field(object, "content");
     if (content == nullptr) return;
@@ -40,7 +57,7 @@ static void read_content(common_chat_msg &message, const common_json &object, co
     if (!content->is_array()) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
     for (size_t i = 0; i < content->size(); i++) {
         std::string at = indexed(here, i);
-        message.content_parts.push_back(read_part(object_item(*content, i, at), at));
+        message.content_parts.push_back(read_part(object_item(*content, i, at), refuses, at));
     }
 }
 
@@ -77,9 +94,9 @@ static void read_tool_calls(common_chat_msg &message, const common_json &object,
     }
 }
 
-std::vector<common_chat_msg> read_messages(const std::string &text)
+std::vector<common_chat_msg> read_messages(const chat_request &request)
 {
-    common_json array = parse_json(text, "messages");
+    common_json array = parse_json(request.messages_json, "messages");
     if (!array.is_array()) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
     if (array.size() == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};
     std::vector<common_chat_msg> messages;
@@ -88,7 +105,7 @@ std::vector<common_chat_msg> read_messages(const std::string &text)
         const common_json &object = object_item(array, i, path);
         common_chat_msg message;
         message.role = required_text(object, "role", path);
-        read_content(message, object, path);
+        read_content(message, object, request.refuses_media, path);
         read_tool_calls(message, object, path);
         message.reasoning_content = optional_text(object, "reasoning_content", path);
         message.tool_name = optional_text(object, "name", path);

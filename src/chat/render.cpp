@@ -118,7 +118,7 @@ static std::string text_of(const common_json &message)
 /* Where the n-th message of an unusual role stands in the request: some before it may have been joined. */
 static size_t place_of_unusual(const chat_request &request, size_t n)
 {
-    std::vector<common_chat_msg> messages = read_messages(request.messages_json);
+    std::vector<common_chat_msg> messages = read_messages(request);
     size_t at = 0;
     while (is_usual(messages[at].role) || n-- > 0) at++;
     return at;
@@ -147,6 +147,7 @@ static void render(const chat_template &template_, const chat_request &request, 
 {
     performance show(request.now);
     autoparser::generation_params params = read_request(template_, request);
+    prompt.n_media = show.n_media;
     rendering rendered = prompt_of(template_, params);
     const std::string &text = rendered.prompt;
     check_roles(request, params.messages, text);

@@ -123,7 +123,7 @@ static void drop_empty_end(std::vector<common_chat_msg> &messages, const chat_re
 static void read_messages(autoparser::generation_params &params, const chat_template &template_,
                           const chat_request &request)
 {
-    std::vector<common_chat_msg> messages = read_messages(request.messages_json);
+    std::vector<common_chat_msg> messages = read_messages(request);
     if (request.n_messages > 0 && request.n_messages < messages.size()) messages.resize(request.n_messages);
     drop_empty_end(messages, request);
     params.add_generation_prompt = request.generation_cue;

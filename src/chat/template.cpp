@@ -9,6 +9,10 @@
 #include "jinja/runtime.h"
 #include "log.h"
 
+extern "C" {
+#include "base/memory.h"
+}
+
 #include <algorithm>
 #include <cctype>
 #include <mutex>
@@ -205,6 +209,19 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
 void chat_template_close(struct chat_template *template_)
 {
     delete template_;
+}
+
+char *chat_abilities(const struct chat_template_params *params)
+{
+    common_json caps = common_json::object();
+    chat::silence_llama_log();
+    chat::guarded(nullptr, "chat_template", chat::compile_fault, [&] {
+        if (params->source[0] == '\0') return;
+        common_chat_templates_ptr templates =
+            common_chat_templates_init(nullptr, params->source, params->bos, params->eos);
+        for (const auto &cap : common_chat_templates_get_caps(templates.get())) caps[cap.first] = cap.second;
+    });
+    return mem_strdup(caps.dump().c_str());
 }
 
 const char *chat_template_source(const struct chat_template *template_)

@@ -42,6 +42,7 @@ class performance
     const std::time_t now;
     bool done = false;
     text_parts parts;
+    size_t n_media = 0; /* parts that a note stands for */
 
   private:
     performance *before;
@@ -70,7 +71,7 @@ struct chat_template {
     std::optional<autoparser::autoparser> analysis; /* of templates without a handler; empty where it failed */
     std::unique_ptr<chat::formats> formats;
     bool adds_bos, adds_eos;
-    bool thinks; /* what enable_thinking is where the request says nothing */
+    bool thinks;                    /* what enable_thinking is where the request says nothing */
     bool takes_later_system = true; /* system messages after the first message, where they stand: system.hpp */
 
     chat_template();

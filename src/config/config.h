@@ -48,6 +48,7 @@ struct config_server {
     bool any_model_name;
     int64_t max_body_bytes;
     int64_t max_connections;
+    int64_t responses_max, responses_max_mb;
     double drain_timeout, first_request_timeout; /* seconds */
     int64_t memory_budget_mb;
 };
@@ -81,6 +82,7 @@ struct config_model {
     int64_t cache_min_tokens;
     double cache_slot_timeout; /* seconds */
     char *preempt;             /* park | fail */
+    char *media;               /* note | refuse */
     int64_t n_gpu_layers;
     char *split_mode; /* none | layer | row */
     bool offload_kqv, op_offload;

@@ -79,6 +79,12 @@ const struct config_row config_rows[] = {
         "Connections that may be open at once. For a further one an idle one is closed, first one that never sent a "
         "request; where none is idle it is answered with 503. /health always answers.",
         RANGE(1, 1000000)),
+    KEY("server.responses_max", CONFIG_INT, SERVER(responses_max), "1000",
+        "Responses (`store`, of the Responses API) and conversations that are kept in memory for their clients to come "
+        "back to, until the server ends; the least recently used goes first. 0: none are kept.",
+        RANGE(0, 1000000)),
+    KEY("server.responses_max_mb", CONFIG_INT, SERVER(responses_max_mb), "64", "Mebibytes that they may take together.",
+        RANGE(1, MEBIBYTES_MAX)),
     KEY("server.first_request_timeout", CONFIG_SECONDS, SERVER(first_request_timeout), "10",
         "How long a new connection may be silent before it is closed, a TLS handshake included; and how long the head "
         "of its first request may take.",
@@ -240,6 +246,10 @@ const struct config_row config_rows[] = {
         "Window that the model was trained for; 0 or null: what its file says.", RANGE_OR_NULL(0, INT_MAX)),
     KEY("models.*.jinja_file", CONFIG_PATH, MODEL(jinja_file), "null",
         "Chat template to use in place of the model's own.", OR_NULL),
+    KEY("models.*.media", CONFIG_ENUM, MODEL(media), "note",
+        "What becomes of an image, a sound or a document in the messages for a model that takes text only: note puts "
+        "a fixed line in its place, refuse answers with 400.",
+        CHOICES("note|refuse")),
     KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",
         "Whether the model is for embeddings, or with a head for them for ranks, in place of text; auto: what its file "
         "says, and true where pooling is set. Such a model has n_seq_max contexts, each of which packs the inputs of "

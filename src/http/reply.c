@@ -45,7 +45,6 @@ static const struct {
     {431, "Request Header Fields Too Large"},
     {499, "Client Closed Request"},
     {500, "Internal Server Error"},
-    {501, "Not Implemented"},
     {502, "Bad Gateway"},
     {503, "Service Unavailable"},
     {504, "Gateway Timeout"},

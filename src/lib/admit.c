@@ -126,8 +126,9 @@ static struct prepare_wishes wishes_of(const hearth_request *request)
                                    .bounds = engine_wants_bounds(request->model->engine)};
 }
 
-static struct chat_request chat_request_of(const hearth_params *p)
+static struct chat_request chat_request_of(const hearth_request *request)
 {
+    const hearth_params *p = request->params;
     return (struct chat_request){.messages_json = p->messages_json,
                                  .kwargs_json = p->template_kwargs_json,
                                  .tools_json = p->tools_json,
@@ -139,19 +140,24 @@ static struct chat_request chat_request_of(const hearth_params *p)
                                  .continue_final = p->continue_final,
                                  .reasoning_in_text = p->reasoning_in_text,
                                  .generation_cue = !p->without_cue,
-                                 .now = today()};
+                                 .now = today(),
+                                 .refuses_media = strcmp(request->model->config->media, "refuse") == 0};
 }
 
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     struct prepare_chat chat = {.weights = request->model->weights,
                                 .template_ = request->model->template_,
-                                .request = chat_request_of(request->params),
+                                .request = chat_request_of(request),
                                 .check = check_text,
                                 .ud = request,
                                 .cancelled = &request->job.cancelled};
     struct prepare_wishes wishes = wishes_of(request);
     int rc = prompt_of_messages(request, &chat, error);
+    if (rc == HEARTH_OK && chat.text.n_media > 0)
+        log_event(LOG_INFO, "serve", "notes stand for images, sounds or documents: this model takes text only",
+                  log_str("id", request->job.id), log_str("model", request->model->config->name),
+                  log_int("parts", (int64_t)chat.text.n_media));
     if (rc == HEARTH_OK) rc = check_length(request, error);
     if (rc == HEARTH_OK && computes(request))
         rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);

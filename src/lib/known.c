@@ -105,6 +105,7 @@ static int learn(struct facts *facts, const struct config_model *config, const s
         .size_bytes = info->size_bytes,
         .n_params = info->n_params,
         .weights_type = info->weights_type,
+        .vocab_type = info->vocab_type,
         .n_vocab = info->n_vocab,
         .n_embd = info->n_embd,
         .n_embd_out = info->n_embd_out,
@@ -141,6 +142,9 @@ static void learn_texts(struct facts *facts, const struct config_model *config, 
     facts->chat_template = template_ != NULL ? template_ : mem_strdup("");
     facts->bos_text = mem_strdup(info->bos_text);
     facts->eos_text = mem_strdup(info->eos_text);
+    facts->chat_template_caps = chat_abilities(
+        &(struct chat_template_params){.source = facts->chat_template, .bos = facts->bos_text, .eos = facts->eos_text});
+    facts->info.chat_template_caps = facts->chat_template_caps;
     facts->info.chat_template = facts->chat_template;
     facts->info.bos_text = facts->bos_text;
     facts->info.eos_text = facts->eos_text;
@@ -167,6 +171,7 @@ void known_release(struct known *known)
 {
     adapters_close(known->adapters);
     free(known->facts.chat_template);
+    free(known->facts.chat_template_caps);
     free(known->facts.bos_text);
     free(known->facts.eos_text);
     params_free(known->facts.defaults);

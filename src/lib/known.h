@@ -22,6 +22,7 @@ struct facts {
     enum model_type type;
     char architecture[64], description[128];
     char *chat_template, *bos_text, *eos_text; /* "": none */
+    char *chat_template_caps;
     hearth_params *defaults; /* of which the sampling counts: what holds for requests that say nothing of it */
     hearth_model_info info;  /* its strings are the configuration's, constant, or those above */
     uint64_t bytes;          /* weights and cells, as they are estimated */

@@ -134,6 +134,7 @@ static void describe_vocabulary(struct llm_model_info *info, const struct llama_
 {
     const struct llama_vocab *vocab = llama_model_get_vocab(handle);
     info->n_vocab = llama_vocab_n_tokens(vocab);
+    info->vocab_type = (int32_t)llama_vocab_type(vocab);
     info->bos_text = token_text(vocab, llama_vocab_bos(vocab));
     info->eos_text = token_text(vocab, llama_vocab_eos(vocab));
     info->adds_bos = llama_vocab_get_add_bos(vocab);

@@ -41,6 +41,7 @@ struct llm_model_info {
     bool has_decoder; /* false: an encoder, good for embeddings only */
     uint64_t size_bytes, n_params;
     const char *weights_type; /* "Q8_0" */
+    int32_t vocab_type;       /* enum llama_vocab_type */
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
     float rope_freq_scale; /* by which the model's own scaling stretches positions to n_ctx_train; 1: it has none */
     /* For the estimate of the cells (llm_cells_of()): per layer, 0 where a layer keeps none, and whether it keeps those

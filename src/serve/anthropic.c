@@ -26,8 +26,7 @@ static const char *error_type(int status)
         const char *type;
     } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
                  {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
-                 {415, "invalid_request_error"}, {429, "rate_limit_error"},      {501, "invalid_request_error"},
-                 {503, "overloaded_error"}};
+                 {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "overloaded_error"}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].status == status) return types[i].type;
     return "api_error";
@@ -53,6 +52,13 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
     buf_puts(out, ",");
     member_puts(out, "request_id", request_id);
     buf_puts(out, "}");
+}
+
+/* What the library says of a message names one of the chat, which has other numbers than the client's. */
+static void put_error_of_chat(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"messages", "messages"}, 1);
+    anthropic_put_error(out, &renamed, request_id);
 }
 
 /* ---- Pieces ---- */
@@ -279,7 +285,7 @@ const struct dialect anthropic_dialect = {.started = put_started,
                                           .broken = put_broken,
                                           .ping = put_ping,
                                           .whole = put_whole,
-                                          .error = anthropic_put_error,
+                                          .error = put_error_of_chat,
                                           .release = release};
 
 /* ---- Counting ---- */
@@ -297,7 +303,7 @@ static void release_nothing(void *state)
 
 /* Never streamed, so that the pieces of a stream are left out. */
 static const struct dialect count_dialect = {
-    .whole = put_count, .error = anthropic_put_error, .release = release_nothing};
+    .whole = put_count, .error = put_error_of_chat, .release = release_nothing};
 
 /* ---- Routes ---- */
 

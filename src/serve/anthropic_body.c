@@ -1,6 +1,6 @@
-/* What Anthropic's clients send, as an OpenAI chat. Tools that Anthropic's servers would run, images and documents are
- * refused; what only says how to cache or to bill (cache_control, metadata, service_tier, …) is skipped: caching needs
- * no marks here. No state; any thread. */
+/* What Anthropic's clients send, as an OpenAI chat. Tools that Anthropic's servers would run are left out; what only
+ * says how to cache or to bill (cache_control, metadata, service_tier, …) is skipped: caching needs no marks here. No
+ * state; any thread. */
 #include "serve/anthropic.h"
 
 #include "base/log.h"
@@ -43,16 +43,30 @@ static int read_thinking(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* Thoughts that only Anthropic can read. */
+/* Thoughts that only Anthropic can read; what tools of Anthropic's servers left in the conversation. */
 static int skip(struct convert *convert, const struct block *block)
 {
     (void)convert, (void)block;
     return HEARTH_OK;
 }
 
-static int refuse_media(struct convert *convert, const struct block *block)
+/* An image, or a document that is none of text: convert_media(). */
+static json_t *media_of(const json_t *block)
 {
-    return convert_unsupported(convert, block->at, "is an image or a document, which is not supported yet");
+    const json_t *type = json_object_get(block, "type"), *source = json_object_get(block, "source");
+    if (convert_is(type, "image")) return convert_media("image_url");
+    if (!convert_is(type, "document")) return NULL;
+    json_t *text = json_object_get(source, "data");
+    bool is_text = convert_is(json_object_get(source, "type"), "text") && json_is_string(text);
+    return is_text ? json_incref(text) : convert_media("file");
+}
+
+static int read_media(struct convert *convert, const struct block *block)
+{
+    json_t *media = media_of(block->json);
+    convert_say(convert, block->role, media);
+    json_decref(media);
+    return HEARTH_OK;
 }
 
 static int read_tool_use(struct convert *convert, const struct block *block)
@@ -69,7 +83,7 @@ static int read_tool_use(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* Texts out of a string or a list of text blocks; anything else in the list is refused. */
+/* Texts out of a string or a list of text blocks, with media in their places; anything else in the list is refused. */
 static int collect_texts(struct convert *convert, const json_t *content, struct place at, json_t *texts)
 {
     size_t i;
@@ -80,9 +94,12 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
     json_array_foreach(content, i, part)
     {
         struct block block = {.json = part, .at = place_of("%.80s[%zu]", at.v, i)};
-        const json_t *type = json_object_get(part, "type");
-        if (convert_is(type, "image") || convert_is(type, "document")) return refuse_media(convert, &block);
-        if (!convert_is(type, "text")) return convert_bad_type(convert, part, block.at);
+        json_t *media = media_of(part);
+        if (media != NULL) {
+            json_array_append_new(texts, media);
+            continue;
+        }
+        if (!convert_is(json_object_get(part, "type"), "text")) return convert_bad_type(convert, part, block.at);
         const json_t *text = convert_string(convert, part, block.at, "text");
         if (text == NULL) return HEARTH_INVALID;
         json_array_append(texts, (json_t *)text);
@@ -106,9 +123,22 @@ static int read_tool_result(struct convert *convert, const struct block *block)
 static const struct {
     const char *type;
     int (*read)(struct convert *convert, const struct block *block);
-} blocks[] = {{"text", read_text},         {"thinking", read_thinking},       {"redacted_thinking", skip},
-              {"tool_use", read_tool_use}, {"tool_result", read_tool_result}, {"image", refuse_media},
-              {"document", refuse_media}};
+} blocks[] = {{"text", read_text},
+              {"thinking", read_thinking},
+              {"redacted_thinking", skip},
+              {"tool_use", read_tool_use},
+              {"tool_result", read_tool_result},
+              {"image", read_media},
+              {"document", read_media},
+              {"server_tool_use", skip},
+              {"web_search_tool_result", skip},
+              {"web_fetch_tool_result", skip},
+              {"code_execution_tool_result", skip},
+              {"bash_code_execution_tool_result", skip},
+              {"text_editor_code_execution_tool_result", skip},
+              {"tool_search_tool_result", skip},
+              {"mcp_tool_use", skip},
+              {"mcp_tool_result", skip}};
 
 static int read_block(struct convert *convert, const struct block *block)
 {
@@ -188,8 +218,8 @@ static int read_system(struct convert *convert)
     int rc = collect_texts(convert, json_object_get(convert->body, "system"), place_of("system"), texts);
     json_array_foreach(texts, i, text)
     {
-        const char *whole = json_string_value(text), *rest = after_billing(whole);
-        if (rest == whole) {
+        const char *whole = json_string_value(text), *rest = whole == NULL ? NULL : after_billing(whole);
+        if (rest == whole) { /* also where it is no text */
             convert_say(convert, "system", text);
             continue;
         }
@@ -209,7 +239,11 @@ static int read_system(struct convert *convert)
 static int read_tool(struct convert *convert, const json_t *tool, struct place at)
 {
     const json_t *type = json_object_get(tool, "type");
-    if (type != NULL && !json_is_null(type) && !convert_is(type, "custom")) return convert_bad_type(convert, tool, at);
+    if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
+    if (json_is_string(type) && !convert_is(type, "custom")) {
+        log_event(LOG_INFO, "serve", "left out a tool that nobody runs here", log_str("type", json_string_value(type)));
+        return HEARTH_OK;
+    }
     if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
     if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
     convert_add_tool(convert, tool, "input_schema");

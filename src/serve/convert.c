@@ -203,16 +203,26 @@ void convert_call(struct convert *convert, const json_t *id, const json_t *name,
                                                     "name", name, "arguments", arguments));
 }
 
+json_t *convert_media(const char *type)
+{
+    return json_pack("{s:s}", "type", type);
+}
+
 /* One text is a string, as most templates like it best; of several each stays a part. */
 static json_t *content_of(const json_t *texts)
 {
     size_t i;
-    json_t *text;
-    if (json_array_size(texts) == 0) return json_string("");
-    if (json_array_size(texts) == 1) return json_incref(json_array_get(texts, 0));
+    json_t *text, *first = json_array_get(texts, 0);
+    if (first == NULL) return json_string("");
+    if (json_array_size(texts) == 1 && json_is_string(first)) return json_incref(first);
     json_t *parts = json_array();
     json_array_foreach(texts, i, text)
-        json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
+    {
+        if (json_is_string(text))
+            json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
+        else
+            json_array_append(parts, text);
+    }
     return parts;
 }
 

@@ -12,13 +12,14 @@
 #include "serve/fields.h"
 
 struct convert {
-    const json_t *body; /* the client's; borrowed */
-    json_t *chat;       /* what is made of it */
+    const json_t *body;   /* the client's; borrowed */
+    const json_t *before; /* of Responses: stored items that come before its own; borrowed, NULL: none */
+    json_t *chat;         /* what is made of it */
     hearth_error *error;
 
     /* The message that is being put together. */
     const char *role; /* NULL: none */
-    json_t *texts;    /* content, as strings */
+    json_t *texts;    /* content, as strings and media */
     json_t *calls;
     struct buf reasoning;
 };
@@ -76,12 +77,18 @@ void convert_choose_tool(struct convert *convert, const json_t *name);
 
 /* ---- Messages ---- */
 
-/* The pieces go into the message that is being put together as long as the role is the same. */
+/* The pieces go into the message that is being put together as long as the role is the same. `text`: a string, or
+ * convert_media()'s. */
 void convert_say(struct convert *convert, const char *role, const json_t *text);
 void convert_think(struct convert *convert, const json_t *text);
 void convert_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
 
-/* A message of its own: what a tool gave. `texts` is a list of strings. */
+/* A part of the content, in a list of texts or with convert_say(), that is no text: "image_url", "input_audio" or
+ * "file", as chats name them. Without its data: src/chat decides what a model that takes text only gets of it, which is
+ * not that. The caller's. */
+json_t *convert_media(const char *type);
+
+/* A message of its own: what a tool gave. `texts` is a list of strings and media. */
 void convert_result(struct convert *convert, const json_t *id, const json_t *texts);
 
 /* The message is complete. */

@@ -152,10 +152,31 @@ void cors_put_headers(const struct cors *cors, struct http_request *http)
                     "X-RateLimit-Reset-Tokens");
 }
 
-/* Authorization has to be named: the asterisk does not cover it. */
+/* What the official clients send, and whatever else the page names. Authorization has to be named: the asterisk does
+ * not cover it, and older browsers do not know the asterisk. */
+static void put_allowed_headers(struct http_request *http)
+{
+    static const char usual[] =
+        "Authorization, Content-Type, X-Api-Key, Api-Key, OpenAI-Organization, OpenAI-Project, OpenAI-Beta, "
+        "Anthropic-Version, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, X-Request-Id, Idempotency-Key, "
+        "X-Stainless-Arch, X-Stainless-Helper, X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-OS, "
+        "X-Stainless-Package-Version, "
+        "X-Stainless-Retry-Count, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+    const char *asked = http_header(http, "Access-Control-Request-Headers");
+    bool repeats = asked != NULL && asked[0] != '\0' && strlen(asked) < 2048 && asked[strspn(asked, letters)] == '\0';
+    char *list = mem_format("%s%s%s, *", usual, repeats ? ", " : "", repeats ? asked : "");
+    http_set_header(http, "Access-Control-Allow-Headers", list);
+    free(list);
+}
+
 void cors_put_preflight_headers(struct http_request *http)
 {
-    http_set_header(http, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    http_set_header(http, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key, Api-Key, *");
+    http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
     http_set_header(http, "Access-Control-Max-Age", "86400");
+    put_allowed_headers(http);
+    /* Chromium asks so before a public page may reach an address of this machine or of its network. */
+    const char *private = http_header(http, "Access-Control-Request-Private-Network");
+    if (private != NULL && strcmp(private, "true") == 0)
+        http_set_header(http, "Access-Control-Allow-Private-Network", "true");
 }

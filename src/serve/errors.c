@@ -10,6 +10,8 @@ static const struct errors_kind kinds[] = {
     {HEARTH_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded", 0},
     {HEARTH_NOT_FOUND, 404, "not_found_error", "model_not_found", 0},
     {ERRORS_NO_ROUTE, 404, "not_found_error", "route_not_found", 0},
+    {ERRORS_NO_ENTRY, 404, "not_found_error", "not_found", 0},
+    {ERRORS_NO_PREVIOUS, 400, "invalid_request_error", "previous_response_not_found", 0},
     {ERRORS_NO_METHOD, 405, "invalid_request_error", "method_not_allowed", 0},
     {ERRORS_NO_KEY, 401, "authentication_error", "invalid_api_key", 0},
     {ERRORS_NO_GRANT, 403, "permission_error", "permission_denied", 0},
@@ -19,7 +21,8 @@ static const struct errors_kind kinds[] = {
     {ERRORS_RATE_LIMIT, 429, "rate_limit_error", "rate_limit_exceeded", 0},
     {ERRORS_SLOT_LIMIT, 429, "rate_limit_error", "slot_limit_exceeded", 1},
     {HEARTH_BUSY, 429, "rate_limit_error", "server_busy", 1},
-    {HEARTH_UNSUPPORTED, 501, "not_supported_error", "not_supported", 0},
+    /* Not 501: official clients send what was answered with 5xx again. */
+    {HEARTH_UNSUPPORTED, 400, "invalid_request_error", "not_supported", 0},
     {HEARTH_UNAVAILABLE, 503, "unavailable_error", "unavailable", 1},
     /* A client that cancels does not read the answer: who sees this one was cut off by a shutdown. */
     {HEARTH_CANCELLED, 503, "unavailable_error", "cancelled", 1},

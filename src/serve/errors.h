@@ -12,11 +12,13 @@ enum {
     ERRORS_NO_METHOD = -101,
     ERRORS_NO_KEY = -102,
     ERRORS_NO_GRANT = -103,
-    ERRORS_ORIGIN = -104,     /* a web page that may not ask */
-    ERRORS_HOST = -105,       /* asked for by a name that is not the server's */
-    ERRORS_MEDIA_TYPE = -106, /* a web page's body that is no JSON */
-    ERRORS_RATE_LIMIT = -107, /* of an API key: it says itself when to try again */
-    ERRORS_SLOT_LIMIT = -108  /* of an API key */
+    ERRORS_ORIGIN = -104,      /* a web page that may not ask */
+    ERRORS_HOST = -105,        /* asked for by a name that is not the server's */
+    ERRORS_MEDIA_TYPE = -106,  /* a web page's body that is no JSON */
+    ERRORS_RATE_LIMIT = -107,  /* of an API key: it says itself when to try again */
+    ERRORS_SLOT_LIMIT = -108,  /* of an API key */
+    ERRORS_NO_PREVIOUS = -109, /* a request goes on from what is not stored */
+    ERRORS_NO_ENTRY = -110     /* a route to what is not stored */
 };
 
 struct errors_kind {

@@ -233,6 +233,7 @@ static const struct field table[] = {
     {"lora", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_lora},
     {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
     {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
+    {"prompt_cache_key", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
     {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.temperature), 0, 100, NULL},
     {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_p), 0, 1, NULL},
     {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.min_p), 0, 1, NULL},

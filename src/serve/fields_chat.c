@@ -6,10 +6,27 @@
 
 /* ---- Messages and tools ---- */
 
+/* Of a part that is no text only the type is of use: no model here takes images. Their bytes, megabytes each, would
+ * count as text of the prompt. */
+static void drop_data(json_t *part)
+{
+    const char *type = field_string(json_object_get(part, "type"));
+    if (type == NULL || strcmp(type, "text") == 0 || strcmp(type, "refusal") == 0) return;
+    json_t *kept = json_incref(json_object_get(part, "type"));
+    json_object_clear(part);
+    json_object_set_new(part, "type", kept);
+}
+
 int field_messages(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
+    size_t i, k;
+    json_t *message, *part;
     if (!json_is_array(value) || json_array_size(value) == 0)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
+    json_array_foreach(value, i, message)
+    {
+        json_array_foreach(json_object_get(message, "content"), k, part) drop_data(part);
+    }
     fields->messages = fields_dump(value);
     fields->params.messages_json = fields->messages;
     fields->n_prompts = 1;

@@ -310,14 +310,19 @@ void prompt_count(struct call *call)
     reading_start(call, &form);
 }
 
-static void *open_response(struct buf *body, hearth_error *error)
+static void *open_response(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
-    return fields_open(body, FIELDS_CHAT, responses_chat, error);
+    struct history history = {.stored = NULL};
+    json_t *given = fields_parse_body(body, error);
+    struct fields *fields = given == NULL ? NULL : responses_open_fields(given, caller, true, &history, error);
+    history_close(&history);
+    json_decref(given);
+    return fields;
 }
 
 void prompt_count_response(struct call *call)
 {
-    static const struct reading_form form = {.read = open_response,
+    static const struct reading_form form = {.read_with = open_response,
                                              .weigh = fields_weigh,
                                              .answer = answer_count_response,
                                              .release = fields_close,

@@ -44,10 +44,12 @@ void props_show(struct call *call)
     put_defaults(&body, call->server->instance, index, &info);
     buf_printf(&body, ",\"total_slots\":%d", info.n_slots);
     put_string(&body, "model_alias", info.name);
+    put_string(&body, "model_ftype", info.weights_type);
     put_string(&body, "model_path", base_name(info.path));
     buf_puts(&body, ",\"modalities\":{\"vision\":false,\"video\":false,\"audio\":false},\"endpoint_slots\":true,"
                     "\"endpoint_props\":false,\"endpoint_metrics\":true");
     put_string(&body, "chat_template", info.chat_template);
+    buf_printf(&body, ",\"chat_template_caps\":%s", info.chat_template_caps);
     put_string(&body, "bos_token", info.bos_text);
     put_string(&body, "eos_token", info.eos_text);
     buf_printf(&body, ",\"build_info\":\"hearth-%s\",\"is_sleeping\":false}", hearth_version());

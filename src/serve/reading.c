@@ -24,7 +24,9 @@ struct reading_job {
     atomic_bool cancelled;
     struct http_server *http;
     const struct reading_form *form;
+    const struct server *server;
     struct buf body;
+    char *owner;    /* the call's */
     size_t counted; /* bytes, in the sum of all bodies */
     void *request;  /* NULL: `error` says why */
     size_t weight;
@@ -50,6 +52,7 @@ struct reading {
 static void free_job(struct reading_job *job)
 {
     buf_release(&job->body);
+    free(job->owner);
     free(job);
 }
 
@@ -84,7 +87,11 @@ static void on_gone(void *ud)
 
 static void read_body(struct reading_job *job)
 {
-    job->request = job->form->read(&job->body, &job->error);
+    const struct reading_form *form = job->form;
+    struct reading_caller caller = {
+        .stored = job->server->stored, .owner = job->owner, .max_bytes = job->server->max_body};
+    job->request = form->read_with != NULL ? form->read_with(&job->body, &caller, &job->error)
+                                           : form->read(&job->body, &job->error);
     if (job->request != NULL) job->weight = job->form->weigh(job->request);
     buf_release(&job->body);
 }
@@ -180,7 +187,9 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->form = form;
     job->body = http_take_body(call->http);
     job->counted = job->body.len;
-    if (job->body.len > READ_AT_ONCE) {
+    job->server = call->server;
+    job->owner = mem_strdup(call->owner);
+    if (job->body.len > READ_AT_ONCE || form->read_with != NULL) {
         http_watch(call->http, on_gone, job);
         enqueue(reading, job);
     } else {

@@ -8,11 +8,23 @@
 
 #include "serve/call.h"
 
+struct stored;
+
+/* Who sent a body, for forms whose bodies may refer to what is stored. */
+struct reading_caller {
+    struct stored *stored;
+    const char *owner; /* as struct call has it */
+    size_t max_bytes;  /* of what is stored that one body may bring into its prompt */
+};
+
 /* What a route does with a body. */
 struct reading_form {
     /* Makes the request, or returns NULL with the error. It may release the body early. On the reading thread or, where
      * the body is small, on the HTTP thread. */
     void *(*read)(struct buf *body, hearth_error *error);
+    /* In its place, for bodies that may refer to what is stored: that may be long, so that such a body is never read on
+     * the HTTP thread. */
+    void *(*read_with)(struct buf *body, const struct reading_caller *caller, hearth_error *error);
     /* Bytes that the request takes from now on; they count in the sum of all bodies until the call is over, or what it
      * becomes. On the same thread. */
     size_t (*weigh)(const void *request);

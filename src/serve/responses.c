@@ -20,6 +20,7 @@ struct responses {
     int64_t created;
     struct buf echo; /* what is repeated of the request */
     struct responses_tools *tools;
+    struct history history;      /* nothing where nothing is stored */
     const struct answer *answer; /* the exchange's, once there is one; for streams that break off */
     size_t n_events;             /* told so far */
     size_t n_begun;              /* parts of the answer whose item was begun; the last of them is open */
@@ -110,7 +111,7 @@ static void put_chances_of(struct buf *out, const struct answer *answer, size_t 
 
 static void put_id(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
 {
-    buf_printf(out, "\"%s_%s_%zu\"", kind_of(state, answer, i)->id_prefix, state->id, i);
+    buf_printf(out, "%s_%s_%zu", kind_of(state, answer, i)->id_prefix, state->id, i);
 }
 
 /* `begun`: nothing is in it yet. */
@@ -179,8 +180,9 @@ static void put_item(struct buf *out, const struct responses *state, const struc
         [HEARTH_DELTA_CONTENT] = ",\"type\":\"message\",\"role\":\"assistant\",\"content\":["};
     const struct answer_part *part = &answer->parts[i];
     bool begun = strcmp(status, "in_progress") == 0;
-    buf_puts(out, "{\"id\":");
+    buf_puts(out, "{\"id\":\"");
     put_id(out, state, answer, i);
+    buf_puts(out, "\"");
     if (part->type == HEARTH_DELTA_CALL) {
         put_call(out, state, answer, i, begun);
     } else {
@@ -252,10 +254,27 @@ static void put_response(struct buf *out, const struct responses *state, const s
     buf_puts(out, "}");
 }
 
+/* Stores what is whole. */
+static void keep(struct responses *state, const struct answer *answer)
+{
+    struct buf text = {0}, id = {0};
+    if (state->history.turn == NULL) return;
+    for (size_t i = 0; i < answer->n_parts; i++) {
+        buf_clear(&id);
+        put_id(&id, state, answer, i);
+        put_item(&text, state, answer, i, item_status(answer, i));
+        history_add(&state->history, id.v, &text);
+    }
+    buf_release(&id);
+    put_response(&text, state, answer, NULL);
+    history_finish(&state->history, &text);
+}
+
 static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
     put_response(out, state, answers, NULL);
+    keep(state, answers);
 }
 
 /* ---- Streams ---- */
@@ -303,9 +322,9 @@ static const struct kind *open_content_event(struct buf *out, struct responses *
     size_t i = state->n_begun - 1;
     const struct kind *kind = kind_of(state, state->answer, i);
     open_event(out, state, name == NULL ? kind->event : name, more);
-    buf_puts(out, ",\"item_id\":");
+    buf_puts(out, ",\"item_id\":\"");
     put_id(out, state, state->answer, i);
-    buf_printf(out, ",\"output_index\":%zu,", i);
+    buf_printf(out, "\",\"output_index\":%zu,", i);
     if (kind->part != NULL) buf_puts(out, "\"content_index\":0,");
     return kind;
 }
@@ -392,6 +411,7 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
 {
     (void)n; /* 1 */
     put_state(out, state, status_of(answers), NULL);
+    keep(state, answers);
 }
 
 static void put_broken(void *state, const hearth_error *error, struct buf *out)
@@ -421,6 +441,7 @@ static void release(void *ud)
     free(state->model);
     buf_release(&state->echo);
     responses_tools_close(state->tools);
+    history_close(&state->history);
     free(state);
 }
 
@@ -440,6 +461,7 @@ struct request {
     struct fields *fields;
     struct buf echo;
     struct responses_tools *tools;
+    struct history history;
 };
 
 static void close_request(void *ud)
@@ -448,20 +470,31 @@ static void close_request(void *ud)
     if (request->fields != NULL) fields_close(request->fields);
     buf_release(&request->echo);
     responses_tools_close(request->tools);
+    history_close(&request->history);
     free(request);
 }
 
 static size_t weigh(const void *ud)
 {
     const struct request *request = ud;
-    return fields_weigh(request->fields) + request->echo.len;
+    return fields_weigh(request->fields) + request->echo.len + history_weigh(&request->history);
 }
 
-static void *read_request(struct buf *body, hearth_error *error)
+struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool counts,
+                                     struct history *history, hearth_error *error)
+{
+    json_t *before, *chat = NULL;
+    if (history_open(history, body, caller, counts, &before, error) == HEARTH_OK)
+        chat = responses_chat_after(before, body, error);
+    json_decref(before);
+    return chat == NULL ? NULL : fields_open_tree(chat, FIELDS_CHAT, NULL, error);
+}
+
+static void *read_request(struct buf *body, const struct reading_caller *caller, hearth_error *error)
 {
     struct request *request = mem_alloc(sizeof *request);
     json_t *given = fields_parse_body(body, error);
-    request->fields = given == NULL ? NULL : fields_open_tree(json_incref(given), FIELDS_CHAT, responses_chat, error);
+    if (given != NULL) request->fields = responses_open_fields(given, caller, false, &request->history, error);
     if (request->fields != NULL) {
         responses_put_echo(&request->echo, given);
         request->tools = responses_tools_open(given);
@@ -476,11 +509,13 @@ static void answer(struct call *call, void *ud)
 {
     struct request *request = ud;
     struct fields *fields = request->fields;
-    char id[25];
-    call_random_name(id, sizeof id);
-    struct responses_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
+    struct responses_names names = {call_model(call, fields->params.model), request->history.id,
+                                    clock_unix_ms() / 1000};
+    struct responses *state = responses_state(&names, &request->echo, &request->tools);
+    state->history = request->history;
+    request->history = (struct history){.stored = NULL};
     struct exchange_plan plan = {.dialect = &responses_dialect,
-                                 .state = responses_state(&names, &request->echo, &request->tools),
+                                 .state = state,
                                  .stream = fields->stream,
                                  .choices = &fields->params,
                                  .n_choices = 1,
@@ -493,7 +528,7 @@ static void answer(struct call *call, void *ud)
 
 void responses_create(struct call *call)
 {
-    static const struct reading_form form = {.read = read_request,
+    static const struct reading_form form = {.read_with = read_request,
                                              .weigh = weigh,
                                              .answer = answer,
                                              .release = close_request,

@@ -1,5 +1,5 @@
-/* What clients of Responses send, as an OpenAI chat. What would need a memory of earlier responses is refused; tools
- * are read in responses_tools.c. Of fields that only ask for less (truncation, store, service_tier, …) the response
+/* What clients of Responses send, as an OpenAI chat. Stored items were found by history.c; tools are read in
+ * responses_tools.c. Of fields that only ask for less (truncation, store, service_tier, …) the response
  * says how it was. No state; any thread. */
 #include "serve/convert.h"
 #include "serve/fields_readers.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-static const char *const refused[] = {"previous_response_id", "conversation", "background", "prompt", NULL};
+static const char *const refused[] = {"background", "prompt", NULL};
 
 /* ---- Items ---- */
 
@@ -17,7 +17,17 @@ struct item {
     struct place at;
 };
 
-/* Texts out of a string, or out of a list of parts: text, and what was refused instead. */
+/* A part that is no text; NULL: it is none. */
+static json_t *media_of(const json_t *type)
+{
+    static const char *const media[][2] = {
+        {"input_image", "image_url"}, {"input_audio", "input_audio"}, {"input_file", "file"}};
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++)
+        if (convert_is(type, media[i][0])) return convert_media(media[i][1]);
+    return NULL;
+}
+
+/* Texts out of a string, or out of a list of parts: text, and what was refused instead. Media stand in their places. */
 static int collect_texts(const struct convert *convert, const json_t *content, struct place at, json_t *texts)
 {
     static const char *const kinds[][2] = {{"input_text", "text"},
@@ -35,9 +45,12 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
         const json_t *type = json_object_get(part, "type"), *text = NULL;
         struct place place = place_of("%.80s[%zu]", at.v, i);
         size_t k = 0;
+        json_t *media = media_of(type);
+        if (media != NULL) {
+            json_array_append_new(texts, media);
+            continue;
+        }
         while (k < sizeof kinds / sizeof *kinds && !convert_is(type, kinds[k][0])) k++;
-        if (convert_is(type, "input_image") || convert_is(type, "input_file"))
-            return convert_unsupported(convert, place, "is an image or a file, which is not supported yet");
         if (k == sizeof kinds / sizeof *kinds) return convert_bad_type(convert, part, place);
         text = convert_string(convert, part, place, kinds[k][1]);
         if (text == NULL) return HEARTH_INVALID;
@@ -124,14 +137,14 @@ static int read_reasoning(struct convert *convert, const struct item *item)
         if (fields_asks(item->json, members[k]))
             rc = collect_texts(convert, json_object_get(item->json, members[k]),
                                place_of("%s.%s", item->at.v, members[k]), texts);
-    json_array_foreach(texts, i, text) convert_think(convert, text);
+    json_array_foreach(texts, i, text) if (json_is_string(text)) convert_think(convert, text);
     json_decref(texts);
     return rc;
 }
 
 static int refuse_reference(struct convert *convert, const struct item *item)
 {
-    return convert_fault(convert, item->at, "refers to an earlier item, and none is kept here: send the item itself");
+    return convert_fault(convert, item->at, "refers to an item that is not stored here: send the item itself");
 }
 
 static int read_item(struct convert *convert, const json_t *json, struct place at)
@@ -168,6 +181,9 @@ static int read_input(struct convert *convert)
     size_t i;
     json_t *item;
     int rc = HEARTH_OK;
+    json_array_foreach(convert->before, i, item) if (rc == HEARTH_OK) rc =
+        read_item(convert, item, place_of("previous_response_id[%zu]", i));
+    if (json_is_string(input)) convert_end_message(convert);
     if (json_is_string(input)) convert_say(convert, "user", input);
     if (!json_is_string(input) && json_array_size(input) == 0)
         return convert_fault(convert, place_of("input"), "must be a string or a list of at least one item");
@@ -246,16 +262,22 @@ static int read_ending(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *responses_chat(const json_t *body, hearth_error *error)
+json_t *responses_chat_after(const json_t *before, const json_t *body, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_instructions, read_input,  responses_read_tools,
                                                        read_max_tokens,   read_format, read_reasoning_effort,
                                                        read_logprobs,     read_ending};
     struct convert convert;
     convert_open(&convert, body, error);
+    convert.before = before;
     int rc = convert_refuse(&convert, refused);
     for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
     return convert_close(&convert, rc);
+}
+
+json_t *responses_chat(const json_t *body, hearth_error *error)
+{
+    return responses_chat_after(NULL, body, error);
 }
 
 /* ---- What a response repeats ---- */
@@ -272,10 +294,10 @@ void responses_put_echo(struct buf *out, const json_t *body)
                    {"max_tool_calls", "null", false},
                    {"metadata", "{}", false},
                    {"parallel_tool_calls", "true", false},
-                   {"previous_response_id", "null", true},
+                   {"previous_response_id", "null", false},
                    {"reasoning", "{\"effort\":null,\"summary\":null}", false},
                    {"service_tier", "\"default\"", true},
-                   {"store", "false", true},
+                   {"store", "false", false},
                    {"temperature", "null", false},
                    {"text", "{\"format\":{\"type\":\"text\"}}", false},
                    {"tool_choice", "\"auto\"", false},
@@ -283,7 +305,8 @@ void responses_put_echo(struct buf *out, const json_t *body)
                    {"top_logprobs", "0", false},
                    {"top_p", "null", false},
                    {"truncation", "\"disabled\"", true},
-                   {"background", "false", true}};
+                   {"background", "false", true},
+                   {"conversation", "null", false}};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         const json_t *value = json_object_get(body, members[i].name);
         bool given = !members[i].fixed && value != NULL && !json_is_null(value);

@@ -2,11 +2,13 @@
 #include "serve/routes.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "serve/access.h"
 #include "serve/adapters.h"
 #include "serve/anthropic.h"
 #include "serve/cache.h"
 #include "serve/call.h"
+#include "serve/conversations.h"
 #include "serve/embeddings.h"
 #include "serve/errors.h"
 #include "serve/lifecycle.h"
@@ -21,7 +23,7 @@
 
 #include <string.h>
 
-/* A path that ends in "{id}" takes any rest there, slashes included. */
+/* A path that ends in "{id}" takes any rest there, slashes included; elsewhere such a word has none. */
 static const struct route {
     const char *method, *path;
     void (*handler)(struct call *call);
@@ -33,6 +35,22 @@ static const struct route {
     {"POST", "/v1/completions", openai_completion, true, KEYS_COMPLETIONS, errors_put},
     {"POST", "/v1/responses", responses_create, true, KEYS_CHAT, responses_put_error},
     {"POST", "/responses", responses_create, true, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/responses/{id}/cancel", responses_cancel, false, KEYS_CHAT, responses_put_error},
+    {"GET", "/v1/responses/{id}/input_items", responses_list_items, false, KEYS_CHAT, responses_put_error},
+    {"GET", "/v1/responses/{id}", responses_retrieve, false, KEYS_CHAT, responses_put_error},
+    {"DELETE", "/v1/responses/{id}", responses_delete, false, KEYS_CHAT, responses_put_error},
+    {"POST", "/responses/{id}/cancel", responses_cancel, false, KEYS_CHAT, responses_put_error},
+    {"GET", "/responses/{id}/input_items", responses_list_items, false, KEYS_CHAT, responses_put_error},
+    {"GET", "/responses/{id}", responses_retrieve, false, KEYS_CHAT, responses_put_error},
+    {"DELETE", "/responses/{id}", responses_delete, false, KEYS_CHAT, responses_put_error},
+    {"POST", "/v1/conversations", conversations_create, false, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}/items/{item}", conversations_show_item, false, KEYS_CHAT, errors_put},
+    {"DELETE", "/v1/conversations/{id}/items/{item}", conversations_delete_item, false, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}/items", conversations_list_items, false, KEYS_CHAT, errors_put},
+    {"POST", "/v1/conversations/{id}/items", conversations_add_items, false, KEYS_CHAT, errors_put},
+    {"GET", "/v1/conversations/{id}", conversations_retrieve, false, KEYS_CHAT, errors_put},
+    {"POST", "/v1/conversations/{id}", conversations_update, false, KEYS_CHAT, errors_put},
+    {"DELETE", "/v1/conversations/{id}", conversations_delete, false, KEYS_CHAT, errors_put},
     {"POST", "/v1/messages", anthropic_messages, true, KEYS_CHAT, anthropic_put_error},
     {"POST", "/v1/messages/count_tokens", anthropic_count_tokens, true, KEYS_CHAT, anthropic_put_error},
     {"POST", "/v1/embeddings", embeddings_openai, true, KEYS_EMBEDDINGS, errors_put},
@@ -103,11 +121,39 @@ const char *routes_rest(const struct call *call)
     return call->path + strcspn(call->route, "{");
 }
 
+/* How much of a path, from what precedes it on, is in the place of the braces that `pattern` begins with. */
+static size_t part_len(const char *pattern, const char *path)
+{
+    bool is_last = strchr(pattern, '}')[1] == '\0';
+    return is_last ? strlen(path) : strcspn(path, "/");
+}
+
 static bool matches(const char *pattern, const char *path)
 {
-    size_t fixed = strcspn(pattern, "{");
-    if (pattern[fixed] == '\0') return strcmp(pattern, path) == 0;
-    return strncmp(pattern, path, fixed) == 0 && path[fixed] != '\0';
+    for (size_t fixed; pattern[fixed = strcspn(pattern, "{")] != '\0';) {
+        if (strncmp(pattern, path, fixed) != 0) return false;
+        pattern += fixed;
+        path += fixed;
+        size_t len = part_len(pattern, path);
+        if (len == 0) return false;
+        pattern = strchr(pattern, '}') + 1;
+        path += len;
+    }
+    return strcmp(pattern, path) == 0;
+}
+
+char *routes_part(const struct call *call, size_t n)
+{
+    const char *pattern = call->route, *path = call->path;
+    for (;; n--) {
+        size_t fixed = strcspn(pattern, "{");
+        pattern += fixed;
+        path += fixed;
+        size_t len = part_len(pattern, path);
+        if (n == 0) return mem_strndup(path, len);
+        pattern = strchr(pattern, '}') + 1;
+        path += len;
+    }
 }
 
 /* A HEAD is a GET whose body stays here; src/http sees to that. */

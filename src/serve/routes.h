@@ -20,4 +20,7 @@ void routes_fault(void *server, struct http_request *http, int status, const cha
 /* What a path has in the place of its route's "{id}". */
 const char *routes_rest(const struct call *call);
 
+/* What a path has in the place of the n-th word in braces of its route; free() it. */
+char *routes_part(const struct call *call, size_t n);
+
 #endif

@@ -297,6 +297,7 @@ static int open_http(struct life *life, hearth_error *error)
     struct http_socket_access access;
     if (read_socket_access(life->config, &access, error) != HEARTH_OK) return (int)error->code;
     limits.max_body = (size_t)setting_number(life, "server.max_body_bytes", (double)limits.max_body);
+    life->server.max_body = limits.max_body;
     limits.max_connections =
         limit_connections((int)setting_number(life, "server.max_connections", limits.max_connections));
     double first_s = setting_number(life, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
@@ -437,6 +438,13 @@ static int listen_and_serve(struct life *life, hearth_error *error)
     return rc;
 }
 
+static struct stored *open_stored(const struct life *life)
+{
+    double entries = setting_number(life, "server.responses_max", 1000);
+    double mebibytes = setting_number(life, "server.responses_max_mb", 64);
+    return stored_open((struct stored_bounds){.entries = (size_t)entries, .bytes = (size_t)mebibytes << 20});
+}
+
 int server_run(const hearth_config *config, const struct serve_options *options, const struct exchange_limits *limits,
                hearth_error *error)
 {
@@ -447,6 +455,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     struct server *server = &life.server;
     server->limits = *limits;
     server->ratelimits = ratelimits_open(clock_monotonic());
+    server->stored = open_stored(&life);
     server->cors = cors_open(setting(&life, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&life.changed, NULL);
@@ -465,6 +474,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     keys_close(server->keys);
     ratelimits_close(server->ratelimits);
     cors_close(server->cors);
+    stored_close(server->stored);
     hosts_close(server->hosts);
     free(server->counts);
     pthread_cond_destroy(&life.changed);

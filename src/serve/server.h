@@ -10,6 +10,7 @@
 #include "serve/ratelimit.h"
 #include "serve/reading.h"
 #include "serve/serve.h"
+#include "serve/stored.h"
 
 #include <pthread.h>
 
@@ -27,6 +28,8 @@ struct server {
     struct http_server *http;
     struct reading *reading;
     struct exchange_limits limits;
+    struct stored *stored;
+    size_t max_body; /* bytes */
 
     /* The HTTP thread's. */
     struct keys *keys; /* NULL: no key is asked for */

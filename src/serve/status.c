@@ -82,11 +82,12 @@ static json_t *modalities(const hearth_model_info *m)
 
 static json_t *describe(const hearth_model_info *m)
 {
-    json_t *meta = json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "architecture",
-                             clean(m->architecture), "type", m->type, "kind", m->kind, "pooling", m->pooling, "n_ctx",
-                             m->context_window, "n_ctx_train", m->n_ctx_train, "n_params", (json_int_t)m->n_params,
-                             "size", (json_int_t)m->size_bytes, "n_vocab", m->n_vocab, "n_embd", m->n_embd,
-                             "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
+    json_t *meta =
+        json_pack("{s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "architecture",
+                  clean(m->architecture), "type", m->type, "kind", m->kind, "pooling", m->pooling, "ftype",
+                  m->weights_type, "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train",
+                  m->n_ctx_train, "n_params", (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab",
+                  m->n_vocab, "n_embd", m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
     return json_pack("{s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "object", "model",
                      "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value", m->state, "type",
                      m->type, "context_window", m->context_window, "modalities", modalities(m), "meta", meta);

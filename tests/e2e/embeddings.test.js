@@ -88,13 +88,13 @@ test('wrong requests are 400 and name the field, an unknown model is 404 and nam
   await assert.rejects(embed('a', { model: 'nobody' }), (e) => e instanceof NotFoundError && /demo, bert, qwen, tokens, ranker/.test(e.message));
 });
 
-test('a model of another type is 501 and says what it is for', async () => {
-  const isUnsupported = (pattern) => (e) => e instanceof APIError && e.status === 501 && pattern.test(e.message);
+test('a model of another type is 400 and says what it is for', async () => {
+  const isUnsupported = (pattern) => (e) => e instanceof APIError && e.status === 400 && pattern.test(e.message);
   await assert.rejects(embed('a', { model: 'demo' }), isUnsupported(/'demo' is of the type chat/));
   await assert.rejects(embed('a', { model: 'ranker' }), isUnsupported(/'ranker' is of the type rerank/));
   const chat = openai.chat.completions.create({ model: 'bert', messages: [{ role: 'user', content: 'hi' }] });
   await assert.rejects(chat, isUnsupported(/'bert' is of the type embedding/));
-  assert.equal((await post('/v1/rerank', { model: 'bert', query: 'a', documents: ['b'] })).status, 501);
+  assert.equal((await post('/v1/rerank', { model: 'bert', query: 'a', documents: ['b'] })).status, 400);
 });
 
 test('too long inputs are refused, or shortened as asked', async () => {

@@ -241,7 +241,7 @@ describe('a vocabulary of llama.cpp\'s, without a template but with a begin mark
 
   test('chat is refused, saying what to do; completions work', async (t) => {
     const server = await start(t, bareModel());
-    const error = await server.client.refused(501, '/v1/chat/completions', hello);
+    const error = await server.client.refused(400, '/v1/chat/completions', hello);
     assert.match(error.message, /template/);
     assert.match(error.message, /jinja_file|completions/);
     const reply = await server.client.complete({ prompt: 'Hello there', max_tokens: 2, ignore_eos: true });

@@ -162,19 +162,21 @@ test("a completion's suffix is the same gap, and a model without tokens for it s
     input_prefix: 'int main() {\n', input_suffix: '}\n', n_predict: 6, temperature: 0,
   });
   assert.equal(reply.choices[0].text, infill.content);
-  const error = await server.client.refused(501, '/v1/completions', { prompt: 'a', suffix: 'b' });
+  const error = await server.client.refused(400, '/v1/completions', { prompt: 'a', suffix: 'b' });
   assert.equal(error.param, 'suffix');
   assert.match(error.message, /'demo'/);
-  const gap = await server.client.refused(501, '/infill', { input_prefix: 'a', input_suffix: 'b' });
+  const gap = await server.client.refused(400, '/infill', { input_prefix: 'a', input_suffix: 'b' });
   assert.equal(gap.param, 'input_suffix');
 });
 
 test('properties are those of the model, and tell no path', async () => {
   const ours = (await server.client.get('/props')).json;
   const theirs = (await llama.get('/props')).json;
-  for (const name of ['bos_token', 'eos_token', 'modalities', 'is_sleeping', 'chat_template']) {
+  for (const name of ['bos_token', 'eos_token', 'modalities', 'is_sleeping', 'chat_template', 'chat_template_caps', 'model_ftype']) {
     assert.deepEqual(ours[name], theirs[name], name);
   }
+  const [meta, theirMeta] = await Promise.all([server.client, llama].map(async (client) => (await client.get('/v1/models')).json.data[0].meta));
+  for (const name of ['ftype', 'vocab_type', 'n_vocab', 'n_embd']) assert.equal(meta[name], theirMeta[name], name);
   assert.equal(ours.default_generation_settings.n_ctx, 2048);
   assert.equal(ours.total_slots, 2);
   assert.equal(ours.model_path, 'demo.gguf');
@@ -186,7 +188,7 @@ test('routes without /v1 are those with it, and what is not built says what to d
   assert.equal(plain.choices[0].message.content, v1.choices[0].message.content);
   assert.equal((await server.client.get('/models')).json.data[0].id, 'demo');
   assert.equal((await server.client.get('/v1/health')).status, 200);
-  const error = await server.client.refused(501, '/slots/0?action=save', { filename: 'x' });
+  const error = await server.client.refused(400, '/slots/0?action=save', { filename: 'x' });
   assert.match(error.message, /hearth kv/);
 });
 

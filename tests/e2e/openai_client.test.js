@@ -37,6 +37,27 @@ async function introduced(name) {
   return [hello, assistant(reply.choices[0].message.content), user('What is my name?')];
 }
 
+test('a note stands for images, sounds and files; media: refuse makes them an error', async (t) => {
+  const parts = [{ type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } },
+    { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } }, { type: 'file', file: { file_data: 'AA==', filename: 'a.pdf' } }];
+  const names = ['image', 'audio', 'document'];
+  for (const [i, part] of parts.entries()) {
+    const say = (content) => ({ model: 'demo', temperature: 0, max_tokens: 8, messages: [{ role: 'user', content }] });
+    const [seen, said] = [await openai.chat.completions.create(say([part])),
+      await openai.chat.completions.create(say(`[${names[i]} left out: this model takes text only]`))];
+    assert.equal(seen.usage.prompt_tokens, said.usage.prompt_tokens, names[i]);
+    assert.equal(seen.choices[0].message.content, said.choices[0].message.content, names[i]);
+  }
+  const strict = await serve({ t, models: { media: 'refuse' } });
+  const client = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'none', maxRetries: 0 });
+  const content = [{ type: 'text', text: 'What is this?' }, parts[0]];
+  await assert.rejects(client.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content }] }),
+    (error) => error.status === 400 && error.param === 'messages[0].content[1].type' && error.code === 'not_supported');
+  await assert.rejects(client.responses.create({ model: 'demo', input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }),
+    (error) => error.status === 400 && error.param === 'input');
+  await strict.stop();
+});
+
 test('a chat reply has the fields of the API', async () => {
   const reply = await chat([user('Who are you?')]);
   assert.match(reply.id, /^chatcmpl-/);

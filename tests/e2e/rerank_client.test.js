@@ -104,7 +104,7 @@ test("errors are the client's own classes", async () => {
   await assert.rejects(ask({ documents: [] }), is(Cohere.BadRequestError, 400, /documents/));
   await assert.rejects(ask({ topN: -1 }), is(Cohere.BadRequestError, 400, /top_n/));
   await assert.rejects(ask({ maxTokensPerDoc: 0 }), is(Cohere.BadRequestError, 400, /max_tokens_per_doc/));
-  await assert.rejects(ask({ model: 'writer' }), is(Cohere.NotImplementedError, 501, /'writer' is of the type chat/));
+  await assert.rejects(ask({ model: 'writer' }), is(Cohere.BadRequestError, 400, /'writer' is of the type chat/));
 });
 
 test('a thousand documents are ranked in one request', async () => {

@@ -2,7 +2,7 @@
 
 import { after, before, test } from 'node:test';
 import assert from 'node:assert/strict';
-import OpenAI, { BadRequestError, InternalServerError, NotFoundError } from 'openai';
+import OpenAI, { BadRequestError, NotFoundError } from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
 import { z } from 'zod';
 import { serve } from './lib/server.js';
@@ -125,10 +125,81 @@ test('parse() gives an object of the schema', async () => {
   if (any.status === 'completed') assert.equal(typeof JSON.parse(any.output_text), 'object');
 });
 
-test('nothing is kept: a response says so', async () => {
-  const response = await ask({ store: true, truncation: 'auto' });
-  assert.equal(response.store, false);
+// Both ways to go on with a conversation, with the same words in it.
+test('previous_response_id goes on from a stored response, with the same tokens and from the cache', async () => {
+  const first = await ask({ input: 'My name is Ottilie.' });
+  const next = { role: 'user', content: 'What is my name?' };
+  const sent = [{ role: 'user', content: 'My name is Ottilie.' }, ...first.output, next];
+  const { input_tokens: expected } = await openai.responses.inputTokens.count({ model: 'demo', input: sent });
+  const { input_tokens: counted } = await openai.responses.inputTokens.count({ model: 'demo', input: [next], previous_response_id: first.id });
+  assert.equal(counted, expected, 'the prompt is the conversation');
+  const second = await ask({ input: [next], previous_response_id: first.id });
+  assert.equal(second.previous_response_id, first.id);
+  assert.equal(second.usage.input_tokens, expected);
+  assert.match(second.output_text, /Ottilie/);
+  const { cached_tokens: cached } = second.usage.input_tokens_details;
+  assert.ok(cached >= first.usage.total_tokens - 2, `${cached} of what was computed are cached, ${first.usage.total_tokens} were`);
+  const stream = openai.responses.stream(body({ input: 'And again: what is my name?', previous_response_id: second.id }));
+  const third = await stream.finalResponse();
+  assert.match(third.output_text, /Ottilie/);
+  assert.ok(third.usage.input_tokens_details.cached_tokens >= second.usage.total_tokens - 2);
+  const kept = await openai.responses.retrieve(third.id);
+  assert.deepEqual(kept.output.map((item) => item.id), third.output.map((item) => item.id));
+  const items = [];
+  for await (const item of openai.responses.inputItems.list(third.id, { limit: 2, order: 'asc' })) items.push(item);
+  assert.deepEqual(items.map((item) => item.role), ['user', 'assistant', 'user', 'assistant', 'user']);
+});
+
+test('instructions hold for their own response alone', async () => {
+  const first = await ask({ input: 'Who are you?', instructions: 'You are a pirate. '.repeat(20) });
+  const second = await ask({ input: 'Really?', previous_response_id: first.id });
+  assert.equal(second.instructions, null);
+  assert.ok(second.usage.input_tokens < first.usage.input_tokens);
+});
+
+test('a stored response is shown and deleted', async () => {
+  const response = await ask({ metadata: { of: 'test' }, truncation: 'auto', prompt_cache_key: 'session-1' });
+  assert.equal(response.store, true);
   assert.equal(response.truncation, 'disabled');
+  assert.deepEqual(await openai.responses.retrieve(response.id), response);
+  await assert.rejects(openai.responses.cancel(response.id), BadRequestError);
+  await openai.responses.delete(response.id);
+  await assert.rejects(openai.responses.retrieve(response.id), NotFoundError);
+  await assert.rejects(openai.responses.delete(response.id), NotFoundError);
+  await assert.rejects(ask({ previous_response_id: response.id }), (error) => error instanceof BadRequestError
+    && error.code === 'previous_response_not_found' && error.param === 'previous_response_id');
+  const unkept = await ask({ store: false });
+  assert.equal(unkept.store, false);
+  await assert.rejects(openai.responses.retrieve(unkept.id), NotFoundError);
+});
+
+test('a conversation grows by its responses', async () => {
+  const conversation = await openai.conversations.create({ metadata: { of: 'test' } });
+  assert.deepEqual((await openai.conversations.retrieve(conversation.id)).metadata, { of: 'test' });
+  await ask({ input: 'My name is Ottilie.', conversation: conversation.id });
+  const second = await ask({ input: 'What is my name?', conversation: { id: conversation.id }, store: false });
+  assert.match(second.output_text, /Ottilie/);
+  assert.equal(second.conversation.id, conversation.id);
+  const items = [];
+  for await (const item of openai.conversations.items.list(conversation.id, { order: 'asc' })) items.push(item);
+  assert.deepEqual(items.map((item) => item.role), ['user', 'assistant', 'user', 'assistant']);
+  await openai.conversations.items.delete(items[0].id, { conversation_id: conversation.id });
+  await openai.conversations.items.create(conversation.id, { items: [{ type: 'message', role: 'user', content: 'Bye.' }] });
+  assert.equal((await openai.conversations.items.list(conversation.id)).data.length, 4);
+  assert.equal((await openai.conversations.delete(conversation.id)).deleted, true);
+  await assert.rejects(ask({ conversation: conversation.id }), BadRequestError);
+});
+
+test('a note stands for an image, and a conversation with one goes on', async () => {
+  const input = [{ role: 'user', content: [{ type: 'input_image', image_url: 'data:image/png;base64,AA==' }, { type: 'input_text', text: 'What is this?' }] }];
+  const said = [{ role: 'user', content: [{ type: 'input_text', text: '[image left out: this model takes text only]' }, { type: 'input_text', text: 'What is this?' }] }];
+  const count = async (items) => (await openai.responses.inputTokens.count({ model: 'demo', input: items })).input_tokens;
+  assert.equal(await count(input), await count(said));
+  const first = await ask({ input });
+  assert.equal(first.status, 'completed');
+  const second = await ask({ input: 'Are you sure?', previous_response_id: first.id });
+  assert.ok(second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens);
+  await server.says(/notes stand for images, sounds or documents: this model takes text only.* parts=1/);
 });
 
 test('tools that OpenAI runs are left out', async () => {
@@ -144,13 +215,14 @@ test('what is wrong is named as the client names it', async () => {
     [{ temperature: 'hot' }, BadRequestError, 'temperature'],
     [{ max_output_tokens: 0 }, BadRequestError, 'max_output_tokens'],
     [{ input: [] }, BadRequestError, 'input'],
-    [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, BadRequestError, 'input[0]'],
+    [{ input: [{ type: 'item_reference', id: 'msg_1' }] }, BadRequestError, 'input[0].id'],
     [{ text: { format: { type: 'json_schema', name: 'n' } } }, BadRequestError, 'text.format.schema'],
     [{ model: 'gpt-17' }, NotFoundError, 'model'],
-    [{ previous_response_id: 'resp_1' }, InternalServerError, 'previous_response_id'],
-    [{ background: true }, InternalServerError, 'background'],
+    [{ previous_response_id: 'resp_1' }, BadRequestError, 'previous_response_id'],
+    [{ conversation: 'conv_1' }, BadRequestError, 'conversation'],
+    [{ background: true }, BadRequestError, 'background'],
     [{ tools: [{ name: 'a' }] }, BadRequestError, 'tools[0].type'],
-    [{ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }, InternalServerError, 'input[0].content[0]'],
+    [{ input: [{ role: 'user', content: [{ type: 'input_smell' }] }] }, BadRequestError, 'input[0].content[0].type'],
   ];
   for (const [more, kind, param] of rows) {
     for (const stream of [false, true]) {

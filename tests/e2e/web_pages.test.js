@@ -96,6 +96,31 @@ describe('a server without keys', () => {
     }
   });
 
+  // What the official clients send from a page; the browser asks for each name before it sends one.
+  test('lets pages send what official clients send, and read what those look for', async () => {
+    const named = ['authorization', 'content-type', 'x-api-key', 'anthropic-version', 'anthropic-beta',
+      'anthropic-dangerous-direct-browser-access', 'openai-organization', 'openai-project', 'x-stainless-arch',
+      'x-stainless-helper', 'x-stainless-helper-method', 'x-stainless-lang', 'x-stainless-os', 'x-stainless-package-version', 'x-stainless-retry-count',
+      'x-stainless-runtime', 'x-stainless-runtime-version', 'x-stainless-timeout', 'x-of-this-page'];
+    for (const [method, path] of [['POST', '/v1/chat/completions'], ['POST', '/v1/messages'], ['DELETE', '/v1/responses/resp_1'],
+      ['GET', '/v1/models'], ['POST', '/v1/conversations']]) {
+      const reply = await server.client.fetch('OPTIONS', path, { headers: {
+        Origin: 'http://localhost:3000', 'Access-Control-Request-Method': method,
+        'Access-Control-Request-Headers': 'x-of-this-page', 'Access-Control-Request-Private-Network': 'true',
+      } });
+      assert.equal(reply.status, 204, path);
+      const list = (name) => reply.headers[name].toLowerCase().split(/, */);
+      assert.ok(list('access-control-allow-methods').includes(method.toLowerCase()), path);
+      for (const name of named) assert.ok(list('access-control-allow-headers').includes(name), `${path}: ${name}`);
+      assert.equal(reply.headers['access-control-allow-origin'], 'http://localhost:3000');
+      assert.equal(reply.headers['access-control-allow-private-network'], 'true');
+      assert.match(reply.headers.vary, /Origin/);
+    }
+    const reply = await server.client.fetch('GET', '/v1/models', { headers: { Origin: 'http://localhost:3000' } });
+    const shown = reply.headers['access-control-expose-headers'].toLowerCase().split(/, */);
+    for (const name of ['x-request-id', 'request-id', 'retry-after']) assert.ok(shown.includes(name), name);
+  });
+
   test('judges a whole URL as a target by its host too', async () => {
     for (const [target, host, status] of [['http://localhost/health', 'localhost', 200],
       ['http://evil.example/health', 'localhost', 403], ['http://localhost/health', 'evil.example', 403]]) {

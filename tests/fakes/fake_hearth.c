@@ -606,6 +606,8 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .has_chat_template = true,
                                 .created = 1700000000,
                                 .chat_template = "{{ \"x\" }}",
+                                .chat_template_caps = "{\"supports_tools\":false}",
+                                .vocab_type = 2,
                                 .bos_text = "<s>",
                                 .eos_text = "</s>",
                                 .weights_type = "Q4_K - Medium",

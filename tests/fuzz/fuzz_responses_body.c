@@ -1,14 +1,16 @@
 /* Bytes as the body of POST /v1/responses. */
 #include "fuzz_body.h"
 #include "serve/responses.h"
+#include "serve/responses_tools.h"
 
 static void *open_state(const struct fields *fields, const json_t *given)
 {
     const struct responses_names names = {"demo", "id", 1};
+    struct responses_tools *tools = responses_tools_open(given);
     struct buf echo = {0};
     (void)fields;
     responses_put_echo(&echo, given);
-    return responses_state(&names, &echo);
+    return responses_state(&names, &echo, &tools);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -359,8 +359,10 @@ static void each_malformed_message_names_its_field(void **state)
         {IN_SECOND("\"role\":\"user\",\"content\":{}"), HEARTH_INVALID, "messages[1].content"},
         {IN_SECOND("\"role\":\"user\",\"content\":[\"a\"]"), HEARTH_INVALID, "messages[1].content[0]"},
         {IN_SECOND("\"role\":\"user\",\"content\":[{}]"), HEARTH_INVALID, "messages[1].content[0].type"},
-        {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"image_url\"}]"),
-         HEARTH_UNSUPPORTED, "messages[1].content[1].type"},
+        {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"\"},{\"type\":\"smell\"}]"),
+         HEARTH_INVALID, "messages[1].content[1].type"},
+        {IN_SECOND("\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\"}]"), HEARTH_INVALID,
+         "messages[1].content[0].refusal"},
         {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\"}]"), HEARTH_INVALID,
          "messages[1].content[0].text"},
         {IN_SECOND("\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":2}]"), HEARTH_INVALID,
@@ -383,6 +385,59 @@ static void each_malformed_message_names_its_field(void **state)
         struct chat_request request = asking(rows[i].messages);
         assert_refused(CHATML, &request, rows[i].code, rows[i].param, NULL);
     }
+}
+
+/* The same words each time, so that what follows has the same prefix. */
+static void a_note_stands_for_what_is_no_text(void **state)
+{
+    (void)state;
+#define MEDIA(type) "[{\"role\":\"user\",\"content\":[{\"type\":\"" type "\"},{\"type\":\"text\",\"text\":\"a\"}]}]"
+    static const char *const rows[][2] = {{MEDIA("image_url"), "image"},   {MEDIA("input_audio"), "audio"},
+                                          {MEDIA("audio_url"), "audio"},   {MEDIA("video_url"), "video"},
+                                          {MEDIA("input_video"), "video"}, {MEDIA("file"), "document"}};
+    struct chat_template *template_ = opened(CHATML);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_request request = asking(rows[i][0]);
+        struct chat_prompt prompt;
+        hearth_error error;
+        char *expected = mem_format("[%s left out: this model takes text only]\na<|im_end|>", rows[i][1]);
+        assert_int_equal(chat_render_parts(template_, &request, &prompt, &error), HEARTH_OK);
+        assert_non_null(strstr(prompt.text, expected));
+        assert_int_equal(prompt.n_media, 1);
+        chat_prompt_release(&prompt);
+        free(expected);
+        request.refuses_media = true;
+        assert_refused(CHATML, &request, HEARTH_UNSUPPORTED, "messages[0].content[0].type", NULL);
+    }
+    struct chat_request request =
+        asking("[{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"No.\"}]},"
+               "{\"role\":\"user\",\"content\":\"b\"}]");
+    char *text = chat_render(template_, &request, NULL);
+    assert_non_null(strstr(text, "assistant\nNo.<|im_end|>"));
+    free(text);
+    chat_template_close(template_);
+}
+
+static void what_a_template_can_is_told(void **state)
+{
+    (void)state;
+    char *source = file_text("Qwen-Qwen3-0.6B.jinja");
+    struct chat_template_params params = {.source = source, .bos = "<s>", .eos = "</s>"};
+    char *abilities = chat_abilities(&params);
+    assert_non_null(strstr(abilities, "\"supports_tools\":true"));
+    free(abilities);
+    params.source = CHATML;
+    abilities = chat_abilities(&params);
+    assert_non_null(strstr(abilities, "\"supports_tools\":false"));
+    free(abilities);
+    static const char *const faulty[] = {"", "{% if"};
+    for (size_t i = 0; i < 2; i++) {
+        params.source = faulty[i];
+        abilities = chat_abilities(&params);
+        assert_string_equal(abilities, "{}");
+        free(abilities);
+    }
+    free(source);
 }
 
 static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
@@ -582,6 +637,8 @@ int main(void)
         cmocka_unit_test(parts_tell_the_requests_words_from_the_templates),
         cmocka_unit_test(a_role_that_is_no_plain_word_is_not_trusted),
         cmocka_unit_test(each_malformed_message_names_its_field),
+        cmocka_unit_test(a_note_stands_for_what_is_no_text),
+        cmocka_unit_test(what_a_template_can_is_told),
         cmocka_unit_test(deep_nesting_is_refused_before_it_exhausts_the_stack),
         cmocka_unit_test(a_role_that_the_template_leaves_out_is_refused),
         cmocka_unit_test(what_the_template_raises_is_the_message),

@@ -42,6 +42,16 @@ static void messages_become_those_of_a_chat(void **unused)
          "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":\"12\"},"
          "{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"content\":\"none\"},"
          "{\"role\":\"tool\",\"tool_call_id\":\"t3\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"Well?\"}]}"},
+        /* Media have no data: what a model gets of them is decided elsewhere. A document of text is text. */
+        {"{\"system\":[{\"type\":\"image\"}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
+         "\"source\":{\"type\":\"base64\",\"data\":\"AA==\"}},{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
+         "\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image\"}]},{\"type\":\"document\",\"source\":"
+         "{\"type\":\"base64\",\"media_type\":\"application/pdf\",\"data\":\"AA==\"}},{\"type\":\"document\","
+         "\"source\":{\"type\":\"text\",\"media_type\":\"text/plain\",\"data\":\"b\"}}]}]}",
+         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"image_url\"}]},{\"role\":\"user\",\"content\":"
+         "[{\"type\":\"image_url\"}]},{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":[{\"type\":\"text\","
+         "\"text\":\"a\"},{\"type\":\"image_url\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"file\"},{\"type\":"
+         "\"text\",\"text\":\"b\"}]}]}"},
         /* Turns of one role are one. */
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
          "{\"role\":\"assistant\",\"content\":\"c\"}]}",
@@ -64,6 +74,13 @@ static void fields_become_those_of_a_chat(void **unused)
          "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"description\":\"b\",\"parameters\":"
          "{\"type\":\"object\"}}},{\"type\":\"function\",\"function\":{\"name\":\"c\",\"parameters\":{},"
          "\"strict\":true}}]}"},
+        /* Nobody here runs those of Anthropic's servers. */
+        {WITH("\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"},{\"name\":\"a\","
+              "\"input_schema\":{}}]"),
+         "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{}}}]}"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"server_tool_use\"},{\"type\":"
+         "\"web_search_tool_result\"},{\"type\":\"text\",\"text\":\"a\"}]}]}",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}"},
         {WITH("\"tool_choice\":{\"type\":\"auto\"}"), "{\"tool_choice\":\"auto\",\"parallel_tool_calls\":null}"},
         {WITH("\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_use\":true}"),
          "{\"tool_choice\":\"required\",\"parallel_tool_calls\":false}"},
@@ -118,9 +135,7 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
         {"{\"messages\":[{\"role\":\"user\",\"content\":5}]}", HEARTH_INVALID, "messages[0].content"},
         {BLOCK("{\"type\":\"text\"}"), HEARTH_INVALID, "messages[0].content[1].text"},
         {BLOCK("{\"text\":\"a\"}"), HEARTH_INVALID, "messages[0].content[1].type"},
-        {BLOCK("{\"type\":\"image\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1]"},
-        {BLOCK("{\"type\":\"document\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1]"},
-        {BLOCK("{\"type\":\"server_tool_use\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1].type"},
+        {BLOCK("{\"type\":\"smell\"}"), HEARTH_UNSUPPORTED, "messages[0].content[1].type"},
         {BLOCK("{\"type\":\"thinking\"}"), HEARTH_INVALID, "messages[0].content[1].thinking"},
         {BLOCK("{\"type\":\"tool_use\"}"), HEARTH_INVALID, "messages[0].content[1].id"},
         {BLOCK("{\"type\":\"tool_use\",\"id\":\"a\"}"), HEARTH_INVALID, "messages[0].content[1].name"},
@@ -129,16 +144,15 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
         {BLOCK("{\"type\":\"tool_result\"}"), HEARTH_INVALID, "messages[0].content[1].tool_use_id"},
         {BLOCK("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":5}"), HEARTH_INVALID,
          "messages[0].content[1].content"},
-        {BLOCK("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"image\"}]}"),
-         HEARTH_UNSUPPORTED, "messages[0].content[1].content[0]"},
+        {BLOCK("{\"type\":\"tool_result\",\"tool_use_id\":\"a\",\"content\":[{\"type\":\"smell\"}]}"),
+         HEARTH_UNSUPPORTED, "messages[0].content[1].content[0].type"},
         {WITH("\"system\":5"), HEARTH_INVALID, "system"},
-        {WITH("\"system\":[{\"type\":\"image\"}]"), HEARTH_UNSUPPORTED, "system[0]"},
+        {WITH("\"system\":[{\"type\":\"smell\"}]"), HEARTH_UNSUPPORTED, "system[0].type"},
         {WITH("\"max_tokens\":0"), HEARTH_INVALID, "max_tokens"},
         {WITH("\"stop_sequences\":\"a\""), HEARTH_INVALID, "stop_sequences"},
         {WITH("\"stop_sequences\":[\"\"]"), HEARTH_INVALID, "stop_sequences"},
         {WITH("\"tools\":{}"), HEARTH_INVALID, "tools"},
-        {WITH("\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]"), HEARTH_UNSUPPORTED,
-         "tools[0].type"},
+        {WITH("\"tools\":[{\"type\":5}]"), HEARTH_INVALID, "tools[0].type"},
         {WITH("\"tools\":[{\"input_schema\":{}}]"), HEARTH_INVALID, "tools[0].name"},
         {WITH("\"tools\":[{\"name\":\"a\"}]"), HEARTH_INVALID, "tools[0].input_schema"},
         {WITH("\"tool_choice\":{\"type\":\"some\"}"), HEARTH_INVALID, "tool_choice.type"},
@@ -407,7 +421,7 @@ static void errors_come_in_anthropics_form_wherever_they_are_found(void **state)
         {"POST", "/v1/messages", WITH("\"temperature\":\"hot\""), 400, "invalid_request_error"},
         {"POST", "/v1/messages", WITH("\"model\":\"other\""), 404, "not_found_error"},
         {"POST", "/v1/messages/count_tokens", WITH("\"model\":\"other\""), 404, "not_found_error"},
-        {"POST", "/v1/messages", WITH("\"container\":\"c\""), 501, "invalid_request_error"},
+        {"POST", "/v1/messages", WITH("\"container\":\"c\""), 400, "invalid_request_error"},
         {"GET", "/v1/messages", NULL, 405, "invalid_request_error"},
         {"GET", "/v1/messages/count_tokens", NULL, 405, "invalid_request_error"},
     };

@@ -193,12 +193,31 @@ static void a_preflight_is_answered_to_pages_that_may_ask(void **state)
     struct response response = ask_row(*state, "OPTIONS", CHAT_ROUTE, &rows[1],
                                        "Access-Control-Request-Method: POST\r\n"
                                        "Access-Control-Request-Headers: authorization, content-type\r\n");
-    assert_string_equal(response_header(&response, "Access-Control-Allow-Methods"), "GET, POST, OPTIONS");
+    assert_string_equal(response_header(&response, "Access-Control-Allow-Methods"), "GET, HEAD, POST, DELETE, OPTIONS");
     assert_contains(response_header(&response, "Access-Control-Allow-Headers"), "Authorization, Content-Type");
+    assert_null(response_header(&response, "Access-Control-Allow-Private-Network"));
     assert_contains(response_header(&response, "Access-Control-Expose-Headers"), "Retry-After");
     response_release(&response);
     response = ask_row(*state, "OPTIONS", CHAT_ROUTE, &rows[2], "Access-Control-Request-Method: POST\r\n");
     assert_null(response_header(&response, "Access-Control-Allow-Methods"));
+    response_release(&response);
+}
+
+/* Whatever the page wants to send it may; what could end the header or begin another is not repeated. */
+static void a_preflight_repeats_what_the_page_names(void **state)
+{
+    static const struct row row = {"http://localhost:3000", "localhost", NULL, 204, true, NULL};
+    start(*state);
+    struct response response = ask_row(*state, "OPTIONS", CHAT_ROUTE, &row,
+                                       "Access-Control-Request-Method: POST\r\n"
+                                       "Access-Control-Request-Headers: x-mine, anthropic-beta\r\n"
+                                       "Access-Control-Request-Private-Network: true\r\n");
+    assert_contains(response_header(&response, "Access-Control-Allow-Headers"), ", x-mine, anthropic-beta, *");
+    assert_contains(response_header(&response, "Access-Control-Allow-Headers"), "X-Stainless-Timeout");
+    assert_string_equal(response_header(&response, "Access-Control-Allow-Private-Network"), "true");
+    response_release(&response);
+    response = ask_row(*state, "OPTIONS", CHAT_ROUTE, &row, "Access-Control-Request-Headers: a;b\r\n");
+    assert_null(strstr(response_header(&response, "Access-Control-Allow-Headers"), "a;b"));
     response_release(&response);
 }
 
@@ -499,6 +518,7 @@ int main(void)
         ROW(a_star_lets_all_pages_in),
         ROW(of_two_origins_none_is_believed),
         ROW(a_preflight_is_answered_to_pages_that_may_ask),
+        ROW(a_preflight_repeats_what_the_page_names),
         ROW(a_body_that_any_page_could_send_is_refused_to_pages),
         ROW(an_empty_post_of_a_page_is_a_body_too),
         ROW(a_foreign_page_is_refused_before_its_body_is_read),

@@ -302,7 +302,7 @@ static void a_failure_before_the_start_is_an_http_error(void **state)
     } rows[] = {{HEARTH_BUSY, 429, "\"server_busy\"", "1"},
                 {HEARTH_TOO_LONG, 400, "\"context_length_exceeded\"", NULL},
                 {HEARTH_UNAVAILABLE, 503, "\"unavailable\"", "1"},
-                {HEARTH_UNSUPPORTED, 501, "\"not_supported\"", NULL},
+                {HEARTH_UNSUPPORTED, 400, "\"not_supported\"", NULL},
                 {HEARTH_INTERNAL, 500, "\"internal_error\"", NULL}};
     struct client client = harness_start(*state);
     for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {

@@ -234,7 +234,7 @@ static void every_code_of_the_library_has_a_status(void **unused)
                 {HEARTH_NOT_FOUND, 404},
                 {HEARTH_TOO_LONG, 400},
                 {HEARTH_BUSY, 429},
-                {HEARTH_UNSUPPORTED, 501},
+                {HEARTH_UNSUPPORTED, 400},
                 {HEARTH_UNAVAILABLE, 503},
                 {HEARTH_CANCELLED, 503},
                 {HEARTH_NO_MEMORY, 500},

@@ -16,9 +16,12 @@ static void a_model_tells_its_properties(void **state)
             "\"backend_sampling\":false,\"grammar\":\"\",\"grammar_lazy\":false,\"grammar_triggers\":[],"
             "\"preserved_tokens\":[],\"chat_format\":\"Content-only\",\"reasoning_format\":\"none\","
             "\"reasoning_in_content\":false,\"generation_prompt\":\"\",\"speculative.types\":\"none\",\"lora\":[]},"
-            "\"n_ctx\":8192},\"total_slots\":4,\"model_alias\":\"demo\",\"model_path\":\"demo.gguf\","
+            "\"n_ctx\":8192},\"total_slots\":4,\"model_alias\":\"demo\",\"model_ftype\":\"Q4_K - "
+            "Medium\",\"model_path\":\"demo."
+            "gguf\","
             "\"modalities\":{\"vision\":false,\"video\":false,\"audio\":false},\"endpoint_slots\":true,"
-            "\"endpoint_props\":false,\"endpoint_metrics\":true,\"chat_template\":\"{{ \\\"x\\\" }}\","
+            "\"endpoint_props\":false,\"endpoint_metrics\":true,\"chat_template\":\"{{ \\\"x\\\" "
+            "}}\",\"chat_template_caps\":{\"supports_tools\":false},"
             "\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"build_info\":\"hearth-0.1.0\",\"is_sleeping\":false}");
         response_release(&response);
     }
@@ -39,8 +42,8 @@ static void properties_are_not_changed_by_requests(void **state)
 {
     struct client client = harness_start(*state);
     struct response response = ask(&client, "POST", "/props", "{\"temperature\":1}");
-    assert_int_equal(response.status, 501);
-    assert_contains(response.body.v, "\"type\":\"not_supported_error\"");
+    assert_int_equal(response.status, 400);
+    assert_contains(response.body.v, "\"code\":\"not_supported\"");
     assert_contains(response.body.v, "configuration");
     response_release(&response);
     client_close(&client);

@@ -77,7 +77,7 @@ static void errors_of_the_body_name_the_field(void **state)
                         "\"invalid_request_error\",\"code\":\"invalid_value\",\"param\":\"temperature\"}}");
     response_release(&response);
     response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"functions\":[{}]}");
-    assert_int_equal(response.status, 501);
+    assert_int_equal(response.status, 400);
     assert_contains(response.body.v, "\"param\":\"functions\"");
     response_release(&response);
     response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"model\":\"other\"}");
@@ -97,7 +97,9 @@ static void models_are_listed_and_shown(void **state)
     "{\"id\":\"demo\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"hearth\",\"status\":{\"value\":"      \
     "\"loaded\"},\"type\":\"chat\","                                                                                   \
     "\"context_window\":8192,\"modalities\":{\"input\":[\"text\"],\"output\":[\"text\"]},\"meta\":{"                   \
-    "\"architecture\":\"qwen3\",\"type\":\"chat\",\"kind\":\"dense\",\"pooling\":\"\",\"n_ctx\":8192,\"n_ctx_train\":" \
+    "\"architecture\":\"qwen3\",\"type\":\"chat\",\"kind\":\"dense\",\"pooling\":\"\",\"ftype\":\"Q4_K - "             \
+    "Medium\",\"vocab_"                                                                                                \
+    "type\":2,\"n_ctx\":8192,\"n_ctx_train\":"                                                                         \
     "40960,\"n_params\":600000000,"                                                                                    \
     "\"size\":1234567890123,\"n_vocab\":151936,\"n_embd\":1024,\"n_embd_out\":1024,\"n_swa\":0,\"slots\":4}}"
 #define BRIEFLY                                                                                                        \
@@ -147,7 +149,7 @@ static void files_of_slots_are_refused_with_hearths_way(void **state)
 {
     struct client client = harness_start(*state);
     struct response response = ask(&client, "POST", "/slots/0?action=save", "{\"filename\":\"x\"}");
-    assert_int_equal(response.status, 501);
+    assert_int_equal(response.status, 400);
     assert_contains(response.body.v, "hearth kv");
     response_release(&response);
     client_close(&client);

@@ -1,0 +1,18 @@
+/* Lists of stored items, page by page, as OpenAI's API has them. No state; HTTP thread only. */
+#ifndef SERVE_ITEM_LIST_H
+#define SERVE_ITEM_LIST_H
+
+#include "serve/call.h"
+#include "serve/stored.h"
+
+/* Answers with the first `n` items of a turn (NULL: none) and those before it, as the query says: ?limit=20 (1 to 100),
+ * ?order=desc (the newest first) or asc, ?after=ID. */
+void item_list_reply(struct call *call, const struct stored_turn *turn, size_t n);
+
+/* Writes a list of all of some items. */
+void item_list_put(struct buf *out, const struct stored_item *const *items, size_t n, bool has_more);
+
+/* Answers with 404 in OpenAI's form. `what`: "response". */
+void item_list_miss(struct call *call, const char *what, const char *id);
+
+#endif

@@ -1,0 +1,143 @@
+/* Conversations at their routes: made, added to by responses and by hand, listed, changed and deleted. */
+#include "unit/serve/harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const reply[] = {"Hel", "lo"};
+static const struct fake_script script = {.texts = reply, .n_texts = 2, .result = {.cache_n = 8, .prompt_n = 2}};
+
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+
+static struct client start(struct harness *h)
+{
+    struct client client = harness_start(h);
+    fake_play(&script);
+    return client;
+}
+
+/* Sends to a path with the conversation's id in it. */
+static struct response send_to(struct client *client, const char *id, const char *const request[3])
+{
+    char path[200];
+    snprintf(path, sizeof path, request[1], id);
+    return ask(client, request[0], path, request[2]);
+}
+
+static void assert_answer(struct client *client, const char *id, const char *const request[3], int status,
+                          const char *part)
+{
+    struct response response = send_to(client, id, request);
+    if (response.status != status) fail_msg("%s %s: %d %s", request[0], request[1], response.status, response.body.v);
+    if (part != NULL) assert_contains(response.body.v, part);
+    response_release(&response);
+}
+
+#define ANSWERS(method, path, body, status, part)                                                                      \
+    assert_answer(&client, id, (const char *const[]){method, path, body}, status, part)
+
+static char *created(struct client *client, const char *body)
+{
+    struct response response = ask(client, "POST", "/v1/conversations", body);
+    if (response.status != 200) fail_msg("%s: %s", body, response.body.v);
+    const char *at = strstr(response.body.v, "\"id\":\"conv_");
+    assert_non_null(at);
+    char *id = strndup(at + 6, strcspn(at + 6, "\""));
+    response_release(&response);
+    return id;
+}
+
+static void a_conversation_is_made_shown_changed_and_deleted(void **state)
+{
+    struct client client = start(*state);
+    char *id = created(&client, "{\"metadata\":{\"of\":\"test\"}}");
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "\"object\":\"conversation\",\"created_at\":");
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "\"metadata\":{\"of\":\"test\"}}");
+    ANSWERS("GET", "/v1/conversations/%s/items", NULL, 200, "\"data\":[],\"has_more\":false,\"first_id\":null");
+    ANSWERS("POST", "/v1/conversations/%s", "{\"metadata\":{\"of\":\"more\"}}", 200, "\"of\":\"more\"");
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "\"of\":\"more\"");
+    ANSWERS("DELETE", "/v1/conversations/%s", NULL, 200, "\"object\":\"conversation.deleted\",\"deleted\":true}");
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 404, "\"code\":\"not_found\"");
+    ANSWERS("POST", "/v1/conversations/%s", "{}", 404, NULL);
+    ANSWERS("POST", "/v1/conversations/%s/items", "{\"items\":[" USER("a") "]}", 404, NULL);
+    ANSWERS("DELETE", "/v1/conversations/%s", NULL, 404, NULL);
+    free(id);
+    id = created(&client, "");
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "\"metadata\":{}}");
+    free(id);
+    client_close(&client);
+}
+
+static void responses_go_on_from_a_conversation_and_add_to_it(void **state)
+{
+    struct client client = start(*state);
+    char *id = created(&client, "{\"items\":[{\"role\":\"developer\",\"content\":\"Be brief.\"}]}");
+    char body[200];
+    /* Given as a string and as an object; also where the response itself is not stored. */
+    snprintf(body, sizeof body, "{\"input\":\"one\",\"conversation\":\"%s\"}", id);
+    ANSWERS("POST", "/v1/responses", body, 200, "\"conversation\":{\"id\":\"conv_");
+    snprintf(body, sizeof body, "{\"input\":\"two\",\"store\":false,\"conversation\":{\"id\":\"%s\"}}", id);
+    ANSWERS("POST", "/v1/responses", body, 200, "\"store\":false");
+    ANSWERS("POST", "/v1/responses", body, 200, NULL);
+    assert_string_equal(fake_wait(2)->messages_json,
+                        "[{\"role\":\"system\",\"content\":\"Be brief.\"}," USER(
+                            "one") ",{\"role\":\"assistant\",\"content\":"
+                                   "\"Hello\"}," USER("two") ",{\"role\":"
+                                                             "\"assistant\","
+                                                             "\"content\":"
+                                                             "\"Hello\"}," USER("two") "]");
+    ANSWERS("GET", "/v1/conversations/%s/items?limit=100", NULL, 200, "\"text\":\"Be brief.\"");
+    free(id);
+    client_close(&client);
+}
+
+static void items_are_added_shown_and_deleted_by_hand(void **state)
+{
+    struct client client = start(*state);
+    char *id = created(&client, "{\"items\":[" USER("one") "]}"), body[200];
+    ANSWERS("POST", "/v1/conversations/%s/items",
+            "{\"items\":[{\"id\":\"msg_a\",\"role\":\"user\",\"content\":\"two\"}," USER("three") "]}", 200,
+            "{\"object\":\"list\",\"data\":[{\"id\":\"msg_a\"");
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_a", NULL, 200, "\"text\":\"two\"");
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_b", NULL, 404, "no item 'msg_b'");
+    ANSWERS("DELETE", "/v1/conversations/%s/items/msg_b", NULL, 404, NULL);
+    ANSWERS("DELETE", "/v1/conversations/%s/items/msg_a", NULL, 200, "\"object\":\"conversation\"");
+    ANSWERS("GET", "/v1/conversations/%s/items/msg_a", NULL, 404, NULL);
+    ANSWERS("GET", "/v1/conversations/%s", NULL, 200, "\"object\":\"conversation\"");
+    snprintf(body, sizeof body, "{\"input\":\"four\",\"conversation\":\"%s\"}", id);
+    ANSWERS("POST", "/v1/responses", body, 200, NULL);
+    assert_string_equal(fake_wait(0)->messages_json, "[" USER("one") "," USER("three") "," USER("four") "]");
+    free(id);
+    client_close(&client);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{\"metadata\":5}", "\"param\":\"metadata\""},
+        {"{\"items\":5}", "\"param\":\"items\""},
+        {"{\"items\":[{\"type\":\"telepathy_call\"}]}", "\"param\":\"items[0].type\""},
+        {"[]", "must be a JSON object"},
+    };
+    struct client client = start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct response response = ask(&client, "POST", "/v1/conversations", rows[i][0]);
+        assert_int_equal(response.status, 400);
+        assert_contains(response.body.v, rows[i][1]);
+        response_release(&response);
+    }
+    client_close(&client);
+}
+
+#define ROW(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ROW(a_conversation_is_made_shown_changed_and_deleted),
+        ROW(responses_go_on_from_a_conversation_and_add_to_it),
+        ROW(items_are_added_shown_and_deleted_by_hand),
+        ROW(what_is_wrong_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
