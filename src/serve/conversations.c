@@ -222,7 +222,7 @@ static void answer_added(struct call *call, void *ud)
     struct buf body = {0};
     char *id = find(call, false, &found);
     if (id != NULL) {
-        const struct stored_item **items = stored_turn_items(asked->turn);
+        struct stored_item *items = stored_turn_items(asked->turn);
         item_list_put(&body, items, asked->turn->n, false);
         free(items);
         stored_extend(asked->stored, call->owner, id, asked->turn);
@@ -241,13 +241,13 @@ void conversations_add_items(struct call *call)
 
 /* The item that the path names; NULL: the call was answered. The list is the caller's. */
 static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
-                                           const struct stored_item ***items)
+                                           struct stored_item **items)
 {
     char *wanted = routes_part(call, 1);
     const struct stored_item *item = NULL;
     *items = stored_turn_items(turn);
     for (size_t i = 0; i < turn->all_n && item == NULL; i++)
-        if (strcmp((*items)[i]->id, wanted) == 0) item = (*items)[i];
+        if (strcmp((*items)[i].id, wanted) == 0) item = &(*items)[i];
     if (item == NULL) item_list_miss(call, "item", wanted);
     free(wanted);
     return item;
@@ -259,7 +259,8 @@ void conversations_show_item(struct call *call)
     struct stored *stored = call->server->stored;
     char *id = find(call, false, &found);
     if (id == NULL) return;
-    const struct stored_item **items, *item = find_item(call, found.turn, &items);
+    struct stored_item *items;
+    const struct stored_item *item = find_item(call, found.turn, &items);
     struct buf body = {0};
     if (item != NULL) {
         buf_append(&body, item->text, item->len);
@@ -272,14 +273,14 @@ void conversations_show_item(struct call *call)
 
 /* Turns do not change, and responses may hold them too: the conversation gets one of its own, with the other items. */
 static struct stored_turn *turn_without(struct stored *stored, const struct stored_turn *turn,
-                                        const struct stored_item *const *items, const struct stored_item *dropped)
+                                        const struct stored_item *items, const struct stored_item *dropped)
 {
     struct stored_turn *copy = stored_turn_new(stored, NULL);
     for (size_t i = 0; i < turn->all_n; i++) {
         struct buf text = {0};
-        if (items[i] == dropped) continue;
-        buf_append(&text, items[i]->text, items[i]->len);
-        stored_turn_add(copy, items[i]->id, &text);
+        if (&items[i] == dropped) continue;
+        buf_append(&text, items[i].text, items[i].len);
+        stored_turn_add(copy, items[i].id, &text);
     }
     return copy;
 }
@@ -290,7 +291,8 @@ void conversations_delete_item(struct call *call)
     struct stored *stored = call->server->stored;
     char *id = find(call, true, &found);
     if (id == NULL) return;
-    const struct stored_item **items, *item = find_item(call, found.turn, &items);
+    struct stored_item *items;
+    const struct stored_item *item = find_item(call, found.turn, &items);
     if (item != NULL) {
         struct buf body = {0};
         struct stored_turn *copy = turn_without(stored, found.turn, items, item);

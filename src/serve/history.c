@@ -123,11 +123,11 @@ static json_t *read_before(const struct history *history, hearth_error *error)
         too_large(history, field, history->before->all_bytes, error);
         return NULL;
     }
-    const struct stored_item **items = stored_turn_items(history->before);
+    struct stored_item *items = stored_turn_items(history->before);
     buf_puts(&text, "[");
     for (size_t i = 0; i < history->before->all_n; i++) {
         if (i > 0) buf_puts(&text, ",");
-        buf_append(&text, items[i]->text, items[i]->len);
+        buf_append(&text, items[i].text, items[i].len);
     }
     buf_puts(&text, "]");
     free(items);

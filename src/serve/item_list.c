@@ -32,46 +32,46 @@ static int read_page(const struct http_request *http, struct page *page, hearth_
     return HEARTH_OK;
 }
 
-static void turn_round(const struct stored_item **items, size_t n)
+static void turn_round(struct stored_item *items, size_t n)
 {
     for (size_t i = 0; i < n / 2; i++) {
-        const struct stored_item *item = items[i];
+        struct stored_item item = items[i];
         items[i] = items[n - 1 - i];
         items[n - 1 - i] = item;
     }
 }
 
-static int find_start(const struct page *page, const struct stored_item *const *items, size_t n, size_t *start,
+static int find_start(const struct page *page, const struct stored_item *items, size_t n, size_t *start,
                       hearth_error *error)
 {
     *start = 0;
     if (page->after == NULL) return HEARTH_OK;
     for (size_t i = 0; i < n && *start == 0; i++)
-        if (strcmp(items[i]->id, page->after) == 0) *start = i + 1;
+        if (strcmp(items[i].id, page->after) == 0) *start = i + 1;
     return *start > 0 ? HEARTH_OK : error_at(error, HEARTH_INVALID, "after", "'after' is the id of none of the items");
 }
 
-void item_list_put(struct buf *out, const struct stored_item *const *items, size_t n, bool has_more)
+void item_list_put(struct buf *out, const struct stored_item *items, size_t n, bool has_more)
 {
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        buf_append(out, items[i]->text, items[i]->len);
+        buf_append(out, items[i].text, items[i].len);
     }
     buf_printf(out, "],\"has_more\":%s,", has_more ? "true" : "false");
     if (n == 0) {
         buf_puts(out, "\"first_id\":null,\"last_id\":null}");
         return;
     }
-    member_puts(out, "first_id", items[0]->id);
+    member_puts(out, "first_id", items[0].id);
     buf_puts(out, ",");
-    member_puts(out, "last_id", items[n - 1]->id);
+    member_puts(out, "last_id", items[n - 1].id);
     buf_puts(out, "}");
 }
 
 void item_list_reply(struct call *call, const struct stored_turn *turn, size_t n)
 {
-    const struct stored_item **items = stored_turn_items(turn);
+    struct stored_item *items = stored_turn_items(turn);
     size_t start = 0;
     struct page page = {.limit = 0};
     hearth_error error;

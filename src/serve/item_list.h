@@ -10,7 +10,7 @@
 void item_list_reply(struct call *call, const struct stored_turn *turn, size_t n);
 
 /* Writes a list of all of some items. */
-void item_list_put(struct buf *out, const struct stored_item *const *items, size_t n, bool has_more);
+void item_list_put(struct buf *out, const struct stored_item *items, size_t n, bool has_more);
 
 /* Answers with 404 in OpenAI's form. `what`: "response". */
 void item_list_miss(struct call *call, const char *what, const char *id);

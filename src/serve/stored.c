@@ -110,12 +110,12 @@ void stored_turn_add(struct stored_turn *turn, const char *id, struct buf *text)
     turn->all_bytes += item_bytes(item);
 }
 
-const struct stored_item **stored_turn_items(const struct stored_turn *turn)
+struct stored_item *stored_turn_items(const struct stored_turn *turn)
 {
     size_t at = turn == NULL ? 0 : turn->all_n;
-    const struct stored_item **items = mem_alloc((at + 1) * sizeof *items);
+    struct stored_item *items = mem_alloc((at + 1) * sizeof *items);
     for (; turn != NULL; turn = turn->before)
-        for (size_t i = turn->n; i-- > 0;) items[--at] = &turn->items[i];
+        for (size_t i = turn->n; i-- > 0;) items[--at] = turn->items[i];
     return items;
 }
 

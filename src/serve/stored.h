@@ -52,8 +52,8 @@ void stored_turn_unref(struct stored *stored, struct stored_turn *turn); /* NULL
 /* Adds an item to a turn that was never stored; `text` is emptied. */
 void stored_turn_add(struct stored_turn *turn, const char *id, struct buf *text);
 
-/* All items, those of the first turn first: free() the list, which borrows from the turn. */
-const struct stored_item **stored_turn_items(const struct stored_turn *turn);
+/* All items, those of the first turn first: free() the list, whose strings are the turn's. */
+struct stored_item *stored_turn_items(const struct stored_turn *turn);
 
 /* ---- Entries ---- */
 

@@ -62,8 +62,8 @@ static void assert_items(struct stored *stored, const char *id, const char *expe
     struct stored_found found;
     struct buf ids = {0};
     assert_true(stored_find(stored, NULL, id, false, &found));
-    const struct stored_item **items = stored_turn_items(found.turn);
-    for (size_t i = 0; i < found.turn->all_n; i++) buf_printf(&ids, "%s ", items[i]->id);
+    struct stored_item *items = stored_turn_items(found.turn);
+    for (size_t i = 0; i < found.turn->all_n; i++) buf_printf(&ids, "%s ", items[i].id);
     assert_string_equal(buf_text(&ids), expected);
     buf_release(&ids);
     free(items);
