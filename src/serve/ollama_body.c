@@ -201,11 +201,16 @@ static int read_all(struct convert *convert, reader *const *readers)
 
 /* ---- Messages ---- */
 
-/* Images are not there yet. */
-static int refuse_images(const struct convert *convert, const json_t *object, struct place at)
+/* Images come before the text of their message. */
+static int read_images(const struct convert *convert, const json_t *object, struct place at, json_t *texts)
 {
-    if (!fields_asks(object, "images")) return HEARTH_OK;
-    return convert_fault(convert, at, "holds images, which are not supported yet: send text alone");
+    const json_t *images = json_object_get(object, "images");
+    if (images != NULL && !json_is_null(images) && !json_is_array(images))
+        return convert_fault(convert, at, "must be a list of images");
+    json_t *image = convert_media("image_url");
+    for (size_t i = 0; i < json_array_size(images); i++) json_array_append(texts, image);
+    json_decref(image);
+    return HEARTH_OK;
 }
 
 /* The messages of a conversation that is being read. Ollama's calls have no ids where OpenAI's must. */
@@ -276,15 +281,14 @@ static json_t *call_of(struct conversation *c, const json_t *message)
     return named != NULL ? json_incref((json_t *)named) : json_string("call");
 }
 
-static void add_result(struct conversation *c, const json_t *message, const json_t *content)
+static void add_result(struct conversation *c, const json_t *message, const json_t *texts)
 {
-    json_t *id = call_of(c, message), *texts = json_pack("[O]", content);
+    json_t *id = call_of(c, message);
     const json_t *tool = text_of(message, "tool_name");
     convert_result(c->convert, id, texts);
     json_t *messages = json_object_get(c->convert->chat, "messages");
     if (tool != NULL) json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
     json_decref(id);
-    json_decref(texts);
 }
 
 static const char *role_of(const json_t *message)
@@ -295,7 +299,14 @@ static const char *role_of(const json_t *message)
     return NULL;
 }
 
-static int add_message(struct conversation *c, const json_t *message, const json_t *content, struct place at)
+static void say_all(struct convert *convert, const char *role, const json_t *texts)
+{
+    size_t i;
+    json_t *text;
+    json_array_foreach(texts, i, text) convert_say(convert, role, text);
+}
+
+static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct place at)
 {
     const char *role = role_of(message);
     const json_t *thinking = text_of(message, "thinking");
@@ -303,10 +314,10 @@ static int add_message(struct conversation *c, const json_t *message, const json
         return convert_fault(c->convert, place_of("%s.role", at.v),
                              "must be \"system\", \"user\", \"assistant\" or \"tool\"");
     if (strcmp(role, "tool") == 0) {
-        add_result(c, message, content);
+        add_result(c, message, texts);
         return HEARTH_OK;
     }
-    convert_say(c->convert, role, content);
+    say_all(c->convert, role, texts);
     int rc = HEARTH_OK;
     if (strcmp(role, "assistant") == 0) {
         if (thinking != NULL) convert_think(c->convert, thinking);
@@ -319,13 +330,13 @@ static int add_message(struct conversation *c, const json_t *message, const json
 static int read_message(struct conversation *c, const json_t *message, struct place at)
 {
     const json_t *content = json_object_get(message, "content");
-    int rc = refuse_images(c->convert, message, place_of("%s.images", at.v));
-    if (rc != HEARTH_OK) return rc;
     if (content != NULL && !json_is_string(content) && !json_is_null(content))
         return convert_fault(c->convert, place_of("%s.content", at.v), "must be a string");
-    json_t *text = json_is_string(content) ? json_incref((json_t *)content) : json_string("");
-    rc = add_message(c, message, text, at);
-    json_decref(text);
+    json_t *texts = json_array();
+    int rc = read_images(c->convert, message, place_of("%s.images", at.v), texts);
+    json_array_append_new(texts, json_is_string(content) ? json_incref((json_t *)content) : json_string(""));
+    if (rc == HEARTH_OK) rc = add_message(c, message, texts, at);
+    json_decref(texts);
     return rc;
 }
 
@@ -377,7 +388,9 @@ static int check_generate(struct convert *convert)
                              "models.NAME.jinja_file");
     if (fields_asks(convert->body, "context"))
         return convert_fault(convert, place_of("context"), "is not supported: send the conversation to POST /api/chat");
-    return refuse_images(convert, convert->body, place_of("images"));
+    if (ollama_is_completion(convert->body) && fields_asks(convert->body, "images"))
+        return convert_fault(convert, place_of("images"), "have no place in a prompt without messages");
+    return HEARTH_OK;
 }
 
 /* The text of the member, "" where it is missing. */
@@ -402,16 +415,19 @@ static int read_completion(struct convert *convert, json_t *prompt)
 
 static int read_prompt(struct convert *convert)
 {
-    json_t *prompt, *system = NULL;
+    json_t *prompt, *system = NULL, *texts = json_array();
     int rc = take_text(convert, "prompt", &prompt);
     if (rc == HEARTH_OK) rc = take_text(convert, "system", &system);
+    if (rc == HEARTH_OK) rc = read_images(convert, convert->body, place_of("images"), texts);
     if (rc == HEARTH_OK && ollama_is_completion(convert->body)) {
         rc = read_completion(convert, prompt);
     } else if (rc == HEARTH_OK) {
         if (json_string_length(system) > 0) convert_say(convert, "system", system);
-        convert_say(convert, "user", prompt);
+        json_array_append(texts, prompt);
+        say_all(convert, "user", texts);
         convert_end_message(convert);
     }
+    json_decref(texts);
     json_decref(prompt);
     json_decref(system);
     return rc;

@@ -232,12 +232,21 @@ test('a model is loaded and unloaded without a word', async () => {
   assert.ok((await names()).includes('thinker:latest'), 'who is told that it is loaded finds it there');
 });
 
+test('a note stands for an image', async () => {
+  const note = '[image left out: this model takes text only]';
+  const seen = await chat({ messages: [{ ...user('What is this?'), images: ['aGk='] }] });
+  const said = await chat({ messages: [user(`${note}\nWhat is this?`)] });
+  assert.equal(seen.prompt_eval_count, said.prompt_eval_count);
+  assert.equal(seen.message.content, said.message.content);
+  const alone = await ollama.generate({ model: 'demo', prompt: 'What is this?', images: ['aGk='], options: { temperature: 0 } });
+  assert.equal(alone.prompt_eval_count, said.prompt_eval_count);
+});
+
 test('errors are told in Ollama\'s form', async () => {
   const refused = [
     [() => ollama.chat({ model: 'nobody', messages: question }), 404, /nobody/],
     [() => ollama.show({ model: 'nobody' }), 404, /nobody/],
     [() => chat({ options: { temperature: 'hot' } }), 400, /'options\.temperature' must be a number/],
-    [() => chat({ messages: [{ ...question[0], images: ['aGk='] }] }), 400, /'messages\[0\]\.images'/],
     [() => chat({ think: 3 }), 400, /'think'/],
     [() => ollama.generate({ model: 'demo', prompt: 'a', template: '{{ .Prompt }}' }), 400, /'template'/],
     [() => ollama.generate({ model: 'demo', prompt: 'a', context: [1] }), 400, /'context'.*\/api\/chat/],

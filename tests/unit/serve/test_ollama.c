@@ -49,6 +49,11 @@ static void messages_become_those_of_a_chat(void **unused)
                                                                             "\"own\",\"content\":\"3\"},"
                                                                             "{\"role\":\"tool\",\"tool_call_id\":"
                                                                             "\"call\",\"content\":\"4\"}]}"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"images\":[\"aGk=\",\"aGk=\"]},{\"role\":\"tool\","
+         "\"content\":\"b\",\"images\":[\"aGk=\"]}]}",
+         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"},{\"type\":\"image_url\"},"
+         "{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"tool\",\"tool_call_id\":\"call\",\"content\":"
+         "[{\"type\":\"image_url\"},{\"type\":\"text\",\"text\":\"b\"}]}]}"},
         {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[]},{\"role\":\"user\",\"content\":null,"
          "\"images\":[]}]}",
          "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"\"}]}"},
@@ -115,7 +120,7 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
         {"{\"messages\":[{\"content\":\"a\"}]}", HEARTH_INVALID, "messages[0].role"},
         {"{\"messages\":[{\"role\":\"developer\"}]}", HEARTH_INVALID, "messages[0].role"},
         {MESSAGE("\"content\":[]"), HEARTH_INVALID, "messages[0].content"},
-        {MESSAGE("\"images\":[\"aGk=\"]"), HEARTH_INVALID, "messages[0].images"},
+        {MESSAGE("\"images\":\"aGk=\""), HEARTH_INVALID, "messages[0].images"},
         {MESSAGE("\"tool_calls\":{}"), HEARTH_INVALID, "messages[0].tool_calls"},
         {MESSAGE("\"tool_calls\":[{}]"), HEARTH_INVALID, "messages[0].tool_calls[0].function"},
         {MESSAGE("\"tool_calls\":[{\"function\":{\"arguments\":{}}}]"), HEARTH_INVALID,
@@ -137,7 +142,8 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
         {"{\"prompt\":\"a\",\"raw\":true,\"system\":\"b\"}", HEARTH_INVALID, "system"},
         {"{\"prompt\":\"a\",\"template\":\"{{ .Prompt }}\"}", HEARTH_INVALID, "template"},
         {"{\"prompt\":\"a\",\"context\":[1]}", HEARTH_INVALID, "context"},
-        {"{\"prompt\":\"a\",\"images\":[\"aGk=\"]}", HEARTH_INVALID, "images"},
+        {"{\"prompt\":\"a\",\"images\":5}", HEARTH_INVALID, "images"},
+        {"{\"prompt\":\"a\",\"raw\":true,\"images\":[\"aGk=\"]}", HEARTH_INVALID, "images"},
     };
     assert_refused(ollama_chat_body, chats, sizeof chats / sizeof *chats);
     assert_refused(ollama_generate_body, prompts, sizeof prompts / sizeof *prompts);
