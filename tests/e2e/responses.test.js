@@ -157,6 +157,13 @@ test('instructions hold for their own response alone', async () => {
   assert.ok(second.usage.input_tokens < first.usage.input_tokens);
 });
 
+test('a chain that is longer than the window is told so', async () => {
+  const input = 'word '.repeat(800);
+  const first = await ask({ input, max_output_tokens: 1 });
+  await assert.rejects(ask({ input, previous_response_id: first.id, max_output_tokens: 1 }).then((second) => ask({ input, previous_response_id: second.id })),
+    (error) => error instanceof BadRequestError && error.code === 'context_length_exceeded' && error.param === 'input');
+});
+
 test('a stored response is shown and deleted', async () => {
   const response = await ask({ metadata: { of: 'test' }, truncation: 'auto', prompt_cache_key: 'session-1' });
   assert.equal(response.store, true);

@@ -255,7 +255,7 @@ static const char *const elsewhere[] = {
     "models.*.lora",             /* test_adapters.c */
     "models.*.max_prompt_bytes", /* test_prompts.c */
     "models.*.aliases",          /* test_instance.c */
-    "models.*.media",            /* test_chat_requests */
+    "models.*.media",            /* openai_client.test.js, ollama.test.js */
 };
 
 /* ---- Configurations ---- */

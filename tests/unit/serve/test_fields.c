@@ -157,6 +157,7 @@ static void null_means_not_given(void **state)
                                         "parent_key",
                                         "session_id",
                                         "imc_id",
+                                        "prompt_cache_key",
                                         "chat_template_kwargs",
                                         "tools",
                                         "tool_choice",
@@ -235,6 +236,7 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"parent_key", {"1", "{}", "\"\"", "\"0123\"", "\"" KEY "0\"", "\"g" KEY "\"", "\"\\u0000\""}},
         {"session_id", {"1", "{}", "true", "\"a\\u0000b\""}},
         {"imc_id", {"1", "[]", "\"a\\u0000b\""}},
+        {"prompt_cache_key", {"1", "[]", "\"a\\u0000b\""}},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         for (size_t v = 0; v < 8 && wrong[i].values[v] != NULL; v++)
@@ -518,17 +520,17 @@ static void a_parent_key_is_handed_on(void **state)
 static void the_id_of_a_session_is_taken_up_to_its_length(void **state)
 {
     (void)state;
-    static const char *const names[] = {"session_id", "imc_id"};
+    static const char *const names[] = {"session_id", "imc_id", "prompt_cache_key"};
     static const int routes[] = {FIELDS_CHAT, FIELDS_COMPLETION};
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 6; i++) {
         struct fields fields;
         hearth_error error;
         char member[FIELDS_HINT_MAX + 32];
-        snprintf(member, sizeof member, "\"%s\":\"%0*d\"", names[i % 2], FIELDS_HINT_MAX, 0);
-        assert_int_equal(read_with(&fields, routes[i / 2], member, &error), 0);
+        snprintf(member, sizeof member, "\"%s\":\"%0*d\"", names[i % 3], FIELDS_HINT_MAX, 0);
+        assert_int_equal(read_with(&fields, routes[i / 3], member, &error), 0);
         fields_release(&fields);
-        snprintf(member, sizeof member, "\"%s\":\"%0*d\"", names[i % 2], FIELDS_HINT_MAX + 1, 0);
-        assert_refused(routes[i / 2], member, HEARTH_INVALID, names[i % 2]);
+        snprintf(member, sizeof member, "\"%s\":\"%0*d\"", names[i % 3], FIELDS_HINT_MAX + 1, 0);
+        assert_refused(routes[i / 3], member, HEARTH_INVALID, names[i % 3]);
     }
 }
 

@@ -228,6 +228,28 @@ static void the_oldest_responses_go_first(void **state)
     client_close(&client);
 }
 
+static void the_bytes_of_all_responses_are_bounded(void **state)
+{
+    fake_set("server.responses_max_mb", "1");
+    struct client client = start(*state);
+    struct buf body = {0};
+    char *ids[2];
+    buf_puts(&body, "{\"input\":\"");
+    for (size_t i = 0; i < 70000; i++) buf_puts(&body, "0123456789");
+    buf_puts(&body, "\"}");
+    for (size_t i = 0; i < 2; i++) {
+        struct response response = ask(&client, "POST", "/v1/responses", body.v);
+        ids[i] = id_of(&response);
+        response_release(&response);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        ANSWERS(ids[i], "GET", "/v1/responses/%s", NULL, i == 0 ? 404 : 200, NULL);
+        free(ids[i]);
+    }
+    buf_release(&body);
+    client_close(&client);
+}
+
 static void what_is_gone_on_from_is_bounded_as_a_body_is(void **state)
 {
     fake_set("server.max_body_bytes", "2000");
@@ -300,6 +322,7 @@ int main(void)
         ROW(the_items_of_a_prompt_are_listed_page_by_page),
         ROW(references_to_items_become_the_items),
         ROW(the_oldest_responses_go_first),
+        ROW(the_bytes_of_all_responses_are_bounded),
         ROW(what_is_gone_on_from_is_bounded_as_a_body_is),
         ROW(another_keys_responses_are_not_found),
     };
