@@ -8,8 +8,9 @@ DESTDIR ?=
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
 
+# Two terminals are answered at once, and the second turn, short as it is, shows what was there already.
 run: all ## build, then serve the demo model on 127.0.0.1:8080
-	@build/bin/hearth serve
+	build/bin/hearth serve --set n_seq_max=4 --set cache_min_tokens=0
 
 test: ## build and run every test; ends with `N passed, N failed`
 	@scripts/test.sh

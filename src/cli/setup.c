@@ -125,17 +125,6 @@ static int choose_models(hearth_config *config, const struct args_list *words, h
     return status;
 }
 
-/* Keys of the demo model that the user has not set: a stranger's two terminals should both be answered at once, and the
- * second turn, short as it is, should show what was there already. */
-static int declare_demo_keys(hearth_config *config, hearth_error *error)
-{
-    static const char *const keys[][2] = {{"models.demo.n_seq_max", "4"}, {"models.demo.cache_min_tokens", "0"}};
-    int status = HEARTH_OK;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == HEARTH_OK; i++)
-        status = hearth_config_set(config, keys[i][0], keys[i][1], error);
-    return status;
-}
-
 /* Installed and built trees alike have bin/hearth beside share/hearth/models/. */
 static int declare_demo(hearth_config *config, hearth_error *error)
 {
@@ -153,7 +142,6 @@ static int declare_demo(hearth_config *config, hearth_error *error)
             error_at(error, HEARTH_NOT_FOUND, "model", "the demo model is missing (%s): use --model or --config", path);
     else
         status = declare(config, path, error);
-    if (status == 0) status = declare_demo_keys(config, error);
     free(path);
     return status;
 }

@@ -102,7 +102,8 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // A test that has a server of its own gives its context `t`, so that no failure leaves the server running.
 export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files } = {}) {
   const name = model ? modelName(model) : 'demo';
-  const own = args.includes('--config') ? models : { threads: 1, ...models };
+  const small = model ? {} : { n_seq_max: 4, cache_min_tokens: 0 }; // as `make run` serves the demo model
+  const own = args.includes('--config') ? models : { threads: 1, ...args.includes('--model') ? {} : small, ...models };
   const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
