@@ -144,8 +144,8 @@ typedef struct hearth_model_info {
     int32_t n_ctx_train;       /* tokens the model was trained for */
     int32_t context_window;    /* tokens that a slot, or one input of an embedding or rerank model, can have here */
     int32_t n_slots;           /* requests computed at once; contexts of an embedding or rerank model */
-    bool has_chat_template;    /* chat needs one; completions do not */
-    const char *chat_template; /* its text; "": none */
+    bool has_chat_template;    /* of its own; false: chats are written in ChatML, which it may not know */
+    const char *chat_template; /* the text that is used; "" of models that do not chat */
     const char *chat_template_caps;  /* what llama.cpp finds that it can, as a JSON object of true and false */
     const char *bos_text, *eos_text; /* the tokens that begin and end a text; "": none */
     const char *weights_type;        /* llama.cpp's name of the type of most weights: "Q8_0" */
@@ -281,8 +281,9 @@ typedef struct hearth_params {
     const char *template_kwargs_json; /* chat: JSON object handed to the template; NULL: none */
     const char *tools_json;           /* chat: JSON array of tools in OpenAI's form; NULL: none */
     hearth_tool_choice tool_choice;
-    const char *tool_name;   /* chat: with REQUIRED, this tool and no other; NULL: any */
-    int parallel_tool_calls; /* chat: several calls in one reply: 1 yes, 0 no, -1: where the template can */
+    const char *allowed_tools_json; /* chat: only these are called, though the prompt shows all tools, so that it keeps
+                                       its prefix: JSON array of names; NULL: any */
+    int parallel_tool_calls;        /* chat: several calls in one reply: 1 yes, 0 no, -1: where the template can */
     hearth_continue continue_final;
     bool without_cue;         /* chat: the prompt does not end with the words that make the assistant speak */
     bool reasoning_in_text;   /* chat: reasoning is left in the content, as the model writes it */
@@ -354,6 +355,7 @@ typedef struct hearth_result {
     int32_t n_prompt;        /* tokens of the prompt: in the end cache_n + prompt_n */
     int32_t cache_n;         /* prompt tokens that were not computed */
     int32_t prompt_n;        /* prompt tokens that were */
+    int32_t too_short_n;     /* of these, tokens that were there, but fewer than cache_min_tokens */
     int32_t predicted_n;     /* tokens generated, the end-of-generation token included */
     double queue_ms;         /* from submission to a slot */
     double restore_ms;       /* fetching cached state */

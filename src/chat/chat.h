@@ -20,6 +20,7 @@ struct chat_template_params {
     const char *source;      /* the template's text; must not be empty */
     const char *bos, *eos;   /* text of the begin and end tokens, "" if there is none */
     bool adds_bos, adds_eos; /* tokenising adds them: then they are taken out of the rendered text */
+    const char *kwargs_json; /* arguments of requests that do not say otherwise: an object; NULL: none */
 };
 
 struct chat_request {
@@ -27,7 +28,8 @@ struct chat_request {
     const char *kwargs_json;   /* an object for the template, or NULL */
     const char *tools_json;    /* an array in OpenAI's form, or NULL */
     hearth_tool_choice tool_choice;
-    const char *tool_name;   /* with REQUIRED: this one only, though the prompt shows all; NULL: any */
+    const char
+        *allowed_tools_json; /* an array of names: only these are called, though the prompt shows all; NULL: any */
     int parallel_tool_calls; /* 1, 0, -1: as the template can */
     const char *grammar;     /* of the reply: GBNF, or NULL */
     const char *json_schema; /* of the reply, or NULL */
@@ -54,7 +56,8 @@ struct chat_prompt {
     size_t n_media; /* images and the like that a note stands for */
 };
 
-/* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault. */
+/* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault; with the
+ * argument's name ("chat_template_kwargs.messages") where that may not be set. */
 struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error);
 void chat_template_close(struct chat_template *template_);
 

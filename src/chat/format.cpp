@@ -123,7 +123,7 @@ static std::string key_of(const chat_template &template_, const chat_request &re
                        static_cast<int>(params.add_generation_prompt), static_cast<int>(params.enable_thinking)})
         key += std::to_string(number) + ",";
     for (const char *text :
-         {request.tools_json, request.tool_name, request.grammar, request.json_schema, request.kwargs_json})
+         {request.tools_json, request.allowed_tools_json, request.grammar, request.json_schema, request.kwargs_json})
         add_part(key, text);
     add_part(key, params.continue_msg.render_content());
     add_part(key, params.continue_msg.reasoning_content);
@@ -138,17 +138,20 @@ static bool has_tools(const autoparser::generation_params &params)
     return params.tools.is_array() && !params.tools.empty() && params.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
 }
 
-/* The prompt shows all tools, but this one alone may be called. */
-static void leave_only(autoparser::generation_params &params, const std::string &name)
+static const common_json &find_tool(const common_json &tools, const std::string &name)
 {
-    for (size_t i = 0; i < params.tools.size(); i++) {
-        common_json tool = params.tools.at(i);
-        if (tool.at("function").at("name").get<std::string>() != name) continue;
-        params.tools = common_json::array();
-        params.tools.push_back(tool);
-        return;
-    }
+    for (size_t i = 0; i < tools.size(); i++)
+        if (tools.at(i).at("function").at("name").get<std::string>() == name) return tools.at(i);
     throw refusal{HEARTH_INVALID, "tool_choice", "names a tool that is not among the tools"};
+}
+
+/* The prompt shows all tools, but these alone may be called. */
+static void leave_only(autoparser::generation_params &params, const char *names_json)
+{
+    common_json names = parse_json(names_json, "tool_choice"), left = common_json::array();
+    if (!names.is_array()) throw refusal{HEARTH_INVALID, "tool_choice", "must name tools in an array"};
+    for (size_t i = 0; i < names.size(); i++) left.push_back(find_tool(params.tools, names.at(i).get<std::string>()));
+    params.tools = left;
 }
 
 /* Where llama.cpp can make no parser: what the template itself refuses is thrown again. */
@@ -195,8 +198,7 @@ static std::unique_ptr<reply_format> make(const chat_template &template_, const 
 {
     auto result = std::make_unique<reply_format>();
     if (request.tools_json != nullptr) check_parameters(read_tools(request.tools_json));
-    if (request.tool_name != nullptr && request.tool_choice == HEARTH_TOOLS_REQUIRED)
-        leave_only(params, request.tool_name);
+    if (request.allowed_tools_json != nullptr) leave_only(params, request.allowed_tools_json);
     try {
         autoparser::generation_params scratch = params; /* some handlers change it */
         result->made = apply_template(template_, scratch);

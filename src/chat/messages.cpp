@@ -94,6 +94,14 @@ static void read_tool_calls(common_chat_msg &message, const common_json &object,
     }
 }
 
+/* A misspelt "content" would be a message that says nothing. Who calls tools needs none, nor a tool that gives nothing.
+ */
+static void check_says_something(const common_json &object, const common_chat_msg &message, const std::string &path)
+{
+    bool may_lack = message.role == "assistant" || message.role == "tool";
+    if (!may_lack && !object.contains("content")) throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
+}
+
 std::vector<common_chat_msg> read_messages(const chat_request &request)
 {
     common_json array = parse_json(request.messages_json, "messages");
@@ -110,6 +118,7 @@ std::vector<common_chat_msg> read_messages(const chat_request &request)
         message.reasoning_content = optional_text(object, "reasoning_content", path);
         message.tool_name = optional_text(object, "name", path);
         message.tool_call_id = optional_text(object, "tool_call_id", path);
+        check_says_something(object, message, path);
         messages.push_back(std::move(message));
     }
     return messages;

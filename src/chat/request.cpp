@@ -182,8 +182,9 @@ static void read_schema(autoparser::generation_params &params, const chat_reques
 }
 
 /* The two that would undo what was checked or asked for elsewhere are refused. */
-static void read_kwargs(autoparser::generation_params &params, const char *text)
+static void read_kwargs(autoparser::generation_params &params, const std::string &text)
 {
+    if (text.empty()) return;
     common_json kwargs = parse_json(text, "chat_template_kwargs");
     if (!kwargs.is_object()) throw refusal{HEARTH_INVALID, "chat_template_kwargs", "must be an object"};
     for (const auto &entry : kwargs.items()) {
@@ -196,6 +197,13 @@ static void read_kwargs(autoparser::generation_params &params, const char *text)
         }
         params.extra_context[entry.key()] = entry.value();
     }
+}
+
+void check_kwargs(const std::string &text)
+{
+    autoparser::generation_params scratch;
+    scratch.extra_context = common_json::object();
+    read_kwargs(scratch, text);
 }
 
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request)
@@ -215,7 +223,8 @@ autoparser::generation_params read_request(const chat_template &template_, const
     /* As llama-server has it: a template that forgets the reasoning of earlier turns changes what lies before the last
      * message, and with it all that could be gone on from. */
     params.extra_context["preserve_reasoning"] = true;
-    if (request.kwargs_json != nullptr) read_kwargs(params, request.kwargs_json);
+    read_kwargs(params, template_.kwargs);
+    read_kwargs(params, request.kwargs_json != nullptr ? request.kwargs_json : "");
     return params;
 }
 

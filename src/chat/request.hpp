@@ -9,6 +9,9 @@
 namespace chat
 {
 
+/* Whether these arguments, JSON or "", may be set. */
+void check_kwargs(const std::string &text);
+
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request);
 
 } // namespace chat

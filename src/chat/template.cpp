@@ -3,6 +3,7 @@
 
 #include "chat/fault.hpp"
 #include "chat/format.hpp"
+#include "chat/request.hpp"
 #include "chat/system.hpp"
 
 #include "chat-auto-parser-helpers.h"
@@ -196,6 +197,8 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
     int code = chat::guarded(error, "chat_template", chat::compile_fault, [&] {
         std::string source = params->source, bos = params->bos, eos = params->eos;
         if (source.empty()) throw chat::refusal{HEARTH_INVALID, "chat_template", "must not be empty"};
+        if (params->kwargs_json != nullptr) result->kwargs = params->kwargs_json;
+        chat::check_kwargs(result->kwargs);
         chat::compile(source, bos, eos); /* for its message: the next line loses it */
         common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
         /* llama.cpp replaces what it knows to be wrong in some templates. */

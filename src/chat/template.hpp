@@ -70,6 +70,7 @@ struct chat_template {
     std::unique_ptr<common_chat_template> compiled;
     std::optional<autoparser::autoparser> analysis; /* of templates without a handler; empty where it failed */
     std::unique_ptr<chat::formats> formats;
+    std::string kwargs; /* arguments where a request does not say otherwise: JSON; "": none */
     bool adds_bos, adds_eos;
     bool thinks;                    /* what enable_thinking is where the request says nothing */
     bool takes_later_system = true; /* system messages after the first message, where they stand: system.hpp */

@@ -69,6 +69,7 @@ struct config_model {
     char *name; /* the key under models: */
     struct config_strings aliases;
     char *path, *mmproj, *jinja_file; /* NULL: none */
+    char *chat_template_kwargs;       /* JSON object */
     bool ignore_integrity_check;
     char *load;         /* start | demand */
     double idle_unload; /* seconds; 0: never */

@@ -1,5 +1,5 @@
-/* What llama-server's options and Ollama's settings are called here, for those who come from there. Constant data; any
- * thread. */
+/* What llama-server's and vLLM's options and Ollama's settings are called here, for those who come from there. Constant
+ * data; any thread. */
 #ifndef CONFIG_FOREIGN_H
 #define CONFIG_FOREIGN_H
 

@@ -147,8 +147,8 @@ const struct config_row config_rows[] = {
         "Projection file for images and sound, of a model that can take them. This version refuses to start with it.",
         OR_NULL),
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
-        "Tokens that one slot can hold, prompt and reply together. The length the model was trained for limits it, "
-        "unless rope_scaling is on.",
+        "Tokens that one slot can hold, prompt and reply together. More than the model was trained for is lowered to "
+        "that, unless rope_scaling is on.",
         RANGE(1, INT_MAX), FOLLOWS),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
         "Slots: requests computed at once. The context has context_window x n_seq_max cells. 0 is read as 1.",
@@ -245,7 +245,11 @@ const struct config_row config_rows[] = {
     KEY("models.*.yarn_orig_ctx", CONFIG_INT, MODEL(yarn_orig_ctx), "0",
         "Window that the model was trained for; 0 or null: what its file says.", RANGE_OR_NULL(0, INT_MAX)),
     KEY("models.*.jinja_file", CONFIG_PATH, MODEL(jinja_file), "null",
-        "Chat template to use in place of the model's own.", OR_NULL),
+        "Chat template to use in place of the model's own. A model without one gets ChatML.", OR_NULL),
+    KEY("models.*.chat_template_kwargs", CONFIG_OBJECT, MODEL(chat_template_kwargs), "{}",
+        "Arguments of the template where a request does not say otherwise: {enable_thinking: false} keeps a model "
+        "from thinking.",
+        ANY),
     KEY("models.*.media", CONFIG_ENUM, MODEL(media), "note",
         "What becomes of an image, a sound or a document in the messages for a model that takes text only: note puts "
         "a fixed line in its place, refuse answers with 400.",

@@ -14,7 +14,8 @@ enum config_type {
     CONFIG_TEXT,    /* char * */
     CONFIG_ENUM,    /* char *, one of the choices */
     CONFIG_STRINGS, /* struct config_strings */
-    CONFIG_LORAS    /* struct config_loras */
+    CONFIG_LORAS,   /* struct config_loras */
+    CONFIG_OBJECT   /* char *, JSON */
 };
 
 struct config_row {

@@ -4,6 +4,7 @@
 #include "config/value.h"
 
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "config/text.h"
 
 #include <math.h>
@@ -65,6 +66,9 @@ void value_put_expected(const struct config_row *row, struct buf *out)
         break;
     case CONFIG_LORAS:
         buf_puts(out, "a list of {path: FILE, scale: NUMBER}");
+        break;
+    case CONFIG_OBJECT:
+        buf_puts(out, "a map, {NAME: VALUE}");
         break;
     }
     if (row->null_ok) buf_puts(out, ", or null");
@@ -251,12 +255,63 @@ static bool read_loras(const struct config_row *row, const struct node *node, vo
     return true;
 }
 
+/* A plain scalar is what YAML takes it for, a quoted one a string. */
+static bool put_json_scalar(const struct node *node, struct buf *out)
+{
+    const char *text = scalar(node);
+    bool truth;
+    int64_t whole;
+    double number;
+    if (text == NULL) return false;
+    if (node_is_null(node))
+        buf_puts(out, "null");
+    else if (node->plain && text_to_bool(text, &truth))
+        buf_puts(out, truth ? "true" : "false");
+    else if (node->plain && text_to_int(text, &whole))
+        buf_printf(out, "%lld", (long long)whole);
+    else if (node->plain && text_to_number(text, &number))
+        text_put_number(number, out);
+    else
+        utf8_put_json_string(out, text, node->len);
+    return true;
+}
+
+/* Calls itself for what is inside, as deep as node_parse() goes. */
+static bool put_json(const struct node *node, struct buf *out)
+{
+    if (node->kind == NODE_SCALAR) return put_json_scalar(node, out);
+    bool is_map = node->kind == NODE_MAP, good = true;
+    buf_puts(out, is_map ? "{" : "[");
+    for (size_t i = 0; i < node->n && good; i++) {
+        bool is_key = is_map && i % 2 == 0;
+        const char *key = is_key ? scalar(&node->v[i]) : NULL;
+        if (i > 0) buf_puts(out, is_map && !is_key ? ": " : ", ");
+        if (key != NULL) utf8_put_json_string(out, key, node->v[i].len);
+        good = is_key ? key != NULL : put_json(&node->v[i], out);
+    }
+    buf_puts(out, is_map ? "}" : "]");
+    return good;
+}
+
+static bool read_object(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    struct buf json = {0};
+    if (node->kind != NODE_MAP || !put_json(node, &json)) {
+        buf_release(&json);
+        return refuse(row, node, why);
+    }
+    value_release(row, field);
+    *(char **)field = buf_take(&json);
+    return true;
+}
+
 bool value_read(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
         [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,         [CONFIG_NUMBER] = read_number,
         [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,       [CONFIG_TEXT] = read_text,
         [CONFIG_ENUM] = read_enum,      [CONFIG_STRINGS] = read_strings, [CONFIG_LORAS] = read_loras,
+        [CONFIG_OBJECT] = read_object,
     };
     return readers[row->type](row, node, field, why);
 }
@@ -294,7 +349,8 @@ static void release_text(char **text)
 
 void value_release(const struct config_row *row, void *field)
 {
-    if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT || row->type == CONFIG_ENUM) {
+    if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT || row->type == CONFIG_ENUM ||
+        row->type == CONFIG_OBJECT) {
         release_text(field);
     } else if (row->type == CONFIG_STRINGS) {
         struct config_strings *list = field;
@@ -341,6 +397,7 @@ void value_copy(const struct config_row *row, void *to, const void *from)
     case CONFIG_PATH:
     case CONFIG_TEXT:
     case CONFIG_ENUM:
+    case CONFIG_OBJECT:
         *(char **)to = mem_strdup(*(char *const *)from);
         break;
     case CONFIG_STRINGS:
@@ -414,6 +471,7 @@ static void put_value(const struct config_row *row, const void *field, const str
         put_text(style, *(char *const *)field, out);
         break;
     case CONFIG_ENUM:
+    case CONFIG_OBJECT: /* JSON is YAML */
         buf_puts(out, *(char *const *)field);
         break;
     case CONFIG_STRINGS:

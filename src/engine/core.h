@@ -83,7 +83,7 @@ struct seq {
 struct run {
     struct llm_sampler *sampler;
     struct reply reply;
-    int32_t n_prompt, n_cached, n_predicted, max_tokens;
+    int32_t n_prompt, n_cached, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
     bool continues; /* a conversation that was there: for the log */
     bool said_started;
@@ -139,9 +139,10 @@ struct placement {
     } how;
     struct seq *source;
     const struct state *state;
-    int32_t n;      /* tokens to go on from, or to wait for */
-    int32_t shared; /* of a fetch: leading tokens that lie in the source's cells */
-    int64_t cost;   /* tokens to compute, and tokens lost that somebody may come back for */
+    int32_t n;         /* tokens to go on from, or to wait for */
+    int32_t shared;    /* of a fetch: leading tokens that lie in the source's cells */
+    int32_t too_short; /* where it begins anew: tokens that are there, but fewer than cache_min_tokens */
+    int64_t cost;      /* tokens to compute, and tokens lost that somebody may come back for */
 };
 
 /* A slot that is to make way, decided in one round of the loop and carried out at the beginning of the next. */

@@ -15,6 +15,7 @@ hearth_result slot_standing(const struct slot *slot)
         .n_prompt = run->n_prompt,
         .cache_n = run->n_cached,
         .prompt_n = run->n_prompt - run->n_cached,
+        .too_short_n = run->n_too_short,
         .predicted_n = run->n_predicted,
         .queue_ms = clock_to_ms(run->started_at - slot->job->submitted_at),
         .prompt_ms = any ? clock_to_ms(run->first_token_at - run->started_at) : 0,

@@ -78,6 +78,12 @@ static void log_started(const struct engine *engine, const struct slot *slot)
               log_int("prompt_tokens", slot->run->n_prompt), log_int("cached_tokens", slot->run->n_cached));
 }
 
+static void log_too_short(const struct engine *engine, const struct job *job, int32_t n)
+{
+    log_event(LOG_INFO, "batch-engine", "not reused: fewer tokens than cache_min_tokens", log_str("id", job->id),
+              log_int("tokens", n), log_int("cache_min_tokens", engine->cache_min_tokens));
+}
+
 static bool leaves_bounds(const struct engine *engine, const struct job *job)
 {
     return engine_wants_bounds(engine) && job->cache_prompt && (engine->exact_states || !engine->deterministic);
@@ -125,9 +131,11 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     if (leaves_bounds(engine, slot->job)) leave_bounds(engine, slot, parting);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
+        slot->run->n_too_short = p->too_short;
         metric_add(&engine->stats->cached_tokens, seq->n_cells);
     }
     log_started(engine, slot);
+    if (p->too_short > 0) log_too_short(engine, slot->job, p->too_short);
 }
 
 static void wait_for(struct slot *slot, const struct placement *p)

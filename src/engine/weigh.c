@@ -43,23 +43,34 @@ static int32_t worth_it(const struct engine *engine, int32_t n)
     return n >= engine->cache_min_tokens ? n : 0;
 }
 
-/* How many leading tokens of the prompt the sequence stands for. */
-static int32_t agreeing(const struct engine *engine, const struct seq *seq, const struct job *job)
+/* Leading tokens that the prompt has in common with the sequence. */
+static int32_t common(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
     if (seq->scope != job->scope) return 0;
     int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt), most = reusable(engine, job);
-    return worth_it(engine, whole_pieces(engine, n < most ? n : most));
+    return whole_pieces(engine, n < most ? n : most);
 }
 
-/* How many of them can be gone on from now. */
-static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t agree)
+/* How many leading tokens of the prompt the sequence stands for. */
+static int32_t agreeing(const struct engine *engine, const struct seq *seq, const struct job *job)
+{
+    return worth_it(engine, common(engine, seq, job));
+}
+
+/* How many of so many common tokens the sequence can give now, be they worth it or not. */
+static int32_t offered(const struct engine *engine, const struct seq *seq, int32_t agree)
 {
     int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
     if (engine->deterministic && n > seq->n_exact) n = whole_pieces(engine, seq->n_exact);
     /* What a stream can be taken back to is for its own slot: whole streams are copied with the next call only. */
     bool only_whole = seq->slot != NULL && !engine->cuts_anywhere && !engine->unified;
     if (only_whole && n != seq->n_cells) return 0;
-    return worth_it(engine, seq_can_keep(engine, seq, n));
+    return seq_can_keep(engine, seq, n);
+}
+
+static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t agree)
+{
+    return worth_it(engine, offered(engine, seq, agree));
 }
 
 /* How many of them there will be once the slot that computes on it has got there: for cells that cannot be cut, at the
@@ -290,6 +301,18 @@ int32_t find_parting(const struct engine *engine, const struct job *job)
     return most;
 }
 
+/* The most that could be gone on from, but for cache_min_tokens. A system prompt alone is not even kept. */
+static int32_t find_too_short(const struct engine *engine, const struct job *job)
+{
+    bool only_system = engine->caching == ENGINE_CACHES_SYSTEM && job->cache_prompt;
+    int32_t most = only_system ? job->conversation.system_end : 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        int32_t n = offered(engine, &engine->seqs[i], common(engine, &engine->seqs[i], job));
+        if (n > most) most = n;
+    }
+    return most < engine->cache_min_tokens ? most : 0;
+}
+
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue)
 {
     struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->prompt.len};
@@ -297,6 +320,7 @@ struct placement find_placement(struct engine *engine, const struct job *job, co
     for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
     weigh_states(engine, job, &best);
     weigh_store(engine, job, &best);
+    if (best.how == PLACE_FRESH) best.too_short = find_too_short(engine, job);
     if (!may_queue || engine->unified || engine->caching != ENGINE_CACHES_CONVERSATIONS) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) weigh_queueing(engine, job, &engine->seqs[i], &best);
     return best;

@@ -133,7 +133,7 @@ static struct chat_request chat_request_of(const hearth_request *request)
                                  .kwargs_json = p->template_kwargs_json,
                                  .tools_json = p->tools_json,
                                  .tool_choice = p->tool_choice,
-                                 .tool_name = p->tool_name,
+                                 .allowed_tools_json = p->allowed_tools_json,
                                  .parallel_tool_calls = p->parallel_tool_calls,
                                  .grammar = p->grammar,
                                  .json_schema = p->json_schema,
@@ -286,16 +286,19 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     return job->sampler == NULL ? (int)error->code : HEARTH_OK;
 }
 
-/* The reply ends before what the request says, and before what the format says. */
+/* The reply ends before what the request says, and before what the format says. A model that ChatML was assumed for may
+ * write the end of its turn, but hardly has a token for it. */
 static void settle_stops(hearth_request *request)
 {
     const hearth_params *p = request->params;
+    bool assumed = p->messages_json != NULL && !request->model->known->facts.info.has_chat_template;
     size_t n_format = request->format == NULL ? 0 : request->format->n_stops;
     request->stop = mem_alloc((p->n_stop + n_format + 1) * sizeof *request->stop);
     for (size_t i = 0; i < p->n_stop; i++) request->stop[i] = p->stop[i];
     for (size_t i = 0; i < n_format; i++) request->stop[p->n_stop + i] = request->format->stops[i];
-    request->job.stop = request->stop;
     request->job.n_stop = p->n_stop + n_format;
+    if (assumed) request->stop[request->job.n_stop++] = "<|im_end|>";
+    request->job.stop = request->stop;
 }
 
 static int prepare_reply(hearth_request *request, hearth_error *error)

@@ -42,23 +42,29 @@ static char *read_text_file(const char *path, hearth_error *error)
     return buf_take(&text);
 }
 
+/* What llama.cpp, too, takes for a model without a template. */
+static const char chatml[] =
+    "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}";
+
 char *instance_template_text(const struct config_model *config, const struct llm_model *weights, hearth_error *error)
 {
     if (config->jinja_file != NULL) return read_text_file(config->jinja_file, error);
-    return mem_strdup(llm_model_info(weights)->chat_template);
+    const char *own = llm_model_info(weights)->chat_template;
+    return mem_strdup(own != NULL ? own : chatml);
 }
 
 static int open_template(struct model *model, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model->weights);
-    error->code = HEARTH_OK;
     char *text = instance_template_text(model->config, model->weights, error);
-    if (text == NULL) return (int)error->code; /* HEARTH_OK: there is none */
+    if (text == NULL) return (int)error->code;
     struct chat_template_params params = {.source = text,
                                           .bos = info->bos_text,
                                           .eos = info->eos_text,
                                           .adds_bos = info->adds_bos,
-                                          .adds_eos = info->adds_eos};
+                                          .adds_eos = info->adds_eos,
+                                          .kwargs_json = model->config->chat_template_kwargs};
     model->template_ = chat_template_open(&params, error);
     free(text);
     if (model->template_ != NULL) return HEARTH_OK;
@@ -67,21 +73,13 @@ static int open_template(struct model *model, hearth_error *error)
     return (int)error->code;
 }
 
-/* The window that a slot gets. What the file does not say follows the model; what it says is kept or refused. */
-static int decide_window(const struct config_model *config, const struct llm_model_info *info, int32_t *window,
-                         hearth_error *error)
+/* The window that a slot gets: beyond what a model was trained for it writes nonsense, unless its positions are
+ * stretched. */
+static int32_t decide_window(const struct config_model *config, const struct llm_model_info *info)
 {
-    *window = (int32_t)config->context_window;
+    int32_t wanted = (int32_t)config->context_window, trained = info->n_ctx_train;
     bool stretched = info->has_decoder && strcmp(config->rope_scaling, "none") != 0;
-    if (*window <= info->n_ctx_train || info->n_ctx_train <= 0 || stretched) return HEARTH_OK;
-    if (!config_is_set(config->notes, "models.*.context_window")) {
-        *window = info->n_ctx_train;
-        return HEARTH_OK;
-    }
-    return error_at(error, HEARTH_INVALID, "context_window",
-                    "models.%s.context_window is %d, but the model was trained for %d tokens: lower it, or set "
-                    "rope_scaling: yarn",
-                    config->name, *window, info->n_ctx_train);
+    return trained <= 0 || stretched || wanted <= trained ? wanted : trained;
 }
 
 /* One pool of cells lets sequences share a prefix, and more of them stay than there are slots. Where nothing is ever
@@ -126,9 +124,7 @@ int instance_context_params(const struct config_model *config, const struct llm_
                             struct llm_context_params *params, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(weights);
-    int32_t window;
-    int rc = decide_window(config, info, &window, error);
-    if (rc != HEARTH_OK) return rc;
+    int32_t window = decide_window(config, info);
     if (config->deterministic && config->n_batch < PLAN_PIECE)
         return error_at(error, HEARTH_INVALID, "n_batch",
                         "models.%s.n_batch is %lld: deterministic mode computes pieces of %d tokens and needs as many",
@@ -297,6 +293,11 @@ static int refuse_unserved(const struct config_model *config, hearth_error *erro
  * those without a CPU of their own would hold up the others. */
 static void advise(const struct config_model *config, const struct llm_model_info *info)
 {
+    if (config_is_set(config->notes, "models.*.context_window") && decide_window(config, info) < config->context_window)
+        log_event(LOG_WARN, "model",
+                  "context_window lowered to what the model was trained for: set rope_scaling for more",
+                  log_str("model", config->name), log_int("context_window", config->context_window),
+                  log_int("trained", info->n_ctx_train));
     double f16 = llm_type_bytes("f16");
     bool quantised = llm_type_bytes(config->cache_type_k) < f16 || llm_type_bytes(config->cache_type_v) < f16;
     if (info->kind == LLM_HYBRID && quantised)
@@ -318,6 +319,9 @@ static int open_chat(struct hearth *instance, struct model *model, hearth_error 
     model->store = instance->store;
     model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
     int rc = adapters_load(model->adapters, model->weights, instance->store != NULL, error);
+    if (info->chat_template == NULL && model->config->jinja_file == NULL)
+        log_event(LOG_WARN, "model", "no chat template: chats are written in ChatML, unless jinja_file names another",
+                  log_str("model", model->config->name));
     if (rc == HEARTH_OK) rc = open_template(model, error);
     if (rc == HEARTH_OK) rc = open_engine(instance, model, error);
     if (rc != HEARTH_OK) return rc;
@@ -354,7 +358,8 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     atomic_store(&model->known->created, (int64_t)time(NULL));
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
               log_str("type", model_type_name(model->known->facts.type)), log_str("kind", llm_kind_name(info->kind)),
-              log_int("size_bytes", (int64_t)info->size_bytes), log_bool("chat_template", model->template_ != NULL),
+              log_int("size_bytes", (int64_t)info->size_bytes),
+              log_bool("chat_template", model->known->facts.info.has_chat_template),
               log_num("took_ms", clock_to_ms(clock_now(instance->clock) - begin)));
     return HEARTH_OK;
 }

@@ -22,7 +22,7 @@ struct model {
     const struct config_model *config;
     struct llm_model *weights;
     struct adapters *adapters;           /* those that are known of it, loaded */
-    struct chat_template *template_;     /* NULL: the model has none */
+    struct chat_template *template_;     /* NULL: it is no chat model */
     struct system_prompt *system_prompt; /* NULL: none is assumed */
     struct engine *engine;               /* NULL: not a chat model */
     struct embed_pool *pool;             /* NULL: a chat model */
@@ -60,8 +60,7 @@ void model_close(struct model *model); /* NULL is fine */
 enum model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
 int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error);
 
-/* The chat template of a model; the caller frees it. NULL: it has none, or the file named cannot be read, which is the
- * error then. */
+/* The chat template of a model, its own or ChatML; the caller frees it. NULL: the file named cannot be read. */
 char *instance_template_text(const struct config_model *config, const struct llm_model *weights, hearth_error *error);
 
 /* How the vectors of an input become one, by the configuration or else by the model's file; and one context of the

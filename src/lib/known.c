@@ -135,7 +135,7 @@ static void learn_texts(struct facts *facts, const struct config_model *config, 
     const struct llm_model_info *info = llm_model_info(weights);
     hearth_params nothing = hearth_params_default();
     hearth_error unread;
-    char *template_ = facts->info.has_chat_template ? instance_template_text(config, weights, &unread) : NULL;
+    char *template_ = facts->type == MODEL_CHAT ? instance_template_text(config, weights, &unread) : NULL;
     nothing.sampling = sampling_complete(&nothing.sampling, config, weights);
     nothing.sampling.seed = -1;
     facts->defaults = params_copy(&nothing);

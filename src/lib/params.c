@@ -83,7 +83,7 @@ void hearth_shared_unref(hearth_shared *shared)
 /* Members that are strings. */
 static const size_t strings[] = {offsetof(hearth_params, model),         offsetof(hearth_params, request_id),
                                  offsetof(hearth_params, messages_json), offsetof(hearth_params, template_kwargs_json),
-                                 offsetof(hearth_params, tools_json),    offsetof(hearth_params, tool_name),
+                                 offsetof(hearth_params, tools_json),    offsetof(hearth_params, allowed_tools_json),
                                  offsetof(hearth_params, thinking_end),  offsetof(hearth_params, grammar),
                                  offsetof(hearth_params, json_schema),   offsetof(hearth_params, cache_salt),
                                  offsetof(hearth_params, parent_key)};

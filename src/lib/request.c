@@ -140,10 +140,6 @@ static int check_params(const hearth_params *p, const struct known *known, heart
         if (p->stop[i][0] == '\0') return error_at(error, HEARTH_INVALID, "stop", "a stop string is empty");
     if (p->max_tokens < 0 && p->max_tokens != HEARTH_UNSET)
         return error_at(error, HEARTH_INVALID, "max_tokens", "max_tokens is negative: leave it out for no limit");
-    if (p->messages_json != NULL && !known->facts.info.has_chat_template)
-        return error_at(error, HEARTH_UNSUPPORTED, "messages",
-                        "model '%s' has no chat template: use completions, or name one with models.%s.jinja_file",
-                        known->config->name, known->config->name);
     int rc = sampling_check(&p->sampling, n_vocab, error);
     return rc == HEARTH_OK ? check_size(p, known, error) : rc;
 }

@@ -316,6 +316,7 @@ static void answer(struct call *call, void *owner)
 {
     const struct fields *fields = owner;
     char id[25];
+    unknown_tell(call, fields);
     call_random_name(id, sizeof id);
     struct exchange_plan plan = {.dialect = &anthropic_dialect,
                                  .state = anthropic_state(id, call_model(call, fields->params.model)),
@@ -340,6 +341,7 @@ void anthropic_messages(struct call *call)
 static void answer_count(struct call *call, void *owner)
 {
     struct fields *fields = owner;
+    unknown_tell(call, fields);
     fields->params.only_prompt = true;
     struct exchange_plan plan = {.dialect = &count_dialect,
                                  .choices = &fields->params,

@@ -10,13 +10,21 @@
 
 /* What an OpenAI chat says with these, other APIs say with fields of their own or not at all: one choice is all that
  * they have. */
-static const char *const of_chats[] = {"messages",     "prompt",          "tools",
-                                       "tool_choice",  "response_format", "n",
-                                       "best_of",      "logprobs",        "n_probs",
-                                       "top_logprobs", "stream_options",  "stop",
-                                       "n_predict",    "max_tokens",      "max_completion_tokens",
-                                       "functions",    "function_call",   "audio",
-                                       "modalities",   "reasoning_effort"};
+static const char *const of_chats[] = {"messages",     "prompt",           "tools",
+                                       "tool_choice",  "response_format",  "n",
+                                       "best_of",      "logprobs",         "n_probs",
+                                       "top_logprobs", "stream_options",   "stop",
+                                       "n_predict",    "max_tokens",       "max_completion_tokens",
+                                       "functions",    "function_call",    "audio",
+                                       "modalities",   "reasoning_effort", "reasoning",
+                                       "thinking"};
+
+bool convert_passes(const char *name)
+{
+    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
+        if (strcmp(of_chats[i], name) == 0) return false;
+    return true;
+}
 
 void convert_open(struct convert *convert, const json_t *body, hearth_error *error)
 {

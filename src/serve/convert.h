@@ -34,6 +34,9 @@ struct place place_of(const char *format, ...) __attribute__((format(printf, 1, 
 /* Begins with what the client gave, less what a chat would take for its own. */
 void convert_open(struct convert *convert, const json_t *body, hearth_error *error);
 
+/* Whether a field of chats is taken as it is. */
+bool convert_passes(const char *name);
+
 /* The finished chat, which is the caller's; or NULL where `rc` says that something failed. */
 json_t *convert_close(struct convert *convert, int rc);
 

@@ -149,7 +149,7 @@ void cors_put_headers(const struct cors *cors, struct http_request *http)
     http_set_header(http, "Access-Control-Expose-Headers",
                     "X-Request-Id, Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Limit-Tokens, "
                     "X-RateLimit-Remaining-Requests, X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Requests, "
-                    "X-RateLimit-Reset-Tokens");
+                    "X-RateLimit-Reset-Tokens, X-Hearth-Unknown-Fields");
 }
 
 /* What the official clients send, and whatever else the page names. Authorization has to be named: the asterisk does

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "serve/scan.h"
+#include "serve/unknown.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,12 +37,13 @@ char *fields_dump(const json_t *value)
     return buf_take(&text);
 }
 
-/* ---- Readers of simple values ---- */
+/* ---- Readers of values ---- */
 
-static int read_simple(struct fields *fields, const struct field *field, const json_t *value, hearth_error *error)
+/* `name`: as the client calls it. */
+static int read_value(struct fields *fields, const struct field *field, const char *name, const json_t *value,
+                      hearth_error *error)
 {
     char *target = (char *)fields + field->offset;
-    const char *name = field->name;
     int64_t whole = 0;
     switch (field->type) {
     case FIELD_BOOL:
@@ -104,25 +106,25 @@ static int read_stream_options(struct fields *fields, const char *name, const js
     return HEARTH_OK;
 }
 
+/* An empty string stops nothing, as with llama-server: front ends send what their form's field holds. */
 static int read_stop(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     bool is_list = json_is_array(value);
-    size_t n = is_list ? json_array_size(value) : 1;
+    size_t n = is_list ? json_array_size(value) : 1, n_kept = 0;
     if (n > FIELDS_STOP_MAX)
         return error_at(error, HEARTH_INVALID, name, "'%s' may hold up to %d strings", name, FIELDS_STOP_MAX);
     fields->stop = mem_alloc((n + 1) * sizeof *fields->stop);
     for (size_t i = 0; i < n; i++) {
         const char *text = field_string(is_list ? json_array_get(value, i) : value);
-        if (text == NULL || text[0] == '\0')
-            return error_at(error, HEARTH_INVALID, name,
-                            "'%s' must be a string or a list of strings, none of them empty", name);
+        if (text == NULL)
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a string or a list of strings", name);
         if (strlen(text) > FIELDS_STOP_BYTES)
             return error_at(error, HEARTH_INVALID, name, "a string of '%s' may have up to %d bytes", name,
                             FIELDS_STOP_BYTES);
-        fields->stop[i] = text;
+        if (text[0] != '\0') fields->stop[n_kept++] = text;
     }
     fields->params.stop = fields->stop;
-    fields->params.n_stop = n;
+    fields->params.n_stop = n_kept;
     return HEARTH_OK;
 }
 
@@ -136,6 +138,13 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
                         2 * SHA256_BYTES);
     fields->params.parent_key = text;
     return HEARTH_OK;
+}
+
+static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    (void)fields; /* read_table() looks into it */
+    if (json_is_object(value)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
 
 /* Ids of sessions are for those who route requests among servers. Here tokens decide what is reused, so that an id
@@ -193,9 +202,13 @@ static const struct field table[] = {
     {"model", FIELDS_ANY, FIELD_STRING, PARAM(model), 0, 0, NULL},
     {"messages", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_messages},
     {"tools", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tools},
-    {"tool_choice", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tool_choice},
     {"parallel_tool_calls", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_parallel_tool_calls},
+    {"functions", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_functions},
+    {"function_call", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_function_call},
+    {"tool_choice", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tool_choice},
     {"chat_template_kwargs", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_template_kwargs},
+    {"reasoning", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning},
+    {"thinking", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_thinking},
     {"reasoning_effort", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning_effort},
     {"enable_thinking", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_enable_thinking},
     {"reasoning_format", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning_format},
@@ -209,10 +222,11 @@ static const struct field table[] = {
     {"response_format", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_response_format},
     {"logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_logprobs},
     {"top_logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_top_logprobs},
-    {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_LOGPROBS_MAX, NULL},
+    {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_PROBS_MAX, NULL},
     {"n_probs", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_n_probs},
     {"post_sampling_probs", FIELDS_BOTH, FIELD_BOOL, PARAM(chances_as_drawn), 0, 0, NULL},
     {"return_progress", FIELDS_BOTH, FIELD_BOOL, PARAM(progress), 0, 0, NULL},
+    {"verbose", FIELDS_BOTH, FIELD_BOOL, AT(verbose), 0, 0, NULL},
     {"timings_per_token", FIELDS_BOTH, FIELD_BOOL, AT(timings_per_token), 0, 0, NULL},
     {"prompt", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_prompt},
     {"suffix", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_suffix},
@@ -222,6 +236,7 @@ static const struct field table[] = {
     {"n", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
     {"stream", FIELDS_BOTH, FIELD_BOOL, AT(stream), 0, 0, NULL},
     {"stream_options", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stream_options},
+    {"options", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_options},
     {"n_predict", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
     {"max_tokens", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
     {"max_completion_tokens", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
@@ -238,6 +253,7 @@ static const struct field table[] = {
     {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_p), 0, 1, NULL},
     {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.min_p), 0, 1, NULL},
     {"repeat_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
+    {"repetition_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
     {"frequency_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.frequency_penalty), -2, 2, NULL},
     {"presence_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.presence_penalty), -2, 2, NULL},
     {"top_k", FIELDS_BOTH, FIELD_INT, PARAM(sampling.top_k), -1, INT32_MAX, NULL},
@@ -265,13 +281,58 @@ static const struct field table[] = {
     {"logit_bias", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_logit_bias},
 };
 
+#define N_FIELDS (sizeof table / sizeof *table)
+
+bool fields_knows(const char *name, int route)
+{
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if ((table[i].routes & route) != 0 && strcmp(table[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Members of "options" that Ollama's clients also send to other servers, and what they are called there. */
+static const struct {
+    const char *name, *path;
+} options[] = {{"n_predict", "options.num_predict"},
+               {"stop", "options.stop"},
+               {"seed", "options.seed"},
+               {"temperature", "options.temperature"},
+               {"top_k", "options.top_k"},
+               {"top_p", "options.top_p"},
+               {"min_p", "options.min_p"},
+               {"typical_p", "options.typical_p"},
+               {"repeat_penalty", "options.repeat_penalty"},
+               {"repeat_last_n", "options.repeat_last_n"},
+               {"frequency_penalty", "options.frequency_penalty"},
+               {"presence_penalty", "options.presence_penalty"},
+               {"mirostat", "options.mirostat"},
+               {"mirostat_tau", "options.mirostat_tau"},
+               {"mirostat_eta", "options.mirostat_eta"}};
+
+static const json_t *find_option(const json_t *all, const char **name)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (strcmp(options[i].name, *name) != 0) continue;
+        *name = options[i].path;
+        return json_object_get(all, options[i].path + strlen("options."));
+    }
+    return NULL;
+}
+
+/* What a body says of a field, by its name or else among the options, and how it calls it there. NULL: nothing. */
+static const json_t *find_value(const json_t *body, const char **name)
+{
+    const json_t *value = json_object_get(body, *name), *all = json_object_get(body, "options");
+    if (all != NULL && (value == NULL || json_is_null(value))) value = find_option(all, name);
+    return json_is_null(value) ? NULL : value;
+}
+
 static int read_table(struct fields *fields, int route, hearth_error *error)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        const struct field *field = &table[i];
-        const json_t *value = json_object_get(fields->body, field->name);
-        if (value == NULL || json_is_null(value) || (field->routes & route) == 0) continue;
-        int rc = read_simple(fields, field, value, error);
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        const char *name = table[i].name;
+        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, &name);
+        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], name, value, error);
         if (rc != HEARTH_OK) return rc;
     }
     return HEARTH_OK;
@@ -377,11 +438,11 @@ static int check_values(const struct fields *fields, hearth_error *error)
  * strings. */
 static const char *const borrowed[] = {
     "model",
-    "tool_choice",
     "reasoning_budget_message",
     "grammar",
     "suffix",
     "stop",
+    "options",
     "cache_salt",
     "parent_key",
     "samplers",
@@ -419,15 +480,27 @@ int fields_take(struct fields *fields, int route, json_t *body, hearth_error *er
     return rc;
 }
 
+struct fields *fields_open_converted(const json_t *body, json_t *chat, int route, fields_converter *convert,
+                                     hearth_error *error)
+{
+    struct unknown unknown = unknown_find(body, route, convert);
+    struct fields *fields = mem_alloc(sizeof *fields);
+    if (fields_take(fields, route, chat, error) == HEARTH_OK) {
+        fields->api = unknown.api;
+        fields->unknown = unknown.names;
+        return fields;
+    }
+    free(unknown.names);
+    free(fields);
+    return NULL;
+}
+
 struct fields *fields_open_tree(json_t *tree, int route, fields_converter *convert, hearth_error *error)
 {
     json_t *own = convert == NULL ? json_incref(tree) : convert(tree, error);
+    struct fields *fields = own == NULL ? NULL : fields_open_converted(tree, own, route, convert, error);
     json_decref(tree);
-    if (own == NULL) return NULL;
-    struct fields *fields = mem_alloc(sizeof *fields);
-    if (fields_take(fields, route, own, error) == HEARTH_OK) return fields;
-    free(fields);
-    return NULL;
+    return fields;
 }
 
 struct fields *fields_open(struct buf *body, int route, fields_converter *convert, hearth_error *error)
@@ -455,7 +528,8 @@ void fields_close(void *fields)
 size_t fields_weigh(const void *ud)
 {
     const struct fields *fields = ud;
-    const char *const texts[] = {fields->messages, fields->kwargs_text, fields->tools, fields->schema};
+    const char *const texts[] = {fields->messages,      fields->kwargs_text, fields->tools,
+                                 fields->allowed_tools, fields->schema,      fields->unknown};
     size_t bytes = sizeof *fields + scan_tree(fields->body);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
@@ -476,6 +550,8 @@ void fields_release(struct fields *fields)
     free(fields->messages);
     free(fields->kwargs_text);
     free(fields->tools);
+    free(fields->allowed_tools);
+    free(fields->unknown);
     free(fields->schema);
     json_decref(fields->kwargs);
     free(fields->stop);

@@ -1,8 +1,8 @@
 /* From the JSON body of a request to hearth_params: one table of fields for all routes that take a prompt.
  *
  * A field that is null was not given. Fields nobody knows are skipped, since clients send many that mean nothing
- * here; fields that are known but not built are refused, since the reply would not be what was asked for. Errors
- * name the field in `param`. No state; any thread.
+ * here, but told (unknown.h); fields that are known but not built are refused, since the reply would not be what was
+ * asked for. Errors name the field in `param`. No state; any thread.
  *
  * What was read keeps of the body's tree only what it borrows from. */
 #ifndef SERVE_FIELDS_H
@@ -14,13 +14,12 @@
 #include <jansson.h>
 
 /* Choices of one request: n times the number of prompts. */
-#define FIELDS_CHOICES_MAX  128
-#define FIELDS_STOP_MAX     16
-#define FIELDS_HINT_MAX     256 /* bytes of an id that may help to find a session */
-#define FIELDS_LOGPROBS_MAX 5
-#define FIELDS_PROBS_MAX    100
-#define FIELDS_SALT_MAX     4096 /* bytes */
-#define FIELDS_STOP_BYTES   65536
+#define FIELDS_CHOICES_MAX 128
+#define FIELDS_STOP_MAX    16
+#define FIELDS_HINT_MAX    256 /* bytes of an id that may help to find a session */
+#define FIELDS_PROBS_MAX   100
+#define FIELDS_SALT_MAX    4096 /* bytes */
+#define FIELDS_STOP_BYTES  65536
 
 /* What a body may hold beside the bytes of its strings: see scan.h. Templates take more than jansson for each value. */
 #define FIELDS_DEPTH_MAX  512
@@ -50,15 +49,21 @@ struct fields {
     int32_t n;        /* choices for each prompt */
     int32_t best_of;
     bool stream, include_usage, echo, timings_per_token;
+    bool verbose;                /* the answer holds that of llama-server's own form as well */
+    bool hides_reasoning;        /* the answer leaves it out */
+    bool has_functions;          /* chat: calls come in the form of OpenAI's "functions" */
     bool has_logprobs, logprobs; /* chat: whether "logprobs" was given, and what it says */
 
-    json_t *kwargs;                                /* of the template, from several fields, while it is put together */
-    char *messages, *kwargs_text, *tools, *schema; /* JSON text */
+    json_t *kwargs; /* of the template, from several fields, while it is put together */
+    char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */
     const char **stop, **samplers, **dry_breakers;
     char *sampler_letters; /* what `samplers` points into where it was given as letters */
     hearth_bias *bias;
     hearth_lora *lora;
     hearth_snippet *snippets; /* POST /infill */
+
+    const char *api; /* whose body it is, for the log; NULL: nobody asks for unknown fields */
+    char *unknown;   /* names of fields that nobody reads, "a, b"; NULL: none */
 };
 
 /* The body of another API as a chat of OpenAI's, which is the caller's; NULL with the error. */
@@ -75,6 +80,9 @@ int fields_take(struct fields *fields, int route, json_t *body, hearth_error *er
 struct fields *fields_open(struct buf *body, int route, fields_converter *convert, hearth_error *error);
 struct fields *fields_open_tree(json_t *tree, int route, fields_converter *convert,
                                 hearth_error *error); /* taken over */
+/* The same for a body that was made a chat of already, which is taken over; `convert` says whose API it is of. */
+struct fields *fields_open_converted(const json_t *body, json_t *chat, int route, fields_converter *convert,
+                                     hearth_error *error);
 void *fields_open_chat(struct buf *body, hearth_error *error);
 void *fields_open_completion(struct buf *body, hearth_error *error);
 void fields_close(void *fields);
@@ -91,6 +99,9 @@ void fields_release(struct fields *fields);
 
 /* The n x n_prompts requests of hearth, prompt by prompt; free() the array. They borrow from `fields`. */
 hearth_params *fields_choices(const struct fields *fields, size_t *n);
+
+/* Whether the field is read, on one of these routes. */
+bool fields_knows(const char *name, int route);
 
 /* A value as JSON text; free() it. */
 char *fields_dump(const json_t *value);

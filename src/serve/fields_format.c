@@ -78,9 +78,9 @@ int field_logprobs(struct fields *fields, const char *name, const json_t *value,
 int field_top_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     int64_t n;
-    if (!field_whole(value, 0, FIELDS_LOGPROBS_MAX, &n))
+    if (!field_whole(value, 0, FIELDS_PROBS_MAX, &n))
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
-                        FIELDS_LOGPROBS_MAX);
+                        FIELDS_PROBS_MAX);
     if (n > 0 && fields->has_logprobs && !fields->logprobs)
         return error_at(error, HEARTH_INVALID, name, "'%s' needs 'logprobs' to be true", name);
     if (n > 0 || fields->logprobs) fields->params.top_logprobs = (int32_t)n;

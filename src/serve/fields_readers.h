@@ -13,7 +13,12 @@ const char *field_string(const json_t *value); /* NULL: no string, or one with z
 
 /* fields_chat.c: what the template and the reader of a chat's reply are told. */
 field_reader field_messages, field_template_kwargs, field_tools, field_tool_choice, field_parallel_tool_calls,
-    field_reasoning_effort, field_enable_thinking, field_reasoning_format, field_continue_final, field_cue;
+    field_reasoning_effort, field_reasoning, field_enable_thinking, field_thinking, field_reasoning_format,
+    field_continue_final, field_cue;
+
+/* fields_functions.c: how OpenAI's chats called tools before there were tools. */
+field_reader field_functions, field_function_call;
+json_t *field_with_tools(const json_t *messages); /* the same messages with tool calls in place of function calls */
 
 /* fields_format.c: what a reply must look like, and what is told of it. */
 field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs;

@@ -5,6 +5,7 @@
 #include "serve/errors.h"
 #include "serve/fields_readers.h"
 #include "serve/native.h"
+#include "serve/unknown.h"
 
 #include <stdlib.h>
 
@@ -83,6 +84,7 @@ static void *read_infill(struct buf *body, hearth_error *error)
     if (tree == NULL) return NULL;
     json_t *typed = json_incref(json_object_get(tree, "prompt"));
     struct fields *fields = mem_alloc(sizeof *fields);
+    struct unknown unknown = unknown_find(tree, FIELDS_COMPLETION, NULL);
     int rc = put_prefix_first(tree, error);
     if (rc != HEARTH_OK)
         json_decref(tree);
@@ -90,7 +92,12 @@ static void *read_infill(struct buf *body, hearth_error *error)
         rc = fields_take(fields, FIELDS_COMPLETION, tree, error);
     if (rc == HEARTH_OK && (rc = read_own(fields, typed, error)) != HEARTH_OK) fields_release(fields);
     json_decref(typed);
-    if (rc == HEARTH_OK) return fields;
+    if (rc == HEARTH_OK) {
+        fields->api = unknown.api;
+        fields->unknown = unknown.names;
+        return fields;
+    }
+    free(unknown.names);
     free(fields);
     return NULL;
 }

@@ -10,6 +10,7 @@
 #include "serve/errors.h"
 #include "serve/fields_readers.h"
 #include "serve/member.h"
+#include "serve/server.h"
 #include "serve/settings.h"
 #include "serve/timings.h"
 
@@ -142,8 +143,9 @@ static void put_picked(const struct native *native, const struct buf *whole, str
     json_decref(answer);
 }
 
-static void put_answer(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
+void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out)
 {
+    const struct native *native = state;
     if (native->picked == NULL) {
         put_final(native, index, answer, out);
         return;
@@ -161,7 +163,7 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
     if (n > 1) buf_puts(out, "[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_answer(state, i, &answers[i], out);
+        native_put_answer(state, i, &answers[i], out);
     }
     if (n > 1) buf_puts(out, "]");
 }
@@ -203,7 +205,7 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
 static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
 {
     buf_puts(out, "data: ");
-    put_answer(state, index, answer, out);
+    native_put_answer(state, index, answer, out);
     buf_puts(out, "\n\n");
 }
 
@@ -286,6 +288,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
 void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     hearth_error error;
+    unknown_tell(call, fields);
     struct native *native = native_state(fields, call_model(call, fields->params.model), &error);
     if (native == NULL) {
         call_fail(call, &error, errors_put);

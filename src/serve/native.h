@@ -19,4 +19,7 @@ void native_answer(struct call *call, const struct dialect *dialect, struct fiel
 extern const struct dialect native_dialect, native_infill_dialect;
 void *native_state(const struct fields *fields, const char *model, hearth_error *error);
 
+/* The object that is the last of a choice's answer, for who shows it in another: of a stream without its text. */
+void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out);
+
 #endif

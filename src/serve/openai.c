@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/errors.h"
+#include "serve/native.h"
 #include "serve/server.h"
 #include "serve/timings.h"
 
@@ -16,12 +17,13 @@
 struct openai {
     const struct openai_form *form;
     struct buf chunk_head, whole_head; /* {"id":… up to "choices":[ */
-    bool include_usage, timings_per_token;
+    bool include_usage, timings_per_token, hides_reasoning;
     size_t n; /* choices for each prompt */
     size_t n_prompts;
     struct buf *echo; /* a prompt each; NULL: none */
     size_t *offsets;  /* characters of each choice that were streamed */
     bool *ended;      /* choices whose last chunk was streamed */
+    void *native;     /* llama-server's own form, which is shown as well; NULL: it is not */
 };
 
 static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
@@ -37,10 +39,10 @@ static void put_head(struct buf *out, const struct openai_names *names, const ch
 }
 
 /* Who calls tools stops for that, and wants to be gone on with. */
-static const char *finish_name(const struct answer *answer)
+static const char *finish_name(const struct openai *openai, const struct answer *answer)
 {
     bool calls = answer->n_calls > 0 && answer->result.finish == HEARTH_FINISH_STOP;
-    return calls ? "tool_calls" : finish_names[answer->result.finish];
+    return calls ? openai->form->calls : finish_names[answer->result.finish];
 }
 
 /* `finish`: NULL before the end. */
@@ -60,6 +62,7 @@ static hearth_result sum(const struct answer *answers, size_t n)
         const hearth_result *r = &answers[i].result;
         total.cache_n += r->cache_n;
         total.prompt_n += r->prompt_n;
+        total.too_short_n += r->too_short_n;
         total.predicted_n += r->predicted_n;
         total.queue_ms += r->queue_ms;
         total.restore_ms += r->restore_ms;
@@ -101,12 +104,30 @@ static void open_chunk(const struct openai *openai, size_t index, struct buf *ou
     buf_printf(out, "{\"index\":%zu,", index);
 }
 
+static void begin_close(const struct openai *openai, struct buf *out)
+{
+    buf_puts(out, openai->include_usage ? "],\"usage\":null" : "]");
+}
+
 /* After the last member of the choice. `timings`: NULL where nobody wants them in this chunk. */
 static void close_chunk(const struct openai *openai, const hearth_result *timings, struct buf *out)
 {
-    buf_puts(out, openai->include_usage ? "],\"usage\":null" : "]");
+    begin_close(openai, out);
     if (timings != NULL) timings_put(out, timings);
     buf_puts(out, "}\n\n");
+}
+
+/* Debugging: what llama-server says of its own accord, of one choice or a list of several. */
+static void put_verbose(const struct openai *openai, size_t index, const struct answer *answers, size_t n,
+                        struct buf *out)
+{
+    if (openai->native == NULL) return;
+    buf_puts(out, n > 1 ? ",\"__verbose\":[" : ",\"__verbose\":");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        native_put_answer(openai->native, index + i, &answers[i], out);
+    }
+    if (n > 1) buf_puts(out, "]");
 }
 
 /* A chunk that says nothing of chances. */
@@ -153,6 +174,8 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
 {
     const struct openai *openai = state;
     const hearth_delta *delta = piece->delta;
+    if (openai->hides_reasoning && delta != NULL && delta->type == HEARTH_DELTA_REASONING) delta = NULL;
+    if (delta == NULL && piece->chances == NULL) return;
     open_chunk(openai, piece->index, out);
     if (delta != NULL)
         openai->form->put_delta(out, delta);
@@ -178,8 +201,11 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
     /* Empty: text repeated here would be printed twice by every client. */
     buf_puts(out, openai->form->opening != NULL ? "\"delta\":{}" : openai->form->empty);
     buf_puts(out, ",\"logprobs\":null");
-    put_finish(out, answer == NULL ? "error" : finish_name(answer));
-    close_chunk(openai, answer == NULL ? NULL : &answer->result, out);
+    put_finish(out, answer == NULL ? "error" : finish_name(openai, answer));
+    begin_close(openai, out);
+    if (answer != NULL) timings_put(out, &answer->result);
+    if (answer != NULL) put_verbose(openai, index, answer, 1, out);
+    buf_puts(out, "}\n\n");
 }
 
 static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -215,6 +241,7 @@ static void put_whole_choice(const struct openai *openai, size_t index, const st
     const struct buf *echo = openai->echo == NULL ? NULL : &openai->echo[index / openai->n];
     struct answer shown = *answer;
     shown.text = (struct buf){0};
+    if (openai->hides_reasoning) shown.reasoning = (struct buf){0};
     if (echo != NULL) buf_append(&shown.text, echo->v, echo->len);
     buf_append(&shown.text, answer->text.v, answer->text.len);
     buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
@@ -224,7 +251,7 @@ static void put_whole_choice(const struct openai *openai, size_t index, const st
         openai->form->put_chances(out, answer->chances, answer->n_chances, 0); /* never with an echo */
     else
         buf_puts(out, "null");
-    put_finish(out, finish_name(answer));
+    put_finish(out, finish_name(openai, answer));
     buf_release(&shown.text);
 }
 
@@ -237,14 +264,20 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "]");
     put_usage(out, openai, answers, n);
     timings_put(out, &total);
+    put_verbose(openai, 0, answers, n, out);
     buf_puts(out, "}");
 }
 
 /* ---- State ---- */
 
-void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names)
+void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names,
+                   hearth_error *error)
 {
+    void *native = fields->verbose ? native_state(fields, names->model, error) : NULL;
+    if (fields->verbose && native == NULL) return NULL;
     struct openai *openai = mem_alloc(sizeof *openai);
+    openai->native = native;
+    openai->hides_reasoning = fields->hides_reasoning;
     openai->form = form;
     openai->include_usage = fields->include_usage;
     openai->timings_per_token = fields->timings_per_token;
@@ -269,6 +302,7 @@ static void release(void *state)
     free(openai->echo);
     free(openai->offsets);
     free(openai->ended);
+    if (openai->native != NULL) native_dialect.release(openai->native);
     buf_release(&openai->chunk_head);
     buf_release(&openai->whole_head);
     free(openai);
@@ -292,9 +326,18 @@ void openai_answer(struct call *call, const struct openai_form *form, struct fie
     char id[25];
     call_random_name(id, sizeof id);
     struct openai_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
+    hearth_error error;
+    unknown_tell(call, fields);
+    void *state = openai_state(form, fields, &names, &error);
+    if (state == NULL) {
+        call_fail(call, &error, errors_put);
+        fields_close(fields);
+        return;
+    }
+    fields->params.keep_prompt = fields->verbose;
     hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = &openai_dialect,
-                                 .state = openai_state(form, fields, &names),
+                                 .state = state,
                                  .stream = fields->stream,
                                  .choices = choices,
                                  .n_choices = n,

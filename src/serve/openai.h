@@ -15,6 +15,7 @@ struct openai_form {
     const char *chunk;     /* of a piece of a stream */
     const char *opening;   /* a stream of a choice begins with this; NULL: with its first text */
     const char *empty;     /* a piece without text */
+    const char *calls;     /* finish_reason of who calls tools */
     void (*put_delta)(struct buf *out, const hearth_delta *delta);
     void (*put_whole)(struct buf *out, const struct answer *answer);
     /* The value of "logprobs" for some tokens of an answer, which begin at the character `offset` of its text. */
@@ -36,8 +37,10 @@ struct openai_names {
     int64_t created; /* unix time, seconds */
 };
 
-void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names);
+/* NULL: a field is wrong that only these routes read. */
+void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names,
+                   hearth_error *error);
 
-extern const struct openai_form openai_chat_form, openai_completion_form;
+extern const struct openai_form openai_chat_form, openai_functions_form, openai_completion_form;
 
 #endif

@@ -23,7 +23,28 @@ static void put_call_more(struct buf *out, const hearth_delta *delta)
     buf_puts(out, "}}]");
 }
 
-static void put_delta(struct buf *out, const hearth_delta *delta)
+/* A call in the form that was OpenAI's before there were tools. */
+static void put_function_begin(struct buf *out, const hearth_delta *delta)
+{
+    buf_puts(out, "\"function_call\":{");
+    member_puts(out, "name", delta->name);
+    buf_puts(out, ",\"arguments\":\"\"}");
+}
+
+static void put_function_more(struct buf *out, const hearth_delta *delta)
+{
+    buf_puts(out, "\"function_call\":{");
+    member_put(out, "arguments", delta->text, delta->len);
+    buf_puts(out, "}");
+}
+
+/* How calls are written. */
+struct calls {
+    void (*begin)(struct buf *out, const hearth_delta *delta);
+    void (*more)(struct buf *out, const hearth_delta *delta);
+};
+
+static void put_any_delta(struct buf *out, const hearth_delta *delta, const struct calls *calls)
 {
     buf_puts(out, "\"delta\":{");
     switch (delta->type) {
@@ -34,13 +55,23 @@ static void put_delta(struct buf *out, const hearth_delta *delta)
         member_put(out, "content", delta->text, delta->len);
         break;
     case HEARTH_DELTA_CALL:
-        put_call_begin(out, delta);
+        calls->begin(out, delta);
         break;
     case HEARTH_DELTA_ARGUMENTS:
-        put_call_more(out, delta);
+        calls->more(out, delta);
         break;
     }
     buf_puts(out, "}");
+}
+
+static void put_delta(struct buf *out, const hearth_delta *delta)
+{
+    put_any_delta(out, delta, &(struct calls){put_call_begin, put_call_more});
+}
+
+static void put_function_delta(struct buf *out, const hearth_delta *delta)
+{
+    put_any_delta(out, delta, &(struct calls){put_function_begin, put_function_more});
 }
 
 /* ---- Whole answers ---- */
@@ -61,7 +92,18 @@ static void put_calls(struct buf *out, const struct answer *answer)
     buf_puts(out, "]");
 }
 
-static void put_whole(struct buf *out, const struct answer *answer)
+static void put_function(struct buf *out, const struct answer *answer)
+{
+    const struct answer_call *call = &answer->calls[0];
+    buf_puts(out, ",\"function_call\":{");
+    member_puts(out, "name", call->name);
+    buf_puts(out, ",");
+    member_put(out, "arguments", call->arguments.v, call->arguments.len);
+    buf_puts(out, "}");
+}
+
+static void put_message(struct buf *out, const struct answer *answer,
+                        void (*put)(struct buf *out, const struct answer *answer))
 {
     buf_puts(out, "\"message\":{\"role\":\"assistant\",");
     if (answer->text.len == 0 && answer->n_calls > 0)
@@ -72,8 +114,18 @@ static void put_whole(struct buf *out, const struct answer *answer)
         buf_puts(out, ",");
         member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
     }
-    if (answer->n_calls > 0) put_calls(out, answer);
+    if (answer->n_calls > 0) put(out, answer);
     buf_puts(out, ",\"refusal\":null}");
+}
+
+static void put_whole(struct buf *out, const struct answer *answer)
+{
+    put_message(out, answer, put_calls);
+}
+
+static void put_function_whole(struct buf *out, const struct answer *answer)
+{
+    put_message(out, answer, put_function);
 }
 
 static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
@@ -87,18 +139,20 @@ static void put_chances(struct buf *out, struct chances *const *chances, size_t 
     buf_puts(out, "],\"refusal\":null}");
 }
 
-const struct openai_form openai_chat_form = {.id_prefix = "chatcmpl-",
-                                             .object = "chat.completion",
-                                             .chunk = "chat.completion.chunk",
-                                             .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
-                                             .empty = "\"delta\":{\"content\":\"\"}",
-                                             .put_delta = put_delta,
-                                             .put_whole = put_whole,
-                                             .put_chances = put_chances};
+#define FORM(calls_, put_delta_, put_whole_)                                                                           \
+    {                                                                                                                  \
+        .id_prefix = "chatcmpl-", .object = "chat.completion", .chunk = "chat.completion.chunk",                       \
+        .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", .empty = "\"delta\":{\"content\":\"\"}",     \
+        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_chances = put_chances            \
+    }
 
-static void answer(struct call *call, void *fields)
+const struct openai_form openai_chat_form = FORM("tool_calls", put_delta, put_whole),
+                         openai_functions_form = FORM("function_call", put_function_delta, put_function_whole);
+
+static void answer(struct call *call, void *ud)
 {
-    openai_answer(call, &openai_chat_form, fields);
+    struct fields *fields = ud;
+    openai_answer(call, fields->has_functions ? &openai_functions_form : &openai_chat_form, fields);
 }
 
 void openai_chat(struct call *call)

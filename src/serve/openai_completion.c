@@ -68,6 +68,7 @@ const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
                                                    .object = "text_completion",
                                                    .chunk = "text_completion",
                                                    .empty = "\"text\":\"\"",
+                                                   .calls = "stop", /* nobody calls any */
                                                    .put_delta = put_delta,
                                                    .put_whole = put_whole,
                                                    .put_chances = put_chances};

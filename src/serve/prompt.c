@@ -13,6 +13,7 @@
 #include "serve/member.h"
 #include "serve/reading.h"
 #include "serve/responses.h"
+#include "serve/unknown.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,7 @@ void prompt_detokenize(struct call *call)
 
 static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
+    unknown_tell(call, fields);
     start(call, &(struct plan){dialect, &fields->params, fields, fields_close});
 }
 

@@ -487,7 +487,7 @@ struct fields *responses_open_fields(json_t *body, const struct reading_caller *
     if (history_open(history, body, caller, counts, &before, error) == HEARTH_OK)
         chat = responses_chat_after(before, body, error);
     json_decref(before);
-    return chat == NULL ? NULL : fields_open_tree(chat, FIELDS_CHAT, NULL, error);
+    return chat == NULL ? NULL : fields_open_converted(body, chat, FIELDS_CHAT, responses_chat, error);
 }
 
 static void *read_request(struct buf *body, const struct reading_caller *caller, hearth_error *error)
@@ -509,6 +509,7 @@ static void answer(struct call *call, void *ud)
 {
     struct request *request = ud;
     struct fields *fields = request->fields;
+    unknown_tell(call, fields);
     struct responses_names names = {call_model(call, fields->params.model), request->history.id,
                                     clock_unix_ms() / 1000};
     struct responses *state = responses_state(&names, &request->echo, &request->tools);

@@ -328,12 +328,21 @@ void routes_request(void *server, struct http_request *http)
         refuse_method(call, &found);
 }
 
+/* Why a request could not be taken; what a key allows is named with it. */
+static void describe_fault(const struct server *server, int status, const char *message, hearth_error *error)
+{
+    if (status == 413)
+        error_set(error, (hearth_code)status, "%s: server.max_body_bytes allows %zu bytes", message, server->max_body);
+    else
+        error_set(error, (hearth_code)status, "%s", message);
+}
+
 void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
 {
     const char *path = http_path(http);
     struct found found = find(path == NULL ? "" : path, "");
     hearth_error error;
-    error_set(&error, (hearth_code)status, "%s", message);
+    describe_fault(server, status, message, &error);
     char id[CALL_ID_SIZE];
     call_name(server, http, id);
     call_set_retry(http, errors_kind(status));

@@ -303,6 +303,7 @@ static int open_http(struct life *life, hearth_error *error)
     double first_s = setting_number(life, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
     limits.first_request_timeout_ms = (int)(first_s * 1e3);
     if (limits.max_bodies < limits.max_body) limits.max_bodies = limits.max_body;
+    life->server.max_body = limits.max_body;
     life->server.http = http_open(&limits, &handler, error);
     if (life->server.http == NULL) return (int)error->code;
     http_set_socket_access(life->server.http, access);
@@ -477,6 +478,7 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     stored_close(server->stored);
     hosts_close(server->hosts);
     free(server->counts);
+    unknown_log_release(&server->unknown);
     pthread_cond_destroy(&life.changed);
     pthread_mutex_destroy(&server->mutex);
     return rc;

@@ -11,6 +11,7 @@
 #include "serve/reading.h"
 #include "serve/serve.h"
 #include "serve/stored.h"
+#include "serve/unknown.h"
 
 #include <pthread.h>
 
@@ -40,6 +41,7 @@ struct server {
     int ollama_port;     /* that Ollama's clients come to; 0: none */
     struct server_count *counts;
     size_t n_counts;
+    struct unknown_log unknown;
 
     /* Written by the loading thread and by signals, read by the HTTP thread. */
     pthread_mutex_t mutex;

@@ -22,9 +22,12 @@ void timings_put(struct buf *out, const hearth_result *r)
                per_second(r->prompt_n, r->prompt_ms));
     buf_printf(out,
                "\"predicted_n\":%d,\"predicted_ms\":%.3f,\"predicted_per_token_ms\":%.3f,"
-               "\"predicted_per_second\":%.3f,\"queue_ms\":%.3f,\"restore_ms\":%.3f}",
+               "\"predicted_per_second\":%.3f,\"queue_ms\":%.3f,\"restore_ms\":%.3f",
                r->predicted_n, r->predicted_ms, per_token(timed, r->predicted_ms), per_second(timed, r->predicted_ms),
                r->queue_ms, r->restore_ms);
+    if (r->too_short_n > 0)
+        buf_printf(out, ",\"not_reused\":{\"tokens\":%d,\"reason\":\"cache_min_tokens\"}", r->too_short_n);
+    buf_puts(out, "}");
 }
 
 void timings_put_progress(struct buf *out, const hearth_result *r)

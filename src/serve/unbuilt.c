@@ -36,11 +36,6 @@ static bool is_string(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-static bool is_tool_choice(const json_t *value)
-{
-    return is_filled(value) && !is_string(value, "none") && !is_string(value, "auto");
-}
-
 static bool is_modality(const json_t *value)
 {
     size_t i;
@@ -54,8 +49,6 @@ static const struct unbuilt {
     int routes;
     bool (*asks)(const json_t *value);
 } unbuilt[] = {
-    {"functions", FIELDS_CHAT | FIELDS_LOOKUP, is_filled},
-    {"function_call", FIELDS_CHAT | FIELDS_LOOKUP, is_tool_choice},
     {"audio", FIELDS_CHAT, is_filled},
     {"modalities", FIELDS_CHAT, is_modality},
     {"web_search_options", FIELDS_CHAT, is_filled},
@@ -67,8 +60,6 @@ static const struct unbuilt {
 static const struct {
     const char *name, *way;
 } ways[] = {
-    {"functions", "send them as 'tools'"},
-    {"function_call", "say it with 'tool_choice'"},
     {"grammar_lazy", "send 'tools', whose calls get such a grammar by themselves"},
     {"grammar_triggers", "send 'tools', whose calls get such a grammar by themselves"},
 };

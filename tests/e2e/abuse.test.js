@@ -146,7 +146,8 @@ describe('bodies', () => {
     connection.write(head('/v1/completions', bodyLimit + 1));
     assert.ok(await connection.settled(30), 'answered before the body is sent');
     assert.equal(connection.response().status, 413);
-    assert.ok(JSON.parse(connection.response().body).error.message.length > 0);
+    const { message } = JSON.parse(connection.response().body).error;
+    assert.match(message, new RegExp(`server\\.max_body_bytes allows ${bodyLimit} bytes`));
     await connection.destroy();
   });
 

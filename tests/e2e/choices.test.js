@@ -112,10 +112,14 @@ describe('ends of replies', () => {
     for (const stop of [found, [...found].reverse()]) assert.equal(textOf(await client.complete({ ...base, stop })), whole.slice(0, first));
   });
 
-  test('17 are refused; so are empty ones and what is no string', async () => {
-    for (const stop of [decoys(17), [''], '', [3], { a: 1 }]) {
+  test('17 are refused; so is what is no string', async () => {
+    for (const stop of [decoys(17), [3], { a: 1 }]) {
       assert.equal((await client.refused(400, '/v1/completions', { ...base, stop })).param, 'stop');
     }
+  });
+
+  test('empty ones stop nothing', async () => {
+    for (const stop of ['', [''], ['', ...decoys(1)]]) assert.equal(textOf(await client.complete({ ...base, stop })), whole);
   });
 
   test('no token at all: the prompt is computed and counted, and found by the next', async () => {
@@ -255,13 +259,23 @@ for (const opened of [false, true]) {
     });
 
     test('without thinking there are none, in every way to say so', async () => {
-      for (const more of [{ chat_template_kwargs: { enable_thinking: false } }, { enable_thinking: false }, { reasoning_effort: 'none' }]) {
+      for (const more of [{ chat_template_kwargs: { enable_thinking: false } }, { enable_thinking: false }, { reasoning_effort: 'none' },
+        { reasoning: { effort: 'none' } }, { reasoning: { enabled: false } }, { thinking: { type: 'disabled' } }]) {
         const { prompt } = await client.ask('/apply-template', { messages, ...more });
         assert.ok(prompt.endsWith('<think>\n\n</think>\n\n'), JSON.stringify(more) + prompt);
         const { message } = (await client.chat({ ...silent, chat_template_kwargs: undefined, ...more })).choices[0];
         assert.equal(message.content, answer, JSON.stringify(more));
         assert.equal(message.reasoning_content, undefined);
       }
+    });
+
+    test('they can be left out of the answer, and are counted all the same', async () => {
+      const { choices: [{ message }], usage } = await client.chat({ ...body, reasoning: { exclude: true } });
+      assert.deepEqual([message.content, message.reasoning_content], [answer, undefined]);
+      assert.ok(usage.completion_tokens_details.reasoning_tokens > 0);
+      const stream = await client.streamed('/v1/chat/completions', { ...body, reasoning: { exclude: true } });
+      assert.equal(stream.text, answer);
+      assert.ok(stream.chunks.every((chunk) => chunk.choices.every((choice) => choice.delta.reasoning_content === undefined)));
     });
 
     test('Messages and Responses have their own places for them', async () => {
@@ -295,6 +309,10 @@ for (const opened of [false, true]) {
         },
         thinking_budget_tokens: async (budget) => {
           const { message } = (await client.chat({ ...endless, logit_bias: { 300: 100 }, thinking_budget_tokens: budget })).choices[0];
+          return [message.reasoning_content ?? '', message.content];
+        },
+        'reasoning.max_tokens': async (budget) => {
+          const { message } = (await client.chat({ ...endless, logit_bias: { 300: 100 }, reasoning: { max_tokens: budget } })).choices[0];
           return [message.reasoning_content ?? '', message.content];
         },
         'thinking of Messages': async (budget) => {

@@ -3,11 +3,11 @@
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { bareModel, demo, smallModel } from './lib/models.js';
+import { bareModel, demo, smallModel, source } from './lib/models.js';
 import { run, serve } from './lib/server.js';
 
 let folder;
@@ -121,6 +121,22 @@ models:
     at(7, /n_seqmax/, /n_seq_max/);
     at(8, /context_window/);
     at(9, /deterministic/);
+  });
+
+  test('names that other servers use are told as the keys that they stand for', async () => {
+    const theirs = {
+      'server.port': 'server.listen', 'server.host': 'server.listen', 'server.api_key': 'server.api_keys_file', 'models.a.n_ctx': 'models.NAME.context_window',
+      'models.a.ctx_size': 'models.NAME.context_window', 'models.a.num_ctx': 'models.NAME.context_window', 'models.a.parallel': 'models.NAME.n_seq_max',
+      'models.a.model': 'models.NAME.path', 'models.a.chat_template': 'models.NAME.jinja_file', 'models.a.temperature': 'models.NAME.sampling.temperature',
+      'models.a.reasoning': 'models.NAME.chat_template_kwargs', 'models.a.n_gpu_layer': 'models.NAME.n_gpu_layers',
+      'server.cors': 'server.allowed_origins', 'models.a.keep_alive': 'models.NAME.idle_unload', 'models.a.ctx': 'models.NAME.context_window',
+      'server.threads': 'models.NAME.threads', 'models.a.max_model_len': 'models.NAME.context_window',
+    };
+    for (const [wrong, right] of Object.entries(theirs)) {
+      const { stderr } = await run(['config', 'check', file('theirs.yaml', JSON.stringify(wrong.split('.').reduceRight((value, key) => ({ [key]: value }), 1)))]);
+      const hint = /unknown key; the nearest known one is (\S+)/.exec(stderr)?.[1];
+      assert.equal(hint, right, `${wrong}: ${stderr}`);
+    }
   });
 
   test('a key given twice, a file that is no YAML, a file that is not there', async () => {
@@ -245,19 +261,62 @@ test('serve on a port that is taken exits 1 and names it', async () => {
   holder.close();
 });
 
-test('a window that the model was not trained for is bad configuration: exit 2, and the key is named', async () => {
-  for (const path of [demo, smallModel('llama', { ctx: 512 })]) {
-    const result = await run(['serve', '--port', '0', '--model', path, '--set', 'context_window=1000000']);
-    complains(result, 2, /context_window is 1000000/, /rope_scaling/);
-    complains(await run(['chat', '--model', path, '--set', 'context_window=1000000']), 2, /context_window is 1000000/);
-  }
-});
-
 test('memory that cannot be had is refused at load, with the numbers', async () => {
   const result = await run(['serve', '--port', '0', '--set', 'models.demo.context_window=2048',
     '--set', 'models.demo.n_seq_max=200000000']);
   assert.ok([1, 2].includes(result.code), `exit ${result.code}: ${result.stderr}`);
   assert.match(result.stderr, /\d/);
+});
+
+describe('the demo model', () => {
+  const user = (content) => ({ role: 'user', content });
+  const first = [user('My name is Ottilie.')];
+  const secondTurn = async (server) => {
+    const { message } = (await server.client.chat({ messages: first })).choices[0];
+    return server.client.chat({ messages: [...first, message, user('What is my name?')] });
+  };
+  const start = (t, args) => serve({ t, args: ['--model', demo, ...args] });
+
+  test('the same file behaves the same however it is named, and says why a short prompt is computed again', async (t) => {
+    const answers = [];
+    for (const args of [['--set', 'cache_min_tokens=100', '--set', 'n_seq_max=1'], []]) {
+      const server = await serve({ t, args: args.length > 0 ? args : ['--model', demo] });
+      const { usage, timings } = await secondTurn(server);
+      const slots = (await server.client.slots()).length;
+      assert.match(server.log, /not reused: fewer tokens than cache_min_tokens id=\S+ tokens=\d+ cache_min_tokens=100/);
+      answers.push([slots, usage.prompt_tokens_details.cached_tokens, timings.not_reused]);
+      await server.stop();
+    }
+    assert.deepEqual(answers, [[1, 0, { tokens: 32, reason: 'cache_min_tokens' }], [1, 0, { tokens: 32, reason: 'cache_min_tokens' }]]);
+  });
+
+  test('what `make run` and the README say is what the second turn says', async (t) => {
+    const flags = /^\tbuild\/bin\/hearth serve (.*)$/m.exec(readFileSync(join(source, 'Makefile'), 'utf8'))[1].split(' ');
+    const readme = readFileSync(join(source, 'README.md'), 'utf8');
+    const told = (name) => Number(new RegExp(`"${name}": (\\d+)`).exec(readme)[1]);
+    const server = await start(t, flags);
+    const { usage, timings, choices } = await secondTurn(server);
+    assert.match(choices[0].message.content, /Ottilie/);
+    assert.deepEqual([usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens_details.cached_tokens, timings.cache_n, timings.prompt_n],
+      ['prompt_tokens', 'completion_tokens', 'cached_tokens', 'cache_n', 'prompt_n'].map(told));
+    assert.equal(timings.not_reused, undefined);
+    await server.stop();
+  });
+});
+
+test('arguments of the template have defaults that a request overrides one by one', async (t) => {
+  const template = file('arguments.jinja', '{{ mood }} {{ enable_thinking }} {{ messages[0].content }}');
+  const path = file('arguments.yaml', `models:
+  demo: {path: ${demo}, jinja_file: ${template}, chat_template_kwargs: {mood: "on", enable_thinking: false}}
+`);
+  const server = await serve({ t, args: ['--config', path] });
+  const prompt = async (more) => (await server.client.ask('/apply-template', { messages: [{ role: 'user', content: 'Hi' }], ...more })).prompt;
+  assert.equal(await prompt({}), 'on False Hi');
+  assert.equal(await prompt({ chat_template_kwargs: { mood: 'gay' } }), 'gay False Hi');
+  assert.equal(await prompt({ enable_thinking: true }), 'on True Hi');
+  await server.stop();
+  complains(await run(['serve', '--port', '0', '--set', 'chat_template_kwargs={messages: []}']), 1, /chat_template_kwargs\.messages/);
+  complains(await run(['serve', '--port', '0', '--set', 'chat_template_kwargs=quiet']), 2, /chat_template_kwargs: expects a map/);
 });
 
 test('a configuration file is served', async (t) => {
@@ -324,8 +383,10 @@ describe('chat', () => {
     assert.equal(code, 0);
   });
 
-  test('a model without a template is refused with a helpful line', async () => {
-    complains(await run(['chat', '--model', bareModel()], { input: 'Hello\n' }), 1, /template/);
+  test('a model without a template is talked to in ChatML, and the log says so', async () => {
+    const { code, stderr } = await run(['chat', '--model', bareModel(), '--set', 'context_window=64', '--log-level', 'warn'], { input: 'Hello\n' });
+    assert.equal(code, 0, stderr);
+    assert.match(stderr, /no chat template: chats are written in ChatML/);
   });
 
   test('what is piped out has no terminal control sequences', async () => {

@@ -201,10 +201,56 @@ describe('chat with the demo model', () => {
     assert.ok(special - without > 1, 'the marker in the user\'s text is no end of turn');
   });
 
-  test('the caller\'s document may carry what hearth does not know', async () => {
-    const reply = await client.chat({ messages: [{ role: 'user', content: 'Who are you?', extra: { a: 1 } }],
-      user: 'somebody', metadata: { x: 'y' }, max_tokens: 2 });
-    assert.equal(reply.usage.completion_tokens, 2);
+  test('the caller\'s document may carry what hearth does not know, and is told what that was', async () => {
+    const body = { messages: [{ role: 'user', content: 'Who are you?', extra: { a: 1 } }, { role: 'user', content: 'And I?', extra: 2 }],
+      user: 'somebody', metadata: { x: 'y' }, keep_alive: '5m', temprature: 0.5, max_tokens: 2 };
+    const answers = [];
+    for (let i = 0; i < 2; i++) answers.push(await client.post('/v1/chat/completions', { ...body, 'a\r\nb, ü': 1 }));
+    for (const { status, headers, json } of answers) {
+      assert.equal(status, 200);
+      assert.equal(json.usage.completion_tokens, 2);
+      assert.deepEqual(headers['x-hearth-unknown-fields'].split(', ').sort(), ['a??b????', 'messages[].extra', 'temprature']);
+    }
+    const stream = await client.stream('/v1/completions', { prompt: 'Hi', max_tokens: 2, min_tokens: 1 });
+    assert.equal(stream.headers['x-hearth-unknown-fields'], 'min_tokens');
+    await stream.collect();
+    const lines = server.log.match(/requests have a field that nobody reads .*/g).map((line) => line.replace(/^.*reads /, ''));
+    assert.deepEqual(lines.filter((line) => !line.includes('?')).sort(),
+      ['api=chat field=messages[].extra', 'api=chat field=temprature', 'api=completion field=min_tokens'], 'each is told once');
+  });
+
+  test('what Messages and Responses do not read is told by their own names, and what they read is not', async () => {
+    const messages = await client.post('/v1/messages', {
+      model: 'demo', max_tokens: 2, messages: [{ role: 'user', content: 'Hi' }], system: 'Be brief.', thinking: { type: 'adaptive' }, metadata: {},
+      stop_sequences: ['x'], context_management: {}, output_config: {}, top_k: 5, min_p: 0, max_output_tokens: 5,
+    });
+    assert.equal(messages.headers['x-hearth-unknown-fields'], 'max_output_tokens', messages.text);
+    const responses = await client.post('/v1/responses', {
+      model: 'demo', max_output_tokens: 2, input: 'Hi', instructions: 'Be brief.', store: false, include: [], reasoning: { summary: 'auto' },
+      prompt_cache_key: 'k', client_metadata: {}, text: {}, parallel_tool_calls: false, max_tokens: 5,
+    });
+    assert.equal(responses.headers['x-hearth-unknown-fields'], 'max_tokens', responses.text);
+    const known = await client.post('/v1/chat/completions', { messages: [{ role: 'user', content: 'Hi' }], max_tokens: 1, n_keep: 4, service_tier: 'auto' });
+    assert.equal(known.headers['x-hearth-unknown-fields'], undefined);
+  });
+
+  test('a part of a message that is not used is refused by name', async () => {
+    for (const [message, param] of [
+      [{ role: 'user', contents: 'Hi' }, 'messages[0].content'],
+      [{ role: 'user', content: [{ type: 'text', text: 'Hi' }, { type: 'txt', text: 'Hi' }] }, 'messages[0].content[1].type'],
+      [{ role: 'usr', content: 'Hi there' }, 'messages[0].role'],
+    ]) {
+      const reply = await client.post('/v1/chat/completions', { messages: [message], max_tokens: 1 });
+      if (reply.status !== 200) assert.equal(reply.json.error.param, param);
+      else assert.equal(param, 'messages[0].role', 'a template that shows every role'); // the demo model's does
+    }
+  });
+
+  test('options and keep_alive, as Ollama\'s clients send them, are taken', async () => {
+    const body = { messages: [{ role: 'user', content: 'Who are you?' }], keep_alive: 0 };
+    const reply = await client.ask('/v1/chat/completions', { ...body, options: { num_predict: 3, temperature: 0, num_ctx: 512 } });
+    assert.equal(reply.usage.completion_tokens, 3);
+    assert.equal((await client.refused(400, '/v1/chat/completions', { ...body, options: { top_k: 'x' } })).param, 'options.top_k');
   });
 });
 
@@ -239,11 +285,15 @@ describe('a vocabulary of llama.cpp\'s, without a template but with a begin mark
   const start = (t, path, more) => serve({ t, model: path, models: { context_window: 256, ...more } });
   const hello = { messages: [{ role: 'user', content: 'Hello there' }], max_tokens: 2 };
 
-  test('chat is refused, saying what to do; completions work', async (t) => {
+  test('chats are written in ChatML, and the log says so; completions work', async (t) => {
     const server = await start(t, bareModel());
-    const error = await server.client.refused(400, '/v1/chat/completions', hello);
-    assert.match(error.message, /template/);
-    assert.match(error.message, /jinja_file|completions/);
+    assert.match(server.log, /warn +model: no chat template: chats are written in ChatML, unless jinja_file names another model=/);
+    const messages = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: [{ type: 'text', text: 'Hello' }, { type: 'text', text: ' there' }] }];
+    const { prompt } = await server.client.ask('/apply-template', { messages });
+    assert.equal(prompt, '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello\n there<|im_end|>\n<|im_start|>assistant\n');
+    assert.equal((await server.client.chat({ ...hello, ignore_eos: true })).usage.completion_tokens, 2);
+    const over = await server.client.chat({ ...hello, max_tokens: 100, grammar: 'root ::= "Hi" "<|im_end|>" "more"' });
+    assert.deepEqual([over.choices[0].message.content, over.choices[0].finish_reason], ['Hi', 'stop']);
     const reply = await server.client.complete({ prompt: 'Hello there', max_tokens: 2, ignore_eos: true });
     assert.equal(reply.usage.completion_tokens, 2);
     await server.stop();

@@ -188,8 +188,8 @@ describe('the demo model and the official client', () => {
     }
   });
 
-  test('top_logprobs from 0 to 5 are that many; above 0 it switches them on', async () => {
-    for (let k = 0; k <= 5; k++) {
+  test('top_logprobs are that many; above 0 it switches them on', async () => {
+    for (const k of [0, 1, 5, 20, 100]) {
       const { content } = (await ask({ logprobs: true, top_logprobs: k, max_tokens: 3 })).choices[0].logprobs;
       assert.ok(content.every((token) => token.top_logprobs.length === k), `${k}`);
       const alone = (await ask({ top_logprobs: k, max_tokens: 3 })).choices[0].logprobs;

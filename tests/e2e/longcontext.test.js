@@ -1,11 +1,11 @@
 // Windows longer than the model was trained for: with stretched positions they are served to their end, without they are
-// refused at the start.
+// lowered to what it was trained for.
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { smallModel } from './lib/models.js';
 import { peer } from './lib/peer.js';
-import { modelName, run, serve, temporaryFolder } from './lib/server.js';
+import { modelName, serve, temporaryFolder } from './lib/server.js';
 import { tokens } from './lib/wait.js';
 
 const trained = 256;
@@ -15,16 +15,14 @@ const name = modelName(model);
 const body = (count, more) => ({ prompt: tokens(count, 120), max_tokens: 8, ignore_eos: true, temperature: 0, ...more });
 const textOf = (reply) => reply.choices[0].text;
 
-test('a larger window without stretching is refused at the start, with what to do', async () => {
-  for (const set of [['context_window=1024'], ['context_window=257'], ['context_window=1024', 'rope_scaling=none']]) {
-    const keys = set.flatMap((one) => ['--set', `models.${name}.${one}`]);
-    const { code, stderr } = await run(['serve', '--port', '0', '--model', model, '--set', `cache.tiers.disk.path=${temporaryFolder()}`, ...keys]);
-    assert.ok(code === 1 || code === 2, `code ${code}`);
-    const said = stderr.trim().split('\n').at(-1);
-    assert.match(said, new RegExp(`models\\.${name}\\.context_window`));
-    assert.match(said, /trained for 256 tokens/);
-    assert.match(said, /rope_scaling/);
-  }
+test('a larger window without stretching is lowered to the trained one, and the log says so', async (t) => {
+  const server = await serve({ t, model, models: { context_window: 1024 } });
+  assert.match(server.log, new RegExp(`warn +model: context_window lowered to .*rope_scaling.* model=${name} context_window=1024 trained=256`));
+  const { data: [told] } = (await server.client.get('/v1/models')).json;
+  assert.equal(told.context_window, trained);
+  const error = await server.client.refused(400, '/v1/completions', body(trained));
+  assert.match(error.message, /256.*the model was trained for no more/);
+  await server.stop();
 });
 
 test('up to the trained window nothing is needed', async (t) => {

@@ -85,6 +85,22 @@ test('settings and chances of tokens are the same', async () => {
   }
 });
 
+test('verbose answers of the OpenAI routes hold the native one as well', async () => {
+  const body = { messages: chat, max_tokens: 8, temperature: 0, seed: 5, verbose: true };
+  const [ours, theirs] = await Promise.all([server.client, llama].map((client) => client.ask('/v1/chat/completions', body)));
+  assert.deepEqual(Object.keys(ours.__verbose).sort(), Object.keys(theirs.__verbose).sort());
+  for (const name of ['index', 'prompt', 'content', 'tokens_predicted', 'tokens_evaluated', 'stop_type']) {
+    assert.deepEqual(ours.__verbose[name], theirs.__verbose[name], name);
+  }
+  assert.equal(ours.__verbose.generation_settings.seed, 5);
+  const stream = await server.client.streamed('/v1/chat/completions', body);
+  assert.deepEqual(stream.chunks.filter((chunk) => chunk.__verbose).map((chunk) => chunk.__verbose.prompt), [ours.__verbose.prompt]);
+  const several = await server.client.ask('/v1/completions', { prompt: who, max_tokens: 2, n: 2, verbose: true });
+  assert.deepEqual(several.__verbose.map((one) => one.prompt), [who, who]);
+  const quiet = await server.client.ask('/v1/chat/completions', { ...body, verbose: false });
+  assert.equal(quiet.__verbose, undefined);
+});
+
 test('a stream tells progress and chances where asked', async () => {
   const body = { prompt: `${who}${'word '.repeat(300)}`, n_predict: 3, n_probs: 1, return_progress: true, timings_per_token: true };
   const { chunks } = await server.client.streamed('/completion', body);

@@ -99,6 +99,47 @@ test('the set of tools may be chosen from without losing the shared prefix', asy
   assert.ok(second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens - 1);
 });
 
+test('some of the tools may be allowed, without losing the shared prefix either', async () => {
+  const messages = [user('What is the weather in Bergen?')];
+  const tools = [weather, clock];
+  const choice = (mode, ...names) => ({
+    type: 'allowed_tools', allowed_tools: { mode, tools: names.map((name) => ({ type: 'function', function: { name } })) },
+  });
+  const first = await ask({ messages, tools });
+  const forced = await ask({ messages, tools, tool_choice: choice('required', 'get_time'), parallel_tool_calls: false });
+  assert.ok(forced.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens - 1);
+  assert.deepEqual(forced.choices[0].message.tool_calls.map((call) => call.function.name), ['get_time']);
+  const free = await ask({ messages, tools, tool_choice: choice('auto', 'get_weather', 'get_time') });
+  assert.deepEqual(free.choices[0].message.tool_calls?.map((call) => call.function), first.choices[0].message.tool_calls.map((call) => call.function));
+  await assert.rejects(ask({ messages, tools, tool_choice: choice('auto', 'nothing') }), (e) => e.status === 400 && e.param === 'tool_choice');
+});
+
+test('functions are called as OpenAI had it before there were tools', async () => {
+  const functions = [weather.function];
+  const { choices: [first] } = await ask({ messages: question, functions });
+  assert.equal(first.finish_reason, 'function_call');
+  assert.equal(first.message.tool_calls, undefined);
+  assert.equal(first.message.function_call.name, 'get_weather');
+  assert.deepEqual(JSON.parse(first.message.function_call.arguments), { city: 'Lisbon' });
+
+  const history = [...question, first.message, { role: 'function', name: 'get_weather', content: '{"weather": "rain"}' }];
+  const second = await ask({ messages: history, functions });
+  assert.equal(second.choices[0].finish_reason, 'stop');
+  assert.match(second.choices[0].message.content, /rain/);
+
+  const deltas = [];
+  for await (const chunk of await ask({ messages: question, functions, stream: true })) deltas.push(...chunk.choices);
+  const calls = deltas.map((choice) => choice.delta.function_call).filter((call) => call);
+  assert.deepEqual(calls.map((call) => call.name).filter((name) => name), ['get_weather']);
+  assert.equal(calls.map((call) => call.arguments).join(''), first.message.function_call.arguments);
+  assert.equal(deltas.at(-1).finish_reason, 'function_call');
+
+  const none = await ask({ messages: question, functions, function_call: 'none' });
+  assert.equal(none.choices[0].message.function_call, undefined);
+  const named = await ask({ messages: [user('Who are you?')], functions: [...functions, clock.function], function_call: { name: 'get_time' } });
+  assert.equal(named.choices[0].message.function_call.name, 'get_time');
+});
+
 test('history takes content that is null, missing, a string or parts, and arguments as text or as an object', async () => {
   const call = (args) => [{ id: 'c1', type: 'function', function: { name: 'get_weather', arguments: args } }];
   const histories = [
@@ -182,8 +223,8 @@ test('chances of tokens come with the whole reply, and with each delta but the l
   assert.deepEqual(streamed.map((c) => c.token), content.map((c) => c.token));
 });
 
-test('more than five likeliest are refused', async () => {
-  await assert.rejects(ask({ messages: question, logprobs: true, top_logprobs: 6 }), /top_logprobs/);
+test('more than a hundred likeliest are refused', async () => {
+  await assert.rejects(ask({ messages: question, logprobs: true, top_logprobs: 101 }), /top_logprobs/);
 });
 
 test('the last message of the assistant is gone on with', async () => {

@@ -57,7 +57,9 @@ static inline void answer(const struct dialect *dialect, void *state, size_t n, 
                                           {.type = HEARTH_DELTA_REASONING, .text = "b", .len = 1},
                                           {.type = HEARTH_DELTA_CALL, .id = "c", .name = "d"},
                                           {.type = HEARTH_DELTA_ARGUMENTS, .text = "{\"", .len = 2}};
+    static const hearth_sampling picks;
     struct answer *answers = calloc(n, sizeof *answers), *last = &answers[n - 1];
+    for (size_t i = 0; i < n; i++) answers[i].sampling = &picks;
     struct buf out = {0};
     dialect->started(state, n - 1, &last->result, &out);
     for (size_t i = 0; i < (is_chat ? 4 : 1); i++) {

@@ -5,7 +5,8 @@ static void *open_state(const struct fields *fields, const json_t *given)
 {
     const struct openai_names names = {"demo", "id", 1};
     (void)given;
-    return openai_state(&openai_chat_form, fields, &names);
+    hearth_error error;
+    return openai_state(&openai_chat_form, fields, &names, &error);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

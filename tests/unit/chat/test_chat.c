@@ -281,6 +281,40 @@ static void bad_kwargs_are_refused(void **state)
     }
 }
 
+static void arguments_of_the_template_have_defaults_one_by_one(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template_params params = {.source = "{{ a }} {{ b }} {{ enable_thinking }}",
+                                          .bos = "<s>",
+                                          .eos = "</s>",
+                                          .kwargs_json = "{\"a\":1,\"b\":2,\"enable_thinking\":false}"};
+    struct chat_template *template_ = chat_template_open(&params, &error);
+    assert_non_null(template_);
+    struct chat_request request = asking(USER_SAYS("Hi"));
+    char *without = rendered(template_, &request);
+    request.kwargs_json = "{\"b\":3,\"enable_thinking\":true}";
+    char *with = rendered(template_, &request);
+    assert_string_equal(without, "1 2 False");
+    assert_string_equal(with, "1 3 True");
+    free(without);
+    free(with);
+    chat_template_close(template_);
+    params.kwargs_json = "{\"messages\":[]}";
+    assert_null(chat_template_open(&params, &error));
+    assert_int_equal(error.code, HEARTH_INVALID);
+    assert_string_equal(error.param, "chat_template_kwargs.messages");
+}
+
+static void a_message_without_content_is_refused_by_the_name_of_what_is_missing(void **state)
+{
+    (void)state;
+    struct chat_request request = asking("[{\"role\":\"user\",\"contents\":\"Hi\"}]");
+    assert_refused(CHATML, &request, HEARTH_INVALID, "messages[0].content", NULL);
+    assert_renders(CHATML, "[{\"role\":\"user\",\"content\":null}]", NULL,
+                   "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n");
+}
+
 static void the_date_is_the_requests(void **state)
 {
     (void)state;
@@ -633,6 +667,8 @@ int main(void)
         cmocka_unit_test(kwargs_reach_the_template_with_their_types),
         cmocka_unit_test(enable_thinking_is_honoured),
         cmocka_unit_test(bad_kwargs_are_refused),
+        cmocka_unit_test(arguments_of_the_template_have_defaults_one_by_one),
+        cmocka_unit_test(a_message_without_content_is_refused_by_the_name_of_what_is_missing),
         cmocka_unit_test(the_date_is_the_requests),
         cmocka_unit_test(parts_tell_the_requests_words_from_the_templates),
         cmocka_unit_test(a_role_that_is_no_plain_word_is_not_trusted),

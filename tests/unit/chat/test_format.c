@@ -99,7 +99,7 @@ static void what_contradicts_itself_is_refused(void **state)
     assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
     request = with_tools(TWO_TOOLS);
     request.tool_choice = HEARTH_TOOLS_REQUIRED;
-    request.tool_name = "sing";
+    request.allowed_tools_json = "[\"sing\"]";
     assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
     request = with_tools(NULL);
     request.json_schema = "{\"type\":\"colour\"}";
@@ -194,7 +194,7 @@ static void one_tool_may_be_called_while_all_are_shown(void **state)
     struct chat_request request = with_tools(TWO_TOOLS);
     char *any = chat_render(template_, &request, &error);
     request.tool_choice = HEARTH_TOOLS_REQUIRED;
-    request.tool_name = "leap";
+    request.allowed_tools_json = "[\"leap\"]";
     char *one = chat_render(template_, &request, &error);
     const struct chat_format *format = format_of(template_, &request);
     assert_string_equal(any, one);
@@ -205,6 +205,28 @@ static void one_tool_may_be_called_while_all_are_shown(void **state)
     free(any);
     free(one);
     chat_template_close(template_);
+}
+
+static void some_tools_may_be_called_while_all_are_shown(void **state)
+{
+    (void)state;
+    hearth_error error = {0};
+    struct chat_template *template_ = opened_file(QWEN, "<s>", false);
+    struct chat_request request = with_tools(TWO_TOOLS);
+    char *any = chat_render(template_, &request, &error);
+    request.allowed_tools_json = "[\"look\"]";
+    char *some = chat_render(template_, &request, &error);
+    const struct chat_format *format = format_of(template_, &request);
+    assert_string_equal(any, some);
+    assert_non_null(strstr(format->grammar, "look"));
+    assert_null(strstr(format->grammar, "leap"));
+    assert_true(format->grammar_lazy); /* the model decides whether */
+    chat_format_unref(format);
+    free(any);
+    free(some);
+    chat_template_close(template_);
+    request.allowed_tools_json = "[\"look\",\"sing\"]";
+    assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
 }
 
 static void a_grammar_of_the_requests_own_is_handed_on(void **state)
@@ -347,6 +369,7 @@ int main(void)
         cmocka_unit_test(what_is_gone_on_with_is_marked_as_the_requests),
         cmocka_unit_test(a_tool_that_spells_a_special_token_stays_text),
         cmocka_unit_test(one_tool_may_be_called_while_all_are_shown),
+        cmocka_unit_test(some_tools_may_be_called_while_all_are_shown),
         cmocka_unit_test(a_grammar_of_the_requests_own_is_handed_on),
         cmocka_unit_test(a_format_is_made_once_and_outlives_its_template),
         cmocka_unit_test(what_was_rendered_already_gives_the_same_format),

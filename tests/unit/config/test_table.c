@@ -104,6 +104,16 @@ static void put_random_value(const struct config_row *row, struct buf *out)
     case CONFIG_ENUM:
         put_choice(row, out);
         break;
+    case CONFIG_OBJECT:
+        buf_puts(out, "{");
+        for (uint64_t n = random_below(4); n > 0; n--) {
+            put_quoted_word(out);
+            buf_printf(out, ": [%.17g, true, null, ", share * 7);
+            put_quoted_word(out);
+            buf_puts(out, n > 1 ? "], " : "]");
+        }
+        buf_puts(out, "}");
+        break;
     case CONFIG_STRINGS:
     case CONFIG_LORAS:
         buf_puts(out, "[");

@@ -401,10 +401,14 @@ static void shorter_prefixes_than_the_least_are_not_gone_on_from(void **state)
                                    IMC(.slots = 1, .window = 1000, .cache_min_tokens = 100)};
     for (int i = 0; i < 2; i++) {
         open_engine(rig, shapes[i]);
-        ask_once(rig, 1, 96, 2);
-        assert_int_equal(ask_once(rig, 1, 96, 3).cache_n, 0); /* 98, and the token that begins a user's message */
+        assert_int_equal(ask_once(rig, 1, 96, 2).too_short_n, 0);
+        hearth_result result = ask_once(rig, 1, 96, 3);
+        assert_int_equal(result.cache_n, 0); /* 98, and the token that begins a user's message */
+        assert_int_equal(result.too_short_n, 99);
         ask_once(rig, 2, 97, 2);
-        assert_int_equal(ask_once(rig, 2, 97, 3).cache_n, 100);
+        result = ask_once(rig, 2, 97, 3);
+        assert_int_equal(result.cache_n, 100);
+        assert_int_equal(result.too_short_n, 0);
         engine_close(rig->engine);
     }
     rig->engine = NULL;

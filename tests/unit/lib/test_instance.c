@@ -79,14 +79,23 @@ static void what_cannot_be_loaded_is_told_in_one_line(void **state)
     char *faulty = write_file("faulty.jinja", "{% for %}");
     assert_not_loaded(DEMO("path", text), HEARTH_INVALID, text);
     assert_not_loaded(DEMO("jinja_file", faulty), HEARTH_INVALID, "%}");
-    assert_not_loaded(DEMO("context_window", "4096"), HEARTH_INVALID,
-                      "models.demo.context_window is 4096, but the model was trained for 2048 tokens");
+    assert_not_loaded(DEMO("chat_template_kwargs", "{messages: []}"), HEARTH_INVALID, "chat_template_kwargs.messages");
     assert_not_loaded(DEMO("n_seq_max", "8", "n_batch", "4", "n_ubatch", "4"), HEARTH_INVALID,
                       "at least n_seq_max (8)");
     assert_not_loaded(DEMO("lora", text), HEARTH_INVALID, "models.demo.lora[0].path");
     assert_not_loaded(DEMO("mmproj", text), HEARTH_UNSUPPORTED, "mmproj");
     remove_file(text);
     remove_file(faulty);
+}
+
+static void a_window_is_no_larger_than_the_model_was_trained_for(void **state)
+{
+    (void)state;
+    hearth_model_info info;
+    hearth *instance = start(DEMO("context_window", "4096"));
+    assert_true(hearth_model(instance, 0, &info));
+    assert_int_equal(info.context_window, 2048);
+    hearth_close(instance);
 }
 
 static void cells_that_memory_cannot_hold_are_refused_with_numbers(void **state)
@@ -456,6 +465,7 @@ int main(void)
         cmocka_unit_test(both_caches_at_once_are_refused),
         cmocka_unit_test(a_model_without_a_file_is_not_opened),
         cmocka_unit_test(what_cannot_be_loaded_is_told_in_one_line),
+        cmocka_unit_test(a_window_is_no_larger_than_the_model_was_trained_for),
         cmocka_unit_test(cells_that_memory_cannot_hold_are_refused_with_numbers),
         cmocka_unit_test(loading_tells_its_progress_and_can_be_broken_off),
         cmocka_unit_test(the_template_is_read_and_compiled_once),

@@ -99,7 +99,7 @@ static void a_lookup_that_is_none_is_refused_before_it_reaches_the_library(void 
         {"{\"prompt\":[\"a\",\"b\"]}", "\"param\":\"prompt\"", 400},
         {"{\"prompt\":\"a\",\"messages\":[{}]}", "\"param\":\"prompt\"", 400},
         {"{\"prompt\":\"a\",\"cache_salt\":1}", "\"param\":\"cache_salt\"", 400},
-        {"{\"messages\":[{}],\"functions\":[{}]}", "\"param\":\"functions\"", 400},
+        {"{\"messages\":[{}],\"functions\":[{}]}", "\"param\":\"functions[0].name\"", 400},
         {"{\"prompt\":\"a\",\"model\":\"other\"}", "\"code\":\"model_not_found\"", 404},
     };
     struct client client = harness_start(*state);

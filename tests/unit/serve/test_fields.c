@@ -201,6 +201,9 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"frequency_penalty", {"-2.1", "2.1", "\"1\""}},
         {"presence_penalty", {"-2.1", "2.1", "\"1\""}},
         {"repeat_penalty", {"0", "-1", "\"1\""}},
+        {"repetition_penalty", {"0", "-1", "\"1\""}},
+        {"verbose", {"1", "\"true\""}},
+        {"options", {"1", "[]", "\"x\""}},
         {"repeat_last_n", {"-2", "2000000", "\"1\""}},
         {"min_keep", {"-1", "0.5", "\"1\""}},
         {"typical_p", {"-0.1", "1.1", "\"1\""}},
@@ -225,7 +228,7 @@ static void a_wrong_type_or_range_is_refused_by_the_name_of_its_field(void **sta
         {"logit_bias",
          {"5", "{\"x\":1}", "{\"-1\":1}", "{\"1\":101}", "{\"99999999999\":1}", "[[1]]", "[[1,true]]", "[[1.5,1]]"}},
         {"stop",
-         {"5", "\"\"", "[\"a\",\"\"]", "[1]", "\"a\\u0000\"",
+         {"5", "[1]", "\"a\\u0000\"",
           "[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\"]"}},
         {"max_tokens", {"-2", "1.5", "\"5\"", "3000000000"}},
         {"max_completion_tokens", {"-2", "[]"}},
@@ -294,7 +297,6 @@ static void what_is_not_built_is_refused_only_where_it_is_asked_for(void **state
         int route;
         const char *asks, *does_not;
     } rows[] = {
-        {"functions", FIELDS_CHAT, "[{}]", "[]"},
         {"web_search_options", FIELDS_CHAT, "{\"a\":1}", "{}"},
         {"grammar_lazy", FIELDS_BOTH, "true", "false"},
         {"grammar_triggers", FIELDS_BOTH, "[{\"type\":0,\"value\":\"x\"}]", "[]"},
@@ -548,7 +550,7 @@ static void a_lookup_is_of_one_prompt(void **state)
         {"{\"messages\":[]}", "messages", HEARTH_INVALID},
         {"{\"cache_salt\":5,\"prompt\":\"a\"}", "cache_salt", HEARTH_INVALID},
         {"{\"tools\":{}," CHAT "}", "tools", HEARTH_INVALID},
-        {"{\"functions\":[{}]," CHAT "}", "functions", HEARTH_UNSUPPORTED},
+        {"{\"functions\":[{}]," CHAT "}", "functions[0].name", HEARTH_INVALID},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct fields fields;
@@ -595,6 +597,58 @@ static void of_two_names_for_the_length_the_newer_one_holds(void **state)
     fields_release(&fields);
     assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"n_predict\":-1", &error), 0);
     assert_int_equal(fields.params.max_tokens, HEARTH_UNSET);
+    fields_release(&fields);
+}
+
+static void empty_stop_strings_stop_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *member;
+        size_t n;
+    } rows[] = {{"\"stop\":\"\"", 0}, {"\"stop\":[\"\"]", 0}, {"\"stop\":[\"\",\"a\",\"\"]", 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields fields;
+        hearth_error error;
+        assert_int_equal(read_with(&fields, FIELDS_CHAT, rows[i].member, &error), 0);
+        assert_int_equal(fields.params.n_stop, rows[i].n);
+        if (rows[i].n > 0) assert_string_equal(fields.params.stop[0], "a");
+        fields_release(&fields);
+    }
+}
+
+static void the_options_of_ollama_count_where_the_body_itself_says_nothing(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    const char *member = "\"temperature\":0.5,\"top_k\":null,\"keep_alive\":\"5m\",\"options\":{\"temperature\":0.7,"
+                         "\"top_k\":7,\"num_predict\":9,\"num_ctx\":4096,\"stop\":[\"x\"],\"seed\":3,"
+                         "\"repeat_penalty\":1.5,\"min_keep\":5}";
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, member, &error), 0);
+    const hearth_params *p = &fields.params;
+    assert_true(p->sampling.temperature == 0.5 && p->sampling.repeat_penalty == 1.5);
+    assert_int_equal(p->sampling.top_k, 7);
+    assert_int_equal(p->max_tokens, 9);
+    assert_int_equal(p->sampling.seed, 3);
+    assert_int_equal(p->n_stop, 1);
+    assert_string_equal(p->stop[0], "x");
+    assert_int_equal(p->sampling.min_keep, HEARTH_UNSET); /* which Ollama does not have */
+    fields_release(&fields);
+    assert_int_equal(read_with(&fields, FIELDS_CHAT, "\"max_tokens\":4,\"options\":{\"num_predict\":9}", &error), 0);
+    assert_int_equal(fields.params.max_tokens, 4);
+    fields_release(&fields);
+    assert_refused(FIELDS_CHAT, "\"options\":{\"temperature\":\"hot\"}", HEARTH_INVALID, "options.temperature");
+    assert_refused(FIELDS_CHAT, "\"options\":{\"num_predict\":[]}", HEARTH_INVALID, "options.num_predict");
+}
+
+static void the_penalty_of_repetition_has_two_names(void **state)
+{
+    (void)state;
+    struct fields fields;
+    hearth_error error;
+    assert_int_equal(read_with(&fields, FIELDS_COMPLETION, "\"repetition_penalty\":1.25", &error), 0);
+    assert_true(fields.params.sampling.repeat_penalty == 1.25);
     fields_release(&fields);
 }
 
@@ -646,6 +700,9 @@ int main(void)
         cmocka_unit_test(a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),
         cmocka_unit_test(a_bias_may_be_given_in_the_form_of_llama_server),
+        cmocka_unit_test(empty_stop_strings_stop_nothing),
+        cmocka_unit_test(the_options_of_ollama_count_where_the_body_itself_says_nothing),
+        cmocka_unit_test(the_penalty_of_repetition_has_two_names),
         cmocka_unit_test(echoing_tokens_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

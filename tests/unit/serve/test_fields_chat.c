@@ -51,7 +51,7 @@ static void tools_and_their_choice_are_handed_on(void **state)
                                 "\"parallel_tool_calls\":false");
     assert_string_equal(f.params.tools_json, "[{\"type\":\"function\"}]");
     assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
-    assert_null(f.params.tool_name);
+    assert_null(f.params.allowed_tools_json);
     assert_int_equal(f.params.parallel_tool_calls, 0);
     fields_release(&f);
     f = chat_with("\"tools\":[],\"tool_choice\":\"none\"");
@@ -66,9 +66,118 @@ static void tools_and_their_choice_are_handed_on(void **state)
         buf_printf(&members, "\"tool_choice\":%s", named[i]);
         f = chat_with(members.v);
         assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
-        assert_string_equal(f.params.tool_name, "look");
+        assert_string_equal(f.params.allowed_tools_json, "[\"look\"]");
         fields_release(&f);
         buf_release(&members);
+    }
+}
+
+#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define ALLOWED(mode, tools)                                                                                           \
+    "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":" mode ",\"tools\":" tools "}}"
+
+static void some_of_the_tools_may_be_allowed(void **state)
+{
+    (void)state;
+    struct fields f = chat_with("\"tools\":[" TOOL("a") "," TOOL("b") "," TOOL("c") "]," ALLOWED(
+        "\"auto\"", "[" TOOL("c") ",{\"type\":\"function\",\"name\":\"a\"}]"));
+    assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_AUTO);
+    assert_string_equal(f.params.allowed_tools_json, "[\"c\",\"a\"]");
+    assert_string_equal(f.params.tools_json, "[" TOOL("a") "," TOOL("b") "," TOOL("c") "]"); /* all are shown */
+    fields_release(&f);
+    f = chat_with(ALLOWED("\"required\"", "[" TOOL("a") "]"));
+    assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);
+    fields_release(&f);
+}
+
+#define FUNCTION "{\"name\":\"look\",\"parameters\":{\"type\":\"object\"}}"
+
+static void functions_are_tools(void **state)
+{
+    (void)state;
+    struct fields f = chat_with("\"functions\":[" FUNCTION "],\"parallel_tool_calls\":true");
+    assert_string_equal(f.params.tools_json, "[{\"type\":\"function\",\"function\":" FUNCTION "}]");
+    assert_true(f.has_functions);
+    assert_int_equal(f.params.parallel_tool_calls, 0);
+    fields_release(&f);
+    static const struct {
+        const char *call;
+        hearth_tool_choice choice;
+        const char *names;
+    } calls[] = {{"\"none\"", HEARTH_TOOLS_NONE, NULL},
+                 {"\"auto\"", HEARTH_TOOLS_AUTO, NULL},
+                 {"{\"name\":\"look\"}", HEARTH_TOOLS_REQUIRED, "[\"look\"]"}};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        struct buf members = {0};
+        buf_printf(&members, "\"functions\":[" FUNCTION "],\"function_call\":%s", calls[i].call);
+        f = chat_with(members.v);
+        assert_int_equal(f.params.tool_choice, calls[i].choice);
+        if (calls[i].names != NULL) assert_string_equal(f.params.allowed_tools_json, calls[i].names);
+        fields_release(&f);
+        buf_release(&members);
+    }
+    f = chat_with("\"tools\":[" TOOL("a") "],\"functions\":[" FUNCTION "]");
+    assert_string_equal(f.params.tools_json, "[" TOOL("a") "]");
+    assert_false(f.has_functions);
+    fields_release(&f);
+    f = chat_with("\"functions\":[]");
+    assert_null(f.params.tools_json);
+    assert_false(f.has_functions);
+    fields_release(&f);
+}
+
+static void messages_of_functions_become_those_of_tools(void **state)
+{
+    (void)state;
+    static const char body[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},"
+        "{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":\"a\",\"arguments\":\"{}\"}},"
+        "{\"role\":\"function\",\"name\":\"a\",\"content\":\"1\"},"
+        "{\"role\":\"assistant\",\"content\":\"x\",\"function_call\":null},"
+        "{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":\"b\",\"arguments\":\"{}\"}},"
+        "{\"role\":\"function\",\"name\":\"b\",\"content\":\"2\"}]}";
+    static const char expected[] =
+        "[{\"role\":\"user\",\"content\":\"Hi\"},"
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call00001\",\"type\":\"function\","
+        "\"function\":{\"name\":\"a\",\"arguments\":\"{}\"}}]},"
+        "{\"role\":\"tool\",\"name\":\"a\",\"content\":\"1\",\"tool_call_id\":\"call00001\"},"
+        "{\"role\":\"assistant\",\"content\":\"x\",\"function_call\":null},"
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"call00002\",\"type\":\"function\","
+        "\"function\":{\"name\":\"b\",\"arguments\":\"{}\"}}]},"
+        "{\"role\":\"tool\",\"name\":\"b\",\"content\":\"2\",\"tool_call_id\":\"call00002\"}]";
+    struct fields f;
+    hearth_error error;
+    assert_int_equal(fields_read(&f, FIELDS_CHAT, body, sizeof body - 1, &error), HEARTH_OK);
+    assert_string_equal(f.params.messages_json, expected);
+    fields_release(&f);
+}
+
+static void thinking_is_said_in_the_forms_of_other_services(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *members, *kwargs;
+        int32_t tokens;
+        bool hides;
+    } rows[] = {
+        {"\"reasoning\":{\"effort\":\"high\"}", "{\"reasoning_effort\":\"high\"}", -1, false},
+        {"\"reasoning\":{\"effort\":\"none\",\"summary\":\"auto\"}", "{\"enable_thinking\":false}", -1, false},
+        {"\"reasoning\":{\"enabled\":true,\"max_tokens\":50}", "{\"enable_thinking\":true}", 50, false},
+        {"\"reasoning\":{\"exclude\":true,\"effort\":null}", NULL, -1, true},
+        {"\"thinking\":{\"type\":\"disabled\",\"budget_tokens\":9}", "{\"enable_thinking\":false}", -1, false},
+        {"\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9}", "{\"enable_thinking\":true}", 9, false},
+        {"\"thinking\":{\"type\":\"auto\"}", "{\"enable_thinking\":true}", -1, false},
+        {"\"thinking\":{\"type\":\"enabled\"},\"enable_thinking\":false", "{\"enable_thinking\":false}", -1, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct fields f = chat_with(rows[i].members);
+        if (rows[i].kwargs == NULL)
+            assert_null(f.params.template_kwargs_json);
+        else
+            assert_string_equal(f.params.template_kwargs_json, rows[i].kwargs);
+        assert_int_equal(f.params.thinking_tokens, rows[i].tokens);
+        assert_int_equal(f.hides_reasoning, rows[i].hides);
+        fields_release(&f);
     }
 }
 
@@ -135,6 +244,7 @@ static void chances_are_told_only_where_they_were_asked_for(void **state)
         {FIELDS_CHAT, "\"logprobs\":true", 0},
         {FIELDS_CHAT, "\"logprobs\":true,\"top_logprobs\":5", 5},
         {FIELDS_CHAT, "\"top_logprobs\":2", 2},
+        {FIELDS_CHAT, "\"logprobs\":true,\"top_logprobs\":100", 100},
         {FIELDS_CHAT, "\"top_logprobs\":0", -1},
         {FIELDS_CHAT, "\"logprobs\":false,\"top_logprobs\":0", -1},
         {FIELDS_CHAT, "\"n_probs\":20", 20},
@@ -161,6 +271,22 @@ static void what_is_wrong_is_named(void **state)
         {FIELDS_CHAT, "\"tool_choice\":1", "tool_choice"},
         {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"function\"}", "tool_choice.function.name"},
         {FIELDS_CHAT, "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":1}}", "tool_choice.function.name"},
+        {FIELDS_CHAT, ALLOWED("\"none\"", "[" TOOL("a") "]"), "tool_choice.allowed_tools.mode"},
+        {FIELDS_CHAT, ALLOWED("\"auto\"", "[]"), "tool_choice.allowed_tools.tools"},
+        {FIELDS_CHAT, ALLOWED("\"auto\"", "[{}]"), "tool_choice.allowed_tools.tools"},
+        {FIELDS_CHAT, "\"functions\":{}", "functions"},
+        {FIELDS_CHAT, "\"functions\":[" FUNCTION ",{}]", "functions[1].name"},
+        {FIELDS_CHAT, "\"functions\":[{\"name\":\"a\",\"parameters\":[]}]", "functions[0].parameters"},
+        {FIELDS_CHAT, "\"function_call\":\"required\"", "function_call"},
+        {FIELDS_CHAT, "\"function_call\":{}", "function_call"},
+        {FIELDS_CHAT, "\"reasoning\":true", "reasoning"},
+        {FIELDS_CHAT, "\"reasoning\":{\"effort\":1}", "reasoning.effort"},
+        {FIELDS_CHAT, "\"reasoning\":{\"enabled\":1}", "reasoning.enabled"},
+        {FIELDS_CHAT, "\"reasoning\":{\"max_tokens\":-1}", "reasoning.max_tokens"},
+        {FIELDS_CHAT, "\"reasoning\":{\"exclude\":\"x\"}", "reasoning.exclude"},
+        {FIELDS_CHAT, "\"thinking\":{}", "thinking.type"},
+        {FIELDS_CHAT, "\"thinking\":true", "thinking.type"},
+        {FIELDS_CHAT, "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":\"x\"}", "thinking.budget_tokens"},
         {FIELDS_CHAT, "\"parallel_tool_calls\":1", "parallel_tool_calls"},
         {FIELDS_CHAT, "\"reasoning_effort\":1", "reasoning_effort"},
         {FIELDS_CHAT, "\"reasoning_effort\":\"\"", "reasoning_effort"},
@@ -179,11 +305,11 @@ static void what_is_wrong_is_named(void **state)
         {FIELDS_CHAT, "\"grammar\":1", "grammar"},
         {FIELDS_CHAT, "\"grammar\":\"root ::= x\",\"json_schema\":{}", "grammar"},
         {FIELDS_CHAT, "\"logprobs\":1", "logprobs"},
-        {FIELDS_CHAT, "\"top_logprobs\":6", "top_logprobs"},
+        {FIELDS_CHAT, "\"top_logprobs\":101", "top_logprobs"},
         {FIELDS_CHAT, "\"top_logprobs\":-1", "top_logprobs"},
         {FIELDS_CHAT, "\"logprobs\":false,\"top_logprobs\":1", "top_logprobs"},
         {FIELDS_CHAT, "\"n_probs\":101", "n_probs"},
-        {FIELDS_COMPLETION, "\"logprobs\":6", "logprobs"},
+        {FIELDS_COMPLETION, "\"logprobs\":101", "logprobs"},
         {FIELDS_COMPLETION, "\"logprobs\":true", "logprobs"},
         {FIELDS_CHAT, "\"return_progress\":1", "return_progress"},
         {FIELDS_CHAT, "\"timings_per_token\":1", "timings_per_token"},
@@ -197,6 +323,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tools_and_their_choice_are_handed_on),
+        cmocka_unit_test(some_of_the_tools_may_be_allowed),
+        cmocka_unit_test(functions_are_tools),
+        cmocka_unit_test(messages_of_functions_become_those_of_tools),
+        cmocka_unit_test(thinking_is_said_in_the_forms_of_other_services),
         cmocka_unit_test(several_fields_speak_to_the_template),
         cmocka_unit_test(a_schema_comes_in_three_ways),
         cmocka_unit_test(chances_are_told_only_where_they_were_asked_for),

@@ -51,9 +51,10 @@ static void *open_state(const struct openai_form *form, const char *body)
     static const struct openai_names names = {"demo", "abc", 1700000000};
     struct fields fields;
     hearth_error error;
-    int route = form == &openai_chat_form ? FIELDS_CHAT : FIELDS_COMPLETION;
+    int route = form == &openai_completion_form ? FIELDS_COMPLETION : FIELDS_CHAT;
     assert_int_equal(fields_read(&fields, route, body, strlen(body), &error), 0);
-    void *state = openai_state(form, &fields, &names);
+    void *state = openai_state(form, &fields, &names, &error);
+    assert_non_null(state);
     fields_release(&fields);
     return state;
 }
@@ -90,6 +91,89 @@ static void a_chat_streams_in_openais_chunks(void **unused)
     struct answer reply = {.result = result};
     openai_dialect.ended(state, &reply, 1, &out);
     assert_taken(&out, "data: [DONE]\n\n");
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
+static void a_prompt_that_was_too_short_to_be_reused_says_so(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}]}");
+    struct answer reply = {.result = result};
+    struct buf out = {0};
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_null(strstr(out.v, "not_reused"));
+    buf_clear(&out);
+    reply.result.too_short_n = 32;
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, ",\"not_reused\":{\"tokens\":32,\"reason\":\"cache_min_tokens\"}}"));
+    openai_dialect.release(state);
+    buf_release(&out);
+}
+
+static void calls_come_in_the_form_of_functions_where_these_were_sent(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_functions_form, "{\"messages\":[{}],\"functions\":[{\"name\":\"look\"}]}");
+    static const hearth_delta deltas[] = {{.type = HEARTH_DELTA_CALL, .id = "c1", .name = "look"},
+                                          {.type = HEARTH_DELTA_ARGUMENTS, .text = "{}", .len = 2}};
+    struct answer reply = {.result = result};
+    struct buf out = {0};
+    for (size_t i = 0; i < 2; i++) {
+        struct exchange_piece piece = {.delta = &deltas[i], .token = 1, .answer = &reply};
+        answer_add(&reply, &deltas[i]);
+        openai_dialect.more(state, &piece, &out);
+    }
+    assert_taken(&out, CHUNK "{\"index\":0,\"delta\":{\"function_call\":{\"name\":\"look\",\"arguments\":\"\"}},"
+                             "\"logprobs\":null,\"finish_reason\":null}]}\n\n" CHUNK
+                             "{\"index\":0,\"delta\":{\"function_call\":{\"arguments\":\"{}\"}},\"logprobs\":null,"
+                             "\"finish_reason\":null}]}\n\n");
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_non_null(strstr(out.v, "\"message\":{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":"
+                                  "\"look\",\"arguments\":\"{}\"},\"refusal\":null},\"logprobs\":null,"
+                                  "\"finish_reason\":\"function_call\"}"));
+    assert_json(out.v);
+    openai_dialect.release(state);
+    answer_release(&reply);
+    buf_release(&out);
+}
+
+static void reasoning_is_left_out_where_nobody_wants_it(void **unused)
+{
+    (void)unused;
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"reasoning\":{\"exclude\":true}}");
+    static const hearth_delta thought = {.type = HEARTH_DELTA_REASONING, .text = "Hm", .len = 2};
+    struct answer reply = {.result = result};
+    struct exchange_piece piece = {.delta = &thought, .token = 1, .answer = &reply};
+    struct buf out = {0};
+    answer_add(&reply, &thought);
+    openai_dialect.more(state, &piece, &out);
+    assert_int_equal(out.len, 0);
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_null(strstr(out.v, "Hm"));
+    assert_json(out.v);
+    openai_dialect.release(state);
+    answer_release(&reply);
+    buf_release(&out);
+}
+
+static void llama_servers_own_form_is_shown_as_well_where_asked_for(void **unused)
+{
+    (void)unused;
+    static const hearth_sampling picks = {.seed = 7};
+    void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"verbose\":true,\"stop\":[\"x\"]}");
+    struct answer reply = {.result = result, .sampling = &picks, .prompt = {.text = "Hi there", .len = 8}};
+    struct buf out = {0};
+    openai_dialect.whole(state, &reply, 1, &out);
+    assert_json(out.v);
+    assert_non_null(strstr(out.v, "},\"__verbose\":{\"index\":0,\"content\":"));
+    assert_non_null(strstr(out.v, "\"prompt\":\"Hi there\""));
+    assert_non_null(strstr(out.v, "\"generation_settings\":{\"seed\":7"));
+    assert_non_null(strstr(out.v, "\"stop\":[\"x\"]"));
+    buf_clear(&out);
+    openai_dialect.done(state, 0, &reply, &out);
+    assert_non_null(strstr(out.v, "},\"__verbose\":{\"index\":0,"));
     openai_dialect.release(state);
     buf_release(&out);
 }
@@ -250,6 +334,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_streams_in_openais_chunks),
+        cmocka_unit_test(a_prompt_that_was_too_short_to_be_reused_says_so),
+        cmocka_unit_test(calls_come_in_the_form_of_functions_where_these_were_sent),
+        cmocka_unit_test(reasoning_is_left_out_where_nobody_wants_it),
+        cmocka_unit_test(llama_servers_own_form_is_shown_as_well_where_asked_for),
         cmocka_unit_test(usage_comes_in_a_chunk_of_its_own_when_asked_for),
         cmocka_unit_test(a_whole_chat_is_openais_object),
         cmocka_unit_test(usage_tells_the_tokens_of_reasoning_where_there_was_any),

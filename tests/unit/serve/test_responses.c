@@ -462,7 +462,7 @@ static void errors_have_openais_form_and_the_clients_names(void **state)
         {"not json", 400, "\"param\":null"},
         {WITH("\"max_output_tokens\":-1"), 400, "\"param\":\"max_output_tokens\""},
         {WITH("\"temperature\":\"hot\""), 400, "\"param\":\"temperature\""},
-        {WITH("\"top_logprobs\":100"), 400, "\"param\":\"top_logprobs\""},
+        {WITH("\"top_logprobs\":101"), 400, "\"param\":\"top_logprobs\""},
         {WITH("\"tool_choice\":\"some\""), 400, "\"param\":\"tool_choice\""},
         {WITH("\"previous_response_id\":\"resp_r\""), 400, "\"code\":\"previous_response_not_found\""},
         {WITH("\"previous_response_id\":5"), 400, "\"param\":\"previous_response_id\""},

@@ -76,9 +76,9 @@ static void errors_of_the_body_name_the_field(void **state)
                         "{\"error\":{\"message\":\"'temperature' must be a number from 0 to 100\",\"type\":"
                         "\"invalid_request_error\",\"code\":\"invalid_value\",\"param\":\"temperature\"}}");
     response_release(&response);
-    response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"functions\":[{}]}");
+    response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"grammar_lazy\":true}");
     assert_int_equal(response.status, 400);
-    assert_contains(response.body.v, "\"param\":\"functions\"");
+    assert_contains(response.body.v, "\"param\":\"grammar_lazy\"");
     response_release(&response);
     response = ask(&client, "POST", "/v1/chat/completions", "{\"messages\":[{}],\"model\":\"other\"}");
     assert_int_equal(response.status, 404);
