@@ -321,6 +321,7 @@ static void answer(struct call *call, void *ud)
     }
     size_t n;
     note_window(call, request);
+    unknown_tell(call, fields);
     hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = &ollama_dialect,
                                  .state = ollama_state(call_model(call, request->model), request->is_chat),

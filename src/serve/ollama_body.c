@@ -166,9 +166,9 @@ static int read_logprobs(struct convert *convert)
     int64_t n = 0;
     if (wanted != NULL && !json_is_boolean(wanted) && !json_is_null(wanted))
         return convert_fault(convert, place_of("logprobs"), "must be true or false");
-    if (top != NULL && !json_is_null(top) && !field_whole(top, 0, FIELDS_LOGPROBS_MAX, &n))
+    if (top != NULL && !json_is_null(top) && !field_whole(top, 0, FIELDS_PROBS_MAX, &n))
         return error_at(convert->error, HEARTH_INVALID, "top_logprobs",
-                        "'top_logprobs' must be a whole number from 0 to %d", FIELDS_LOGPROBS_MAX);
+                        "'top_logprobs' must be a whole number from 0 to %d", FIELDS_PROBS_MAX);
     if (!json_is_true(wanted)) return HEARTH_OK;
     bool is_chat = json_object_get(convert->chat, "messages") != NULL;
     convert_set(convert, "logprobs", is_chat ? json_true() : json_integer(n));

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "serve/anthropic.h"
 #include "serve/convert.h"
+#include "serve/ollama.h"
 #include "serve/responses.h"
 #include "serve/server.h"
 
@@ -101,15 +102,48 @@ static const char *const of_responses[] = {"input",
                                            "keep_alive",
                                            NULL};
 
+/* Nothing beside: what samplers are to do stands in the options, and is not looked for elsewhere. */
+static const char *const of_ollama[] = {"model",
+                                        "messages",
+                                        "prompt",
+                                        "suffix",
+                                        "tools",
+                                        "options",
+                                        "keep_alive",
+                                        "think",
+                                        "format",
+                                        "system",
+                                        "template",
+                                        "context",
+                                        "raw",
+                                        "images",
+                                        "truncate",
+                                        "shift",
+                                        "stream",
+                                        "logprobs",
+                                        "top_logprobs",
+                                        "user",
+                                        "cache_salt",
+                                        "session_id",
+                                        "parent_key",
+                                        "cache_prompt",
+                                        "lora",
+                                        "grammar",
+                                        "chat_template_kwargs",
+                                        NULL};
+
 static const struct api {
     fields_converter *convert; /* NULL: the body is read as it is */
-    int route;
+    int routes;
     const char *name;
     const char *const *own;
-} apis[] = {{NULL, FIELDS_CHAT, "chat", of_chats},
-            {NULL, FIELDS_COMPLETION, "completion", of_completions},
-            {anthropic_chat, FIELDS_CHAT, "messages", of_messages},
-            {responses_chat, FIELDS_CHAT, "responses", of_responses}};
+    bool has_others; /* fields of the table beside its own */
+} apis[] = {{NULL, FIELDS_CHAT, "chat", of_chats, true},
+            {NULL, FIELDS_COMPLETION, "completion", of_completions, true},
+            {anthropic_chat, FIELDS_CHAT, "messages", of_messages, true},
+            {responses_chat, FIELDS_CHAT, "responses", of_responses, true},
+            {ollama_chat_body, FIELDS_CHAT, "ollama chat", of_ollama, false},
+            {ollama_generate_body, FIELDS_BOTH, "ollama generate", of_ollama, false}};
 
 /* Members of messages of chats, also those that clients only send back. */
 static const char *const of_message[] = {"role",
@@ -135,8 +169,8 @@ static bool is_listed(const char *const *list, const char *name)
 
 static bool is_known(const struct api *api, const char *name)
 {
-    bool passes = api->convert == NULL || convert_passes(name);
-    return is_listed(api->own, name) || (passes && fields_knows(name, api->route));
+    bool passes = api->has_others && (api->convert == NULL || convert_passes(name));
+    return is_listed(api->own, name) || (passes && fields_knows(name, api->routes));
 }
 
 /* ---- Finding ---- */
@@ -194,7 +228,7 @@ struct unknown unknown_find(const json_t *body, int route, fields_converter *con
 {
     const struct api *api = NULL;
     for (size_t i = 0; i < sizeof apis / sizeof *apis; i++)
-        if (apis[i].convert == convert && apis[i].route == route) api = &apis[i];
+        if (apis[i].convert == convert && (apis[i].routes & route) != 0) api = &apis[i];
     if (api == NULL) return (struct unknown){0};
     struct finding finding = {0};
     const char *name;

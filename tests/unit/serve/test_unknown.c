@@ -2,6 +2,7 @@
 #include "fakes/cmocka_all.h"
 
 #include "serve/anthropic.h"
+#include "serve/ollama.h"
 #include "serve/responses.h"
 #include "serve/unknown.h"
 
@@ -41,6 +42,9 @@ static void what_nobody_reads_is_named_as_the_client_names_it(void **state)
     assert_finds("{\"messages\":[{\"contents\":1,\"x\":2},{\"x\":3},5]}", FIELDS_CHAT, NULL,
                  "messages[].contents, messages[].x");
     assert_finds("{\"messages\":[],\"stop\":[\"a\"],\"n\":2}", FIELDS_CHAT, anthropic_chat, "stop, n");
+    assert_finds("{\"messages\":[],\"options\":{},\"think\":true,\"temperature\":1}", FIELDS_CHAT, ollama_chat_body,
+                 "temperature");
+    assert_finds("{\"prompt\":\"a\",\"raw\":true,\"n\":1}", FIELDS_COMPLETION, ollama_generate_body, "n");
     assert_finds("{\"input\":\"a\",\"max_tokens\":2,\"messages\":[]}", FIELDS_CHAT, responses_chat,
                  "max_tokens, messages");
 }
