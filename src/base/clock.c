@@ -41,6 +41,11 @@ void clock_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
+int64_t clock_cpu_of_process(void)
+{
+    return nanoseconds(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 int64_t clock_unix_ms(void)
 {
     return nanoseconds(CLOCK_REALTIME) / 1000000;

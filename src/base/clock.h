@@ -35,6 +35,9 @@ static inline double clock_to_ms(int64_t ns)
     return (double)ns / 1e6;
 }
 
+/* CPU time of all threads of the process, in nanoseconds. */
+int64_t clock_cpu_of_process(void);
+
 /* Milliseconds since 1970, for people. */
 int64_t clock_unix_ms(void);
 

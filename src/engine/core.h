@@ -3,6 +3,7 @@
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
+#include "engine/crew.h"
 #include "engine/engine.h"
 #include "engine/pace.h"
 #include "engine/plan.h"
@@ -190,6 +191,8 @@ struct engine {
     struct preemption preemption;
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
     struct pace pace;
+    struct crew crew;
+    struct crew_tick computed; /* by the tick's decode calls so far */
     struct plan plan;
     struct plan_need *needs;
     struct llm_row *rows;

@@ -358,6 +358,7 @@ static void clear_gauges(struct engine_stats *stats)
     atomic_store(&stats->slots_busy, 0);
     atomic_store(&stats->jobs_waiting, 0);
     atomic_store(&stats->state_bytes, 0);
+    atomic_store(&stats->threads, 0);
 }
 
 static void free_engine(struct engine *engine)
@@ -468,6 +469,9 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->states = states_open(params->state_budget);
     engine->rows = mem_alloc((size_t)context.n_batch * sizeof *engine->rows);
     pace_init(&engine->pace, params->max_gap_ns, PLAN_PIECE / 2);
+    /* Flash attention of one row is split among the threads, and what comes out depends on where. And of what a GPU
+     * computes the time of a decode call and that of the threads tell nothing. */
+    crew_init(&engine->crew, llm_threads(engine->context), engine->deterministic || llm_has_gpu());
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);

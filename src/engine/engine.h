@@ -78,6 +78,7 @@ struct engine_stats {
     metric_value prompt_tokens, cached_tokens, generated_tokens;
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
     metric_value preemptions, states_saved, states_restored, state_bytes;
+    metric_value threads; /* that computed the last tick */
     struct histogram queue_wait, first_token, tick, batch;
 };
 

@@ -338,7 +338,10 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
                                                       .n = engine->n_adapters});
     engine->running = shares;
     engine->n_running = n;
+    int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
     enum llm_decoded outcome = llm_decode(engine->context, engine->rows, n_rows);
+    engine->computed.ns += clock_now(engine->clock) - begin;
+    engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin;
     engine->n_running = 0;
     metric_add(&engine->stats->decode_calls, 1);
     return outcome;
@@ -397,6 +400,7 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
         return;
     }
     histogram_observe(&engine->stats->batch, &histogram_tokens, n_rows);
+    engine->computed.rows += n_rows;
     int32_t first_row = 0;
     for (size_t i = 0; i < n; i++) {
         take_in(engine, &shares[i], first_row);
@@ -404,17 +408,30 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
     }
 }
 
+static void note_threads(struct engine *engine)
+{
+    int32_t rows = engine->computed.rows;
+    if (crew_observe(&engine->crew, &engine->computed))
+        log_event(LOG_DEBUG, "batch-engine", "threads-changed", log_str("model", engine->name), log_int("rows", rows),
+                  log_int("threads", crew_threads(&engine->crew, rows)));
+}
+
 void tick(struct engine *engine)
 {
     int64_t begin = clock_now(engine->clock);
     int32_t allowed = make_plan(engine);
     struct plan *plan = &engine->plan;
+    int32_t n_rows = plan->rows, threads = crew_threads(&engine->crew, n_rows);
+    llm_set_threads(engine->context, threads);
+    engine->computed = (struct crew_tick){0};
     for (size_t i = 0; i < plan->n_calls; i++)
         run_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;
     struct pace_tick seen = {
         .prompt_rows = plan->prompt_rows, .reply_rows = plan->rows - plan->prompt_rows, .allowed = allowed};
     pace_observe(&engine->pace, &seen, took);
+    atomic_store_explicit(&engine->stats->threads, threads, memory_order_relaxed);
+    if (engine->computed.rows == n_rows) note_threads(engine);
     metric_add(&engine->stats->ticks, 1);
     histogram_observe(&engine->stats->tick, &histogram_seconds, clock_to_ms(took) / 1e3);
 }

@@ -32,6 +32,7 @@ static const struct value_row {
      offsetof(struct engine_stats, states_restored)},
     {"hearth_state_bytes", "gauge", "Bytes of states kept outside the context.",
      offsetof(struct engine_stats, state_bytes)},
+    {"hearth_threads", "gauge", "Threads that computed the last tick.", offsetof(struct engine_stats, threads)},
     {"hearth_slots_busy", "gauge", "Slots with a request.", offsetof(struct engine_stats, slots_busy)},
     {"hearth_requests_waiting", "gauge", "Admitted requests without a slot.",
      offsetof(struct engine_stats, jobs_waiting)},

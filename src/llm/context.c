@@ -349,6 +349,17 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *r
     }
 }
 
+int32_t llm_threads(const struct llm_context *context)
+{
+    return context->translated.n_threads;
+}
+
+void llm_set_threads(struct llm_context *context, int32_t n)
+{
+    if (n != llama_n_threads(context->handle))
+        llama_set_n_threads(context->handle, n, n); /* it logs a line each time */
+}
+
 const float *llm_logits(struct llm_context *context, int32_t row)
 {
     return llama_get_logits_ith(context->handle, row);

@@ -23,8 +23,8 @@ struct llm_context_params {
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
     bool offload_kqv, op_offload;
-    int threads;                            /* 0: as many as there are physical cores; never more than CPUs */
-    const char *rope_scaling;               /* none (the model's own stays) | linear | yarn */
+    int threads;              /* that compute at most; 0: as many as there are physical cores. Never more than CPUs */
+    const char *rope_scaling; /* none (the model's own stays) | linear | yarn */
     double rope_freq_base, rope_freq_scale; /* NAN: the model's; with linear and yarn the scale that fits the window */
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow; /* NAN: the model's */
     int32_t yarn_orig_ctx;                                                    /* 0: the model's */
@@ -56,6 +56,11 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
 void llm_context_close(struct llm_context *context);
 
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows);
+
+/* How many threads there are to compute with, and how many of them compute from the next llm_decode() on: all, until
+ * something else is said. The others sleep meanwhile; changing the number costs nothing. */
+int32_t llm_threads(const struct llm_context *context);
+void llm_set_threads(struct llm_context *context, int32_t n);
 
 /* n_vocab logits of the row with that index in the last llm_decode(); valid until the next. */
 const float *llm_logits(struct llm_context *context, int32_t row);

@@ -28,6 +28,7 @@ struct llm_context {
     struct fake_seq *seqs;
     struct tokens owners;     /* of each cell: how many sequences hold it */
     int32_t n_used;           /* cells with an owner */
+    int32_t threads;          /* that compute */
     int32_t adapted;          /* what the adapters add to every token */
     int32_t row_tokens[4096]; /* next token for each row of the last call */
 };
@@ -101,6 +102,22 @@ void llm_context_close(struct llm_context *c)
     free(c);
 }
 
+bool llm_has_gpu(void)
+{
+    return false;
+}
+
+int32_t llm_threads(const struct llm_context *c)
+{
+    (void)c;
+    return fake_llm.threads > 0 ? fake_llm.threads : 1;
+}
+
+void llm_set_threads(struct llm_context *c, int32_t n)
+{
+    c->threads = n;
+}
+
 static void hold(struct llm_context *c, struct fake_seq *seq, int32_t token, int32_t cell)
 {
     if (cell < 0) {
@@ -137,7 +154,7 @@ static bool pass_gate(struct llm_context *c)
     return !aborted;
 }
 
-static void note_call(const struct llm_row *rows, int32_t n_rows)
+static void note_call(const struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
 {
     int32_t seqs = 0;
     for (int32_t i = 0; i < n_rows; i++) seqs += i == 0 || rows[i].seq != rows[i - 1].seq;
@@ -147,7 +164,8 @@ static void note_call(const struct llm_row *rows, int32_t n_rows)
     if (seqs > fake_llm.max_seqs) fake_llm.max_seqs = seqs;
     memcpy(fake_llm.last_rows, rows, (size_t)n_rows * sizeof *rows);
     fake_llm.last_n = n_rows;
-    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.row_ns);
+    if (fake_llm.clock == NULL) return;
+    fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.row_ns + c->threads * fake_llm.thread_ns);
 }
 
 /* Sequences of a call that broke off are empty where they cannot be cut. */
@@ -193,7 +211,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, i
         tear(c, rows, n_rows);
         return LLM_ABORTED;
     }
-    note_call(rows, n_rows);
+    note_call(c, rows, n_rows);
     fake_llm.no_room += c->n_used + n_rows > fake_llm.n_cells;
     if (c->n_used + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
     for (int32_t i = 0; i < n_rows; i++) {

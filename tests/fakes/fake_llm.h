@@ -18,6 +18,8 @@ struct fake_llm {
     int32_t cuts_back;       /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;         /* cells of all sequences together; more give LLM_NO_CELLS */
     int64_t row_ns, call_ns; /* time that a decode takes on `clock` */
+    int32_t threads;         /* that there are; 0: one */
+    int64_t thread_ns;       /* what each of those that compute adds to a call */
     struct fake_clock *clock;
     int32_t poison;     /* a batch with this token fails with LLM_FAILED; -1: none */
     int32_t end_after;  /* the reply ends after so many tokens; 0: never */

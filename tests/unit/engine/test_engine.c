@@ -393,6 +393,30 @@ static void with_nobody_streaming_a_prompt_takes_whole_batches(void **state)
     client_release(&c);
 }
 
+/* Four threads that wait for each other: each makes a call 10 ms longer. Returns how many compute at the end. */
+static int64_t threads_after_a_reply(struct rig *rig, bool deterministic)
+{
+    struct client c;
+    fake_llm.threads = 4;
+    fake_llm.thread_ns = 10000000;
+    open_engine(rig, (struct shape){.slots = 1, .window = 4000, .deterministic = deterministic});
+    client_init(&c, 5, 20, 30);
+    run_alone(rig, &c);
+    assert_true(client_got_right_reply(&c));
+    client_release(&c);
+    return metric_get(&engine_stats(rig->engine)->threads);
+}
+
+static void threads_that_only_wait_for_each_other_are_left_out(void **state)
+{
+    assert_int_equal(threads_after_a_reply(*state, false), 1);
+}
+
+static void a_deterministic_engine_keeps_its_threads(void **state)
+{
+    assert_int_equal(threads_after_a_reply(*state, true), 4);
+}
+
 static void no_prompt_starves_another(void **state)
 {
     struct rig *rig = *state;
@@ -497,6 +521,8 @@ int main(void)
         engine_test(a_request_out_of_room_fails_alone_with_the_reason),
         engine_test(a_stream_keeps_its_pace_while_a_long_prompt_comes_in),
         engine_test(with_nobody_streaming_a_prompt_takes_whole_batches),
+        engine_test(threads_that_only_wait_for_each_other_are_left_out),
+        engine_test(a_deterministic_engine_keeps_its_threads),
         engine_test(no_prompt_starves_another),
         engine_test(draining_fails_those_that_wait_and_lets_the_others_finish),
         engine_test(a_drain_out_of_patience_ends_what_runs),

@@ -335,6 +335,7 @@ static void no_wakeup_is_lost(void **state)
     char *metrics = hearth_metrics(instance);
     assert_says(metrics, "hearth_requests_done_total{model=\"demo\"} 600\n");
     assert_says(metrics, "hearth_slots_busy{model=\"demo\"} 0\n");
+    assert_says(metrics, "hearth_threads{model=\"demo\"} ");
     hearth_free(metrics);
     hearth_close(instance);
 }
