@@ -66,16 +66,13 @@ static void end_trial(struct crew_kind *kind)
     kind->step = kind->trial.best;
 }
 
-/* One step more is taken where it is faster, and the next one is tried as soon as that has been measured again. */
 static void judge_more(struct crew_kind *kind, double ns)
 {
-    bool faster = ns * AS_FAST < kind->trial.before;
-    if (faster) {
+    if (ns * AS_FAST < kind->trial.before) {
         kind->trial.best = kind->trial.step;
         kind->trial.chosen = ns;
     }
     end_trial(kind);
-    if (faster) kind->rest[true] = 0;
 }
 
 /* Fewer are tried down to one, or until it is plain that they are slower. */

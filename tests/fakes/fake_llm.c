@@ -164,6 +164,7 @@ static void note_call(const struct llm_context *c, const struct llm_row *rows, i
     if (seqs > fake_llm.max_seqs) fake_llm.max_seqs = seqs;
     memcpy(fake_llm.last_rows, rows, (size_t)n_rows * sizeof *rows);
     fake_llm.last_n = n_rows;
+    fake_llm.last_threads = c->threads;
     if (fake_llm.clock == NULL) return;
     fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.row_ns + c->threads * fake_llm.thread_ns);
 }

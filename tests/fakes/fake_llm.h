@@ -43,6 +43,7 @@ struct fake_llm {
     int32_t batch_rows[4096];   /* rows of each call */
     struct llm_row last_rows[4096];
     int32_t last_n;
+    int32_t last_threads;
     int32_t shares;                  /* prefixes given to another sequence */
     int32_t saves, loads, rewinds;   /* states written, and taken again */
     int32_t rows_saved, rows_loaded; /* of pieces */

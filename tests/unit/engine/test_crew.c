@@ -109,6 +109,17 @@ static void a_conversation_that_is_deeper_at_once_costs_next_to_nothing(void **s
     assert_true((double)lost < 0.011 * (double)ideal);
 }
 
+static void ticks_that_stay_longer_are_soon_as_usual(void **state)
+{
+    (void)state;
+    struct crew crew;
+    struct machine m;
+    begin(&crew, &m, &large);
+    m.work *= 4;
+    compute(&crew, &m, 60 * S);
+    assert_true(compute(&crew, &m, 600 * S) == 1);
+}
+
 static void a_model_so_small_is_computed_by_one_thread(void **state)
 {
     (void)state;
@@ -146,6 +157,15 @@ static int64_t until(struct crew *crew, struct machine *m, int32_t threads)
     return at - begin;
 }
 
+/* The number that is chosen next, whenever that is. */
+static int32_t next_choice(struct crew *crew, struct machine *m)
+{
+    int32_t step = crew->kinds[1].step;
+    int64_t begin = m->spent;
+    while (crew->kinds[1].step == step && m->spent - begin < 60 * S) tick(crew, m, 1);
+    return crew->threads[crew->kinds[1].step];
+}
+
 static void the_cpu_of_another_process_is_left_to_it_and_taken_back(void **state)
 {
     (void)state;
@@ -155,6 +175,7 @@ static void the_cpu_of_another_process_is_left_to_it_and_taken_back(void **state
     for (int32_t busy = 1; busy <= 3; busy++) {
         int32_t left[] = {4, 3, 2, 1};
         m.busy = busy;
+        assert_int_equal(next_choice(&crew, &m), left[busy]);
         assert_true(until(&crew, &m, left[busy]) < 2 * S);
         assert_true(compute(&crew, &m, 60 * S) < 1.02);
         m.busy = 0;
@@ -256,7 +277,7 @@ static void one_interruption_takes_no_thread_from_prompts(void **state)
     struct crew crew;
     crew_init(&crew, 4, false);
     for (int i = 0; i < 20; i++) {
-        read_prompts(&crew, 4, 1, 1, 4);
+        crew_observe(&crew, &(struct crew_tick){.rows = 1000, .ns = 50 * MS, .cpu_ns = 170 * MS});
         assert_int_equal(read_prompts(&crew, 4, 0, 20, 4), 0);
     }
 }
@@ -279,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_quiet_machine_pays_for_one_look_at_the_beginning),
         cmocka_unit_test(a_deepening_context_is_no_busy_machine),
         cmocka_unit_test(a_conversation_that_is_deeper_at_once_costs_next_to_nothing),
+        cmocka_unit_test(ticks_that_stay_longer_are_soon_as_usual),
         cmocka_unit_test(a_model_so_small_is_computed_by_one_thread),
         cmocka_unit_test(fewer_threads_where_they_are_nearly_as_fast),
         cmocka_unit_test(the_cpu_of_another_process_is_left_to_it_and_taken_back),

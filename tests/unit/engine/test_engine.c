@@ -394,7 +394,7 @@ static void with_nobody_streaming_a_prompt_takes_whole_batches(void **state)
 }
 
 /* Four threads that wait for each other: each makes a call 10 ms longer. Returns how many compute at the end. */
-static int64_t threads_after_a_reply(struct rig *rig, bool deterministic)
+static int32_t threads_after_a_reply(struct rig *rig, bool deterministic)
 {
     struct client c;
     fake_llm.threads = 4;
@@ -404,7 +404,8 @@ static int64_t threads_after_a_reply(struct rig *rig, bool deterministic)
     run_alone(rig, &c);
     assert_true(client_got_right_reply(&c));
     client_release(&c);
-    return metric_get(&engine_stats(rig->engine)->threads);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->threads), fake_llm.last_threads);
+    return fake_llm.last_threads;
 }
 
 static void threads_that_only_wait_for_each_other_are_left_out(void **state)
