@@ -9,6 +9,11 @@
  *     hearth_params params = hearth_params_default();
  *     params.messages_json = "[{\"role\":\"user\",\"content\":\"Who are you?\"}]";
  *     hearth_request *request = hearth_submit(instance, &params, on_event, user_data, &error);
+ *     hearth_wait(request, &error); // on_event is called meanwhile, from another thread
+ *     hearth_request_release(request);
+ *     hearth_close(instance);
+ *
+ * examples/ has this as a whole program, and others.
  *
  * Handles are opaque; no type of another library appears here. Functions that can fail take a hearth_error, return
  * a negative hearth_code or NULL on failure and leave the error filled in. Unless said otherwise every function may
@@ -345,6 +350,7 @@ typedef struct hearth_warmth {
     int32_t prompt;              /* tokens of the prompt */
     int32_t resident;            /* in cells, or in memory beside them */
     int32_t tiers[HEARTH_TIERS]; /* in the tiers of the store, hearth_tier_name() */
+    int32_t reusable;            /* of all these, what is worth it and can be gone on from: the rest is computed */
     char key[65];                /* of the longest entry that the store found; "" */
 } hearth_warmth;
 
@@ -435,6 +441,25 @@ typedef struct hearth_prompt {
 /* From the STARTED event on (of a request for the prompt alone: from the DONE), until the handle is given back. Empty
  * without params.keep_prompt. */
 HEARTH_API hearth_prompt hearth_request_prompt(const hearth_request *request);
+
+/* Where the prompt of a lookup and the one most like it diverge, of all under its salt and adapters. The texts are the
+ * words of a few tokens. */
+typedef struct hearth_divergence {
+    int32_t position;    /* leading tokens that both have */
+    const char *where;   /* "resident", or a tier's name; NULL: none has a token in common, and there are no texts */
+    const char *limit;   /* what keeps fewer tokens from being reused: cache_min_tokens, checkpoints (the model's state
+                            cannot be cut there), unfinished, or another key; NULL: nothing does */
+    const char *common;  /* what both say last */
+    const char *prompt;  /* what the prompt says next; "": it ends there */
+    const char *nearest; /* what the other one does */
+} hearth_divergence;
+
+/* From the DONE event of a lookup on, until the handle is given back. */
+HEARTH_API hearth_divergence hearth_request_divergence(const hearth_request *request);
+
+/* Waits for the last event of a request, and returns what it came to: HEARTH_OK, or the code of what failed. Not from
+ * inside on_event. */
+HEARTH_API int hearth_wait(hearth_request *request, hearth_error *error);
 
 /* Gives the handle back. Does not cancel: events go on until the last. */
 HEARTH_API void hearth_request_release(hearth_request *request);
@@ -607,6 +632,7 @@ typedef struct hearth_kv_entry {
     const char *kind;                    /* rows | state */
     const char *reason;                  /* cold | continued | evict | shutdown | finish */
     const char *model, *quant, *context; /* what it belongs to: fingerprints as 64 digits, type of the weights */
+    const char *model_name;              /* as the server called it that stored it first; "": that is not known */
     int32_t start, end;                  /* it holds the tokens [start, end) of a prefix of `end` tokens */
     uint64_t bytes;
     uint32_t hits;
@@ -625,10 +651,12 @@ HEARTH_API int hearth_kv_verify(const hearth_config *config, hearth_kv_fn each, 
 /* Everything about one entry, its tokens and regions included, as text. The caller frees it. */
 HEARTH_API char *hearth_kv_show(const hearth_config *config, const char *key, hearth_error *error);
 
-/* Removes what is of no use (half-written and quarantined files, entries whose parents are gone, what exceeds the
- * quotas), or everything. HEARTH_UNAVAILABLE where an instance is using the folder. */
+/* Removes what is of no use (half-written, quarantined and damaged files, entries whose parents are gone, what exceeds
+ * the quotas; every file is read for it), or everything. HEARTH_UNAVAILABLE where an instance is using the folder. */
 typedef struct hearth_kv_removed {
     uint64_t files, bytes;
+    uint64_t kept; /* by hearth_kv_gc(): entries that hearth_kv_verify() names and that may be whole all the same: they
+                      could not be read now, or may hang on such a one or on one of a newer version */
 } hearth_kv_removed;
 
 HEARTH_API int hearth_kv_gc(const hearth_config *config, hearth_kv_removed *removed, hearth_error *error);

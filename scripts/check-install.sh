@@ -52,4 +52,23 @@ export PKG_CONFIG_PATH=$usr/lib/pkgconfig
 LD_LIBRARY_PATH=$usr/lib "$root/shared" "$usr/share/hearth/models/demo.gguf" | grep -q '^architecture *llama'
 "$root/static" "$usr/share/hearth/models/demo.gguf" | grep -q '^architecture *llama'
 
+# Every example is compiled as its first lines say, and says what it should. None may store in the user's folder.
+says() { # PATTERN NAME ARGUMENT...
+    local pattern=$1 name=$2
+    shift 2
+    # shellcheck disable=SC2046 # flags are words
+    cc -Wall -Wextra -Werror -o "$root/$name" "$usr/share/doc/hearth/examples/$name.c" $(pkg-config --cflags --libs hearth)
+    HOME=$root LD_LIBRARY_PATH=$usr/lib "$root/$name" "$usr/share/hearth/models/demo.gguf" "$@" >"$root/out" 2>"$root/err" ||
+        { cat "$root/err"; echo "examples/$name.c fails"; exit 1; }
+    grep -qE "$pattern" "$root/out" || { cat "$root/out"; echo "examples/$name.c does not say $pattern"; exit 1; }
+    used+=" $name"
+}
+used=
+says '[a-z]{3}' chat 'Who are you?'
+says '^Bea says: [0-9]+ tokens computed, [1-9][0-9]+ were there$' several
+says '^after [1-9][0-9]* tokens .* the other "[^"]' lookup 'Once upon a time there was' 'Once upon a hill there was'
+for example in "$usr"/share/doc/hearth/examples/*.c; do
+    [[ "$used " == *" $(basename "$example" .c) "* ]] || { echo "$example is compiled by nobody"; exit 1; }
+done
+
 echo 'What is a prompt cache?' | HOME=$root "$usr/bin/hearth" chat >/dev/null

@@ -4,7 +4,8 @@
  *     2026-03-01T12:00:00.123Z info  batch-engine: started slots=4 model=demo
  *
  * `group` says who speaks, the text is fixed (people search for it), what varies goes into fields, with the unit in
- * the field's name (took_ms, size_bytes). Prompts and replies are never logged; control characters are escaped, so that
+ * the field's name (took_ms, size_bytes). Prompts and replies are never logged, but for words of prompts where
+ * server.insecure_logging wants them; control characters are escaped, so that
  * nothing a client sends can end a line or reach a terminal. Thread-safe; a line is written whole.
  *
  * Lines are written by whoever logs them until log_start(); from then on by a thread of the log's own, and nobody waits

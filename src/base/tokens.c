@@ -41,6 +41,16 @@ size_t tokens_common_prefix(const struct tokens *a, const struct tokens *b)
     return n;
 }
 
+bool tokens_note_nearer(const struct tokens *t, const struct tokens *other, struct divergence *nearest)
+{
+    size_t common = tokens_common_prefix(t, other), rest = other->len - common;
+    if (common <= (size_t)nearest->common) return false;
+    *nearest = (struct divergence){.common = (int32_t)common,
+                                   .n_next = (int32_t)(rest < DIVERGENCE_NEXT ? rest : DIVERGENCE_NEXT)};
+    memcpy(nearest->next, other->v + common, (size_t)nearest->n_next * sizeof *nearest->next);
+    return true;
+}
+
 /* FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/), a token at a time. */
 uint64_t tokens_short_hash(const struct tokens *t)
 {

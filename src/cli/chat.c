@@ -4,9 +4,11 @@
  * everything but `inbox`, which hearth's threads fill under its lock and announce through an eventfd. SIGINT is blocked
  * in all threads and read from a signalfd, so that no handler runs at an awkward moment. */
 #include "base/buf.h"
+#include "base/error.h"
 #include "base/utf8.h"
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/line.h"
 #include "cli/setup.h"
 #include "cli/terminal.h"
 
@@ -20,7 +22,11 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <termios.h>
 #include <unistd.h>
+
+/* Of a line, in bytes; models take less in one prompt. */
+#define LINE_MOST (16u << 20)
 
 struct inbox {
     pthread_mutex_t lock;
@@ -48,8 +54,11 @@ struct chat {
     int signals;  /* signalfd: SIGINT and SIGTERM */
     struct buf input;
     bool input_ended;
-    bool asks;  /* stdin is a terminal: a prompt is shown */
-    bool tells; /* stdout is a terminal: figures follow each reply */
+    bool too_long;           /* a line was: nothing more is read */
+    bool asks;               /* stdin is a terminal: a prompt is shown */
+    bool types;              /* and it hands over each byte, before a line is whole */
+    struct termios terminal; /* as it was */
+    bool tells;              /* stdout is a terminal: figures follow each reply */
 };
 
 /* ---- Waiting ---- */
@@ -65,24 +74,61 @@ static bool wait_for(struct chat *chat, int fd)
     return read(chat->signals, &info, sizeof info) == (ssize_t)sizeof info;
 }
 
-/* Moves the next line of input into `line`, without its end; false at the end of input or on Ctrl-C. */
+/* ---- Input ---- */
+
+/* False at the end of input, or on Ctrl-C. */
+static bool read_more(struct chat *chat)
+{
+    char block[4096];
+    if (chat->input_ended || wait_for(chat, STDIN_FILENO)) return false;
+    const ssize_t n = read(STDIN_FILENO, block, sizeof block);
+    if (n > 0) buf_append(&chat->input, block, (size_t)n);
+    chat->input_ended = n == 0 || (n < 0 && errno != EINTR);
+    return !chat->input_ended;
+}
+
+/* Moves the next line of a file or a pipe into `line`, without its end. False: there is none. */
 static bool read_line(struct chat *chat, struct buf *line)
 {
-    char *newline;
-    buf_clear(line);
-    while (!(newline = chat->input.len > 0 ? memchr(chat->input.v, '\n', chat->input.len) : NULL)) {
-        char block[4096];
-        if (chat->input_ended || wait_for(chat, STDIN_FILENO)) break;
-        const ssize_t n = read(STDIN_FILENO, block, sizeof block);
-        if (n > 0)
-            buf_append(&chat->input, block, (size_t)n);
-        else
-            chat->input_ended = n == 0 || errno != EINTR;
+    size_t seen = 0;
+    const char *newline = NULL;
+    for (;;) {
+        if (chat->input.len > seen) newline = memchr(chat->input.v + seen, '\n', chat->input.len - seen);
+        seen = chat->input.len;
+        if (newline != NULL || seen > LINE_MOST || !read_more(chat)) break;
     }
-    const size_t len = newline ? (size_t)(newline - chat->input.v) : chat->input_ended ? chat->input.len : 0;
+    if (newline == NULL && !chat->input_ended) return false;
+    const size_t len = newline != NULL ? (size_t)(newline - chat->input.v) : chat->input.len;
     buf_append(line, chat->input.v, len);
-    buf_drop_front(&chat->input, newline ? len + 1 : len);
-    return newline || len > 0;
+    buf_drop_front(&chat->input, newline != NULL ? len + 1 : len);
+    return newline != NULL || len > 0;
+}
+
+/* The same of a line that is typed. */
+static bool type_line(struct chat *chat, struct buf *line)
+{
+    const cc_t *keys = chat->terminal.c_cc;
+    const struct line_keys own = {(char)keys[VERASE], (char)keys[VWERASE], (char)keys[VKILL], (char)keys[VEOF]};
+    enum line_state state = LINE_GOES_ON;
+    struct buf echo = {0};
+    while (state == LINE_GOES_ON && line->len <= LINE_MOST && (chat->input.len > 0 || read_more(chat))) {
+        size_t n = 0;
+        while (n < chat->input.len && state == LINE_GOES_ON) state = line_type(line, &own, chat->input.v[n++], &echo);
+        buf_drop_front(&chat->input, n);
+        fwrite(buf_text(&echo), 1, echo.len, stdout);
+        fflush(stdout);
+        buf_clear(&echo);
+    }
+    buf_release(&echo);
+    return state == LINE_WHOLE;
+}
+
+static bool take_line(struct chat *chat, struct buf *line)
+{
+    buf_clear(line);
+    const bool taken = chat->types ? type_line(chat, line) : read_line(chat, line);
+    chat->too_long = line->len > LINE_MOST || (!taken && chat->input.len > LINE_MOST);
+    return taken && !chat->too_long;
 }
 
 /* ---- One reply ---- */
@@ -160,7 +206,7 @@ static int stream_reply(struct chat *chat, struct buf *said, hearth_error *error
     free(messages);
     if (!reply.request) return error->code;
     do {
-        if (wait_for(chat, chat->arrivals)) hearth_cancel(reply.request);
+        if (wait_for(chat, chat->arrivals) || ferror(stdout)) hearth_cancel(reply.request);
     } while (!print_arrivals(chat, &reply));
     hearth_reader_close(reply.reader);
     hearth_request_release(reply.request);
@@ -202,6 +248,13 @@ static int take_turn(struct chat *chat, const struct buf *line)
     return status;
 }
 
+static int refuse_line(const struct chat *chat)
+{
+    hearth_error error;
+    error_set(&error, HEARTH_TOO_LONG, "a line has more than %u MiB: shorten it", LINE_MOST >> 20);
+    return args_fail(chat->command, &error, EXIT_FAILED);
+}
+
 /* Replies that fail end the program where nobody sits in front of it. */
 static int converse(struct chat *chat)
 {
@@ -212,15 +265,16 @@ static int converse(struct chat *chat)
             printf("> ");
             fflush(stdout);
         }
-        if (!read_line(chat, &line)) {
+        if (!take_line(chat, &line)) {
             if (chat->asks) putchar('\n');
             break;
         }
         if (strcmp(line.v, "/exit") == 0) break;
         if (line.len > 0) status = take_turn(chat, &line);
-        if (status < 0 && !chat->asks) break;
+        if ((status < 0 && !chat->asks) || ferror(stdout)) break;
     }
     buf_release(&line);
+    if (chat->too_long) return refuse_line(chat);
     return status < 0 && !chat->asks ? EXIT_FAILED : EXIT_FINE;
 }
 
@@ -257,7 +311,9 @@ static int run(const char *command, const hearth_config *config, const char *sys
     hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
     block_signals(&chat);
     if (system) say(&chat, "system", system, strlen(system));
+    chat.types = chat.asks && terminal_take_bytes(&chat.terminal);
     const int status = load_and_converse(&chat, config);
+    if (chat.types) tcsetattr(STDIN_FILENO, TCSADRAIN, &chat.terminal);
     hearth_close(chat.instance);
     json_decref(chat.messages);
     buf_release(&chat.inbox.text);
@@ -282,7 +338,8 @@ int command_chat(int argc, char **argv)
         .command = "hearth chat",
         .about = "Talks to a model in the terminal, without a server. Without --config and --model: the demo model.\n"
                  "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /exit end. Input that does not come from a\n"
-                 "terminal is read line by line, each line a turn. Reasoning is printed on a terminal only, dimmed.",
+                 "terminal is read line by line, each line a turn (16 MiB at most). Reasoning is printed on a terminal "
+                 "only, dimmed.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .examples = "  hearth chat\n"

@@ -26,6 +26,7 @@ int command_chat(int argc, char **argv);
 int command_launch(int argc, char **argv);
 int command_model(int argc, char **argv);
 int command_kv(int argc, char **argv);
+int command_cache(int argc, char **argv);
 int command_config(int argc, char **argv);
 int command_version(int argc, char **argv);
 

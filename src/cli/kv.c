@@ -9,6 +9,7 @@
 
 /* ---- What the commands have in common ---- */
 
+#define MODEL_MOST 64 /* characters of a model's name */
 #define KEY_DIGITS 16 /* of a key that is shown; show takes it again */
 
 /* Runs one command with a configuration of which only the cache counts. */
@@ -68,13 +69,14 @@ static void print_entry(void *ud, const hearth_kv_entry *entry)
 {
     struct sums *sums = ud;
     if (sums->entries == 0)
-        printf("%-8s  %-*s  %-5s  %-9s  %8s  %8s  %12s  %6s  %-19s  %-8s  %s\n", "tier", KEY_DIGITS, "key", "kind",
-               "reason", "from", "to", "bytes", "hits", "used", "model", "quant");
+        printf("%-8s  %-*s  %-5s  %-9s  %8s  %8s  %12s  %6s  %-19s  %-5s  %s\n", "tier", KEY_DIGITS, "key", "kind",
+               "reason", "from", "to", "bytes", "hits", "used", "quant", "model");
     add(sums, entry);
     printf("%-8s  %.*s  %-5s  %-9s  %8" PRId32 "  %8" PRId32 "  %12" PRIu64 "  %6" PRIu32, entry->tier, KEY_DIGITS,
            entry->key, entry->kind, entry->reason, entry->start, entry->end, entry->bytes, entry->hits);
     print_time(entry->used_ms);
-    printf("  %.8s  %s\n", entry->model, entry->quant);
+    printf("  %-5s  %.*s\n", entry->quant, entry->model_name[0] == '\0' ? 8 : MODEL_MOST,
+           entry->model_name[0] == '\0' ? entry->model : entry->model_name);
 }
 
 static int run_ls(const char *command, const hearth_config *config, const char *key)
@@ -93,7 +95,8 @@ static int ls(int argc, char **argv)
         .spec = {.command = "hearth kv ls",
                  .about =
                      "Lists what is stored, oldest use first: the tokens of a prefix that each entry holds, from and\n"
-                     "to, and why it was saved. A server may be running.",
+                     "to, why it was saved, and the model: by its name, or by its digest where the name is not known\n"
+                     "(models under adapters have a digest of their own). A server may be running.",
                  .examples = "  hearth kv ls\n"
                              "  hearth kv ls --config hearth.yaml\n"
                              "  hearth kv ls --set cache.tiers.disk.path=/srv/kv\n"},
@@ -145,7 +148,9 @@ static int run_verify(const char *command, const hearth_config *config, const ch
     print_sums(&sums);
     if (sums.damaged == 0) return EXIT_FINE;
     snprintf(error.message, sizeof error.message,
-             "%" PRIu64 " damaged: a server never uses them; it sets them aside when it meets them", sums.damaged);
+             "%" PRIu64 " damaged: a server never uses them, and sets them aside when it meets them; hearth kv gc "
+             "removes them",
+             sums.damaged);
     return args_fail(command, &error, EXIT_FAILED);
 }
 
@@ -171,6 +176,9 @@ static int finish(const char *command, int rc, const hearth_kv_removed *removed,
     if (rc == HEARTH_OK || removed->files > 0)
         printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed->files, removed->files == 1 ? "file" : "files",
                removed->bytes);
+    if (removed->kept > 0)
+        printf("%" PRIu64 " %s: not readable now, or hanging on what is not or is of a newer version\n", removed->kept,
+               removed->kept == 1 ? "entry stays" : "entries stay");
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, error, EXIT_FAILED);
 }
 
@@ -189,8 +197,9 @@ static int gc(int argc, char **argv)
         .spec =
             {.command = "hearth kv gc",
              .about =
-                 "Removes what is of no use: files half written or set aside, entries that hang on nothing, and what\n"
-                 "was not used for longest while a tier is beyond its quota. No server may use the folders.",
+                 "Removes what is of no use: files half written or set aside, what verify calls damaged, and what was\n"
+                 "not used for longest while a tier is beyond its quota. Reads every entry whole. What cannot be read\n"
+                 "now stays, and is counted. No server may use the folders.",
              .examples = "  hearth kv gc\n"
                          "  hearth kv gc --set cache.tiers.disk.quota_mb=1024\n"},
         .run = run_gc,

@@ -8,8 +8,8 @@
 #include "cli/agents.h"
 #include "cli/args.h"
 #include "cli/command.h"
+#include "cli/remote.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -22,53 +22,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COMMAND     "hearth launch"
-#define DEFAULT_URL "http://127.0.0.1:8080"
+#define COMMAND "hearth launch"
 
 struct launch {
     const char *agent, *config, *model_word;
-    char *url; /* without slashes at its end */
+    struct remote remote;
     struct args_list sets;
     bool prints;
     char **rest; /* the agent's own words */
     int n_rest;
-    const char *key;
     char *home;   /* of files that agents read, and of the server's log */
     pid_t server; /* 0: none was started */
 };
 
 /* ---- The server ---- */
 
-static size_t take_bytes(char *bytes, size_t size, size_t n, void *ud)
-{
-    buf_append(ud, bytes, size * n);
-    return size * n;
-}
-
-/* The status of the answer; 0: nobody answers. */
-static long get(const struct launch *launch, const char *path, struct buf *body)
-{
-    long status = 0;
-    char *url = mem_format("%s%s", launch->url, path), *header = mem_format("Authorization: Bearer %s", launch->key);
-    struct curl_slist *headers = curl_slist_append(NULL, header);
-    CURL *curl = curl_easy_init();
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, body);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
-    if (curl_easy_perform(curl) == CURLE_OK) curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    curl_easy_cleanup(curl);
-    curl_slist_free_all(headers);
-    free(header);
-    free(url);
-    return status;
-}
-
 static bool answers(const struct launch *launch)
 {
     struct buf body = {0};
-    long status = get(launch, "/health", &body);
+    long status = remote_ask(&launch->remote, "/health", NULL, &body);
     buf_release(&body);
     return status != 0;
 }
@@ -109,7 +81,7 @@ static void end_with_parent(void)
 static void become_server(const struct launch *launch, int out, int log)
 {
     struct args_list words = {0};
-    const char *port = strrchr(launch->url, ':') + 1;
+    const char *port = strrchr(launch->remote.url, ':') + 1;
     args_append(&words, "hearth");
     args_append(&words, "serve");
     put_word(&words, "--config", launch->config);
@@ -148,7 +120,7 @@ static int start_server(struct launch *launch, hearth_error *error)
     if (log < 0 || pipe2(ends, O_CLOEXEC) != 0) {
         rc = error_set(error, HEARTH_IO, "cannot write %s: %s", path, strerror(errno));
     } else {
-        fprintf(stderr, COMMAND ": starting a server on %s, which ends with %s; its log is %s\n", launch->url,
+        fprintf(stderr, COMMAND ": starting a server on %s, which ends with %s; its log is %s\n", launch->remote.url,
                 launch->agent, path);
         launch->server = fork();
         if (launch->server == 0) become_server(launch, ends[1], log);
@@ -173,7 +145,7 @@ static bool can_start(const struct launch *launch)
 {
     static const char *const own[] = {"http://127.0.0.1:", "http://localhost:"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strncmp(launch->url, own[i], strlen(own[i])) == 0) return true;
+        if (strncmp(launch->remote.url, own[i], strlen(own[i])) == 0) return true;
     return false;
 }
 
@@ -182,7 +154,7 @@ static int reach_server(struct launch *launch, hearth_error *error)
     if (answers(launch)) return HEARTH_OK;
     if (can_start(launch) && !launch->prints) return start_server(launch, error);
     return error_at(error, HEARTH_UNAVAILABLE, "url", "no server answers at %s: start one with hearth serve",
-                    launch->url);
+                    launch->remote.url);
 }
 
 /* ---- The model ---- */
@@ -218,7 +190,7 @@ static int choose_model(const struct launch *launch, const json_t *list, struct 
         return HEARTH_OK;
     }
     return error_at(error, HEARTH_NOT_FOUND, "model", "the server at %s has no chat model%s%s: %s/v1/models lists them",
-                    launch->url, word == NULL ? "" : " ", word == NULL ? "" : word, launch->url);
+                    launch->remote.url, word == NULL ? "" : " ", word == NULL ? "" : word, launch->remote.url);
 }
 
 static void warn_of_window(const struct launch *launch, const struct agents_server *server)
@@ -326,11 +298,12 @@ static int launch_agent(struct launch *launch, hearth_error *error, int *status)
 {
     struct buf body = {0};
     int rc = reach_server(launch, error);
-    if (rc == HEARTH_OK && get(launch, "/v1/models", &body) != 200)
+    if (rc == HEARTH_OK && remote_ask(&launch->remote, "/v1/models", NULL, &body) != 200)
         rc = error_at(error, HEARTH_UNAVAILABLE, "url", "%s/v1/models does not answer as a server of models does%s",
-                      launch->url, getenv("HEARTH_API_KEY") == NULL ? ": if it wants a key, set HEARTH_API_KEY" : "");
+                      launch->remote.url,
+                      getenv("HEARTH_API_KEY") == NULL ? ": if it wants a key, set HEARTH_API_KEY" : "");
     json_t *list = rc == HEARTH_OK ? json_loadb(body.v, body.len, 0, NULL) : NULL;
-    struct agents_server server = {.url = launch->url, .key = launch->key, .home = launch->home};
+    struct agents_server server = {.url = launch->remote.url, .key = launch->remote.key, .home = launch->home};
     if (rc == HEARTH_OK) rc = choose_model(launch, list, &server, error);
     if (rc == HEARTH_OK) {
         warn_of_window(launch, &server);
@@ -351,36 +324,25 @@ static int check_agent(const char *agent, hearth_error *error)
     return HEARTH_INVALID;
 }
 
-static char *without_slashes(const char *url)
-{
-    size_t len = strlen(url);
-    while (len > 0 && url[len - 1] == '/') len--;
-    return mem_strndup(url, len);
-}
-
 static int run(struct launch *launch)
 {
     hearth_error error;
     int status = EXIT_FINE;
-    const char *key = getenv("HEARTH_API_KEY");
-    launch->key = key != NULL ? key : "none";
     launch->home = own_folder();
-    curl_global_init(CURL_GLOBAL_DEFAULT);
     int rc = check_agent(launch->agent, &error);
     if (rc == HEARTH_OK) rc = launch_agent(launch, &error, &status);
-    curl_global_cleanup();
     stop_server(launch);
+    remote_close(&launch->remote);
     free(launch->home);
-    free(launch->url);
     return rc == HEARTH_OK ? status : args_fail(COMMAND, &error, rc == HEARTH_INVALID ? EXIT_USAGE : EXIT_FAILED);
 }
 
 int command_launch(int argc, char **argv)
 {
     struct launch launch = {0};
-    const char *url = DEFAULT_URL;
+    const char *url = REMOTE_DEFAULT;
     const struct args_option options[] = {
-        {"url", "URL", "where the server is or will be (" DEFAULT_URL ")", .text = &url},
+        {"url", "URL", "where the server is or will be (" REMOTE_DEFAULT ")", .text = &url},
         {"model", "NAME|PATH", "the server's model; of one that is started, also a file", .text = &launch.model_word},
         {"config", "FILE", "configuration of a server that is started", .text = &launch.config},
         {"set", "KEY=VALUE", "a key of a server that is started", .list = &launch.sets},
@@ -406,7 +368,7 @@ int command_launch(int argc, char **argv)
     launch.rest = argv + n + 1;
     launch.n_rest = n < argc ? argc - n - 1 : 0;
     if (args_read(&spec, n, argv, &status)) {
-        launch.url = without_slashes(url);
+        launch.remote = remote_open(url);
         status = run(&launch);
     }
     args_release(&launch.sets);

@@ -1,6 +1,9 @@
 /* The program: picks the command and hands it the rest of the command line. */
+#include "cli/args.h"
 #include "cli/command.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct command commands[] = {
@@ -9,6 +12,7 @@ static const struct command commands[] = {
     {"launch", "run a coding agent on a server", command_launch},
     {"model", "describe a model file, estimate its memory", command_model},
     {"kv", "list, check and remove what the cache has stored", command_kv},
+    {"cache", "say why a prompt is not found in the cache", command_cache},
     {"config", "check a configuration, list its keys", command_config},
     {"version", "print versions and CPU features", command_version},
 };
@@ -24,8 +28,19 @@ static const struct command_group program = {
     .n_commands = sizeof commands / sizeof *commands,
 };
 
+/* What could not be written was not said. A server serves all the same: whoever read its first lines may have left. */
+static int check_output(const char *name, int status)
+{
+    errno = 0;
+    if ((fflush(stdout) == 0 && ferror(stdout) == 0) || strcmp(name, "serve") == 0) return status;
+    fprintf(stderr, "hearth %s: cannot write to standard output: %s\n", name,
+            errno != 0 ? strerror(errno) : "an earlier line was lost");
+    return status == EXIT_FINE ? EXIT_FAILED : status;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) return command_version(0, NULL);
-    return command_dispatch(&program, argc - 1, argv + 1);
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) return check_output("version", command_version(0, NULL));
+    int status = command_dispatch(&program, argc - 1, argv + 1);
+    return argc > 1 ? check_output(argv[1], status) : status;
 }

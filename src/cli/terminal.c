@@ -25,3 +25,13 @@ bool terminal_progress(void *ud, const char *model, float fraction)
     fflush(stderr);
     return true;
 }
+
+bool terminal_take_bytes(struct termios *before)
+{
+    if (tcgetattr(STDIN_FILENO, before) != 0) return false;
+    struct termios bytes = *before;
+    bytes.c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN);
+    bytes.c_cc[VMIN] = 1;
+    bytes.c_cc[VTIME] = 0;
+    return tcsetattr(STDIN_FILENO, TCSADRAIN, &bytes) == 0;
+}

@@ -40,6 +40,7 @@ struct config_server {
     char *ollama_listen;                                 /* as `listen` */
     char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
     char *log_level, *log_format;
+    bool insecure_logging;
     char *isolate_keys; /* auto | true | false */
     struct config_strings allowed_origins, allowed_hosts;
     char *socket_mode;   /* octal */

@@ -114,6 +114,8 @@ const struct config_row config_rows[] = {
         CHOICES("error|warn|info|debug")),
     KEY("server.log_format", CONFIG_ENUM, SERVER(log_format), "text", "Log lines as text or as JSON.",
         CHOICES("text|json")),
+    KEY("server.insecure_logging", CONFIG_BOOL, SERVER(insecure_logging), "false",
+        "The log may hold words of prompts: those where a large miss diverges from the nearest prompt.", ANY),
 
     KEY("cache.boundary_align_tokens", CONFIG_INT, CACHE(boundary_align_tokens), "256",
         "Size of a stored block, and the stride at which the longest stored prefix is looked for.", RANGE(1, 65536)),

@@ -161,7 +161,7 @@ struct engine {
     size_t n_adapters;
     struct clock *clock;
     int32_t window, n_batch;
-    bool deterministic, preempt_fails;
+    bool deterministic, preempt_fails, logs_words;
     bool apart; /* one slot a decode call */
     enum engine_caching caching;
     int32_t cache_min_tokens;
@@ -291,10 +291,23 @@ bool seq_is_parked(const struct engine *engine, const struct seq *seq);
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue);
 
 /* How many of its tokens lie in cells, or in memory beside them. */
-int32_t find_resident(struct engine *engine, const struct job *job);
+int32_t find_resident(const struct engine *engine, const struct job *job);
+
+/* How many of its tokens would not be computed, if what is there were gone on from; `resident`: find_resident(). */
+int32_t find_reusable(const struct engine *engine, const struct job *job, int32_t resident);
 
 /* Where the prompt parts from the one that is most like it. */
 int32_t find_parting(const struct engine *engine, const struct job *job);
+
+/* nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like it.
+ * Nothing changes. */
+void lookup_answer(struct engine *engine, struct job *job);
+
+/* The job is about to be placed: notes what is most like its prompt, where most of a long one is to be computed; and
+ * says so in the log, when the request has ended and that is what came of it: positions, and words only where the
+ * configuration wants them there. */
+void nearest_note(const struct engine *engine, struct job *job, const struct placement *placement);
+void nearest_log(const struct engine *engine, const struct slot *slot);
 
 /* Whether a slot is computing its prompt. */
 bool seq_is_coming(const struct seq *seq);

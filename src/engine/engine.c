@@ -144,29 +144,11 @@ static void settle_bounds(const struct engine *engine, struct job *job)
     job->n_bounds = n;
 }
 
-/* What is there of the prompt; nothing changes. */
-static void answer_lookup(struct engine *engine, struct job *job)
-{
-    hearth_result result = {.slot = -1, .warmth = {.prompt = (int32_t)job->prompt.len}};
-    hearth_warmth *warmth = &result.warmth;
-    warmth->resident = find_resident(engine, job);
-    int32_t most = 0;
-    for (enum store_tier i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
-        struct key key;
-        warmth->tiers[i] = store_hit_tokens_in(job->hit, i);
-        if (warmth->tiers[i] <= most || !store_hit_key(job->hit, i, &key)) continue;
-        most = warmth->tiers[i];
-        sha256_to_hex(key.v, warmth->key);
-    }
-    fetch_forget(job);
-    job_done(job, &result);
-}
-
 static void take_in(struct engine *engine, struct job *job)
 {
     settle_bounds(engine, job);
     if (job->only_lookup) {
-        answer_lookup(engine, job);
+        lookup_answer(engine, job);
         return;
     }
     fetch_ahead(engine, job);
@@ -466,6 +448,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->cache_min_tokens = params->cache_min_tokens;
     engine->slot_timeout_ns = params->slot_timeout_ns;
     engine->preempt_fails = params->preempt_fails;
+    engine->logs_words = params->logs_words;
     engine->states = states_open(params->state_budget);
     engine->rows = mem_alloc((size_t)context.n_batch * sizeof *engine->rows);
     pace_init(&engine->pace, params->max_gap_ns, PLAN_PIECE / 2);

@@ -42,6 +42,7 @@ struct engine_params {
     struct identity identity;           /* under which they are stored; the engine adds what its context depends on */
     int32_t stride, continued_interval; /* tokens: of the store; between two saves of what is growing */
     int64_t evict_timeout_ns;           /* saving may hold up who waits for an eviction, and the end, for so long */
+    bool logs_words;                    /* the log may hold words of prompts */
     struct clock *clock;
     struct engine_stats *stats; /* where to count on from; NULL: the engine has its own. Borrowed */
 };

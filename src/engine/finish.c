@@ -92,6 +92,7 @@ static struct job *let_go(struct engine *engine, struct slot *slot, const char *
 {
     struct seq *seq = slot->seq;
     log_finished(engine, slot, how);
+    nearest_log(engine, slot);
     fetch_stop(engine, slot);
     bool stays = seq != NULL && cells_stay(engine, slot->job);
     bool lingers = seq != NULL && !stays && !save_hurry(engine, seq);

@@ -28,6 +28,13 @@ struct conversation {
 
 struct store_hit;
 
+/* The token list most like a prompt, of those of its scope that lie in cells, in memory or in the store. */
+struct nearest {
+    struct divergence divergence;
+    const char *where; /* static: "resident", or a tier's name; NULL: none has a token in common */
+    const char *limit; /* static: what keeps fewer tokens from being reused than are in common; NULL: nothing does */
+};
+
 struct job {
     char id[64];
     hearth_event_fn on_event;
@@ -53,6 +60,7 @@ struct job {
     struct identity identity;   /* the same for the store, where there is one */
     const double *scales;       /* what each of the model's adapters counts for; NULL: none takes part */
     struct store_hit *hit;      /* what the store has of the prompt; NULL: it was not asked, or is needed no more */
+    struct nearest nearest;     /* of a lookup: the store's, then of all; of others the engine notes it */
     bool patient;               /* does not expire at the door */
     int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
     size_t n_bounds;

@@ -258,6 +258,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     slot->taken_at = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, 1);
     slot->run->continues = scan_log(engine, job, p);
+    if (!slot->run->said_started) nearest_note(engine, job, p);
     evict_take_back(engine, p->source); /* once: or two could take from each other for ever */
     settle(engine, slot, p);
 }

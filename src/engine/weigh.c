@@ -230,12 +230,19 @@ static int64_t price_of_fetching(const struct engine *engine, const struct job *
     return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
 }
 
+/* How many of the tokens that the store has can be gone on from. */
+static int32_t fetchable(const struct engine *engine, const struct job *job)
+{
+    int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_pieces(engine, all));
+    return n == all || engine->cuts_anywhere ? n : 0;
+}
+
 static void weigh_store(const struct engine *engine, const struct job *job, struct placement *best)
 {
     if (job->hit == NULL || next_victim(engine, NULL) == NULL) return;
     if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->prompt.v, reusable(engine, job));
-    int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_pieces(engine, all));
-    if (n == 0 || (n != all && !engine->cuts_anywhere)) return;
+    int32_t n = fetchable(engine, job);
+    if (n == 0) return;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */
@@ -278,7 +285,7 @@ static bool find_parked(const struct job *job, const struct run *run, struct pla
     return true;
 }
 
-int32_t find_resident(struct engine *engine, const struct job *job)
+int32_t find_resident(const struct engine *engine, const struct job *job)
 {
     struct placement beside = {.how = PLACE_FRESH, .cost = INT64_MAX};
     weigh_states(engine, job, &beside);
@@ -288,6 +295,12 @@ int32_t find_resident(struct engine *engine, const struct job *job)
         if (n > most) most = n;
     }
     return most;
+}
+
+int32_t find_reusable(const struct engine *engine, const struct job *job, int32_t resident)
+{
+    int32_t stored = job->hit == NULL ? 0 : fetchable(engine, job);
+    return stored > resident ? stored : resident;
 }
 
 int32_t find_parting(const struct engine *engine, const struct job *job)

@@ -342,6 +342,16 @@ static bool waits_for_parent(hearth_request *request, const struct store_query *
            admission_park(model->admission, &request->job, request->parent_deadline, seen);
 }
 
+/* Of all the prompt, not only of what may be reused. */
+static void note_nearest(hearth_request *request, struct store_query query)
+{
+    struct job *job = &request->job;
+    enum store_tier tier;
+    query.n = (int32_t)job->prompt.len;
+    if (store_note_nearer(request->model->store, &query, &job->nearest.divergence, &tier))
+        job->nearest.where = store_tier_names[tier];
+}
+
 /* To the engine, when the store has been asked: hashing all of a prompt is nothing for the engine's thread. */
 static void hand_on(hearth_request *request)
 {
@@ -351,6 +361,8 @@ static void hand_on(hearth_request *request)
     bool asks = query.user != NULL && job->cache_prompt;
     if (asks && waits_for_parent(request, &query)) return;
     if (asks) job->hit = store_find(request->model->store, &query);
+    bool tells_words = job->only_lookup || request->model->logs_words;
+    if (query.user != NULL && tells_words) note_nearest(request, query);
     engine_submit(request->model->engine, job);
 }
 

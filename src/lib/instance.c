@@ -185,6 +185,7 @@ static void name_states(struct hearth *instance, struct model *model, struct eng
     }
     params->store = instance->store;
     params->identity = cache_identity(model->config, fingerprint->digest);
+    store_name_model(instance->store, fingerprint->digest, model->config->name);
     params->stride = (int32_t)cache->boundary_align_tokens;
     params->continued_interval = (int32_t)cache->continued_interval;
     params->evict_timeout_ns = clock_from_ms(cache->evict_save_timeout_ms);
@@ -206,6 +207,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = strcmp(config->preempt, "fail") == 0,
                                    .state_budget = cache_state_budget(instance->config),
+                                   .logs_words = model->logs_words,
                                    .clock = instance->clock,
                                    .stats = &model->known->engine_stats};
     int rc = sampling_check_config(config, error);
@@ -317,6 +319,7 @@ static int open_chat(struct hearth *instance, struct model *model, hearth_error 
                         "%s is an encoder (%s), which writes no text: leave models.%s.embedding at auto",
                         model->config->path, info->architecture, model->config->name);
     model->store = instance->store;
+    model->logs_words = instance->config->server.insecure_logging;
     model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
     int rc = adapters_load(model->adapters, model->weights, instance->store != NULL, error);
     if (info->chat_template == NULL && model->config->jinja_file == NULL)

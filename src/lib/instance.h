@@ -29,6 +29,7 @@ struct model {
     struct store *store;                 /* the instance's */
     int64_t resume_wait_ns;              /* how long a request waits for what is still being stored */
     struct store_user waiter;            /* woken for requests that do; wakes the preparers */
+    bool logs_words;                     /* the log may hold words of prompts */
     struct admission *admission;
     pthread_t preparers[MODEL_PREPARERS];
     int n_preparers;

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "store/index.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +43,7 @@ static void write_digits(const struct slab_head *head, struct digits *digits)
     sha256_to_hex(head->identity.context, digits->context);
 }
 
-static void tell(const struct kv_slab *slab, hearth_kv_fn each, void *ud)
+static void tell(const struct kv_slabs *slabs, const struct kv_slab *slab, hearth_kv_fn each, void *ud)
 {
     const struct slab_head *head = &slab->head;
     struct digits digits;
@@ -55,6 +54,7 @@ static void tell(const struct kv_slab *slab, hearth_kv_fn each, void *ud)
                              .kind = kind_name(head->kind),
                              .reason = is_read(slab) ? slab_reason_name(head->reason) : "",
                              .model = digits.model,
+                             .model_name = kv_model_name(slabs, head->identity.model),
                              .quant = is_read(slab) ? quant_of(head) : "",
                              .context = digits.context,
                              .start = head->start,
@@ -78,7 +78,7 @@ static void tell_all(struct kv_slabs *slabs, bool damaged_too, hearth_kv_fn each
 {
     if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_use);
     for (size_t i = 0; i < slabs->n; i++)
-        if (!slabs->v[i].gone && (damaged_too || slabs->v[i].damage == NULL)) tell(&slabs->v[i], each, ud);
+        if (!slabs->v[i].gone && (damaged_too || slabs->v[i].damage == NULL)) tell(slabs, &slabs->v[i], each, ud);
 }
 
 /* ---- Listing ---- */
@@ -112,86 +112,10 @@ int hearth_kv_list(const hearth_config *config, hearth_kv_fn each, void *ud, hea
 
 /* ---- Verifying ---- */
 
-static int by_key(const void *a, const void *b)
-{
-    const struct slab_head *x = &((const struct kv_slab *)a)->head, *y = &((const struct kv_slab *)b)->head;
-    int order = memcmp(&x->key, &y->key, sizeof x->key);
-    return order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
-}
-
-static struct kv_slab *slab_of(const struct kv_slabs *slabs, const struct key *key, enum slab_kind kind)
-{
-    struct kv_slab wanted = {.head.key = *key, .head.kind = kind};
-    return bsearch(&wanted, slabs->v, slabs->n, sizeof *slabs->v, by_key);
-}
-
-static void note_detached(void *ud, const struct key *key, enum slab_kind kind)
-{
-    slab_of(ud, key, kind)->damage = mem_strdup("the entry that it hangs on is not there");
-}
-
-/* Fills an index as a server does at its start. */
-static struct index *adopt_all(struct kv_slabs *slabs)
-{
-    struct index *index = index_open(1, UINT64_MAX, NULL);
-    if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
-    for (size_t i = 0; i < slabs->n; i++) {
-        const struct kv_slab *slab = &slabs->v[i];
-        if (slab->damage == NULL) index_adopt(index, &slab->head, slab->size, clock_unix_ms());
-    }
-    index_each_detached(index, note_detached, slabs);
-    return index;
-}
-
-static struct key recompute(const struct entry *entry, const struct identity *identity)
-{
-    int32_t *tokens = mem_grow(NULL, (size_t)entry->end, sizeof *tokens);
-    index_copy_tokens(entry, tokens);
-    struct key key = key_of(identity, tokens, (size_t)entry->end);
-    free(tokens);
-    return key;
-}
-
-static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
-{
-    struct kv_slabs *slabs = ud;
-    struct key key = recompute(entry, identity);
-    if (key_equal(&key, &entry->key)) return;
-    slab_of(slabs, &entry->key, entry->kind)->damage = mem_strdup("its key is not that of its tokens");
-}
-
-static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
-{
-    struct slab whole;
-    hearth_error error;
-    int rc = folder_read(folder->folder, &slab->head.key, slab->head.kind, &whole, &error);
-    if (rc == HEARTH_OK) slab_release(&whole);
-    slab->gone = rc == HEARTH_NOT_FOUND;
-    if (rc != HEARTH_OK && slab->damage == NULL) slab->damage = mem_strdup(error.message);
-}
-
-/* A server may have written an entry, and one that hangs on it, while the folder was listed, so that the second is seen
- * alone: another look tells. */
-static int look_for_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
-{
-    bool detached = true;
-    int rc = HEARTH_OK;
-    for (int looks = 0; looks < 2 && detached && rc == HEARTH_OK; looks++) {
-        kv_slabs_release(slabs);
-        rc = kv_look(slabs, folder, error);
-        struct index *index = adopt_all(slabs);
-        detached = index_usage(index).detached > 0;
-        index_each(index, check_key, slabs);
-        index_close(index);
-    }
-    return rc;
-}
-
 static int verify_folder(struct kv_slabs *all, const struct kv_folder *folder, hearth_error *error)
 {
     struct kv_slabs slabs = {0};
-    int rc = look_for_chains(&slabs, folder, error);
-    for (size_t i = 0; i < slabs.n && rc == HEARTH_OK; i++) read_whole(&slabs.v[i], folder);
+    int rc = kv_check(&slabs, folder, error);
     kv_slabs_move(all, &slabs);
     return rc;
 }
@@ -240,7 +164,7 @@ static void put_tokens(struct buf *out, const struct slab_head *head)
                    i % 16 == 15 || i + 1 == head->tokens.len ? "\n" : "");
 }
 
-static void put_slab(struct buf *out, const struct kv_slab *slab)
+static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct kv_slab *slab)
 {
     const struct slab_head *head = &slab->head;
     struct digits digits;
@@ -250,9 +174,10 @@ static void put_slab(struct buf *out, const struct kv_slab *slab)
         buf_printf(out, "damage     %s\n", slab->damage);
         return;
     }
-    buf_printf(out, "parent     %s\nreason     %s\nmodel      %s\nquant      %s\ncontext    %s\nbytes      %llu\n",
-               head->start > 0 ? digits.parent : "none", slab_reason_name(head->reason), digits.model, quant_of(head),
-               digits.context, (unsigned long long)slab->size);
+    const char *name = kv_model_name(slabs, head->identity.model);
+    buf_printf(out, "parent     %s\nreason     %s\nmodel      %s%s%s\nquant      %s\ncontext    %s\nbytes      %llu\n",
+               head->start > 0 ? digits.parent : "none", slab_reason_name(head->reason), digits.model,
+               name[0] == '\0' ? "" : " ", name, quant_of(head), digits.context, (unsigned long long)slab->size);
     put_time(out, "created", head->created_ms);
     put_time(out, "used", head->used_ms);
     buf_printf(out, "hits       %u\n", head->hits);
@@ -273,7 +198,7 @@ static char *show(const struct kv_slabs *slabs, const char *prefix, hearth_error
         ambiguous = ambiguous || (first[0] != '\0' && strcmp(first, key) != 0);
         if (first[0] != '\0') buf_puts(&out, "\n");
         memcpy(first, key, sizeof first);
-        put_slab(&out, &slabs->v[i]);
+        put_slab(&out, slabs, &slabs->v[i]);
     }
     if (first[0] != '\0' && !ambiguous) return buf_take(&out);
     buf_release(&out);

@@ -4,10 +4,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/store.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* ---- Folders ---- */
@@ -74,8 +74,10 @@ static void take(void *ud, struct slab_head *head, uint64_t size)
 static void take_bad(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error)
 {
     struct kv_slabs *slabs = ud;
-    add(slabs, &(struct kv_slab){
-                   .tier = slabs->tier, .head = {.key = *key, .kind = kind}, .damage = mem_strdup(error->message)});
+    add(slabs, &(struct kv_slab){.tier = slabs->tier,
+                                 .head = {.key = *key, .kind = kind},
+                                 .fault = error->code == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD,
+                                 .damage = mem_strdup(error->message)});
 }
 
 static int by_start(const void *a, const void *b)
@@ -85,6 +87,37 @@ static int by_start(const void *a, const void *b)
     return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
+static struct kv_model *find_model(const struct kv_slabs *slabs, const uint8_t model[SHA256_BYTES])
+{
+    for (size_t i = 0; i < slabs->n_models; i++)
+        if (memcmp(slabs->models[i].model, model, SHA256_BYTES) == 0) return &slabs->models[i];
+    return NULL;
+}
+
+const char *kv_model_name(const struct kv_slabs *slabs, const uint8_t model[SHA256_BYTES])
+{
+    const struct kv_model *known = find_model(slabs, model);
+    return known == NULL ? "" : known->name;
+}
+
+static void add_model(struct kv_slabs *slabs, const struct kv_model *model)
+{
+    slabs->models = mem_grow(slabs->models, slabs->n_models + 1, sizeof *slabs->models);
+    slabs->models[slabs->n_models++] = *model;
+}
+
+/* Each folder may know the name, so long as it has a slab of the model. */
+static void learn_models(struct kv_slabs *slabs, size_t from, const struct kv_folder *folder)
+{
+    for (size_t i = from; i < slabs->n; i++) {
+        struct kv_model own = {0};
+        memcpy(own.model, slabs->v[i].head.identity.model, SHA256_BYTES);
+        if (slabs->v[i].head.end == 0 || find_model(slabs, own.model) != NULL) continue;
+        folder_model_name(folder->folder, own.model, own.name, sizeof own.name);
+        add_model(slabs, &own);
+    }
+}
+
 int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
     size_t before = slabs->n;
@@ -92,6 +125,7 @@ int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error
     slabs->tier = folder->tier;
     int rc = folder_scan(folder->folder, &scan, error);
     slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.strange_bytes > 0;
+    learn_models(slabs, before, folder);
     if (slabs->n > before) qsort(slabs->v + before, slabs->n - before, sizeof *slabs->v, by_start);
     return rc;
 }
@@ -99,6 +133,9 @@ int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error
 void kv_slabs_move(struct kv_slabs *to, struct kv_slabs *from)
 {
     for (size_t i = 0; i < from->n; i++) add(to, &from->v[i]);
+    for (size_t i = 0; i < from->n_models; i++)
+        if (find_model(to, from->models[i].model) == NULL) add_model(to, &from->models[i]);
+    free(from->models);
     free(from->v);
     *from = (struct kv_slabs){0};
 }
@@ -109,6 +146,7 @@ void kv_slabs_release(struct kv_slabs *slabs)
         slab_head_release(&slabs->v[i].head);
         free(slabs->v[i].damage);
     }
+    free(slabs->models);
     free(slabs->v);
     *slabs = (struct kv_slabs){0};
 }

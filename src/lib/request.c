@@ -27,6 +27,9 @@ static void unref(hearth_request *request)
     tokens_release(&request->kept.tokens);
     buf_release(&request->kept.text);
     free(request->kept.ends);
+    lookup_release(&request->words);
+    pthread_cond_destroy(&request->over);
+    pthread_mutex_destroy(&request->mutex);
     free(request->assumed);
     free(request->scales);
     free(request->stop);
@@ -35,11 +38,24 @@ static void unref(hearth_request *request)
     free(request);
 }
 
+/* Whoever waits may go on, and give the handle back: the job has one of its own. */
+static void note_end(hearth_request *request, const hearth_error *error)
+{
+    pthread_mutex_lock(&request->mutex);
+    request->ended = true;
+    if (error != NULL) request->outcome = *error;
+    pthread_cond_broadcast(&request->over);
+    pthread_mutex_unlock(&request->mutex);
+}
+
 static void tell(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
-    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) lease_part(&request->lease);
+    bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
+    if (last && request->job.only_lookup) lookup_put_words(request);
+    if (last) lease_part(&request->lease);
     request->on_event(request->ud, event);
+    if (last) note_end(request, event->error);
 }
 
 static void job_ended(struct job *job)
@@ -187,6 +203,8 @@ static hearth_request *new_request(const hearth_params *p, struct known *known, 
     hearth_request *request = mem_alloc(sizeof *request);
     struct job *job = &request->job;
     request->refs = 2;
+    pthread_mutex_init(&request->mutex, NULL);
+    pthread_cond_init(&request->over, NULL);
     request->clock = clock;
     request->params = params_keep(p);
     tokens_append(&job->prompt, p->tokens, p->n_tokens);
@@ -250,6 +268,16 @@ void hearth_cancel(hearth_request *request)
     }
     admission_poke(model->admission);
     engine_poke(model->engine);
+}
+
+int hearth_wait(hearth_request *request, hearth_error *error)
+{
+    pthread_mutex_lock(&request->mutex);
+    while (!request->ended) pthread_cond_wait(&request->over, &request->mutex);
+    int code = (int)request->outcome.code;
+    if (error != NULL && code != HEARTH_OK) *error = request->outcome;
+    pthread_mutex_unlock(&request->mutex);
+    return code;
 }
 
 const hearth_sampling *hearth_request_sampling(const hearth_request *request)

@@ -36,7 +36,20 @@ struct hearth_request {
         struct buf text;
         size_t *ends;
     } kept;
+
+    struct lookup_words { /* of a lookup, from its last event on */
+        struct buf common, prompt, nearest;
+    } words;
+
+    pthread_mutex_t mutex; /* guards the rest, for hearth_wait(): */
+    pthread_cond_t over;
+    bool ended;
+    hearth_error outcome; /* code is HEARTH_OK where it did not fail */
 };
+
+/* lookup.c: writes the words of a lookup, which the engine has answered; and frees them. */
+void lookup_put_words(hearth_request *request);
+void lookup_release(struct lookup_words *words);
 
 /* The loop of a preparing thread; `ud` is a struct model. */
 void *request_prepare_loop(void *ud);

@@ -35,7 +35,8 @@ struct answer {
     hearth_result result; /* how it stands; its stop_string is the exchange's */
     /* The request's, from when it has started: */
     const hearth_sampling *sampling;
-    hearth_prompt prompt; /* empty where nobody asked */
+    hearth_prompt prompt;         /* empty where nobody asked */
+    hearth_divergence divergence; /* of a lookup */
     bool started, done;
 };
 

@@ -1,11 +1,14 @@
 /* The routes of the cache. JSON is written as text: members come in a fixed order, tiers before counters. */
 #include "serve/cache.h"
 
+#include "base/error.h"
 #include "base/memory.h"
-#include "base/utf8.h"
+#include "serve/anthropic.h"
 #include "serve/errors.h"
 #include "serve/fields.h"
+#include "serve/member.h"
 #include "serve/reading.h"
+#include "serve/responses.h"
 #include "serve/server.h"
 
 #include <stddef.h>
@@ -74,6 +77,32 @@ void cache_status(struct call *call)
 
 /* ---- POST /cache/lookup ---- */
 
+/* NULL: null. */
+static void put_text(struct buf *out, const char *name, const char *text)
+{
+    buf_puts(out, ",");
+    if (text == NULL)
+        buf_printf(out, "\"%s\":null", name);
+    else
+        member_puts(out, name, text);
+}
+
+static void put_divergence(struct buf *out, const hearth_divergence *d)
+{
+    buf_puts(out, ",\"divergence\":");
+    if (d->where == NULL) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_printf(out, "{\"position\":%d", d->position);
+    put_text(out, "where", d->where);
+    put_text(out, "limit", d->limit);
+    put_text(out, "common", d->common);
+    put_text(out, "prompt", d->prompt);
+    put_text(out, "nearest", d->nearest);
+    buf_puts(out, "}");
+}
+
 /* The state of an exchange is the model's name. */
 static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
@@ -83,23 +112,83 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
     int32_t most = w->resident;
     for (size_t i = 0; i < HEARTH_TIERS; i++)
         if (w->tiers[i] > most) most = w->tiers[i];
-    buf_puts(out, "{\"model\":");
-    utf8_put_json_string(out, model, strlen(model));
+    buf_puts(out, "{");
+    member_puts(out, "model", model);
     buf_printf(out, ",\"prompt_tokens\":%d,\"tokens\":%d,\"resident\":%d", w->prompt, most, w->resident);
     for (size_t i = 0; i < HEARTH_TIERS; i++) buf_printf(out, ",\"%s\":%d", hearth_tier_name(i), w->tiers[i]);
-    buf_puts(out, ",\"key\":");
-    if (w->key[0] == '\0')
-        buf_puts(out, "null}");
-    else
-        buf_printf(out, "\"%s\"}", w->key);
+    buf_printf(out, ",\"computed\":%d", w->prompt - w->reusable);
+    put_text(out, "key", w->key[0] == '\0' ? NULL : w->key);
+    put_divergence(out, &answers[0].divergence);
+    buf_puts(out, "}");
 }
 
 /* Never streamed, so that the pieces of a stream are left out. */
 static const struct dialect lookup_dialect = {.whole = put_whole, .error = errors_put, .release = free};
 
-static void *read_lookup(struct buf *body, hearth_error *error)
+/* ---- Whose body it is ---- */
+
+static void *read_own(struct buf *body, hearth_error *error)
 {
     return fields_open(body, FIELDS_LOOKUP, NULL, error);
+}
+
+static void *read_messages(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_LOOKUP, anthropic_chat, error);
+}
+
+static void *read_response(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_LOOKUP, responses_chat, error);
+}
+
+static bool has_any(const json_t *object, const char *const *names)
+{
+    for (; *names != NULL; names++)
+        if (json_object_get(object, *names) != NULL) return true;
+    return false;
+}
+
+/* Blocks that only Anthropic's messages have. */
+static bool has_blocks(const json_t *message)
+{
+    static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
+    const json_t *content = json_object_get(message, "content");
+    size_t i;
+    json_t *block;
+    json_array_foreach(content, i, block)
+    {
+        const char *type = json_string_value(json_object_get(block, "type"));
+        for (size_t k = 0; type != NULL && k < sizeof types / sizeof *types; k++)
+            if (strcmp(type, types[k]) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether it says something in a way that only Anthropic's API has. */
+static bool is_anthropic(const json_t *body)
+{
+    static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config", NULL};
+    static const char *const of_tools[] = {"input_schema", NULL};
+    size_t i;
+    json_t *item;
+    if (has_any(body, own)) return true;
+    json_array_foreach(json_object_get(body, "tools"), i, item) if (has_any(item, of_tools)) return true;
+    json_array_foreach(json_object_get(body, "messages"), i, item) if (has_blocks(item)) return true;
+    return false;
+}
+
+/* What says nothing of its API is read as a chat, or as a completion; ?as= says otherwise. */
+static void *read_any(struct buf *text, hearth_error *error)
+{
+    json_t *body = fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    fields_converter *convert = NULL;
+    if (json_object_get(body, "input") != NULL)
+        convert = responses_chat;
+    else if (json_object_get(body, "messages") != NULL && is_anthropic(body))
+        convert = anthropic_chat;
+    return fields_open_tree(body, FIELDS_LOOKUP, convert, error);
 }
 
 static void answer(struct call *call, void *owner)
@@ -118,9 +207,28 @@ static void answer(struct call *call, void *owner)
     free(choices);
 }
 
+#define FORM(how)                                                                                                      \
+    {                                                                                                                  \
+        .read = (how), .weigh = fields_weigh, .answer = answer, .release = fields_close, .put_error = errors_put       \
+    }
+
 void cache_lookup(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_lookup, .weigh = fields_weigh, .answer = answer, .release = fields_close, .put_error = errors_put};
-    reading_start(call, &form);
+    static const struct {
+        const char *as;
+        struct reading_form form;
+    } forms[] = {{"", FORM(read_any)},
+                 {"chat", FORM(read_own)},
+                 {"completion", FORM(read_own)},
+                 {"messages", FORM(read_messages)},
+                 {"responses", FORM(read_response)}};
+    const char *as = http_query(call->http, "as");
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (strcmp(as == NULL ? "" : as, forms[i].as) != 0) continue;
+        reading_start(call, &forms[i].form);
+        return;
+    }
+    hearth_error error;
+    error_at(&error, HEARTH_INVALID, "as", "'as' must be chat, completion, messages or responses");
+    call_fail(call, &error, errors_put);
 }

@@ -5,6 +5,6 @@
 #include "serve/call.h"
 
 void cache_status(struct call *call); /* GET /cache: tiers and counters, at once */
-void cache_lookup(struct call *call); /* POST /cache/lookup: of one prompt, through an exchange */
+void cache_lookup(struct call *call); /* POST /cache/lookup: of one prompt, in any API's body */
 
 #endif

@@ -153,6 +153,7 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     ex->choices[event->choice].reader = hearth_reader_open(request);
     answer->sampling = hearth_request_sampling(request);
     answer->prompt = hearth_request_prompt(request);
+    answer->divergence = hearth_request_divergence(request);
     if (!ex->stream) return;
     begin(ex);
     ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);

@@ -11,9 +11,9 @@
  *     HEARTH_UNAVAILABLE  the backend itself is gone (its folder was removed): it has to be opened again
  *     HEARTH_NO_MEMORY, HEARTH_IO  it could not be done now, which says nothing of the slab
  *
- * Threads: a tier's saver calls put(), remove(), set_aside(); its fetchers get() and note_use(); its supervisor open(),
- * scan() and has(). All of them may be under way at once, for different slabs. Each may take as long as a disk or a
- * network likes, and may hang: nobody waits for one on a thread that serves requests. */
+ * Threads: a tier's saver calls put(), remove(), set_aside(), name_model(); its fetchers get() and note_use(); its
+ * supervisor open(), scan() and has(). All of them may be under way at once, for different slabs. Each may take as long
+ * as a disk or a network likes, and may hang: nobody waits for one on a thread that serves requests. */
 #ifndef STORE_BACKEND_H
 #define STORE_BACKEND_H
 
@@ -51,6 +51,9 @@ struct backend {
 
     /* Which of them are there. What cannot be told counts as there. */
     int (*has)(struct backend *backend, const struct slab_name *names, size_t n, bool *there, hearth_error *error);
+
+    /* Of this model there are slabs, and people call it so. Failures cost people a name. NULL: nobody can look. */
+    void (*name_model)(struct backend *backend, const uint8_t model[SHA256_BYTES], const char *name);
 
     /* It was used. Failures cost the order of last use after a restart, and nothing else. */
     void (*note_use)(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms);

@@ -18,7 +18,7 @@ enum { MOST_QUARANTINED = 8, HEX = 2 * SHA256_BYTES };
 
 #define QUARANTINE "quarantine"
 static const char TEMPORARY[] = ".tmp";
-static const char DIGITS[] = "0123456789";
+static const char DIGITS[] = "0123456789", MODEL_NAME[] = ".name";
 
 /* ---- Names ---- */
 
@@ -54,6 +54,7 @@ enum folder_sort folder_sort_of(const char *file, struct slab_name *name)
     memcpy(hex, file, HEX);
     hex[HEX] = '\0';
     if (!sha256_from_hex(hex, name->key.v)) return SORT_STRANGE;
+    if (strcmp(file + HEX, MODEL_NAME) == 0) return SORT_OWN;
     for (name->kind = SLAB_ROWS; name->kind <= SLAB_STATE; name->kind++) {
         size_t len = strlen(extensions[name->kind]);
         if (strncmp(file + HEX, extensions[name->kind], len) != 0) continue;
@@ -340,6 +341,56 @@ int folder_remove(struct folder *folder, const struct key *key, enum slab_kind k
     if (result < 0 && result != -ENOENT) return folder_refuse(folder, name, "remove", result, error);
     if (folder->journal != NULL) journal_remove(folder->journal, &(struct slab_name){*key, kind});
     return 0;
+}
+
+/* ---- Names of models ---- */
+
+static void file_of_model(const uint8_t model[SHA256_BYTES], char file[FOLDER_NAME_BYTES])
+{
+    sha256_to_hex(model, file);
+    snprintf(file + HEX, FOLDER_NAME_BYTES - HEX, "%s", MODEL_NAME);
+}
+
+bool folder_model_name(struct folder *folder, const uint8_t model[SHA256_BYTES], char *name, size_t size)
+{
+    char file[FOLDER_NAME_BYTES];
+    struct files *files = folder->files;
+    file_of_model(model, file);
+    int fd = files->open(files, folder->fd, file, FILES_READ);
+    if (fd < 0) return false;
+    int64_t len = files->size(files, fd);
+    bool read = len > 0 && (uint64_t)len < size && files_read_all(files, fd, name, (size_t)len, 0) == 0;
+    if (read) name[len] = '\0';
+    files->close(files, fd);
+    return read;
+}
+
+/* Not synced, nor written elsewhere first: it is worth nothing to anything but a list. */
+void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES], const char *name)
+{
+    char file[FOLDER_NAME_BYTES], before[256];
+    struct files *files = folder->files;
+    if (folder_model_name(folder, model, before, sizeof before) && strcmp(before, name) == 0) return;
+    file_of_model(model, file);
+    files->unlink(files, folder->fd, file);
+    int fd = files->open(files, folder->fd, file, FILES_CREATE);
+    if (fd < 0) return;
+    files_write_all(files, fd, name, strlen(name), 0);
+    files->close(files, fd);
+}
+
+void folder_forget_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]),
+                          void *ud)
+{
+    struct names names = {0};
+    struct slab_name model;
+    folder->files->list(folder->files, folder->fd, collect_name, &names);
+    for (size_t i = 0; i < names.n; i++) {
+        bool is_name = strlen(names.v[i]) > HEX && strcmp(names.v[i] + HEX, MODEL_NAME) == 0;
+        if (is_name && folder_sort_of(names.v[i], &model) == SORT_OWN && !is_there(ud, model.key.v))
+            folder->files->unlink(folder->files, folder->fd, names.v[i]);
+    }
+    names_release(&names);
 }
 
 /* ---- Setting aside ---- */

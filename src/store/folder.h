@@ -1,5 +1,5 @@
 /* A folder of slabs: the tiers disk and ram_file. One file a slab, named by its key and kind ("<64 hex>.rows",
- * "<64 hex>.state"); beside them temporary files while they are written, and a folder "quarantine".
+ * "<64 hex>.state"); beside them temporary files while they are written, names of models, and a folder "quarantine".
  *
  * A file becomes visible whole or not at all: written under a temporary name, synced, linked, the folder synced, read
  * back (docs/durability.md). The functions may be called from several threads, for different slabs; who writes which
@@ -31,6 +31,15 @@ int folder_read(struct folder *folder, const struct key *key, enum slab_kind kin
  * failure is HEARTH_IO, and nothing new is visible. */
 #define FOLDER_ADOPTED 1
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error);
+
+/* The model is called so: a file "<64 hex>.name" beside its slabs, for who lists them. What cannot be written or read
+ * is no name. */
+void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES], const char *name);
+bool folder_model_name(struct folder *folder, const uint8_t model[SHA256_BYTES], char *name, size_t size);
+
+/* Removes the names of models for which there is nothing any more. */
+void folder_forget_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]),
+                          void *ud);
 
 /* Whether there is a file of that name; true also where that cannot be told. */
 bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kind);

@@ -132,6 +132,14 @@ static void backend_note_use(struct backend *backend, const struct slab_name *na
     let_go(b, held);
 }
 
+static void backend_name_model(struct backend *backend, const uint8_t model[SHA256_BYTES], const char *name)
+{
+    struct folder_backend *b = backend_of(backend);
+    struct held *held = hold(b);
+    if (held != NULL) folder_name_model(held->folder, model, name);
+    let_go(b, held);
+}
+
 static void tell_bad(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error)
 {
     const struct backend_scan *scan = ud;
@@ -191,6 +199,7 @@ struct backend *folder_backend_open(struct files *files, const char *path)
                                   .remove = backend_remove,
                                   .set_aside = backend_set_aside,
                                   .has = backend_has,
+                                  .name_model = backend_name_model,
                                   .note_use = backend_note_use,
                                   .scan = backend_scan,
                                   .wants_scan = backend_wants_scan,

@@ -175,6 +175,33 @@ int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier)
     return hit->searched[tier] ? usable(hit, tier) : 0;
 }
 
+int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier)
+{
+    int32_t most = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        const struct match *match = &hit->matches[i];
+        int32_t common = match->n_rows > match->n_state ? match->n_rows : match->n_state;
+        if (!hit->searched[i] || common <= most) continue;
+        *tier = i;
+        most = common;
+    }
+    return most;
+}
+
+bool store_note_nearer(struct store *store, const struct store_query *query, struct divergence *nearest,
+                       enum store_tier *tier)
+{
+    bool nearer = false;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        if (!tier_serves(&store->tiers[i]) ||
+            !index_note_nearer(store->tiers[i].index, identity_of(query), query->tokens, query->n, nearest))
+            continue;
+        *tier = i;
+        nearer = true;
+    }
+    return nearer;
+}
+
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key *key)
 {
     const struct match *match = &hit->matches[tier];

@@ -64,6 +64,11 @@ void index_find(struct index *index, const struct wanted *wanted, struct match *
  * was found before are given back. */
 void index_find_again(struct index *index, const struct wanted *wanted, struct match *match);
 
+/* Notes the stored list of the identity that has most of the n leading tokens in common with them, where that is more
+ * than what is noted; whether it is. Leases nothing, and is no use of an entry. */
+bool index_note_nearer(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                       struct divergence *nearest);
+
 /* Gives the leases back; the match is empty then. */
 void index_release(struct index *index, struct match *match);
 

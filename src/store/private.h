@@ -142,6 +142,9 @@ void tier_lose(struct tier *tier, const char *why);
 int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
                  hearth_error *error);
 
+/* A slab of the model was stored: its name, if it has one, is to be beside it. On the saver's thread. */
+void tier_note_model(struct tier *tier, const uint8_t model[SHA256_BYTES]);
+
 /* After a slab was written beyond the quota. */
 void tier_trim(struct tier *tier);
 
@@ -225,6 +228,14 @@ void buffers_give_back(struct store *store, void *buffer);
 void buffers_make_wanted(struct store *store); /* on the saver's thread */
 void buffers_release(struct buffers *buffers);
 
+/* What a model is called. Guarded by the mutex; once in the list it stays, and its name with it. */
+struct model_name {
+    uint8_t model[SHA256_BYTES];
+    char name[STORE_MODEL_NAME];
+    bool written[STORE_TIERS];
+    struct model_name *next;
+};
+
 struct store {
     struct store_params params;
     pthread_mutex_t mutex;
@@ -239,8 +250,12 @@ struct store {
     bool abandoned;                 /* store_close() has returned: the last thread frees the store */
     const struct store_user **busy; /* users whose functions are running */
     size_t n_busy, busy_cap;
+    struct model_name *names;
     struct store_stats stats;
 };
+
+/* What the model is called, where that is to be written in the tier, which it is only once; else NULL. */
+const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier);
 
 void *watchdog_main(void *store);
 

@@ -72,6 +72,18 @@ struct spot radix_walk(const struct radix *radix, struct spot from, const int32_
     return at;
 }
 
+size_t radix_next(struct spot spot, int32_t *tokens, size_t max)
+{
+    size_t n = 0, rest = (size_t)(spot.place->end - spot.end);
+    for (const struct place *place = spot.place; place != NULL && n < max; place = place->first_child) {
+        if (place != spot.place) rest = place->tokens.len;
+        size_t some = rest < max - n ? rest : max - n;
+        packed_copy(&place->tokens, place->tokens.len - rest, some, tokens + n);
+        n += some;
+    }
+    return n;
+}
+
 struct spot radix_spot(struct place *place, int32_t end)
 {
     while (place->parent != NULL && place->parent->end >= end) place = place->parent;

@@ -40,6 +40,9 @@ void radix_close(struct place *root);
 /* As far down from the spot as the next tokens lead. */
 struct spot radix_walk(const struct radix *radix, struct spot from, const int32_t *next, size_t n);
 
+/* Up to `max` tokens that some list goes on with from the spot; how many there are. */
+size_t radix_next(struct spot spot, int32_t *tokens, size_t max);
+
 /* After `end` tokens on the way to the place. */
 struct spot radix_spot(struct place *place, int32_t end);
 

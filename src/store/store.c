@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "store/private.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,10 @@ static void store_free(struct store *store)
     for (enum store_tier i = 0; i < STORE_TIERS; i++) tier_close(&store->tiers[i]);
     buffers_release(&store->buffers);
     free(store->busy);
+    for (struct model_name *name = store->names, *next; name != NULL; name = next) {
+        next = name->next;
+        free(name);
+    }
     pthread_cond_destroy(&store->watch);
     pthread_cond_destroy(&store->changed);
     pthread_mutex_destroy(&store->mutex);
@@ -129,6 +134,38 @@ bool store_wait_ready(struct store *store, int64_t deadline)
     bool settled = is_settled(store);
     store_unlock(store);
     return settled;
+}
+
+/* ---- Names ---- */
+
+static struct model_name *find_name(struct store *store, const uint8_t model[SHA256_BYTES])
+{
+    struct model_name *name = store->names;
+    while (name != NULL && memcmp(name->model, model, SHA256_BYTES) != 0) name = name->next;
+    return name;
+}
+
+void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], const char *name)
+{
+    store_lock(store);
+    if (find_name(store, model) == NULL) {
+        struct model_name *entry = mem_alloc(sizeof *entry);
+        memcpy(entry->model, model, SHA256_BYTES);
+        snprintf(entry->name, sizeof entry->name, "%s", name);
+        entry->next = store->names;
+        store->names = entry;
+    }
+    store_unlock(store);
+}
+
+const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier)
+{
+    store_lock(store);
+    struct model_name *name = find_name(store, model);
+    bool wanted = name != NULL && !name->written[tier];
+    if (wanted) name->written[tier] = true;
+    store_unlock(store);
+    return wanted ? name->name : NULL;
 }
 
 /* ---- Users ---- */

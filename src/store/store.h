@@ -86,6 +86,11 @@ struct store_user {
     void *ud;
 };
 
+/* What people call a model: written beside the first slab of it in each tier that outlives the process, for who lists
+ * them. Copied. */
+#define STORE_MODEL_NAME 128 /* bytes that are kept of it, with the zero at its end */
+void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], const char *name);
+
 /* The user goes, after its hits were closed: none of its functions runs or is called any more. Waits for those that do,
  * never for I/O. What it has queued and is not being written is dropped: store_wait() before that, where it matters. */
 void store_leave(struct store *store, const struct store_user *user);
@@ -127,6 +132,15 @@ enum store_tier store_hit_tier(const struct store_hit *hit);
 /* The same for one tier; and the key of what was found there, false: nothing was. For those who ask. */
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier);
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key *key);
+
+/* Leading tokens that a stored list has in common with those that were looked for, whether or not they can be gone on
+ * from; `tier`: where, if there are any. */
+int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier);
+
+/* Notes the stored list that has most tokens in common with the query's, where that is more than what is noted; `tier`:
+ * where it is. Whether it is nearer. No use of it, and nothing is counted. */
+bool store_note_nearer(struct store *store, const struct store_query *query, struct divergence *nearest,
+                       enum store_tier *tier);
 
 /* What fetching the tokens [from, to) of what was found will take, in nanoseconds, as reading from its tier took
  * lately. */

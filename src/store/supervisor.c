@@ -149,9 +149,10 @@ static void open_backend(struct tier *tier)
     users_wake(store, users, n);
     if (result == 0 && again)
         log_event(LOG_INFO, LOG_GROUP, "a tier is back", log_str("tier", store_tier_names[tier->id]));
+    /* That another process has the folder is normal: a command beside a server. */
     if (result != 0 && news)
-        log_event(LOG_ERROR, LOG_GROUP, "a tier is off", log_str("tier", store_tier_names[tier->id]),
-                  log_str("reason", error.message));
+        log_event(result == HEARTH_UNAVAILABLE ? LOG_INFO : LOG_ERROR, LOG_GROUP, "a tier is off",
+                  log_str("tier", store_tier_names[tier->id]), log_str("reason", error.message));
 }
 
 static void take_back(struct tier *tier)

@@ -233,6 +233,16 @@ void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
     store_unlock(tier->store);
 }
 
+void tier_note_model(struct tier *tier, const uint8_t model[SHA256_BYTES])
+{
+    if (tier->backend->name_model == NULL) return;
+    const char *name = store_unwritten_name(tier->store, model, tier->id);
+    if (name == NULL) return;
+    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+    tier->backend->name_model(tier->backend, model, name);
+    tier_end_call(tier, &tier->saver.worker);
+}
+
 /* ---- Trouble ---- */
 
 void tier_trouble(struct tier *tier, const char *message)

@@ -125,6 +125,24 @@ void index_find_again(struct index *index, const struct wanted *wanted, struct m
     index_unlock(index);
 }
 
+bool index_note_nearer(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                       struct divergence *nearest)
+{
+    bool nearer = false;
+    index_lock(index);
+    struct space *space = space_find(index, identity);
+    if (space != NULL) {
+        struct spot spot = radix_walk(&index->radix, (struct spot){space->root, 0}, tokens, (size_t)n);
+        nearer = spot.end > nearest->common;
+        if (nearer) {
+            nearest->common = spot.end;
+            nearest->n_next = (int32_t)radix_next(spot, nearest->next, DIVERGENCE_NEXT);
+        }
+    }
+    index_unlock(index);
+    return nearer;
+}
+
 void index_release(struct index *index, struct match *match)
 {
     index_lock(index);

@@ -266,6 +266,7 @@ bool job_write(struct store *store, struct tier *tier, const struct job *job)
         free(writing.keys);
     }
     if (writing.lost && !job->retried) return false;
+    if (outcome == STORED) tier_note_model(tier, job->identity.model);
     count(store, job, outcome);
     return true;
 }

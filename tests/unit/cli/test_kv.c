@@ -10,6 +10,7 @@
 #include "cli/command.h"
 
 #include "../lib/stored.h"
+#include "store/store.h"
 
 /* ---- Running a command ---- */
 
@@ -71,6 +72,26 @@ static const struct plan plans[] = {
 
 /* ---- ls ---- */
 
+/* The two entries as ls prints them. */
+static void expect_listed(const struct stored *stored, const struct key keys[2], const char *model)
+{
+    char *paths[] = {file_of(stored->disk, &keys[0], SLAB_ROWS), file_of(stored->disk, &keys[1], SLAB_ROWS)};
+    assert_int_equal(run(stored, "ls", NULL), EXIT_FINE);
+    struct buf expected = {0};
+    buf_puts(&expected, "tier      key               kind   reason         from        to         bytes    hits  used"
+                        "                 quant  model\n");
+    for (int i = 1; i >= 0; i--)
+        buf_printf(
+            &expected, "disk      %s  rows   finish     %8d  %8d  %12llu       5  1970-01-01 00:00:0%d  q8_0   %s\n",
+            digits_of(&keys[i]), plans[i].start, plans[i].end, (unsigned long long)size_of(paths[i]), 2 - i, model);
+    buf_printf(&expected, "2 entries, %llu bytes\n", (unsigned long long)(size_of(paths[0]) + size_of(paths[1])));
+    assert_string_equal(out, expected.v);
+    assert_string_equal(err, "");
+    buf_release(&expected);
+    free(paths[0]);
+    free(paths[1]);
+}
+
 static void ls_prints_a_line_an_entry_in_columns(void **state)
 {
     const struct stored *stored = *state;
@@ -78,21 +99,31 @@ static void ls_prints_a_line_an_entry_in_columns(void **state)
     setenv("TZ", "UTC", 1);
     publish_all(stored->disk, plans, 1, &keys[0]);
     publish_all(stored->disk, &plans[1], 1, &keys[1]);
-    char *paths[] = {file_of(stored->disk, &keys[0], SLAB_ROWS), file_of(stored->disk, &keys[1], SLAB_ROWS)};
-    assert_int_equal(run(stored, "ls", NULL), EXIT_FINE);
-    struct buf expected = {0};
-    buf_puts(&expected, "tier      key               kind   reason         from        to         bytes    hits  used"
-                        "                 model     quant\n");
-    for (int i = 1; i >= 0; i--)
-        buf_printf(&expected,
-                   "disk      %s  rows   finish     %8d  %8d  %12llu       5  1970-01-01 00:00:0%d  aaaaaaaa  q8_0\n",
-                   digits_of(&keys[i]), plans[i].start, plans[i].end, (unsigned long long)size_of(paths[i]), 2 - i);
-    buf_printf(&expected, "2 entries, %llu bytes\n", (unsigned long long)(size_of(paths[0]) + size_of(paths[1])));
-    assert_string_equal(out, expected.v);
-    assert_string_equal(err, "");
-    buf_release(&expected);
-    free(paths[0]);
-    free(paths[1]);
+    expect_listed(stored, keys, "aaaaaaaa");
+}
+
+static void ls_calls_a_model_as_its_server_did_until_nothing_of_it_is_left(void **state)
+{
+    const struct stored *stored = *state;
+    struct key keys[2];
+    char name[STORE_MODEL_NAME];
+    const struct identity identity = plan_identity();
+    setenv("TZ", "UTC", 1);
+    publish_all(stored->disk, plans, 2, keys);
+    struct folder *folder = take_folder(stored->disk);
+    folder_name_model(folder, identity.model, "older");
+    folder_name_model(folder, identity.model, "little");
+    folder_close(folder);
+    expect_listed(stored, keys, "little");
+    assert_int_equal(run(stored, "show", digits_of(&keys[0])), EXIT_FINE);
+    assert_says(out, "aaaaaaaa little\n");
+    static const char *const commands[] = {"gc", "clear"};
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(run(stored, commands[i], NULL), EXIT_FINE);
+        folder = take_folder(stored->disk);
+        assert_int_equal(folder_model_name(folder, identity.model, name, sizeof name), i == 0);
+        folder_close(folder);
+    }
 }
 
 static void an_empty_cache_is_no_failure(void **state)
@@ -238,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(ls_prints_a_line_an_entry_in_columns),
+        ROW(ls_calls_a_model_as_its_server_did_until_nothing_of_it_is_left),
         ROW(an_empty_cache_is_no_failure),
         ROW(show_takes_the_digits_that_ls_prints),
         ROW(show_of_a_key_that_is_not_there_fails),

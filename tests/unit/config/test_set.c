@@ -40,6 +40,7 @@ static void the_defaults_are_the_documented_ones(void **state)
         {"server.drain_timeout", "10"},
         {"server.log_level", "info"},
         {"server.log_format", "text"},
+        {"server.insecure_logging", "false"},
         {"cache.boundary_align_tokens", "256"},
         {"cache.continued_interval", "2048"},
         {"cache.evict_save_timeout_ms", "30000"},

@@ -151,12 +151,12 @@ static void folders_that_are_not_there_are_empty_and_are_not_made(void **state)
 {
     const struct stored *stored = *state;
     hearth_config *config = config_of(stored, "8");
-    hearth_kv_removed removed = {1, 1};
+    hearth_kv_removed removed = {1, 1, 1};
     hearth_error error;
     assert_int_equal(list(config).n, 0);
     assert_int_equal(verify(config).n, 0);
     assert_int_equal(hearth_kv_gc(config, &removed, &error), HEARTH_OK);
-    assert_int_equal(removed.files + removed.bytes, 0);
+    assert_int_equal(removed.files + removed.bytes + removed.kept, 0);
     assert_int_equal(hearth_kv_clear(config, &removed, &error), HEARTH_OK);
     assert_null(hearth_kv_show(config, "0", &error));
     assert_int_equal(error.code, HEARTH_NOT_FOUND);
@@ -499,6 +499,64 @@ static void gc_keeps_to_the_quota_and_to_the_order_of_use(void **state)
     hearth_config_free(config);
 }
 
+/* A payload, a front, a key, a name, a parent: and what hangs on the damaged ones. */
+static void gc_removes_whatever_verifying_names(void **state)
+{
+    const struct stored *stored = *state;
+    static const struct plan more[] = {
+        {.branch = 2, .end = 8, .wrong_key = true},
+        {.branch = 3, .end = 8},
+        {.branch = 3, .start = 8, .end = 9, .parent_branch = 3},
+        {.branch = 4, .start = 5, .end = 7, .parent_branch = 4},
+        {.branch = 5, .end = 6},
+    };
+    struct key keys[N_CHAIN], others[5];
+    publish_all(stored->disk, chain, N_CHAIN, keys);
+    publish_all(stored->disk, more, 5, others);
+    char *payload = file_of(stored->disk, &keys[NEXT], SLAB_ROWS),
+         *front = file_of(stored->disk, &others[1], SLAB_ROWS);
+    flip(payload, -SLAB_TRAILER_BYTES - 1);
+    flip(front, SLAB_HEADER_BYTES);
+    hearth_config *config = config_of(stored, "8");
+    struct told told = verify(config);
+    assert_int_equal(told.n_damaged, 5); /* NEXT, and others but the last */
+    hearth_kv_removed removed;
+    hearth_error error;
+    assert_int_equal(hearth_kv_gc(config, &removed, &error), HEARTH_OK);
+    assert_int_equal(removed.files, 6); /* also the state that NEXT had the rows of */
+    assert_int_equal(removed.kept, 0);
+    told = verify(config);
+    assert_int_equal(told.n_damaged, 0);
+    assert_int_equal(told.n, 3);
+    assert_true(is_stored(stored->disk, &keys[TURN]) && is_stored(stored->disk, &keys[BRANCH]));
+    assert_true(is_stored(stored->disk, &others[4]));
+    free(payload);
+    free(front);
+    hearth_config_free(config);
+}
+
+static void gc_says_what_stays_although_verifying_names_it(void **state)
+{
+    const struct stored *stored = *state;
+    struct key keys[2];
+    publish_all(stored->disk, chain, 2, keys);
+    char *parent = file_of(stored->disk, &keys[0], SLAB_ROWS);
+    int fd = open(parent, O_WRONLY);
+    assert_int_equal(pwrite(fd, "\2", 1, 4), 1); /* of a newer version */
+    close(fd);
+    hearth_config *config = config_of(stored, "8");
+    hearth_kv_removed removed;
+    hearth_error error;
+    assert_int_equal(hearth_kv_gc(config, &removed, &error), HEARTH_OK);
+    assert_int_equal(removed.files, 0);
+    assert_int_equal(removed.kept, 1);
+    struct told told = verify(config);
+    assert_int_equal(told.n_damaged, 1);
+    assert_damaged(&told, &keys[1], "hangs on is not there");
+    free(parent);
+    hearth_config_free(config);
+}
+
 static void gc_leaves_the_entries_of_a_tier_that_is_off(void **state)
 {
     const struct stored *stored = *state;
@@ -567,6 +625,8 @@ int main(void)
         ROW(a_server_is_not_disturbed_and_loses_nothing),
         ROW(gc_removes_what_is_of_no_use),
         ROW(gc_keeps_to_the_quota_and_to_the_order_of_use),
+        ROW(gc_removes_whatever_verifying_names),
+        ROW(gc_says_what_stays_although_verifying_names_it),
         ROW(gc_leaves_the_entries_of_a_tier_that_is_off),
         ROW(clearing_removes_all_but_what_is_not_this_versions),
     };

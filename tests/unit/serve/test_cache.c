@@ -37,7 +37,8 @@ static struct response look_up(struct client *client, const char *body, const he
 
 static void a_lookup_tells_how_much_is_where(void **state)
 {
-    static const hearth_warmth warmth = {.prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .key = KEY};
+    static const hearth_warmth warmth = {
+        .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .reusable = 2560, .key = KEY};
     struct client client = harness_start(*state);
     struct response response =
         look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &warmth);
@@ -45,7 +46,7 @@ static void a_lookup_tells_how_much_is_where(void **state)
     assert_string_equal(response_header(&response, "Content-Type"), "application/json");
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":3000,\"tokens\":2560,\"resident\":100,\"ram\":200,"
-                        "\"ram_file\":0,\"disk\":2560,\"key\":\"" KEY "\"}");
+                        "\"ram_file\":0,\"disk\":2560,\"computed\":440,\"key\":\"" KEY "\",\"divergence\":null}");
     assert_int_equal(fake_submitted(), 1);
     assert_string_equal(fake_wait(0)->text, "Once");
     assert_string_equal(fake_wait(0)->cache_salt, "s");
@@ -61,8 +62,64 @@ static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
         look_up(&client, "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", &warmth);
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":12,\"tokens\":0,\"resident\":0,\"ram\":0,"
-                        "\"ram_file\":0,\"disk\":0,\"key\":null}");
+                        "\"ram_file\":0,\"disk\":0,\"computed\":12,\"key\":null,\"divergence\":null}");
     assert_string_equal(fake_wait(0)->messages_json, "[{\"role\":\"user\",\"content\":\"Hi\"}]");
+    response_release(&response);
+    client_close(&client);
+}
+
+static void a_lookup_tells_where_the_prompt_diverges_and_the_words_there(void **state)
+{
+    static const hearth_warmth warmth = {.prompt = 9};
+    struct client client = harness_start(*state);
+    struct response response = look_up(&client, "{\"prompt\":\"diverges\"}", &warmth);
+    assert_contains(response.body.v, ",\"divergence\":{\"position\":7,\"where\":\"disk\",\"limit\":\"checkpoints\","
+                                     "\"common\":\"It is\",\"prompt\":\" \\\"Monday\\\"\",\"nearest\":\"\"}}");
+    response_release(&response);
+    client_close(&client);
+}
+
+/* A body in each API's form, and what the library is to see of it. */
+static void a_lookup_takes_the_body_of_any_api(void **state)
+{
+    static const char said[] = "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"Hi\"}]";
+    static const char user[] = "[{\"role\":\"user\",\"content\":\"Hi\"}]";
+    static const char blocks[] = "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"t\",";
+    static const struct {
+        const char *target, *body, *messages, *text;
+    } rows[] = {
+        {"", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"system\":\"S\"}", said, NULL},
+        {"", "{\"input\":\"Hi\",\"instructions\":\"S\"}", said, NULL},
+        {"", "{\"prompt\":\"Hi\",\"system\":\"S\"}", NULL, "Hi"},
+        {"?as=chat", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"system\":\"S\"}", user, NULL},
+        {"?as=messages", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", user, NULL},
+        {"?as=responses", "{\"input\":\"Hi\"}", user, NULL},
+        {"?as=completion", "{\"prompt\":\"Hi\"}", NULL, "Hi"},
+        {"",
+         "{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\","
+         "\"input\":{}}]}]}",
+         blocks, NULL},
+    };
+    struct client client = harness_start(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct hearth_result result = {.warmth = {.prompt = 9}};
+        char target[64];
+        snprintf(target, sizeof target, "/cache/lookup%s", rows[i].target);
+        client_send(&client, "POST", target, "", rows[i].body);
+        const hearth_params *params = fake_wait(i);
+        assert_true(params->only_lookup);
+        if (rows[i].messages != NULL)
+            assert_memory_equal(params->messages_json, rows[i].messages, strlen(rows[i].messages));
+        else
+            assert_string_equal(params->text, rows[i].text);
+        assert_true(fake_done(i, &result));
+        struct response response = client_read(&client, true);
+        assert_int_equal(response.status, 200);
+        response_release(&response);
+    }
+    struct response response = ask(&client, "POST", "/cache/lookup?as=ollama", "{\"prompt\":\"Hi\"}");
+    assert_int_equal(response.status, 400);
+    assert_contains(response.body.v, "\"param\":\"as\"");
     response_release(&response);
     client_close(&client);
 }
@@ -166,6 +223,8 @@ int main(void)
         ROW(the_cache_tells_its_tiers_and_counters),
         ROW(a_lookup_tells_how_much_is_where),
         ROW(a_lookup_may_be_of_messages_and_find_nothing),
+        ROW(a_lookup_tells_where_the_prompt_diverges_and_the_words_there),
+        ROW(a_lookup_takes_the_body_of_any_api),
         ROW(the_most_may_lie_anywhere),
         ROW(a_lookup_that_is_none_is_refused_before_it_reaches_the_library),
         ROW(a_lookup_that_fails_has_its_status),

@@ -318,6 +318,30 @@ static void expect_match(const struct world *w, enum family family, const int32_
     assert_true(match->probes <= (uint32_t)(n / STRIDE));
 }
 
+/* Of all that is there, rows or not. */
+static void expect_nearest(const struct world *w, enum family family, const int32_t *tokens, int32_t n)
+{
+    struct divergence nearest = {0};
+    int32_t most = 0;
+    bool goes_on = false;
+    for (int i = 0; i < w->n; i++) {
+        const struct item *item = &w->items[i];
+        int32_t common = in_common(item, tokens, n);
+        if (item->where == THERE && item->family == family && common > most) most = common;
+    }
+    assert_int_equal(index_note_nearer(w->index, &w->identities[family], tokens, n, &nearest), most > 0);
+    assert_int_equal(nearest.common, most);
+    for (int i = 0; i < w->n && most > 0; i++) {
+        const struct item *item = &w->items[i];
+        if (item->where != THERE || item->family != family || in_common(item, tokens, n) < most) continue;
+        int32_t same = most + nearest.n_next;
+        goes_on = goes_on || (item->end >= same &&
+                              memcmp(item->tokens + most, nearest.next, (size_t)nearest.n_next * sizeof(int32_t)) == 0);
+    }
+    assert_int_equal(goes_on, most > 0);
+    assert_false(index_note_nearer(w->index, &w->identities[family], tokens, n, &nearest)); /* no more than is noted */
+}
+
 static void look(struct world *w)
 {
     enum family family = draw_family(w);
@@ -330,6 +354,7 @@ static void look(struct world *w)
     index_find_again(w->index, &all, &match);
     expect_match(w, family, tokens, n, states, &match);
     index_release(w->index, &match);
+    expect_nearest(w, family, tokens, n);
     index_find(w->index, &all, &match); /* without keys */
     expect_match(w, family, tokens, n, states, &match);
     index_release(w->index, &match);

@@ -68,11 +68,26 @@ static void come_or_go(struct world *w)
     assert_true(radix_has(visitor->place, 0, visitor->tokens));
 }
 
+/* Whether some list has these n tokens and goes on with the next ones, to its end or for LONGEST / 2 of them. */
+static bool goes_on(const struct world *w, const int32_t *tokens, int32_t n, const int32_t *next, size_t n_next)
+{
+    for (size_t i = 0; i < GUESTS; i++) {
+        const struct visitor *visitor = &w->visitors[i];
+        if (visitor->place == NULL || in_common(visitor, tokens, n) < n) continue;
+        size_t rest = (size_t)(visitor->n - n), most = rest < LONGEST / 2 ? rest : LONGEST / 2;
+        if (n_next == most && memcmp(visitor->tokens + n, next, most * sizeof *next) == 0) return true;
+    }
+    return false;
+}
+
 static void look(struct world *w)
 {
+    int32_t next[LONGEST / 2];
     int32_t tokens[LONGEST], n = draw(&w->random, tokens);
     struct spot spot = radix_walk(&w->radix, (struct spot){w->root, 0}, tokens, (size_t)n);
     assert_int_equal(spot.end, longest(w, tokens, n, false));
+    size_t n_next = radix_next(spot, next, LONGEST / 2);
+    if (spot.end > 0) assert_true(goes_on(w, tokens, spot.end, next, n_next));
     struct spot rows = radix_with_rows(spot);
     assert_int_equal(rows.end, longest(w, tokens, n, true));
     if (rows.end == 0) return;

@@ -1,0 +1,202 @@
+/* hearth cache: what a running server has of a prompt, for people. */
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "cli/args.h"
+#include "cli/command.h"
+#include "cli/remote.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMAND "hearth cache explain"
+
+/* ---- The body ---- */
+
+static int read_file(const char *path, struct buf *body, hearth_error *error)
+{
+    char chunk[65536];
+    size_t n;
+    bool is_input = strcmp(path, "-") == 0;
+    FILE *file = is_input ? stdin : fopen(path, "re");
+    if (file == NULL) return error_at(error, HEARTH_IO, path, "cannot read %s: %s", path, strerror(errno));
+    while ((n = fread(chunk, 1, sizeof chunk, file)) > 0) buf_append(body, chunk, n);
+    int rc = HEARTH_OK;
+    if (ferror(file) != 0) rc = error_at(error, HEARTH_IO, path, "cannot read %s: %s", path, strerror(errno));
+    if (!is_input) fclose(file);
+    return rc;
+}
+
+/* ---- The answer ---- */
+
+static int64_t number(const json_t *found, const char *name)
+{
+    return json_integer_value(json_object_get(found, name));
+}
+
+static const char *text(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
+
+static void print_words(const char *label, const char *words)
+{
+    struct buf visible = {0};
+    utf8_put_visible(&visible, words, strlen(words), true);
+    printf("  %-18s \"%s\"\n", label, buf_text(&visible));
+    buf_release(&visible);
+}
+
+/* What decides that fewer tokens are reused than are in common, and what can be done. */
+static void print_limit(const char *limit)
+{
+    static const char *const reasons[][2] = {
+        {"cache_min_tokens", "fewer are in common than cache_min_tokens asks for"},
+        {"checkpoints", "this model's state can be gone back to at checkpoints only, and none lies nearer"},
+        {"deterministic", "deterministic: whole pieces alone are reused"},
+        {"unfinished", "the rest of the nearest prompt is still being computed or stored"},
+        {"cache_prompt", "the request says cache_prompt: false"},
+        {"system_prompt_cache", "system_prompt_cache: nothing is kept but system prompts"},
+        {"incremental_cache", "incremental_cache is off: nothing is kept"},
+    };
+    for (size_t i = 0; limit != NULL && i < sizeof reasons / sizeof *reasons; i++)
+        if (strcmp(reasons[i][0], limit) == 0) printf("not all of these are reused: %s\n", reasons[i][1]);
+}
+
+static void print_divergence(const json_t *found, const json_t *divergence)
+{
+    int64_t position = number(divergence, "position"), prompt = number(found, "prompt_tokens");
+    const char *where = text(divergence, "where"), *nearest = text(divergence, "nearest");
+    if (where == NULL) {
+        printf("nothing that is resident or stored begins like this prompt, under its cache_salt and adapters\n");
+        return;
+    }
+    if (position >= prompt) {
+        printf("all of the prompt is there (%s); its last token is always computed\n", where);
+    } else {
+        printf("after %" PRId64 " tokens the prompt diverges from the nearest one (%s)\n", position, where);
+        print_words("both say", text(divergence, "common"));
+        print_words("this prompt says", text(divergence, "prompt"));
+        if (nearest[0] != '\0')
+            print_words("the nearest says", nearest);
+        else
+            printf("  the nearest one ends there: what follows is new\n");
+    }
+    print_limit(text(divergence, "limit"));
+}
+
+/* Every tier has a member of its name: what is a number and none of the others is one. */
+static void print_places(const json_t *found)
+{
+    static const char *const others[] = {"prompt_tokens", "tokens", "computed"};
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)found, name, value)
+    {
+        bool is_place = json_is_integer(value);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_place = is_place && strcmp(name, others[i]) != 0;
+        if (is_place) printf("  %-18s %8" PRId64 "\n", name, (int64_t)json_integer_value(value));
+    }
+}
+
+static void print_answer(const json_t *found)
+{
+    printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
+           number(found, "prompt_tokens"), number(found, "computed"));
+    print_places(found);
+    print_divergence(found, json_object_get(found, "divergence"));
+}
+
+/* ---- Asking ---- */
+
+static int refuse(const struct remote *remote, long status, const json_t *answer, hearth_error *error)
+{
+    const char *message = text(json_object_get(answer, "error"), "message");
+    if (status == 0)
+        return error_at(error, HEARTH_UNAVAILABLE, "server", "no server answers at %s: name it with --server URL",
+                        remote->url);
+    return error_at(error, HEARTH_INVALID, "body", "%s answers with status %ld: %s", remote->url, status,
+                    message == NULL ? "is it a hearth server?" : message);
+}
+
+static int explain_body(const struct remote *remote, const char *as, const struct buf *body, hearth_error *error)
+{
+    struct buf text_of_answer = {0};
+    char *path = mem_format("/cache/lookup%s%s", as == NULL ? "" : "?as=", as == NULL ? "" : as);
+    long status = remote_ask(remote, path, body, &text_of_answer);
+    json_t *answer = json_loadb(buf_text(&text_of_answer), text_of_answer.len, 0, NULL);
+    int rc = HEARTH_OK;
+    if (status == 200 && text(answer, "model") != NULL && json_object_get(answer, "divergence") != NULL)
+        print_answer(answer);
+    else
+        rc = refuse(remote, status, answer, error);
+    json_decref(answer);
+    buf_release(&text_of_answer);
+    free(path);
+    return rc;
+}
+
+static int check_as(const char *as, hearth_error *error)
+{
+    static const char *const known[] = {"chat", "messages", "responses", "completion"};
+    for (size_t i = 0; as != NULL && i < sizeof known / sizeof *known; i++)
+        if (strcmp(as, known[i]) == 0) return HEARTH_OK;
+    if (as == NULL) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, messages, responses or completion", as);
+}
+
+static int run(const char *file, const char *url, const char *as)
+{
+    hearth_error error;
+    struct buf body = {0};
+    if (check_as(as, &error) != HEARTH_OK) return args_fail(COMMAND, &error, EXIT_USAGE);
+    struct remote remote = remote_open(url);
+    int rc = read_file(file, &body, &error);
+    if (rc == HEARTH_OK) rc = explain_body(&remote, as, &body, &error);
+    remote_close(&remote);
+    buf_release(&body);
+    return rc == HEARTH_OK ? EXIT_FINE : args_fail(COMMAND, &error, EXIT_FAILED);
+}
+
+static int explain(int argc, char **argv)
+{
+    const char *url = REMOTE_DEFAULT, *as = NULL, *file = NULL;
+    const struct args_option options[] = {
+        {"server", "URL", "the server (" REMOTE_DEFAULT ")", .text = &url},
+        {"as", "API", "chat, messages, responses or completion; without it the body's fields tell", .text = &as},
+    };
+    const struct args_spec spec = {
+        .command = COMMAND,
+        .about =
+            "Says how much of a request's prompt a server would not have to compute, where the rest diverges from\n"
+            "the nearest prompt that is resident or stored, and the words on both sides. FILE is the request's\n"
+            "body in any API's form, - standard input. Nothing is computed. A server that wants a key: set\n"
+            "HEARTH_API_KEY, to one with the grant cache; salts keep apart what they keep apart.",
+        .options = options,
+        .n_options = sizeof options / sizeof *options,
+        .operand = "FILE",
+        .operand_value = &file,
+        .examples = "  hearth cache explain body.json\n"
+                    "  hearth cache explain - --server http://10.0.0.5:8080 < body.json\n",
+    };
+    int status;
+    return args_read(&spec, argc, argv, &status) ? run(file, url, as) : status;
+}
+
+int command_cache(int argc, char **argv)
+{
+    static const struct command commands[] = {{"explain", "why a prompt is not found in the cache", explain}};
+    static const struct command_group group = {
+        .program = "hearth cache",
+        .about = "What a running server has of a prompt.",
+        .examples = "  hearth cache explain body.json\n",
+        .commands = commands,
+        .n_commands = sizeof commands / sizeof *commands,
+    };
+    return command_dispatch(&group, argc, argv);
+}

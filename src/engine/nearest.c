@@ -1,0 +1,126 @@
+/* Finds the token list most like a prompt, of all that lie in cells, in memory beside them or in the store, and says
+ * where the two diverge: in the answer to a cache lookup, and in the log after a request that had to compute most of a
+ * long prompt although something like it was there.
+ *
+ * Only lists of the prompt's own scope are compared. The store's part is noted in the job before the engine gets it;
+ * here it costs one more comparison with each sequence. Runs on the engine's thread. */
+#include "engine/core.h"
+
+#include "base/log.h"
+
+/* A prompt of so many tokens, most of which had to be computed, is worth a line. */
+#define LONG_PROMPT 512
+
+/* Tokens of each side whose words a line may hold. */
+#define LOGGED_TOKENS 8
+
+static const char resident[] = "resident";
+
+/* Cells and memory win where the store has no more. */
+static void note_resident(const struct engine *engine, struct job *job, struct divergence *nearest)
+{
+    int32_t common;
+    bool found = false;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq->scope == job->scope) found = tokens_note_nearer(&job->prompt, &seq->tokens, nearest) || found;
+    }
+    const struct state *state =
+        states_find(engine->states, job->prompt.v, (int32_t)job->prompt.len, job->scope, true, &common);
+    if (state != NULL) found = tokens_note_nearer(&job->prompt, &state->tokens, nearest) || found;
+    if (!found || nearest->common < job->nearest.divergence.common) return;
+    job->nearest = (struct nearest){.divergence = *nearest, .where = resident};
+}
+
+/* Why fewer than these tokens are reused, as far as the configuration and the model decide it. */
+static const char *limit_of(const struct engine *engine, const struct job *job, int32_t common)
+{
+    if (!job->cache_prompt) return "cache_prompt";
+    if (engine->caching == ENGINE_CACHES_NOTHING) return "incremental_cache";
+    if (engine->caching == ENGINE_CACHES_SYSTEM) return "system_prompt_cache";
+    if (common < engine->cache_min_tokens) return "cache_min_tokens";
+    if (!engine->cuts_anywhere) return "checkpoints";
+    return engine->deterministic ? "deterministic" : "unfinished";
+}
+
+static void find_nearest(const struct engine *engine, struct job *job, int32_t reused)
+{
+    struct divergence nearest = {0};
+    note_resident(engine, job, &nearest);
+    int32_t common = job->nearest.divergence.common, last = (int32_t)job->prompt.len - 1;
+    if (reused < (common < last ? common : last)) job->nearest.limit = limit_of(engine, job, common);
+}
+
+/* ---- Lookups ---- */
+
+void lookup_answer(struct engine *engine, struct job *job)
+{
+    hearth_result result = {.slot = -1, .warmth = {.prompt = (int32_t)job->prompt.len}};
+    hearth_warmth *warmth = &result.warmth;
+    warmth->resident = find_resident(engine, job);
+    warmth->reusable = find_reusable(engine, job, warmth->resident);
+    int32_t most = 0;
+    for (enum store_tier i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
+        struct key key;
+        warmth->tiers[i] = store_hit_tokens_in(job->hit, i);
+        if (warmth->tiers[i] <= most || !store_hit_key(job->hit, i, &key)) continue;
+        most = warmth->tiers[i];
+        sha256_to_hex(key.v, warmth->key);
+    }
+    fetch_forget(job);
+    find_nearest(engine, job, warmth->reusable);
+    job_done(job, &result);
+}
+
+/* ---- The log ---- */
+
+static bool is_large_miss(const struct job *job, int32_t n_prompt, int32_t reused)
+{
+    return job->cache_prompt && n_prompt >= LONG_PROMPT && reused < n_prompt / 2;
+}
+
+/* What the store has may have been noted before, with its tokens. */
+void nearest_note(const struct engine *engine, struct job *job, const struct placement *placement)
+{
+    enum store_tier tier;
+    if (engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
+    if (!is_large_miss(job, (int32_t)job->prompt.len, placement->n)) return;
+    int32_t common = job->hit == NULL ? 0 : store_hit_common(job->hit, &tier);
+    if (common > job->nearest.divergence.common)
+        job->nearest = (struct nearest){.divergence.common = common, .where = store_tier_names[tier]};
+    int32_t reusable = find_reusable(engine, job, find_resident(engine, job));
+    find_nearest(engine, job, reusable);
+    if (placement->n < reusable) job->nearest.limit = "price"; /* computing it is cheaper, or there is no room for it */
+}
+
+static void put_words(const struct engine *engine, const int32_t *tokens, int32_t n, struct buf *out)
+{
+    for (int32_t i = 0; i < n; i++) llm_token_bytes(engine->model, tokens[i], true, out);
+}
+
+static void log_words(const struct engine *engine, const struct job *job)
+{
+    const struct divergence *divergence = &job->nearest.divergence;
+    struct buf prompt = {0}, nearest = {0};
+    int32_t rest = (int32_t)job->prompt.len - divergence->common;
+    put_words(engine, job->prompt.v + divergence->common, rest < LOGGED_TOKENS ? rest : LOGGED_TOKENS, &prompt);
+    put_words(engine, divergence->next, divergence->n_next < LOGGED_TOKENS ? divergence->n_next : LOGGED_TOKENS,
+              &nearest);
+    log_event(LOG_INFO, "imc", "words where the prompt diverges", log_str("id", job->id),
+              log_str("prompt", buf_text(&prompt)), log_str("nearest", buf_text(&nearest)));
+    buf_release(&prompt);
+    buf_release(&nearest);
+}
+
+void nearest_log(const struct engine *engine, const struct slot *slot)
+{
+    const struct job *job = slot->job;
+    const struct nearest *nearest = &job->nearest;
+    const struct run *run = slot->run;
+    if (nearest->where == NULL || !is_large_miss(job, run->n_prompt, run->n_cached)) return;
+    log_event(LOG_INFO, "imc", "most of the prompt was computed: nearest prompt", log_str("id", job->id),
+              log_int("prompt_tokens", run->n_prompt), log_int("cached_tokens", run->n_cached),
+              log_str("nearest", nearest->where), log_int("common_tokens", nearest->divergence.common),
+              log_str("limit", nearest->limit == NULL ? "none" : nearest->limit));
+    if (engine->logs_words) log_words(engine, job);
+}
