@@ -33,8 +33,8 @@ static int check_output(const char *name, int status)
 {
     errno = 0;
     if ((fflush(stdout) == 0 && ferror(stdout) == 0) || strcmp(name, "serve") == 0) return status;
-    fprintf(stderr, "hearth %s: cannot write to standard output: %s\n", name,
-            errno != 0 ? strerror(errno) : "an earlier line was lost");
+    fprintf(stderr, "hearth %s: cannot write to standard output%s%s\n", name, errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
     return status == EXIT_FINE ? EXIT_FAILED : status;
 }
 

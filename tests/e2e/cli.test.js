@@ -423,7 +423,7 @@ describe('chat', () => {
     child.stdin.write(`${long}\r`);
     await until('all of it is refused', () => /input tokens \[\d+\] exceed/.test(shown), { seconds: 60 });
     await prompted(2);
-    child.stdin.write('My name is Otto\u007f\u007f\u007ftilie.\r');
+    child.stdin.write('My name is Otto\u007filie.\r');
     await prompted(3);
     child.stdin.write('What is my name?\r');
     await until('it remembers', () => /your name is ottilie/i.test(shown), { seconds: 60 });
@@ -450,6 +450,6 @@ test('output that cannot be written is a failure, with a line that says so', asy
     const { status, stderr } = spawnSync('sh', ['-c', `echo 'Who are you?' | '${hearth}' ${words} > /dev/full`],
       { encoding: 'utf8', env: { ...process.env, HOME: temporaryFolder() } });
     assert.equal(status, 1, `${words}: ${stderr}`);
-    assert.match(stderr, /cannot write to standard output: No space left on device\n$/);
+    assert.match(stderr, /cannot write to standard output(: No space left on device)?\n$/);
   }
 });

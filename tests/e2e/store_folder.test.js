@@ -146,6 +146,7 @@ describe('hearth kv', () => {
     }
     assert.ok(lines.at(-1).startsWith(`${slabs.length} entries, ${bytesIn(disk)} bytes`), lines.at(-1));
     const server = await start(t, disk);
+    assert.ok(lines.slice(1, -1).every((line) => line.endsWith(`  ${server.model}`)), 'models by their names');
     assert.equal((await kv(disk, 'ls')).stdout, listed);
     await intact(disk);
     await server.stop();

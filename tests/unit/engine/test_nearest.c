@@ -40,7 +40,8 @@ static void draw_prompt(struct world *w, struct client *client)
     client->job.scope = (uint64_t)below(w, SCOPES);
     if (w->n > 0 && below(w, 4) > 0) {
         const struct tokens *like = &w->lists[below(w, (int32_t)w->n)].tokens;
-        tokens_append(prompt, like->v, (size_t)below(w, (int32_t)like->len + 1));
+        bool whole = below(w, 3) == 0;
+        tokens_append(prompt, like->v, whole ? like->len : (size_t)below(w, (int32_t)like->len));
     }
     int32_t more = below(w, 100) + (prompt->len == 0);
     for (int32_t i = 0; i < more; i++) tokens_push(prompt, below(w, ALPHABET));
@@ -147,6 +148,7 @@ static void a_prompt_diverges_where_an_oracle_says(void **state)
         for (size_t i = 0; i < w->n; i++) tokens_release(&w->lists[i].tokens);
         fake_llm_reset(&w->rig->clock);
     }
+    printf("    %zu resident, %zu stored, %zu at the end of one\n", w->n_resident, w->n_stored, w->n_ended);
     assert_true(w->n_resident > 100 && w->n_stored > 100 && w->n_ended > 100);
 }
 
