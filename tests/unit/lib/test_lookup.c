@@ -1,0 +1,97 @@
+/* Cache lookups as a caller of the library gets to see them, and waiting for the end of a request. */
+#include "support.h"
+
+static hearth_result wait_for(struct caller *caller, hearth *instance, const hearth_params *params)
+{
+    hearth_error error;
+    caller_init(caller);
+    caller->n_started = params->only_lookup; /* it is never said of a lookup */
+    caller_submit(caller, instance, params);
+    if (hearth_wait(caller->request, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    assert_int_equal(caller->n_last, 1);
+    return caller->result;
+}
+
+static void a_lookup_tells_the_words_where_prompts_diverge(void **state)
+{
+    (void)state;
+    struct caller callers[4];
+    hearth *instance = start(demo_config(NULL));
+    hearth_params params = text_params("Today is Monday, and the sun shines.", 1);
+    wait_for(&callers[0], instance, &params);
+    assert_null(hearth_request_divergence(callers[0].request).where); /* no lookup */
+    params = text_params("Today is Sunday, and the sun shines.", 1);
+    params.only_lookup = true;
+    hearth_result result = wait_for(&callers[1], instance, &params);
+    hearth_divergence d = hearth_request_divergence(callers[1].request);
+    assert_string_equal(d.where, "resident");
+    assert_int_equal(d.position, result.warmth.resident);
+    assert_int_equal(d.position, result.warmth.reusable);
+    assert_non_null(strstr(d.common, "Today is"));
+    assert_non_null(strstr(d.prompt, "Sunday, and"));
+    assert_non_null(strstr(d.nearest, "Monday, and"));
+    assert_null(d.limit);
+
+    params = text_params("Today is Monday, and the sun shines.", 1);
+    params.only_lookup = true;
+    result = wait_for(&callers[2], instance, &params);
+    d = hearth_request_divergence(callers[2].request);
+    assert_int_equal(d.position, result.warmth.prompt);
+    assert_int_equal(result.warmth.reusable, result.warmth.prompt - 1);
+    assert_string_equal(d.prompt, "");
+    params.cache_salt = "another";
+    wait_for(&callers[3], instance, &params);
+    assert_null(hearth_request_divergence(callers[3].request).where);
+    end(instance, callers, 4);
+}
+
+/* Half a character is no character. */
+static void words_are_whole_characters(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = {97, 98, 0xc3, 0xa4, 99}, others[] = {97, 98, 0xc3, 0xb6, 99};
+    struct caller callers[2];
+    hearth *instance = start(demo_config(NULL));
+    hearth_params params = hearth_params_default();
+    params.tokens = tokens;
+    params.n_tokens = 5;
+    params.max_tokens = 1;
+    wait_for(&callers[0], instance, &params);
+    params.tokens = others;
+    params.only_lookup = true;
+    wait_for(&callers[1], instance, &params);
+    hearth_divergence d = hearth_request_divergence(callers[1].request);
+    assert_int_equal(d.position, 3);
+    assert_string_equal(d.common, "ab\xef\xbf\xbd");
+    assert_string_equal(d.prompt, "\xef\xbf\xbd"
+                                  "c");
+    end(instance, callers, 2);
+}
+
+static void waiting_tells_how_a_request_ended(void **state)
+{
+    (void)state;
+    struct caller caller;
+    hearth_error error;
+    hearth *instance = start(demo_config(NULL));
+    hearth_params params = text_params("Once upon a time", 1000);
+    params.sampling.ignore_eos = true;
+    caller_init(&caller);
+    caller_submit(&caller, instance, &params);
+    hearth_cancel(caller.request);
+    assert_int_equal(hearth_wait(caller.request, &error), HEARTH_CANCELLED);
+    assert_int_equal(error.code, HEARTH_CANCELLED);
+    assert_true(caller.failed);
+    assert_int_equal(hearth_wait(caller.request, NULL), HEARTH_CANCELLED); /* and again, when it is over */
+    end(instance, &caller, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lookup_tells_the_words_where_prompts_diverge),
+        cmocka_unit_test(words_are_whole_characters),
+        cmocka_unit_test(waiting_tells_how_a_request_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
