@@ -452,6 +452,8 @@ typedef struct hearth_divergence {
     const char *common;  /* what both say last */
     const char *prompt;  /* what the prompt says next; "": it ends there */
     const char *nearest; /* what the other one does */
+    int32_t message;  /* the message of the chat that the place is in, from 0; -1: in none, or not known for certain */
+    const char *role; /* of that message; "" */
 } hearth_divergence;
 
 /* From the DONE event of a lookup on, until the handle is given back. */

@@ -79,7 +79,11 @@ static void print_divergence(const json_t *found, const json_t *divergence)
     if (position >= prompt) {
         printf("all of the prompt is there (%s); its last token is always computed\n", where);
     } else {
-        printf("after %" PRId64 " tokens the prompt diverges from the nearest one (%s)\n", position, where);
+        printf("after %" PRId64 " tokens", position);
+        const json_t *message = json_object_get(divergence, "message");
+        if (json_is_integer(message))
+            printf(", in message %d (%s),", (int)json_integer_value(message), text(divergence, "role"));
+        printf(" the prompt diverges from the nearest one (%s)\n", where);
         print_words("both say", text(divergence, "common"));
         print_words("this prompt says", text(divergence, "prompt"));
         if (nearest[0] != '\0')

@@ -54,7 +54,9 @@ struct job {
     int32_t top_logprobs; /* as in hearth_params, likewise the next two */
     bool chances_as_drawn, progress;
     bool cache_prompt;
-    bool only_lookup;           /* nothing is computed: the result says what is there of the prompt */
+    bool only_lookup; /* nothing is computed: the result says what is there of the prompt */
+    /* Of a lookup: gets the job back with what was found, before its end. NULL: that is its end. */
+    void (*on_looked_up)(struct job *job, const hearth_result *result);
     bool only_prompt;           /* nothing at all is done but to tell the prompt; takes no place */
     uint64_t scope;             /* prompts of different scopes never share anything */
     struct identity identity;   /* the same for the store, where there is one */

@@ -69,7 +69,10 @@ void lookup_answer(struct engine *engine, struct job *job)
     }
     fetch_forget(job);
     find_nearest(engine, job, warmth->reusable);
-    job_done(job, &result);
+    if (job->on_looked_up != NULL)
+        job->on_looked_up(job, &result);
+    else
+        job_done(job, &result);
 }
 
 /* ---- The log ---- */

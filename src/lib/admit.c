@@ -165,7 +165,10 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
         job_send_prompt(&request->job, chat.text.text, chat.text.len);
     else if (rc == HEARTH_OK)
         prepare_conversation(&chat, &wishes, &request->job);
-    prepare_release(&chat);
+    if (rc == HEARTH_OK && request->job.only_lookup)
+        request->lookup.chat = chat; /* it is asked again when the place is known */
+    else
+        prepare_release(&chat);
     return rc;
 }
 
@@ -366,6 +369,15 @@ static void hand_on(hearth_request *request)
     engine_submit(request->model->engine, job);
 }
 
+/* What it was parked for may be there. */
+static void go_on(hearth_request *request)
+{
+    if (request->lookup.answered)
+        lookup_finish(request);
+    else
+        hand_on(request);
+}
+
 static void admit(hearth_request *request)
 {
     hearth_error error;
@@ -390,7 +402,7 @@ void *request_prepare_loop(void *ud)
             admit((hearth_request *)job);
             break;
         case ADMISSION_AGAIN:
-            hand_on((hearth_request *)job);
+            go_on((hearth_request *)job);
             break;
         case ADMISSION_EXPIRED:
             job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");

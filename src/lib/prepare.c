@@ -177,3 +177,44 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
     if (n > 1 && (wishes->stable_end || wishes->bounds)) job->conversation.stable_end = end_of(&ends, n - 1);
     if (wishes->bounds) add_bounds(&ends, n, job);
 }
+
+/* ---- Which message ---- */
+
+/* What the prompt begins with like the conversation of its first messages alone. */
+struct beginning {
+    int32_t tokens;
+    bool whole; /* all words of these messages are in it */
+};
+
+static struct beginning beginning_of(const struct ends *ends, size_t n_messages)
+{
+    struct chat_prompt text;
+    struct beginning beginning = {0};
+    if (render(ends->chat, n_messages, &text, NULL) != HEARTH_OK) return beginning;
+    size_t common = common_bytes(&text, &ends->chat->text), last = 0;
+    for (size_t i = 0; i < text.n_parts; i++)
+        if (text.parts[i].is_input) last = text.parts[i].offset + text.parts[i].len;
+    beginning = (struct beginning){.tokens = common_tokens(ends, &text), .whole = last > 0 && last <= common};
+    chat_prompt_release(&text);
+    return beginning;
+}
+
+int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens *prompt, size_t n_messages,
+                           int32_t position)
+{
+    struct ends ends = {.chat = chat, .prompt = prompt};
+    bool before_is_whole = chat->request.tools_json == NULL; /* else they may stand before the first message */
+    size_t before = 0, with = n_messages;
+    if (n_messages == 0 || position >= beginning_of(&ends, n_messages).tokens) return -1;
+    while (with - before > 1) {
+        size_t middle = before + (with - before) / 2;
+        struct beginning beginning = beginning_of(&ends, middle);
+        if (position < beginning.tokens) {
+            with = middle;
+        } else {
+            before = middle;
+            before_is_whole = beginning.whole;
+        }
+    }
+    return before_is_whole ? (int32_t)before : -1;
+}

@@ -32,6 +32,13 @@ struct prepare_wishes {
     bool bounds; /* of all kinds: this includes the others */
 };
 
+/* Which of the messages the prompt's token at `position` belongs to, be it one of its words or of the template's beside
+ * them; negative: to none, or that cannot be told for certain, since the template shows a part of the conversation
+ * otherwise than the whole, or tools stand before the first. `prompt` is what prepare_prompt() made. Renders the
+ * conversation some log2(n) times. */
+int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens *prompt, size_t n_messages,
+                           int32_t position);
+
 /* Tells the messages' identity, and the ends wished for, in job->conversation and job->bounds; job->prompt is what
  * prepare_prompt() made. Without a wish they stay empty. An end is 0 where the template does not render a part of the
  * messages. The hashes are the caller's to free. */

@@ -27,7 +27,7 @@ static void unref(hearth_request *request)
     tokens_release(&request->kept.tokens);
     buf_release(&request->kept.text);
     free(request->kept.ends);
-    lookup_release(&request->words);
+    lookup_release(&request->lookup);
     pthread_cond_destroy(&request->over);
     pthread_mutex_destroy(&request->mutex);
     free(request->assumed);
@@ -52,7 +52,6 @@ static void tell(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
-    if (last && request->job.only_lookup) lookup_put_words(request);
     if (last) lease_part(&request->lease);
     request->on_event(request->ud, event);
     if (last) note_end(request, event->error);
@@ -216,6 +215,7 @@ static hearth_request *new_request(const hearth_params *p, struct known *known, 
     job->max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
     job->cache_prompt = p->cache_prompt;
     job->only_lookup = p->only_lookup;
+    job->on_looked_up = lookup_answered;
     job->only_prompt = p->only_prompt;
     job->patient = p->patient;
     job->on_event = tell;

@@ -6,6 +6,7 @@
 #include "engine/job.h"
 #include "lib/instance.h"
 #include "lib/keeper.h"
+#include "lib/prepare.h"
 #include "store/key.h"
 
 /* Two parties hold on to it: the caller, until hearth_request_release(), and its job, until the last event. Its fields
@@ -37,9 +38,14 @@ struct hearth_request {
         size_t *ends;
     } kept;
 
-    struct lookup_words { /* of a lookup, from its last event on */
+    struct lookup { /* what is made of a lookup's answer when the engine has given it */
+        bool answered;
+        hearth_result result;
+        struct prepare_chat chat; /* as it was rendered; zeroed: it is no chat */
         struct buf common, prompt, nearest;
-    } words;
+        int32_t message;
+        char role[16];
+    } lookup;
 
     pthread_mutex_t mutex; /* guards the rest, for hearth_wait(): */
     pthread_cond_t over;
@@ -47,9 +53,12 @@ struct hearth_request {
     hearth_error outcome; /* code is HEARTH_OK where it did not fail */
 };
 
-/* lookup.c: writes the words of a lookup, which the engine has answered; and frees them. */
-void lookup_put_words(hearth_request *request);
-void lookup_release(struct lookup_words *words);
+/* lookup.c: a job's on_looked_up(): a preparing thread goes on with it. */
+void lookup_answered(struct job *job, const hearth_result *result);
+
+/* There: says where the divergence is, in words, and ends the request. */
+void lookup_finish(hearth_request *request);
+void lookup_release(struct lookup *lookup);
 
 /* The loop of a preparing thread; `ud` is a struct model. */
 void *request_prepare_loop(void *ud);

@@ -100,6 +100,11 @@ static void put_divergence(struct buf *out, const hearth_divergence *d)
     put_text(out, "common", d->common);
     put_text(out, "prompt", d->prompt);
     put_text(out, "nearest", d->nearest);
+    if (d->message >= 0)
+        buf_printf(out, ",\"message\":%d", d->message);
+    else
+        buf_puts(out, ",\"message\":null");
+    put_text(out, "role", d->message >= 0 ? d->role : NULL);
     buf_puts(out, "}");
 }
 

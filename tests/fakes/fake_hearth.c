@@ -261,7 +261,9 @@ hearth_divergence hearth_request_divergence(const hearth_request *request)
                                .limit = "checkpoints",
                                .common = "It is",
                                .prompt = " \"Monday\"",
-                               .nearest = ""};
+                               .nearest = "",
+                               .message = 2,
+                               .role = "user"};
 }
 
 /* ---- Readers: what begins with a tilde is not content ---- */

@@ -1,6 +1,8 @@
 /* Cache lookups as a caller of the library gets to see them, and waiting for the end of a request. */
 #include "support.h"
 
+#include <unistd.h>
+
 static hearth_result wait_for(struct caller *caller, hearth *instance, const hearth_params *params)
 {
     hearth_error error;
@@ -68,6 +70,80 @@ static void words_are_whole_characters(void **state)
     end(instance, callers, 2);
 }
 
+/* ---- Which message ---- */
+
+enum { MESSAGES = 6 };
+static const char *const roles[MESSAGES] = {"system", "user", "assistant", "user", "assistant", "user"};
+
+/* A conversation whose message `changed` says something else than it did. */
+static char *conversation(int changed)
+{
+    struct buf out = {0};
+    for (int i = 0; i < MESSAGES; i++)
+        buf_printf(&out, "%s{\"role\":\"%s\",\"content\":\"%s message number %d is about %s.\"}", i == 0 ? "[" : ",",
+                   roles[i], i == changed ? "Another" : "This", i, i % 2 == 0 ? "apples" : "pears");
+    buf_puts(&out, "]");
+    return buf_take(&out);
+}
+
+static hearth_divergence after_change(hearth *instance, int changed, const char *tools, struct caller *caller)
+{
+    char *messages = conversation(changed);
+    hearth_params params = chat_params(messages);
+    params.tools_json = tools;
+    params.max_tokens = 1;
+    params.only_lookup = changed >= 0;
+    wait_for(caller, instance, &params);
+    free(messages);
+    return hearth_request_divergence(caller->request);
+}
+
+/* `surely`: also where a part of the conversation is rendered otherwise than the whole. */
+static void expect_messages(hearth *instance, const char *tools, int first_known, bool surely)
+{
+    struct caller callers[1 + MESSAGES];
+    after_change(instance, -1, tools, &callers[MESSAGES]);
+    for (int i = 0; i < MESSAGES; i++) {
+        hearth_divergence d = after_change(instance, i, tools, &callers[i]);
+        assert_non_null(strstr(d.prompt, "Another"));
+        if (d.message != i && (surely || d.message >= 0) && i >= first_known)
+            fail_msg("message %d is taken for %d", i, d.message);
+        if (i < first_known) assert_int_equal(d.message, -1);
+        if (d.message >= 0) assert_string_equal(d.role, roles[i]);
+    }
+    end(instance, callers, 1 + MESSAGES);
+}
+
+static void the_message_that_diverges_is_named(void **state)
+{
+    (void)state;
+    expect_messages(start(demo_config(NULL)), NULL, 0, true);
+}
+
+/* Tools may stand before the first message: what differs there is not said to be in it. */
+static void with_tools_the_first_message_is_not_named(void **state)
+{
+    (void)state;
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}]";
+    expect_messages(start(demo_config(NULL)), tools, 1, true);
+}
+
+/* What an assistant said is shown whole only so long as it is said last, as templates do with reasoning. */
+static void no_message_is_named_that_may_be_the_wrong_one(void **state)
+{
+    (void)state;
+    static const char source[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+                                 "{% if m.role == 'assistant' and loop.last %}It thought about it. {% endif %}"
+                                 "{{ m.content }}<|im_end|>\n{% endfor %}";
+    char *path = mem_format("%s/lookup-%d.jinja", getenv("HEARTH_BUILD"), (int)getpid());
+    FILE *file = fopen(path, "we");
+    assert_true(fputs(source, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    expect_messages(start(DEMO("jinja_file", path)), NULL, 0, false);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
 static void waiting_tells_how_a_request_ended(void **state)
 {
     (void)state;
@@ -91,6 +167,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lookup_tells_the_words_where_prompts_diverge),
         cmocka_unit_test(words_are_whole_characters),
+        cmocka_unit_test(the_message_that_diverges_is_named),
+        cmocka_unit_test(with_tools_the_first_message_is_not_named),
+        cmocka_unit_test(no_message_is_named_that_may_be_the_wrong_one),
         cmocka_unit_test(waiting_tells_how_a_request_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,8 @@ static void a_lookup_tells_where_the_prompt_diverges_and_the_words_there(void **
     struct client client = harness_start(*state);
     struct response response = look_up(&client, "{\"prompt\":\"diverges\"}", &warmth);
     assert_contains(response.body.v, ",\"divergence\":{\"position\":7,\"where\":\"disk\",\"limit\":\"checkpoints\","
-                                     "\"common\":\"It is\",\"prompt\":\" \\\"Monday\\\"\",\"nearest\":\"\"}}");
+                                     "\"common\":\"It is\",\"prompt\":\" \\\"Monday\\\"\",\"nearest\":\"\","
+                                     "\"message\":2,\"role\":\"user\"}}");
     response_release(&response);
     client_close(&client);
 }
