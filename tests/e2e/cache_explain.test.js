@@ -40,10 +40,11 @@ test('an edited word is found, with the words on both sides', async () => {
   await server.client.chat({ messages: about('Monday'), max_tokens: 4 });
   const found = await lookup({ messages: about('Sunday') });
   const [mine, theirs] = [await tokensOf(about('Sunday')), await tokensOf(about('Monday'))];
-  const { position, where, limit, common, prompt, nearest } = found.divergence;
+  const { position, where, limit, common, prompt, nearest, message, role } = found.divergence;
   assert.equal(found.prompt_tokens, mine.length);
   assert.equal(position, inCommon(mine, theirs));
   assert.deepEqual({ where, limit }, { where: 'resident', limit: null });
+  assert.deepEqual({ message, role }, { message: 0, role: 'system' });
   assert.ok(common.endsWith('Today is ') || common.endsWith('Today is'), common);
   assert.match(prompt, /^ ?Sunday\. You/);
   assert.match(nearest, /^ ?Monday\. You/);
@@ -113,7 +114,7 @@ describe('hearth cache explain', () => {
     assert.match(stdout, new RegExp(`^demo: ${found.prompt_tokens} tokens, of which ${found.computed} would be computed\n`));
     assert.match(stdout, new RegExp(`^  resident +${found.resident}$`, 'm'));
     assert.match(stdout, /^ {2}disk +\d+$/m);
-    assert.match(stdout, new RegExp(`^after ${found.divergence.position} tokens the prompt diverges from the nearest one`, 'm'));
+    assert.match(stdout, new RegExp(`^after ${found.divergence.position} tokens, in message 0 \\(system\\), the prompt diverges from the nearest one`, 'm'));
     assert.match(stdout, /^ {2}this prompt says +" ?Sunday/m);
     assert.match(stdout, /^ {2}the nearest says +" ?Monday/m);
     const file = join(temporaryFolder(), 'body.json');
