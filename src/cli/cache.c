@@ -147,11 +147,11 @@ static int explain_body(const struct remote *remote, const char *as, const struc
 
 static int check_as(const char *as, hearth_error *error)
 {
-    static const char *const known[] = {"chat", "messages", "responses", "completion"};
+    static const char *const known[] = {"chat", "completion", "messages", "responses", "ollama"};
     for (size_t i = 0; as != NULL && i < sizeof known / sizeof *known; i++)
         if (strcmp(as, known[i]) == 0) return HEARTH_OK;
     if (as == NULL) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, messages, responses or completion", as);
+    return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, completion, messages, responses or ollama", as);
 }
 
 static int run(const char *file, const char *url, const char *as)
@@ -172,7 +172,8 @@ static int explain(int argc, char **argv)
     const char *url = REMOTE_DEFAULT, *as = NULL, *file = NULL;
     const struct args_option options[] = {
         {"server", "URL", "the server (" REMOTE_DEFAULT ")", .text = &url},
-        {"as", "API", "chat, messages, responses or completion; without it the body's fields tell", .text = &as},
+        {"as", "API", "chat, completion, messages, responses or ollama; without it the body's fields tell",
+         .text = &as},
     };
     const struct args_spec spec = {
         .command = COMMAND,

@@ -311,7 +311,7 @@ static int run(const char *command, const hearth_config *config, const char *sys
     hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
     block_signals(&chat);
     if (system) say(&chat, "system", system, strlen(system));
-    chat.types = chat.asks && terminal_take_bytes(&chat.terminal);
+    chat.types = chat.asks && chat.tells && terminal_take_bytes(&chat.terminal); /* else nobody sees the echo */
     const int status = load_and_converse(&chat, config);
     if (chat.types) tcsetattr(STDIN_FILENO, TCSADRAIN, &chat.terminal);
     hearth_close(chat.instance);

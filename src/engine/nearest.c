@@ -85,7 +85,7 @@ static bool is_large_miss(const struct job *job, int32_t n_prompt, int32_t reuse
 /* What the store has may have been noted before, with its tokens. */
 void nearest_note(const struct engine *engine, struct job *job, const struct placement *placement)
 {
-    enum store_tier tier;
+    enum store_tier tier = 0;
     if (engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
     if (!is_large_miss(job, (int32_t)job->prompt.len, placement->n)) return;
     int32_t common = job->hit == NULL ? 0 : store_hit_common(job->hit, &tier);

@@ -349,7 +349,7 @@ static bool waits_for_parent(hearth_request *request, const struct store_query *
 static void note_nearest(hearth_request *request, struct store_query query)
 {
     struct job *job = &request->job;
-    enum store_tier tier;
+    enum store_tier tier = 0;
     query.n = (int32_t)job->prompt.len;
     if (store_note_nearer(request->model->store, &query, &job->nearest.divergence, &tier))
         job->nearest.where = store_tier_names[tier];

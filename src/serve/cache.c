@@ -7,6 +7,7 @@
 #include "serve/errors.h"
 #include "serve/fields.h"
 #include "serve/member.h"
+#include "serve/ollama.h"
 #include "serve/reading.h"
 #include "serve/responses.h"
 #include "serve/server.h"
@@ -147,6 +148,14 @@ static void *read_response(struct buf *body, hearth_error *error)
     return fields_open(body, FIELDS_LOOKUP, responses_chat, error);
 }
 
+static void *read_ollama(struct buf *text, hearth_error *error)
+{
+    json_t *body = fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    bool is_chat = json_object_get(body, "messages") != NULL;
+    return fields_open_tree(body, FIELDS_LOOKUP, is_chat ? ollama_chat_body : ollama_generate_body, error);
+}
+
 static bool has_any(const json_t *object, const char *const *names)
 {
     for (; *names != NULL; names++)
@@ -226,7 +235,8 @@ void cache_lookup(struct call *call)
                  {"chat", FORM(read_own)},
                  {"completion", FORM(read_own)},
                  {"messages", FORM(read_messages)},
-                 {"responses", FORM(read_response)}};
+                 {"responses", FORM(read_response)},
+                 {"ollama", FORM(read_ollama)}};
     const char *as = http_query(call->http, "as");
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         if (strcmp(as == NULL ? "" : as, forms[i].as) != 0) continue;
@@ -234,6 +244,6 @@ void cache_lookup(struct call *call)
         return;
     }
     hearth_error error;
-    error_at(&error, HEARTH_INVALID, "as", "'as' must be chat, completion, messages or responses");
+    error_at(&error, HEARTH_INVALID, "as", "'as' must be chat, completion, messages, responses or ollama");
     call_fail(call, &error, errors_put);
 }

@@ -93,6 +93,7 @@ test('the bodies of all APIs are looked up as they would be asked', async () => 
     messages: { max_tokens: 5, system: system.content, messages: [user] },
     responses: { instructions: system.content, input: user.content },
     completion: { prompt: await tokensOf([system, user]) },
+    ollama: { model: 'demo', messages: [system, user] },
   };
   for (const [as, body] of Object.entries(bodies)) {
     for (const query of ['', `?as=${as}`]) {
@@ -100,7 +101,7 @@ test('the bodies of all APIs are looked up as they would be asked', async () => 
       assert.deepEqual([divergence.position, computed], [prompt_tokens, 1], `${as}${query}`);
     }
   }
-  const error = await server.client.refused(400, '/cache/lookup?as=ollama', bodies.chat);
+  const error = await server.client.refused(400, '/cache/lookup?as=cohere', bodies.chat);
   assert.equal(error.param, 'as');
 });
 
@@ -134,9 +135,9 @@ describe('hearth cache explain', () => {
     assert.match(nobody.stderr, /^hearth cache explain: no server answers at http:\/\/127\.0\.0\.1:9: .*--server.*\n$/);
     assert.match((await explain({ messages: 5 })).stderr, /status 400: 'messages'/);
     assert.match((await run(['cache', 'explain', '/none.json'])).stderr, /none\.json/);
-    const as = await explain({ prompt: 'a' }, '--as', 'ollama');
+    const as = await explain({ prompt: 'a' }, '--as', 'cohere');
     assert.equal(as.code, 2);
-    assert.match(as.stderr, /--as ollama: .*chat/);
+    assert.match(as.stderr, /--as cohere: .*chat/);
   });
 });
 

@@ -99,7 +99,7 @@ static void compare(struct client *client)
 static void look_up(struct world *w)
 {
     struct client client;
-    enum store_tier tier;
+    enum store_tier tier = 0;
     draw_prompt(w, &client);
     struct job *job = &client.job;
     job->only_lookup = true;

@@ -94,6 +94,8 @@ static void a_lookup_takes_the_body_of_any_api(void **state)
         {"", "{\"prompt\":\"Hi\",\"system\":\"S\"}", NULL, "Hi"},
         {"?as=chat", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"system\":\"S\"}", user, NULL},
         {"?as=messages", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", user, NULL},
+        {"?as=ollama", "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", user, NULL},
+        {"?as=ollama", "{\"model\":\"demo\",\"prompt\":\"Hi\"}", user, NULL},
         {"?as=responses", "{\"input\":\"Hi\"}", user, NULL},
         {"?as=completion", "{\"prompt\":\"Hi\"}", NULL, "Hi"},
         {"",
@@ -118,7 +120,7 @@ static void a_lookup_takes_the_body_of_any_api(void **state)
         assert_int_equal(response.status, 200);
         response_release(&response);
     }
-    struct response response = ask(&client, "POST", "/cache/lookup?as=ollama", "{\"prompt\":\"Hi\"}");
+    struct response response = ask(&client, "POST", "/cache/lookup?as=cohere", "{\"prompt\":\"Hi\"}");
     assert_int_equal(response.status, 400);
     assert_contains(response.body.v, "\"param\":\"as\"");
     response_release(&response);
