@@ -61,7 +61,7 @@ static bool fits(const struct tokens *prompt, const struct tokens *other, const 
 {
     size_t rest = other->len - (size_t)in_common(prompt, other);
     if (in_common(prompt, other) != d->common || (size_t)d->n_next != (rest < 16 ? rest : 16)) return false;
-    return memcmp(other->v + d->common, d->next, (size_t)d->n_next * sizeof *d->next) == 0;
+    return d->n_next == 0 || memcmp(other->v + d->common, d->next, (size_t)d->n_next * sizeof *d->next) == 0;
 }
 
 /* On the engine's thread, which has just found it. */
