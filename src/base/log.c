@@ -237,10 +237,10 @@ static void write_batch(struct writer *w)
     size_t at = w->turn.wanted ? w->turn.at : 0;
     tell_lost(w);
     if (w->turn.wanted) {
-        write_lines(w, w->batch.v, at);
+        write_lines(w, buf_text(&w->batch), at);
         take_turn(w);
     }
-    write_lines(w, w->batch.v + at, w->batch.len - at);
+    write_lines(w, buf_text(&w->batch) + at, w->batch.len - at);
     w->lost += w->dropped;
     tell_lost(w);
 }
