@@ -143,9 +143,23 @@ static void *read_messages(struct buf *body, hearth_error *error)
     return fields_open(body, FIELDS_LOOKUP, anthropic_chat, error);
 }
 
+/* Without what was stored before it, the prompt would be another than the one that is asked about. */
+static json_t *whole_response_chat(const json_t *body, hearth_error *error)
+{
+    static const char *const links[] = {"previous_response_id", "conversation"};
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        if (!fields_asks(body, links[i])) continue;
+        error_at(error, HEARTH_UNSUPPORTED, links[i],
+                 "a lookup does not go on from stored items: leave out '%s', and send all of them in 'input'",
+                 links[i]);
+        return NULL;
+    }
+    return responses_chat(body, error);
+}
+
 static void *read_response(struct buf *body, hearth_error *error)
 {
-    return fields_open(body, FIELDS_LOOKUP, responses_chat, error);
+    return fields_open(body, FIELDS_LOOKUP, whole_response_chat, error);
 }
 
 static void *read_ollama(struct buf *text, hearth_error *error)
@@ -199,7 +213,7 @@ static void *read_any(struct buf *text, hearth_error *error)
     if (body == NULL) return NULL;
     fields_converter *convert = NULL;
     if (json_object_get(body, "input") != NULL)
-        convert = responses_chat;
+        convert = whole_response_chat;
     else if (json_object_get(body, "messages") != NULL && is_anthropic(body))
         convert = anthropic_chat;
     return fields_open_tree(body, FIELDS_LOOKUP, convert, error);

@@ -160,6 +160,8 @@ static void a_lookup_that_is_none_is_refused_before_it_reaches_the_library(void 
         {"{\"prompt\":\"a\",\"messages\":[{}]}", "\"param\":\"prompt\"", 400},
         {"{\"prompt\":\"a\",\"cache_salt\":1}", "\"param\":\"cache_salt\"", 400},
         {"{\"messages\":[{}],\"functions\":[{}]}", "\"param\":\"functions[0].name\"", 400},
+        {"{\"input\":\"a\",\"previous_response_id\":\"resp_1\"}", "\"param\":\"previous_response_id\"", 400},
+        {"{\"input\":\"a\",\"conversation\":\"conv_1\"}", "\"param\":\"conversation\"", 400},
         {"{\"prompt\":\"a\",\"model\":\"other\"}", "\"code\":\"model_not_found\"", 404},
     };
     struct client client = harness_start(*state);
