@@ -228,8 +228,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.threads", CONFIG_INT, MODEL(threads), "0",
         "CPU threads that compute at most, never more than there are CPUs; 0: one a physical core. Fewer compute "
         "where that is faster, beside a busy process or with a very small model, unless `deterministic` is set or "
-        "there "
-        "is a GPU.",
+        "there is a GPU.",
         RANGE(0, 1024)),
     KEY("models.*.rope_scaling", CONFIG_ENUM, MODEL(rope_scaling), "none",
         "How positions are stretched for a window longer than trained; yarn is good for two to four times.",
