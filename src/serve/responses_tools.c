@@ -128,18 +128,27 @@ static bool is_allowed(const json_t *allowed, const json_t *tool)
     return false;
 }
 
-/* Only some of the tools: the others are not shown. */
+/* As a chat says it: all tools stay in the prompt. Where none of the allowed ones was read, none is called. */
 static int choose_among(struct convert *convert, const json_t *choice)
 {
     const json_t *allowed = json_object_get(choice, "tools"), *mode = json_object_get(choice, "mode");
-    json_t *tools = json_object_get(convert->chat, "tools");
     if (!json_is_array(allowed))
         return convert_fault(convert, place_of("tool_choice.tools"), "must be a list of tools");
     if (!convert_is(mode, "auto") && !convert_is(mode, "required"))
         return convert_fault(convert, place_of("tool_choice.mode"), "must be \"auto\" or \"required\"");
-    for (size_t i = json_array_size(tools); i-- > 0;)
-        if (!is_allowed(allowed, json_array_get(tools, i))) json_array_remove(tools, i);
-    convert_set(convert, "tool_choice", json_incref((json_t *)mode));
+    json_t *tools = json_array(), *tool;
+    size_t i;
+    json_array_foreach(json_object_get(convert->chat, "tools"), i, tool)
+    {
+        if (is_allowed(allowed, tool)) json_array_append(tools, tool);
+    }
+    if (json_array_size(tools) == 0)
+        convert_set(convert, "tool_choice", json_string("none"));
+    else
+        convert_set(
+            convert, "tool_choice",
+            json_pack("{s:s, s:{s:O, s:O}}", "type", "allowed_tools", "allowed_tools", "mode", mode, "tools", tools));
+    json_decref(tools);
     return HEARTH_OK;
 }
 

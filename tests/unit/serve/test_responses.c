@@ -103,7 +103,12 @@ static void fields_become_those_of_a_chat(void **unused)
         {WITH("\"tools\":[" AGENT_TOOLS
               "],\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"required\",\"tools\":["
               "{\"type\":\"custom\",\"name\":\"patch\"},{\"type\":\"function\",\"name\":\"other\"}]}"),
-         "{\"tools\":[" PATCH_TOOL "],\"tool_choice\":\"required\"}"},
+         "{\"tools\":[" RUN_TOOL "," SPAWN_TOOL "," PATCH_TOOL "],\"tool_choice\":{\"type\":\"allowed_tools\","
+         "\"allowed_tools\":{\"mode\":\"required\",\"tools\":[" PATCH_TOOL "]}}}"},
+        {WITH("\"tools\":[" AGENT_TOOLS
+              "],\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"required\",\"tools\":["
+              "{\"type\":\"web_search\"},{\"type\":\"function\",\"name\":\"other\"}]}"),
+         "{\"tool_choice\":\"none\"}"},
         {WITH("\"tools\":[" AGENT_TOOLS "],\"tool_choice\":{\"type\":\"function\",\"namespace\":\"agents\",\"name\":"
               "\"spawn\"}"),
          "{\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"agents__spawn\"}}}"},
