@@ -5,6 +5,9 @@
 #include "fakes/fake_files.h"
 #include "fakes/store_rig.h"
 
+#include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +31,8 @@ struct workload {
 /* Shared with the child: tokens of each list that were durable before it died; and what made room, at its end. */
 static int32_t *durable;
 static int kills;
+
+static int n_threads_at_start;
 
 /* ---- The process that dies ---- */
 
@@ -62,11 +67,29 @@ static void live_and_die(struct rig *rig, const struct tokens *lists, struct fak
     _exit(0);
 }
 
+static int count_threads(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    int n = 0;
+    assert_non_null(tasks);
+    while (readdir(tasks) != NULL) n++;
+    closedir(tasks);
+    return n;
+}
+
+/* The store's threads are detached, and may still be on their way out when it has been closed. A child that was forked
+ * meanwhile would have a sanitizer's locks as they held them, for ever. */
+static void wait_for_threads(void)
+{
+    while (count_threads() > n_threads_at_start) sched_yield();
+}
+
 /* True: it was killed. */
 static bool run_child(struct rig *rig, const struct tokens *lists, struct fake_fault fault)
 {
     int status;
     memset(durable, 0, (LISTS + 1) * sizeof *durable);
+    wait_for_threads();
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) live_and_die(rig, lists, fault);
@@ -202,6 +225,19 @@ static void a_thousand_were_killed(void **state)
     assert_in_range(kills, 1000, 100000);
 }
 
+static void *do_nothing(void *ud)
+{
+    return ud;
+}
+
+/* A sanitizer has a thread of its own from the first one on. */
+static void note_threads(void)
+{
+    pthread_t first;
+    if (pthread_create(&first, NULL, do_nothing, NULL) != 0 || pthread_join(first, NULL) != 0) abort();
+    n_threads_at_start = count_threads();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +246,7 @@ int main(void)
         cmocka_unit_test(a_thousand_were_killed),
     };
     log_open(NULL, "error", "text", NULL);
+    note_threads();
     durable = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
