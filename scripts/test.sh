@@ -107,6 +107,7 @@ e2e() { # preset
     node_tests "$tap-together.tap" "$(nproc)" $(grep -L "$measures" ./*.test.js) || status=1
     # shellcheck disable=SC2046
     node_tests "$tap-alone.tap" 1 $(grep -l "$measures" ./*.test.js) || status=1
+    cd ../..
     # shellcheck disable=SC2046 # three numbers; a run that ended before it reported has failed
     count $(awk '
         /^# (pass|fail|cancelled|skipped|todo) / { n[$2] += $3; reports += $2 == "pass" }

@@ -202,6 +202,8 @@ const models = () => ({
 const beside = { prompt: tokens(8, 3), max_tokens: window - 1000, ignore_eos: true, temperature: 0, stream: true };
 let server;
 let gaps;
+// A sanitizer keeps memory of its own for each byte and allocation, and what was freed.
+const isSanitized = ['ASAN_OPTIONS', 'TSAN_OPTIONS'].some((name) => name in process.env);
 let quiet; // the largest gap while nothing else is asked for
 
 before(async () => {
@@ -228,7 +230,7 @@ for (const row of rows) {
   test(`${row[0]}, ${row[1]}`, async () => {
     const { what, size, peak, gap, status: got, expected } = await measure(row);
     assert.equal(got, expected, `${what}: ${got}`);
-    assert.ok(peak <= 4 * size + 64 * MiB, `${what}: ${mib(size)} MiB took ${mib(peak)} MiB`);
+    assert.ok(isSanitized || peak <= 4 * size + 64 * MiB, `${what}: ${mib(size)} MiB took ${mib(peak)} MiB`);
     assert.ok(gap <= 2 * decodeGapMs + 2 * quiet, `${what}: a gap of ${gap.toFixed(0)} ms, ${quiet.toFixed(0)} ms when quiet`);
   });
 }
