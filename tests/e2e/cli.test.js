@@ -284,7 +284,7 @@ describe('the demo model', () => {
       const server = await serve({ t, args: args.length > 0 ? args : ['--model', demo] });
       const { usage, timings } = await secondTurn(server);
       const slots = (await server.client.slots()).length;
-      assert.match(server.log, /not reused: fewer tokens than cache_min_tokens id=\S+ tokens=\d+ cache_min_tokens=100/);
+      await server.says(/not reused: fewer tokens than cache_min_tokens id=\S+ tokens=\d+ cache_min_tokens=100/);
       answers.push([slots, usage.prompt_tokens_details.cached_tokens, timings.not_reused]);
       await server.stop();
     }

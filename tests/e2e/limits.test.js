@@ -287,7 +287,7 @@ describe('a vocabulary of llama.cpp\'s, without a template but with a begin mark
 
   test('chats are written in ChatML, and the log says so; completions work', async (t) => {
     const server = await start(t, bareModel());
-    assert.match(server.log, /warn +model: no chat template: chats are written in ChatML, unless jinja_file names another model=/);
+    await server.says(/warn +model: no chat template: chats are written in ChatML, unless jinja_file names another model=/);
     const messages = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: [{ type: 'text', text: 'Hello' }, { type: 'text', text: ' there' }] }];
     const { prompt } = await server.client.ask('/apply-template', { messages });
     assert.equal(prompt, '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello\n there<|im_end|>\n<|im_start|>assistant\n');

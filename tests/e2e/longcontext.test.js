@@ -17,7 +17,7 @@ const textOf = (reply) => reply.choices[0].text;
 
 test('a larger window without stretching is lowered to the trained one, and the log says so', async (t) => {
   const server = await serve({ t, model, models: { context_window: 1024 } });
-  assert.match(server.log, new RegExp(`warn +model: context_window lowered to .*rope_scaling.* model=${name} context_window=1024 trained=256`));
+  await server.says(new RegExp(`warn +model: context_window lowered to .*rope_scaling.* model=${name} context_window=1024 trained=256`));
   const { data: [told] } = (await server.client.get('/v1/models')).json;
   assert.equal(told.context_window, trained);
   const error = await server.client.refused(400, '/v1/completions', body(trained));

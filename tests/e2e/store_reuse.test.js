@@ -257,7 +257,7 @@ describe('streams go on', () => {
     await first.stop();
 
     const server = await serve({ t, ...options });
-    assert.match(server.log, new RegExp(`cache +${disk}\\n`), 'it says where');
+    await server.says(new RegExp(`cache +${disk}\\n`)); // after it is ready
     const stream = await server.client.stream('/v1/completions', {
       prompt: tokens(8, 1), max_tokens: 5900, ignore_eos: true,
     });
