@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -83,6 +84,7 @@ static void lookups_do_not_wait_for_writers(void **state)
     rig_keep(&rig, prompt.v, PROMPT);
     double idle = p99(&prompt), busy = 0, ratio = 1e18;
     for (intptr_t i = 0; i < WRITERS; i++) pthread_create(&writers[i], NULL, save_all_the_time, (void *)i);
+    while (atomic_load(&saved) <= 100) sched_yield(); /* all of them are at work */
     /* What else the machine does can only lengthen it: the best of some rounds is nearest to what it takes. */
     for (int i = 0; i < ROUNDS && ratio > most; i++) {
         busy = p99(&prompt);
@@ -92,7 +94,6 @@ static void lookups_do_not_wait_for_writers(void **state)
     for (int i = 0; i < WRITERS; i++) pthread_join(writers[i], NULL);
     print_message("99 of 100 lookups of %d tokens took at most %.1f us alone, %.1f us beside %d writers (%d saves)\n",
                   PROMPT, idle, busy, WRITERS, (int)atomic_load(&saved));
-    assert_true(atomic_load(&saved) > 100);
     assert_true(ratio <= most);
     rig_stop(&rig);
     rig_release(&rig);
