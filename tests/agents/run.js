@@ -44,7 +44,7 @@ function launch(agent, words, { url, home, folder }) {
   let output = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => { output += text; });
   const end = () => { try { process.kill(-child.pid, 'SIGKILL'); } catch { /* it has ended */ } };
-  const timer = setTimeout(end, secondsEach * 1000);
+  const timer = setTimeout(end, secondsEach * 1000); // it is its end that is waited for; some never come to it
   return new Promise((resolve) => {
     child.on('close', (code, signal) => {
       clearTimeout(timer);

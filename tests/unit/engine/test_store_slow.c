@@ -241,7 +241,7 @@ static void one_failed_read_costs_one_request_what_it_would_have_had(void **stat
 
 /* ---- Prices ---- */
 
-/* Every read takes 5 ms. */
+/* A disk of which every read takes 5 ms: the sleep is what is being tested, and waits for nothing. */
 static ssize_t read_slowly(struct files *files, int fd, void *bytes, size_t size, uint64_t offset)
 {
     (void)files;
