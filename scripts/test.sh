@@ -15,6 +15,7 @@ passed=0
 failed=0
 skipped=0
 number=0
+failed_logs=()
 
 # Steps run in a subshell; one that counts its cases leaves "passed failed skipped" here.
 count() { printf '%d %d %d\n' "$@" >"$logs/count"; }
@@ -36,7 +37,7 @@ step() { # title, command...
     fi
     # shellcheck disable=SC2086 # three numbers
     tally $counts
-    [ $status = 0 ] || sed 's/^/   | /' "$log" | tail -n 200
+    [ $status = 0 ] || { sed 's/^/   | /' "$log" | tail -n 200; failed_logs+=("$log"); }
     awk -v a="$started" -v b="$EPOCHREALTIME" -v r="$([ $status = 0 ] && echo ok || echo FAILED)" -v c="$counts" \
         'BEGIN { split(c, n); printf "   %s, %d passed, %d failed, %.1f s\n", r, n[1], n[2], b - a }'
 }
@@ -47,7 +48,14 @@ tally() {
     skipped=$((skipped + $3))
 }
 
+# The cases that failed, once more and at the end, since a step's own end may stand far from them.
+failures() {
+    grep -h -A 8 -E '^ *(not ok |# not ok|✖)|\((Failed|Timeout|.*Exception.*)\)$|ERROR: .*Sanitizer|WARNING: .*Sanitizer' \
+        "$@" | sed 's/^/   | /' | head -n 150
+}
+
 finish() {
+    [ ${#failed_logs[@]} = 0 ] || failures "${failed_logs[@]}"
     printf '%d passed, %d failed' $passed $failed
     [ $skipped = 0 ] || printf ', %d skipped' $skipped
     printf '\n'

@@ -129,13 +129,24 @@ static int give_name(struct publication *p)
     return result;
 }
 
-static bool reads(struct publication *p, int fd, const void *bytes, size_t size, uint64_t offset)
+/* Whoever used the slab that had the name before may note it in this one. */
+static bool reads_front(struct publication *p, int fd)
 {
-    void *read = malloc(size);
-    bool same =
-        read != NULL && files_read_all(p->folder->files, fd, read, size, offset) == 0 && memcmp(read, bytes, size) == 0;
-    free(read);
+    struct buf read = {0};
+    buf_append(&read, p->front.v, p->front.len);
+    bool same = files_read_all(p->folder->files, fd, read.v, read.len, 0) == 0;
+    memcpy(read.v + SLAB_USE_OFFSET, p->front.v + SLAB_USE_OFFSET, SLAB_USE_BYTES);
+    same = same && memcmp(read.v, p->front.v, read.len) == 0;
+    buf_release(&read);
     return same;
+}
+
+static bool reads_trailer(struct publication *p, int fd)
+{
+    uint8_t read[SLAB_TRAILER_BYTES];
+    uint64_t at = p->front.len + p->head->payload_size;
+    return files_read_all(p->folder->files, fd, read, sizeof read, at) == 0 &&
+           memcmp(read, p->trailer, sizeof read) == 0;
 }
 
 /* Front and trailer are enough: the payload between them went the same way, and its CRC is checked when it is used. */
@@ -145,9 +156,7 @@ static int read_back(struct publication *p)
     p->deed = "read back";
     int fd = files->open(files, p->folder->fd, p->name, FILES_READ);
     if (fd < 0) return fd;
-    uint64_t trailer = p->front.len + p->head->payload_size;
-    bool whole = files->size(files, fd) == (int64_t)slab_size(p->head) && reads(p, fd, p->front.v, p->front.len, 0) &&
-                 reads(p, fd, p->trailer, sizeof p->trailer, trailer);
+    bool whole = files->size(files, fd) == (int64_t)slab_size(p->head) && reads_front(p, fd) && reads_trailer(p, fd);
     files->close(files, fd);
     return whole ? 0 : -EIO;
 }

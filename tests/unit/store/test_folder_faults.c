@@ -359,6 +359,37 @@ static void a_disk_that_keeps_other_bytes_is_noticed(void **state)
     }
 }
 
+static struct folder *folder_in_use;
+
+static int64_t size_and_note_use(struct files *files, int fd)
+{
+    struct fake_faults *faults = (struct fake_faults *)files;
+    struct key key = key_number(0);
+    folder_note_use(folder_in_use, &key, SLAB_ROWS, 7, 8);
+    return faults->inner->size(faults->inner, fd);
+}
+
+/* By one who used the slab that had the name before: between publishing and reading back. */
+static void a_use_may_be_noted_while_a_slab_is_read_back(void **state)
+{
+    (void)state;
+    struct fake_disk *disk = fake_disk_open();
+    struct fake_faults faults;
+    struct made made = slab_number(0);
+    struct slab slab;
+    fake_faults_init(&faults, fake_disk_files(disk));
+    folder_in_use = folder_open(&faults.files, path, NULL);
+    faults.files.size = size_and_note_use;
+    assert_int_equal(folder_publish(folder_in_use, &made.head, made.payload, NULL), 0);
+    fake_faults_init(&faults, fake_disk_files(disk));
+    assert_int_equal(folder_read(folder_in_use, &made.head.key, made.head.kind, &slab, NULL), 0);
+    assert_int_equal(slab.head.hits, 7);
+    slab_release(&slab);
+    folder_close(folder_in_use);
+    made_release(&made);
+    fake_disk_close(disk);
+}
+
 /* ---- The process ends ---- */
 
 static void a_process_may_end_at_any_call(void **state)
@@ -528,6 +559,7 @@ int main(void)
         cmocka_unit_test(reads_and_writes_may_do_half_of_it),
         cmocka_unit_test(a_failure_is_told_with_the_file_and_the_reason),
         cmocka_unit_test(a_disk_that_keeps_other_bytes_is_noticed),
+        cmocka_unit_test(a_use_may_be_noted_while_a_slab_is_read_back),
         cmocka_unit_test(a_process_may_end_at_any_call),
         cmocka_unit_test(a_process_may_be_killed_before_and_after_any_call),
         cmocka_unit_test(after_a_loss_of_power_what_was_published_is_there_and_all_is_whole),
