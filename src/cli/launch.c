@@ -175,6 +175,16 @@ static bool is_wanted(const json_t *model, const char *word)
     return word == NULL || strcmp(word, id) == 0 || is_file_of(word, id);
 }
 
+/* As hearth says it, or as llama-server does; 0: not said. */
+static int32_t window_of(const json_t *model)
+{
+    const json_t *window = json_object_get(model, "context_window");
+    const json_t *meta = json_object_get(model, "meta");
+    if (window == NULL) window = json_object_get(meta, "n_ctx");
+    if (window == NULL) window = json_object_get(meta, "n_ctx_train");
+    return (int32_t)json_integer_value(window);
+}
+
 /* `list` has the model's name as long as it lives. */
 static int choose_model(const struct launch *launch, const json_t *list, struct agents_server *server,
                         hearth_error *error)
@@ -186,7 +196,7 @@ static int choose_model(const struct launch *launch, const json_t *list, struct 
     {
         if (!is_wanted(model, word)) continue;
         server->model = json_string_value(json_object_get(model, "id"));
-        server->window = (int32_t)json_integer_value(json_object_get(model, "context_window"));
+        server->window = window_of(model);
         return HEARTH_OK;
     }
     return error_at(error, HEARTH_NOT_FOUND, "model", "the server at %s has no chat model%s%s: %s/v1/models lists them",

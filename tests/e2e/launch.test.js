@@ -5,6 +5,7 @@ import { before, describe, test } from 'node:test';
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { demo, hearth } from './lib/models.js';
@@ -81,6 +82,18 @@ describe('on a server that is there', () => {
     assert.equal(stranger.code, 1);
     assert.match(stranger.stderr, /HEARTH_API_KEY/);
     await server.stop();
+  });
+});
+
+describe('on a llama-server', () => {
+  const list = { data: [{ id: 'theirs', meta: { n_ctx: 24576, n_ctx_train: 32768 } }] };
+
+  test('the window is read where it has it', async (t) => {
+    const other = createHttpServer((request, response) => response.end(JSON.stringify(list))).listen(0, '127.0.0.1');
+    t.after(() => other.close());
+    await until('it listens', async () => other.address() !== null);
+    const { stdout, stderr } = await run(['launch', 'pi', '--print', '--url', `http://127.0.0.1:${other.address().port}`], { env });
+    assert.match(stdout, /"contextWindow": ?24576/, stderr);
   });
 });
 
