@@ -26,6 +26,7 @@ struct llm_context {
     struct llm_memory memory;
     struct llama_context_params translated;
     int32_t trained; /* tokens, before any stretching */
+    bool window_factors;
     double freq_base, freq_scale;
 };
 
@@ -141,6 +142,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->memory = llm_memory_of(model, &heard);
     context->translated = translated;
     context->trained = info->n_ctx_train;
+    context->window_factors = info->window_factors;
     context->freq_base = heard.freq_base;
     context->freq_scale = heard.freq_scale;
     return context;
@@ -179,6 +181,11 @@ const struct llama_context_params *llm_context_translated(const struct llm_conte
 int32_t llm_context_trained(const struct llm_context *context)
 {
     return context->trained;
+}
+
+bool llm_context_window_factors(const struct llm_context *context)
+{
+    return context->window_factors;
 }
 
 void llm_context_heard_rope(const struct llm_context *context, double *freq_base, double *freq_scale)

@@ -23,14 +23,14 @@ static double of_model(const struct llama_context *handle, const char *name, dou
     return text_of_model(handle, name, text, sizeof text) ? strtod(text, NULL) : otherwise;
 }
 
-/* LongRoPE has factors for short and for long contexts, and takes those of the window, not of the tokens in it. Which
- * models have such factors their tensors know alone; where a model does not say for how many tokens it was trained
- * first, llama.cpp takes those that it was trained for. */
+/* LongRoPE has factors for short and for long contexts, and takes those of the window (of one pool: of all of it), not
+ * of the tokens in it. Where a model does not say for how many tokens it was trained first, llama.cpp takes those that
+ * it was trained for. Models without such factors have one class: what they stored outlives another n_seq_max. */
 static const char *window_class(const struct llm_context *context)
 {
     const struct llama_context *handle = llm_context_handle(context);
     double original = of_model(handle, "original_context_length", llm_context_trained(context));
-    return llama_n_ctx_seq(handle) > original ? "long" : "short";
+    return llm_context_window_factors(context) && llama_n_ctx_seq(handle) > original ? "long" : "short";
 }
 
 /* Quantised keys and values are rotated first, unless the environment says otherwise. */

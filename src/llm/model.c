@@ -155,6 +155,14 @@ static void find_samplers(struct llm_model *model, const struct gguf_context *fi
     model->info.samplers = model->info.n_samplers > 0 ? model->samplers : NULL;
 }
 
+/* LongRoPE: tensors of that name, in whichever part. Only the first part was looked at. */
+static bool has_window_factors(const struct gguf_context *file)
+{
+    bool in_parts = llm_file_number(file, "split.count", 0) > 1;
+    return in_parts || gguf_find_tensor(file, "rope_factors_long.weight") >= 0 ||
+           gguf_find_tensor(file, "rope_factors_short.weight") >= 0;
+}
+
 static void describe(struct llm_model *model, const struct gguf_context *file)
 {
     const struct llama_model *handle = model->handle;
@@ -170,6 +178,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->n_embd = llama_model_n_embd(handle);
     info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a bare vocabulary has no layers to ask */
     info->n_ctx_train = llama_model_n_ctx_train(handle);
+    info->window_factors = has_window_factors(file);
     info->rope_freq_scale = llama_model_rope_freq_scale_train(handle);
     info->n_swa = llama_model_n_swa(handle);
     info->n_expert = (int32_t)llm_file_hparam(file, "expert_count", 0, 0);

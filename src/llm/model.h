@@ -43,6 +43,7 @@ struct llm_model_info {
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
+    bool window_factors;   /* positions are turned by other factors in a window beyond the original one, or may be */
     float rope_freq_scale; /* by which the model's own scaling stretches positions to n_ctx_train; 1: it has none */
     /* For the estimate of the cells (llm_cells_of()): per layer, 0 where a layer keeps none, and whether it keeps those
      * of a sliding window alone (NULL: none does). n_layer entries. */

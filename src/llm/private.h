@@ -96,6 +96,7 @@ struct llama_context *llm_context_handle(const struct llm_context *context);
  * positions are stretched. */
 const struct llama_context_params *llm_context_translated(const struct llm_context *context);
 int32_t llm_context_trained(const struct llm_context *context);
+bool llm_context_window_factors(const struct llm_context *context); /* as llm_model_info has it */
 void llm_context_heard_rope(const struct llm_context *context, double *freq_base, double *freq_scale);
 
 /* The sequence that is nobody's, for taking rows out and putting them in; -1: there is none, with a stream each or

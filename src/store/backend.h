@@ -33,7 +33,9 @@ struct backend_scan {
 };
 
 struct backend {
-    /* Gets hold of the place, makes it if need be. Again after it was lost. */
+    /* Gets hold of the place, makes it if need be. Again after it was lost. HEARTH_BUSY, with a message: another
+     * process has it, and it can be read; nothing but get(), has() and scan() does anything until a later open()
+     * returns 0. */
     int (*open)(struct backend *backend, hearth_error *error);
 
     /* Stores a slab, whole or not at all; 0: it is there, as durable as the place is. What stands there under its name

@@ -159,18 +159,28 @@ static void list_parts(struct store_hit *hit, int32_t n)
     hit->parts[hit->n_parts++] = (struct part){.entry = match->state, .from = match->state->start, .to = n};
 }
 
+/* With the mutex: uses are counted and noted in one order. */
+static void note_use(struct tier *tier, struct entry *entry)
+{
+    struct fetcher *fetcher = &tier->fetcher;
+    int64_t now_ms = clock_unix_ms();
+    if (fetcher->n_notes == NOTES) {
+        fetcher->first_note = (fetcher->first_note + 1) % NOTES;
+        fetcher->n_notes--;
+    }
+    fetcher->notes[(fetcher->first_note + fetcher->n_notes++) % NOTES] =
+        (struct note){{entry->key, entry->kind}, index_touch(tier->index, entry, now_ms), now_ms};
+    pthread_cond_signal(&fetcher->work);
+}
+
 void store_fetch(struct store_hit *hit, int32_t n)
 {
     struct store *store = hit->store;
     hit->fetching = true;
     if (n > 0) list_parts(hit, n);
     if (hit->n_rows > 0 && !hit->user->codec.appends) hit->join = JOIN_WANTED;
-    if (hit->n_parts > 0) {
-        struct tier *tier = &store->tiers[hit->tier];
-        uint32_t hits = index_touch(tier->index, hit->parts[hit->n_parts - 1].entry, clock_unix_ms());
-        hit->hits = hits;
-    }
     store_lock(store);
+    if (hit->n_parts > 0) note_use(&store->tiers[hit->tier], hit->parts[hit->n_parts - 1].entry);
     await_progress(hit);
     hit->lost = !tier_serves(&store->tiers[hit->tier]); /* it was found before the tier was set aside */
     list_append(fetcher_of(hit), hit);
@@ -269,13 +279,12 @@ enum store_next store_take(struct store_hit *hit, struct store_piece *piece)
 /* ---- Reading ---- */
 
 struct task {
-    enum { TASK_NONE, TASK_NOTE, TASK_READ, TASK_JOIN } what; /* with a note where `hits` is not 0 */
+    enum { TASK_NONE, TASK_NOTE, TASK_READ, TASK_JOIN } what;
     struct tier *tier;
     struct entry *entry; /* of a read: leased */
     struct image *image;
     struct store_hit *hit; /* of a join */
-    struct slab_name name; /* of a note, which holds on to nothing: it is no loss where the slab goes meanwhile */
-    uint32_t hits;
+    struct note note;
 };
 
 static void log_unusable(const struct tier *tier, const struct entry *entry, const char *reason)
@@ -448,17 +457,6 @@ static struct part *part_to_read(struct store_hit *hit)
     return NULL;
 }
 
-/* Use is noted before anything is read: the notes of hits that follow each other do so, too. */
-static void add_note(struct store_hit *hit, struct task *task)
-{
-    if (hit->hits == 0) return;
-    const struct entry *entry = hit->parts[hit->n_parts - 1].entry;
-    if (task->what == TASK_NONE) task->what = TASK_NOTE;
-    task->name = (struct slab_name){entry->key, entry->kind};
-    task->hits = hit->hits;
-    hit->hits = 0;
-}
-
 static struct task task_of(struct store_hit *hit)
 {
     struct task task = {.tier = &hit->store->tiers[hit->tier]};
@@ -475,13 +473,25 @@ static struct task task_of(struct store_hit *hit)
         task.image->state = IMAGE_LOADING;
         index_lease(task.tier->index, task.entry);
     }
-    add_note(hit, &task);
     return task;
 }
 
-/* Whoever has been served goes to the end of the line. */
-static struct task take_task(struct fetcher *fetcher)
+static struct task take_note(struct tier *tier)
 {
+    struct fetcher *fetcher = &tier->fetcher;
+    if (fetcher->noting || fetcher->n_notes == 0) return (struct task){0};
+    struct task task = {.what = TASK_NOTE, .tier = tier, .note = fetcher->notes[fetcher->first_note]};
+    fetcher->first_note = (fetcher->first_note + 1) % NOTES;
+    fetcher->n_notes--;
+    fetcher->noting = true;
+    return task;
+}
+
+/* Whoever has been served goes to the end of the line. Nobody waits for notes: they come last, but before the end. */
+static struct task take_task(struct tier *tier)
+{
+    struct fetcher *fetcher = &tier->fetcher;
+    if (tier->store->closing) return take_note(tier);
     for (struct store_hit *hit = fetcher->hits; hit != NULL; hit = hit->next_hit) {
         struct task task = task_of(hit);
         if (task.what == TASK_NONE) continue;
@@ -489,15 +499,17 @@ static struct task take_task(struct fetcher *fetcher)
         list_append(fetcher, hit);
         return task;
     }
-    return (struct task){0};
+    return take_note(tier);
 }
 
-static void run_note(const struct task *task, struct worker *worker)
+static void run_note(struct tier *tier, const struct note *note, struct worker *worker)
 {
-    struct tier *tier = task->tier;
     tier_begin_call(tier, worker, tier->store->params.fetch_timeout_ns);
-    tier->backend->note_use(tier->backend, &task->name, task->hits, clock_unix_ms());
+    tier->backend->note_use(tier->backend, &note->name, note->hits, note->used_ms);
     tier_end_call(tier, worker);
+    store_lock(tier->store);
+    tier->fetcher.noting = false;
+    store_unlock(tier->store);
 }
 
 /* With the mutex: a worker of the tier that no thread has yet. */
@@ -512,16 +524,17 @@ void *fetcher_main(void *ud)
     struct store *store = tier->store;
     store_lock(store);
     struct worker *worker = take_worker(&tier->fetcher);
-    while (!store->closing) {
-        struct task task = take_task(&tier->fetcher);
+    for (;;) {
+        struct task task = take_task(tier);
         if (task.what == TASK_NONE) {
+            if (store->closing) break;
             pthread_cond_wait(&tier->fetcher.work, &store->mutex);
             continue;
         }
         store_unlock(store);
         if (task.what == TASK_READ) run_read(&task, worker);
         if (task.what == TASK_JOIN) run_join(task.hit);
-        if (task.hits != 0) run_note(&task, worker); /* a write, for which nobody waits */
+        if (task.what == TASK_NOTE) run_note(tier, &task.note, worker);
         store_lock(store);
     }
     store_unlock(store);

@@ -195,6 +195,11 @@ struct folder *folder_open(struct files *files, const char *path, hearth_error *
     return folder;
 }
 
+bool folder_is_to_read(const struct folder *folder)
+{
+    return folder->to_read;
+}
+
 void folder_close(struct folder *folder)
 {
     if (folder == NULL) return;

@@ -17,6 +17,7 @@ struct folder *folder_open(struct files *files, const char *path, hearth_error *
 
 /* Without taking it for this process: only folder_scan() and folder_read() may be called. */
 struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error);
+bool folder_is_to_read(const struct folder *folder);
 void folder_close(struct folder *folder);
 
 /* A negative hearth_code: HEARTH_NOT_FOUND: no such file; HEARTH_INVALID: it is damaged, or of another key or kind than

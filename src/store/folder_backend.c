@@ -49,36 +49,61 @@ static void let_go(struct folder_backend *b, struct held *held)
     free(held);
 }
 
+/* NULL also where the folder is another process's. */
+static struct held *hold_own(struct folder_backend *b)
+{
+    struct held *held = hold(b);
+    if (held == NULL || !folder_is_to_read(held->folder)) return held;
+    let_go(b, held);
+    return NULL;
+}
+
 static int not_open(const struct folder_backend *b, hearth_error *error)
 {
     return error_at(error, HEARTH_UNAVAILABLE, b->path, "the folder %s is not open", b->path);
 }
 
-/* The lock of the former folder ends with its last user. */
+/* From now on calls work in this one (NULL: in none). */
+static void replace(struct folder_backend *b, struct folder *folder)
+{
+    struct held *held = NULL;
+    if (folder != NULL) {
+        held = mem_alloc(sizeof *held);
+        *held = (struct held){.folder = folder, .users = 1};
+    }
+    pthread_mutex_lock(&b->mutex);
+    struct held *former = b->held;
+    b->held = held;
+    pthread_mutex_unlock(&b->mutex);
+    let_go(b, former);
+}
+
+/* The lock of the former folder ends with its last user: it is let go before. One that is only read has none, and is
+ * read on until there is another. */
 static int backend_open(struct backend *backend, hearth_error *error)
 {
     struct folder_backend *b = backend_of(backend);
     hearth_error own = {0};
-    pthread_mutex_lock(&b->mutex);
-    struct held *former = b->held;
-    b->held = NULL;
-    pthread_mutex_unlock(&b->mutex);
-    let_go(b, former);
-    struct folder *folder = folder_open(b->files, b->path, error != NULL ? error : &own);
-    if (folder == NULL) return (int)(error != NULL ? error : &own)->code;
-    folder_keep_journal(folder);
-    struct held *held = mem_alloc(sizeof *held);
-    *held = (struct held){.folder = folder, .users = 1};
-    pthread_mutex_lock(&b->mutex);
-    b->held = held;
-    pthread_mutex_unlock(&b->mutex);
-    return 0;
+    hearth_error *why = error != NULL ? error : &own;
+    bool reads = b->held != NULL && folder_is_to_read(b->held->folder);
+    if (!reads) replace(b, NULL);
+    struct folder *folder = folder_open(b->files, b->path, why);
+    int result = folder != NULL ? 0 : (int)why->code;
+    if (result == HEARTH_UNAVAILABLE) { /* another process has it */
+        folder = reads ? NULL : folder_open_to_read(b->files, b->path, NULL);
+        result = HEARTH_BUSY;
+        if (folder == NULL) return reads ? result : HEARTH_UNAVAILABLE;
+    } else if (result == 0) {
+        folder_keep_journal(folder);
+    }
+    replace(b, folder);
+    return result;
 }
 
 static int backend_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
     struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
+    struct held *held = hold_own(b);
     if (held == NULL) return not_open(b, error);
     int result = folder_publish(held->folder, head, payload->v, error);
     let_go(b, held);
@@ -98,7 +123,7 @@ static int backend_get(struct backend *backend, const struct slab_name *name, st
 static int backend_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
 {
     struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
+    struct held *held = hold_own(b);
     if (held == NULL) return not_open(b, error);
     int result = folder_remove(held->folder, &name->key, name->kind, error);
     let_go(b, held);
@@ -108,7 +133,7 @@ static int backend_remove(struct backend *backend, const struct slab_name *name,
 static void backend_set_aside(struct backend *backend, const struct slab_name *name)
 {
     struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
+    struct held *held = hold_own(b);
     if (held != NULL) folder_quarantine(held->folder, &name->key, name->kind);
     let_go(b, held);
 }
@@ -127,7 +152,7 @@ static int backend_has(struct backend *backend, const struct slab_name *names, s
 static void backend_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
 {
     struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
+    struct held *held = hold_own(b);
     if (held != NULL) folder_note_use(held->folder, &name->key, name->kind, hits, used_ms);
     let_go(b, held);
 }
@@ -135,7 +160,7 @@ static void backend_note_use(struct backend *backend, const struct slab_name *na
 static void backend_name_model(struct backend *backend, const uint8_t model[SHA256_BYTES], const char *name)
 {
     struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
+    struct held *held = hold_own(b);
     if (held != NULL) folder_name_model(held->folder, model, name);
     let_go(b, held);
 }
@@ -173,7 +198,7 @@ static int backend_scan(struct backend *backend, struct backend_scan *scan, hear
 static bool backend_wants_scan(struct backend *backend)
 {
     struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
+    struct held *held = hold_own(b);
     bool wants = held != NULL && folder_wants_scan(held->folder);
     let_go(b, held);
     return wants;

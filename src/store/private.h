@@ -78,10 +78,22 @@ struct saver {
     size_t n_waiting, waiting_cap;
 };
 
+/* That a slab was used: to be written to the backend, in the order of the uses. */
+struct note {
+    struct slab_name name; /* holds on to nothing: it is no loss where the slab goes meanwhile */
+    uint32_t hits;
+    int64_t used_ms;
+};
+
+enum { NOTES = 256 };
+
 struct fetcher {
     struct worker workers[FETCHERS];
     size_t n_workers;
     pthread_cond_t work;
+    struct note notes[NOTES]; /* a ring, from `first_note` on: the oldest goes when it is full */
+    size_t first_note, n_notes;
+    bool noting;            /* a worker writes one: the next waits for it, so that none overtakes another */
     struct store_hit *hits; /* that fetch, the one served longest ago first */
     uint64_t ahead_bytes;   /* of slabs that hits want and have not taken */
 };
@@ -95,6 +107,7 @@ enum tier_state {
     TIER_OFF,     /* it has no quota */
     TIER_OPENING, /* for the first time: saves are queued */
     TIER_OPEN,    /* lookups find what is known of it, also while it is looked through */
+    TIER_SHARED,  /* another process has it: lookups find what that had stored, nothing is saved; tried again */
     TIER_LOST     /* it could not be opened, or was lost: tried again */
 };
 
@@ -209,7 +222,6 @@ struct store_hit {
     struct buf joined;
     bool lost, waiting, closed;
     int64_t progress_at; /* when something last came for it */
-    uint32_t hits;       /* to be noted in its last slab's file; 0: nothing to note */
     struct store_hit *next_hit;
 };
 

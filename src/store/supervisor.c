@@ -129,19 +129,19 @@ static void open_backend(struct tier *tier)
     tier_begin_call(tier, &tier->supervisor, store->params.save_timeout_ns);
     int result = tier->backend->open(tier->backend, &error);
     tier_end_call(tier, &tier->supervisor);
-    bool again = tier->state == TIER_LOST;
+    enum tier_state was = tier->state, is = result == 0 ? TIER_OPEN : result == HEARTH_BUSY ? TIER_SHARED : TIER_LOST;
+    bool again = was == TIER_LOST || was == TIER_SHARED;
     if (result == 0 && again) drop_missing(tier);
     store_lock(store);
-    bool news = tier->state != TIER_LOST || strcmp(tier->trouble, error.message) != 0;
+    bool news = was != is || strcmp(tier->trouble, error.message) != 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
-    tier->state = result == 0 ? TIER_OPEN : TIER_LOST;
-    tier->open_at = result == 0 ? CLOCK_NEVER : later(tier, OPENING_MOST);
-    if (result == 0) {
-        tier->back_off = BACK_OFF_FIRST;
-        tier->scan_at = 0;
-    } else {
+    tier->state = is;
+    if (is == TIER_OPEN) tier->back_off = BACK_OFF_FIRST;
+    tier->open_at = is == TIER_OPEN ? CLOCK_NEVER : later(tier, OPENING_MOST);
+    if (is == TIER_LOST)
         settle(tier);
-    }
+    else if (was != is)
+        tier->scan_at = 0;
     pthread_cond_signal(&tier->saver.work); /* saves were waiting for it */
     const struct store_user **users;
     size_t n = saver_take_waiting(tier, &users);
@@ -149,10 +149,12 @@ static void open_backend(struct tier *tier)
     users_wake(store, users, n);
     if (result == 0 && again)
         log_event(LOG_INFO, LOG_GROUP, "a tier is back", log_str("tier", store_tier_names[tier->id]));
-    /* That another process has the folder is normal: a command beside a server. */
-    if (result != 0 && news)
-        log_event(result == HEARTH_UNAVAILABLE ? LOG_INFO : LOG_ERROR, LOG_GROUP, "a tier is off",
-                  log_str("tier", store_tier_names[tier->id]), log_str("reason", error.message));
+    if (is == TIER_SHARED && news) /* it is normal: a command beside a server */
+        log_event(LOG_INFO, LOG_GROUP, "a tier is only read", log_str("tier", store_tier_names[tier->id]),
+                  log_str("reason", error.message));
+    if (is == TIER_LOST && news)
+        log_event(LOG_ERROR, LOG_GROUP, "a tier is off", log_str("tier", store_tier_names[tier->id]),
+                  log_str("reason", error.message));
 }
 
 static void take_back(struct tier *tier)
@@ -173,12 +175,12 @@ static void take_back(struct tier *tier)
 static void (*next_step(const struct tier *tier, int64_t *when))(struct tier *)
 {
     int64_t now = clock_now(clock_monotonic());
-    bool open = tier->state == TIER_OPEN;
+    bool open = tier->state == TIER_OPEN, known = open || tier->state == TIER_SHARED;
     const struct {
         int64_t at;
         void (*step)(struct tier *tier);
     } steps[] = {{open ? CLOCK_NEVER : tier->open_at, open_backend},
-                 {open ? tier->scan_at : CLOCK_NEVER, look_through},
+                 {known ? tier->scan_at : CLOCK_NEVER, look_through},
                  {tier->take_back_at, take_back}};
     *when = CLOCK_NEVER;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {

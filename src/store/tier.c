@@ -88,12 +88,12 @@ void tier_close(struct tier *tier)
 bool tier_serves(const struct tier *tier)
 {
     enum tier_state state = tier->state;
-    return (state == TIER_OPENING || state == TIER_OPEN) && !tier->stalled;
+    return (state == TIER_OPENING || state == TIER_OPEN || state == TIER_SHARED) && !tier->stalled;
 }
 
 bool tier_takes_saves(const struct tier *tier)
 {
-    return tier_serves(tier) && !tier->store->closing;
+    return tier_serves(tier) && tier->state != TIER_SHARED && !tier->store->closing;
 }
 
 /* ---- Calls of the backend ---- */
@@ -120,7 +120,7 @@ void tier_end_call(struct tier *tier, struct worker *worker)
 
 void tier_lose(struct tier *tier, const char *why)
 {
-    if (tier->state != TIER_OPEN) return;
+    if (tier->state != TIER_OPEN && tier->state != TIER_SHARED) return;
     tier->state = TIER_LOST;
     tier->open_at = 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", why);

@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { bareModel, demo, hearth, smallModel, source } from './lib/models.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
+import { saved } from './lib/store.js';
 import { until, within } from './lib/wait.js';
 
 let folder;
@@ -431,14 +432,18 @@ describe('chat', () => {
     assert.equal(await within(30, 'it ends', ended), 0);
   });
 
-  test('beside a server nothing is amiss: its folder is in use', async (t) => {
+  test('beside a server nothing is amiss: what that stored is read', async (t) => {
     const disk = temporaryFolder();
-    const holder = await serve({ t, set: { 'cache.tiers.disk.path': disk } });
-    const shared = ['chat', ...patient, '--set', `cache.tiers.disk.path=${disk}`];
-    const quiet = await run(shared, { input: 'Who are you?\n' });
+    const question = 'Who are you? '.repeat(60).trim(); // long enough to be read rather than computed
+    const holder = await serve({ t, set: { 'cache.tiers.disk.path': disk }, models: { cache_min_tokens: 0 } });
+    await holder.client.chat({ messages: [{ role: 'user', content: question }], max_tokens: 4 });
+    await saved(holder);
+    const shared = ['chat', ...patient, '--set', 'cache_min_tokens=0', '--set', `cache.tiers.disk.path=${disk}`];
+    const quiet = await run(shared, { input: `${question}\n` });
     assert.deepEqual([quiet.code, quiet.stderr], [0, '']);
-    const told = await run([...shared, '--log-level', 'info'], { input: 'Who are you?\n' });
-    assert.match(told.stderr, / info +store: a tier is off tier=disk reason=.*another process/);
+    const told = await run([...shared, '--log-level', 'info'], { input: `${question}\n` });
+    assert.match(told.stderr, / info +store: restored .*tokens=\d+ .*tier=disk/);
+    assert.match(told.stderr, / info +store: a tier is only read tier=disk reason=.*another process/);
     await holder.stop();
   });
 });

@@ -226,19 +226,30 @@ static void rotation_of_quantised_cells_is_part_of_the_description(void **state)
     llm_model_close(model);
 }
 
-/* The same model, which says for how many tokens it was trained before its context was stretched. */
-static void add_original_context(const char *path, uint32_t n)
+/* The same model with factors by which it turns positions beyond the tokens that it was trained for first; 0: it does
+ * not say how many those were. */
+static void add_window_factors(const char *path, uint32_t original)
 {
     struct ggml_context *tensors = NULL;
     struct gguf_context *file = gguf_init_from_file(path, (struct gguf_init_params){.ctx = &tensors});
     struct gguf_context *out = gguf_init_empty();
+    struct ggml_context *own = ggml_init((struct ggml_init_params){.mem_size = 1 << 16});
+    int64_t n_rot = gguf_get_val_u32(file, gguf_find_key(file, "llama.rope.dimension_count"));
     gguf_set_kv(out, file);
-    gguf_set_val_u32(out, "llama.rope.scaling.original_context_length", n);
+    gguf_set_val_str(out, "llama.rope.scaling.type", "longrope");
+    if (original > 0) gguf_set_val_u32(out, "llama.rope.scaling.original_context_length", original);
     for (int64_t i = 0; i < gguf_get_n_tensors(file); i++)
         gguf_add_tensor(out, ggml_get_tensor(tensors, gguf_get_tensor_name(file, i)));
+    static const char *const names[] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+    for (size_t i = 0; i < 2; i++) {
+        struct ggml_tensor *factors = ggml_new_tensor_1d(own, GGML_TYPE_F32, n_rot / 2);
+        for (int64_t k = 0; k < n_rot / 2; k++) ((float *)factors->data)[k] = i == 0 ? 1.0F : 2.0F;
+        gguf_add_tensor(out, ggml_set_name(factors, names[i]));
+    }
     assert_true(gguf_write_to_file(out, path, false));
     gguf_free(out);
     gguf_free(file);
+    ggml_free(own);
     ggml_free(tensors);
 }
 
@@ -261,12 +272,14 @@ static void the_window_counts_where_positions_are_turned_by_it(void **state)
     (void)state;
     char *path = make_model(folder, "llama", "--ctx 16384");
     expect_window_counts(path, "none", false);
-    add_original_context(path, 2048);
-    expect_window_counts(path, "none", true); /* it may have factors of its own beyond it */
-    free(path);
-    path = make_model(folder, "llama", "--ctx 4096"); /* where it does not say, it is what it was trained for */
+    add_window_factors(path, 2048);
     expect_window_counts(path, "none", true);
+    free(path);
+    path = make_model(folder, "llama", "--ctx 4096");
+    expect_window_counts(path, "none", false);  /* it has no factors that the window could choose */
     expect_window_counts(path, "linear", true); /* stretched to the window */
+    add_window_factors(path, 0);
+    expect_window_counts(path, "none", true); /* beyond what it was trained for */
     free(path);
 }
 

@@ -80,6 +80,20 @@ static void await_next_millisecond(void)
     }
 }
 
+/* As its file says. */
+static uint32_t stored_hits(const struct rig *rig, const struct tokens *tokens)
+{
+    struct folder *folder = folder_open_to_read(files_machine(), rig->paths[rig->params.save_tier], NULL);
+    struct key key = key_of(&rig->user.user.identity, tokens->v, tokens->len);
+    struct slab slab;
+    assert_int_equal(folder_read(folder, &key, SLAB_ROWS, &slab, NULL), 0);
+    uint32_t hits = slab.head.hits;
+    if (hits > 0) assert_true(slab.head.used_ms >= slab.head.created_ms);
+    slab_release(&slab);
+    folder_close(folder);
+    return hits;
+}
+
 /* What was used last stays, also in the eyes of the next process. */
 static void the_order_of_last_use_outlives_a_restart(void **state)
 {
@@ -94,15 +108,7 @@ static void the_order_of_last_use_outlives_a_restart(void **state)
     for (int i = 0; i < 3; i++) assert_int_equal(rig_restore(rig, lists[0].v, 64), 64);
     uint64_t bytes = rig_status(rig).bytes;
     rig_stop(rig);
-
-    struct folder *folder = folder_open_to_read(files_machine(), rig->paths[rig->params.save_tier], NULL);
-    struct key key = key_of(&rig->user.user.identity, lists[0].v, 64);
-    struct slab slab;
-    assert_int_equal(folder_read(folder, &key, SLAB_ROWS, &slab, NULL), 0);
-    assert_int_equal(slab.head.hits, 3);
-    assert_true(slab.head.used_ms > slab.head.created_ms);
-    slab_release(&slab);
-    folder_close(folder);
+    assert_int_equal(stored_hits(rig, &lists[0]), 3);
 
     rig->params.tiers[rig->params.save_tier].quota = bytes * 2 / 3;
     rig_start(rig);
@@ -112,6 +118,59 @@ static void the_order_of_last_use_outlives_a_restart(void **state)
     assert_int_equal(rig_restore(rig, lists[1].v, 64), 0);
     assert_int_equal(rig_folder_bytes(rig, NULL), rig_status(rig).bytes);
     for (size_t i = 0; i < 3; i++) tokens_release(&lists[i]);
+}
+
+/* One note hangs; those of later uses are written after it, not past it. */
+static void uses_are_noted_in_their_order(void **state)
+{
+    struct rig *rig = *state;
+    struct fake_faults faults;
+    struct tokens t = some_tokens(22, 64), u = some_tokens(23, 64);
+    fake_faults_init(&faults, files_machine());
+    rig->params.files = &faults.files;
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    rig_keep(rig, u.v, 64);
+    fake_faults_set(&faults, (struct fake_fault){.call = FAKE_WRITE, .on = FAKE_SLABS, .nth = 1, .effect = FAKE_HANG});
+    assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    assert_true(fake_faults_await(&faults, 1));
+    for (int i = 0; i < 2; i++) assert_int_equal(rig_restore(rig, t.v, 64), 64);
+    assert_int_equal(rig_restore(rig, u.v, 64), 64); /* whoever is left has done what came before */
+    fake_faults_release(&faults);
+    rig_stop(rig);
+    assert_int_equal(stored_hits(rig, &t), 3);
+    assert_int_equal(stored_hits(rig, &u), 1);
+    tokens_release(&t);
+    tokens_release(&u);
+}
+
+/* What another process stored is found while that has the folder; nothing is written to it until it has ended. */
+static void a_folder_that_another_has_is_read_and_then_taken_over(void **state)
+{
+    struct rig *rig = *state, other;
+    enum store_tier tier = rig->params.save_tier;
+    struct tokens t = some_tokens(20, 64), u = some_tokens(21, 64);
+    rig_start(rig);
+    rig_keep(rig, t.v, 64);
+    uint64_t bytes = rig_folder_bytes(rig, NULL);
+    rig_init(&other, tier);
+    other.params.tiers[tier].path = rig->paths[tier];
+    rig_start(&other);
+    assert_true(rig_status(&other).on);
+    assert_non_null(strstr(rig_status(&other).trouble, "another process"));
+    assert_int_equal(rig_restore(&other, t.v, 64), 64);
+    assert_int_equal(rig_save_from(&other, u.v, 0, 64), 0);
+    assert_int_equal(rig_folder_bytes(rig, NULL), bytes);
+    rig_stop(rig);
+    uint64_t ticket;
+    while ((ticket = rig_save_from(&other, u.v, 0, 64)) == 0) sched_yield(); /* it tries, ever more rarely */
+    rig_wait(&other, ticket);
+    assert_string_equal(rig_status(&other).trouble, "");
+    assert_int_equal(rig_restore(&other, u.v, 64), 64);
+    assert_int_equal(rig_restore(&other, t.v, 64), 64);
+    rig_release(&other);
+    tokens_release(&t);
+    tokens_release(&u);
 }
 
 /* ---- Budgets ---- */
@@ -462,19 +521,6 @@ static void a_tier_whose_folder_cannot_be_had_is_off(void **state)
     tokens_release(&t);
 }
 
-static void a_folder_serves_one_store_at_a_time(void **state)
-{
-    struct rig *rig = *state;
-    rig_start(rig);
-    struct store *second = store_open(&rig->params, NULL);
-    struct store_tier_status status;
-    assert_true(store_wait_ready(second, CLOCK_NEVER));
-    store_tier_status(second, rig->params.save_tier, &status);
-    assert_false(status.on);
-    assert_true(strlen(status.trouble) > 0);
-    store_close(second, CLOCK_NEVER);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +528,8 @@ int main(void)
         FOLDER_TIERS(saves_under_way_are_finished_when_the_store_closes),
         FOLDER_TIERS(what_hangs_on_nothing_waits_for_its_parent),
         FOLDER_TIERS(the_order_of_last_use_outlives_a_restart),
+        FOLDER_TIERS(uses_are_noted_in_their_order),
+        FOLDER_TIERS(a_folder_that_another_has_is_read_and_then_taken_over),
         TIERS(a_tier_never_holds_more_than_its_quota),
         TIERS(what_was_used_longest_ago_goes_first),
         TIERS(a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing),
@@ -495,7 +543,6 @@ int main(void)
         ON_DISK(a_tier_that_can_neither_be_read_nor_tidied_does_not_stop_another),
         ON_DISK(a_tier_that_cannot_be_looked_through_does_not_stop_another),
         ON_DISK(a_tier_whose_folder_cannot_be_had_is_off),
-        FOLDER_TIERS(a_folder_serves_one_store_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
