@@ -190,15 +190,11 @@ void conversations_delete(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    struct buf body = {0};
     char *id = find(call, false, &found);
     if (id == NULL) return;
     stored_remove(stored, call->owner, id);
     stored_release(stored, &found);
-    buf_puts(&body, "{");
-    member_puts(&body, "id", id);
-    buf_puts(&body, ",\"object\":\"conversation.deleted\",\"deleted\":true}");
-    call_reply(call, 200, "application/json", &body);
+    item_list_deleted(call, "conversation.deleted", id);
     free(id);
 }
 

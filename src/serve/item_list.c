@@ -98,3 +98,12 @@ void item_list_miss(struct call *call, const char *what, const char *id)
               what, id);
     call_fail(call, &error, errors_put);
 }
+
+void item_list_deleted(struct call *call, const char *object, const char *id)
+{
+    struct buf body = {0};
+    buf_puts(&body, "{");
+    member_puts(&body, "id", id);
+    buf_printf(&body, ",\"object\":\"%s\",\"deleted\":true}", object);
+    call_reply(call, 200, "application/json", &body);
+}

@@ -15,4 +15,7 @@ void item_list_put(struct buf *out, const struct stored_item *items, size_t n, b
 /* Answers with 404 in OpenAI's form. `what`: "response". */
 void item_list_miss(struct call *call, const char *what, const char *id);
 
+/* Answers that what was called so is deleted. `object`: "conversation.deleted". */
+void item_list_deleted(struct call *call, const char *object, const char *id);
+
 #endif

@@ -45,15 +45,11 @@ void responses_delete(struct call *call)
 {
     struct stored *stored = call->server->stored;
     struct stored_found found;
-    struct buf body = {0};
     char *id = find(call, false, &found);
     if (id == NULL) return;
     stored_remove(stored, call->owner, id);
     stored_release(stored, &found);
-    buf_puts(&body, "{");
-    member_puts(&body, "id", id);
-    buf_puts(&body, ",\"object\":\"response\",\"deleted\":true}");
-    call_reply(call, 200, "application/json", &body);
+    item_list_deleted(call, "response", id);
     free(id);
 }
 

@@ -20,45 +20,17 @@ enum { NAMES_MAX = 8, NAME_BYTES = 64 };
 
 /* ---- What is known beside the table of fields: read elsewhere, refused elsewhere, or without effect here ---- */
 
-static const char *const of_completions[] = {"response_fields",
-                                             "return_tokens",
-                                             "input_prefix",
-                                             "input_suffix",
-                                             "input_extra",
-                                             "id_slot",
-                                             "n_keep",
-                                             "n_discard",
-                                             "n_indent",
-                                             "n_cache_reuse",
-                                             "t_max_prompt_ms",
-                                             "sse_ping_interval",
-                                             "backend_sampling",
-                                             "keep_alive",
-                                             "grammar_lazy",
-                                             "user",
-                                             "grammar_triggers",
-                                             "preserved_tokens",
-                                             NULL};
+static const char *const of_both[] = {"response_fields",   "return_tokens",    "id_slot",       "n_keep",
+                                      "n_discard",         "n_indent",         "n_cache_reuse", "t_max_prompt_ms",
+                                      "sse_ping_interval", "backend_sampling", "keep_alive",    "grammar_lazy",
+                                      "grammar_triggers",  "preserved_tokens", "user",          NULL};
 
-static const char *const of_chats[] = {"response_fields",
-                                       "return_tokens",
-                                       "id_slot",
-                                       "n_keep",
-                                       "n_discard",
-                                       "n_indent",
-                                       "n_cache_reuse",
-                                       "t_max_prompt_ms",
-                                       "sse_ping_interval",
-                                       "backend_sampling",
-                                       "keep_alive",
-                                       "grammar_lazy",
-                                       "grammar_triggers",
-                                       "preserved_tokens",
-                                       "reasoning_control",
+static const char *const of_completions[] = {"input_prefix", "input_suffix", "input_extra", NULL};
+
+static const char *const of_chats[] = {"reasoning_control",
                                        "audio",
                                        "modalities",
                                        "web_search_options",
-                                       "user",
                                        "metadata",
                                        "store",
                                        "service_tier",
@@ -132,18 +104,20 @@ static const char *const of_ollama[] = {"model",
                                         "chat_template_kwargs",
                                         NULL};
 
+static const char *const of_none[] = {NULL};
+
 static const struct api {
     fields_converter *convert; /* NULL: the body is read as it is */
     int routes;
     const char *name;
-    const char *const *own;
+    const char *const *own, *const *shared;
     bool has_others; /* fields of the table beside its own */
-} apis[] = {{NULL, FIELDS_CHAT, "chat", of_chats, true},
-            {NULL, FIELDS_COMPLETION, "completion", of_completions, true},
-            {anthropic_chat, FIELDS_CHAT, "messages", of_messages, true},
-            {responses_chat, FIELDS_CHAT, "responses", of_responses, true},
-            {ollama_chat_body, FIELDS_CHAT, "ollama chat", of_ollama, false},
-            {ollama_generate_body, FIELDS_BOTH, "ollama generate", of_ollama, false}};
+} apis[] = {{NULL, FIELDS_CHAT, "chat", of_chats, of_both, true},
+            {NULL, FIELDS_COMPLETION, "completion", of_completions, of_both, true},
+            {anthropic_chat, FIELDS_CHAT, "messages", of_messages, of_none, true},
+            {responses_chat, FIELDS_CHAT, "responses", of_responses, of_none, true},
+            {ollama_chat_body, FIELDS_CHAT, "ollama chat", of_ollama, of_none, false},
+            {ollama_generate_body, FIELDS_BOTH, "ollama generate", of_ollama, of_none, false}};
 
 /* Members of messages of chats, also those that clients only send back. */
 static const char *const of_message[] = {"role",
@@ -170,7 +144,7 @@ static bool is_listed(const char *const *list, const char *name)
 static bool is_known(const struct api *api, const char *name)
 {
     bool passes = api->has_others && (api->convert == NULL || convert_passes(name));
-    return is_listed(api->own, name) || (passes && fields_knows(name, api->routes));
+    return is_listed(api->own, name) || is_listed(api->shared, name) || (passes && fields_knows(name, api->routes));
 }
 
 /* ---- Finding ---- */
