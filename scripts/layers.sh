@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Checks which folder of src/ includes which: the table below is the whole truth. Every folder may include its own
-# headers, the system's, and hearth.h. tools/, tests/ and bench/ are free.
+# Checks which folder of src/ includes which: the tables below are the whole truth. Every folder may include its own
+# headers, the system's, and hearth.h; files beside rooms may include those of all of them. tools/, tests/ and bench/ are
+# free.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 allowed() {
     case $1 in
         base) echo '' ;;
-        llm | http | chat) echo base ;;
+        grammar | http | chat) echo base ;;
+        llm) echo base grammar ;;
         config) echo base store ;; # the table of tiers alone
         store) echo base ;;
         engine) echo base llm store ;;
@@ -15,6 +17,24 @@ allowed() {
         lib) echo base config llm chat store engine embed ;;
         serve) echo base http ;;
         cli) echo base serve ;;
+        *) return 1 ;;
+    esac
+}
+
+# Rooms of one folder, in the order of what they build on.
+room_allowed() {
+    case $1 in
+        lib/parameters) echo '' ;;
+        lib/models) echo lib/parameters ;;
+        lib/requests) echo lib/parameters lib/models ;;
+        lib/reports) echo lib/models ;;
+        serve/core) echo '' ;;
+        serve/fields) echo serve/core ;;
+        serve/embeddings | serve/anthropic | serve/responses) echo serve/core serve/fields ;;
+        serve/ollama) echo serve/core serve/fields serve/embeddings ;;
+        serve/status) echo serve/core serve/fields serve/anthropic serve/responses serve/ollama ;; # lookups have any body
+        serve/native) echo serve/core serve/fields serve/responses serve/status ;;
+        serve/openai) echo serve/core serve/fields serve/native ;; # with "__verbose" both forms
         *) return 1 ;;
     esac
 }
@@ -35,6 +55,7 @@ for path in src/*/; do
         continue
     fi
     while IFS=: read -r file line text; do
+        room=${file%/*} room=${room#src/}
         [[ $text =~ [\<\"]([^\>\"]+) ]] || continue
         name=${BASH_REMATCH[1]}
         top=${name%%/*}
@@ -43,6 +64,9 @@ for path in src/*/; do
                 complain "$file:$line: $name is llama.cpp's; only src/llm and the shim in src/chat may include it"
         elif [ "$top" != "$name" ] && [ -d "src/$top" ] && [ "$top" != "$folder" ]; then
             [[ " $others " == *" $top "* ]] || complain "$file:$line: src/$folder may not include src/$top ($name)"
+        elif [ "$room" != "$folder" ] && [ "$top" = "$folder" ] && [ "${name%/*}" != "$room" ]; then
+            rooms=$(room_allowed "$room") || { complain "src/$room: not in the table of scripts/layers.sh"; continue; }
+            [[ " $rooms " == *" ${name%/*} "* ]] || complain "$file:$line: src/$room may not include $name"
         fi
     done < <(grep -nHE '^[[:space:]]*#[[:space:]]*include' -r "$path" || true)
 done

@@ -2,7 +2,7 @@
  * reported. Works on the caller's draft; no state of its own. */
 #include "base/memory.h"
 #include "config/edit.h"
-#include "config/node.h"
+#include "config/yaml_node.h"
 #include "config/text.h"
 #include "config/value.h"
 
@@ -56,7 +56,7 @@ static bool same_key(const struct node *a, const struct node *b, bool fold)
     return true;
 }
 
-/* The line of an earlier entry with the same key; 0 if there is none. Maps are short (see node.c). */
+/* The line of an earlier entry with the same key; 0 if there is none. Maps are short (see yaml_node.c). */
 static int earlier_line(const struct node *map, size_t entry, bool fold)
 {
     for (size_t i = 0; i < entry; i += 2) {

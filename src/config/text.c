@@ -3,7 +3,7 @@
 #include "config/text.h"
 
 #include "base/utf8.h"
-#include "config/node.h"
+#include "config/yaml_node.h"
 
 #include <errno.h>
 #include <locale.h>

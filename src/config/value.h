@@ -4,7 +4,7 @@
 #define CONFIG_VALUE_H
 
 #include "base/buf.h"
-#include "config/node.h"
+#include "config/yaml_node.h"
 #include "config/table.h"
 
 /* Reads the node into the field, whose old value is released. False where the row does not allow it: then the field

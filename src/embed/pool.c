@@ -5,7 +5,7 @@
  * call, prepare more, which costs far less than computing it; compute a call. So no more than a call's worth is
  * prepared ahead, and a long list holds up nobody by its length. A job is over when it has all its vectors, or has
  * failed and no thread works on it any more. */
-#include "embed/private.h"
+#include "embed/embed_parts.h"
 
 #include "base/error.h"
 #include "base/memory.h"

@@ -11,7 +11,7 @@
 #include "engine/sharing.h"
 #include "engine/states.h"
 #include "llm/adapter.h"
-#include "llm/chances.h"
+#include "llm/logprobs.h"
 #include "llm/pieces.h"
 
 /* No request has this scope. */
@@ -299,7 +299,7 @@ int32_t find_reusable(const struct engine *engine, const struct job *job, int32_
 /* Where the prompt parts from the one that is most like it. */
 int32_t find_parting(const struct engine *engine, const struct job *job);
 
-/* nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like it.
+/* lookup_nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like it.
  * Nothing changes. */
 void lookup_answer(struct engine *engine, struct job *job);
 
@@ -411,7 +411,7 @@ void fetch_forget(struct job *job);
 /* codec.c: how the store takes states of this format apart. */
 struct store_codec codec_of(const struct llm_format *format);
 
-/* scan.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
+/* reuse_log.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
  * conversation is continued. */
 bool scan_log(const struct engine *engine, const struct job *job, const struct placement *placement);
 void scan_log_built(const struct slot *slot);

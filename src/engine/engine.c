@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "llm/identity.h"
+#include "llm/model_identity.h"
 
 #include <stdio.h>
 #include <stdlib.h>

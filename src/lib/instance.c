@@ -2,18 +2,19 @@
  *
  * The list of models is filled by the one thread that calls hearth_load(); n_known is raised only when the facts of a
  * model are, so that other threads can use those below it without a lock. Which of them are in memory is the keeper's
- * business (keeper.h): it opens and closes them with what is here. */
-#include "lib/instance.h"
+ * business (model_manager.h): it opens and closes them with what is here. */
+#include "lib/models/loaded_model.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
 #include "engine/plan.h"
-#include "lib/cache.h"
-#include "lib/keeper.h"
-#include "lib/request.h"
-#include "lib/sampling.h"
+#include "lib/models/instance_store.h"
+#include "lib/models/model_manager.h"
+#include "lib/requests/request.h"
+#include "lib/requests/system_prompt.h"
+#include "lib/parameters/sampling.h"
 
 #include <errno.h>
 #include <math.h>
@@ -254,7 +255,7 @@ static void join_preparers(struct model *model)
 }
 
 /* The engine stores what is resident before it ends. */
-void model_close(struct model *model)
+static void model_close(struct model *model)
 {
     if (model == NULL) return;
     if (model->admission != NULL) stop_admission(model);
@@ -367,7 +368,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     return HEARTH_OK;
 }
 
-struct model *model_open(struct hearth *instance, struct known *known, struct model_progress *progress,
+static struct model *model_open(struct hearth *instance, struct known *known, struct model_progress *progress,
                          hearth_error *error)
 {
     struct fingerprint *fingerprint = &known->fingerprint;
@@ -449,7 +450,7 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();
     instance->known = mem_alloc((config->n_models + 1) * sizeof *instance->known);
-    instance->keeper = keeper_open(instance);
+    instance->keeper = keeper_open(instance, &(struct model_loader){.open = model_open, .close = model_close});
     if (cache_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
     hearth_close(instance);
     return NULL;

@@ -1,7 +1,7 @@
 /* Starts llama.cpp and listens to its log: every line goes to ours, and what it says about failures and buffer sizes
  * goes to the thread that asked for it (llm_listen). Lines come on any thread; what is collected is per thread. */
 #include "base/log.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* What a context keeps: how many cells and sequences its parameters come to, and how many bytes these take, which is
  * what llama.cpp will allocate. Pure functions, any thread. */
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 /* llama.cpp pads the cells of a sequence to this, so asking for less would give a sequence of a split context less
  * than its window. */

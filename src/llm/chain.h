@@ -2,7 +2,7 @@
 #ifndef LLM_CHAIN_H
 #define LLM_CHAIN_H
 
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 #include "llm/sampler.h"
 
 struct chain {

@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/grammar.h"
-#include "llm/patterns.h"
-#include "llm/private.h"
+#include "grammar/grammar.h"
+#include "grammar/patterns.h"
+#include "llm/llm_parts.h"
 #include "llm/texts.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct constraint {
     bool waits; /* for a trigger */
     char **words;
     size_t n_words, longest_word;
-    struct llm_patterns *patterns; /* NULL: none; else the whole reply is looked at */
+    struct patterns *patterns; /* NULL: none; else the whole reply is looked at */
     int32_t *tokens;
     size_t n_tokens;
     struct buf tail, seen; /* the reply's end, where a trigger may have begun; and with the token asked about */
@@ -44,7 +44,7 @@ static const char *find_trigger(const struct constraint *c)
 {
     const char *first = NULL;
     size_t begin;
-    if (c->patterns != NULL && llm_patterns_find(c->patterns, c->seen.v, c->seen.len, &begin)) return c->seen.v + begin;
+    if (c->patterns != NULL && patterns_find(c->patterns, c->seen.v, c->seen.len, &begin)) return c->seen.v + begin;
     for (size_t i = 0; i < c->n_words; i++) {
         const char *at = memmem(c->seen.v, c->seen.len, c->words[i], strlen(c->words[i]));
         if (at != NULL && (first == NULL || at < first)) first = at;
@@ -219,10 +219,20 @@ static void copy_triggers(struct constraint *c, const struct llm_grammar *gramma
     buf_append(&c->seen, "", 0);
 }
 
+static int32_t token_of(const void *ud, const char *text, size_t len)
+{
+    const struct llm_model *model = ud;
+    struct tokens tokens = {0};
+    llm_tokenize(model, text, len, false, true, &tokens);
+    int32_t token = tokens.len == 1 ? tokens.v[0] : -1;
+    tokens_release(&tokens);
+    return token;
+}
+
 struct constraint *constraint_open(const struct llm_model *model, const struct llm_grammar *grammar,
                                    hearth_error *error)
 {
-    struct grammar *read = grammar_open(grammar->text, model, error);
+    struct grammar *read = grammar_open(grammar->text, &(struct grammar_vocabulary){token_of, model}, error);
     if (read == NULL) return NULL;
     struct constraint *c = mem_alloc(sizeof *c);
     c->model = model;
@@ -233,7 +243,7 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
     c->allowed = mem_alloc(order.n * sizeof *c->allowed);
     copy_triggers(c, grammar);
     if (grammar->n_patterns > 0) {
-        c->patterns = llm_patterns_open(grammar->patterns, grammar->n_patterns, error);
+        c->patterns = patterns_open(grammar->patterns, grammar->n_patterns, error);
         if (c->patterns == NULL) {
             constraint_close(c);
             return NULL;
@@ -255,7 +265,7 @@ void constraint_close(struct constraint *c)
     grammar_release(&c->next);
     grammar_release(&c->by_name);
     grammar_close(c->grammar);
-    llm_patterns_close(c->patterns);
+    patterns_close(c->patterns);
     for (size_t i = 0; i < c->n_words; i++) free(c->words[i]);
     free(c->words);
     free(c->tokens);

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "llm/guard.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
  * looked for before a text is split begins or ends there. In vocabularies that put a blank before every text, a piece
  * begins behind its blank, which it gets again so; there lines are no place for a cut. Immutable. */
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef LLM_DRAWN_H
 #define LLM_DRAWN_H
 
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 #include "llm/sampler.h"
 
 const llama_token_data_array *llm_drawn_from(const struct llm_sampler *sampler);

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "llm/guard.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

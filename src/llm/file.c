@@ -1,7 +1,7 @@
 /* Looks at a model file before llama.cpp does: is it one, is it whole, what does its metadata say. This is where a
  * wrong path or an unfinished download gets its one clear line. No state; any thread. */
 #include "base/error.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

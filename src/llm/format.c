@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <math.h>
 #include <stdlib.h>

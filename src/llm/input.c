@@ -1,7 +1,7 @@
 /* Inputs of embedders, made of tokens and of pairs of texts. */
 #include "llm/input.h"
 
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <string.h>
 

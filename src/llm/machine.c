@@ -1,7 +1,7 @@
 /* What the machine offers: cores, memory, GPUs, and the CPU features that the kernels were built to use. Every
  * function may be called from any thread after llm_init(). */
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <pthread.h>
 #include <sched.h>

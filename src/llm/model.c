@@ -2,7 +2,7 @@
  * of the facts; nothing changes after llm_model_open(), so any thread may ask. */
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 #include "llm/sampler.h"
 #include "llm/texts.h"
 

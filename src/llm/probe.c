@@ -2,7 +2,7 @@
  * files name it differently in each architecture, or leave it to llama.cpp's code, and no function tells it. No state;
  * any thread. */
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

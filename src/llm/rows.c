@@ -8,7 +8,7 @@
  * llama.cpp empties a sequence before it reads a state into it, and leaves the parts it had read when it finds a fault:
  * whatever goes wrong here ends with llm_seq_clear(). No bytes reach it whose structure was not checked. */
 #include "llm/layout.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 

@@ -16,7 +16,7 @@ struct llm_grammar {
     bool lazy;                /* holds only from the first trigger on */
     const char *const *words; /* triggers: texts; what must match begins with them */
     size_t n_words;
-    const char *const *patterns; /* triggers: regular expressions (llm/patterns.h) */
+    const char *const *patterns; /* triggers: regular expressions (grammar/patterns.h) */
     size_t n_patterns;
     const int32_t *tokens; /* triggers: tokens */
     size_t n_tokens;

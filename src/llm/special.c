@@ -1,7 +1,7 @@
 /* Which texts spell a special token. What a user writes must stay text even where it looks like one: whoever
  * tokenises a user's words asks here first, and takes the slower way only where it matters. */
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

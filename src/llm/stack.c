@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <errno.h>
 #include <pthread.h>

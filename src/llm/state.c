@@ -4,7 +4,7 @@
  * it finds a fault: whatever goes wrong here ends with llm_seq_clear(). The bytes have no checksum; what is read is
  * compared with what the caller says it is: all of the bytes, and a sequence that ends where it should. The window of a
  * state is that of its end, and complete: of a sequence's cells only those that have left it are ever overwritten. */
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 static llama_state_seq_flags flags_of(enum llm_state what)
 {

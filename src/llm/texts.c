@@ -2,7 +2,7 @@
 #include "llm/texts.h"
 
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

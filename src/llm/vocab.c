@@ -1,7 +1,7 @@
 /* Text to tokens and back. No state besides the model's; any thread. */
 #include "base/error.h"
 #include "base/memory.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,23 +3,24 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/access.h"
-#include "serve/adapters.h"
-#include "serve/anthropic.h"
-#include "serve/cache.h"
-#include "serve/call.h"
-#include "serve/conversations.h"
-#include "serve/embeddings.h"
-#include "serve/errors.h"
-#include "serve/lifecycle.h"
-#include "serve/native.h"
-#include "serve/ollama.h"
-#include "serve/openai.h"
-#include "serve/prompt.h"
-#include "serve/props.h"
-#include "serve/rerank.h"
-#include "serve/responses.h"
-#include "serve/status.h"
+#include "serve/core/access.h"
+#include "serve/native/lora_adapters.h"
+#include "serve/anthropic/anthropic.h"
+#include "serve/status/cache_routes.h"
+#include "serve/core/call.h"
+#include "serve/responses/conversations.h"
+#include "serve/embeddings/embeddings.h"
+#include "serve/core/errors.h"
+#include "serve/core/path.h"
+#include "serve/status/lifecycle.h"
+#include "serve/native/native.h"
+#include "serve/ollama/ollama.h"
+#include "serve/openai/openai.h"
+#include "serve/native/prompt.h"
+#include "serve/native/props.h"
+#include "serve/embeddings/rerank.h"
+#include "serve/responses/responses.h"
+#include "serve/status/status.h"
 
 #include <string.h>
 
@@ -116,46 +117,6 @@ static const struct route {
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
 
-const char *routes_rest(const struct call *call)
-{
-    return call->path + strcspn(call->route, "{");
-}
-
-/* How much of a path, from what precedes it on, is in the place of the braces that `pattern` begins with. */
-static size_t part_len(const char *pattern, const char *path)
-{
-    bool is_last = strchr(pattern, '}')[1] == '\0';
-    return is_last ? strlen(path) : strcspn(path, "/");
-}
-
-static bool matches(const char *pattern, const char *path)
-{
-    for (size_t fixed; pattern[fixed = strcspn(pattern, "{")] != '\0';) {
-        if (strncmp(pattern, path, fixed) != 0) return false;
-        pattern += fixed;
-        path += fixed;
-        size_t len = part_len(pattern, path);
-        if (len == 0) return false;
-        pattern = strchr(pattern, '}') + 1;
-        path += len;
-    }
-    return strcmp(pattern, path) == 0;
-}
-
-char *routes_part(const struct call *call, size_t n)
-{
-    const char *pattern = call->route, *path = call->path;
-    for (;; n--) {
-        size_t fixed = strcspn(pattern, "{");
-        pattern += fixed;
-        path += fixed;
-        size_t len = part_len(pattern, path);
-        if (n == 0) return mem_strndup(path, len);
-        pattern = strchr(pattern, '}') + 1;
-        path += len;
-    }
-}
-
 /* A HEAD is a GET whose body stays here; src/http sees to that. */
 static bool answers(const struct route *route, const char *method)
 {
@@ -181,7 +142,7 @@ static struct found find(const char *path, const char *method)
 {
     struct found found = {0};
     for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
-        if (!matches(r->path, path)) continue;
+        if (!path_matches(r->path, path)) continue;
         found.same_path = r;
         if (answers(r, method)) found.route = r;
     }

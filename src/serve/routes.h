@@ -2,7 +2,7 @@
 #ifndef SERVE_ROUTES_H
 #define SERVE_ROUTES_H
 
-#include "serve/server.h"
+#include "serve/core/server.h"
 
 /* Answers a request, now or later; an http_handler of a struct server. */
 void routes_request(void *server, struct http_request *http);
@@ -16,11 +16,5 @@ bool routes_is_urgent(void *server, const struct http_request *http);
 /* What src/http says of a request that it could not take, in the form of the route's API, and the headers of that
  * answer. */
 void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out);
-
-/* What a path has in the place of its route's "{id}". */
-const char *routes_rest(const struct call *call);
-
-/* What a path has in the place of the n-th word in braces of its route; free() it. */
-char *routes_part(const struct call *call, size_t n);
 
 #endif

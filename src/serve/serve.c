@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "serve/access.h"
+#include "serve/core/access.h"
 #include "serve/routes.h"
-#include "serve/server.h"
+#include "serve/core/server.h"
+#include "serve/fields/unknown.h"
+#include "serve/responses/stored.h"
 
 #include <grp.h>
 #include <signal.h>
@@ -446,17 +448,17 @@ static struct stored *open_stored(const struct life *life)
     return stored_open((struct stored_bounds){.entries = (size_t)entries, .bytes = (size_t)mebibytes << 20});
 }
 
-int server_run(const hearth_config *config, const struct serve_options *options, const struct exchange_limits *limits,
-               hearth_error *error)
+int serve_run(const hearth_config *config, const struct serve_options *options, hearth_error *error)
 {
     struct serve_options none = {0};
     hearth_error unread;
     if (error == NULL) error = &unread;
     struct life life = {.config = config, .options = options != NULL ? options : &none};
     struct server *server = &life.server;
-    server->limits = *limits;
+    server->limits = life.options->limits != NULL ? *life.options->limits : exchange_limits_default;
     server->ratelimits = ratelimits_open(clock_monotonic());
     server->stored = open_stored(&life);
+    server->unknown = unknown_log_open();
     server->cors = cors_open(setting(&life, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&life.changed, NULL);
@@ -478,13 +480,8 @@ int server_run(const hearth_config *config, const struct serve_options *options,
     stored_close(server->stored);
     hosts_close(server->hosts);
     free(server->counts);
-    unknown_log_release(&server->unknown);
+    unknown_log_close(server->unknown);
     pthread_cond_destroy(&life.changed);
     pthread_mutex_destroy(&server->mutex);
     return rc;
-}
-
-int serve_run(const hearth_config *config, const struct serve_options *options, hearth_error *error)
-{
-    return server_run(config, options, &exchange_limits_default, error);
 }

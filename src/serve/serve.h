@@ -4,6 +4,8 @@
 
 #include "hearth.h"
 
+struct exchange_limits;
+
 struct serve_options {
     /* Every address that is listened on, as soon as it is (models may still be loading). May be NULL. */
     void (*on_listening)(void *ud, const char *address);
@@ -11,6 +13,7 @@ struct serve_options {
     /* All models are loaded. Called on the loading thread; may be NULL. */
     void (*on_ready)(void *ud, const hearth *instance);
     void *ud;
+    const struct exchange_limits *limits; /* bounds of streams; NULL: the usual ones */
 };
 
 /* Opens an instance for the configuration, listens, loads the models in the background (/health tells how far it

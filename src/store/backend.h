@@ -1,4 +1,4 @@
-/* Where a tier keeps its slabs: memory, a folder, one day a server. A tier (private.h) decides what is stored
+/* Where a tier keeps its slabs: memory, a folder, one day a server. A tier (store_parts.h) decides what is stored
  * and what is evicted, by its index; its backend only holds the bytes.
  *
  *     open ─▶ scan ─▶ put, get, remove, has, note_use … ─▶ close

@@ -3,7 +3,7 @@
  * none left of a size that was asked for, the saver touches one beforehand. A buffer never stands for one of less than
  * half its size. */
 #include "base/memory.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <malloc.h>
 #include <stdlib.h>

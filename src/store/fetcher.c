@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Looking for the longest stored prefix, in every tier. */
 #include "base/memory.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Slabs in memory, each once for all hits that use its entry. With the store's mutex. */
 #include "base/memory.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #ifndef STORE_RADIX_H
 #define STORE_RADIX_H
 
-#include "store/hashed.h"
+#include "base/hashed.h"
 #include "store/packed.h"
 
 struct guest {

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "store/hashed.h"
+#include "base/hashed.h"
 
 #include <pthread.h>
 #include <stdlib.h>

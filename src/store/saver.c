@@ -1,7 +1,7 @@
 /* The savers: of each tier a queue of saves, and the thread that carries them out one after the other. It alone changes
  * what the tier's backend holds. */
 #include "base/memory.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * Nobody waits for it: slabs are found as soon as they are known. */
 #include "base/log.h"
 #include "base/memory.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

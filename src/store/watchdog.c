@@ -5,7 +5,7 @@
  *
  * It sleeps while there is nothing to watch. */
 #include "base/log.h"
-#include "store/private.h"
+#include "store/store_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

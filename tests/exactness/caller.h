@@ -5,7 +5,7 @@
 #define EXACTNESS_CALLER_H
 
 #include "engine/core.h"
-#include "lib/request.h"
+#include "lib/requests/request.h"
 #include "support.h"
 
 /* AT_ONCE: nothing is computed before somebody else has come. STALLING: once the reply has begun, somebody else comes

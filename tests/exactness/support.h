@@ -23,7 +23,7 @@
 #include "base/utf8.h"
 #include "hearth.h"
 #include "image.h"
-#include "lib/instance.h"
+#include "lib/models/loaded_model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "lib/params.h"
+#include "lib/parameters/request_params.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/adapter.h"
-#include "llm/identity.h"
+#include "llm/model_identity.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -639,7 +639,7 @@ int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t row)
     return s->last = c->row_tokens[row];
 }
 
-/* ---- src/llm/chances.h ---- */
+/* ---- src/llm/logprobs.h ---- */
 
 /* The chosen token has the chance e^-1 of a row and e^-2 as drawn; of the others the i-th has a further e^-i. */
 struct llm_chances {

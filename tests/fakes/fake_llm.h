@@ -4,7 +4,7 @@
 #define FAKES_FAKE_LLM_H
 
 #include "fakes/fake_clock.h"
-#include "llm/chances.h"
+#include "llm/logprobs.h"
 #include "llm/pieces.h"
 #include "llm/sampler.h"
 

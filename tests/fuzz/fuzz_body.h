@@ -3,7 +3,7 @@
 #ifndef FUZZ_FUZZ_BODY_H
 #define FUZZ_FUZZ_BODY_H
 
-#include "serve/openai.h"
+#include "serve/openai/openai.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ static inline void answer(const struct dialect *dialect, void *state, size_t n, 
 /* An API: how its bodies become requests, and their answers bytes. */
 struct fuzz_api {
     int route;
-    fields_converter *convert; /* NULL: the body is OpenAI's */
+    const struct fields_api *fields; /* NULL: the body is OpenAI's */
     const struct dialect *dialect;
     void *(*open)(const struct fields *fields, const json_t *given); /* what the client sent, NULL: what was read */
 };
@@ -92,7 +92,7 @@ static inline int fuzz_body(const struct fuzz_api *api, const uint8_t *data, siz
 {
     hearth_error error = {0};
     json_t *body = fields_parse((const char *)data, size, &error);
-    struct fields *fields = body == NULL ? NULL : fields_open_tree(json_incref(body), api->route, api->convert, &error);
+    struct fields *fields = body == NULL ? NULL : fields_open_tree(json_incref(body), api->route, api->fields, &error);
     if (fields == NULL) {
         json_decref(body);
         struct buf out = {0};
@@ -105,7 +105,7 @@ static inline int fuzz_body(const struct fuzz_api *api, const uint8_t *data, siz
     size_t n;
     hearth_params *choices = fields_choices(fields, &n);
     require(n >= 1 && n <= FIELDS_CHOICES_MAX);
-    require(n == 1 || api->convert == NULL);
+    require(n == 1 || api->fields == NULL);
     for (size_t i = 0; i < n; i++) check_choice(&choices[i]);
     free(choices);
     answer(api->dialect, api->open(fields, body), n, api->route == FIELDS_CHAT);

@@ -1,6 +1,6 @@
 /* Bytes as the body of POST /v1/embeddings and of /embedding: what is read is within bounds, what is written is JSON.
  */
-#include "serve/embeddings.h"
+#include "serve/embeddings/embeddings.h"
 
 #include "fuzz_body.h"
 

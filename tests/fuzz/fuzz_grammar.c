@@ -1,6 +1,6 @@
 /* Any bytes as a grammar, and after a zero byte as a text: the grammar is refused with one line, or the text is read as
  * far as it matches, within bounds. */
-#include "llm/grammar.h"
+#include "grammar/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>

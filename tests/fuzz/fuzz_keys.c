@@ -1,7 +1,7 @@
 /* Any bytes as a file of API keys: they are refused with a message of one line that shows nothing of the file, or
  * read, and then the keys are found. */
 #include "base/log.h"
-#include "serve/keys.h"
+#include "serve/core/keys.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Bytes as the body of POST /completion: what is read is answered natively, whole and as a stream. */
 #include "fuzz_body.h"
 
-#include "serve/native.h"
+#include "serve/native/native.h"
 
 static void answer_natively(const struct fields *fields, void *state, size_t n)
 {

@@ -1,6 +1,6 @@
 /* Bytes as the body of POST /api/chat and of /api/generate. */
 #include "fuzz_body.h"
-#include "serve/ollama.h"
+#include "serve/ollama/ollama.h"
 
 /* Each line of a stream is an object. */
 static void require_lines(const struct dialect *dialect, void *state)

@@ -1,5 +1,5 @@
 /* Bytes as the body of POST /v1/rerank: what is read is within bounds, what is written is JSON. */
-#include "serve/rerank.h"
+#include "serve/embeddings/rerank.h"
 
 #include "fuzz_body.h"
 

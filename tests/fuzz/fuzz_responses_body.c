@@ -1,7 +1,7 @@
 /* Bytes as the body of POST /v1/responses. */
 #include "fuzz_body.h"
-#include "serve/responses.h"
-#include "serve/responses_tools.h"
+#include "serve/responses/responses.h"
+#include "serve/responses/responses_tools.h"
 
 static void *open_state(const struct fields *fields, const json_t *given)
 {
@@ -16,6 +16,6 @@ static void *open_state(const struct fields *fields, const json_t *given)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct fuzz_api api = {
-        .route = FIELDS_CHAT, .convert = responses_chat, .dialect = &responses_dialect, .open = open_state};
+        .route = FIELDS_CHAT, .fields = &responses_api, .dialect = &responses_dialect, .open = open_state};
     return fuzz_body(&api, data, size);
 }

@@ -1,5 +1,5 @@
 /* Hashes of leading messages: what they tell apart and what they do not. */
-#include "chat/identity.h"
+#include "lib/parameters/message_hashes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * tells the sets apart. */
 #include "support.h"
 
-#include "lib/adapters.h"
-#include "lib/instance.h"
+#include "lib/models/adapters.h"
+#include "lib/models/loaded_model.h"
 
 #include <math.h>
 #include <unistd.h>

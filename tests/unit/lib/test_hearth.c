@@ -3,7 +3,7 @@
 #include "support.h"
 
 #include "fakes/fake_clock.h"
-#include "lib/instance.h"
+#include "lib/models/loaded_model.h"
 
 /* ---- Replies ---- */
 

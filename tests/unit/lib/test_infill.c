@@ -1,7 +1,7 @@
 /* Prompts with a gap, token for token: the order is llama-server's, the tokens are those of real vocabularies. */
 #include "support.h"
 
-#include "lib/infill.h"
+#include "lib/requests/infill.h"
 
 #include <gguf.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
 #include "support.h"
 
 #include "config/table.h"
-#include "lib/instance.h"
-#include "llm/private.h"
+#include "lib/models/loaded_model.h"
+#include "llm/llm_parts.h"
 #include "llm/sampler.h"
 
 #include <unistd.h>

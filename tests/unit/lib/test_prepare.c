@@ -2,7 +2,7 @@
  * vocabularies are the demo model's and one of llama.cpp's that adds a begin token. */
 #include "support.h"
 
-#include "lib/prepare.h"
+#include "lib/requests/prepare.h"
 
 #define TURNS                                                                                                          \
     "[" SYSTEM("Be brief.") "," USER("Who are you?") "," ASSISTANT("A program.") "," USER("What is 2 + 2?") "]"

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "config/config.h"
-#include "lib/params.h"
-#include "lib/sampling.h"
+#include "lib/parameters/request_params.h"
+#include "lib/parameters/sampling.h"
 
 #include <gguf.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The system message that is assumed for chats without one: when it is, and when never. */
 #include "support.h"
 
-#include "lib/system_prompt.h"
+#include "lib/requests/system_prompt.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "llm/chances.h"
+#include "llm/logprobs.h"
 
 static struct llm_model *model;
 static struct llm_context *context;

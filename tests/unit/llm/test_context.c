@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/table.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  * text, and where a text cannot be cut, that is known. */
 #include "support.h"
 
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 #include <dirent.h>
 

@@ -3,7 +3,7 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "llm/identity.h"
+#include "llm/model_identity.h"
 
 #include <gguf.h>
 

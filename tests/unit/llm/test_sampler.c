@@ -2,7 +2,7 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "llm/private.h"
+#include "llm/llm_parts.h"
 
 static struct llm_model *model;
 static struct llm_context *context;

@@ -2,8 +2,8 @@
 #ifndef UNIT_SERVE_DIALECT_RIG_H
 #define UNIT_SERVE_DIALECT_RIG_H
 
-#include "serve/exchange.h"
-#include "serve/fields.h"
+#include "serve/core/exchange.h"
+#include "serve/fields/fields.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -3,7 +3,8 @@
 #define UNIT_SERVE_HARNESS_H
 
 #include "fakes/fake_hearth.h"
-#include "serve/server.h"
+#include "serve/core/exchange.h"
+#include "serve/serve.h"
 #include "unit/serve/http_client.h"
 
 #include <pthread.h>
@@ -45,8 +46,8 @@ static inline void note_ready(void *ud, const hearth *instance)
 static inline void *harness_run(void *ud)
 {
     struct harness *h = ud;
-    struct serve_options options = {.on_listening = note_listening, .on_ready = note_ready, .ud = h};
-    h->rc = server_run(NULL, &options, &h->limits, &h->error);
+    struct serve_options options = {.on_listening = note_listening, .on_ready = note_ready, .ud = h, .limits = &h->limits};
+    h->rc = serve_run(NULL, &options, &h->error);
     return NULL;
 }
 

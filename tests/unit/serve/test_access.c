@@ -1,7 +1,7 @@
 /* API keys at the routes: who gets in where, what the others are told, and that owners share no cached state. */
 #include "unit/serve/harness.h"
 
-#include "serve/errors.h"
+#include "serve/core/errors.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* Anthropic's Messages: what becomes of a body, the exact bytes of answers, and the routes. */
-#include "serve/anthropic.h"
+#include "serve/anthropic/anthropic.h"
 
 #include "base/error.h"
-#include "serve/errors.h"
+#include "serve/core/errors.h"
 
 #include "unit/serve/dialect_rig.h"
 #include "unit/serve/harness.h"

@@ -1,7 +1,7 @@
 /* POST /v1/embeddings and llama-server's /embedding: what is read, what is refused, what is answered. */
 #include "unit/serve/harness.h"
 
-#include "serve/embeddings.h"
+#include "serve/embeddings/embeddings.h"
 
 #include <jansson.h>
 

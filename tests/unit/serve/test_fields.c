@@ -1,5 +1,5 @@
 /* Reading the bodies of requests: every field, its wrong types and its ranges, and what is refused. */
-#include "serve/fields.h"
+#include "serve/fields/fields.h"
 
 #include "base/buf.h"
 

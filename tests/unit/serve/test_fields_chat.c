@@ -1,5 +1,5 @@
 /* Reading what a chat says of tools, reasoning, the form of its reply and the chances of its tokens. */
-#include "serve/fields.h"
+#include "serve/fields/fields.h"
 
 #include "base/buf.h"
 

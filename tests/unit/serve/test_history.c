@@ -1,5 +1,5 @@
 /* Responses that are stored, at their routes: what a later request goes on from, and what can be seen of them. */
-#include "serve/history.h"
+#include "serve/responses/history.h"
 
 #include "unit/serve/harness.h"
 

@@ -1,7 +1,7 @@
 /* The file of API keys: its form, its faults, and finding a key. */
 #include "base/error.h"
 #include "base/log.h"
-#include "serve/keys.h"
+#include "serve/core/keys.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

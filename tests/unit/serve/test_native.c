@@ -1,6 +1,6 @@
 /* llama-server's native completions: the exact bytes of answers and streams, what reaches the library, and the faults
  * of the fields that these routes alone have. */
-#include "serve/native.h"
+#include "serve/native/native.h"
 #include "unit/serve/harness.h"
 
 #include <jansson.h>

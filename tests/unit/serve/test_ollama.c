@@ -1,5 +1,5 @@
 /* Ollama's API: what becomes of a body, the exact bytes of answers, the routes, and the listener of its own. */
-#include "serve/ollama.h"
+#include "serve/ollama/ollama.h"
 
 #include "base/error.h"
 

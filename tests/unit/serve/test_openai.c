@@ -1,7 +1,7 @@
 /* The exact bytes of OpenAI's answers. */
-#include "serve/openai.h"
+#include "serve/openai/openai.h"
 
-#include "serve/errors.h"
+#include "serve/core/errors.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* The way of events from hearth's threads to the HTTP thread. */
-#include "serve/outbox.h"
+#include "serve/core/outbox.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

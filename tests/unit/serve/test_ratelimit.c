@@ -2,8 +2,8 @@
 #include "unit/serve/harness.h"
 
 #include "fakes/fake_clock.h"
-#include "serve/errors.h"
-#include "serve/ratelimit.h"
+#include "serve/core/errors.h"
+#include "serve/core/ratelimit.h"
 
 #include <stdio.h>
 

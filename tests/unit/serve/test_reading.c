@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/errors.h"
-#include "serve/reading.h"
-#include "serve/server.h"
+#include "serve/core/errors.h"
+#include "serve/core/reading.h"
+#include "serve/core/server.h"
 #include "unit/serve/http_client.h"
 
 #include "http/connection.h"

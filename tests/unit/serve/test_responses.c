@@ -1,6 +1,6 @@
 /* OpenAI's Responses: what becomes of a body, the exact bytes of answers, and the routes. */
-#include "serve/responses.h"
-#include "serve/responses_tools.h"
+#include "serve/responses/responses.h"
+#include "serve/responses/responses_tools.h"
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /* The store of responses and conversations: who finds what, what goes first, and what is counted. */
-#include "serve/stored.h"
+#include "serve/responses/stored.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

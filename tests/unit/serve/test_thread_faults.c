@@ -7,12 +7,12 @@ static void a_server_without_its_thread_does_not_start(void **state)
 {
     struct harness *h = *state;
     hearth_error error = {0};
-    struct serve_options options = {0};
+    struct serve_options options = {.limits = &h->limits};
     static const char *const tasks[] = {"reads the bodies of requests", "loads the models"};
     fake_set("server.listen", "127.0.0.1:0");
     for (int i = 0; i < 2; i++) {
         fake_threads_fail(2 + i); /* the first plays the library */
-        assert_int_equal(server_run(NULL, &options, &h->limits, &error), HEARTH_NO_MEMORY);
+        assert_int_equal(serve_run(NULL, &options, &error), HEARTH_NO_MEMORY);
         assert_contains(error.message, "cannot start the thread that ");
         assert_contains(error.message, tasks[i]);
     }

@@ -1,18 +1,18 @@
 /* Which fields of a body nobody reads, and how they are named. */
 #include "fakes/cmocka_all.h"
 
-#include "serve/anthropic.h"
-#include "serve/ollama.h"
-#include "serve/responses.h"
-#include "serve/unknown.h"
+#include "serve/anthropic/anthropic.h"
+#include "serve/ollama/ollama.h"
+#include "serve/responses/responses.h"
+#include "serve/fields/unknown.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void assert_finds(const char *body, int route, fields_converter *convert, const char *expected)
+static void assert_finds(const char *body, int route, const struct fields_api *api, const char *expected)
 {
     json_t *json = json_loads(body, 0, NULL);
-    struct unknown found = unknown_find(json, route, convert);
+    struct unknown found = unknown_find(json, route, api);
     bool same = expected == NULL || found.names == NULL ? found.names == expected : !strcmp(found.names, expected);
     if (!same) fail_msg("%s: %s", body, found.names == NULL ? "nothing" : found.names);
     free(found.names);
@@ -28,9 +28,9 @@ static void what_is_read_or_knowingly_ignored_is_known(void **state)
         FIELDS_CHAT, NULL, NULL);
     assert_finds("{\"prompt\":\"a\",\"echo\":true,\"input_extra\":[],\"id_slot\":1}", FIELDS_COMPLETION, NULL, NULL);
     assert_finds("{\"messages\":[],\"system\":\"a\",\"thinking\":{},\"top_k\":1,\"stream\":true}", FIELDS_CHAT,
-                 anthropic_chat, NULL);
+                 &anthropic_api, NULL);
     assert_finds("{\"input\":\"a\",\"instructions\":\"b\",\"text\":{},\"reasoning\":{},\"cache_salt\":\"x\"}",
-                 FIELDS_CHAT, responses_chat, NULL);
+                 FIELDS_CHAT, &responses_api, NULL);
     assert_finds("{\"prompt\":\"a\",\"whatever\":1}", FIELDS_LOOKUP, NULL, NULL); /* bodies of any API */
 }
 
@@ -41,11 +41,11 @@ static void what_nobody_reads_is_named_as_the_client_names_it(void **state)
     assert_finds("{\"prompt\":\"a\",\"messages\":[],\"reasoning\":{}}", FIELDS_COMPLETION, NULL, "messages, reasoning");
     assert_finds("{\"messages\":[{\"contents\":1,\"x\":2},{\"x\":3},5]}", FIELDS_CHAT, NULL,
                  "messages[].contents, messages[].x");
-    assert_finds("{\"messages\":[],\"stop\":[\"a\"],\"n\":2}", FIELDS_CHAT, anthropic_chat, "stop, n");
-    assert_finds("{\"messages\":[],\"options\":{},\"think\":true,\"temperature\":1}", FIELDS_CHAT, ollama_chat_body,
+    assert_finds("{\"messages\":[],\"stop\":[\"a\"],\"n\":2}", FIELDS_CHAT, &anthropic_api, "stop, n");
+    assert_finds("{\"messages\":[],\"options\":{},\"think\":true,\"temperature\":1}", FIELDS_CHAT, &ollama_chat_api,
                  "temperature");
-    assert_finds("{\"prompt\":\"a\",\"raw\":true,\"n\":1}", FIELDS_COMPLETION, ollama_generate_body, "n");
-    assert_finds("{\"input\":\"a\",\"max_tokens\":2,\"messages\":[]}", FIELDS_CHAT, responses_chat,
+    assert_finds("{\"prompt\":\"a\",\"raw\":true,\"n\":1}", FIELDS_COMPLETION, &ollama_generate_api, "n");
+    assert_finds("{\"input\":\"a\",\"max_tokens\":2,\"messages\":[]}", FIELDS_CHAT, &responses_api,
                  "max_tokens, messages");
 }
 

@@ -1,0 +1,98 @@
+#include "base/hashed.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+
+/* Multiplied, since hashes made of addresses differ in their middle bits alone. Buckets of the second half that are not
+ * there yet are still part of those of the first. */
+static size_t index_of(const struct hash_table *table, uint64_t hash)
+{
+    size_t mixed = hash * 0x9e3779b97f4a7c15u >> 32, i = mixed & (2 * table->half - 1);
+    return i < table->n_buckets ? i : mixed & (table->half - 1);
+}
+
+static struct hashed **bucket_of(const struct hash_table *table, uint64_t hash)
+{
+    return &table->v[index_of(table, hash)];
+}
+
+/* The next bucket, with those of the one that it was part of that belong there now. */
+static void split(struct hash_table *table)
+{
+    size_t new = table->n_buckets++;
+    struct hashed **from = &table->v[new - table->half], **to = &table->v[new];
+    *to = NULL;
+    while (*from != NULL) {
+        struct hashed *item = *from;
+        if (index_of(table, item->hash) != new) {
+            from = &item->next;
+            continue;
+        }
+        *from = item->next;
+        item->next = *to;
+        *to = item;
+    }
+    if (table->n_buckets == 2 * table->half) table->half *= 2;
+}
+
+static void grow(struct hash_table *table)
+{
+    enum { FEWEST = 64 };
+    if (table->n_buckets == table->cap) {
+        table->cap = table->cap == 0 ? FEWEST : 2 * table->cap;
+        table->v = mem_grow(table->v, table->cap, sizeof(struct hashed *));
+    }
+    if (table->n_buckets > 0) {
+        split(table);
+        return;
+    }
+    for (size_t i = 0; i < FEWEST; i++) table->v[i] = NULL;
+    table->n_buckets = table->half = FEWEST;
+}
+
+void hash_add(struct hash_table *table, struct hashed *item, uint64_t hash)
+{
+    if (table->n == table->n_buckets) grow(table);
+    struct hashed **first = bucket_of(table, hash);
+    item->hash = hash;
+    item->next = *first;
+    *first = item;
+    table->n++;
+}
+
+void hash_remove(struct hash_table *table, struct hashed *item)
+{
+    struct hashed **at = bucket_of(table, item->hash);
+    while (*at != item) at = &(*at)->next;
+    *at = item->next;
+    table->n--;
+}
+
+static struct hashed *with_hash(struct hashed *item, uint64_t hash)
+{
+    while (item != NULL && item->hash != hash) item = item->next;
+    return item;
+}
+
+struct hashed *hash_first(const struct hash_table *table, uint64_t hash)
+{
+    return table->n_buckets == 0 ? NULL : with_hash(*bucket_of(table, hash), hash);
+}
+
+struct hashed *hash_next(const struct hashed *item)
+{
+    return with_hash(item->next, item->hash);
+}
+
+struct hashed *hash_any(const struct hash_table *table, size_t *bucket)
+{
+    while (*bucket < table->n_buckets && table->v[*bucket] == NULL) ++*bucket;
+    return *bucket < table->n_buckets ? table->v[*bucket] : NULL;
+}
+
+void hash_release(struct hash_table *table)
+{
+    free(table->v);
+    *table = (struct hash_table){0};
+}

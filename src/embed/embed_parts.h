@@ -1,0 +1,54 @@
+/* What the files of this folder share: a pool, its queues, its workers. */
+#ifndef EMBED_EMBED_PARTS_H
+#define EMBED_EMBED_PARTS_H
+
+#include "embed/pool.h"
+
+#include <pthread.h>
+
+struct queue {
+    struct embed_job *first, **tail;
+    size_t len;
+};
+
+/* One input of a call. */
+struct given {
+    struct embed_job *job;
+    struct embed_input *input;
+};
+
+/* A context and its thread. */
+struct worker {
+    struct embed_pool *pool;
+    struct llm_embedder *embedder;
+    pthread_t thread;
+    bool started;
+    struct given *call; /* guarded while it is put together; then the thread's own */
+    struct llm_input *rows;
+    int32_t n;
+    _Atomic bool abort;
+};
+
+struct embed_pool {
+    char name[128];
+    struct clock *clock;
+    int64_t timeout;
+    size_t places;
+    int32_t window, width;
+    enum llm_pooling pooling;
+    struct embed_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
+
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    struct queue door, in_flight;
+    size_t n_ending; /* jobs out of the queues whose end is still being told */
+    bool draining, hurry, closing;
+
+    int32_t n_workers;
+    struct worker workers[];
+};
+
+/* embed_call.c: computes what the worker was given, on its thread. Inputs that could not be computed have no vectors. */
+void embed_compute(struct worker *worker);
+
+#endif

@@ -1,0 +1,323 @@
+/* Walks the rules: a reading is a stack of places where to go on, the innermost on top. Stacks share their lower parts:
+ * each is a node that knows the node below it, and equal stacks are one node, so that readings are compared as numbers.
+ * All of it belongs to the thread that has the grammar. */
+#include "grammar/grammar.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "grammar/rules.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_NODES = 1 << 20,
+    MAX_READINGS = 2048, /* of a text at once */
+    MAX_WORK = 1 << 25   /* nodes looked at from one grammar_rest() to the next: a third of a second */
+};
+
+struct node {
+    uint32_t at;    /* item where it goes on */
+    uint32_t below; /* 0: nothing */
+    uint32_t seen;  /* the last round that met it */
+};
+
+struct grammar {
+    struct rules *rules;
+    struct node *nodes; /* from 1 */
+    size_t n_nodes, nodes_cap;
+    uint32_t *table; /* of nodes by hash; 0: free */
+    size_t table_cap;
+    uint32_t *todo;
+    size_t n_todo, todo_cap;
+    uint32_t round;
+    size_t work;
+    bool failed;
+};
+
+/* ---- Nodes ---- */
+
+static size_t place_of(const struct grammar *g, uint32_t at, uint32_t below)
+{
+    uint64_t hash = ((uint64_t)at << 32 | below) * 0x9E3779B97F4A7C15U;
+    size_t i = (hash >> 32) & (g->table_cap - 1);
+    while (g->table[i] != 0 && (g->nodes[g->table[i]].at != at || g->nodes[g->table[i]].below != below))
+        i = (i + 1) & (g->table_cap - 1);
+    return i;
+}
+
+static void make_room(struct grammar *g)
+{
+    if (g->n_nodes + 1 < g->nodes_cap) return;
+    g->nodes_cap = g->nodes_cap == 0 ? 256 : g->nodes_cap * 2;
+    g->nodes = mem_grow(g->nodes, g->nodes_cap, sizeof *g->nodes);
+    free(g->table);
+    g->table_cap = g->nodes_cap * 2;
+    g->table = mem_alloc(g->table_cap * sizeof *g->table);
+    for (uint32_t i = 1; i <= g->n_nodes; i++) g->table[place_of(g, g->nodes[i].at, g->nodes[i].below)] = i;
+}
+
+static bool is_end(const struct grammar *g, uint32_t at)
+{
+    return g->rules->items[at].kind == RULES_END || g->rules->items[at].kind == RULES_OR;
+}
+
+/* The stack with this place on top. Where nothing follows there it is the stack below: endless repetitions do not grow.
+ */
+static uint32_t on_top(struct grammar *g, uint32_t at, uint32_t below)
+{
+    if (is_end(g, at)) return below;
+    make_room(g);
+    size_t place = place_of(g, at, below);
+    if (g->table[place] != 0) return g->table[place];
+    if (g->n_nodes >= MAX_NODES) {
+        g->failed = true;
+        return 0;
+    }
+    g->nodes[++g->n_nodes] = (struct node){.at = at, .below = below};
+    return g->table[place] = (uint32_t)g->n_nodes;
+}
+
+/* ---- States ---- */
+
+static void add(struct grammar_state *state, uint32_t reading)
+{
+    if (state->len == state->cap) {
+        state->cap = state->cap == 0 ? 16 : state->cap * 2;
+        state->v = mem_grow(state->v, state->cap, sizeof *state->v);
+    }
+    state->v[state->len++] = reading;
+}
+
+void grammar_copy(struct grammar_state *to, const struct grammar_state *from)
+{
+    to->len = 0;
+    for (size_t i = 0; i < from->len; i++) add(to, from->v[i]);
+    to->value = from->value;
+    to->missing = from->missing;
+}
+
+void grammar_release(struct grammar_state *state)
+{
+    free(state->v);
+    *state = (struct grammar_state){0};
+}
+
+void grammar_join(struct grammar_state *state, const struct grammar_state *more)
+{
+    for (size_t i = 0; i < more->len; i++) {
+        size_t known = 0;
+        while (known < state->len && state->v[known] != more->v[i]) known++;
+        if (known == state->len) add(state, more->v[i]);
+    }
+}
+
+/* ---- Expanding ---- */
+
+static void later(struct grammar *g, uint32_t reading)
+{
+    if (g->n_todo == g->todo_cap) {
+        g->todo_cap = g->todo_cap == 0 ? 64 : g->todo_cap * 2;
+        g->todo = mem_grow(g->todo, g->todo_cap, sizeof *g->todo);
+    }
+    g->todo[g->n_todo++] = reading;
+}
+
+/* Every way of the rule that the node refers to, with what follows the reference below it. */
+static void expand(struct grammar *g, struct node node)
+{
+    const struct rules *rules = g->rules;
+    uint32_t below = on_top(g, node.at + 1, node.below);
+    for (uint32_t at = rules->starts[rules->items[node.at].value];; at++) {
+        later(g, on_top(g, at, below));
+        while (!is_end(g, at)) at++;
+        if (rules->items[at].kind == RULES_END) return;
+    }
+}
+
+/* From what is to be looked at to readings that go on with a character or token. */
+static void settle(struct grammar *g, struct grammar_state *to)
+{
+    bool complete = false;
+    if (g->work > MAX_WORK) g->failed = true;
+    if (++g->round == 0) {
+        for (size_t i = 1; i <= g->n_nodes; i++) g->nodes[i].seen = 0;
+        g->round = 1;
+    }
+    while (g->n_todo > 0 && !g->failed) {
+        uint32_t reading = g->todo[--g->n_todo];
+        if (++g->work > MAX_WORK || to->len > MAX_READINGS) g->failed = true;
+        if (reading == 0) {
+            if (!complete) add(to, 0);
+            complete = true;
+            continue;
+        }
+        struct node *node = &g->nodes[reading];
+        if (node->seen == g->round) continue;
+        node->seen = g->round;
+        if (g->rules->items[node->at].kind == RULES_REF)
+            expand(g, *node);
+        else
+            add(to, reading);
+    }
+    g->n_todo = 0;
+    if (g->failed) to->len = 0;
+}
+
+void grammar_start(struct grammar *g, struct grammar_state *state)
+{
+    *state = (struct grammar_state){.v = state->v, .cap = state->cap};
+    for (uint32_t at = g->rules->starts[g->rules->root];; at++) {
+        later(g, on_top(g, at, 0));
+        while (!is_end(g, at)) at++;
+        if (g->rules->items[at].kind == RULES_END) break;
+    }
+    settle(g, state);
+}
+
+/* ---- Characters ---- */
+
+/* Whether some character from `low` to `high` fits the item. */
+static bool fits(const struct rules *rules, const struct rules_item *item, uint32_t low, uint32_t high)
+{
+    if (item->kind == RULES_CHAR) return low <= item->value && item->value <= high;
+    if (item->kind != RULES_CLASS) return false;
+    const struct rules_class *class = &rules->classes[item->value];
+    for (size_t i = class->first; i < class->first + class->n; i++) {
+        const struct rules_range *range = &rules->ranges[i];
+        if (class->negated && range->low <= low && high <= range->high) return false;
+        if (!class->negated && range->low <= high && low <= range->high) return true;
+    }
+    return class->negated;
+}
+
+static bool eat_char(struct grammar *g, const struct grammar_state *from, uint32_t c, struct grammar_state *to)
+{
+    *to = (struct grammar_state){.v = to->v, .cap = to->cap};
+    for (size_t i = 0; i < from->len && !g->failed; i++) {
+        if (from->v[i] == 0) continue;
+        struct node node = g->nodes[from->v[i]];
+        if (fits(g->rules, &g->rules->items[node.at], c, c)) later(g, on_top(g, node.at + 1, node.below));
+    }
+    g->work += from->len;
+    settle(g, to);
+    return to->len > 0;
+}
+
+/* Whether UTF-8 can go on so. Forms longer than need be would let a text through that only seems to match. */
+static bool is_utf8(const struct grammar_state *state, unsigned char byte)
+{
+    static const struct {
+        int missing;
+        uint32_t value;
+        unsigned char low, high;
+    } narrow[] = {{2, 0, 0xA0, 0xBF}, {2, 0xD, 0x80, 0x9F}, {3, 0, 0x90, 0xBF}, {3, 4, 0x80, 0x8F}};
+    if (state->missing == 0) return byte != 0 && (byte < 0x80 || (byte >= 0xC2 && byte <= 0xF4));
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++)
+        if (narrow[i].missing == state->missing && narrow[i].value == state->value)
+            return byte >= narrow[i].low && byte <= narrow[i].high;
+    return byte >= 0x80 && byte <= 0xBF;
+}
+
+bool grammar_eat(struct grammar *g, const struct grammar_state *from, unsigned char byte, struct grammar_state *to)
+{
+    uint32_t value = byte;
+    int missing = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC0 ? 1 : 0;
+    if (!is_utf8(from, byte)) return false;
+    if (from->missing > 0) {
+        value = from->value << 6 | (byte & 0x3FU);
+        missing = from->missing - 1;
+    } else if (missing > 0) {
+        value = byte & (0x3FU >> missing);
+    }
+    if (missing == 0) return eat_char(g, from, value, to);
+    grammar_copy(to, from);
+    to->value = value;
+    to->missing = missing;
+    return to->len > 0;
+}
+
+bool grammar_goes_on(const struct grammar *g, const struct grammar_state *state)
+{
+    if (state->missing == 0) return state->len > 0;
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000}; /* what is smaller is written with fewer bytes */
+    uint32_t low = state->value << (6 * state->missing), high = low | ((1U << (6 * state->missing)) - 1);
+    if (low == 0) low = least[state->missing];
+    for (size_t i = 0; i < state->len; i++)
+        if (state->v[i] != 0 && fits(g->rules, &g->rules->items[g->nodes[state->v[i]].at], low, high)) return true;
+    return false;
+}
+
+bool grammar_complete(const struct grammar_state *state)
+{
+    for (size_t i = 0; i < state->len; i++)
+        if (state->v[i] == 0) return state->missing == 0;
+    return false;
+}
+
+/* ---- Tokens ---- */
+
+bool grammar_names_tokens(const struct grammar *g, const struct grammar_state *state)
+{
+    for (size_t i = 0; i < state->len; i++) {
+        if (state->v[i] == 0) continue;
+        enum rules_kind kind = g->rules->items[g->nodes[state->v[i]].at].kind;
+        if (kind == RULES_TOKEN || kind == RULES_NOT_TOKEN) return true;
+    }
+    return false;
+}
+
+void grammar_eat_token(struct grammar *g, const struct grammar_state *from, int32_t token, struct grammar_state *to)
+{
+    *to = (struct grammar_state){.v = to->v, .cap = to->cap};
+    for (size_t i = 0; i < from->len && from->missing == 0 && !g->failed; i++) {
+        if (from->v[i] == 0) continue;
+        struct node node = g->nodes[from->v[i]];
+        const struct rules_item *item = &g->rules->items[node.at];
+        if ((item->kind == RULES_TOKEN && item->value == (uint32_t)token) ||
+            (item->kind == RULES_NOT_TOKEN && item->value != (uint32_t)token))
+            later(g, on_top(g, node.at + 1, node.below));
+    }
+    g->work += from->len;
+    settle(g, to);
+}
+
+/* ---- Life ---- */
+
+bool grammar_failed(const struct grammar *g)
+{
+    return g->failed;
+}
+
+void grammar_rest(struct grammar *g)
+{
+    g->work = 0;
+    g->failed = false;
+}
+
+struct grammar *grammar_open(const char *text, const struct grammar_vocabulary *vocabulary, hearth_error *error)
+{
+    struct rules *rules = rules_read(text, vocabulary, error);
+    if (rules == NULL) return NULL;
+    struct grammar *g = mem_alloc(sizeof *g);
+    g->rules = rules;
+    struct grammar_state state = {0};
+    grammar_start(g, &state);
+    grammar_release(&state);
+    if (!g->failed) return g;
+    grammar_close(g);
+    error_at(error, HEARTH_INVALID, "grammar",
+             "the grammar is too ambiguous: there are more than %d ways to begin it. Write it with fewer",
+             MAX_READINGS);
+    return NULL;
+}
+
+void grammar_close(struct grammar *g)
+{
+    if (g == NULL) return;
+    rules_free(g->rules);
+    free(g->nodes);
+    free(g->table);
+    free(g->todo);
+    free(g);
+}

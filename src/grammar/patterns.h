@@ -1,0 +1,18 @@
+/* Regular expressions over a reply, of which the first that is found says where a lazy grammar begins. PCRE2 does the
+ * work: llama.cpp's formats use what POSIX does not have. */
+#ifndef GRAMMAR_PATTERNS_H
+#define GRAMMAR_PATTERNS_H
+
+#include "hearth.h"
+
+struct patterns;
+
+/* NULL: HEARTH_INVALID, param "grammar": one of them has a fault. */
+struct patterns *patterns_open(const char *const *patterns, size_t n, hearth_error *error);
+void patterns_close(struct patterns *patterns); /* NULL is fine */
+
+/* Where in the text the first of them that occurs says that the grammar begins: at its first group that matched
+ * something, or else where it matches itself. One from "^" to "$" must match all of the text. False: none occurs. */
+bool patterns_find(struct patterns *patterns, const char *text, size_t len, size_t *begin);
+
+#endif

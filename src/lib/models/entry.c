@@ -1,0 +1,207 @@
+/* What is known of models: finding them by name and type, their facts, and how hearth.h tells of them. */
+#include "lib/models/entry.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
+#include "lib/parameters/request_params.h"
+#include "lib/parameters/sampling.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Finding ---- */
+
+static void list_names(const struct hearth *instance, struct buf *out)
+{
+    for (size_t i = 0; i < instance->config->n_models; i++)
+        buf_printf(out, "%s%s", i == 0 ? "" : ", ", instance->config->models[i].name);
+}
+
+struct known *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
+{
+    size_t n = atomic_load(&instance->n_known);
+    const struct config_model *meant = name == NULL ? NULL : config_resolve_model(instance->config, name);
+    for (size_t i = 0; i < n; i++)
+        if (name == NULL || instance->known[i].config == meant) return &instance->known[i];
+    if (name == NULL || meant != NULL) {
+        error_set(error, HEARTH_UNAVAILABLE,
+                  atomic_load(&instance->load_failed) ? "the model could not be loaded"
+                                                      : "loading model: try again in a moment");
+        return NULL;
+    }
+    struct buf names = {0};
+    list_names(instance, &names);
+    error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' does not exist; there is: %s", name, names.v);
+    buf_release(&names);
+    return NULL;
+}
+
+const char *model_type_name(enum model_type type)
+{
+    static const char *const names[] = {"chat", "embedding", "rerank"};
+    return names[type];
+}
+
+/* The model for requests that name none, or one that does not exist; NULL: there is none. */
+static struct known *stand_in(const struct hearth *instance, bool is_named, enum model_type type)
+{
+    const struct config_server *server = &instance->config->server;
+    const struct config_model *chosen =
+        server->default_model == NULL ? NULL : config_resolve_model(instance->config, server->default_model);
+    struct known *first = NULL;
+    size_t n = atomic_load(&instance->n_known), n_fit = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct known *known = &instance->known[i];
+        if (known->facts.type != type) continue;
+        if (known->config == chosen) return known;
+        if (n_fit++ == 0) first = known;
+    }
+    if (!is_named) return first;
+    return n_fit == 1 && n == instance->config->n_models ? first : NULL;
+}
+
+struct known *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
+                                  hearth_error *error)
+{
+    static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
+    bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
+    /* Vectors of another model than the one that is named would be worse than none. */
+    bool any = !is_there && type == MODEL_CHAT && instance->config->server.any_model_name;
+    struct known *other = name == NULL || any ? stand_in(instance, name != NULL, type) : NULL;
+    if (other != NULL) return other;
+    struct known *known = instance_find_model(instance, name, error);
+    if (known == NULL || known->facts.type == type) return known;
+    enum model_type its = known->facts.type;
+    error_at(error, HEARTH_UNSUPPORTED, "model",
+             "model '%s' is of the type %s: it %s. This request needs a model of the type %s, which %s",
+             known->config->name, model_type_name(its), uses[its], model_type_name(type), uses[type]);
+    return NULL;
+}
+
+/* ---- Facts ---- */
+
+static int learn(struct facts *facts, const struct config_model *config, const struct llm_model *weights,
+                 hearth_error *error)
+{
+    const struct llm_model_info *info = llm_model_info(weights);
+    struct llm_context_params context;
+    int rc = instance_context_params(config, weights, &context, error);
+    if (rc != HEARTH_OK) return rc;
+    bool templated = config->jinja_file != NULL || info->chat_template != NULL;
+    facts->type = embedding_decide_type(config, weights);
+    facts->bytes = (uint64_t)(facts->type == MODEL_CHAT ? estimate_memory(&context, info).total
+                                                        : embedding_bytes(config, weights, &context));
+    memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
+    memcpy(facts->description, info->description, sizeof facts->description);
+    facts->info = (hearth_model_info){
+        .name = config->name,
+        .path = config->path,
+        .type = model_type_name(facts->type),
+        .kind = llm_kind_name(info->kind),
+        .pooling = facts->type != MODEL_CHAT ? llm_pooling_name(embedding_pooling(config, weights)) : "",
+        .size_bytes = info->size_bytes,
+        .n_params = info->n_params,
+        .weights_type = info->weights_type,
+        .vocab_type = info->vocab_type,
+        .n_vocab = info->n_vocab,
+        .n_embd = info->n_embd,
+        .n_embd_out = info->n_embd_out,
+        .n_layer = info->n_layer,
+        .n_swa = info->n_swa,
+        .n_ctx_train = info->n_ctx_train,
+        .context_window = context.window,
+        .n_slots = (int32_t)config->n_seq_max,
+        .has_chat_template = facts->type == MODEL_CHAT && templated,
+    };
+    return HEARTH_OK;
+}
+
+/* As far as requests were checked with them. */
+static bool are_equal(const struct facts *a, const struct facts *b)
+{
+    const hearth_model_info *i = &a->info, *k = &b->info;
+    return a->type == b->type && strcmp(a->architecture, b->architecture) == 0 && strcmp(i->pooling, k->pooling) == 0 &&
+           i->size_bytes == k->size_bytes && i->n_params == k->n_params && i->n_vocab == k->n_vocab &&
+           i->n_embd_out == k->n_embd_out && i->context_window == k->context_window &&
+           i->has_chat_template == k->has_chat_template;
+}
+
+/* What is told of it beside numbers. A template that cannot be read is found out when it is opened. */
+static void learn_texts(struct facts *facts, const struct config_model *config, const struct llm_model *weights)
+{
+    const struct llm_model_info *info = llm_model_info(weights);
+    hearth_params nothing = hearth_params_default();
+    hearth_error unread;
+    char *template_ = facts->type == MODEL_CHAT ? instance_template_text(config, weights, &unread) : NULL;
+    nothing.sampling = sampling_complete(&nothing.sampling, config, weights);
+    nothing.sampling.seed = -1;
+    facts->defaults = params_copy(&nothing);
+    facts->chat_template = template_ != NULL ? template_ : mem_strdup("");
+    facts->bos_text = mem_strdup(info->bos_text);
+    facts->eos_text = mem_strdup(info->eos_text);
+    facts->chat_template_caps = chat_abilities(
+        &(struct chat_template_params){.source = facts->chat_template, .bos = facts->bos_text, .eos = facts->eos_text});
+    facts->info.chat_template_caps = facts->chat_template_caps;
+    facts->info.chat_template = facts->chat_template;
+    facts->info.bos_text = facts->bos_text;
+    facts->info.eos_text = facts->eos_text;
+    facts->info.architecture = facts->architecture;
+    facts->info.description = facts->description;
+}
+
+int known_learn(struct known *known, const struct llm_model *weights, hearth_error *error)
+{
+    struct facts facts = {0};
+    int rc = learn(&facts, known->config, weights, error);
+    if (rc != HEARTH_OK) return rc;
+    bool first = known->facts.info.name == NULL;
+    if (!first && !are_equal(&facts, &known->facts))
+        return error_at(error, HEARTH_INVALID, known->config->path,
+                        "%s is another model than it was: start hearth anew to serve it", known->config->path);
+    if (!first) return HEARTH_OK;
+    known->facts = facts;
+    learn_texts(&known->facts, known->config, weights);
+    return HEARTH_OK;
+}
+
+void known_release(struct known *known)
+{
+    adapters_close(known->adapters);
+    free(known->facts.chat_template);
+    free(known->facts.chat_template_caps);
+    free(known->facts.bos_text);
+    free(known->facts.eos_text);
+    params_free(known->facts.defaults);
+}
+
+/* ---- hearth.h ---- */
+
+bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling *sampling)
+{
+    if (index >= atomic_load(&instance->n_known)) return false;
+    *sampling = instance->known[index].facts.defaults->sampling;
+    return true;
+}
+
+int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
+    const struct known *known =
+        is_there ? instance_find_model(instance, name, error) : instance_pick_model(instance, name, MODEL_CHAT, error);
+    return known == NULL ? (int32_t)error->code : (int32_t)(known - instance->known);
+}
+
+bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)
+{
+    if (index >= atomic_load(&instance->n_known)) return false;
+    struct known *known = &instance->known[index];
+    *out = known->facts.info;
+    out->created = atomic_load(&known->created);
+    out->state = keeper_state(known);
+    return true;
+}

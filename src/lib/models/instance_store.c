@@ -1,0 +1,188 @@
+/* From the configuration to the store, and back to numbers for people. No data of its own. */
+#include "lib/models/instance_store.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "lib/models/loaded_model.h"
+
+#include <string.h>
+
+/* Saves under way may take so much memory; what comes on top of it waits or is dropped. */
+#define BACKLOG_BYTES (256u << 20)
+
+/* A disk that takes longer for one entry hangs, however short an eviction's patience may be. */
+#define HANGS_MS 10000
+
+/* ---- Opening ---- */
+
+static enum store_tier tier_named(const char *name)
+{
+    enum store_tier tier = 0;
+    while (strcmp(store_tier_names[tier], name) != 0) tier++;
+    return tier;
+}
+
+static bool keeps_anything(const struct config_model *model)
+{
+    return model->incremental_cache || model->system_prompt_cache;
+}
+
+static uint64_t quota_of(const struct config_cache *cache, enum store_tier tier)
+{
+    return (uint64_t)cache->tiers[tier].quota_mb << 20;
+}
+
+/* States that engines keep in memory, and slabs of a tier there, are bounded together: each has half of the quota where
+ * saves go to that tier, else states have all of it. */
+static uint64_t slab_share(const struct config_cache *cache, enum store_tier tier)
+{
+    if (store_tier_has_folder(tier)) return quota_of(cache, tier);
+    return tier == tier_named(cache->save_tier) ? quota_of(cache, tier) / 2 : 0;
+}
+
+uint64_t cache_state_budget(const struct hearth_config *config)
+{
+    uint64_t states = 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++)
+        if (!store_tier_has_folder(i)) states += quota_of(&config->cache, i) - slab_share(&config->cache, i);
+    return states / (config->n_models > 0 ? config->n_models : 1);
+}
+
+int cache_open(const struct hearth_config *config, struct store **store, hearth_error *error)
+{
+    const struct config_cache *cache = &config->cache;
+    bool any = false, any_tier = false;
+    for (size_t i = 0; i < config->n_models; i++) any = any || keeps_anything(&config->models[i]);
+    int64_t hangs_ms = cache->evict_save_timeout_ms > HANGS_MS ? cache->evict_save_timeout_ms : HANGS_MS;
+    struct store_params params = {.stride = (int32_t)cache->boundary_align_tokens,
+                                  .save_tier = tier_named(cache->save_tier),
+                                  .backlog = BACKLOG_BYTES,
+                                  .save_timeout_ns = clock_from_ms(hangs_ms),
+                                  .fetch_timeout_ns = clock_from_ms(cache->fetch_timeout_ms),
+                                  .scan_grace_ns = clock_from_ms(cache->session_resume_wait_ms),
+                                  .files = files_machine()};
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        params.tiers[i] = (struct store_tier_params){.quota = slab_share(cache, i), .path = cache->tiers[i].path};
+        any_tier = any_tier || params.tiers[i].quota > 0;
+    }
+    *store = NULL;
+    if (!any || !any_tier) return HEARTH_OK;
+    *store = store_open(&params, error);
+    return *store == NULL ? (int)error->code : HEARTH_OK;
+}
+
+/* ---- Identity ---- */
+
+static void *compute(void *ud)
+{
+    struct fingerprint *f = ud;
+    struct llm_reading how = {.stop = &f->stop, .verify = f->verify};
+    f->rc = llm_file_fingerprint(f->path, &how, f->digest, &f->error);
+    return NULL;
+}
+
+int fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify, hearth_error *error)
+{
+    uint8_t former[SHA256_BYTES];
+    memcpy(former, fingerprint->stamp, sizeof former);
+    bool known = fingerprint->known && (fingerprint->verify || !verify);
+    fingerprint->path = path;
+    fingerprint->verify = verify;
+    fingerprint->known = false;
+    atomic_store(&fingerprint->stop, false);
+    fingerprint->rc = llm_file_stamp(path, fingerprint->stamp, &fingerprint->error);
+    if (fingerprint->rc != HEARTH_OK) return HEARTH_OK;
+    fingerprint->known = known && memcmp(former, fingerprint->stamp, sizeof former) == 0;
+    if (fingerprint->known) return HEARTH_OK;
+    int rc = thread_start(&fingerprint->thread, compute, fingerprint, "reads the model's file", error);
+    fingerprint->running = rc == HEARTH_OK;
+    return rc;
+}
+
+static bool is_unchanged(struct fingerprint *fingerprint)
+{
+    uint8_t stamp[SHA256_BYTES];
+    if (llm_file_stamp(fingerprint->path, stamp, &fingerprint->error) != HEARTH_OK) return false;
+    if (memcmp(stamp, fingerprint->stamp, sizeof stamp) == 0) return true;
+    error_at(&fingerprint->error, HEARTH_INVALID, fingerprint->path, "%s was changed while it was loaded",
+             fingerprint->path);
+    return false;
+}
+
+bool fingerprint_finish(struct fingerprint *fingerprint)
+{
+    if (fingerprint->running) {
+        pthread_join(fingerprint->thread, NULL);
+        fingerprint->known = fingerprint->rc == HEARTH_OK;
+    }
+    fingerprint->running = false;
+    if (fingerprint->known && !is_unchanged(fingerprint)) fingerprint->known = false;
+    return fingerprint->known;
+}
+
+void fingerprint_stop(struct fingerprint *fingerprint)
+{
+    atomic_store(&fingerprint->stop, true);
+    fingerprint_finish(fingerprint);
+}
+
+struct identity cache_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
+{
+    struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
+    memcpy(identity.model, digest, SHA256_BYTES);
+    static const char parameters[] = "hearth states 1\ncontrol vectors none\nprojector none\n";
+    sha256_of(parameters, sizeof parameters - 1, identity.context);
+    return identity;
+}
+
+/* ---- Numbers ---- */
+
+_Static_assert(HEARTH_TIERS == (int)STORE_TIERS, "hearth.h has room for every tier");
+
+const char *hearth_tier_name(size_t i)
+{
+    return i < STORE_TIERS ? store_tier_names[i] : NULL;
+}
+
+static void put_tier(struct store *store, enum store_tier tier, hearth_tier *out)
+{
+    struct store_tier_status status = {0};
+    if (store != NULL) store_tier_status(store, tier, &status);
+    *out = (hearth_tier){.name = store_tier_names[tier],
+                         .on = status.on,
+                         .entries = status.entries,
+                         .bytes = status.bytes,
+                         .quota_bytes = status.quota,
+                         .evictions = status.evictions};
+    memcpy(out->trouble, status.trouble, sizeof out->trouble);
+}
+
+void hearth_cache_status(const hearth *instance, hearth_cache *out)
+{
+    *out = (hearth_cache){0};
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) put_tier(instance->store, i, &out->tiers[i]);
+    if (instance->store == NULL) return;
+    const struct store_stats *stats = store_stats(instance->store);
+    const struct {
+        int64_t *to;
+        const metric_value *from;
+    } values[] = {{&out->hits_exact, &stats->hits_exact},
+                  {&out->hits_resume, &stats->hits_resume},
+                  {&out->hits_longest_prefix, &stats->hits_longest_prefix},
+                  {&out->misses, &stats->misses},
+                  {&out->saves_cold, &stats->saves[SLAB_COLD]},
+                  {&out->saves_continued, &stats->saves[SLAB_CONTINUED]},
+                  {&out->saves_finish, &stats->saves[SLAB_FINISH]},
+                  {&out->saves_evict, &stats->saves[SLAB_EVICT]},
+                  {&out->saves_shutdown, &stats->saves[SLAB_SHUTDOWN]},
+                  {&out->saves_dropped, &stats->saves_dropped},
+                  {&out->duplicate_dropped, &stats->duplicate_dropped},
+                  {&out->corrupt_files, &stats->corrupt_files},
+                  {&out->longest_prefix_probes, &stats->longest_prefix_probes},
+                  {&out->pack_ns, &stats->pack_ns},
+                  {&out->load_ns, &stats->load_ns},
+                  {&out->written_bytes, &stats->written_bytes},
+                  {&out->read_bytes, &stats->read_bytes},
+                  {&out->backlog_bytes, &stats->backlog_bytes}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) *values[i].to = metric_get(values[i].from);
+}

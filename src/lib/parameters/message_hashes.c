@@ -1,0 +1,113 @@
+/* Hashes of leading messages: see message_hashes.h.
+ *
+ * One SHA-256 runs over the template, its arguments, the tools and then message after message; at each message a copy
+ * of it is finished, so that all of them cost one pass. Every part goes in with its length before it, and JSON in one
+ * canonical form, compact and with sorted keys. */
+#include "lib/parameters/message_hashes.h"
+
+#include "base/memory.h"
+#include "base/sha256.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool chat_is_system_role(const char *role)
+{
+    return role != NULL && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
+}
+
+/* ---- Hashing ---- */
+
+static void add_text(struct sha256 *running, const char *text)
+{
+    size_t len = strlen(text);
+    sha256_feed(running, &len, sizeof len);
+    sha256_feed(running, text, len);
+}
+
+static bool add_value(struct sha256 *running, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    if (text == NULL) return false;
+    add_text(running, text);
+    free(text);
+    return true;
+}
+
+/* What is absent counts as null, so that nothing can stand in its place. */
+static bool add_json(struct sha256 *running, const char *json)
+{
+    json_t *value = json == NULL ? json_null() : json_loads(json, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    bool added = value != NULL && add_value(running, value);
+    json_decref(value);
+    return added;
+}
+
+static uint64_t first_eight(const uint8_t digest[SHA256_BYTES])
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof hash; i++) hash = hash << 8 | digest[i];
+    return hash;
+}
+
+/* The first eight bytes of the digest of what was added so far. */
+static uint64_t hash_so_far(const struct sha256 *running)
+{
+    uint8_t digest[SHA256_BYTES];
+    sha256_so_far(running, digest);
+    return first_eight(digest);
+}
+
+uint64_t chat_scope(const char *salt)
+{
+    uint8_t digest[SHA256_BYTES];
+    if (salt == NULL || salt[0] == '\0') return 0;
+    sha256_of(salt, strlen(salt), digest);
+    return first_eight(digest);
+}
+
+static bool hash_messages(const struct chat_seen *seen, const json_t *messages, struct sha256 *running,
+                          uint64_t *hashes)
+{
+    add_text(running, seen->template_source);
+    if (!add_json(running, seen->kwargs_json) || !add_json(running, seen->tools_json)) return false;
+    hashes[0] = hash_so_far(running);
+    size_t n = json_array_size(messages);
+    for (size_t i = 0; i < n; i++) {
+        if (!add_value(running, json_array_get(messages, i))) return false;
+        hashes[i + 1] = hash_so_far(running);
+    }
+    return true;
+}
+
+/* ---- The whole ---- */
+
+static void fill(const struct chat_seen *seen, const json_t *messages, struct chat_identity *identity)
+{
+    const json_t *role = json_object_get(json_array_get(messages, 0), "role");
+    uint64_t *hashes = mem_alloc((json_array_size(messages) + 1) * sizeof *hashes);
+    struct sha256 *running = sha256_open();
+    if (hash_messages(seen, messages, running, hashes))
+        *identity = (struct chat_identity){.n_messages = json_array_size(messages),
+                                           .hashes = hashes,
+                                           .starts_with_system = chat_is_system_role(json_string_value(role))};
+    else
+        free(hashes);
+    sha256_close(running);
+}
+
+bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity)
+{
+    *identity = (struct chat_identity){0};
+    json_t *messages = json_loads(seen->messages_json, JSON_ALLOW_NUL, NULL);
+    if (json_is_array(messages)) fill(seen, messages, identity);
+    json_decref(messages);
+    return identity->hashes != NULL;
+}
+
+void chat_identity_release(struct chat_identity *identity)
+{
+    free(identity->hashes);
+    *identity = (struct chat_identity){0};
+}

@@ -1,0 +1,202 @@
+/* Parameters of a request: none given, and copies of those that were. In a file of its own, since tests have it beside
+ * a hearth that is none.
+ *
+ * What a copy points at is allocated by it alone, so that the casts that take away "const" are only here. */
+#include "lib/parameters/request_params.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static hearth_sampling nothing_given(void)
+{
+    return (hearth_sampling){.temperature = NAN,
+                             .dynatemp_range = NAN,
+                             .dynatemp_exponent = NAN,
+                             .top_p = NAN,
+                             .min_p = NAN,
+                             .typical_p = NAN,
+                             .top_n_sigma = NAN,
+                             .xtc_probability = NAN,
+                             .xtc_threshold = NAN,
+                             .repeat_penalty = NAN,
+                             .frequency_penalty = NAN,
+                             .presence_penalty = NAN,
+                             .dry_multiplier = NAN,
+                             .dry_base = NAN,
+                             .mirostat_tau = NAN,
+                             .mirostat_eta = NAN,
+                             .adaptive_target = NAN,
+                             .adaptive_decay = NAN,
+                             .top_k = HEARTH_UNSET,
+                             .min_keep = HEARTH_UNSET,
+                             .repeat_last_n = HEARTH_UNSET,
+                             .dry_allowed_length = HEARTH_UNSET,
+                             .dry_penalty_last_n = HEARTH_UNSET,
+                             .mirostat = HEARTH_UNSET,
+                             .seed = -1};
+}
+
+hearth_params hearth_params_default(void)
+{
+    return (hearth_params){.parallel_tool_calls = -1,
+                           .thinking_tokens = -1,
+                           .max_tokens = HEARTH_UNSET,
+                           .cache_prompt = true,
+                           .top_logprobs = -1,
+                           .sampling = nothing_given()};
+}
+
+hearth_embed_params hearth_embed_params_default(void)
+{
+    return (hearth_embed_params){.norm = 2};
+}
+
+/* ---- What is shared ---- */
+
+struct hearth_shared {
+    atomic_size_t refs;
+    void (*release)(void *ud);
+    void *ud;
+};
+
+hearth_shared *hearth_shared_new(void (*release)(void *ud), void *ud)
+{
+    hearth_shared *shared = mem_alloc(sizeof *shared);
+    *shared = (hearth_shared){.refs = 1, .release = release, .ud = ud};
+    return shared;
+}
+
+void hearth_shared_unref(hearth_shared *shared)
+{
+    if (atomic_fetch_sub(&shared->refs, 1) > 1) return;
+    shared->release(shared->ud);
+    free(shared);
+}
+
+/* ---- Copies ---- */
+
+/* Members that are strings. */
+static const size_t strings[] = {offsetof(hearth_params, model),         offsetof(hearth_params, request_id),
+                                 offsetof(hearth_params, messages_json), offsetof(hearth_params, template_kwargs_json),
+                                 offsetof(hearth_params, tools_json),    offsetof(hearth_params, allowed_tools_json),
+                                 offsetof(hearth_params, thinking_end),  offsetof(hearth_params, grammar),
+                                 offsetof(hearth_params, json_schema),   offsetof(hearth_params, cache_salt),
+                                 offsetof(hearth_params, parent_key)};
+
+#define N_STRINGS (sizeof strings / sizeof *strings)
+
+static const char **string_at(hearth_params *params, size_t i)
+{
+    return (const char **)((char *)params + strings[i]);
+}
+
+/* Zero-terminated, so that text may be used as a string. */
+static void *copy_bytes(const void *bytes, size_t n)
+{
+    if (bytes == NULL) return NULL;
+    char *copy = mem_alloc(n + 1);
+    if (n > 0) memcpy(copy, bytes, n);
+    return copy;
+}
+
+static const char **copy_list(const char *const *list, size_t n)
+{
+    if (list == NULL) return NULL;
+    const char **copy = mem_alloc((n + 1) * sizeof *copy);
+    for (size_t i = 0; i < n; i++) copy[i] = mem_strdup(list[i]);
+    return copy;
+}
+
+static void free_list(const char *const *list, size_t n)
+{
+    for (size_t i = 0; list != NULL && i < n; i++) free((void *)list[i]);
+    free((void *)list);
+}
+
+static void copy_sampling(hearth_sampling *s)
+{
+    s->dry_breakers = copy_list(s->dry_breakers, s->n_dry_breakers);
+    s->samplers = copy_list(s->samplers, s->n_samplers);
+    s->logit_bias = copy_bytes(s->logit_bias, s->n_logit_bias * sizeof *s->logit_bias);
+}
+
+static hearth_snippet *copy_snippets(const hearth_snippet *snippets, size_t n)
+{
+    hearth_snippet *copy = mem_alloc((n + 1) * sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = (hearth_snippet){.name = mem_strdup(snippets[i].name), .text = mem_strdup(snippets[i].text)};
+    return copy;
+}
+
+static hearth_part *copy_parts(const hearth_part *parts, size_t n)
+{
+    if (parts == NULL) return NULL;
+    hearth_part *copy = mem_alloc((n + 1) * sizeof *copy);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = parts[i];
+        copy[i].text = copy_bytes(parts[i].text, parts[i].len);
+    }
+    return copy;
+}
+
+hearth_params *params_copy(const hearth_params *params)
+{
+    hearth_params *copy = mem_alloc(sizeof *copy);
+    *copy = *params;
+    copy->shared = NULL;
+    for (size_t i = 0; i < N_STRINGS; i++) *string_at(copy, i) = mem_strdup(*string_at(copy, i));
+    copy->text = copy_bytes(params->text, params->text_len);
+    copy->suffix = copy_bytes(params->suffix, params->suffix_len);
+    copy->typed = copy_bytes(params->typed, params->typed_len);
+    copy->parts = copy_parts(params->parts, params->n_parts);
+    copy->tokens = copy_bytes(params->tokens, params->n_tokens * sizeof *params->tokens);
+    copy->lora = copy_bytes(params->lora, params->n_lora * sizeof *params->lora);
+    copy->snippets = copy_snippets(params->snippets, params->n_snippets);
+    copy->stop = copy_list(params->stop, params->n_stop);
+    copy_sampling(&copy->sampling);
+    return copy;
+}
+
+hearth_params *params_keep(const hearth_params *params)
+{
+    if (params->shared == NULL) return params_copy(params);
+    hearth_params *kept = mem_alloc(sizeof *kept);
+    *kept = *params;
+    kept->model = kept->request_id = NULL;
+    atomic_fetch_add(&kept->shared->refs, 1);
+    return kept;
+}
+
+static void free_sampling(hearth_sampling *s)
+{
+    free_list(s->dry_breakers, s->n_dry_breakers);
+    free_list(s->samplers, s->n_samplers);
+    free((void *)s->logit_bias);
+}
+
+void params_free(hearth_params *params)
+{
+    if (params == NULL) return;
+    if (params->shared != NULL) {
+        hearth_shared_unref(params->shared);
+        free(params);
+        return;
+    }
+    for (size_t i = 0; i < N_STRINGS; i++) free((void *)*string_at(params, i));
+    for (size_t i = 0; i < params->n_snippets; i++) {
+        free((void *)params->snippets[i].name);
+        free((void *)params->snippets[i].text);
+    }
+    for (size_t i = 0; params->parts != NULL && i < params->n_parts; i++) free((void *)params->parts[i].text);
+    const void *const blocks[] = {params->text, params->suffix, params->typed,   params->tokens,
+                                  params->lora, params->parts,  params->snippets};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free((void *)blocks[i]);
+    free_list(params->stop, params->n_stop);
+    free_sampling(&params->sampling);
+    free(params);
+}

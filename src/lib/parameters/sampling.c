@@ -1,0 +1,176 @@
+/* The parameters of sampling, from a request to a sampler: see sampling.h. One table says of each number where it
+ * stands, in which key it is configured and what the model's file calls it. */
+#include "lib/parameters/sampling.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "config/table.h"
+#include "llm/sampler.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define KEY(name)   "models.*.sampling." name
+#define FILE_(name) "general.sampling." name
+
+static const struct number {
+    size_t offset;
+    bool whole; /* int32_t, else double */
+    const char *key, *in_file;
+} numbers[] = {
+#define NUMBER(field, in_file_)                                                                                        \
+    {                                                                                                                  \
+        .offset = offsetof(hearth_sampling, field), .whole = false, .key = KEY(#field), .in_file = (in_file_)          \
+    }
+#define WHOLE(field, in_file_)                                                                                         \
+    {                                                                                                                  \
+        .offset = offsetof(hearth_sampling, field), .whole = true, .key = KEY(#field), .in_file = (in_file_)           \
+    }
+    NUMBER(temperature, FILE_("temp")),
+    NUMBER(dynatemp_range, NULL),
+    NUMBER(dynatemp_exponent, NULL),
+    NUMBER(top_p, FILE_("top_p")),
+    NUMBER(min_p, FILE_("min_p")),
+    NUMBER(typical_p, NULL),
+    NUMBER(top_n_sigma, NULL),
+    NUMBER(xtc_probability, FILE_("xtc_probability")),
+    NUMBER(xtc_threshold, FILE_("xtc_threshold")),
+    NUMBER(repeat_penalty, FILE_("penalty_repeat")),
+    NUMBER(frequency_penalty, NULL),
+    NUMBER(presence_penalty, NULL),
+    NUMBER(dry_multiplier, NULL),
+    NUMBER(dry_base, NULL),
+    NUMBER(mirostat_tau, FILE_("mirostat_tau")),
+    NUMBER(mirostat_eta, FILE_("mirostat_eta")),
+    NUMBER(adaptive_target, NULL),
+    NUMBER(adaptive_decay, NULL),
+    WHOLE(top_k, FILE_("top_k")),
+    WHOLE(min_keep, NULL),
+    WHOLE(repeat_last_n, FILE_("penalty_last_n")),
+    WHOLE(dry_allowed_length, NULL),
+    WHOLE(dry_penalty_last_n, NULL),
+    WHOLE(mirostat, FILE_("mirostat")),
+};
+
+#define N_NUMBERS (sizeof numbers / sizeof *numbers)
+
+/* ---- Checks ---- */
+
+static const char *name_of(const struct number *number)
+{
+    return number->key + strlen(KEY(""));
+}
+
+static int check_lists(const hearth_sampling *s, int32_t n_vocab, hearth_error *error)
+{
+    for (size_t i = 0; i < s->n_logit_bias; i++)
+        if (s->logit_bias[i].token < 0 || s->logit_bias[i].token >= n_vocab)
+            return error_at(error, HEARTH_INVALID, "logit_bias", "token %d is not in the vocabulary (0 to %d)",
+                            s->logit_bias[i].token, n_vocab - 1);
+    for (size_t i = 0; i < s->n_samplers; i++)
+        if (llm_sampler_name(s->samplers[i]) == NULL)
+            return error_at(error, HEARTH_INVALID, "samplers", "there is no sampler '%s': docs/sampling.md lists them",
+                            s->samplers[i]);
+    return HEARTH_OK;
+}
+
+int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_error *error)
+{
+    for (size_t i = 0; i < N_NUMBERS; i++) {
+        const char *field = (const char *)sampling + numbers[i].offset;
+        if (!numbers[i].whole && isinf(*(const double *)(const void *)field))
+            return error_at(error, HEARTH_INVALID, name_of(&numbers[i]), "'%s' must be a finite number",
+                            name_of(&numbers[i]));
+    }
+    if (sampling->repeat_penalty <= 0)
+        return error_at(error, HEARTH_INVALID, "repeat_penalty", "'repeat_penalty' must be greater than 0");
+    if (sampling->mirostat != HEARTH_UNSET && (sampling->mirostat < 0 || sampling->mirostat > 2))
+        return error_at(error, HEARTH_INVALID, "mirostat", "'mirostat' must be 0, 1 or 2");
+    return check_lists(sampling, n_vocab, error);
+}
+
+int sampling_check_config(const struct config_model *config, hearth_error *error)
+{
+    const struct config_strings *names = &config->sampling.samplers;
+    for (size_t i = 0; i < names->len; i++) {
+        if (llm_sampler_name(names->v[i]) != NULL) continue;
+        error_at(error, HEARTH_INVALID, "",
+                 "models.%s.sampling.samplers: there is no sampler '%s': docs/sampling.md lists "
+                 "them",
+                 config->name, names->v[i]);
+        snprintf(error->param, sizeof error->param, "models.%s.sampling.samplers", config->name);
+        return HEARTH_INVALID;
+    }
+    return HEARTH_OK;
+}
+
+/* ---- What is not given ---- */
+
+static double configured(const struct number *number, const struct config_model *config)
+{
+    const struct config_row *row = config_row_find(number->key);
+    const void *field = config_field(row, config);
+    return row->type == CONFIG_INT ? (double)*(const int64_t *)field : *(const double *)field;
+}
+
+static double otherwise(const struct number *number, const struct config_model *config, const struct llm_model *model)
+{
+    double advised;
+    bool set = config_is_set(config->notes, number->key);
+    if (!set && number->in_file != NULL && llm_model_number(model, number->in_file, &advised)) return advised;
+    return configured(number, config);
+}
+
+static int32_t to_whole(double value)
+{
+    return value >= INT32_MAX ? INT32_MAX : value <= -1 ? -1 : (int32_t)value;
+}
+
+static void complete_number(hearth_sampling *all, const struct number *number, const struct config_model *config,
+                            const struct llm_model *model)
+{
+    void *field = (char *)all + number->offset;
+    int32_t *whole = field;
+    double *real = field;
+    if (number->whole && *whole == HEARTH_UNSET) *whole = to_whole(otherwise(number, config, model));
+    if (!number->whole && isnan(*real)) *real = otherwise(number, config, model);
+}
+
+static void complete_lists(hearth_sampling *all, const struct config_model *config, const struct llm_model *model)
+{
+    static const char *const usual[] = {"\n", ":", "\"", "*"};
+    const struct llm_model_info *info = llm_model_info(model);
+    const struct config_strings *breakers = &config->sampling.dry_sequence_breakers,
+                                *order = &config->sampling.samplers;
+    if (all->dry_breakers == NULL) {
+        all->dry_breakers = breakers->len > 0 ? (const char *const *)breakers->v : usual;
+        all->n_dry_breakers = breakers->len > 0 ? breakers->len : sizeof usual / sizeof *usual;
+    }
+    if (all->samplers != NULL) return;
+    bool advised = info->samplers != NULL && !config_is_set(config->notes, KEY("samplers"));
+    all->samplers = advised ? info->samplers : (const char *const *)order->v;
+    all->n_samplers = advised ? info->n_samplers : order->len;
+}
+
+static int64_t seed_of(int64_t seed, int64_t configured_seed)
+{
+    uint32_t random = 0;
+    if (seed < 0) seed = configured_seed;
+    if (seed >= 0) return seed;
+    ssize_t got = getrandom(&random, sizeof random, 0);
+    return got == sizeof random ? random : clock_unix_ms();
+}
+
+hearth_sampling sampling_complete(const hearth_sampling *given, const struct config_model *config,
+                                  const struct llm_model *model)
+{
+    hearth_sampling all = *given;
+    for (size_t i = 0; i < N_NUMBERS; i++) complete_number(&all, &numbers[i], config, model);
+    complete_lists(&all, config, model);
+    all.seed = seed_of(given->seed, config->sampling.seed);
+    return all;
+}

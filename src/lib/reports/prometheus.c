@@ -1,0 +1,265 @@
+/* The numbers of all engines, of all pools of contexts and of the store in Prometheus' text format. */
+#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
+
+#include "base/log.h"
+#include "base/metrics.h"
+
+#include <stddef.h>
+#include <stdio.h>
+
+static const struct value_row {
+    const char *name, *type, *help;
+    size_t offset; /* of a metric_value in struct engine_stats, or struct embed_stats */
+} value_rows[] = {
+    {"hearth_requests_done_total", "counter", "Requests that ended with a reply.",
+     offsetof(struct engine_stats, requests_done)},
+    {"hearth_requests_failed_total", "counter", "Requests that failed in the engine.",
+     offsetof(struct engine_stats, requests_failed)},
+    {"hearth_requests_cancelled_total", "counter", "Requests whose client gave up.",
+     offsetof(struct engine_stats, requests_cancelled)},
+    {"hearth_prompt_tokens_total", "counter", "Prompt tokens computed.", offsetof(struct engine_stats, prompt_tokens)},
+    {"hearth_cached_tokens_total", "counter", "Prompt tokens that did not have to be computed.",
+     offsetof(struct engine_stats, cached_tokens)},
+    {"hearth_generated_tokens_total", "counter", "Tokens generated.", offsetof(struct engine_stats, generated_tokens)},
+    {"hearth_decode_calls_total", "counter", "Decode calls.", offsetof(struct engine_stats, decode_calls)},
+    {"hearth_ticks_total", "counter", "Ticks of the engine.", offsetof(struct engine_stats, ticks)},
+    {"hearth_preemptions_total", "counter", "Requests that made way for one that had waited too long.",
+     offsetof(struct engine_stats, preemptions)},
+    {"hearth_states_saved_total", "counter", "States copied out of the context.",
+     offsetof(struct engine_stats, states_saved)},
+    {"hearth_states_restored_total", "counter", "States copied back into it.",
+     offsetof(struct engine_stats, states_restored)},
+    {"hearth_state_bytes", "gauge", "Bytes of states kept outside the context.",
+     offsetof(struct engine_stats, state_bytes)},
+    {"hearth_threads", "gauge", "Threads that computed the last tick.", offsetof(struct engine_stats, threads)},
+    {"hearth_slots_busy", "gauge", "Slots with a request.", offsetof(struct engine_stats, slots_busy)},
+    {"hearth_requests_waiting", "gauge", "Admitted requests without a slot.",
+     offsetof(struct engine_stats, jobs_waiting)},
+};
+
+/* Of pools of contexts. */
+static const struct value_row pool_rows[] = {
+    {"hearth_embed_requests_done_total", "counter", "Requests for vectors or scores that ended with a result.",
+     offsetof(struct embed_stats, jobs_done)},
+    {"hearth_embed_requests_failed_total", "counter", "Requests for vectors or scores that failed.",
+     offsetof(struct embed_stats, jobs_failed)},
+    {"hearth_embed_requests_cancelled_total", "counter", "Requests for vectors or scores whose client gave up.",
+     offsetof(struct embed_stats, jobs_cancelled)},
+    {"hearth_embed_inputs_total", "counter", "Inputs computed.", offsetof(struct embed_stats, inputs)},
+    {"hearth_embed_tokens_total", "counter", "Tokens of the inputs computed.", offsetof(struct embed_stats, tokens)},
+    {"hearth_embed_decode_calls_total", "counter", "Decode calls for inputs.", offsetof(struct embed_stats, calls)},
+    {"hearth_embed_contexts_busy", "gauge", "Contexts that compute inputs.",
+     offsetof(struct embed_stats, contexts_busy)},
+};
+
+/* Of models that come and go. */
+static const struct value_row move_rows[] = {
+    {"hearth_model_loads_total", "counter", "How often the model was loaded.", offsetof(struct moves, loads)},
+    {"hearth_model_load_failures_total", "counter", "How often it could not be.", offsetof(struct moves, failures)},
+    {"hearth_model_unloads_total", "counter", "How often it left memory.", offsetof(struct moves, unloads)},
+};
+
+static const struct histogram_row {
+    const char *name, *help;
+    size_t offset; /* of a struct histogram in struct engine_stats, or struct moves */
+    const struct histogram_bounds *bounds;
+} histogram_rows[] = {
+    {"hearth_queue_wait_seconds", "From submission to a slot.", offsetof(struct engine_stats, queue_wait),
+     &histogram_seconds},
+    {"hearth_time_to_first_token_seconds", "From submission to the first token.",
+     offsetof(struct engine_stats, first_token), &histogram_seconds},
+    {"hearth_tick_seconds", "Time of a tick.", offsetof(struct engine_stats, tick), &histogram_seconds},
+    {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
+};
+
+static const struct histogram_row move_histogram_rows[] = {
+    {"hearth_model_load_seconds", "Time of a load.", offsetof(struct moves, load_seconds), &histogram_seconds},
+};
+
+/* Of the store, which all models share. */
+static const struct cache_row {
+    const char *name, *type, *help;
+    size_t offset; /* of an int64_t in hearth_cache */
+} cache_rows[] = {
+    {"hearth_cache_hits_exact_total", "counter", "Requests whose whole prompt came from the store.",
+     offsetof(hearth_cache, hits_exact)},
+    {"hearth_cache_hits_resume_total", "counter", "Requests that went on from what their parent_key names.",
+     offsetof(hearth_cache, hits_resume)},
+    {"hearth_cache_hits_longest_prefix_total", "counter", "Requests that went on from a stored prefix.",
+     offsetof(hearth_cache, hits_longest_prefix)},
+    {"hearth_cache_misses_total", "counter", "Requests of which nothing was resident or stored.",
+     offsetof(hearth_cache, misses)},
+    {"hearth_cache_saves_cold_total", "counter", "Prompts stored once they were computed.",
+     offsetof(hearth_cache, saves_cold)},
+    {"hearth_cache_saves_continued_total", "counter", "Saves of what was still growing.",
+     offsetof(hearth_cache, saves_continued)},
+    {"hearth_cache_saves_finish_total", "counter", "Requests stored at their end.",
+     offsetof(hearth_cache, saves_finish)},
+    {"hearth_cache_saves_evict_total", "counter", "Sequences stored because they had to make way.",
+     offsetof(hearth_cache, saves_evict)},
+    {"hearth_cache_saves_shutdown_total", "counter", "Sequences stored at the end.",
+     offsetof(hearth_cache, saves_shutdown)},
+    {"hearth_cache_saves_dropped_total", "counter", "Saves that were given up.", offsetof(hearth_cache, saves_dropped)},
+    {"hearth_cache_duplicate_dropped_total", "counter", "Saves of what was stored already.",
+     offsetof(hearth_cache, duplicate_dropped)},
+    {"hearth_cache_corrupt_files_total", "counter", "Stored files that were found damaged.",
+     offsetof(hearth_cache, corrupt_files)},
+    {"hearth_cache_longest_prefix_probes_total", "counter", "Keys looked up.",
+     offsetof(hearth_cache, longest_prefix_probes)},
+    {"hearth_cache_pack_nanoseconds_total", "counter", "Time for taking states apart.",
+     offsetof(hearth_cache, pack_ns)},
+    {"hearth_cache_load_nanoseconds_total", "counter", "Time for reading and checking.",
+     offsetof(hearth_cache, load_ns)},
+    {"hearth_cache_written_bytes_total", "counter", "Bytes stored.", offsetof(hearth_cache, written_bytes)},
+    {"hearth_cache_read_bytes_total", "counter", "Bytes read back.", offsetof(hearth_cache, read_bytes)},
+    {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves under way.", offsetof(hearth_cache, backlog_bytes)},
+};
+
+/* Of each of its tiers. */
+static const struct tier_row {
+    const char *name, *type, *help;
+    size_t offset; /* of a uint64_t in hearth_tier */
+} tier_rows[] = {
+    {"hearth_cache_entries", "gauge", "Entries of a tier.", offsetof(hearth_tier, entries)},
+    {"hearth_cache_bytes", "gauge", "Bytes that a tier holds.", offsetof(hearth_tier, bytes)},
+    {"hearth_cache_quota_bytes", "gauge", "Bytes that it may hold.", offsetof(hearth_tier, quota_bytes)},
+    {"hearth_cache_evictions_total", "counter", "Entries that made room for others.", offsetof(hearth_tier, evictions)},
+};
+
+static void put_cache(const struct hearth *instance, struct buf *out)
+{
+    hearth_cache cache;
+    hearth_cache_status(instance, &cache);
+    for (size_t i = 0; i < sizeof cache_rows / sizeof *cache_rows; i++) {
+        int64_t value = *(const int64_t *)(const void *)((const char *)&cache + cache_rows[i].offset);
+        metrics_put_head(out, cache_rows[i].name, cache_rows[i].type, cache_rows[i].help);
+        metrics_put_value(out, cache_rows[i].name, "", (double)value);
+    }
+    for (size_t i = 0; i < sizeof tier_rows / sizeof *tier_rows; i++) {
+        metrics_put_head(out, tier_rows[i].name, tier_rows[i].type, tier_rows[i].help);
+        for (size_t t = 0; t < HEARTH_TIERS; t++) {
+            const char *tier = (const char *)&cache.tiers[t];
+            char labels[32];
+            snprintf(labels, sizeof labels, "tier=\"%s\"", cache.tiers[t].name);
+            metrics_put_value(out, tier_rows[i].name, labels,
+                              (double)*(const uint64_t *)(const void *)(tier + tier_rows[i].offset));
+        }
+    }
+}
+
+/* The format escapes what a label's value is enclosed in. */
+static void labels_of(const struct known *known, struct buf *labels)
+{
+    buf_clear(labels);
+    buf_puts(labels, "model=\"");
+    for (const char *c = known->config->name; *c != '\0'; c++)
+        buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+    buf_puts(labels, "\"");
+}
+
+/* Before its door, and those that wait for the model itself. */
+static size_t waiting_for(struct known *known)
+{
+    size_t waiting = keeper_waiting(known);
+    struct model *model = visit_begin(known);
+    if (model == NULL) return waiting;
+    waiting += model->pool != NULL ? embed_waiting(model->pool) : admission_waiting(model->admission);
+    visit_end(known);
+    return waiting;
+}
+
+static void put_waiting_at_door(const struct hearth *instance, size_t n, struct buf *out)
+{
+    struct buf labels = {0};
+    metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests waiting to be let in.");
+    for (size_t m = 0; m < n; m++) {
+        labels_of(&instance->known[m], &labels);
+        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->known[m]));
+    }
+    buf_release(&labels);
+}
+
+static void put_loaded(const struct hearth *instance, size_t n, struct buf *out)
+{
+    size_t loaded = 0;
+    for (size_t m = 0; m < n; m++) loaded += keeper_has(&instance->known[m]);
+    metrics_put_head(out, "hearth_models_loaded", "gauge", "Models in memory.");
+    metrics_put_value(out, "hearth_models_loaded", "", (double)loaded);
+}
+
+static const void *engine_numbers(const struct known *known)
+{
+    return known->facts.type == MODEL_CHAT ? &known->engine_stats : NULL;
+}
+
+static const void *pool_numbers(const struct known *known)
+{
+    return known->facts.type == MODEL_CHAT ? NULL : &known->pool_stats;
+}
+
+static const void *move_numbers(const struct known *known)
+{
+    return &known->moves;
+}
+
+/* The numbers of every model that has some: `of` tells where a model's are, or NULL. */
+static void put_values(const struct hearth *instance, const struct value_row *rows, size_t n_rows,
+                       const void *(*of)(const struct known *known), struct buf *out)
+{
+    struct buf labels = {0};
+    size_t n = atomic_load(&instance->n_known);
+    for (const struct value_row *row = rows; row < rows + n_rows; row++) {
+        metrics_put_head(out, row->name, row->type, row->help);
+        for (size_t m = 0; m < n; m++) {
+            const char *stats = of(&instance->known[m]);
+            if (stats == NULL) continue;
+            labels_of(&instance->known[m], &labels);
+            metrics_put_value(out, row->name, labels.v,
+                              (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
+        }
+    }
+    buf_release(&labels);
+}
+
+static void put_histograms(const struct hearth *instance, const struct histogram_row *rows, size_t n_rows,
+                           const void *(*of)(const struct known *known), struct buf *out)
+{
+    struct buf labels = {0};
+    size_t n = atomic_load(&instance->n_known);
+    for (const struct histogram_row *row = rows; row < rows + n_rows; row++) {
+        metrics_put_head(out, row->name, "histogram", row->help);
+        for (size_t m = 0; m < n; m++) {
+            const char *stats = of(&instance->known[m]);
+            if (stats == NULL) continue;
+            labels_of(&instance->known[m], &labels);
+            metrics_put_histogram(out, row->name, labels.v,
+                                  (const struct histogram *)(const void *)(stats + row->offset), row->bounds);
+        }
+    }
+    buf_release(&labels);
+}
+
+static void put_log(struct buf *out)
+{
+    metrics_put_head(out, "hearth_log_lines_dropped_total", "counter",
+                     "Lines of the log that its queue had no room for, or that could not be written.");
+    metrics_put_value(out, "hearth_log_lines_dropped_total", "", (double)log_lines_dropped());
+}
+
+#define ROWS(table) (table), sizeof(table) / sizeof *(table)
+
+char *hearth_metrics(const hearth *instance)
+{
+    struct buf out = {0};
+    put_values(instance, ROWS(value_rows), engine_numbers, &out);
+    put_histograms(instance, ROWS(histogram_rows), engine_numbers, &out);
+    put_values(instance, ROWS(pool_rows), pool_numbers, &out);
+    put_values(instance, ROWS(move_rows), move_numbers, &out);
+    put_histograms(instance, ROWS(move_histogram_rows), move_numbers, &out);
+    put_waiting_at_door(instance, atomic_load(&instance->n_known), &out);
+    put_loaded(instance, atomic_load(&instance->n_known), &out);
+    put_cache(instance, &out);
+    put_log(&out);
+    return buf_take(&out);
+}

@@ -1,0 +1,179 @@
+/* Texts for people: what a model file holds, and what memory it takes. */
+#include "lib/models/loaded_model.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- hearth model info ---- */
+
+static void put_row(struct buf *out, const char *name, const char *value)
+{
+    buf_printf(out, "%-16s %s\n", name, value);
+}
+
+static void put_number(struct buf *out, const char *name, int64_t value)
+{
+    buf_printf(out, "%-16s %lld\n", name, (long long)value);
+}
+
+static void put_count(struct buf *out, const char *name, uint64_t value)
+{
+    buf_printf(out, "%-16s %llu (%.2f M)\n", name, (unsigned long long)value, (double)value / 1e6);
+}
+
+/* What the model is for where the configuration leaves it to its file. */
+static void put_type(struct buf *out, const struct llm_model *model)
+{
+    static const struct config_model automatic = {.embedding = "auto", .pooling = "auto"};
+    enum model_type type = embedding_decide_type(&automatic, model);
+    put_row(out, "type", model_type_name(type));
+    if (type != MODEL_CHAT) put_row(out, "pooling", llm_pooling_name(embedding_pooling(&automatic, model)));
+}
+
+char *hearth_model_report(const char *path, hearth_error *error)
+{
+    llm_init();
+    struct llm_model_params params = {.path = path, .split_mode = "layer"};
+    struct llm_model *model = llm_model_open(&params, error);
+    if (model == NULL) return NULL;
+    const struct llm_model_info *info = llm_model_info(model);
+    struct buf out = {0};
+    put_row(&out, "file", path);
+    put_row(&out, "name", info->name);
+    put_row(&out, "architecture", info->architecture);
+    put_row(&out, "description", info->description);
+    put_row(&out, "kind", info->has_decoder ? llm_kind_name(info->kind) : "encoder");
+    put_type(&out, model);
+    put_count(&out, "parameters", info->n_params);
+    put_number(&out, "size_bytes", (int64_t)info->size_bytes);
+    put_number(&out, "layers", info->n_layer);
+    put_number(&out, "embedding", info->n_embd);
+    put_number(&out, "heads", info->n_head);
+    put_number(&out, "experts", info->n_expert);
+    put_number(&out, "vocabulary", info->n_vocab);
+    put_number(&out, "context_length", info->n_ctx_train);
+    put_number(&out, "sliding_window", info->n_swa);
+    put_row(&out, "chat_template", info->chat_template != NULL ? "yes" : "no");
+    llm_model_close(model);
+    return buf_take(&out);
+}
+
+/* ---- hearth model vram ---- */
+
+static void put_bytes(struct buf *out, const char *name, double bytes)
+{
+    buf_printf(out, "  %-28s %16.0f bytes  %8.2f MiB\n", name, bytes, bytes / (1024.0 * 1024));
+}
+
+static void put_estimate(struct buf *out, const struct config_model *config, const struct llm_context_params *context,
+                         const struct llm_model_info *info)
+{
+    struct estimate e = estimate_memory(context, info);
+    buf_printf(out, "model %s: %s\n", config->name, info->description);
+    buf_printf(out, "estimate\n");
+    buf_printf(out, "  context_window %d, n_seq_max %lld, cache types %s/%s (%.4g and %.4g bytes an element)\n",
+               context->window, (long long)config->n_seq_max, config->cache_type_k, config->cache_type_v, e.element_k,
+               e.element_v);
+    buf_printf(out, "  layers with cells %d of %d, with a sliding window %d, key length %d, value length %d\n",
+               e.attention_layers, info->n_layer, e.sliding_layers, info->n_embd_head_k, info->n_embd_head_v);
+    put_bytes(out, "1 a token, a layer", e.row);
+    put_bytes(out, "2 a slot (window x layers)", e.sequence);
+    put_bytes(out, "3 all slots", e.cells.whole);
+    buf_printf(out, "  sequences %d: n_seq_max, n_seq_spare%s\n", e.cells.n_sequences,
+               e.cells.n_sequences > context->n_seq ? ", and one to copy through" : "");
+    put_bytes(out, "  sliding windows", e.cells.windows);
+    put_bytes(out, "  recurrent states", e.cells.states);
+    put_bytes(out, "  weights", e.weights);
+    put_bytes(out, "4 total", e.total);
+}
+
+static void put_rope(struct buf *out, const struct llm_rope *rope)
+{
+    buf_printf(out, "positions\n");
+    buf_printf(out, "  scaling %s, freq_base %.9g, freq_scale %.9g, trained for %u tokens\n", rope->scaling,
+               rope->freq_base, rope->freq_scale, rope->orig_ctx);
+    buf_printf(out, "  yarn ext_factor %.9g, attn_factor %.9g, beta_fast %.9g, beta_slow %.9g\n", rope->ext_factor,
+               rope->attn_factor, rope->beta_fast, rope->beta_slow);
+}
+
+static void put_memory(struct buf *out, struct llm_memory memory)
+{
+    buf_printf(out, "allocated by llama.cpp\n");
+    put_bytes(out, "weights", (double)memory.weights);
+    put_bytes(out, "cells", (double)memory.cells);
+    put_bytes(out, "compute buffers", (double)memory.compute);
+    put_bytes(out, "total", (double)(memory.weights + memory.cells + memory.compute));
+}
+
+static int put_allocated(struct buf *out, struct llm_model *model, const struct llm_context_params *params,
+                         hearth_error *error)
+{
+    struct llm_context *context = llm_context_open(model, params, error);
+    if (context == NULL) return (int)error->code;
+    struct llm_rope rope = llm_context_rope(context);
+    put_memory(out, llm_context_memory(context));
+    put_rope(out, &rope);
+    llm_context_close(context);
+    return HEARTH_OK;
+}
+
+/* The estimate for slots, and what one context with all of them takes. */
+static int report_chat(struct buf *out, const struct config_model *config, struct llm_model *model, hearth_error *error)
+{
+    const struct llm_model_info *info = llm_model_info(model);
+    struct llm_context_params context;
+    int rc = instance_context_params(config, model, &context, error);
+    if (rc != HEARTH_OK) return rc;
+    put_estimate(out, config, &context, info);
+    rc = estimate_check(config, &context, info, error);
+    if (rc == HEARTH_OK) return put_allocated(out, model, &context, error);
+    if (rc != HEARTH_NO_MEMORY) return rc;
+    buf_printf(out, "not allocated: %s\n", error->message);
+    return HEARTH_OK;
+}
+
+/* A model for vectors or scores keeps nothing: its contexts are alike, and one of them tells what all take. */
+static int report_pool(struct buf *out, const struct config_model *config, struct llm_model *model, hearth_error *error)
+{
+    struct llm_embedder *embedder = embedding_open_context(config, model, error);
+    if (embedder == NULL) return (int)error->code;
+    struct llm_memory memory = llm_embedder_memory(embedder);
+    buf_printf(out, "model %s: %s\n", config->name, llm_model_info(model)->description);
+    buf_printf(out, "%s, pooling %s: %lld contexts for calls of %d tokens, nothing kept between calls\n",
+               model_type_name(embedding_decide_type(config, model)),
+               llm_pooling_name(embedding_pooling(config, model)), (long long)config->n_seq_max,
+               llm_embedder_rows(embedder));
+    memory.cells *= (uint64_t)config->n_seq_max;
+    memory.compute *= (uint64_t)config->n_seq_max;
+    put_memory(out, memory);
+    llm_embedder_close(embedder);
+    return HEARTH_OK;
+}
+
+char *hearth_memory_report(const hearth_config *config, const char *name, hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    const struct config_model *model_config = config_find_model(config, name);
+    if (model_config == NULL) {
+        error_at(error, HEARTH_NOT_FOUND, "model", "model '%s' is not in the configuration", name);
+        return NULL;
+    }
+    llm_init();
+    struct llm_model_params params = {.path = model_config->path,
+                                      .weights = true,
+                                      .n_gpu_layers = (int)model_config->n_gpu_layers,
+                                      .split_mode = model_config->split_mode};
+    struct llm_model *model = llm_model_open(&params, error);
+    if (model == NULL) return NULL;
+    struct buf out = {0};
+    bool is_chat = embedding_decide_type(model_config, model) == MODEL_CHAT;
+    int rc = (is_chat ? report_chat : report_pool)(&out, model_config, model, error);
+    llm_model_close(model);
+    char *text = buf_take(&out);
+    if (rc == HEARTH_OK) return text;
+    free(text);
+    return NULL;
+}

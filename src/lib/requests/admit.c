@@ -1,0 +1,418 @@
+/* What a preparing thread does with a request that was let in: the prompt is rendered and tokenised, the reply's format
+ * and sampler are made, the store is asked, and the engine gets the job.
+ *
+ * All of this would hold up every stream on the engine's thread. Errors end the request here. */
+#include "lib/requests/request.h"
+#include "lib/requests/system_prompt.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "lib/requests/infill.h"
+#include "lib/requests/prepare.h"
+#include "lib/parameters/sampling.h"
+#include "lib/requests/output_constraint.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool computes(const hearth_request *request)
+{
+    return !request->job.only_lookup && !request->job.only_prompt;
+}
+
+/* ---- The prompt ---- */
+
+/* The day, as templates print it: were it the minute, every request would have a prefix of its own. */
+static int64_t today(void)
+{
+    time_t now = time(NULL);
+    return (int64_t)(now - now % 86400);
+}
+
+/* Messages without a system message get the one that all requests have in common, where that is configured. A template
+ * that does not take them so gets them as they are. */
+static bool assume_system_prompt(hearth_request *request, struct prepare_chat *chat)
+{
+    char *messages = system_prompt_assume(request->model->system_prompt, request->params->messages_json);
+    if (messages == NULL) return false;
+    chat->request.messages_json = messages;
+    if (prepare_prompt(chat, &request->job.prompt, NULL) != HEARTH_OK) {
+        chat->request.messages_json = request->params->messages_json;
+        free(messages);
+        return false;
+    }
+    request->assumed = messages;
+    log_event(LOG_INFO, "spc", "cache hit (system prompt excluded on this request)", log_str("id", request->job.id));
+    return true;
+}
+
+static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
+{
+    /* Not from requests that share with nobody. It is text: adapters change nothing about it. */
+    const char *salt = request->params->cache_salt;
+    bool shares = request->job.cache_prompt && (salt == NULL || salt[0] == '\0');
+    struct system_prompt *known = shares ? request->model->system_prompt : NULL;
+    if (known != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
+    int rc = prepare_prompt(chat, &request->job.prompt, error);
+    if (rc == HEARTH_OK && known != NULL) system_prompt_learn(known, request->params->messages_json);
+    return rc;
+}
+
+static const char *name_of_prompt(const hearth_request *request)
+{
+    return request->params->messages_json != NULL ? "messages" : "prompt";
+}
+
+/* What the client can do about a prompt that is too long; free() it. */
+static char *remedy_of(const hearth_request *request)
+{
+    const hearth_model_info *info = &request->model->known->facts.info;
+    if (engine_window(request->model->engine) >= info->n_ctx_train)
+        return mem_format("shorten the prompt; the model was trained for no more");
+    return mem_format("shorten the prompt or raise models.%s.context_window", info->name);
+}
+
+/* Up to so many bytes the tokens are counted also where they are too many, so that it can be told how many. */
+#define COUNTED_BYTES (64 << 10)
+
+/* Whether a text is worth tokenising, and can be. */
+static int check_text(const void *ud, const char *text, size_t len, hearth_error *error)
+{
+    const hearth_request *request = ud;
+    const struct llm_model *weights = request->model->weights;
+    size_t window = (size_t)engine_window(request->model->engine), least = len / llm_longest_token(weights);
+    hearth_error own;
+    bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut, or not computed */
+    if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    if (whole && len > COUNTED_BYTES && least >= window) {
+        char *remedy = remedy_of(request);
+        error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
+                 "input tokens [%zu] exceed context window [%zu]: %zu bytes are so many at least; %s", least, window,
+                 len, remedy);
+        free(remedy);
+        return HEARTH_TOO_LONG;
+    }
+    if (llm_check_text(weights, text, len, &own) == HEARTH_OK) return HEARTH_OK;
+    return error_at(error, own.code, name_of_prompt(request), "the prompt has %s", own.message);
+}
+
+static int check_length(const hearth_request *request, hearth_error *error)
+{
+    const struct tokens *prompt = &request->job.prompt;
+    int32_t window = engine_window(request->model->engine);
+    if (request->params->keep_prompt && prompt->len > HEARTH_PROMPT_TOLD && request->job.only_prompt)
+        return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has %zu tokens: up to %d are told at once",
+                        prompt->len, HEARTH_PROMPT_TOLD);
+    if (request->job.only_prompt) return HEARTH_OK;
+    if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
+    if (prompt->len < (size_t)window) return HEARTH_OK;
+    char *remedy = remedy_of(request);
+    error_at(error, HEARTH_TOO_LONG, name_of_prompt(request),
+             "input tokens [%zu] exceed context window [%d]: the window holds prompt and reply; %s", prompt->len,
+             window, remedy);
+    free(remedy);
+    return HEARTH_TOO_LONG;
+}
+
+/* What the configured cache will want to know. A dense model with whole conversations in its cells can be cut where
+ * tokens differ, and needs no more than the end of what an edit of the last message leaves. */
+static struct prepare_wishes wishes_of(const hearth_request *request)
+{
+    const struct config_model *config = request->model->config;
+    if (!request->job.cache_prompt) return (struct prepare_wishes){.bounds = false};
+    return (struct prepare_wishes){.system_end = config->system_prompt_cache,
+                                   .stable_end = config->incremental_cache,
+                                   .bounds = engine_wants_bounds(request->model->engine)};
+}
+
+static struct chat_request chat_request_of(const hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    return (struct chat_request){.messages_json = p->messages_json,
+                                 .kwargs_json = p->template_kwargs_json,
+                                 .tools_json = p->tools_json,
+                                 .tool_choice = p->tool_choice,
+                                 .allowed_tools_json = p->allowed_tools_json,
+                                 .parallel_tool_calls = p->parallel_tool_calls,
+                                 .grammar = p->grammar,
+                                 .json_schema = p->json_schema,
+                                 .continue_final = p->continue_final,
+                                 .reasoning_in_text = p->reasoning_in_text,
+                                 .generation_cue = !p->without_cue,
+                                 .now = today(),
+                                 .refuses_media = strcmp(request->model->config->media, "refuse") == 0};
+}
+
+static int prepare_chat(hearth_request *request, hearth_error *error)
+{
+    struct prepare_chat chat = {.weights = request->model->weights,
+                                .template_ = request->model->template_,
+                                .request = chat_request_of(request),
+                                .check = check_text,
+                                .ud = request,
+                                .cancelled = &request->job.cancelled};
+    struct prepare_wishes wishes = wishes_of(request);
+    int rc = prompt_of_messages(request, &chat, error);
+    if (rc == HEARTH_OK && chat.text.n_media > 0)
+        log_event(LOG_INFO, "serve", "notes stand for images, sounds or documents: this model takes text only",
+                  log_str("id", request->job.id), log_str("model", request->model->config->name),
+                  log_int("parts", (int64_t)chat.text.n_media));
+    if (rc == HEARTH_OK) rc = check_length(request, error);
+    if (rc == HEARTH_OK && computes(request))
+        rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);
+    if (rc == HEARTH_OK && request->job.only_prompt)
+        job_send_prompt(&request->job, chat.text.text, chat.text.len);
+    else if (rc == HEARTH_OK)
+        prepare_conversation(&chat, &wishes, &request->job);
+    if (rc == HEARTH_OK && request->job.only_lookup)
+        request->lookup.chat = chat; /* it is asked again when the place is known */
+    else
+        prepare_release(&chat);
+    return rc;
+}
+
+/* Tokens as text, markers included. */
+static void send_tokens_as_text(hearth_request *request)
+{
+    struct buf text = {0};
+    const struct tokens *prompt = &request->job.prompt;
+    for (size_t i = 0; i < prompt->len; i++) llm_token_bytes(request->model->weights, prompt->v[i], true, &text);
+    job_send_prompt(&request->job, text.v, text.len);
+    buf_release(&text);
+}
+
+/* Markers stand before and after a whole text: the parts of a prompt have the first alone. */
+static void tokenise_parts(const hearth_request *request, bool markers, struct tokens *out)
+{
+    const hearth_params *p = request->params;
+    for (size_t i = 0; i < p->n_parts && !job_is_cancelled(&request->job); i++) {
+        const hearth_part *part = &p->parts[i];
+        struct llm_text_in in = {part->text, part->len, markers && i == 0, !p->plain};
+        if (part->text != NULL)
+            llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, out);
+        else
+            tokens_push(out, part->token);
+    }
+}
+
+/* What precedes a gap is an editor's text: without markers, and special tokens that it spells stay text. */
+static void tokenise(hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    struct tokens *prompt = &request->job.prompt;
+    bool markers = !p->without_markers && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
+    struct llm_text_in in = {p->text, p->text_len, markers, !plain};
+    if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, prompt);
+    tokenise_parts(request, markers, prompt);
+}
+
+/* The texts that a request brings beside messages. */
+static int check_texts(const hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    int rc = check_text(request, p->text, p->text_len, error);
+    if (rc == HEARTH_OK) rc = check_text(request, p->suffix, p->suffix_len, error);
+    if (rc == HEARTH_OK) rc = check_text(request, p->typed, p->typed_len, error);
+    for (size_t i = 0; i < p->n_parts && rc == HEARTH_OK; i++)
+        rc = check_text(request, p->parts[i].text, p->parts[i].len, error);
+    for (size_t i = 0; i < p->n_snippets && rc == HEARTH_OK; i++)
+        rc = check_text(request, p->snippets[i].text, strlen(p->snippets[i].text), error);
+    return rc;
+}
+
+static int fill_in(hearth_request *request, hearth_error *error)
+{
+    int64_t n_batch = request->model->config->n_batch;
+    int32_t window = engine_window(request->model->engine);
+    struct infill_model model = {.weights = request->model->weights,
+                                 .name = request->model->config->name,
+                                 .window = window,
+                                 .n_batch = n_batch < window ? (int32_t)n_batch : window};
+    return infill_prompt(&model, request->params, &request->job.prompt, error);
+}
+
+static int prepare_text(hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    if (check_texts(request, error) != HEARTH_OK) return (int)error->code;
+    tokenise(request);
+    if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
+    int rc = check_length(request, error);
+    if (rc != HEARTH_OK || !request->job.only_prompt) return rc;
+    if (p->text != NULL && p->suffix == NULL)
+        job_send_prompt(&request->job, p->text, p->text_len);
+    else
+        send_tokens_as_text(request);
+    return HEARTH_OK;
+}
+
+/* For who wants to see it: afterwards it is the engine's. */
+static void keep(hearth_request *request)
+{
+    struct kept_prompt *kept = &request->kept;
+    struct tokens *prompt = &request->job.prompt;
+    tokens_append(&kept->tokens, prompt->v, prompt->len);
+    kept->ends = mem_alloc((prompt->len + 1) * sizeof *kept->ends);
+    for (size_t i = 0; i < prompt->len; i++) {
+        llm_token_bytes(request->model->weights, prompt->v[i], true, &kept->text);
+        kept->ends[i] = kept->text.len;
+    }
+}
+
+static int prepare(hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    int rc = p->messages_json != NULL ? prepare_chat(request, error) : prepare_text(request, error);
+    if (rc == HEARTH_OK && p->keep_prompt) keep(request);
+    return rc;
+}
+
+/* ---- The reply ---- */
+
+/* On this thread, since replaying a prompt and reading a grammar may take long. */
+static int open_sampler(hearth_request *request, hearth_error *error)
+{
+    struct job *job = &request->job;
+    struct model *model = request->model;
+    struct terms terms;
+    int rc = terms_open(&terms, model->weights, request->params, request->format, error);
+    if (rc != HEARTH_OK) return rc;
+    request->picks = sampling_complete(&request->params->sampling, model->config, model->weights);
+    struct llm_sampling sampling = {.picks = request->picks,
+                                    .window = engine_window(model->engine),
+                                    .grammar = terms.grammar,
+                                    .thinking = terms.thinking};
+    job->sampler = llm_sampler_open(model->weights, &sampling, &job->prompt, error);
+    terms_close(&terms);
+    return job->sampler == NULL ? (int)error->code : HEARTH_OK;
+}
+
+/* The reply ends before what the request says, and before what the format says. A model that ChatML was assumed for may
+ * write the end of its turn, but hardly has a token for it. */
+static void settle_stops(hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    bool assumed = p->messages_json != NULL && !request->model->known->facts.info.has_chat_template;
+    size_t n_format = request->format == NULL ? 0 : request->format->n_stops;
+    request->stop = mem_alloc((p->n_stop + n_format + 1) * sizeof *request->stop);
+    for (size_t i = 0; i < p->n_stop; i++) request->stop[i] = p->stop[i];
+    for (size_t i = 0; i < n_format; i++) request->stop[p->n_stop + i] = request->format->stops[i];
+    request->job.n_stop = p->n_stop + n_format;
+    if (assumed) request->stop[request->job.n_stop++] = "<|im_end|>";
+    request->job.stop = request->stop;
+}
+
+static int prepare_reply(hearth_request *request, hearth_error *error)
+{
+    if (!computes(request)) return HEARTH_OK;
+    settle_stops(request);
+    terms_shown(request->model->weights, request->format, &request->shown);
+    request->job.shown = request->shown.v;
+    request->job.n_shown = request->shown.len;
+    return open_sampler(request, error);
+}
+
+/* ---- The way to the engine ---- */
+
+/* What is asked of the store; `parent`: room for the key that the request names. */
+static struct store_query query_of(const hearth_request *request, struct key *parent)
+{
+    const struct model *model = request->model;
+    const struct job *job = &request->job;
+    const char *hex = request->params->parent_key;
+    bool has_parent = hex != NULL && sha256_from_hex(hex, parent->v);
+    int32_t n = model->config->incremental_cache ? (int32_t)job->prompt.len - 1 : job->conversation.system_end;
+    return (struct store_query){.user = engine_store_user(model->engine),
+                                .identity = &job->identity,
+                                .tokens = job->prompt.v,
+                                .n = n < (int32_t)job->prompt.len ? n : (int32_t)job->prompt.len - 1,
+                                .parent_key = has_parent ? parent : NULL,
+                                .deadline = clock_now(request->clock) + model->resume_wait_ns};
+}
+
+/* A parent that is still being saved is worth a moment, but no thread: the request is parked until that save has ended
+ * or its time is over, and this is asked again. */
+static bool waits_for_parent(hearth_request *request, const struct store_query *query)
+{
+    struct model *model = request->model;
+    if (query->parent_key == NULL) return false;
+    if (request->parent_deadline == 0) request->parent_deadline = query->deadline;
+    if (clock_now(request->clock) >= request->parent_deadline) return false;
+    uint64_t seen = admission_resumes(model->admission);
+    return store_parent_is_coming(model->store, query, &model->waiter, &request->parent_ticket) &&
+           admission_park(model->admission, &request->job, request->parent_deadline, seen);
+}
+
+/* Of all the prompt, not only of what may be reused. */
+static void note_nearest(hearth_request *request, struct store_query query)
+{
+    struct job *job = &request->job;
+    enum store_tier tier = 0;
+    query.n = (int32_t)job->prompt.len;
+    if (store_note_nearer(request->model->store, &query, &job->nearest.divergence, &tier))
+        job->nearest.where = store_tier_names[tier];
+}
+
+/* To the engine, when the store has been asked: hashing all of a prompt is nothing for the engine's thread. */
+static void hand_on(hearth_request *request)
+{
+    struct key parent;
+    struct job *job = &request->job;
+    struct store_query query = query_of(request, &parent);
+    bool asks = query.user != NULL && job->cache_prompt;
+    if (asks && waits_for_parent(request, &query)) return;
+    if (asks) job->hit = store_find(request->model->store, &query);
+    bool tells_words = job->only_lookup || request->model->logs_words;
+    if (query.user != NULL && tells_words) note_nearest(request, query);
+    engine_submit(request->model->engine, job);
+}
+
+/* What it was parked for may be there. */
+static void go_on(hearth_request *request)
+{
+    if (request->lookup.answered)
+        lookup_finish(request);
+    else
+        hand_on(request);
+}
+
+static void admit(hearth_request *request)
+{
+    hearth_error error;
+    if (prepare(request, &error) != HEARTH_OK || prepare_reply(request, &error) != HEARTH_OK) {
+        job_fail(&request->job, &error);
+        return;
+    }
+    if (request->job.only_prompt) {
+        job_done(&request->job, &(hearth_result){.slot = -1, .n_prompt = (int32_t)request->job.prompt.len});
+        return;
+    }
+    hand_on(request);
+}
+
+void *request_prepare_loop(void *ud)
+{
+    struct model *model = ud;
+    while (true) {
+        struct job *job;
+        switch (admission_next(model->admission, &job)) {
+        case ADMISSION_GO:
+            admit((hearth_request *)job);
+            break;
+        case ADMISSION_AGAIN:
+            go_on((hearth_request *)job);
+            break;
+        case ADMISSION_EXPIRED:
+            job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");
+            break;
+        case ADMISSION_CANCELLED:
+            job_fail_with(job, HEARTH_CANCELLED, "request was cancelled");
+            break;
+        case ADMISSION_CLOSED:
+            return NULL;
+        }
+    }
+}

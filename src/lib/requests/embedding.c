@@ -1,0 +1,415 @@
+/* Requests for vectors and scores, from hearth_embed() to their end: parameters are copied, a thread of the model's
+ * pool tokenises them, its contexts compute them, and the thread on which the last input was done shapes the result.
+ *
+ * Two parties hold on to a request: the caller, until hearth_embedding_release(), and its job, until its end was
+ * told. */
+#include "lib/models/loaded_model.h"
+#include "lib/models/model_manager.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "lib/requests/vectors.h"
+#include "llm/input.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct hearth_embedding {
+    struct embed_job job; /* first: a job is its request */
+    _Atomic int refs;
+    struct lease lease;
+    struct model *model; /* once the lease is ready */
+    hearth_embedded_fn on_end;
+    void *ud;
+    hearth_embed_params params; /* its numbers; what it points to is copied, or lent until the end: */
+    const char *query, **texts;
+    size_t *lens;
+    hearth_vector *vectors;
+    hearth_embedded result;
+};
+
+/* ---- Models ---- */
+
+/* Inputs of a call at most: what is beyond hardly makes it faster. */
+#define INPUTS_A_CALL 64
+
+/* A text of so many bytes is always tokenised. */
+#define INPUT_BYTES ((size_t)64 << 10)
+
+enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
+{
+    enum llm_pooling wanted = llm_pooling_of(config->pooling);
+    return wanted == LLM_POOLING_UNSAID ? llm_usual_pooling(weights) : wanted;
+}
+
+enum model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
+{
+    bool automatic = strcmp(config->embedding, "auto") == 0;
+    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != LLM_POOLING_UNSAID;
+    if (automatic ? !pools : strcmp(config->embedding, "true") != 0) return MODEL_CHAT;
+    return embedding_pooling(config, weights) == LLM_POOLING_RANK ? MODEL_RERANK : MODEL_EMBEDDING;
+}
+
+static void for_calls(const struct config_model *config, struct llm_context_params *params)
+{
+    params->n_batch = (int32_t)config->n_batch;
+    params->n_seq = INPUTS_A_CALL;
+}
+
+static int context_params(const struct config_model *config, struct llm_model *weights,
+                          struct llm_context_params *params, hearth_error *error)
+{
+    int rc = instance_context_params(config, weights, params, error);
+    for_calls(config, params);
+    return rc;
+}
+
+double embedding_bytes(const struct config_model *config, const struct llm_model *weights,
+                       const struct llm_context_params *context)
+{
+    const struct llm_model_info *info = llm_model_info(weights);
+    struct llm_context_params params = *context;
+    for_calls(config, &params);
+    double cells = llm_embedder_cells(&params, info, embedding_pooling(config, weights)).total;
+    return (double)info->size_bytes + (double)config->n_seq_max * cells;
+}
+
+struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
+                                            hearth_error *error)
+{
+    struct llm_context_params params;
+    if (context_params(config, weights, &params, error) != HEARTH_OK) return NULL;
+    return llm_embedder_open(weights, &params, embedding_pooling(config, weights), error);
+}
+
+int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error)
+{
+    const struct config_model *config = model->config;
+    struct embed_params params = {.name = config->name,
+                                  .model = model->weights,
+                                  .pooling = embedding_pooling(config, model->weights),
+                                  .n_contexts = (int32_t)config->n_seq_max,
+                                  .places = (size_t)(config->n_seq_max * config->queue_depth),
+                                  .timeout_ns = clock_from_ms((int64_t)(config->admission_timeout * 1e3)),
+                                  .clock = clock,
+                                  .stats = &model->known->pool_stats};
+    int rc = context_params(config, model->weights, &params.context, error);
+    if (rc != HEARTH_OK) return rc;
+    model->pool = embed_open(&params, error);
+    if (model->pool != NULL) return HEARTH_OK;
+    error_prefix(error, "models.%s: ", config->name);
+    return (int)error->code;
+}
+
+/* ---- Life ---- */
+
+static void unref(hearth_embedding *request)
+{
+    if (atomic_fetch_sub(&request->refs, 1) > 1) return;
+    for (size_t i = 0; i < request->job.n_inputs; i++) {
+        tokens_release(&request->job.inputs[i].tokens);
+        free(request->job.inputs[i].vectors);
+        if (!request->params.lent) free((void *)request->texts[i]);
+    }
+    if (!request->params.lent) free((void *)request->query);
+    free(request->job.inputs);
+    free(request->texts);
+    free(request->lens);
+    free(request->vectors);
+    lease_end(&request->lease);
+    free(request);
+}
+
+/* ---- Preparing, on a thread of the pool ---- */
+
+static const char *name_of_inputs(const hearth_embedding *request)
+{
+    return request->query != NULL ? "documents" : "input";
+}
+
+static int refuse_long(const hearth_embedding *request, size_t i, size_t n_tokens, hearth_error *error)
+{
+    const char *name = name_of_inputs(request);
+    return error_at(error, HEARTH_TOO_LONG, name,
+                    "%s[%zu] has %zu tokens, model '%s' takes %d: shorten it, or ask for it to be truncated", name, i,
+                    n_tokens, request->model->config->name, embed_window(request->model->pool));
+}
+
+/* Tokens that an input may have; SIZE_MAX: whatever it has, to be refused if that is too much. */
+static size_t limit_of(const hearth_embedding *request)
+{
+    size_t window = (size_t)embed_window(request->model->pool), wanted = (size_t)request->params.truncate;
+    if (request->params.truncate == 0) return SIZE_MAX;
+    return request->params.truncate < 0 || wanted > window ? window : wanted;
+}
+
+/* Bytes of text that are tokenised for one input: a text may have more where not every byte of it is in some token. */
+static size_t most_bytes(const hearth_embedding *request)
+{
+    size_t longest = llm_longest_token(request->model->weights);
+    size_t window = (size_t)embed_window(request->model->pool), most = (size_t)request->model->config->max_prompt_bytes;
+    if (longest == SIZE_MAX) return LLM_STRETCH_MAX;
+    size_t bytes = window * longest < INPUT_BYTES ? INPUT_BYTES : window * longest;
+    return bytes < most ? bytes : most;
+}
+
+/* A text as it is tokenised. */
+struct run {
+    const char *text;
+    size_t len;
+};
+
+/* What lies far behind the tokens that stay is cut off beforehand. */
+static struct run cut_run(struct run run, size_t most, bool from_left)
+{
+    if (run.len <= most) return run;
+    if (!from_left) {
+        while (most > 0 && ((unsigned char)run.text[most] & 0xc0) == 0x80) most--;
+        return (struct run){run.text, most};
+    }
+    size_t from = run.len - most;
+    while (from < run.len && ((unsigned char)run.text[from] & 0xc0) == 0x80) from++;
+    return (struct run){run.text + from, run.len - from};
+}
+
+static int check_run(const hearth_embedding *request, struct run run, const char *name, hearth_error *error)
+{
+    size_t most = most_bytes(request);
+    if (run.len > most)
+        return error_at(error, HEARTH_TOO_LONG, name,
+                        "a text of '%s' has %zu bytes, model '%s' takes %d tokens: shorten it, or ask for it to be "
+                        "truncated",
+                        name, run.len, request->model->config->name, embed_window(request->model->pool));
+    hearth_error own;
+    if (llm_check_text(request->model->weights, run.text, run.len, &own) == HEARTH_OK) return HEARTH_OK;
+    return error_at(error, own.code, name, "a text of '%s' has %s", name, own.message);
+}
+
+/* The text of an input or a document. */
+static int take_run(const hearth_embedding *request, size_t i, struct run *run, hearth_error *error)
+{
+    size_t most = most_bytes(request);
+    *run = (struct run){request->texts[i], request->lens[i]};
+    if (request->params.truncate != 0)
+        *run = cut_run(*run, most < LLM_STRETCH_MAX ? most : LLM_STRETCH_MAX, request->params.truncate_left);
+    return check_run(request, *run, name_of_inputs(request), error);
+}
+
+static int prepare_input(hearth_embedding *request, size_t i, hearth_error *error)
+{
+    const struct llm_model *weights = request->model->weights;
+    struct tokens *tokens = &request->job.inputs[i].tokens;
+    struct run run;
+    if (request->texts[i] != NULL) {
+        if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
+        llm_tokenize(weights, run.text, run.len, true, false, tokens);
+    }
+    llm_shorten(weights, tokens, limit_of(request), request->params.truncate_left);
+    if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "input", "input[%zu] is empty", i);
+    return HEARTH_OK;
+}
+
+static int prepare_document(hearth_embedding *request, size_t i, hearth_error *error)
+{
+    struct run query = {request->query, request->params.query_len}, run;
+    if (check_run(request, query, "query", error) != HEARTH_OK) return (int)error->code;
+    if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
+    struct llm_pair pair = {.query = query.text,
+                            .query_len = query.len,
+                            .document = run.text,
+                            .document_len = run.len,
+                            .max_document = (size_t)request->params.max_document_tokens};
+    struct tokens *tokens = &request->job.inputs[i].tokens;
+    if (!llm_join(request->model->weights, &pair, limit_of(request), tokens))
+        return error_at(error, HEARTH_TOO_LONG, "query",
+                        "the query leaves no room for a document within %zu tokens: shorten it", limit_of(request));
+    if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "documents", "query and documents[%zu] are empty", i);
+    return HEARTH_OK;
+}
+
+static int prepare(struct embed_job *job, size_t i, hearth_error *error)
+{
+    hearth_embedding *request = (hearth_embedding *)job;
+    int rc = request->query != NULL ? prepare_document(request, i, error) : prepare_input(request, i, error);
+    if (rc != HEARTH_OK) return rc;
+    size_t n_tokens = job->inputs[i].tokens.len;
+    bool fits = n_tokens <= (size_t)embed_window(request->model->pool);
+    return fits ? HEARTH_OK : refuse_long(request, i, n_tokens, error);
+}
+
+/* ---- The end ---- */
+
+/* Heads with several outputs give chances already. */
+static void shape(const hearth_embedding *request, struct embed_input *input, hearth_vector *vector)
+{
+    const hearth_embed_params *p = &request->params;
+    vector->width = embed_width(request->model->pool);
+    if (request->query == NULL)
+        vector->width = vectors_shape(input->vectors, (size_t)input->n_vectors, vector->width, p->dimensions, p->norm);
+    else if (!p->raw_scores && llm_model_info(request->model->weights)->n_scores == 1)
+        input->vectors[0] = vectors_score(input->vectors[0]);
+    vector->v = input->vectors;
+    vector->n_vectors = input->n_vectors;
+    vector->n_tokens = (int32_t)input->tokens.len;
+}
+
+static void job_ended(struct embed_job *job, const hearth_error *error)
+{
+    hearth_embedding *request = (hearth_embedding *)job;
+    hearth_embedded *result = &request->result;
+    if (error == NULL) {
+        request->vectors = mem_alloc(job->n_inputs * sizeof *request->vectors);
+        *result = (hearth_embedded){
+            .model = request->model->config->name, .inputs = request->vectors, .n_inputs = job->n_inputs};
+        for (size_t i = 0; i < job->n_inputs; i++) {
+            shape(request, &job->inputs[i], &request->vectors[i]);
+            result->n_tokens += request->vectors[i].n_tokens;
+        }
+    }
+    lease_part(&request->lease);
+    request->on_end(request->ud, error == NULL ? result : NULL, error);
+    unref(request);
+}
+
+/* ---- Parameters ---- */
+
+/* llama.cpp counts a text's bytes in 32 bits. */
+#define TEXT_MAX (INT32_MAX / 2)
+
+static int check_tokens(const hearth_input *input, size_t i, int32_t n_vocab, hearth_error *error)
+{
+    for (size_t t = 0; t < input->n_tokens; t++)
+        if (input->tokens[t] < 0 || input->tokens[t] >= n_vocab)
+            return error_at(error, HEARTH_INVALID, "input", "input[%zu]: token %d is not in the vocabulary (0 to %d)",
+                            i, input->tokens[t], n_vocab - 1);
+    return HEARTH_OK;
+}
+
+static int check_inputs(const hearth_embed_params *p, int32_t n_vocab, hearth_error *error)
+{
+    const char *name = p->query != NULL ? "documents" : "input";
+    if (p->n_inputs == 0 || p->n_inputs > HEARTH_INPUTS_MAX)
+        return error_at(error, HEARTH_INVALID, name, "'%s' must have 1 to %d elements, not %zu", name,
+                        HEARTH_INPUTS_MAX, p->n_inputs);
+    for (size_t i = 0; i < p->n_inputs; i++) {
+        const hearth_input *input = &p->inputs[i];
+        if (input->text == NULL && (p->query != NULL || input->tokens == NULL))
+            return error_at(error, HEARTH_INVALID, name, "%s[%zu] is not a text", name, i);
+        if (input->text != NULL && input->len > TEXT_MAX)
+            return error_at(error, HEARTH_TOO_LONG, name, "%s[%zu] has %zu bytes", name, i, input->len);
+        if (input->text == NULL && check_tokens(input, i, n_vocab, error) != HEARTH_OK) return HEARTH_INVALID;
+    }
+    return HEARTH_OK;
+}
+
+static int check(const hearth_embed_params *p, const struct known *known, hearth_error *error)
+{
+    int32_t width = known->facts.info.n_embd_out;
+    if (p->dimensions < 0 || p->dimensions > width)
+        return error_at(error, HEARTH_INVALID, "dimensions", "'dimensions' must be from 1 to %d with model '%s'", width,
+                        known->config->name);
+    if (p->max_document_tokens < 0)
+        return error_at(error, HEARTH_INVALID, "max_document_tokens", "'max_document_tokens' must be at least 0");
+    if (p->query_len > TEXT_MAX) return error_at(error, HEARTH_TOO_LONG, "query", "the query is too long");
+    return check_inputs(p, known->facts.info.n_vocab, error);
+}
+
+static const char *copy_text(const hearth_embed_params *p, const char *text, size_t len)
+{
+    return p->lent || text == NULL ? text : mem_strndup(text, len);
+}
+
+static hearth_embedding *new_request(const hearth_embed_params *p)
+{
+    hearth_embedding *request = mem_alloc(sizeof *request);
+    request->refs = 2;
+    request->params = *p;
+    request->params.model = request->params.query = NULL;
+    request->params.inputs = NULL;
+    request->query = copy_text(p, p->query, p->query_len);
+    request->texts = mem_alloc(p->n_inputs * sizeof *request->texts);
+    request->lens = mem_alloc(p->n_inputs * sizeof *request->lens);
+    request->job.inputs = mem_alloc(p->n_inputs * sizeof *request->job.inputs);
+    request->job.n_inputs = p->n_inputs;
+    request->job.prepare = prepare;
+    request->job.on_end = job_ended;
+    for (size_t i = 0; i < p->n_inputs; i++) {
+        const hearth_input *input = &p->inputs[i];
+        request->lens[i] = input->len;
+        request->texts[i] = copy_text(p, input->text, input->len);
+        tokens_append(&request->job.inputs[i].tokens, input->tokens, input->text == NULL ? input->n_tokens : 0);
+    }
+    return request;
+}
+
+/* ---- Submitting ---- */
+
+/* Its model is there. */
+static int enter(hearth_embedding *request, hearth_error *error)
+{
+    request->model = atomic_load(&request->lease.model);
+    if (embed_submit(request->model->pool, &request->job)) return HEARTH_OK;
+    return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
+}
+
+static void model_is_there(void *ud, const hearth_error *error)
+{
+    hearth_embedding *request = ud;
+    hearth_error own;
+    if (error == NULL && enter(request, &own) != HEARTH_OK) error = &own;
+    if (error != NULL) job_ended(&request->job, error);
+}
+
+static int submit(hearth_embedding *request, struct known *known, hearth_error *error)
+{
+    struct lease *lease = &request->lease;
+    lease->known = known;
+    lease->cancelled = &request->job.cancelled;
+    lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(known->config->admission_timeout * 1e3));
+    lease->on_ready = model_is_there;
+    lease->ud = request;
+    switch (lease_take(lease, error)) {
+    case LEASE_READY:
+        return enter(request, error);
+    case LEASE_WAITS:
+        return HEARTH_OK;
+    default:
+        return (int)error->code;
+    }
+}
+
+hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *params, hearth_embedded_fn on_end, void *ud,
+                               hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    enum model_type type = params->query != NULL ? MODEL_RERANK : MODEL_EMBEDDING;
+    struct known *known = instance_pick_model(instance, params->model, type, error);
+    if (known == NULL || check(params, known, error) != HEARTH_OK) return NULL;
+    hearth_embedding *request = new_request(params);
+    request->on_end = on_end;
+    request->ud = ud;
+    request->job.submitted_at = clock_now(instance->clock);
+    if (submit(request, known, error) == HEARTH_OK) return request;
+    request->refs = 1; /* nobody else has seen it */
+    unref(request);
+    return NULL;
+}
+
+void hearth_embedding_cancel(hearth_embedding *request)
+{
+    atomic_store(&request->job.cancelled, true);
+    struct model *model = atomic_load(&request->lease.model);
+    if (model == NULL)
+        lease_poke(&request->lease);
+    else
+        embed_poke(model->pool);
+}
+
+void hearth_embedding_release(hearth_embedding *request)
+{
+    if (request == NULL) return;
+    lease_part(&request->lease);
+    unref(request);
+}

@@ -1,0 +1,99 @@
+/* The end of a cache lookup: when the engine has found where the prompt diverges from the one most like it, a preparing
+ * thread writes down the words on both sides and says which message that is in. Rendering a conversation some more
+ * times is nothing for the engine's thread. Afterwards all of it is constant. */
+#include "base/utf8.h"
+#include "lib/requests/request.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Tokens before the place whose words are told; of those after it the engine notes so many. */
+#define COMMON_TOLD 8
+
+void lookup_answered(struct job *job, const hearth_result *result)
+{
+    hearth_request *request = (hearth_request *)job;
+    struct admission *admission = request->model->admission;
+    request->lookup.result = *result;
+    request->lookup.answered = true;
+    if (!admission_park(admission, job, 0, admission_resumes(admission))) /* due at once */
+        job_fail_with(job, HEARTH_UNAVAILABLE, "engine shutting down");
+}
+
+/* ---- Words ---- */
+
+/* Characters that begin or end outside of the tokens become U+FFFD. */
+static void put_words(const struct model *model, const int32_t *tokens, int32_t n, struct buf *out)
+{
+    struct buf bytes = {0};
+    for (int32_t i = 0; i < n; i++) llm_token_bytes(model->weights, tokens[i], true, &bytes);
+    utf8_put_clean(out, buf_text(&bytes), bytes.len);
+    buf_release(&bytes);
+}
+
+static void put_sides(hearth_request *request)
+{
+    const struct job *job = &request->job;
+    const struct divergence *divergence = &job->nearest.divergence;
+    struct lookup *lookup = &request->lookup;
+    int32_t at = divergence->common, rest = (int32_t)job->prompt.len - at, most = DIVERGENCE_NEXT;
+    int32_t before = at < COMMON_TOLD ? at : COMMON_TOLD;
+    put_words(request->model, job->prompt.v + at - before, before, &lookup->common);
+    put_words(request->model, job->prompt.v + at, rest < most ? rest : most, &lookup->prompt);
+    put_words(request->model, divergence->next, divergence->n_next, &lookup->nearest);
+}
+
+/* ---- Messages ---- */
+
+static void note_role(struct lookup *lookup, const char *messages)
+{
+    json_t *list = json_loads(messages, 0, NULL);
+    const json_t *role = json_object_get(json_array_get(list, (size_t)lookup->message), "role");
+    if (json_is_string(role)) snprintf(lookup->role, sizeof lookup->role, "%s", json_string_value(role));
+    json_decref(list);
+}
+
+/* As the request counts them: a system message that was put before its own is none of them. */
+static void find_message(hearth_request *request)
+{
+    const struct job *job = &request->job;
+    struct lookup *lookup = &request->lookup;
+    lookup->message =
+        prepare_message_at(&lookup->chat, &job->prompt, job->conversation.n_messages, job->nearest.divergence.common);
+    if (lookup->message >= 0 && request->assumed != NULL) lookup->message--;
+    if (lookup->message >= 0) note_role(lookup, request->params->messages_json);
+}
+
+void lookup_finish(hearth_request *request)
+{
+    struct lookup *lookup = &request->lookup;
+    lookup->message = -1;
+    if (request->job.nearest.where != NULL) {
+        put_sides(request);
+        if (lookup->chat.text.text != NULL) find_message(request);
+    }
+    job_done(&request->job, &lookup->result);
+}
+
+void lookup_release(struct lookup *lookup)
+{
+    prepare_release(&lookup->chat);
+    buf_release(&lookup->common);
+    buf_release(&lookup->prompt);
+    buf_release(&lookup->nearest);
+}
+
+hearth_divergence hearth_request_divergence(const hearth_request *request)
+{
+    const struct nearest *nearest = &request->job.nearest;
+    const struct lookup *lookup = &request->lookup;
+    if (!request->job.only_lookup || nearest->where == NULL) return (hearth_divergence){.message = -1};
+    return (hearth_divergence){.position = nearest->divergence.common,
+                               .where = nearest->where,
+                               .limit = nearest->limit,
+                               .common = buf_text(&lookup->common),
+                               .prompt = buf_text(&lookup->prompt),
+                               .nearest = buf_text(&lookup->nearest),
+                               .message = lookup->message,
+                               .role = lookup->role};
+}

@@ -1,0 +1,220 @@
+/* Chats made ready for the engine: see prepare.h. Runs on the preparing threads and keeps nothing. */
+#include "lib/requests/prepare.h"
+
+#include "base/error.h"
+#include "lib/parameters/message_hashes.h"
+
+#include <string.h>
+
+/* ---- The prompt ---- */
+
+/* What the request says stays text, even where it spells a special token. Only then is the prompt tokenised part by
+ * part: as a whole, tokens may reach over the border between the template's words and the request's. */
+static bool spells_special(const struct llm_model *weights, const struct chat_prompt *text)
+{
+    for (size_t i = 0; i < text->n_parts; i++) {
+        const struct chat_part *part = &text->parts[i];
+        if (part->is_input && llm_spells_special(weights, text->text + part->offset, part->len)) return true;
+    }
+    return false;
+}
+
+/* The tokens of the text from a byte on. */
+static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from,
+                     struct tokens *tokens)
+{
+    if (!chat->by_parts) {
+        struct llm_text_in in = {text->text + from, text->len - from, from == 0, true};
+        llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
+        return;
+    }
+    for (size_t i = 0; i < text->n_parts; i++) {
+        const struct chat_part *part = &text->parts[i];
+        size_t end = part->offset + part->len, begin = part->offset > from ? part->offset : from;
+        struct llm_text_in in = {text->text + begin, end - begin, begin == 0, !part->is_input};
+        if (begin < end) llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
+    }
+}
+
+/* All messages as they are asked for, or only the first `n_messages`, whose last turn is over, and no cue. */
+static int render(const struct prepare_chat *chat, size_t n_messages, struct chat_prompt *text, hearth_error *error)
+{
+    struct chat_request request = chat->request;
+    if (n_messages > 0) {
+        request.n_messages = n_messages;
+        request.generation_cue = false;
+        request.continue_final = HEARTH_CONTINUE_NEVER;
+    }
+    return chat_render_parts(chat->template_, &request, text, error);
+}
+
+void prepare_release(struct prepare_chat *chat)
+{
+    chat_prompt_release(&chat->text);
+}
+
+int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_error *error)
+{
+    int rc = render(chat, 0, &chat->text, error);
+    if (rc != HEARTH_OK) return rc;
+    if (chat->check != NULL) rc = chat->check(chat->ud, chat->text.text, chat->text.len, error);
+    if (rc != HEARTH_OK) {
+        prepare_release(chat);
+        return rc;
+    }
+    chat->by_parts = spells_special(chat->weights, &chat->text);
+    tokenise(chat, &chat->text, 0, prompt);
+    if (!atomic_load(chat->cancelled)) return HEARTH_OK;
+    tokens_truncate(prompt, 0);
+    prepare_release(chat);
+    return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+}
+
+/* ---- Where messages end ---- */
+
+#define MAX_ENDS 3
+
+/* Ends of the first so many messages that are known already. */
+struct ends {
+    const struct prepare_chat *chat;
+    const struct tokens *prompt;
+    struct {
+        size_t n_messages;
+        int32_t at;
+    } known[MAX_ENDS];
+    size_t n_known;
+};
+
+/* The last place before a byte where the template takes over from the request. */
+static size_t last_seam(const struct chat_prompt *text, size_t before)
+{
+    size_t seam = 0;
+    for (size_t i = 0; i < text->n_parts && text->parts[i].offset < before; i++)
+        if (!text->parts[i].is_input) seam = text->parts[i].offset;
+    return seam;
+}
+
+static size_t common_bytes(const struct chat_prompt *a, const struct chat_prompt *b)
+{
+    size_t i = 0, len = a->len < b->len ? a->len : b->len;
+    while (i < len && a->text[i] == b->text[i]) i++;
+    return i;
+}
+
+/* How many tokens of the prompt come before the rest of its text, which begins at that byte; 0 where a token reaches
+ * over it. */
+static size_t tokens_before(const struct ends *ends, size_t byte)
+{
+    struct tokens rest = {0};
+    tokenise(ends->chat, &ends->chat->text, byte, &rest);
+    size_t n = 0;
+    if (rest.len > 0 && rest.len < ends->prompt->len) n = ends->prompt->len - rest.len;
+    if (n > 0 && memcmp(ends->prompt->v + n, rest.v, rest.len * sizeof *rest.v) != 0) n = 0;
+    tokens_release(&rest);
+    return n;
+}
+
+/* The tokens that the prompt and this text begin with. Tokenising takes most of the time, so both are tokenised from
+ * the last seam only that they have in common, where less text follows it than goes before. */
+static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *text)
+{
+    const struct chat_prompt *whole = &ends->chat->text;
+    size_t seam = last_seam(whole, common_bytes(text, whole));
+    size_t skipped = seam > whole->len / 2 ? tokens_before(ends, seam) : 0;
+    struct tokens part = {0}, rest = {.v = ends->prompt->v + skipped, .len = ends->prompt->len - skipped};
+    tokenise(ends->chat, text, skipped > 0 ? seam : 0, &part);
+    size_t common = tokens_common_prefix(&part, &rest);
+    tokens_release(&part);
+    return (int32_t)(skipped + common);
+}
+
+/* Where the prompt parts from that of a conversation which has only the first messages in common with it. Templates may
+ * refuse a part of a conversation: then there is no such place. */
+static int32_t end_of(struct ends *ends, size_t n_messages)
+{
+    for (size_t i = 0; i < ends->n_known; i++)
+        if (ends->known[i].n_messages == n_messages) return ends->known[i].at;
+    struct chat_prompt text;
+    int32_t at = 0;
+    if (render(ends->chat, n_messages, &text, NULL) == HEARTH_OK) {
+        at = common_tokens(ends, &text);
+        chat_prompt_release(&text);
+    }
+    ends->known[ends->n_known].n_messages = n_messages;
+    ends->known[ends->n_known++].at = at;
+    return at;
+}
+
+static void add_bound(struct job *job, int32_t bound)
+{
+    bool further = job->n_bounds == 0 || bound > job->bounds[job->n_bounds - 1];
+    if (further && bound > 0 && bound < (int32_t)job->prompt.len) job->bounds[job->n_bounds++] = bound;
+}
+
+/* The system prompt, which others share; all but the last message, which an edit leaves; all messages, which the next
+ * turn begins with. */
+static void add_bounds(struct ends *ends, size_t n_messages, struct job *job)
+{
+    add_bound(job, end_of(ends, 1));
+    if (n_messages > 1) add_bound(job, end_of(ends, n_messages - 1));
+    add_bound(job, end_of(ends, n_messages));
+}
+
+void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job)
+{
+    struct chat_seen seen = {.template_source = chat_template_source(chat->template_),
+                             .kwargs_json = chat->request.kwargs_json,
+                             .tools_json = chat->request.tools_json,
+                             .messages_json = chat->request.messages_json};
+    struct ends ends = {.chat = chat, .prompt = &job->prompt};
+    struct chat_identity identity;
+    if (!wishes->system_end && !wishes->stable_end && !wishes->bounds) return;
+    if (!chat_identify(&seen, &identity)) return;
+    size_t n = identity.n_messages;
+    job->conversation = (struct conversation){.n_messages = n, .hashes = identity.hashes};
+    if (identity.starts_with_system && (wishes->system_end || wishes->bounds))
+        job->conversation.system_end = end_of(&ends, 1);
+    if (n > 1 && (wishes->stable_end || wishes->bounds)) job->conversation.stable_end = end_of(&ends, n - 1);
+    if (wishes->bounds) add_bounds(&ends, n, job);
+}
+
+/* ---- Which message ---- */
+
+/* What the prompt begins with like the conversation of its first messages alone. */
+struct beginning {
+    int32_t tokens;
+    bool whole; /* all words of these messages are in it */
+};
+
+static struct beginning beginning_of(const struct ends *ends, size_t n_messages)
+{
+    struct chat_prompt text;
+    struct beginning beginning = {0};
+    if (render(ends->chat, n_messages, &text, NULL) != HEARTH_OK) return beginning;
+    size_t common = common_bytes(&text, &ends->chat->text), last = 0;
+    for (size_t i = 0; i < text.n_parts; i++)
+        if (text.parts[i].is_input) last = text.parts[i].offset + text.parts[i].len;
+    beginning = (struct beginning){.tokens = common_tokens(ends, &text), .whole = last > 0 && last <= common};
+    chat_prompt_release(&text);
+    return beginning;
+}
+
+int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens *prompt, size_t n_messages,
+                           int32_t position)
+{
+    struct ends ends = {.chat = chat, .prompt = prompt};
+    bool before_is_whole = chat->request.tools_json == NULL; /* else they may stand before the first message */
+    size_t before = 0, with = n_messages;
+    if (n_messages == 0 || position >= beginning_of(&ends, n_messages).tokens) return -1;
+    while (with - before > 1) {
+        size_t middle = before + (with - before) / 2;
+        struct beginning beginning = beginning_of(&ends, middle);
+        if (position < beginning.tokens) {
+            with = middle;
+        } else {
+            before = middle;
+            before_is_whole = beginning.whole;
+        }
+    }
+    return before_is_whole ? (int32_t)before : -1;
+}

@@ -1,0 +1,303 @@
+/* A request, from hearth_submit() to its last event: parameters are checked and copied, the request waits for its
+ * place, a preparing thread makes it ready (admit.c), the engine computes it. */
+#include "lib/requests/request.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "lib/models/adapters.h"
+#include "lib/parameters/request_params.h"
+#include "lib/parameters/sampling.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* ---- Life ---- */
+
+static void unref(hearth_request *request)
+{
+    if (atomic_fetch_sub(&request->refs, 1) > 1) return;
+    tokens_release(&request->job.prompt);
+    tokens_release(&request->shown);
+    store_hit_close(request->job.hit);
+    llm_sampler_close(request->job.sampler);
+    chat_format_unref(request->format);
+    free(request->job.conversation.hashes);
+    tokens_release(&request->kept.tokens);
+    buf_release(&request->kept.text);
+    free(request->kept.ends);
+    lookup_release(&request->lookup);
+    pthread_cond_destroy(&request->over);
+    pthread_mutex_destroy(&request->mutex);
+    free(request->assumed);
+    free(request->scales);
+    free(request->stop);
+    params_free(request->params);
+    lease_end(&request->lease);
+    free(request);
+}
+
+/* Whoever waits may go on, and give the handle back: the job has one of its own. */
+static void note_end(hearth_request *request, const hearth_error *error)
+{
+    pthread_mutex_lock(&request->mutex);
+    request->ended = true;
+    if (error != NULL) request->outcome = *error;
+    pthread_cond_broadcast(&request->over);
+    pthread_mutex_unlock(&request->mutex);
+}
+
+static void tell(void *ud, const hearth_event *event)
+{
+    hearth_request *request = ud;
+    bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
+    if (last) lease_part(&request->lease);
+    request->on_event(request->ud, event);
+    if (last) note_end(request, event->error);
+}
+
+static void job_ended(struct job *job)
+{
+    hearth_request *request = (hearth_request *)job;
+    if (job->let_in) admission_leave(request->model->admission, job);
+    unref(request);
+}
+
+/* ---- Parameters ---- */
+
+static void set_id(struct job *job, const char *id)
+{
+    if (id == NULL) {
+        uint64_t random = 0;
+        ssize_t got = getrandom(&random, sizeof random, 0);
+        (void)got; /* an id is a name for logs: even 0 would do */
+        snprintf(job->id, sizeof job->id, "req-%016llx", (unsigned long long)random);
+    } else {
+        snprintf(job->id, sizeof job->id, "%s", id);
+    }
+}
+
+/* The text of a request, part by part. */
+struct said {
+    const char *field; /* the longest of them */
+    size_t longest, all;
+};
+
+static void say(struct said *said, const char *field, size_t len)
+{
+    said->all += len;
+    if (len <= said->longest) return;
+    said->field = field;
+    said->longest = len;
+}
+
+static void say_text(struct said *said, const char *field, const char *text)
+{
+    if (text != NULL) say(said, field, strlen(text));
+}
+
+static struct said read_said(const hearth_params *p)
+{
+    struct said said = {.field = "prompt"};
+    say_text(&said, "messages", p->messages_json);
+    say_text(&said, "tools", p->tools_json);
+    say_text(&said, "chat_template_kwargs", p->template_kwargs_json);
+    say_text(&said, "json_schema", p->json_schema);
+    say_text(&said, "grammar", p->grammar);
+    say_text(&said, "reasoning_budget_message", p->thinking_end);
+    say(&said, "prompt", p->text_len);
+    say(&said, "suffix", p->suffix_len);
+    say(&said, "prompt", p->typed_len);
+    for (size_t i = 0; i < p->n_snippets; i++) say_text(&said, "input_extra", p->snippets[i].text);
+    for (size_t i = 0; p->parts != NULL && i < p->n_parts; i++) say(&said, "prompt", p->parts[i].len);
+    return said;
+}
+
+/* What cannot fit by its size alone is refused before anything is made of it. */
+static int check_size(const hearth_params *p, const struct known *known, hearth_error *error)
+{
+    size_t window = (size_t)known->facts.info.context_window, most = (size_t)known->config->max_prompt_bytes;
+    struct said said = read_said(p);
+    if (said.all > most)
+        return error_at(error, HEARTH_TOO_LONG, said.field,
+                        "'%s' has %zu bytes of the request's %zu: its text may have up to %zu "
+                        "(models.%s.max_prompt_bytes)",
+                        said.field, said.longest, said.all, most, known->config->name);
+    if (p->only_prompt && p->n_tokens + p->n_parts > HEARTH_PROMPT_TOLD)
+        return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has more than %d tokens: ask for it in parts",
+                        HEARTH_PROMPT_TOLD);
+    if (p->only_prompt || p->n_tokens <= window) return HEARTH_OK;
+    return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt (%zu tokens) exceeds context window [%zu]",
+                    p->n_tokens, window);
+}
+
+static int check_token(int32_t token, int32_t n_vocab, hearth_error *error)
+{
+    if (token >= 0 && token < n_vocab) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "prompt", "token %d is not in the vocabulary (0 to %d)", token, n_vocab - 1);
+}
+
+static int check_params(const hearth_params *p, const struct known *known, hearth_error *error)
+{
+    int32_t n_vocab = known->facts.info.n_vocab;
+    if ((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) != 1)
+        return error_at(error, HEARTH_INVALID, "prompt", "give exactly one of messages, prompt text and prompt tokens");
+    for (size_t i = 0; p->tokens != NULL && i < p->n_tokens; i++)
+        if (check_token(p->tokens[i], n_vocab, error) != HEARTH_OK) return (int)error->code;
+    for (size_t i = 0; p->parts != NULL && i < p->n_parts; i++)
+        if (p->parts[i].text == NULL && check_token(p->parts[i].token, n_vocab, error) != HEARTH_OK)
+            return (int)error->code;
+    uint8_t key[SHA256_BYTES];
+    if (p->parent_key != NULL && !sha256_from_hex(p->parent_key, key))
+        return error_at(error, HEARTH_INVALID, "parent_key", "parent_key is not a key of 64 hexadecimal digits");
+    for (size_t i = 0; i < p->n_stop; i++)
+        if (p->stop[i][0] == '\0') return error_at(error, HEARTH_INVALID, "stop", "a stop string is empty");
+    if (p->max_tokens < 0 && p->max_tokens != HEARTH_UNSET)
+        return error_at(error, HEARTH_INVALID, "max_tokens", "max_tokens is negative: leave it out for no limit");
+    int rc = sampling_check(&p->sampling, n_vocab, error);
+    return rc == HEARTH_OK ? check_size(p, known, error) : rc;
+}
+
+/* ---- Submitting ---- */
+
+/* Its model is there. What of others' states it may use is settled once for all its way: whatever becomes of the
+ * configured scales, its rows are computed, kept and looked for under those that it came with. */
+static int enter(hearth_request *request, hearth_error *error)
+{
+    struct model *model = atomic_load(&request->lease.model);
+    struct job *job = &request->job;
+    const struct store_user *user = engine_store_user(model->engine);
+    const char *salt = request->params->cache_salt;
+    request->model = model;
+    job->scales = request->scales;
+    job->scope = adapters_scope(model->adapters, salt, request->scales);
+    if (user != NULL) job->identity = adapters_identity(model->adapters, &user->identity, salt, request->scales);
+    if (admission_enter(model->admission, job)) return HEARTH_OK;
+    return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
+}
+
+static void model_is_there(void *ud, const hearth_error *error)
+{
+    hearth_request *request = ud;
+    hearth_error own;
+    if (error == NULL && enter(request, &own) != HEARTH_OK) error = &own;
+    if (error != NULL) job_fail(&request->job, error);
+}
+
+/* A patient request waits for the one beside it, which has a deadline. */
+static void prepare_lease(hearth_request *request, struct known *known)
+{
+    const struct job *job = &request->job;
+    int64_t timeout = clock_from_ms((int64_t)(known->config->admission_timeout * 1e3));
+    request->lease.known = known;
+    request->lease.cancelled = &job->cancelled;
+    request->lease.deadline = job->patient ? CLOCK_NEVER : job->submitted_at + timeout;
+    request->lease.on_ready = model_is_there;
+    request->lease.ud = request;
+}
+
+static hearth_request *new_request(const hearth_params *p, struct known *known, struct clock *clock)
+{
+    hearth_request *request = mem_alloc(sizeof *request);
+    struct job *job = &request->job;
+    request->refs = 2;
+    pthread_mutex_init(&request->mutex, NULL);
+    pthread_cond_init(&request->over, NULL);
+    request->clock = clock;
+    request->params = params_keep(p);
+    tokens_append(&job->prompt, p->tokens, p->n_tokens);
+    job->ignore_eos = p->sampling.ignore_eos;
+    job->top_logprobs = p->top_logprobs;
+    job->chances_as_drawn = p->chances_as_drawn;
+    job->progress = p->progress;
+    job->max_ns = clock_from_ms(p->max_ms);
+    job->max_tokens = p->max_tokens == HEARTH_UNSET ? INT32_MAX : p->max_tokens;
+    job->cache_prompt = p->cache_prompt;
+    job->only_lookup = p->only_lookup;
+    job->on_looked_up = lookup_answered;
+    job->only_prompt = p->only_prompt;
+    job->patient = p->patient;
+    job->on_event = tell;
+    job->ud = request;
+    job->on_end = job_ended;
+    job->submitted_at = clock_now(clock);
+    set_id(job, p->request_id);
+    prepare_lease(request, known);
+    return request;
+}
+
+static int submit(hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    int rc = adapters_choose(request->lease.known->adapters, p->lora, p->n_lora, &request->scales, error);
+    if (rc != HEARTH_OK) return rc;
+    switch (lease_take(&request->lease, error)) {
+    case LEASE_READY:
+        return enter(request, error);
+    case LEASE_WAITS:
+        return HEARTH_OK;
+    default:
+        return (int)error->code;
+    }
+}
+
+hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hearth_event_fn on_event, void *ud,
+                              hearth_error *error)
+{
+    hearth_error own;
+    if (error == NULL) error = &own;
+    struct known *known = instance_pick_model(instance, params->model, MODEL_CHAT, error);
+    if (known == NULL || check_params(params, known, error) != HEARTH_OK) return NULL;
+    hearth_request *request = new_request(params, known, instance->clock);
+    request->on_event = on_event;
+    request->ud = ud;
+    if (submit(request, error) == HEARTH_OK) return request;
+    request->refs = 1; /* nobody else has seen it */
+    unref(request);
+    return NULL;
+}
+
+void hearth_cancel(hearth_request *request)
+{
+    atomic_store(&request->job.cancelled, true);
+    struct model *model = atomic_load(&request->lease.model);
+    if (model == NULL) {
+        lease_poke(&request->lease);
+        return;
+    }
+    admission_poke(model->admission);
+    engine_poke(model->engine);
+}
+
+int hearth_wait(hearth_request *request, hearth_error *error)
+{
+    pthread_mutex_lock(&request->mutex);
+    while (!request->ended) pthread_cond_wait(&request->over, &request->mutex);
+    int code = (int)request->outcome.code;
+    if (error != NULL && code != HEARTH_OK) *error = request->outcome;
+    pthread_mutex_unlock(&request->mutex);
+    return code;
+}
+
+const hearth_sampling *hearth_request_sampling(const hearth_request *request)
+{
+    return &request->picks;
+}
+
+hearth_prompt hearth_request_prompt(const hearth_request *request)
+{
+    const struct kept_prompt *kept = &request->kept;
+    return (hearth_prompt){.tokens = kept->tokens.v,
+                           .n_tokens = kept->tokens.len,
+                           .text = kept->text.v,
+                           .len = kept->text.len,
+                           .ends = kept->ends};
+}
+
+void hearth_request_release(hearth_request *request)
+{
+    if (request == NULL) return;
+    lease_part(&request->lease);
+    unref(request);
+}

@@ -1,0 +1,196 @@
+/* Turns our parameters of a context into llama.cpp's, and refuses by name what cannot be. No state; any thread. */
+#include "base/error.h"
+#include "llm/llm_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Names ---- */
+
+static const struct {
+    const char *name;
+    enum ggml_type type;
+} cell_types[] = {
+    {"auto", GGML_TYPE_F16}, /* llama.cpp's own choice */
+    {"f32", GGML_TYPE_F32},   {"f16", GGML_TYPE_F16},   {"bf16", GGML_TYPE_BF16},
+    {"q8_0", GGML_TYPE_Q8_0}, {"q4_0", GGML_TYPE_Q4_0}, {"q4_1", GGML_TYPE_Q4_1},
+    {"q5_0", GGML_TYPE_Q5_0}, {"q5_1", GGML_TYPE_Q5_1}, {"iq4_nl", GGML_TYPE_IQ4_NL},
+};
+
+static enum ggml_type find_type(const char *name)
+{
+    for (size_t i = 0; i < sizeof cell_types / sizeof cell_types[0]; i++)
+        if (strcmp(name, cell_types[i].name) == 0) return cell_types[i].type;
+    return GGML_TYPE_COUNT;
+}
+
+double llm_type_bytes(const char *name)
+{
+    enum ggml_type type = find_type(name);
+    return type == GGML_TYPE_COUNT ? 0 : (double)ggml_type_size(type) / (double)ggml_blck_size(type);
+}
+
+static int set_type(enum ggml_type *type, const char *param, const char *name, hearth_error *error)
+{
+    *type = find_type(name);
+    if (*type != GGML_TYPE_COUNT) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, param,
+                    "unknown cell type '%s': use auto, f32, f16, bf16, q8_0, q5_1, q5_0, "
+                    "q4_1, q4_0 or iq4_nl",
+                    name);
+}
+
+static int set_flash_attention(enum llama_flash_attn_type *type, const char *name, hearth_error *error)
+{
+    if (strcmp(name, "auto") == 0)
+        *type = LLAMA_FLASH_ATTN_TYPE_AUTO;
+    else if (strcmp(name, "on") == 0)
+        *type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    else if (strcmp(name, "off") == 0)
+        *type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    else
+        return error_at(error, HEARTH_INVALID, "flash_attention", "unknown flash_attention '%s': use auto, on or off",
+                        name);
+    return HEARTH_OK;
+}
+
+/* ---- Sizes ---- */
+
+static int check_sizes(const struct llm_context_params *params, hearth_error *error)
+{
+    const struct {
+        const char *param;
+        int64_t value, max;
+    } sizes[] = {
+        {"context_window", params->window, INT32_MAX / 2},
+        {"n_seq_max", params->n_seq, (int64_t)llama_max_parallel_sequences()},
+        {"n_batch", params->n_batch, INT32_MAX / 2},
+        {"n_ubatch", params->n_ubatch, INT32_MAX / 2},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i].value < 1 || sizes[i].value > sizes[i].max)
+            return error_at(error, HEARTH_INVALID, sizes[i].param, "%s is %lld: it must be from 1 to %lld",
+                            sizes[i].param, (long long)sizes[i].value, (long long)sizes[i].max);
+    if (llm_total_cells(params) > INT32_MAX)
+        return error_at(error, HEARTH_INVALID, "context_window", "%d sequences of %d tokens are more cells than %d",
+                        params->n_seq, params->window, INT32_MAX);
+    return HEARTH_OK;
+}
+
+/* Linux hands out more memory than there is and ends the process that uses it, so malloc() would not refuse these
+ * cells. A GPU does. */
+static int check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error)
+{
+    if (params->offload_kqv && llm_has_gpu()) return HEARTH_OK;
+    const double gib = 1024.0 * 1024 * 1024;
+    double needed = llm_cells_of(params, info).total, available = (double)llm_free_memory(false);
+    if (needed <= available) return HEARTH_OK;
+    return error_set(error, HEARTH_NO_MEMORY,
+                     "a context of %d sequences of %d tokens needs %.2f GiB for its cells, %.2f GiB are free: lower "
+                     "context_window or n_seq_max, or take a smaller cache_type_k and cache_type_v",
+                     params->n_seq, params->window, needed / gib, available / gib);
+}
+
+/* ---- Translation ---- */
+
+static void set_if_given(float *value, double given)
+{
+    if (!isnan(given)) *value = (float)given;
+}
+
+int llm_translate_rope(struct llama_context_params *out, const struct llm_context_params *params,
+                       const struct llm_model_info *info, hearth_error *error)
+{
+    set_if_given(&out->rope_freq_base, params->rope_freq_base);
+    set_if_given(&out->yarn_ext_factor, params->yarn_ext_factor);
+    set_if_given(&out->yarn_attn_factor, params->yarn_attn_factor);
+    set_if_given(&out->yarn_beta_fast, params->yarn_beta_fast);
+    set_if_given(&out->yarn_beta_slow, params->yarn_beta_slow);
+    out->yarn_orig_ctx = (uint32_t)params->yarn_orig_ctx;
+    if (strcmp(params->rope_scaling, "yarn") == 0)
+        out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_YARN;
+    else if (strcmp(params->rope_scaling, "linear") == 0)
+        out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_LINEAR;
+    else if (strcmp(params->rope_scaling, "none") == 0)
+        /* None of ours. What a model was trained with stays: without its own scaling it would write nonsense. */
+        out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED;
+    else
+        return error_at(error, HEARTH_INVALID, "rope_scaling", "unknown rope_scaling '%s': use none, linear or yarn",
+                        params->rope_scaling);
+    /* Scaling asked for without a factor stretches the trained context to the window, on top of what the model's own
+     * scaling did to reach it. */
+    bool given = params->yarn_orig_ctx > 0;
+    int32_t trained = given ? params->yarn_orig_ctx : info->n_ctx_train;
+    float own = given ? 1 : info->rope_freq_scale;
+    bool stretched = out->rope_scaling_type != LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED && params->window > trained;
+    if (stretched) out->rope_freq_scale = own * (float)trained / (float)params->window;
+    set_if_given(&out->rope_freq_scale, params->rope_freq_scale);
+    return HEARTH_OK;
+}
+
+/* Heads are cut out of quantised cells, which have elements in blocks. Without flash attention llama.cpp does not look,
+ * and reads and writes beside them. */
+static int check_blocks(const struct llama_context_params *out, const struct llm_model_info *info, hearth_error *error)
+{
+    const struct {
+        const char *param;
+        enum ggml_type type;
+        int32_t head;
+    } cells[] = {{"cache_type_k", out->type_k, info->n_embd_head_k},
+                 {"cache_type_v", out->type_v, info->n_embd_head_v}};
+    for (size_t i = 0; i < 2 && info->has_decoder; i++)
+        if (cells[i].head % ggml_blck_size(cells[i].type) != 0)
+            return error_at(error, HEARTH_INVALID, cells[i].param,
+                            "%s cannot be %s: the model's heads have %d elements, which are no whole blocks of %lld: "
+                            "take f16",
+                            cells[i].param, ggml_type_name(cells[i].type), cells[i].head,
+                            (long long)ggml_blck_size(cells[i].type));
+    return HEARTH_OK;
+}
+
+int llm_translate_cells(struct llama_context_params *out, const struct llm_context_params *params, hearth_error *error)
+{
+    int code = set_type(&out->type_k, "cache_type_k", params->type_k, error);
+    if (code == 0) code = set_type(&out->type_v, "cache_type_v", params->type_v, error);
+    if (code == 0) code = set_flash_attention(&out->flash_attn_type, params->flash_attention, error);
+    if (code < 0) return code;
+    if (ggml_is_quantized(out->type_v) && out->flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED)
+        return error_at(error, HEARTH_INVALID, "cache_type_v",
+                        "values of type %s need flash attention: set flash_attention to auto, or cache_type_v to f16",
+                        params->type_v);
+    return HEARTH_OK;
+}
+
+int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
+                  const struct llm_model_info *info, hearth_error *error)
+{
+    *out = llama_context_default_params();
+    int code = check_sizes(params, error);
+    if (code == 0) code = llm_translate_cells(out, params, error);
+    if (code == 0) code = llm_translate_rope(out, params, info, error);
+    if (code == 0) code = check_blocks(out, info, error);
+    if (code == 0) code = check_room(params, info, error);
+    if (code < 0) return code;
+    out->n_ctx = (uint32_t)llm_total_cells(params);
+    out->n_batch = (uint32_t)params->n_batch;
+    out->n_ubatch = (uint32_t)params->n_ubatch;
+    out->n_seq_max = llm_total_sequences(params);
+    /* A row for each sequence may be wanted at once, as far as llama.cpp knows, and it ends the process where a smaller
+     * batch than that says otherwise. */
+    out->n_outputs_max = out->n_batch > out->n_seq_max ? out->n_batch : out->n_seq_max;
+    out->kv_unified = params->unified;
+    /* Only the newest n_swa tokens of a window layer are kept, whatever llama.cpp's default. */
+    out->swa_full = false;
+    out->offload_kqv = params->offload_kqv;
+    out->op_offload = params->op_offload;
+    out->abort_callback = params->abort;
+    out->abort_callback_data = params->ud;
+    out->no_perf = true;
+    /* Workers wait for each other by spinning: one without a CPU of its own holds up all of them for whole slices of
+     * time, hundreds of times a token. */
+    out->n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
+    if (out->n_threads > llm_usable_cpus()) out->n_threads = llm_usable_cpus();
+    if (out->n_threads > GGML_MAX_N_THREADS) out->n_threads = GGML_MAX_N_THREADS;
+    out->n_threads_batch = out->n_threads;
+    return HEARTH_OK;
+}

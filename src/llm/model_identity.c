@@ -1,0 +1,209 @@
+/* Which model a file holds: a digest over every byte, and the name of its quantisation. A model in several files counts
+ * as all of them, one after the other. No state; any thread. */
+#include "llm/model_identity.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/sha256.h"
+#include "llm/llm_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gguf.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Content ---- */
+
+/* At this many bytes `stop` is looked at again. */
+enum { CHUNK = 1 << 20 };
+
+static int unreadable(const char *path, hearth_error *error)
+{
+    return error_at(error, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, path, "cannot read the model %s: %s", path,
+                    strerror(errno));
+}
+
+/* What is read of files, one after the other. */
+struct feeding {
+    const struct llm_reading *how;
+    struct sha256 *all, *own; /* own: of one file, where that is asked for; NULL: it is not */
+    uint8_t *chunk;
+};
+
+static int feed_bytes(const struct feeding *feeding, int fd, const char *path, hearth_error *error)
+{
+    const _Atomic bool *stop = feeding->how->stop;
+    for (;;) {
+        if (stop != NULL && atomic_load(stop)) return error_at(error, HEARTH_CANCELLED, path, "stopped");
+        ssize_t n = read(fd, feeding->chunk, CHUNK);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return unreadable(path, error);
+        if (n == 0) return HEARTH_OK;
+        sha256_feed(feeding->all, feeding->chunk, (size_t)n);
+        if (feeding->own != NULL) sha256_feed(feeding->own, feeding->chunk, (size_t)n);
+    }
+}
+
+static int feed_file(const struct feeding *feeding, const char *path, hearth_error *error)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return unreadable(path, error);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    int code = feed_bytes(feeding, fd, path, error);
+    close(fd);
+    return code;
+}
+
+/* How many files the model has, and what the names of all begin with; 1 where it is one file of any name. */
+static int count_parts(const char *path, char prefix[PATH_MAX], int32_t *n, hearth_error *error)
+{
+    *n = 1;
+    struct gguf_context *file = llm_file_open(path, error);
+    if (file == NULL) return (int)error->code;
+    int64_t count = llm_file_number(file, "split.count", 1), at = llm_file_number(file, "split.no", 0);
+    gguf_free(file);
+    if (count <= 1 || count > UINT16_MAX) return HEARTH_OK;
+    *n = (int32_t)count;
+    if (llama_split_prefix(prefix, PATH_MAX, path, (int32_t)at, *n) > 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, path,
+                    "%s is part %lld of a model in %lld files, but not named so: give it back its name", path,
+                    (long long)at + 1, (long long)count);
+}
+
+/* Calls `each` for every file of the model, in order. */
+static int each_part(const char *path, int (*each)(void *ud, const char *part, hearth_error *error), void *ud,
+                     hearth_error *error)
+{
+    char prefix[PATH_MAX], part[PATH_MAX];
+    int32_t n;
+    int code = count_parts(path, prefix, &n, error);
+    for (int32_t i = 0; i < n && code == HEARTH_OK; i++) {
+        if (n > 1) llama_split_path(part, sizeof part, prefix, i, n);
+        code = each(ud, n > 1 ? part : path, error);
+    }
+    return code;
+}
+
+static int stamp_file(void *ud, const char *path, hearth_error *error)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) return error_at(error, HEARTH_IO, path, "cannot look at %s: %s", path, strerror(errno));
+    const int64_t facts[] = {(int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size,        st.st_mtim.tv_sec,
+                             st.st_mtim.tv_nsec, st.st_ctim.tv_sec,  st.st_ctim.tv_nsec};
+    sha256_feed(ud, facts, sizeof facts);
+    return HEARTH_OK;
+}
+
+int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error)
+{
+    struct sha256 *hash = sha256_open();
+    int code = each_part(path, stamp_file, hash, error);
+    sha256_so_far(hash, stamp);
+    sha256_close(hash);
+    return code;
+}
+
+static int compare(const char *path, const uint8_t got[SHA256_BYTES], const uint8_t wanted[SHA256_BYTES],
+                   hearth_error *error)
+{
+    char is[2 * SHA256_BYTES + 1], should[2 * SHA256_BYTES + 1];
+    if (memcmp(got, wanted, SHA256_BYTES) == 0) return HEARTH_OK;
+    sha256_to_hex(got, is);
+    sha256_to_hex(wanted, should);
+    return error_at(error, HEARTH_INVALID, path,
+                    "%s is damaged or another file: its SHA-256 begins with %.16s, that in %s.sha256 with %.16s; copy "
+                    "it again, or set ignore_integrity_check",
+                    path, is, path, should);
+}
+
+static int verify_part(struct feeding *feeding, const char *path, hearth_error *error)
+{
+    uint8_t got[SHA256_BYTES], wanted[SHA256_BYTES];
+    int code = llm_sidecar_read(path, wanted, error);
+    if (code != HEARTH_OK) return code;
+    feeding->own = sha256_open();
+    code = feed_file(feeding, path, error);
+    sha256_so_far(feeding->own, got);
+    sha256_close(feeding->own);
+    feeding->own = NULL;
+    return code == HEARTH_OK ? compare(path, got, wanted, error) : code;
+}
+
+static int feed_part(void *ud, const char *path, hearth_error *error)
+{
+    struct feeding *feeding = ud;
+    bool verify = feeding->how->verify && llm_file_has_sidecar(path);
+    return verify ? verify_part(feeding, path, error) : feed_file(feeding, path, error);
+}
+
+int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_t digest[32], hearth_error *error)
+{
+    hearth_error unwanted;
+    struct feeding feeding = {.how = how, .all = sha256_open(), .chunk = mem_alloc(CHUNK)};
+    int code = each_part(path, feed_part, &feeding, error != NULL ? error : &unwanted);
+    if (code == HEARTH_OK) sha256_so_far(feeding.all, digest);
+    sha256_close(feeding.all);
+    free(feeding.chunk);
+    return code;
+}
+
+/* ---- Type of the weights ---- */
+
+/* Some of llama.cpp's kinds are mixtures that differ in a few tensors only and go by the name of the type they share.
+ */
+static const struct {
+    enum llama_ftype type;
+    const char *name;
+} quants[] = {
+    {LLAMA_FTYPE_ALL_F32, "f32"},
+    {LLAMA_FTYPE_MOSTLY_F16, "f16"},
+    {LLAMA_FTYPE_MOSTLY_BF16, "bf16"},
+    {LLAMA_FTYPE_MOSTLY_Q4_0, "q4_0"},
+    {LLAMA_FTYPE_MOSTLY_Q4_1, "q4_1"},
+    {LLAMA_FTYPE_MOSTLY_Q5_0, "q5_0"},
+    {LLAMA_FTYPE_MOSTLY_Q5_1, "q5_1"},
+    {LLAMA_FTYPE_MOSTLY_Q8_0, "q8_0"},
+    {LLAMA_FTYPE_MOSTLY_Q2_K, "q2_k"},
+    {LLAMA_FTYPE_MOSTLY_Q2_K_S, "q2_k"},
+    {LLAMA_FTYPE_MOSTLY_Q3_K_S, "q3_k_s"},
+    {LLAMA_FTYPE_MOSTLY_Q3_K_M, "q3_k_m"},
+    {LLAMA_FTYPE_MOSTLY_Q3_K_L, "q3_k_l"},
+    {LLAMA_FTYPE_MOSTLY_Q4_K_M, "q4_k_m"},
+    {LLAMA_FTYPE_MOSTLY_Q4_K_S, "q4_k_s"},
+    {LLAMA_FTYPE_MOSTLY_Q5_K_M, "q5_k_m"},
+    {LLAMA_FTYPE_MOSTLY_Q5_K_S, "q5_k_s"},
+    {LLAMA_FTYPE_MOSTLY_Q6_K, "q6_k"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_XXS, "iq2_xxs"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_XS, "iq2_xs"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_S, "iq2_s"},
+    {LLAMA_FTYPE_MOSTLY_IQ2_M, "iq2_m"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_XXS, "iq3_xxs"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_XS, "iq3_xs"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_S, "iq3_s"},
+    {LLAMA_FTYPE_MOSTLY_IQ3_M, "iq3_m"},
+    {LLAMA_FTYPE_MOSTLY_IQ1_S, "iq1_s"},
+    {LLAMA_FTYPE_MOSTLY_IQ1_M, "iq1_m"},
+    {LLAMA_FTYPE_MOSTLY_IQ4_NL, "iq4_nl"},
+    {LLAMA_FTYPE_MOSTLY_IQ4_XS, "iq4_xs"},
+};
+
+static const char *name_of(int64_t type)
+{
+    for (size_t i = 0; i < sizeof quants / sizeof *quants; i++)
+        if ((int64_t)quants[i].type == type) return quants[i].name;
+    return "unknown";
+}
+
+const char *llm_file_quant(const char *path)
+{
+    hearth_error error;
+    struct gguf_context *file = llm_file_open(path, &error);
+    if (file == NULL) return "unknown";
+    int64_t type = llm_file_number(file, "general.file_type", -1);
+    gguf_free(file);
+    return name_of(type);
+}

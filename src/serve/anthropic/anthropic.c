@@ -1,0 +1,363 @@
+/* Anthropic's answers as a dialect: a message of blocks, or the events in which its blocks begin, grow and end. The
+ * state belongs to the exchange; HTTP thread only. */
+#include "serve/anthropic/anthropic.h"
+
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/server.h"
+#include "serve/fields/unknown.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct anthropic {
+    char *id, *model;
+    size_t n_begun; /* parts of the answer whose block was begun in the stream; the last of them is open */
+};
+
+/* ---- Errors ---- */
+
+static const char *error_type(int status)
+{
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"},  {403, "permission_error"},
+                 {404, "not_found_error"},       {405, "invalid_request_error"}, {413, "request_too_large"},
+                 {415, "invalid_request_error"}, {429, "rate_limit_error"},      {503, "overloaded_error"}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].status == status) return types[i].type;
+    return "api_error";
+}
+
+static void put_error_members(struct buf *out, const hearth_error *error)
+{
+    static const struct convert_name names[] = {{"tools[].function.parameters", "tools[].input_schema"},
+                                                {"tools[].function", "tools[]"},
+                                                {"json_schema", "output_config.format.schema"},
+                                                {"stop", "stop_sequences"}};
+    hearth_error renamed = convert_rename(error, names, sizeof names / sizeof *names);
+    buf_printf(out, "\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+               error_type(errors_kind(error->code)->status));
+    errors_put_message(out, renamed.message);
+    buf_puts(out, "}");
+}
+
+void anthropic_put_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    buf_puts(out, "{");
+    put_error_members(out, error);
+    buf_puts(out, ",");
+    member_puts(out, "request_id", request_id);
+    buf_puts(out, "}");
+}
+
+/* What the library says of a message names one of the chat, which has other numbers than the client's. */
+static void put_error_of_chat(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"messages", "messages"}, 1);
+    anthropic_put_error(out, &renamed, request_id);
+}
+
+/* ---- Pieces ---- */
+
+/* The prompt is what was read from a cache and the rest. Nothing is "created": caching costs nothing here. In the
+ * beginning prompt_n may be what was computed so far. */
+static void put_usage(struct buf *out, const hearth_result *r)
+{
+    int32_t rest = r->n_prompt - r->cache_n > r->prompt_n ? r->n_prompt - r->cache_n : r->prompt_n;
+    buf_printf(out,
+               "\"usage\":{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%d,"
+               "\"output_tokens\":%d}",
+               rest, r->cache_n, r->predicted_n);
+}
+
+static const char *stop_reason(const struct answer *answer)
+{
+    if (answer->result.finish == HEARTH_FINISH_LENGTH) return "max_tokens";
+    if (answer->result.stop_string != NULL) return "stop_sequence";
+    return answer->n_calls > 0 ? "tool_use" : "end_turn";
+}
+
+static void put_stop(struct buf *out, const struct answer *answer)
+{
+    const char *stop = answer->result.finish == HEARTH_FINISH_STOP ? answer->result.stop_string : NULL;
+    buf_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(answer));
+    if (stop == NULL)
+        buf_puts(out, "null");
+    else
+        utf8_put_json_string(out, stop, strlen(stop));
+}
+
+static void put_head(struct buf *out, const struct anthropic *state)
+{
+    buf_puts(out, "{");
+    member_puts(out, "id", state->id);
+    buf_puts(out, ",\"type\":\"message\",\"role\":\"assistant\",");
+    member_puts(out, "model", state->model);
+    buf_puts(out, ",\"content\":[");
+}
+
+static void put_tool_use(struct buf *out, const struct answer_call *call)
+{
+    buf_puts(out, "{\"type\":\"tool_use\",");
+    member_puts(out, "id", call->id);
+    buf_puts(out, ",");
+    member_puts(out, "name", call->name);
+    buf_puts(out, ",\"input\":");
+}
+
+/* ---- Whole answers ---- */
+
+static void put_block(struct buf *out, const struct answer *answer, const struct answer_part *part)
+{
+    switch (part->type) {
+    case HEARTH_DELTA_REASONING:
+        buf_puts(out, "{\"type\":\"thinking\",");
+        member_put(out, "thinking", answer->reasoning.v + part->start, part->len);
+        buf_puts(out, ",\"signature\":\"\"}");
+        break;
+    case HEARTH_DELTA_CONTENT:
+        buf_puts(out, "{\"type\":\"text\",");
+        member_put(out, "text", answer->text.v + part->start, part->len);
+        buf_puts(out, "}");
+        break;
+    default:
+        put_tool_use(out, &answer->calls[part->call]);
+        answer_put_arguments(out, &answer->calls[part->call]);
+        buf_puts(out, "}");
+        break;
+    }
+}
+
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    put_head(out, state);
+    for (size_t i = 0; i < answers->n_parts; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_block(out, answers, &answers->parts[i]);
+    }
+    buf_puts(out, "],");
+    put_stop(out, answers);
+    buf_puts(out, ",");
+    put_usage(out, &answers->result);
+    buf_puts(out, "}");
+}
+
+/* ---- Streams ---- */
+
+#define PING "event: ping\ndata: {\"type\":\"ping\"}\n\n"
+
+/* Up to the members of the data; close_event() ends it. */
+static void open_event(struct buf *out, const char *type)
+{
+    buf_printf(out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+}
+
+static void close_event(struct buf *out)
+{
+    buf_puts(out, "}\n\n");
+}
+
+static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)index; /* 0 */
+    open_event(out, "message_start");
+    buf_puts(out, ",\"message\":");
+    put_head(out, state);
+    buf_puts(out, "],\"stop_reason\":null,\"stop_sequence\":null,");
+    put_usage(out, result);
+    buf_puts(out, "}");
+    close_event(out);
+    buf_puts(out, PING);
+}
+
+/* ,"index":…,"delta":{"type":…,MEMBER:TEXT} of the block that is open. */
+static void put_delta(struct buf *out, const struct anthropic *state, const char *const names[2],
+                      const hearth_delta *delta)
+{
+    open_event(out, "content_block_delta");
+    buf_printf(out, ",\"index\":%zu,\"delta\":{\"type\":\"%s\",", state->n_begun - 1, names[0]);
+    member_put(out, names[1], delta->text, delta->len);
+    buf_puts(out, "}");
+    close_event(out);
+}
+
+static void end_block(struct buf *out, const struct anthropic *state, const struct answer *answer)
+{
+    static const char *const signature[2] = {"signature_delta", "signature"};
+    static const hearth_delta none = {.len = 0};
+    if (state->n_begun == 0) return;
+    if (answer->parts[state->n_begun - 1].type == HEARTH_DELTA_REASONING) put_delta(out, state, signature, &none);
+    open_event(out, "content_block_stop");
+    buf_printf(out, ",\"index\":%zu", state->n_begun - 1);
+    close_event(out);
+}
+
+static void begin_block(struct buf *out, struct anthropic *state, const struct answer *answer)
+{
+    static const char *const empty[] = {[HEARTH_DELTA_REASONING] =
+                                            "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+                                        [HEARTH_DELTA_CONTENT] = "{\"type\":\"text\",\"text\":\"\"}"};
+    const struct answer_part *part = &answer->parts[state->n_begun];
+    open_event(out, "content_block_start");
+    buf_printf(out, ",\"index\":%zu,\"content_block\":", state->n_begun++);
+    if (part->type == HEARTH_DELTA_CALL) {
+        put_tool_use(out, &answer->calls[part->call]);
+        buf_puts(out, "{}}");
+    } else {
+        buf_puts(out, empty[part->type]);
+    }
+    close_event(out);
+}
+
+static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
+{
+    static const char *const names[][2] = {[HEARTH_DELTA_REASONING] = {"thinking_delta", "thinking"},
+                                           [HEARTH_DELTA_CONTENT] = {"text_delta", "text"},
+                                           [HEARTH_DELTA_ARGUMENTS] = {"input_json_delta", "partial_json"}};
+    struct anthropic *state = ud;
+    if (piece->answer->n_parts > state->n_begun) {
+        end_block(out, state, piece->answer);
+        begin_block(out, state, piece->answer);
+    }
+    if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, names[piece->delta->type], piece->delta);
+}
+
+static void put_ping(void *state, struct buf *out)
+{
+    (void)state;
+    buf_puts(out, PING);
+}
+
+static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
+{
+    (void)index; /* 0 */
+    end_block(out, state, answer);
+    open_event(out, "message_delta");
+    buf_puts(out, ",\"delta\":{");
+    put_stop(out, answer);
+    buf_puts(out, "},");
+    put_usage(out, &answer->result);
+    close_event(out);
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)answers, (void)n;
+    open_event(out, "message_stop");
+    close_event(out);
+}
+
+static void put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    (void)state;
+    buf_puts(out, "event: error\ndata: {");
+    put_error_members(out, error);
+    close_event(out);
+}
+
+/* ---- State ---- */
+
+void *anthropic_state(const char *id, const char *model)
+{
+    struct anthropic *state = mem_alloc(sizeof *state);
+    state->id = mem_format("msg_%s", id);
+    state->model = mem_strdup(model);
+    return state;
+}
+
+static void release(void *ud)
+{
+    struct anthropic *state = ud;
+    free(state->id);
+    free(state->model);
+    free(state);
+}
+
+const struct dialect anthropic_dialect = {.started = put_started,
+                                          .more = put_more,
+                                          .done = put_done,
+                                          .ended = put_ended,
+                                          .broken = put_broken,
+                                          .ping = put_ping,
+                                          .whole = put_whole,
+                                          .error = put_error_of_chat,
+                                          .release = release};
+
+/* ---- Counting ---- */
+
+static void put_count(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    buf_printf(out, "{\"input_tokens\":%d}", answers->result.n_prompt);
+}
+
+static void release_nothing(void *state)
+{
+    (void)state;
+}
+
+/* Never streamed, so that the pieces of a stream are left out. */
+static const struct dialect count_dialect = {
+    .whole = put_count, .error = put_error_of_chat, .release = release_nothing};
+
+/* ---- Routes ---- */
+
+static void *read_chat(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_CHAT, &anthropic_api, error);
+}
+
+static void answer(struct call *call, void *owner)
+{
+    const struct fields *fields = owner;
+    char id[25];
+    unknown_tell(call, fields);
+    call_random_name(id, sizeof id);
+    struct exchange_plan plan = {.dialect = &anthropic_dialect,
+                                 .state = anthropic_state(id, call_model(call, fields->params.model)),
+                                 .stream = fields->stream,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = owner,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
+}
+
+void anthropic_messages(struct call *call)
+{
+    static const struct reading_form form = {.read = read_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = anthropic_put_error};
+    reading_start(call, &form);
+}
+
+static void answer_count(struct call *call, void *owner)
+{
+    struct fields *fields = owner;
+    unknown_tell(call, fields);
+    fields->params.only_prompt = true;
+    struct exchange_plan plan = {.dialect = &count_dialect,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = owner,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
+}
+
+void anthropic_count_tokens(struct call *call)
+{
+    static const struct reading_form form = {.read = read_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_count,
+                                             .release = fields_close,
+                                             .put_error = anthropic_put_error};
+    reading_start(call, &form);
+}

@@ -1,0 +1,26 @@
+/* Anthropic's Messages: POST /v1/messages and /v1/messages/count_tokens. A body becomes that of an OpenAI chat
+ * (anthropic_body.c), an answer Anthropic's blocks and events (anthropic.c). HTTP thread only. */
+#ifndef SERVE_ANTHROPIC_ANTHROPIC_H
+#define SERVE_ANTHROPIC_ANTHROPIC_H
+
+#include "serve/core/call.h"
+#include "serve/core/exchange.h"
+
+#include <jansson.h>
+
+/* The routes. */
+void anthropic_messages(struct call *call);
+void anthropic_count_tokens(struct call *call);
+
+/* {"type":"error","error":{"type","message"},"request_id":null}. The id is in the headers. */
+void anthropic_put_error(struct buf *out, const hearth_error *error, const char *request_id);
+
+/* The chat that a body asks for, which is the caller's; NULL: the error is filled in. */
+json_t *anthropic_chat(const json_t *body, hearth_error *error);
+extern const struct fields_api anthropic_api;
+
+/* For tests: the dialect and its state. `id` and `model` are copied. */
+extern const struct dialect anthropic_dialect;
+void *anthropic_state(const char *id, const char *model);
+
+#endif

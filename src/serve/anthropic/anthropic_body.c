@@ -1,0 +1,367 @@
+/* What Anthropic's clients send, as an OpenAI chat. Tools that Anthropic's servers would run are left out; what only
+ * says how to cache or to bill (cache_control, metadata, service_tier, …) is skipped: caching needs no marks here. No
+ * state; any thread. */
+#include "serve/anthropic/anthropic.h"
+
+#include "base/log.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Anthropic wants max_tokens in every request; llama-server takes this for those that lack it. */
+#define MAX_TOKENS 4096
+
+/* Numbers of a call's input, as clients wrote them: 0.1 has 15 digits that count, and 17 show the noise behind them. */
+#define INPUT_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
+
+static const char *const refused[] = {"container", "mcp_servers", NULL};
+
+/* ---- Blocks ---- */
+
+struct block {
+    const char *role;
+    const json_t *json;
+    struct place at;
+};
+
+static int read_text(struct convert *convert, const struct block *block)
+{
+    const json_t *text = convert_string(convert, block->json, block->at, "text");
+    if (text == NULL) return HEARTH_INVALID;
+    convert_say(convert, block->role, text);
+    return HEARTH_OK;
+}
+
+/* The signature proves to Anthropic that the thoughts are the model's own; here nobody asks. */
+static int read_thinking(struct convert *convert, const struct block *block)
+{
+    const json_t *text = convert_string(convert, block->json, block->at, "thinking");
+    if (text == NULL) return HEARTH_INVALID;
+    convert_think(convert, text);
+    return HEARTH_OK;
+}
+
+/* Thoughts that only Anthropic can read; what tools of Anthropic's servers left in the conversation. */
+static int skip(struct convert *convert, const struct block *block)
+{
+    (void)convert, (void)block;
+    return HEARTH_OK;
+}
+
+/* An image, or a document that is none of text: convert_media(). */
+static json_t *media_of(const json_t *block)
+{
+    const json_t *type = json_object_get(block, "type"), *source = json_object_get(block, "source");
+    if (convert_is(type, "image")) return convert_media("image_url");
+    if (!convert_is(type, "document")) return NULL;
+    json_t *text = json_object_get(source, "data");
+    bool is_text = convert_is(json_object_get(source, "type"), "text") && json_is_string(text);
+    return is_text ? json_incref(text) : convert_media("file");
+}
+
+static int read_media(struct convert *convert, const struct block *block)
+{
+    json_t *media = media_of(block->json);
+    convert_say(convert, block->role, media);
+    json_decref(media);
+    return HEARTH_OK;
+}
+
+static int read_tool_use(struct convert *convert, const struct block *block)
+{
+    const json_t *id = convert_string(convert, block->json, block->at, "id");
+    const json_t *name = id == NULL ? NULL : convert_string(convert, block->json, block->at, "name");
+    const json_t *input = name == NULL ? NULL : convert_object(convert, block->json, block->at, "input");
+    if (input == NULL) return HEARTH_INVALID;
+    char *text = json_dumps(input, INPUT_FORMAT);
+    json_t *arguments = json_string(text);
+    convert_call(convert, id, name, arguments);
+    json_decref(arguments);
+    free(text);
+    return HEARTH_OK;
+}
+
+/* Texts out of a string or a list of text blocks, with media in their places; anything else in the list is refused. */
+static int collect_texts(struct convert *convert, const json_t *content, struct place at, json_t *texts)
+{
+    size_t i;
+    json_t *part;
+    if (json_is_string(content)) json_array_append(texts, (json_t *)content);
+    if (content != NULL && !json_is_string(content) && !json_is_array(content))
+        return convert_fault(convert, at, "must be a string or a list of blocks");
+    json_array_foreach(content, i, part)
+    {
+        struct block block = {.json = part, .at = place_of("%.80s[%zu]", at.v, i)};
+        json_t *media = media_of(part);
+        if (media != NULL) {
+            json_array_append_new(texts, media);
+            continue;
+        }
+        if (!convert_is(json_object_get(part, "type"), "text")) return convert_bad_type(convert, part, block.at);
+        const json_t *text = convert_string(convert, part, block.at, "text");
+        if (text == NULL) return HEARTH_INVALID;
+        json_array_append(texts, (json_t *)text);
+    }
+    return HEARTH_OK;
+}
+
+/* is_error has no place in a template: what the tool says of its failure is in the text. */
+static int read_tool_result(struct convert *convert, const struct block *block)
+{
+    const json_t *id = convert_string(convert, block->json, block->at, "tool_use_id");
+    if (id == NULL) return HEARTH_INVALID;
+    json_t *texts = json_array();
+    struct place at = place_of("%.80s.content", block->at.v);
+    int rc = collect_texts(convert, json_object_get(block->json, "content"), at, texts);
+    if (rc == HEARTH_OK) convert_result(convert, id, texts);
+    json_decref(texts);
+    return rc;
+}
+
+static const struct {
+    const char *type;
+    int (*read)(struct convert *convert, const struct block *block);
+} blocks[] = {{"text", read_text},
+              {"thinking", read_thinking},
+              {"redacted_thinking", skip},
+              {"tool_use", read_tool_use},
+              {"tool_result", read_tool_result},
+              {"image", read_media},
+              {"document", read_media},
+              {"server_tool_use", skip},
+              {"web_search_tool_result", skip},
+              {"web_fetch_tool_result", skip},
+              {"code_execution_tool_result", skip},
+              {"bash_code_execution_tool_result", skip},
+              {"text_editor_code_execution_tool_result", skip},
+              {"tool_search_tool_result", skip},
+              {"mcp_tool_use", skip},
+              {"mcp_tool_result", skip}};
+
+static int read_block(struct convert *convert, const struct block *block)
+{
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (convert_is(json_object_get(block->json, "type"), blocks[i].type)) return blocks[i].read(convert, block);
+    return convert_bad_type(convert, block->json, block->at);
+}
+
+/* ---- Messages ---- */
+
+static const char *role_of(const json_t *message)
+{
+    static const char *const roles[] = {"user", "assistant", "system"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
+    return NULL;
+}
+
+/* Turns of one role in a row are one turn, as Anthropic has it. */
+static int read_message(struct convert *convert, const json_t *message, struct place at)
+{
+    const char *role = role_of(message);
+    const json_t *content = json_object_get(message, "content");
+    size_t i;
+    json_t *item;
+    int rc = HEARTH_OK;
+    if (role == NULL) return convert_fault(convert, place_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
+    if (json_is_string(content)) convert_say(convert, role, content);
+    if (!json_is_string(content) && !json_is_array(content))
+        return convert_fault(convert, place_of("%s.content", at.v), "must be a string or a list of blocks");
+    json_array_foreach(content, i, item)
+    {
+        struct block block = {.role = role, .json = item, .at = place_of("%s.content[%zu]", at.v, i)};
+        if (rc == HEARTH_OK) rc = read_block(convert, &block);
+    }
+    return rc;
+}
+
+static int read_messages(struct convert *convert)
+{
+    const json_t *messages = json_object_get(convert->body, "messages");
+    size_t i;
+    json_t *message;
+    int rc = HEARTH_OK;
+    if (json_array_size(messages) == 0)
+        return convert_fault(convert, place_of("messages"), "must be a list of at least one message");
+    json_array_foreach(messages, i, message) if (rc == HEARTH_OK) rc =
+        read_message(convert, message, place_of("messages[%zu]", i));
+    return rc;
+}
+
+/* ---- The system prompt ---- */
+
+#define BILLING "x-anthropic-billing-header:"
+
+/* A coding agent begins its system prompt with a line that is meant for Anthropic's billing: "BILLING name=value; …",
+ * whose values differ from conversation to conversation and from request to request. A model has no use for it, and
+ * nothing that follows it could ever be reused. Returns where the system prompt itself begins. */
+static const char *after_billing(const char *text)
+{
+    static const char name_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    if (strncmp(text, BILLING, strlen(BILLING)) != 0) return text;
+    const char *at = text + strlen(BILLING);
+    for (const char *value; value = at + strspn(at, " "), value += strspn(value, name_bytes), *value == '=';) {
+        at = value + strcspn(value, ";\n");
+        at += *at == ';';
+    }
+    at += strspn(at, " ");
+    return at + (*at == '\n');
+}
+
+static int read_system(struct convert *convert)
+{
+    json_t *texts = json_array();
+    size_t i;
+    json_t *text;
+    int rc = collect_texts(convert, json_object_get(convert->body, "system"), place_of("system"), texts);
+    json_array_foreach(texts, i, text)
+    {
+        const char *whole = json_string_value(text), *rest = whole == NULL ? NULL : after_billing(whole);
+        if (rest == whole) { /* also where it is no text */
+            convert_say(convert, "system", text);
+            continue;
+        }
+        log_event(LOG_DEBUG, "serve", "left out a billing header", log_int("bytes", rest - whole));
+        size_t len = json_string_length(text) - (size_t)(rest - whole);
+        if (len == 0) continue;
+        json_t *left = json_stringn(rest, len);
+        convert_say(convert, "system", left);
+        json_decref(left);
+    }
+    json_decref(texts);
+    return rc;
+}
+
+/* ---- Tools ---- */
+
+static int read_tool(struct convert *convert, const json_t *tool, struct place at)
+{
+    const json_t *type = json_object_get(tool, "type");
+    if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
+    if (json_is_string(type) && !convert_is(type, "custom")) {
+        log_event(LOG_INFO, "serve", "left out a tool that nobody runs here", log_str("type", json_string_value(type)));
+        return HEARTH_OK;
+    }
+    if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;
+    if (convert_object(convert, tool, at, "input_schema") == NULL) return HEARTH_INVALID;
+    convert_add_tool(convert, tool, "input_schema");
+    return HEARTH_OK;
+}
+
+static int read_tools(struct convert *convert)
+{
+    const json_t *tools = json_object_get(convert->body, "tools");
+    size_t i;
+    json_t *tool;
+    int rc = HEARTH_OK;
+    if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
+        return convert_fault(convert, place_of("tools"), "must be a list of tools");
+    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc = read_tool(convert, tool, place_of("tools[%zu]", i));
+    return rc;
+}
+
+static int read_tool_choice(struct convert *convert)
+{
+    static const char *const same[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
+    const json_t *choice = json_object_get(convert->body, "tool_choice");
+    const json_t *type = json_object_get(choice, "type");
+    struct place at = place_of("tool_choice");
+    if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
+    if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
+        convert_set(convert, "parallel_tool_calls", json_false());
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        if (!convert_is(type, same[i][0])) continue;
+        convert_set(convert, "tool_choice", json_string(same[i][1]));
+        return HEARTH_OK;
+    }
+    if (!convert_is(type, "tool"))
+        return convert_fault(convert, place_of("tool_choice.type"), "must be \"auto\", \"any\", \"tool\" or \"none\"");
+    const json_t *name = convert_string(convert, choice, at, "name");
+    if (name == NULL) return HEARTH_INVALID;
+    convert_choose_tool(convert, name);
+    return HEARTH_OK;
+}
+
+/* ---- How much, and how ---- */
+
+static int read_max_tokens(struct convert *convert)
+{
+    const json_t *value = json_object_get(convert->body, "max_tokens");
+    int64_t n = MAX_TOKENS;
+    if (value != NULL && !json_is_null(value) && !field_whole(value, 1, INT32_MAX, &n))
+        return convert_fault(convert, place_of("max_tokens"), "must be a whole number of at least 1");
+    convert_set(convert, "max_tokens", json_integer(n));
+    return HEARTH_OK;
+}
+
+static int read_stops(struct convert *convert)
+{
+    const json_t *stops = json_object_get(convert->body, "stop_sequences");
+    size_t i;
+    json_t *item;
+    bool good = json_is_array(stops) && json_array_size(stops) <= FIELDS_STOP_MAX;
+    if (stops == NULL || json_is_null(stops)) return HEARTH_OK;
+    json_array_foreach(stops, i, item) good = good && field_string(item) != NULL && json_string_length(item) > 0;
+    if (!good)
+        return convert_fault(convert, place_of("stop_sequences"), "must be a list of up to 16 strings, none empty");
+    convert_set(convert, "stop", json_incref((json_t *)stops));
+    return HEARTH_OK;
+}
+
+/* Without the field the template decides; "adaptive" lets the model think as long as it likes. */
+static int read_thinking_budget(struct convert *convert)
+{
+    const json_t *thinking = json_object_get(convert->body, "thinking");
+    const json_t *type = json_object_get(thinking, "type");
+    int64_t n;
+    if (thinking == NULL || json_is_null(thinking)) return HEARTH_OK;
+    if (!convert_is(type, "enabled") && !convert_is(type, "disabled") && !convert_is(type, "adaptive"))
+        return convert_fault(convert, place_of("thinking.type"), "must be \"enabled\", \"disabled\" or \"adaptive\"");
+    convert_set(convert, "enable_thinking", json_boolean(!convert_is(type, "disabled")));
+    if (!convert_is(type, "enabled")) return HEARTH_OK;
+    if (!field_whole(json_object_get(thinking, "budget_tokens"), 1, INT32_MAX, &n))
+        return convert_fault(convert, place_of("thinking.budget_tokens"), "must be a whole number of at least 1");
+    convert_set(convert, "thinking_budget_tokens", json_integer(n));
+    return HEARTH_OK;
+}
+
+static int read_output_config(struct convert *convert)
+{
+    const json_t *config = json_object_get(convert->body, "output_config");
+    const json_t *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
+    if (effort != NULL && !json_is_null(effort)) {
+        if (convert_string(convert, config, place_of("output_config"), "effort") == NULL) return HEARTH_INVALID;
+        convert_set(convert, "reasoning_effort", json_incref((json_t *)effort));
+    }
+    if (format == NULL || json_is_null(format)) return HEARTH_OK;
+    struct place at = place_of("output_config.format");
+    if (!convert_is(json_object_get(format, "type"), "json_schema")) return convert_bad_type(convert, format, at);
+    const json_t *schema = convert_object(convert, format, at, "schema");
+    if (schema == NULL) return HEARTH_INVALID;
+    convert_set(convert, "json_schema", json_incref((json_t *)schema));
+    return HEARTH_OK;
+}
+
+json_t *anthropic_chat(const json_t *body, hearth_error *error)
+{
+    static int (*const readers[])(struct convert *) = {read_system,          read_messages,     read_tools,
+                                                       read_tool_choice,     read_max_tokens,   read_stops,
+                                                       read_thinking_budget, read_output_config};
+    struct convert convert;
+    convert_open(&convert, body, error);
+    int rc = convert_refuse(&convert, refused);
+    for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
+    return convert_close(&convert, rc);
+}
+
+/* ---- As an API ---- */
+
+static const char *const known[] = {
+    "messages",      "system",        "max_tokens",    "stop_sequences", "thinking",    "tools",
+    "tool_choice",   "metadata",      "service_tier",  "container",      "mcp_servers", "context_management",
+    "output_config", "cache_control", "inference_geo", "speed",          "keep_alive",  NULL};
+
+const struct fields_api anthropic_api = {
+    .name = "messages", .convert = anthropic_chat, .known = known, .has_table = true};

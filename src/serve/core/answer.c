@@ -1,0 +1,89 @@
+/* Answers grow by deltas: see answer.h. */
+#include "serve/core/answer.h"
+
+#include "base/memory.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void begin_call(struct answer *answer, const hearth_delta *delta)
+{
+    answer->calls = mem_grow(answer->calls, answer->n_calls + 1, sizeof *answer->calls);
+    answer->calls[answer->n_calls++] =
+        (struct answer_call){.id = mem_strdup(delta->id), .name = mem_strdup(delta->name)};
+}
+
+static void begin_part(struct answer *answer, struct answer_part part)
+{
+    part.chances = answer->n_parts == 0 ? 0 : answer->n_chances;
+    answer->parts = mem_grow(answer->parts, answer->n_parts + 1, sizeof *answer->parts);
+    answer->parts[answer->n_parts++] = part;
+}
+
+static void add_text(struct answer *answer, struct buf *text, const hearth_delta *delta)
+{
+    if (delta->len == 0) return;
+    if (answer->n_parts == 0 || answer->parts[answer->n_parts - 1].type != delta->type)
+        begin_part(answer, (struct answer_part){.type = delta->type, .start = text->len});
+    buf_append(text, delta->text, delta->len);
+    answer->parts[answer->n_parts - 1].len += delta->len;
+}
+
+void answer_add(struct answer *answer, const hearth_delta *delta)
+{
+    switch (delta->type) {
+    case HEARTH_DELTA_REASONING:
+        add_text(answer, &answer->reasoning, delta);
+        break;
+    case HEARTH_DELTA_CONTENT:
+        add_text(answer, &answer->text, delta);
+        break;
+    case HEARTH_DELTA_CALL:
+        begin_part(answer, (struct answer_part){.type = HEARTH_DELTA_CALL, .call = answer->n_calls});
+        begin_call(answer, delta);
+        break;
+    case HEARTH_DELTA_ARGUMENTS:
+        buf_append(&answer->calls[delta->index].arguments, delta->text, delta->len);
+        break;
+    }
+}
+
+void answer_add_token(struct answer *answer)
+{
+    if (answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_REASONING) answer->reasoning_n++;
+}
+
+void answer_add_chances(struct answer *answer, struct chances *chances)
+{
+    answer->chances = mem_grow(answer->chances, answer->n_chances + 1, sizeof(struct chances *));
+    answer->chances[answer->n_chances++] = chances;
+}
+
+void answer_put_arguments(struct buf *out, const struct answer_call *call)
+{
+    const struct buf *text = &call->arguments;
+    json_t *arguments = text->len == 0 ? NULL : json_loadb(text->v, text->len, JSON_ALLOW_NUL, NULL);
+    if (json_is_object(arguments))
+        buf_append(out, text->v, text->len);
+    else
+        buf_puts(out, "{}");
+    json_decref(arguments);
+}
+
+void answer_release(struct answer *answer)
+{
+    for (size_t i = 0; i < answer->n_calls; i++) {
+        free(answer->calls[i].id);
+        free(answer->calls[i].name);
+        buf_release(&answer->calls[i].arguments);
+    }
+    for (size_t i = 0; i < answer->n_chances; i++) free(answer->chances[i]);
+    free(answer->calls);
+    free(answer->parts);
+    free(answer->chances);
+    tokens_release(&answer->tokens);
+    buf_release(&answer->text);
+    buf_release(&answer->reasoning);
+    *answer = (struct answer){0};
+}

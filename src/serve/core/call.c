@@ -1,0 +1,163 @@
+/* Requests as the routes see them. HTTP thread only; a call belongs to who answers it. */
+#include "serve/core/call.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/core/access.h"
+#include "serve/core/errors.h"
+#include "serve/core/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* A client that left before its answer: nginx's number for it, in the log and in the counts only. */
+#define STATUS_CLIENT_GONE 499
+
+void call_random_name(char *out, size_t size)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345"; /* 32: no letter is likelier */
+    ssize_t got = getrandom(out, size - 1, 0);
+    (void)got; /* requests of up to 256 bytes never fail */
+    for (size_t i = 0; i + 1 < size; i++) out[i] = letters[(unsigned char)out[i] % 32];
+    out[size - 1] = '\0';
+}
+
+/* An id of the client's is used where it can be written into a header, a log line and a fixed-size field. */
+static bool is_sane_id(const char *id)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
+    size_t len = strlen(id);
+    return len > 0 && len < CALL_ID_SIZE && strspn(id, allowed) == len;
+}
+
+void call_name(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE])
+{
+    const char *given = http_header(http, "X-Request-Id");
+    if (given != NULL && is_sane_id(given)) {
+        snprintf(id, CALL_ID_SIZE, "%s", given);
+    } else {
+        char name[25];
+        call_random_name(name, sizeof name);
+        snprintf(id, CALL_ID_SIZE, "req-%s", name);
+    }
+    http_set_header(http, "X-Request-Id", id);
+    cors_put_headers(server->cors, http);
+}
+
+struct call *call_open(struct server *server, struct http_request *http)
+{
+    struct call *call = mem_alloc(sizeof *call);
+    call->server = server;
+    call->http = http;
+    call->route = "other";
+    call->method = mem_strdup(http_method(http));
+    call->path = mem_strdup(http_path(http));
+    call->start = clock_now(clock_monotonic());
+    call_name(server, http, call->id);
+    return call;
+}
+
+void call_set_key(struct call *call, const struct key *key)
+{
+    if (key == NULL) return;
+    call->key = mem_strdup(key->name[0] != '\0' ? key->name : "unnamed");
+    call->owner = access_owner(key);
+    call->grants = key->grants;
+    call->limit = ratelimit_ref(call->server->ratelimits, key);
+}
+
+bool call_may(const struct call *call, int grant)
+{
+    return call->server->keys == NULL || (call->grants & grant) != 0;
+}
+
+char *call_salt(const struct call *call, const char *own)
+{
+    if (!call->server->isolate_keys || call->owner == NULL) return mem_strdup(own);
+    return mem_format("%s\n%s", call->owner, own == NULL ? "" : own);
+}
+
+const char *call_model(const struct call *call, const char *named)
+{
+    hearth_model_info info;
+    if (named != NULL) return named;
+    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
+        if (strcmp(info.type, "chat") == 0) return info.name;
+    return "";
+}
+
+static void count(struct server *server, const char *route, int status)
+{
+    for (size_t i = 0; i < server->n_counts; i++) {
+        struct server_count *c = &server->counts[i];
+        if (c->status == status && strcmp(c->route, route) == 0) {
+            c->n++;
+            return;
+        }
+    }
+    server->counts = mem_grow(server->counts, server->n_counts + 1, sizeof *server->counts);
+    server->counts[server->n_counts++] = (struct server_count){.route = route, .status = status, .n = 1};
+}
+
+static void finish(struct call *call, int status)
+{
+    double took_ms = clock_to_ms(clock_now(clock_monotonic()) - call->start);
+    log_event(LOG_INFO, "http", "request", log_str("method", call->method), log_str("path", call->path),
+              log_int("status", status), log_num("took_ms", took_ms), log_str("request_id", call->id),
+              call->key != NULL ? log_str("key", call->key) : (struct log_field){0});
+    count(call->server, call->route, status);
+    ratelimit_unref(call->limit);
+    if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
+    free(call->method);
+    free(call->path);
+    free(call->key);
+    free(call->owner);
+    free(call);
+}
+
+void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
+{
+    struct http_request *http = call->http;
+    finish(call, status);
+    http_reply(http, status, content_type, body->v, body->len);
+    buf_release(body);
+}
+
+void call_set_retry(struct http_request *http, const struct errors_kind *kind)
+{
+    char seconds[16];
+    if (kind->retry_after_s == 0) return;
+    snprintf(seconds, sizeof seconds, "%d", kind->retry_after_s);
+    http_set_header(http, "Retry-After", seconds);
+}
+
+void call_fail(struct call *call, const hearth_error *error, call_error_form *form)
+{
+    const struct errors_kind *kind = errors_kind(error->code);
+    call_set_retry(call->http, kind);
+    struct buf body = {0};
+    form(&body, error, call->id);
+    call_reply(call, kind->status, "application/json", &body);
+}
+
+void call_begin(struct call *call, const char *content_type)
+{
+    http_set_header(call->http, "Cache-Control", "no-cache");
+    http_set_header(call->http, "X-Accel-Buffering", "no"); /* nginx in front would hold the stream back */
+    http_begin(call->http, 200, content_type);
+}
+
+void call_end(struct call *call)
+{
+    struct http_request *http = call->http;
+    finish(call, 200);
+    http_end(http);
+}
+
+void call_gone(struct call *call)
+{
+    finish(call, STATUS_CLIENT_GONE);
+}

@@ -1,0 +1,182 @@
+/* Origins are compared as texts: browsers write each in one way. The same answer goes to a page with and without keys,
+ * for a page may have a key, and then its origin is listed. */
+#include "serve/core/cors.h"
+
+#include "base/error.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/core/errors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct cors {
+    char **v; /* origins; one may have a "*" for any characters but slashes */
+    size_t len;
+    bool any;
+};
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncasecmp(text, start, strlen(start)) == 0;
+}
+
+/* ---- The list ---- */
+
+/* Browsers leave out the port that the scheme implies. */
+static void drop_implied_port(char *origin)
+{
+    static const struct {
+        const char *scheme, *port;
+    } implied[] = {{"http://", ":80"}, {"https://", ":443"}};
+    size_t len = strlen(origin);
+    for (size_t i = 0; i < sizeof implied / sizeof *implied; i++) {
+        size_t tail = strlen(implied[i].port);
+        if (starts_with(origin, implied[i].scheme) && len > tail && strcmp(origin + len - tail, implied[i].port) == 0)
+            origin[len - tail] = '\0';
+    }
+}
+
+struct cors *cors_open(const char *allowed)
+{
+    struct cors *cors = mem_alloc(sizeof *cors);
+    char *list = mem_strdup(allowed), *rest = list, *origin;
+    while ((origin = strsep(&rest, ",")) != NULL) {
+        cors->v = mem_grow(cors->v, cors->len + 1, sizeof *cors->v);
+        cors->v[cors->len] = mem_strdup(origin);
+        drop_implied_port(cors->v[cors->len++]);
+        if (strcmp(origin, "*") == 0) cors->any = true;
+    }
+    free(list);
+    return cors;
+}
+
+void cors_close(struct cors *cors)
+{
+    if (cors == NULL) return;
+    for (size_t i = 0; i < cors->len; i++) free(cors->v[i]);
+    free(cors->v);
+    free(cors);
+}
+
+/* ---- Whose page it is ---- */
+
+/* A page that was loaded from this very server. Whether the server is known by that name is for others to judge
+ * (hosts.h); the scheme is the one of the proxy in front, if there is one. */
+static bool is_same_origin(const char *origin, const char *host)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (host != NULL && *host != '\0' && starts_with(origin, schemes[i]) &&
+            strcasecmp(origin + strlen(schemes[i]), host) == 0)
+            return true;
+    return false;
+}
+
+/* Pages that this machine serves, and those that programs installed on it carry with them; the latter as Ollama has
+ * them. */
+static bool is_local(const char *origin)
+{
+    static const char *const apps[] = {"app://", "file://", "tauri://", "vscode-webview://"};
+    static const char *const schemes[] = {"http://", "https://"};
+    struct host host;
+    for (size_t i = 0; i < sizeof apps / sizeof *apps; i++)
+        if (starts_with(origin, apps[i])) return true;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        const char *rest = origin + strlen(schemes[i]);
+        if (starts_with(origin, schemes[i]) && host_parse(rest, strlen(rest), &host)) return host_is_loopback(&host);
+    }
+    return false;
+}
+
+static bool matches(const char *pattern, const char *origin)
+{
+    const char *star = strchr(pattern, '*');
+    if (star == NULL) return strcasecmp(pattern, origin) == 0;
+    size_t before = (size_t)(star - pattern), after = strlen(star + 1), len = strlen(origin);
+    if (len < before + after || strncasecmp(pattern, origin, before) != 0) return false;
+    const char *end = origin + len - after;
+    return strcasecmp(star + 1, end) == 0 && memchr(origin + before, '/', (size_t)(end - origin) - before) == NULL;
+}
+
+static bool is_allowed(const struct cors *cors, const char *origin, const char *host)
+{
+    if (cors->any || is_local(origin) || is_same_origin(origin, host)) return true;
+    for (size_t i = 0; i < cors->len; i++)
+        if (matches(cors->v[i], origin)) return true;
+    return false;
+}
+
+/* ---- What it sends ---- */
+
+/* A form, or a text, is sent by any page without asking. Nothing that is read here is one, and a list of what needs
+ * leave is shorter than one of what does not. */
+static bool is_json(const char *type)
+{
+    static const char json[] = "application/json", suffix[] = "+json";
+    size_t len = type == NULL ? 0 : strcspn(type, "; \t"), tail = sizeof suffix - 1;
+    if (len == sizeof json - 1 && starts_with(type, json)) return true;
+    return len > tail && starts_with(type, "application/") && strncasecmp(type + len - tail, suffix, tail) == 0;
+}
+
+int cors_check(const struct cors *cors, const struct http_request *http, hearth_error *error)
+{
+    const char *origin = http_header(http, "Origin");
+    if (origin == NULL) return HEARTH_OK;
+    if (!is_allowed(cors, origin, http_header(http, "Host"))) {
+        /* A browser hides the answer from its page, and mostly from its user too. */
+        log_event(LOG_WARN, "http", "a web page was refused: server.allowed_origins lacks its origin",
+                  log_str("origin", origin));
+        return error_set(error, (hearth_code)ERRORS_ORIGIN,
+                         "web pages of this origin may not use this server: add it to server.allowed_origins");
+    }
+    if (strcmp(http_method(http), "POST") == 0 && !is_json(http_header(http, "Content-Type")))
+        return error_set(error, (hearth_code)ERRORS_MEDIA_TYPE,
+                         "a web page must send its body with the header 'Content-Type: application/json'");
+    return HEARTH_OK;
+}
+
+/* ---- Headers ---- */
+
+void cors_put_headers(const struct cors *cors, struct http_request *http)
+{
+    const char *origin = http_header(http, "Origin");
+    http_set_header(http, "Vary", "Origin");
+    if (origin == NULL || !is_allowed(cors, origin, http_header(http, "Host"))) return;
+    http_set_header(http, "Access-Control-Allow-Origin", origin);
+    http_set_header(http, "Access-Control-Expose-Headers",
+                    "X-Request-Id, Request-Id, Retry-After, X-RateLimit-Limit-Requests, X-RateLimit-Limit-Tokens, "
+                    "X-RateLimit-Remaining-Requests, X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Requests, "
+                    "X-RateLimit-Reset-Tokens, X-Hearth-Unknown-Fields");
+}
+
+/* What the official clients send, and whatever else the page names. Authorization has to be named: the asterisk does
+ * not cover it, and older browsers do not know the asterisk. */
+static void put_allowed_headers(struct http_request *http)
+{
+    static const char usual[] =
+        "Authorization, Content-Type, X-Api-Key, Api-Key, OpenAI-Organization, OpenAI-Project, OpenAI-Beta, "
+        "Anthropic-Version, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, X-Request-Id, Idempotency-Key, "
+        "X-Stainless-Arch, X-Stainless-Helper, X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-OS, "
+        "X-Stainless-Package-Version, "
+        "X-Stainless-Retry-Count, X-Stainless-Runtime, X-Stainless-Runtime-Version, X-Stainless-Timeout";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_, ";
+    const char *asked = http_header(http, "Access-Control-Request-Headers");
+    bool repeats = asked != NULL && asked[0] != '\0' && strlen(asked) < 2048 && asked[strspn(asked, letters)] == '\0';
+    char *list = mem_format("%s%s%s, *", usual, repeats ? ", " : "", repeats ? asked : "");
+    http_set_header(http, "Access-Control-Allow-Headers", list);
+    free(list);
+}
+
+void cors_put_preflight_headers(struct http_request *http)
+{
+    http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
+    http_set_header(http, "Access-Control-Max-Age", "86400");
+    put_allowed_headers(http);
+    /* Chromium asks so before a public page may reach an address of this machine or of its network. */
+    const char *private = http_header(http, "Access-Control-Request-Private-Network");
+    if (private != NULL && strcmp(private, "true") == 0)
+        http_set_header(http, "Access-Control-Allow-Private-Network", "true");
+}

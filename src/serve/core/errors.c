@@ -1,0 +1,93 @@
+/* The table of errors, and OpenAI's form of one. No state; any thread. */
+#include "serve/core/errors.h"
+
+#include "base/utf8.h"
+
+#include <string.h>
+
+static const struct errors_kind kinds[] = {
+    {HEARTH_INVALID, 400, "invalid_request_error", "invalid_value", 0},
+    {HEARTH_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded", 0},
+    {HEARTH_NOT_FOUND, 404, "not_found_error", "model_not_found", 0},
+    {ERRORS_NO_ROUTE, 404, "not_found_error", "route_not_found", 0},
+    {ERRORS_NO_ENTRY, 404, "not_found_error", "not_found", 0},
+    {ERRORS_NO_PREVIOUS, 400, "invalid_request_error", "previous_response_not_found", 0},
+    {ERRORS_NO_METHOD, 405, "invalid_request_error", "method_not_allowed", 0},
+    {ERRORS_NO_KEY, 401, "authentication_error", "invalid_api_key", 0},
+    {ERRORS_NO_GRANT, 403, "permission_error", "permission_denied", 0},
+    {ERRORS_ORIGIN, 403, "permission_error", "origin_not_allowed", 0},
+    {ERRORS_HOST, 403, "permission_error", "host_not_allowed", 0},
+    {ERRORS_MEDIA_TYPE, 415, "invalid_request_error", "unsupported_media_type", 0},
+    {ERRORS_RATE_LIMIT, 429, "rate_limit_error", "rate_limit_exceeded", 0},
+    {ERRORS_SLOT_LIMIT, 429, "rate_limit_error", "slot_limit_exceeded", 1},
+    {HEARTH_BUSY, 429, "rate_limit_error", "server_busy", 1},
+    /* Not 501: official clients send what was answered with 5xx again. */
+    {HEARTH_UNSUPPORTED, 400, "invalid_request_error", "not_supported", 0},
+    {HEARTH_UNAVAILABLE, 503, "unavailable_error", "unavailable", 1},
+    /* A client that cancels does not read the answer: who sees this one was cut off by a shutdown. */
+    {HEARTH_CANCELLED, 503, "unavailable_error", "cancelled", 1},
+    {HEARTH_NO_MEMORY, 500, "server_error", "out_of_memory", 0},
+    {HEARTH_IO, 500, "server_error", "io_error", 0},
+    {400, 400, "invalid_request_error", "bad_request", 0},
+    {408, 408, "invalid_request_error", "request_timeout", 0},
+    {413, 413, "invalid_request_error", "content_too_large", 0},
+    {417, 417, "invalid_request_error", "expectation_failed", 0},
+    {431, 431, "invalid_request_error", "request_header_fields_too_large", 0},
+    {503, 503, "server_error", "service_unavailable", 1},
+    {505, 505, "invalid_request_error", "http_version_not_supported", 0},
+    {HEARTH_INTERNAL, 500, "server_error", "internal_error", 0},
+};
+
+#define N_KINDS (sizeof kinds / sizeof *kinds)
+
+const struct errors_kind *errors_kind(int code)
+{
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (kinds[i].code == code) return &kinds[i];
+    return &kinds[N_KINDS - 1];
+}
+
+/* Routes begin with a slash too, but come after their method: "GET /v1/models". */
+static bool follows_method(const char *message, const char *word)
+{
+    static const char *const methods[] = {"GET ", "POST "};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        size_t len = strlen(methods[i]);
+        if ((size_t)(word - message) >= len && memcmp(word - len, methods[i], len) == 0) return true;
+    }
+    return false;
+}
+
+/* A path stands where a word begins, and has a slash followed by more than a blank. */
+static bool is_path(const char *message, const char *at)
+{
+    bool begins_word = at == message || strchr(" \t'\"(:=", at[-1]) != NULL;
+    bool is_rooted = at[0] == '/' || (at[0] == '~' && at[1] == '/');
+    return begins_word && is_rooted && at[1] != ' ' && at[1] != '\0' && !follows_method(message, at);
+}
+
+void errors_put_message(struct buf *out, const char *message)
+{
+    struct buf text = {0};
+    for (const char *at = message; *at != '\0';) {
+        size_t len = is_path(message, at) ? strcspn(at, " \t\n'\"():;,") : 0;
+        buf_append(&text, len > 0 ? "[path]" : at, len > 0 ? 6 : 1);
+        at += len > 0 ? len : 1;
+    }
+    utf8_put_json_string(out, text.v == NULL ? "" : text.v, text.len);
+    buf_release(&text);
+}
+
+void errors_put(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    (void)request_id;
+    const struct errors_kind *kind = errors_kind(error->code);
+    buf_puts(out, "{\"error\":{\"message\":");
+    errors_put_message(out, error->message);
+    buf_printf(out, ",\"type\":\"%s\",\"code\":\"%s\",\"param\":", kind->type, kind->name);
+    if (error->param[0] == '\0')
+        buf_puts(out, "null");
+    else
+        errors_put_message(out, error->param);
+    buf_puts(out, "}}");
+}

@@ -1,0 +1,436 @@
+/* The life of one exchange.
+ *
+ * It is open while its call wants an answer: until that was given, or the client went away. From then on it only
+ * waits for the last event of each of its requests, and is freed with the last of them. hearth's threads touch
+ * nothing but the outbox; all else is the HTTP thread's, so that an exchange needs no lock of its own. */
+#include "serve/core/exchange.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/core/outbox.h"
+#include "serve/core/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct exchange_limits exchange_limits_default = {
+    .outbox_bytes = 4 << 20, .backlog_bytes = 256 << 10, .recheck_ms = 20, .ping_ms = 5000};
+
+/* What is formatted goes to the socket in pieces of about this size, to keep chunks few and memory small. */
+#define PIECE_BYTES (16 << 10)
+
+struct exchange;
+
+/* What an event finds its way back with. */
+struct choice {
+    struct exchange *exchange;
+    size_t index;
+    hearth_request *request; /* NULL: never submitted */
+    hearth_reader *reader;   /* of a chat */
+    char *stop_string;
+    int64_t counted; /* tokens, against the limit of the key; -1: it has no slot yet */
+};
+
+struct exchange {
+    struct call *call; /* NULL: closed */
+    struct http_server *http;
+    struct exchange_limits limits;
+    struct ratelimit *ratelimit; /* of the API key: holds a slot for each choice that runs */
+    const struct dialect *dialect;
+    void *state;
+    bool stream, begun; /* begun: the headers are out */
+    bool blocked;       /* the timer waits for the client to take bytes, not for a ping */
+    struct outbox outbox;
+    struct event *timer; /* NULL unless streaming */
+    struct buf out;      /* formatted, not sent */
+    size_t n, n_running, n_done;
+    size_t counted; /* bytes of its choices' parameters, in the sum of all bodies */
+    struct choice *choices;
+    struct answer *answers;
+};
+
+/* ---- Closing ---- */
+
+static void cancel_all(struct exchange *ex)
+{
+    for (size_t i = 0; i < ex->n; i++)
+        if (ex->choices[i].request != NULL) hearth_cancel(ex->choices[i].request);
+}
+
+static void close_exchange(struct exchange *ex)
+{
+    ex->call = NULL;
+    if (ex->timer != NULL) event_free(ex->timer);
+    ex->timer = NULL;
+    buf_release(&ex->out);
+}
+
+static void free_exchange(struct exchange *ex)
+{
+    for (size_t i = 0; i < ex->n; i++) {
+        if (ex->choices[i].request != NULL) hearth_request_release(ex->choices[i].request);
+        free(ex->choices[i].stop_string);
+        hearth_reader_close(ex->choices[i].reader);
+        answer_release(&ex->answers[i]);
+    }
+    outbox_release(&ex->outbox);
+    ex->dialect->release(ex->state);
+    http_recount(ex->http, ex->counted, 0);
+    free(ex->choices);
+    free(ex->answers);
+    free(ex);
+}
+
+/* A wake-up that is still under way points at the exchange, so it must arrive before the end. */
+static bool is_over(struct exchange *ex)
+{
+    return ex->call == NULL && ex->n_running == 0 && !outbox_is_awake(&ex->outbox);
+}
+
+/* ---- Sending ---- */
+
+static void flush(struct exchange *ex)
+{
+    if (ex->out.len == 0) return;
+    http_send(ex->call->http, ex->out.v, ex->out.len);
+    buf_clear(&ex->out);
+}
+
+/* Headers wait for the first sign of success: what fails before it is a proper HTTP error. */
+static void begin(struct exchange *ex)
+{
+    if (ex->begun) return;
+    ex->begun = true;
+    const char *type = ex->dialect->stream_type;
+    call_begin(ex->call, type != NULL ? type : "text/event-stream");
+}
+
+static void end_stream(struct exchange *ex)
+{
+    struct call *call = ex->call;
+    flush(ex);
+    close_exchange(ex);
+    call_end(call);
+}
+
+static void fail(struct exchange *ex, const hearth_error *error)
+{
+    cancel_all(ex);
+    if (ex->begun) {
+        ex->dialect->broken(ex->state, error, &ex->out);
+        end_stream(ex);
+        return;
+    }
+    struct call *call = ex->call;
+    close_exchange(ex);
+    call_fail(call, error, ex->dialect->error);
+}
+
+static void finish(struct exchange *ex)
+{
+    if (ex->stream) {
+        ex->dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
+        end_stream(ex);
+        return;
+    }
+    struct call *call = ex->call;
+    struct buf body = {0};
+    ex->dialect->whole(ex->state, ex->answers, ex->n, &body);
+    close_exchange(ex);
+    call_reply(call, 200, "application/json", &body);
+}
+
+/* ---- Events ---- */
+
+static void note_started(struct exchange *ex, const struct outbox_event *event)
+{
+    struct answer *answer = &ex->answers[event->choice];
+    answer->result = event->result;
+    if (answer->started) return;
+    answer->started = true;
+    hearth_request *request = ex->choices[event->choice].request;
+    ex->choices[event->choice].reader = hearth_reader_open(request);
+    answer->sampling = hearth_request_sampling(request);
+    answer->prompt = hearth_request_prompt(request);
+    answer->divergence = hearth_request_divergence(request);
+    if (!ex->stream) return;
+    begin(ex);
+    ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);
+}
+
+static void note_prompt(struct exchange *ex, const struct outbox_event *event)
+{
+    buf_append(&ex->answers[event->choice].text, event->text, event->len);
+}
+
+static void note_progress(struct exchange *ex, const struct outbox_event *event)
+{
+    note_started(ex, event);
+    if (ex->stream && ex->dialect->progress != NULL)
+        ex->dialect->progress(ex->state, event->choice, &event->result, &ex->out);
+}
+
+/* A piece of a stream that is being told. */
+struct telling {
+    struct exchange *ex;
+    struct exchange_piece piece;
+    bool told; /* its token was */
+};
+
+static void tell_delta(void *ud, const hearth_delta *delta)
+{
+    struct telling *telling = ud;
+    struct exchange *ex = telling->ex;
+    struct exchange_piece *piece = &telling->piece;
+    answer_add(&ex->answers[piece->index], delta);
+    piece->delta = delta;
+    if (ex->stream) ex->dialect->more(ex->state, piece, &ex->out);
+    piece->delta = NULL;
+    piece->token = -1;
+    piece->chances = NULL;
+    telling->told = true;
+}
+
+/* Text of a completion is content as it is. */
+static void tell_text(struct telling *telling, const char *text, size_t len)
+{
+    hearth_reader *reader = telling->ex->choices[telling->piece.index].reader;
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = text, .len = len};
+    if (reader != NULL)
+        hearth_reader_add(reader, text, len, tell_delta, telling);
+    else if (len > 0)
+        tell_delta(telling, &delta);
+}
+
+static void note_text(struct exchange *ex, struct outbox_event *event)
+{
+    struct answer *answer = &ex->answers[event->choice];
+    note_started(ex, event);
+    struct telling telling = {
+        .ex = ex,
+        .piece = {.index = event->choice, .token = event->token, .chances = event->chances, .answer = answer}};
+    if (ex->outbox.keeps_empty && event->token >= 0) tokens_push(&answer->tokens, event->token);
+    tell_text(&telling, event->text, event->len);
+    if (event->token >= 0) answer_add_token(answer);
+    bool counts = event->chances != NULL || (ex->outbox.keeps_empty && event->token >= 0);
+    if (ex->stream && !telling.told && counts) ex->dialect->more(ex->state, &telling.piece, &ex->out);
+    if (event->chances != NULL) answer_add_chances(answer, event->chances);
+    event->chances = NULL;
+}
+
+static void note_done(struct exchange *ex, const struct outbox_event *event)
+{
+    struct answer *answer = &ex->answers[event->choice];
+    struct choice *choice = &ex->choices[event->choice];
+    note_started(ex, event);
+    struct telling telling = {.ex = ex, .piece = {.index = event->choice, .token = -1, .answer = answer}};
+    if (choice->reader != NULL) hearth_reader_end(choice->reader, tell_delta, &telling);
+    if (event->len > 0) choice->stop_string = mem_strndup(event->text, event->len);
+    answer->result.stop_string = choice->stop_string;
+    answer->done = true;
+    if (ex->stream) ex->dialect->done(ex->state, event->choice, answer, &ex->out);
+    if (++ex->n_done == ex->n) finish(ex);
+}
+
+/* A prompt counts from its beginning, so that whoever leaves early has paid for it, and a reply as it comes. The last
+ * event says what it came to. */
+static void count_tokens(struct exchange *ex, const struct outbox_event *event)
+{
+    struct choice *choice = &ex->choices[event->choice];
+    const hearth_result *r = &event->result;
+    int64_t tokens = (int64_t)r->prompt_n + r->predicted_n;
+    if (event->type == HEARTH_EVENT_STARTED && choice->counted < 0) choice->counted = 0;
+    if (choice->counted < 0 || (tokens <= choice->counted && event->type != HEARTH_EVENT_DONE)) return;
+    ratelimit_count_tokens(ex->ratelimit, tokens - choice->counted);
+    choice->counted = tokens;
+}
+
+static void note_end(struct exchange *ex)
+{
+    ratelimit_return_slots(ex->ratelimit, 1);
+    ex->n_running--;
+}
+
+static void handle(struct exchange *ex, struct outbox_event *event)
+{
+    count_tokens(ex, event);
+    if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) note_end(ex);
+    if (ex->call == NULL) return;
+    switch (event->type) {
+    case HEARTH_EVENT_STARTED:
+        note_started(ex, event);
+        break;
+    case HEARTH_EVENT_PROMPT:
+        note_prompt(ex, event);
+        break;
+    case HEARTH_EVENT_PROGRESS:
+        note_progress(ex, event);
+        break;
+    case HEARTH_EVENT_TEXT:
+        note_text(ex, event);
+        break;
+    case HEARTH_EVENT_DONE:
+        note_done(ex, event);
+        break;
+    case HEARTH_EVENT_FAILED:
+        fail(ex, event->error);
+        break;
+    }
+}
+
+static bool is_blocked(const struct exchange *ex)
+{
+    return ex->call != NULL && ex->begun && http_backlog(ex->call->http) + ex->out.len >= ex->limits.backlog_bytes;
+}
+
+static void arm(struct exchange *ex)
+{
+    ex->blocked = is_blocked(ex);
+    int ms = ex->blocked ? ex->limits.recheck_ms : ex->limits.ping_ms;
+    struct timeval delay = {.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
+    event_add(ex->timer, &delay);
+}
+
+/* Moves events from the outbox to the client, as many as it takes, and frees the exchange when it is over. */
+static void pump(struct exchange *ex)
+{
+    if (ex->call != NULL && outbox_is_overflown(&ex->outbox)) {
+        hearth_error error;
+        error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
+        log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
+        fail(ex, &error);
+    }
+    struct outbox_event *event;
+    while (!is_blocked(ex) && (event = outbox_take(&ex->outbox)) != NULL) {
+        handle(ex, event);
+        outbox_free_event(event);
+        if (ex->call != NULL && ex->out.len >= PIECE_BYTES) flush(ex);
+    }
+    if (ex->call != NULL) flush(ex);
+    if (ex->call != NULL && ex->begun) arm(ex);
+    if (is_over(ex)) free_exchange(ex);
+}
+
+static void on_wake(void *ud)
+{
+    struct exchange *ex = ud;
+    outbox_answer(&ex->outbox);
+    pump(ex);
+}
+
+static void put_ping(struct exchange *ex)
+{
+    if (ex->dialect->ping != NULL)
+        ex->dialect->ping(ex->state, &ex->out);
+    else
+        buf_puts(&ex->out, ":\n\n");
+}
+
+/* Either the client may have taken bytes meanwhile, or nothing was sent for a while: then it gets a comment line, so
+ * that nobody between takes the connection for dead during a long prefill. */
+static void on_timer(evutil_socket_t fd, short what, void *ud)
+{
+    (void)fd, (void)what;
+    struct exchange *ex = ud;
+    if (!ex->blocked) put_ping(ex);
+    pump(ex);
+}
+
+static void on_gone(void *ud)
+{
+    struct exchange *ex = ud;
+    struct call *call = ex->call;
+    cancel_all(ex);
+    close_exchange(ex);
+    call_gone(call);
+    pump(ex);
+}
+
+/* On a thread of hearth's. Once the outbox has the last event the exchange may end at any moment, unless it was this
+ * call that has to wake the HTTP thread: then it waits for that. */
+static void on_event(void *ud, const hearth_event *event)
+{
+    struct choice *choice = ud;
+    struct exchange *ex = choice->exchange;
+    if (outbox_put(&ex->outbox, choice->index, event)) http_post(ex->http, on_wake, ex);
+}
+
+/* ---- Starting ---- */
+
+static struct exchange *make(struct call *call, const struct exchange_plan *plan)
+{
+    struct exchange *ex = mem_alloc(sizeof *ex);
+    ex->call = call;
+    ex->http = call->server->http;
+    ex->counted = call->counted;
+    call->counted = 0;
+    ex->limits = call->server->limits;
+    ex->ratelimit = call->limit;
+    ex->dialect = plan->dialect;
+    ex->state = plan->state;
+    ex->stream = plan->stream;
+    ex->n = plan->n_choices;
+    ex->choices = mem_alloc(ex->n * sizeof *ex->choices);
+    ex->answers = mem_alloc(ex->n * sizeof *ex->answers);
+    outbox_init(&ex->outbox, ex->limits.outbox_bytes, plan->tokens);
+    if (ex->stream) ex->timer = event_new(http_base(ex->http), -1, 0, on_timer, ex);
+    return ex;
+}
+
+/* What the requests of an exchange share. */
+struct common {
+    void *owner;
+    void (*release_owner)(void *owner);
+    char *salt;
+    hearth_shared *shared;
+};
+
+static void release_common(void *ud)
+{
+    struct common *common = ud;
+    if (common->owner != NULL) common->release_owner(common->owner);
+    free(common->salt);
+    free(common);
+}
+
+static struct common *open_common(const struct call *call, const struct exchange_plan *plan)
+{
+    struct common *common = mem_alloc(sizeof *common);
+    *common = (struct common){.owner = plan->owner,
+                              .release_owner = plan->release_owner,
+                              .salt = call_salt(call, plan->choices[0].cache_salt)};
+    common->shared = hearth_shared_new(release_common, common);
+    return common;
+}
+
+static int submit(struct exchange *ex, const hearth_params *asked, const struct common *common, hearth_error *error)
+{
+    struct call *call = ex->call;
+    struct choice *choice = &ex->choices[ex->n_running];
+    hearth_params params = *asked;
+    params.shared = common->shared;
+    params.request_id = call->id;
+    params.cache_salt = common->salt;
+    params.patient = ex->n_running > 0; /* once the first is let in, the others may have to wait for it */
+    *choice = (struct choice){.exchange = ex, .index = ex->n_running, .counted = -1};
+    choice->request = hearth_submit(call->server->instance, &params, on_event, choice, error);
+    if (choice->request == NULL) return (int)error->code;
+    ex->n_running++;
+    return HEARTH_OK;
+}
+
+void exchange_start(struct call *call, const struct exchange_plan *plan)
+{
+    struct exchange *ex = make(call, plan);
+    struct common *common = open_common(call, plan);
+    hearth_error error;
+    http_watch(call->http, on_gone, ex);
+    int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
+    const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;
+    while (rc == HEARTH_OK && ex->n_running < ex->n) rc = submit(ex, &plan->choices[ex->n_running], common, &error);
+    ratelimit_return_slots(ex->ratelimit, n_slots - ex->n_running);
+    if (rc != HEARTH_OK) fail(ex, &error);
+    hearth_shared_unref(common->shared);
+    if (is_over(ex)) free_exchange(ex);
+}

@@ -1,0 +1,28 @@
+/* How likely a token of a reply was, copied out of an event, and the ways in which APIs write it. Pure functions; any
+ * thread. */
+#ifndef SERVE_CORE_LOGPROBS_JSON_H
+#define SERVE_CORE_LOGPROBS_JSON_H
+
+#include "base/buf.h"
+#include "hearth.h"
+
+/* One block of memory: free() it. */
+struct chances {
+    size_t n; /* the chosen token, then the likeliest */
+    hearth_chance v[];
+};
+
+struct chances *chances_copy(const hearth_chances *chances);
+
+/* An element of OpenAI's "logprobs":{"content":[…]}: {"token","logprob","bytes","top_logprobs":[…]}. Of bytes that are
+ * no text the token shows U+FFFD. */
+void chances_put_openai(struct buf *out, const struct chances *chances);
+
+/* The JSON string, and the JSON list of numbers, for a token's bytes. */
+void chances_put_text(struct buf *out, const hearth_chance *chance);
+void chances_put_bytes(struct buf *out, const hearth_chance *chance);
+
+/* A logarithm that JSON can hold: -INFINITY becomes -9999, as OpenAI writes it. */
+double chances_finite(double log);
+
+#endif

@@ -1,0 +1,119 @@
+/* A linked list under a mutex: events come at the rate of tokens, so nothing cleverer is needed. */
+#include "serve/core/outbox.h"
+
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void outbox_free_event(struct outbox_event *event)
+{
+    free(event->error);
+    free(event->chances);
+    free(event);
+}
+
+void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty)
+{
+    *outbox = (struct outbox){.limit = limit, .keeps_empty = keeps_empty};
+    pthread_mutex_init(&outbox->mutex, NULL);
+    outbox->tail = &outbox->head;
+}
+
+void outbox_release(struct outbox *outbox)
+{
+    struct outbox_event *event;
+    while ((event = outbox_take(outbox)) != NULL) outbox_free_event(event);
+    pthread_mutex_destroy(&outbox->mutex);
+}
+
+static struct outbox_event *copy(size_t choice, const hearth_event *event)
+{
+    const char *text = event->text;
+    bool has_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROMPT;
+    size_t len = has_text ? event->text_len : 0;
+    if (event->type == HEARTH_EVENT_DONE && event->result->stop_string != NULL) {
+        text = event->result->stop_string;
+        len = strlen(text);
+    }
+    struct outbox_event *made = mem_alloc(sizeof *made + len + 1);
+    made->type = event->type;
+    made->choice = choice;
+    made->len = len;
+    made->token = event->token;
+    if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL) made->chances = chances_copy(event->chances);
+    if (len > 0) memcpy(made->text, text, len);
+    if (event->type == HEARTH_EVENT_FAILED) {
+        made->error = mem_alloc(sizeof *made->error);
+        *made->error = *event->error;
+    } else if (event->result != NULL) {
+        made->result = *event->result;
+        made->result.stop_string = NULL;
+    }
+    return made;
+}
+
+static size_t weight(const struct outbox_event *event)
+{
+    size_t of_chances = event->chances == NULL ? 0 : event->chances->n * (sizeof event->chances->v[0] + 8);
+    return sizeof *event + event->len + 1 + of_chances;
+}
+
+bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
+{
+    bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS;
+    bool is_empty = event->type == HEARTH_EVENT_TEXT && event->text_len == 0 && event->chances == NULL;
+    if (is_empty && !outbox->keeps_empty) return false;
+    struct outbox_event *made = copy(choice, event);
+    pthread_mutex_lock(&outbox->mutex);
+    if (is_text && outbox->bytes + weight(made) > outbox->limit) outbox->overflown = true;
+    if (is_text && outbox->overflown) {
+        outbox_free_event(made);
+    } else {
+        *outbox->tail = made;
+        outbox->tail = &made->next;
+        outbox->bytes += weight(made);
+    }
+    bool wake = !outbox->awake;
+    outbox->awake = true;
+    pthread_mutex_unlock(&outbox->mutex);
+    return wake;
+}
+
+struct outbox_event *outbox_take(struct outbox *outbox)
+{
+    pthread_mutex_lock(&outbox->mutex);
+    struct outbox_event *event = outbox->head;
+    if (event != NULL) {
+        outbox->head = event->next;
+        if (outbox->head == NULL) outbox->tail = &outbox->head;
+        outbox->bytes -= weight(event);
+    }
+    pthread_mutex_unlock(&outbox->mutex);
+    return event;
+}
+
+void outbox_answer(struct outbox *outbox)
+{
+    pthread_mutex_lock(&outbox->mutex);
+    outbox->awake = false;
+    pthread_mutex_unlock(&outbox->mutex);
+}
+
+static bool read_flag(struct outbox *outbox, const bool *flag)
+{
+    pthread_mutex_lock(&outbox->mutex);
+    bool value = *flag;
+    pthread_mutex_unlock(&outbox->mutex);
+    return value;
+}
+
+bool outbox_is_awake(struct outbox *outbox)
+{
+    return read_flag(outbox, &outbox->awake);
+}
+
+bool outbox_is_overflown(struct outbox *outbox)
+{
+    return read_flag(outbox, &outbox->overflown);
+}

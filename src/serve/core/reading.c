@@ -1,0 +1,199 @@
+/* The queue of bodies and the thread that reads them. A job belongs to the HTTP thread until it is queued and again
+ * when it comes back by a post; in between to the reading thread, but for `call`, which stays the HTTP thread's, and
+ * `cancelled`, which the HTTP thread sets and the reading thread looks at. */
+#include "serve/core/reading.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "serve/core/server.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* Bytes up to which a body is read at once, and up to which it is a short one of those that wait. */
+#define READ_AT_ONCE (16 << 10)
+#define SHORT_BODY   (1 << 20)
+
+enum { LANE_SHORT, LANE_LONG, N_LANES };
+
+struct reading_job {
+    struct reading_job *next;
+    struct call *call; /* NULL: the client went away */
+    atomic_bool cancelled;
+    struct http_server *http;
+    const struct reading_form *form;
+    const struct server *server;
+    struct buf body;
+    char *owner;    /* the call's */
+    size_t counted; /* bytes, in the sum of all bodies */
+    void *request;  /* NULL: `error` says why */
+    size_t weight;
+    hearth_error error;
+};
+
+struct lane {
+    struct reading_job *first, **tail;
+};
+
+struct reading {
+    struct http_server *http;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards what follows */
+    pthread_cond_t changed;
+    struct lane lanes[N_LANES];
+    int turn; /* the lane that is served first */
+    bool closing;
+};
+
+/* ---- Back on the HTTP thread ---- */
+
+static void free_job(struct reading_job *job)
+{
+    buf_release(&job->body);
+    free(job->owner);
+    free(job);
+}
+
+static void on_read(void *ud)
+{
+    struct reading_job *job = ud;
+    struct call *call = job->call;
+    http_recount(job->http, job->counted, call == NULL ? 0 : job->weight);
+    if (call == NULL) {
+        if (job->request != NULL) job->form->release(job->request);
+    } else {
+        http_watch(call->http, NULL, NULL);
+        call->counted = job->weight;
+        if (job->request != NULL)
+            job->form->answer(call, job->request);
+        else
+            call_fail(call, &job->error, job->form->put_error);
+    }
+    free_job(job);
+}
+
+static void on_gone(void *ud)
+{
+    struct reading_job *job = ud;
+    struct call *call = job->call;
+    job->call = NULL;
+    atomic_store(&job->cancelled, true);
+    call_gone(call);
+}
+
+/* ---- The reading thread ---- */
+
+static void read_body(struct reading_job *job)
+{
+    const struct reading_form *form = job->form;
+    struct reading_caller caller = {
+        .stored = job->server->stored, .owner = job->owner, .max_bytes = job->server->max_body};
+    job->request = form->read_with != NULL ? form->read_with(&job->body, &caller, &job->error)
+                                           : form->read(&job->body, &job->error);
+    if (job->request != NULL) job->weight = job->form->weigh(job->request);
+    buf_release(&job->body);
+}
+
+static void read_job(struct reading_job *job, bool closing)
+{
+    if (closing)
+        error_set(&job->error, HEARTH_UNAVAILABLE, "the server is stopping");
+    else if (!atomic_load(&job->cancelled))
+        read_body(job);
+    http_post(job->http, on_read, job);
+}
+
+static struct reading_job *take(struct reading *reading)
+{
+    struct lane *lane = &reading->lanes[reading->turn];
+    if (lane->first == NULL) lane = &reading->lanes[!reading->turn];
+    struct reading_job *job = lane->first;
+    if (job == NULL) return NULL;
+    lane->first = job->next;
+    if (lane->first == NULL) lane->tail = &lane->first;
+    reading->turn = lane == &reading->lanes[LANE_SHORT] ? LANE_LONG : LANE_SHORT;
+    return job;
+}
+
+static void *work(void *ud)
+{
+    struct reading *reading = ud;
+    struct reading_job *job;
+    pthread_mutex_lock(&reading->mutex);
+    while (true) {
+        while ((job = take(reading)) == NULL && !reading->closing)
+            pthread_cond_wait(&reading->changed, &reading->mutex);
+        if (job == NULL) break;
+        bool closing = reading->closing;
+        pthread_mutex_unlock(&reading->mutex);
+        read_job(job, closing);
+        pthread_mutex_lock(&reading->mutex);
+    }
+    pthread_mutex_unlock(&reading->mutex);
+    return NULL;
+}
+
+/* ---- Life ---- */
+
+static void release(struct reading *reading)
+{
+    pthread_cond_destroy(&reading->changed);
+    pthread_mutex_destroy(&reading->mutex);
+    free(reading);
+}
+
+struct reading *reading_open(struct http_server *http, hearth_error *error)
+{
+    struct reading *reading = mem_alloc(sizeof *reading);
+    reading->http = http;
+    for (int i = 0; i < N_LANES; i++) reading->lanes[i].tail = &reading->lanes[i].first;
+    pthread_mutex_init(&reading->mutex, NULL);
+    pthread_cond_init(&reading->changed, NULL);
+    if (thread_start(&reading->thread, work, reading, "reads the bodies of requests", error) == HEARTH_OK)
+        return reading;
+    release(reading);
+    return NULL;
+}
+
+void reading_close(struct reading *reading)
+{
+    if (reading == NULL) return;
+    pthread_mutex_lock(&reading->mutex);
+    reading->closing = true;
+    pthread_cond_signal(&reading->changed);
+    pthread_mutex_unlock(&reading->mutex);
+    pthread_join(reading->thread, NULL);
+    release(reading);
+}
+
+static void enqueue(struct reading *reading, struct reading_job *job)
+{
+    struct lane *lane = &reading->lanes[job->body.len <= SHORT_BODY ? LANE_SHORT : LANE_LONG];
+    pthread_mutex_lock(&reading->mutex);
+    *lane->tail = job;
+    lane->tail = &job->next;
+    pthread_cond_signal(&reading->changed);
+    pthread_mutex_unlock(&reading->mutex);
+}
+
+void reading_start(struct call *call, const struct reading_form *form)
+{
+    struct reading *reading = call->server->reading;
+    struct reading_job *job = mem_alloc(sizeof *job);
+    job->call = call;
+    job->http = reading->http;
+    job->form = form;
+    job->body = http_take_body(call->http);
+    job->counted = job->body.len;
+    job->server = call->server;
+    job->owner = mem_strdup(call->owner);
+    if (job->body.len > READ_AT_ONCE || form->read_with != NULL) {
+        http_watch(call->http, on_gone, job);
+        enqueue(reading, job);
+    } else {
+        read_body(job);
+        on_read(job);
+    }
+}

@@ -1,0 +1,90 @@
+/* The life of one request: it is freed when its end has arrived on the HTTP thread, whether its client is still there
+ * or not. Between hearth_embed() and that post hearth's thread owns the answer, the HTTP thread all else. */
+#include "serve/embeddings/embed.h"
+
+#include "base/memory.h"
+#include "serve/core/server.h"
+
+#include <stdlib.h>
+
+struct embedding_call {
+    struct call *call; /* NULL: the client went away */
+    struct http_server *http;
+    struct ratelimit *ratelimit; /* of the API key; holds a slot while the request runs */
+    const struct embed_form *form;
+    void *state;
+    hearth_embedding *request;
+    struct buf answer;
+    int64_t n_tokens;
+    hearth_error error; /* HEARTH_OK: there is an answer */
+    size_t counted;     /* bytes of the state, in the sum of all bodies */
+};
+
+static void free_call(struct embedding_call *ec)
+{
+    hearth_embedding_release(ec->request);
+    ec->form->release(ec->state);
+    http_recount(ec->http, ec->counted, 0);
+    buf_release(&ec->answer);
+    free(ec);
+}
+
+static void fail(struct embedding_call *ec)
+{
+    hearth_error told = ec->form->rename == NULL ? ec->error : ec->form->rename(ec->state, &ec->error);
+    call_fail(ec->call, &told, ec->form->put_error);
+}
+
+static void on_arrived(void *ud)
+{
+    struct embedding_call *ec = ud;
+    ratelimit_count_tokens(ec->ratelimit, ec->n_tokens);
+    ratelimit_return_slots(ec->ratelimit, 1);
+    if (ec->call != NULL && ec->error.code != HEARTH_OK)
+        fail(ec);
+    else if (ec->call != NULL)
+        call_reply(ec->call, 200, "application/json", &ec->answer);
+    free_call(ec);
+}
+
+static void on_end(void *ud, const hearth_embedded *result, const hearth_error *error)
+{
+    struct embedding_call *ec = ud;
+    if (error != NULL) {
+        ec->error = *error;
+    } else {
+        ec->n_tokens = result->n_tokens;
+        ec->form->put(ec->state, result, &ec->answer);
+    }
+    http_post(ec->http, on_arrived, ec);
+}
+
+static void on_gone(void *ud)
+{
+    struct embedding_call *ec = ud;
+    struct call *call = ec->call;
+    ec->call = NULL;
+    hearth_embedding_cancel(ec->request);
+    call_gone(call);
+}
+
+void embed_start(struct call *call, const hearth_embed_params *params, const struct embed_form *form, void *state)
+{
+    struct embedding_call *ec = mem_alloc(sizeof *ec);
+    *ec = (struct embedding_call){
+        .call = call, .http = call->server->http, .ratelimit = call->limit, .form = form, .state = state};
+    ec->counted = call->counted;
+    call->counted = 0;
+    if (ratelimit_take_slots(ec->ratelimit, 1, &ec->error) == HEARTH_OK) {
+        hearth_embed_params lent = *params;
+        lent.lent = true;
+        ec->request = hearth_embed(call->server->instance, &lent, on_end, ec, &ec->error);
+        if (ec->request != NULL) {
+            http_watch(call->http, on_gone, ec);
+            return;
+        }
+        ratelimit_return_slots(ec->ratelimit, 1);
+    }
+    fail(ec);
+    free_call(ec);
+}

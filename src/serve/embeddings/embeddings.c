@@ -1,0 +1,262 @@
+/* Embeddings: OpenAI's form, whose vectors are one an input, and llama-server's own, which has one a token as well. */
+#include "serve/embeddings/embeddings.h"
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/fields/body.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/fields/fields_readers.h"
+#include "serve/core/reading.h"
+#include "serve/core/json_size.h"
+#include "serve/core/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Reading ---- */
+
+static bool get_tokens(const json_t *list, hearth_input *input)
+{
+    int32_t *tokens;
+    bool good = field_get_tokens(list, &tokens, &input->n_tokens);
+    input->tokens = tokens; /* freed with the input */
+    json_array_clear((json_t *)list);
+    return good && input->n_tokens > 0;
+}
+
+static bool get_input(const json_t *value, hearth_input *input)
+{
+    if (json_is_array(value)) return get_tokens(value, input);
+    if (!json_is_string(value)) return false;
+    input->text = json_string_value(value);
+    input->len = json_string_length(value);
+    return true;
+}
+
+/* A string, a list of tokens, or a list of these. */
+static int read_inputs(struct embeddings *e, const char *name, const json_t *value, hearth_error *error)
+{
+    bool is_list = json_is_array(value) && !json_is_number(json_array_get(value, 0));
+    size_t n = is_list ? json_array_size(value) : 1;
+    if (n < 1 || n > HEARTH_INPUTS_MAX)
+        return error_at(error, HEARTH_INVALID, name, "'%s' may be a list of 1 to %d inputs, not %zu", name,
+                        HEARTH_INPUTS_MAX, n);
+    e->inputs = mem_alloc(n * sizeof *e->inputs);
+    e->params.inputs = e->inputs;
+    e->params.n_inputs = n;
+    for (size_t i = 0; i < n; i++)
+        if (!get_input(is_list ? json_array_get(value, i) : value, &e->inputs[i]))
+            return error_at(error, HEARTH_INVALID, name,
+                            "'%s' must be a string, a list of tokens, or a list of these, none of them empty", name);
+    return HEARTH_OK;
+}
+
+static int find_inputs(struct embeddings *e, hearth_error *error)
+{
+    static const char *const names[] = {"input", "content", "prompt"};
+    size_t n = e->native ? 3 : 1; /* the last two are llama-server's */
+    for (size_t i = 0; i < n; i++) {
+        const json_t *value = body_find(e->body, names[i]);
+        e->name = names[i];
+        if (value != NULL) return read_inputs(e, names[i], value, error);
+    }
+    const char *name = names[e->native ? 1 : 0];
+    return error_at(error, HEARTH_INVALID, name, "'%s' is missing", name);
+}
+
+/* "truncate" shortens to what the model takes, "truncate_prompt_tokens" to so many tokens, or with -1 the same. */
+static int read_truncation(struct embeddings *e, hearth_error *error)
+{
+    static const char *const directions[] = {"right", "left", NULL};
+    bool truncate = false;
+    int32_t tokens = 0;
+    int direction = 0;
+    int rc = body_bool(e->body, "truncate", &truncate, error);
+    if (rc == HEARTH_OK) rc = body_int(e->body, "truncate_prompt_tokens", -1, &tokens, error);
+    if (rc == HEARTH_OK) rc = body_word(e->body, "truncate_direction", directions, &direction, error);
+    e->params.truncate = tokens != 0 ? tokens : truncate ? HEARTH_TRUNCATE_WINDOW : 0;
+    e->params.truncate_left = direction == 1;
+    return rc;
+}
+
+static int read_fields(struct embeddings *e, hearth_error *error)
+{
+    static const char *const formats[] = {"float", "base64", NULL};
+    int format = 0;
+    int rc = body_text(e->body, "model", &e->params.model, error);
+    if (rc == HEARTH_OK) rc = find_inputs(e, error);
+    if (rc == HEARTH_OK) rc = body_int(e->body, "dimensions", 1, &e->params.dimensions, error);
+    if (rc == HEARTH_OK) rc = body_word(e->body, "encoding_format", formats, &format, error);
+    if (rc == HEARTH_OK) rc = body_int(e->body, "embd_normalize", -1, &e->params.norm, error);
+    if (rc == HEARTH_OK) rc = read_truncation(e, error);
+    e->base64 = format == 1 && !e->native;
+    return rc;
+}
+
+int embeddings_read(struct embeddings *e, const char *body, size_t len, hearth_error *error)
+{
+    json_t *parsed = fields_parse(body, len, error);
+    return parsed == NULL ? HEARTH_INVALID : embeddings_take(e, parsed, error);
+}
+
+int embeddings_take(struct embeddings *e, json_t *body, hearth_error *error)
+{
+    e->params = hearth_embed_params_default();
+    e->body = body;
+    int rc = read_fields(e, error);
+    if (rc != HEARTH_OK) embeddings_release(e);
+    return rc;
+}
+
+void embeddings_release(struct embeddings *e)
+{
+    for (size_t i = 0; e->inputs != NULL && i < e->params.n_inputs; i++) free((void *)(uintptr_t)e->inputs[i].tokens);
+    free(e->inputs);
+    json_decref(e->body);
+    e->inputs = NULL;
+    e->body = NULL;
+}
+
+/* ---- Writing ---- */
+
+void embeddings_put_floats(struct buf *out, const float *v, int32_t n)
+{
+    buf_puts(out, "[");
+    for (int32_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", (double)v[i]);
+    buf_puts(out, "]");
+}
+
+static void put_native(const hearth_embedded *result, struct buf *out)
+{
+    buf_puts(out, "[");
+    for (size_t i = 0; i < result->n_inputs; i++) {
+        const hearth_vector *vector = &result->inputs[i];
+        buf_printf(out, "%s{\"index\":%zu,\"embedding\":[", i == 0 ? "" : ",", i);
+        for (int32_t at = 0; at < vector->n_vectors; at++) {
+            if (at > 0) buf_puts(out, ",");
+            embeddings_put_floats(out, vector->v + (size_t)at * (size_t)vector->width, vector->width);
+        }
+        buf_puts(out, "]}");
+    }
+    buf_puts(out, "]");
+}
+
+static void put_openai(const hearth_embedded *result, bool base64, struct buf *out)
+{
+    buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < result->n_inputs; i++) {
+        const hearth_vector *vector = &result->inputs[i];
+        buf_printf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i == 0 ? "" : ",", i);
+        if (base64) {
+            buf_puts(out, "\"");
+            base64_put(out, vector->v, (size_t)vector->width * sizeof *vector->v); /* little-endian, as we are */
+            buf_puts(out, "\"}");
+        } else {
+            embeddings_put_floats(out, vector->v, vector->width);
+            buf_puts(out, "}");
+        }
+    }
+    buf_puts(out, "],\"model\":");
+    utf8_put_json_string(out, result->model, strlen(result->model));
+    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}", (long long)result->n_tokens,
+               (long long)result->n_tokens);
+}
+
+void embeddings_put(const struct embeddings *e, const hearth_embedded *result, struct buf *out)
+{
+    if (e->native)
+        put_native(result, out);
+    else
+        put_openai(result, e->base64, out);
+}
+
+/* ---- Routes ---- */
+
+static void put(const void *state, const hearth_embedded *result, struct buf *out)
+{
+    embeddings_put(state, result, out);
+}
+
+static void release(void *state)
+{
+    embeddings_release(state);
+    free(state);
+}
+
+static hearth_error rename_error(const void *state, const hearth_error *error)
+{
+    const struct embeddings *e = state;
+    return convert_rename(error, &(struct convert_name){"input", e->name}, 1);
+}
+
+static const struct embed_form form = {.put = put, .rename = rename_error, .put_error = errors_put, .release = release};
+
+int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, hearth_error *error)
+{
+    hearth_model_info info;
+    for (size_t i = 0; !e->native && hearth_model(call->server->instance, i, &info); i++) {
+        bool meant = e->params.model != NULL ? !strcmp(info.name, e->params.model) : !strcmp(info.type, "embedding");
+        if (!meant) continue;
+        if (strcmp(info.pooling, "none") != 0) return HEARTH_OK;
+        return error_at(error, HEARTH_INVALID, "model",
+                        "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
+                        info.name);
+    }
+    return HEARTH_OK;
+}
+
+static struct embeddings *open_embeddings(struct buf *body, bool native, hearth_error *error)
+{
+    struct embeddings *e = mem_alloc(sizeof *e);
+    e->native = native;
+    if (embeddings_read(e, buf_text(body), body->len, error) == HEARTH_OK) return e;
+    release(e);
+    return NULL;
+}
+
+static void *read_openai(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, false, error);
+}
+
+static void *read_native(struct buf *body, hearth_error *error)
+{
+    return open_embeddings(body, true, error);
+}
+
+size_t embeddings_weigh(const void *ud)
+{
+    const struct embeddings *e = ud;
+    size_t bytes = scan_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
+    for (size_t i = 0; i < e->params.n_inputs; i++) bytes += e->inputs[i].n_tokens * sizeof *e->inputs[i].tokens;
+    return bytes;
+}
+
+static void answer(struct call *call, void *ud)
+{
+    struct embeddings *e = ud;
+    hearth_error error;
+    if (embeddings_refuse_unpooled(call, e, &error) == HEARTH_OK) {
+        embed_start(call, &e->params, &form, e);
+        return;
+    }
+    call_fail(call, &error, errors_put);
+    release(e);
+}
+
+void embeddings_openai(struct call *call)
+{
+    static const struct reading_form reading = {
+        .read = read_openai, .weigh = embeddings_weigh, .answer = answer, .release = release, .put_error = errors_put};
+    reading_start(call, &reading);
+}
+
+void embeddings_native(struct call *call)
+{
+    static const struct reading_form reading = {
+        .read = read_native, .weigh = embeddings_weigh, .answer = answer, .release = release, .put_error = errors_put};
+    reading_start(call, &reading);
+}

@@ -1,0 +1,31 @@
+/* The routes that answer with vectors. */
+#ifndef SERVE_EMBEDDINGS_EMBEDDINGS_H
+#define SERVE_EMBEDDINGS_EMBEDDINGS_H
+
+#include "serve/embeddings/embed.h"
+
+#include <jansson.h>
+
+void embeddings_openai(struct call *call); /* POST /v1/embeddings */
+void embeddings_native(struct call *call); /* POST /embedding, /embeddings: llama-server's own form */
+
+/* For the routes and tests: a body that was read. Texts belong to it. */
+struct embeddings {
+    json_t *body;
+    hearth_embed_params params;
+    hearth_input *inputs;
+    const char *name; /* of their field */
+    bool native, base64;
+};
+
+int embeddings_read(struct embeddings *embeddings, const char *body, size_t len, hearth_error *error);
+int embeddings_take(struct embeddings *embeddings, json_t *body, hearth_error *error); /* one that was parsed */
+void embeddings_release(struct embeddings *embeddings);
+void embeddings_put(const struct embeddings *embeddings, const hearth_embedded *result, struct buf *out);
+void embeddings_put_floats(struct buf *out, const float *v, int32_t n); /* a list of numbers */
+size_t embeddings_weigh(const void *embeddings);                        /* bytes */
+
+/* Refuses a model that gives a vector for each token, where the form has no place for them. HTTP thread only. */
+int embeddings_refuse_unpooled(struct call *call, const struct embeddings *embeddings, hearth_error *error);
+
+#endif

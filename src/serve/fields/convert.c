@@ -1,0 +1,260 @@
+/* Bodies of chats out of those of other APIs: see convert.h. */
+#include "serve/fields/convert.h"
+
+#include "base/error.h"
+#include "serve/fields/fields_readers.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What an OpenAI chat says with these, other APIs say with fields of their own or not at all: one choice is all that
+ * they have. */
+static const char *const of_chats[] = {"messages",     "prompt",           "tools",
+                                       "tool_choice",  "response_format",  "n",
+                                       "best_of",      "logprobs",         "n_probs",
+                                       "top_logprobs", "stream_options",   "stop",
+                                       "n_predict",    "max_tokens",       "max_completion_tokens",
+                                       "functions",    "function_call",    "audio",
+                                       "modalities",   "reasoning_effort", "reasoning",
+                                       "thinking"};
+
+bool convert_passes(const char *name)
+{
+    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++)
+        if (strcmp(of_chats[i], name) == 0) return false;
+    return true;
+}
+
+void convert_open(struct convert *convert, const json_t *body, hearth_error *error)
+{
+    *convert = (struct convert){.body = body, .chat = json_copy((json_t *)body), .error = error};
+    for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) json_object_del(convert->chat, of_chats[i]);
+    convert_set(convert, "messages", json_array());
+}
+
+json_t *convert_close(struct convert *convert, int rc)
+{
+    convert_end_message(convert);
+    if (rc == HEARTH_OK) return convert->chat;
+    json_decref(convert->chat);
+    return NULL;
+}
+
+/* ---- Errors ---- */
+
+struct place place_of(const char *format, ...)
+{
+    struct place place;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(place.v, sizeof place.v, format, args);
+    va_end(args);
+    return place;
+}
+
+int convert_fault(const struct convert *convert, struct place at, const char *what)
+{
+    return error_at(convert->error, HEARTH_INVALID, at.v, "'%s' %s", at.v, what);
+}
+
+int convert_unsupported(const struct convert *convert, struct place at, const char *what)
+{
+    return error_at(convert->error, HEARTH_UNSUPPORTED, at.v, "'%s' %s", at.v, what);
+}
+
+int convert_refuse(const struct convert *convert, const char *const *names)
+{
+    for (; *names != NULL; names++)
+        if (fields_asks(convert->body, *names))
+            return convert_unsupported(convert, place_of("%s", *names),
+                                       "is not supported here: leave it out of the request");
+    return HEARTH_OK;
+}
+
+static struct place member_of(struct place at, const char *name)
+{
+    return at.v[0] == '\0' ? place_of("%s", name) : place_of("%.70s.%.24s", at.v, name);
+}
+
+const json_t *convert_string(const struct convert *convert, const json_t *object, struct place at, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (json_is_string(value)) return value;
+    convert_fault(convert, member_of(at, name), value == NULL ? "is missing: a string" : "must be a string");
+    return NULL;
+}
+
+const json_t *convert_object(const struct convert *convert, const json_t *object, struct place at, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    if (json_is_object(value)) return value;
+    convert_fault(convert, member_of(at, name), value == NULL ? "is missing: an object" : "must be an object");
+    return NULL;
+}
+
+int convert_bad_type(const struct convert *convert, const json_t *object, struct place at)
+{
+    const json_t *type = json_object_get(object, "type");
+    const char *text = field_string(type);
+    struct place member = member_of(at, "type");
+    if (text == NULL) return convert_fault(convert, member, type == NULL ? "is missing" : "must be a string");
+    return error_at(convert->error, HEARTH_UNSUPPORTED, member.v, "'%s' is \"%.64s\", which is not supported here",
+                    member.v, text);
+}
+
+/* How much of the beginning of `param` is this field; 0: it is another. */
+static size_t match(const char *field, const char *param)
+{
+    const char *at = param;
+    for (; *field != '\0'; field++) {
+        if (*at++ != *field) return 0;
+        if (*field == '[') at += strspn(at, "0123456789");
+    }
+    return strchr(".[", *at) != NULL ? (size_t)(at - param) : 0; /* the end of the string counts too */
+}
+
+static struct place own_place(const struct convert_name *name, const char *param, size_t matched)
+{
+    const char *brackets = strstr(name->own, "[]");
+    if (brackets == NULL) return place_of("%s", name->own);
+    const char *index = strchr(param, '[') + 1;
+    return place_of("%.*s%.*s%s%s", (int)(brackets + 1 - name->own), name->own, (int)strspn(index, "0123456789"), index,
+                    brackets + 1, param + matched);
+}
+
+hearth_error convert_rename(const hearth_error *error, const struct convert_name *names, size_t n)
+{
+    hearth_error renamed = *error;
+    for (size_t i = 0; i < n; i++) {
+        size_t matched = match(names[i].chat, error->param), len = strlen(error->param);
+        const char *message = error->message;
+        if (matched == 0) continue;
+        struct place own = own_place(&names[i], error->param, matched);
+        bool begins = message[0] == '\'' && strncmp(message + 1, error->param, len) == 0 && message[1 + len] == '\'';
+        bool lists = strncmp(message, error->param, len) == 0 && message[len] == '[';
+        if (begins)
+            error_at(&renamed, error->code, own.v, "'%s'%s", own.v, message + len + 2);
+        else if (lists)
+            error_at(&renamed, error->code, own.v, "%s%s", own.v, message + len);
+        else
+            error_at(&renamed, error->code, own.v, "%s", message);
+        return renamed;
+    }
+    return renamed;
+}
+
+bool convert_is(const json_t *value, const char *text)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
+/* ---- Fields ---- */
+
+void convert_set(struct convert *convert, const char *name, json_t *value)
+{
+    json_object_set_new(convert->chat, name, value);
+}
+
+/* Copies a member under another name; null is nothing. */
+static void copy_as(json_t *to, const char *as, const json_t *from, const char *name)
+{
+    json_t *value = json_object_get(from, name);
+    if (value != NULL && !json_is_null(value)) json_object_set(to, as, value);
+}
+
+void convert_add_tool(struct convert *convert, const json_t *tool, const char *schema)
+{
+    json_t *function = json_object();
+    copy_as(function, "name", tool, "name");
+    copy_as(function, "description", tool, "description");
+    copy_as(function, "parameters", tool, schema);
+    copy_as(function, "strict", tool, "strict");
+    json_t *tools = json_object_get(convert->chat, "tools");
+    if (tools == NULL) convert_set(convert, "tools", tools = json_array());
+    json_array_append_new(tools, json_pack("{s:s,s:o}", "type", "function", "function", function));
+}
+
+void convert_choose_tool(struct convert *convert, const json_t *name)
+{
+    json_t *choice = json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name);
+    convert_set(convert, "tool_choice", choice);
+}
+
+/* ---- Messages ---- */
+
+static void begin_message(struct convert *convert, const char *role)
+{
+    if (convert->role != NULL && strcmp(convert->role, role) == 0) return;
+    convert_end_message(convert);
+    convert->role = role;
+    convert->texts = json_array();
+    convert->calls = json_array();
+}
+
+void convert_say(struct convert *convert, const char *role, const json_t *text)
+{
+    begin_message(convert, role);
+    json_array_append(convert->texts, (json_t *)text);
+}
+
+void convert_think(struct convert *convert, const json_t *text)
+{
+    begin_message(convert, "assistant");
+    buf_append(&convert->reasoning, json_string_value(text), json_string_length(text));
+}
+
+void convert_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments)
+{
+    begin_message(convert, "assistant");
+    json_array_append_new(convert->calls, json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
+                                                    "name", name, "arguments", arguments));
+}
+
+json_t *convert_media(const char *type)
+{
+    return json_pack("{s:s}", "type", type);
+}
+
+/* One text is a string, as most templates like it best; of several each stays a part. */
+static json_t *content_of(const json_t *texts)
+{
+    size_t i;
+    json_t *text, *first = json_array_get(texts, 0);
+    if (first == NULL) return json_string("");
+    if (json_array_size(texts) == 1 && json_is_string(first)) return json_incref(first);
+    json_t *parts = json_array();
+    json_array_foreach(texts, i, text)
+    {
+        if (json_is_string(text))
+            json_array_append_new(parts, json_pack("{s:s,s:O}", "type", "text", "text", text));
+        else
+            json_array_append(parts, text);
+    }
+    return parts;
+}
+
+static void add_message(struct convert *convert, json_t *message)
+{
+    json_array_append_new(json_object_get(convert->chat, "messages"), message);
+}
+
+void convert_result(struct convert *convert, const json_t *id, const json_t *texts)
+{
+    convert_end_message(convert);
+    add_message(convert, json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content", content_of(texts)));
+}
+
+void convert_end_message(struct convert *convert)
+{
+    if (convert->role == NULL) return;
+    json_t *message = json_pack("{s:s,s:o}", "role", convert->role, "content", content_of(convert->texts));
+    if (convert->reasoning.len > 0)
+        json_object_set_new(message, "reasoning_content", json_stringn(convert->reasoning.v, convert->reasoning.len));
+    if (json_array_size(convert->calls) > 0) json_object_set(message, "tool_calls", convert->calls);
+    add_message(convert, message);
+    json_decref(convert->texts);
+    json_decref(convert->calls);
+    buf_release(&convert->reasoning);
+    convert->role = NULL;
+}

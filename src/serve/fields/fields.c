@@ -1,0 +1,589 @@
+/* The table of fields and its readers. Strings are borrowed from the parsed body, the rest is allocated. */
+#include "serve/fields/fields_readers.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/sha256.h"
+#include "serve/core/json_size.h"
+#include "serve/fields/unknown.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum field_type { FIELD_BOOL, FIELD_INT, FIELD_INT64, FIELD_NUMBER, FIELD_STRING, FIELD_OTHER };
+
+struct field {
+    const char *name;
+    int routes;
+    enum field_type type;
+    size_t offset;      /* where the value goes in struct fields */
+    double min, max;    /* FIELD_INT, FIELD_NUMBER: both allowed; FIELD_STRING: bytes, 0: any number */
+    field_reader *read; /* FIELD_OTHER */
+};
+
+/* ---- JSON text ---- */
+
+static int put_bytes(const char *bytes, size_t len, void *out)
+{
+    buf_append(out, bytes, len);
+    return 0;
+}
+
+char *fields_dump(const json_t *value)
+{
+    struct buf text = {0};
+    json_dump_callback(value, put_bytes, &text, JSON_COMPACT | JSON_ENCODE_ANY);
+    return buf_take(&text);
+}
+
+/* ---- Readers of values ---- */
+
+/* `name`: as the client calls it. */
+static int read_value(struct fields *fields, const struct field *field, const char *name, const json_t *value,
+                      hearth_error *error)
+{
+    char *target = (char *)fields + field->offset;
+    int64_t whole = 0;
+    switch (field->type) {
+    case FIELD_BOOL:
+        if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+        *(bool *)target = json_is_true(value);
+        return HEARTH_OK;
+    case FIELD_INT:
+        if (!field_whole(value, field->min, field->max, &whole))
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
+                            field->min, field->max);
+        *(int32_t *)target = (int32_t)whole;
+        return HEARTH_OK;
+    case FIELD_INT64:
+        if (!field_whole(value, field->min, field->max, &whole))
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from %.0f to %.0f", name,
+                            field->min, field->max);
+        *(int64_t *)target = whole;
+        return HEARTH_OK;
+    case FIELD_NUMBER: {
+        double number = json_number_value(value);
+        if (!json_is_number(value) || number < field->min || number > field->max)
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a number from %g to %g", name, field->min,
+                            field->max);
+        *(double *)target = number;
+        return HEARTH_OK;
+    }
+    case FIELD_STRING:
+        if (field_string(value) == NULL)
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a string without zero characters", name);
+        if (field->max > 0 && (double)json_string_length(value) > field->max)
+            return error_at(error, HEARTH_INVALID, name, "'%s' may have up to %.0f bytes", name, field->max);
+        *(const char **)target = field_string(value);
+        return HEARTH_OK;
+    case FIELD_OTHER:
+        return field->read(fields, name, value, error);
+    }
+    return HEARTH_OK;
+}
+
+/* ---- Readers of structured values ---- */
+
+static int read_max_tokens(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    int64_t whole;
+    if (!field_whole(value, -1, INT32_MAX, &whole))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number, or -1 for no limit", name);
+    fields->params.max_tokens = whole < 0 ? HEARTH_UNSET : (int32_t)whole;
+    return HEARTH_OK;
+}
+
+static int read_stream_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+    const json_t *usage = json_object_get(value, "include_usage");
+    if (usage == NULL || json_is_null(usage)) return HEARTH_OK;
+    if (!json_is_boolean(usage))
+        return error_at(error, HEARTH_INVALID, "stream_options.include_usage",
+                        "'stream_options.include_usage' must be true or false");
+    fields->include_usage = json_is_true(usage);
+    return HEARTH_OK;
+}
+
+/* An empty string stops nothing, as with llama-server: front ends send what their form's field holds. */
+static int read_stop(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    bool is_list = json_is_array(value);
+    size_t n = is_list ? json_array_size(value) : 1, n_kept = 0;
+    if (n > FIELDS_STOP_MAX)
+        return error_at(error, HEARTH_INVALID, name, "'%s' may hold up to %d strings", name, FIELDS_STOP_MAX);
+    fields->stop = mem_alloc((n + 1) * sizeof *fields->stop);
+    for (size_t i = 0; i < n; i++) {
+        const char *text = field_string(is_list ? json_array_get(value, i) : value);
+        if (text == NULL)
+            return error_at(error, HEARTH_INVALID, name, "'%s' must be a string or a list of strings", name);
+        if (strlen(text) > FIELDS_STOP_BYTES)
+            return error_at(error, HEARTH_INVALID, name, "a string of '%s' may have up to %d bytes", name,
+                            FIELDS_STOP_BYTES);
+        if (text[0] != '\0') fields->stop[n_kept++] = text;
+    }
+    fields->params.stop = fields->stop;
+    fields->params.n_stop = n_kept;
+    return HEARTH_OK;
+}
+
+/* A key is written as GET /cache and the commands write it. */
+static int read_parent_key(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    uint8_t digest[SHA256_BYTES];
+    const char *text = field_string(value);
+    if (text == NULL || !sha256_from_hex(text, digest))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be %d lower-case hexadecimal digits", name,
+                        2 * SHA256_BYTES);
+    fields->params.parent_key = text;
+    return HEARTH_OK;
+}
+
+static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    (void)fields; /* read_table() looks into it */
+    if (json_is_object(value)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+}
+
+/* Ids of sessions are for those who route requests among servers. Here tokens decide what is reused, so that an id
+ * which is wrong, shared or missing changes nothing; nor do the headers that carry the same. */
+static int read_session(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    (void)fields;
+    const char *text = field_string(value);
+    if (text == NULL || strlen(text) > FIELDS_HINT_MAX)
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a string of up to %d bytes without zero characters",
+                        name, FIELDS_HINT_MAX);
+    return HEARTH_OK;
+}
+
+int fields_read_lora(const json_t *value, hearth_lora **lora, size_t *n, hearth_error *error)
+{
+    bool good = json_is_array(value);
+    size_t i;
+    json_t *item;
+    *n = 0;
+    *lora = mem_alloc((json_array_size(value) + 1) * sizeof **lora);
+    json_array_foreach(value, i, item)
+    {
+        int64_t id = 0;
+        const json_t *scale = json_object_get(item, "scale");
+        good = good && field_whole(json_object_get(item, "id"), 0, INT32_MAX, &id) && json_is_number(scale);
+        (*lora)[(*n)++] = (hearth_lora){.id = (int32_t)id, .scale = json_number_value(scale)};
+    }
+    if (good) return HEARTH_OK;
+    free(*lora);
+    *lora = NULL;
+    return error_at(error, HEARTH_INVALID, "lora",
+                    "'lora' must be a list of adapters by number, each with a scale: [{\"id\": 0, \"scale\": 0.5}]");
+}
+
+static int read_lora(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    (void)name;
+    int rc = fields_read_lora(value, &fields->lora, &fields->params.n_lora, error);
+    fields->params.lora = fields->lora;
+    return rc;
+}
+
+/* ---- The table ---- */
+
+#define AT(member)    offsetof(struct fields, member)
+#define PARAM(member) AT(params.member)
+
+/* What a template sees: of a lookup too. */
+#define TEMPLATE (FIELDS_CHAT | FIELDS_LOOKUP)
+
+/* Read in this order: of two names for the same thing the later one holds. Temperatures above OpenAI's 2 are taken,
+ * as llama-server does; they mean what they say. */
+static const struct field table[] = {
+    {"model", FIELDS_ANY, FIELD_STRING, PARAM(model), 0, 0, NULL},
+    {"messages", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_messages},
+    {"tools", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tools},
+    {"parallel_tool_calls", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_parallel_tool_calls},
+    {"functions", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_functions},
+    {"function_call", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_function_call},
+    {"tool_choice", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_tool_choice},
+    {"chat_template_kwargs", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_template_kwargs},
+    {"reasoning", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning},
+    {"thinking", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_thinking},
+    {"reasoning_effort", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning_effort},
+    {"enable_thinking", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_enable_thinking},
+    {"reasoning_format", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_reasoning_format},
+    {"reasoning_budget_tokens", FIELDS_CHAT, FIELD_INT, PARAM(thinking_tokens), -1, INT32_MAX, NULL},
+    {"thinking_budget_tokens", FIELDS_CHAT, FIELD_INT, PARAM(thinking_tokens), -1, INT32_MAX, NULL},
+    {"reasoning_budget_message", FIELDS_CHAT, FIELD_STRING, PARAM(thinking_end), 0, 0, NULL},
+    {"continue_final_message", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_continue_final},
+    {"add_generation_prompt", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_cue},
+    {"grammar", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_grammar},
+    {"json_schema", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_json_schema},
+    {"response_format", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_response_format},
+    {"logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_logprobs},
+    {"top_logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_top_logprobs},
+    {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_PROBS_MAX, NULL},
+    {"n_probs", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_n_probs},
+    {"post_sampling_probs", FIELDS_BOTH, FIELD_BOOL, PARAM(chances_as_drawn), 0, 0, NULL},
+    {"return_progress", FIELDS_BOTH, FIELD_BOOL, PARAM(progress), 0, 0, NULL},
+    {"verbose", FIELDS_BOTH, FIELD_BOOL, AT(verbose), 0, 0, NULL},
+    {"timings_per_token", FIELDS_BOTH, FIELD_BOOL, AT(timings_per_token), 0, 0, NULL},
+    {"prompt", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_prompt},
+    {"suffix", FIELDS_COMPLETION | FIELDS_LOOKUP, FIELD_OTHER, 0, 0, 0, field_suffix},
+    {"echo", FIELDS_COMPLETION, FIELD_BOOL, AT(echo), 0, 0, NULL},
+    {"best_of", FIELDS_BOTH, FIELD_INT, AT(best_of), 1, FIELDS_CHOICES_MAX, NULL},
+    {"n_cmpl", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
+    {"n", FIELDS_BOTH, FIELD_INT, AT(n), 1, FIELDS_CHOICES_MAX, NULL},
+    {"stream", FIELDS_BOTH, FIELD_BOOL, AT(stream), 0, 0, NULL},
+    {"stream_options", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stream_options},
+    {"options", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_options},
+    {"n_predict", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
+    {"max_tokens", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
+    {"max_completion_tokens", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_max_tokens},
+    {"stop", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_stop},
+    {"ignore_eos", FIELDS_BOTH, FIELD_BOOL, PARAM(sampling.ignore_eos), 0, 0, NULL},
+    {"cache_prompt", FIELDS_ANY, FIELD_BOOL, PARAM(cache_prompt), 0, 0, NULL},
+    {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, FIELDS_SALT_MAX, NULL},
+    {"parent_key", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_parent_key},
+    {"lora", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_lora},
+    {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
+    {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
+    {"prompt_cache_key", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
+    {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.temperature), 0, 100, NULL},
+    {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_p), 0, 1, NULL},
+    {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.min_p), 0, 1, NULL},
+    {"repeat_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
+    {"repetition_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
+    {"frequency_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.frequency_penalty), -2, 2, NULL},
+    {"presence_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.presence_penalty), -2, 2, NULL},
+    {"top_k", FIELDS_BOTH, FIELD_INT, PARAM(sampling.top_k), -1, INT32_MAX, NULL},
+    {"repeat_last_n", FIELDS_BOTH, FIELD_INT, PARAM(sampling.repeat_last_n), -1, 1 << 20, NULL},
+    {"seed", FIELDS_BOTH, FIELD_INT64, PARAM(sampling.seed), -0x1p63, 0x1p63, NULL},
+    {"min_keep", FIELDS_BOTH, FIELD_INT, PARAM(sampling.min_keep), 0, INT32_MAX, NULL},
+    {"typical_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.typical_p), 0, 1, NULL},
+    {"top_n_sigma", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_n_sigma), -1000, 1000, NULL},
+    {"xtc_probability", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.xtc_probability), 0, 1, NULL},
+    {"xtc_threshold", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.xtc_threshold), 0, 1, NULL},
+    {"dynatemp_range", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dynatemp_range), 0, 100, NULL},
+    {"dynatemp_exponent", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dynatemp_exponent), 0, 100, NULL},
+    {"dry_multiplier", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dry_multiplier), 0, 100, NULL},
+    {"dry_base", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dry_base), 1, 100, NULL},
+    {"dry_allowed_length", FIELDS_BOTH, FIELD_INT, PARAM(sampling.dry_allowed_length), 0, INT32_MAX, NULL},
+    {"dry_penalty_last_n", FIELDS_BOTH, FIELD_INT, PARAM(sampling.dry_penalty_last_n), -1, 1 << 20, NULL},
+    {"dry_sequence_breakers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_breakers},
+    {"mirostat", FIELDS_BOTH, FIELD_INT, PARAM(sampling.mirostat), 0, 2, NULL},
+    {"mirostat_tau", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.mirostat_tau), 0, 1000, NULL},
+    {"mirostat_eta", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.mirostat_eta), 0, 1000, NULL},
+    {"adaptive_target", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.adaptive_target), -1000, 1, NULL},
+    {"adaptive_decay", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.adaptive_decay), 0, 0.99, NULL},
+    {"samplers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_samplers},
+    {"t_max_predict_ms", FIELDS_BOTH, FIELD_INT64, PARAM(max_ms), -1, 1e12, NULL},
+    {"logit_bias", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_logit_bias},
+};
+
+#define N_FIELDS (sizeof table / sizeof *table)
+
+bool fields_knows(const char *name, int route)
+{
+    for (size_t i = 0; i < N_FIELDS; i++)
+        if ((table[i].routes & route) != 0 && strcmp(table[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Members of "options" that Ollama's clients also send to other servers, and what they are called there. */
+static const struct {
+    const char *name, *path;
+} options[] = {{"n_predict", "options.num_predict"},
+               {"stop", "options.stop"},
+               {"seed", "options.seed"},
+               {"temperature", "options.temperature"},
+               {"top_k", "options.top_k"},
+               {"top_p", "options.top_p"},
+               {"min_p", "options.min_p"},
+               {"typical_p", "options.typical_p"},
+               {"repeat_penalty", "options.repeat_penalty"},
+               {"repeat_last_n", "options.repeat_last_n"},
+               {"frequency_penalty", "options.frequency_penalty"},
+               {"presence_penalty", "options.presence_penalty"},
+               {"mirostat", "options.mirostat"},
+               {"mirostat_tau", "options.mirostat_tau"},
+               {"mirostat_eta", "options.mirostat_eta"}};
+
+static const json_t *find_option(const json_t *all, const char **name)
+{
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        if (strcmp(options[i].name, *name) != 0) continue;
+        *name = options[i].path;
+        return json_object_get(all, options[i].path + strlen("options."));
+    }
+    return NULL;
+}
+
+/* What a body says of a field, by its name or else among the options, and how it calls it there. NULL: nothing. */
+static const json_t *find_value(const json_t *body, const char **name)
+{
+    const json_t *value = json_object_get(body, *name), *all = json_object_get(body, "options");
+    if (all != NULL && (value == NULL || json_is_null(value))) value = find_option(all, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static int read_table(struct fields *fields, int route, hearth_error *error)
+{
+    for (size_t i = 0; i < N_FIELDS; i++) {
+        const char *name = table[i].name;
+        const json_t *value = (table[i].routes & route) == 0 ? NULL : find_value(fields->body, &name);
+        int rc = value == NULL ? HEARTH_OK : read_value(fields, &table[i], name, value, error);
+        if (rc != HEARTH_OK) return rc;
+    }
+    return HEARTH_OK;
+}
+
+/* ---- The whole ---- */
+
+static int check_tree(const struct scan *scan, size_t len, hearth_error *error)
+{
+    if (scan->depth > FIELDS_DEPTH_MAX)
+        return error_set(error, HEARTH_INVALID, "the body has lists and objects %zu deep in each other: at most %d",
+                         scan->depth, FIELDS_DEPTH_MAX);
+    if (scan->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
+    return error_set(error, (hearth_code)413,
+                     "the body has %zu JSON values, which would take %zu MiB of memory: send fewer at once",
+                     scan->values, scan->memory >> 20);
+}
+
+json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
+{
+    json_error_t where;
+    struct scan scan = scan_text(body, len);
+    if (check_tree(&scan, len, error) != HEARTH_OK) return NULL;
+    json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
+    if (parsed == NULL)
+        error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
+                  where.text);
+    return parsed;
+}
+
+json_t *fields_parse(const char *body, size_t len, hearth_error *error)
+{
+    json_t *parsed = fields_parse_any(body, len, error);
+    if (parsed == NULL || json_is_object(parsed)) return parsed;
+    error_set(error, HEARTH_INVALID, "the body must be a JSON object");
+    json_decref(parsed);
+    return NULL;
+}
+
+json_t *fields_parse_body(struct buf *body, hearth_error *error)
+{
+    json_t *parsed = fields_parse(buf_text(body), body->len, error);
+    buf_release(body);
+    return parsed;
+}
+
+static int check_lookup(const struct fields *fields, hearth_error *error)
+{
+    if (fields->messages != NULL && fields->prompts != NULL)
+        return error_at(error, HEARTH_INVALID, "prompt", "give either 'messages' or 'prompt'");
+    if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, "prompt", "'messages' or 'prompt' is missing");
+    if (fields->n_prompts > 1)
+        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' may be one prompt only: look each one up by itself");
+    return HEARTH_OK;
+}
+
+/* What no single field can show. */
+static int check(struct fields *fields, int route, hearth_error *error)
+{
+    if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
+    const char *prompt = route == FIELDS_CHAT ? "messages" : "prompt";
+    if (fields->n_prompts == 0) return error_at(error, HEARTH_INVALID, prompt, "'%s' is missing", prompt);
+    if (fields->params.grammar != NULL && fields->params.json_schema != NULL)
+        return error_at(error, HEARTH_INVALID, "grammar", "give either 'grammar' or a JSON schema");
+    if (fields->n_prompts * (size_t)fields->n > FIELDS_CHOICES_MAX)
+        return error_at(error, HEARTH_INVALID, "n", "'n' times the number of prompts may be up to %d",
+                        FIELDS_CHOICES_MAX);
+    if (fields->best_of > fields->n)
+        return error_at(error, HEARTH_UNSUPPORTED, "best_of",
+                        "'best_of' above 'n' is not supported: ask for more choices with 'n'");
+    if (fields->echo && fields->params.top_logprobs >= 0)
+        return error_at(error, HEARTH_UNSUPPORTED, "echo",
+                        "'echo' with 'logprobs' is not supported, since a prompt's tokens have none: leave one out");
+    for (size_t i = 0; fields->echo && i < fields->n_prompts; i++)
+        if (fields->prompts[i].text == NULL)
+            return error_at(error, HEARTH_UNSUPPORTED, "echo", "'echo' of a prompt given as tokens is not supported");
+    return HEARTH_OK;
+}
+
+/* Several fields say something to the template. */
+static void finish_kwargs(struct fields *fields)
+{
+    if (fields->kwargs == NULL) return;
+    fields->kwargs_text = fields_dump(fields->kwargs);
+    fields->params.template_kwargs_json = fields->kwargs_text;
+    json_decref(fields->kwargs);
+    fields->kwargs = NULL;
+}
+
+static int check_values(const struct fields *fields, hearth_error *error)
+{
+    const char *const texts[] = {fields->messages, fields->tools, fields->kwargs_text, fields->schema};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        n += texts[i] == NULL ? 0 : scan_text(texts[i], strlen(texts[i])).values;
+    if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
+    return error_at(error, (hearth_code)413, fields->messages != NULL ? "messages" : "json_schema",
+                    "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
+                    FIELDS_VALUES_MAX);
+}
+
+/* Members whose strings are borrowed, and those that routes read by themselves afterwards. Prompts hold on to their own
+ * strings. */
+static const char *const borrowed[] = {
+    "model",
+    "reasoning_budget_message",
+    "grammar",
+    "suffix",
+    "stop",
+    "options",
+    "cache_salt",
+    "parent_key",
+    "samplers",
+    "dry_sequence_breakers",
+    "input_suffix",
+    "input_extra",
+    "response_fields",
+    "return_tokens",
+};
+
+/* Lets go of the rest of the tree: most of it was copied, or means nothing here. */
+static void prune(struct fields *fields)
+{
+    json_t *kept = json_object();
+    for (size_t i = 0; i < sizeof borrowed / sizeof *borrowed; i++) {
+        json_t *value = json_object_get(fields->body, borrowed[i]);
+        if (value != NULL) json_object_set(kept, borrowed[i], value);
+    }
+    json_decref(fields->body);
+    fields->body = kept;
+}
+
+int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error)
+{
+    *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
+    int rc = read_table(fields, route, error);
+    if (rc == HEARTH_OK) rc = fields_refuse_unbuilt(fields->body, route, error);
+    if (rc == HEARTH_OK) rc = check(fields, route, error);
+    finish_kwargs(fields);
+    if (rc == HEARTH_OK) rc = check_values(fields, error);
+    if (rc == HEARTH_OK)
+        prune(fields);
+    else
+        fields_release(fields);
+    return rc;
+}
+
+struct fields *fields_open_converted(const json_t *body, json_t *chat, int route, const struct fields_api *api,
+                                     hearth_error *error)
+{
+    struct unknown unknown = unknown_find(body, route, api);
+    struct fields *fields = mem_alloc(sizeof *fields);
+    if (fields_take(fields, route, chat, error) == HEARTH_OK) {
+        fields->api = unknown.api;
+        fields->unknown = unknown.names;
+        return fields;
+    }
+    free(unknown.names);
+    free(fields);
+    return NULL;
+}
+
+struct fields *fields_open_tree(json_t *tree, int route, const struct fields_api *api, hearth_error *error)
+{
+    json_t *own = api == NULL ? json_incref(tree) : api->convert(tree, error);
+    struct fields *fields = own == NULL ? NULL : fields_open_converted(tree, own, route, api, error);
+    json_decref(tree);
+    return fields;
+}
+
+struct fields *fields_open(struct buf *body, int route, const struct fields_api *api, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : fields_open_tree(tree, route, api, error);
+}
+
+void *fields_open_chat(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_CHAT, NULL, error);
+}
+
+void *fields_open_completion(struct buf *body, hearth_error *error)
+{
+    return fields_open(body, FIELDS_COMPLETION, NULL, error);
+}
+
+void fields_close(void *fields)
+{
+    fields_release(fields);
+    free(fields);
+}
+
+size_t fields_weigh(const void *ud)
+{
+    const struct fields *fields = ud;
+    const char *const texts[] = {fields->messages,      fields->kwargs_text, fields->tools,
+                                 fields->allowed_tools, fields->schema,      fields->unknown};
+    size_t bytes = sizeof *fields + scan_tree(fields->body);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
+    for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
+        bytes += field_weigh_prompt(&fields->prompts[i]);
+    return bytes + fields->params.sampling.n_logit_bias * sizeof *fields->bias;
+}
+
+int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
+{
+    json_t *parsed = fields_parse(body, len, error);
+    return parsed == NULL ? HEARTH_INVALID : fields_take(fields, route, parsed, error);
+}
+
+void fields_release(struct fields *fields)
+{
+    for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++) field_release_prompt(&fields->prompts[i]);
+    free(fields->prompts);
+    free(fields->messages);
+    free(fields->kwargs_text);
+    free(fields->tools);
+    free(fields->allowed_tools);
+    free(fields->unknown);
+    free(fields->schema);
+    json_decref(fields->kwargs);
+    free(fields->stop);
+    free(fields->samplers);
+    free(fields->sampler_letters);
+    free(fields->dry_breakers);
+    free(fields->bias);
+    free(fields->lora);
+    free(fields->snippets);
+    json_decref(fields->body);
+    *fields = (struct fields){0};
+}
+
+hearth_params *fields_choices(const struct fields *fields, size_t *n)
+{
+    *n = fields->n_prompts * (size_t)fields->n;
+    hearth_params *choices = mem_alloc(*n * sizeof *choices);
+    for (size_t i = 0; i < *n; i++) {
+        const struct fields_prompt *prompt = fields->prompts != NULL ? &fields->prompts[i / (size_t)fields->n] : NULL;
+        choices[i] = fields->params;
+        if (prompt != NULL) {
+            choices[i].text = prompt->text;
+            choices[i].text_len = prompt->len;
+            choices[i].tokens = prompt->tokens;
+            choices[i].n_tokens = prompt->n_tokens;
+            choices[i].parts = prompt->parts;
+            choices[i].n_parts = prompt->n_parts;
+        }
+        /* With one seed all choices of a prompt would be the same; with consecutive ones they differ and repeat. */
+        if (choices[i].sampling.seed >= 0)
+            choices[i].sampling.seed =
+                (int64_t)(((uint64_t)choices[i].sampling.seed + i % (size_t)fields->n) & INT64_MAX);
+    }
+    return choices;
+}

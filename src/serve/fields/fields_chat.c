@@ -1,0 +1,276 @@
+/* Fields of chats that reach the template: messages, tools, and how the model is to think. No state; any thread. */
+#include "base/error.h"
+#include "serve/fields/fields_readers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Messages and tools ---- */
+
+/* Of a part that is no text only the type is of use: no model here takes images. Their bytes, megabytes each, would
+ * count as text of the prompt. */
+static void drop_data(json_t *part)
+{
+    const char *type = field_string(json_object_get(part, "type"));
+    if (type == NULL || strcmp(type, "text") == 0 || strcmp(type, "refusal") == 0) return;
+    json_t *kept = json_incref(json_object_get(part, "type"));
+    json_object_clear(part);
+    json_object_set_new(part, "type", kept);
+}
+
+int field_messages(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    size_t i, k;
+    json_t *message, *part;
+    if (!json_is_array(value) || json_array_size(value) == 0)
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
+    json_array_foreach(value, i, message)
+    {
+        json_array_foreach(json_object_get(message, "content"), k, part) drop_data(part);
+    }
+    json_t *messages = field_with_tools(value);
+    fields->messages = fields_dump(messages);
+    json_decref(messages);
+    fields->params.messages_json = fields->messages;
+    fields->n_prompts = 1;
+    return HEARTH_OK;
+}
+
+int field_tools(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_array(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of tools", name);
+    if (json_array_size(value) == 0) return HEARTH_OK;
+    fields->tools = fields_dump(value);
+    fields->params.tools_json = fields->tools;
+    return HEARTH_OK;
+}
+
+/* Calls are made of these tools alone; the list is taken over. */
+static void allow(struct fields *fields, json_t *names)
+{
+    free(fields->allowed_tools);
+    fields->allowed_tools = fields_dump(names);
+    fields->params.allowed_tools_json = fields->allowed_tools;
+    json_decref(names);
+}
+
+/* {"type":"function","function":{"name":…}}, or the name beside the type; NULL: it is none. */
+static const char *name_of_tool(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    const char *name = field_string(json_object_get(function != NULL ? function : tool, "name"));
+    return name != NULL && name[0] != '\0' ? name : NULL;
+}
+
+static int choose_one(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *tool = name_of_tool(value);
+    if (tool == NULL)
+        return error_at(error, HEARTH_INVALID, "tool_choice.function.name",
+                        "'%s' must name its function: {\"type\":\"function\",\"function\":{\"name\":…}}", name);
+    fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
+    allow(fields, json_pack("[s]", tool));
+    return HEARTH_OK;
+}
+
+/* NULL: it is no list of tools. */
+static json_t *names_of_tools(const json_t *tools)
+{
+    size_t i;
+    json_t *tool, *names = json_array();
+    json_array_foreach(tools, i, tool)
+    {
+        const char *name = name_of_tool(tool);
+        if (name != NULL) json_array_append_new(names, json_string(name));
+    }
+    if (json_array_size(names) > 0 && json_array_size(names) == json_array_size(tools)) return names;
+    json_decref(names);
+    return NULL;
+}
+
+/* The prompt shows all tools all the same: it is for its prefix to be reused that clients say it so. */
+static int choose_among(struct fields *fields, const char *name, const json_t *allowed, hearth_error *error)
+{
+    const char *mode = field_string(json_object_get(allowed, "mode"));
+    bool is_required = mode != NULL && strcmp(mode, "required") == 0;
+    if (!is_required && (mode == NULL || strcmp(mode, "auto") != 0))
+        return error_at(error, HEARTH_INVALID, "tool_choice.allowed_tools.mode",
+                        "'%s.allowed_tools.mode' must be \"auto\" or \"required\"", name);
+    json_t *names = names_of_tools(json_object_get(allowed, "tools"));
+    if (names == NULL)
+        return error_at(error, HEARTH_INVALID, "tool_choice.allowed_tools.tools",
+                        "'%s.allowed_tools.tools' must be a list of functions: "
+                        "[{\"type\":\"function\",\"function\":{\"name\":…}}]",
+                        name);
+    fields->params.tool_choice = is_required ? HEARTH_TOOLS_REQUIRED : HEARTH_TOOLS_AUTO;
+    allow(fields, names);
+    return HEARTH_OK;
+}
+
+static int choose_by_type(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *type = field_string(json_object_get(value, "type"));
+    if (type == NULL || strcmp(type, "function") == 0) return choose_one(fields, name, value, error);
+    if (strcmp(type, "allowed_tools") == 0)
+        return choose_among(fields, name, json_object_get(value, "allowed_tools"), error);
+    return error_at(error, HEARTH_UNSUPPORTED, "tool_choice.type",
+                    "'%s' of type \"%s\" is not supported: give \"auto\", \"none\", \"required\", a function or "
+                    "\"allowed_tools\"",
+                    name, type);
+}
+
+int field_tool_choice(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    static const struct {
+        const char *text;
+        hearth_tool_choice choice;
+    } choices[] = {{"auto", HEARTH_TOOLS_AUTO}, {"none", HEARTH_TOOLS_NONE}, {"required", HEARTH_TOOLS_REQUIRED}};
+    if (json_is_object(value)) return choose_by_type(fields, name, value, error);
+    for (size_t i = 0; json_is_string(value) && i < sizeof choices / sizeof *choices; i++) {
+        if (strcmp(json_string_value(value), choices[i].text) != 0) continue;
+        fields->params.tool_choice = choices[i].choice;
+        return HEARTH_OK;
+    }
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"none\", \"required\" or a function", name);
+}
+
+int field_parallel_tool_calls(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    fields->params.parallel_tool_calls = json_is_true(value);
+    return HEARTH_OK;
+}
+
+/* ---- Arguments of the template ---- */
+
+static void add_kwarg(struct fields *fields, const char *name, json_t *value)
+{
+    if (fields->kwargs == NULL) fields->kwargs = json_object();
+    json_object_set_new(fields->kwargs, name, value);
+}
+
+int field_template_kwargs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+    if (fields->kwargs == NULL) fields->kwargs = json_object();
+    json_object_update(fields->kwargs, (json_t *)value);
+    return HEARTH_OK;
+}
+
+/* "none" is the one effort that every template knows how to spend. */
+static int read_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *effort = field_string(value);
+    if (effort == NULL || effort[0] == '\0')
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a word such as \"none\", \"low\" or \"high\"", name);
+    if (strcmp(effort, "none") == 0)
+        add_kwarg(fields, "enable_thinking", json_false());
+    else
+        add_kwarg(fields, "reasoning_effort", json_string(effort));
+    return HEARTH_OK;
+}
+
+static int read_thinks(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    add_kwarg(fields, "enable_thinking", json_boolean(json_is_true(value)));
+    return HEARTH_OK;
+}
+
+static int read_budget(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    int64_t n;
+    if (!field_whole(value, 0, INT32_MAX, &n))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number of at least 0", name);
+    fields->params.thinking_tokens = (int32_t)n;
+    return HEARTH_OK;
+}
+
+static int read_exclude(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    fields->hides_reasoning = json_is_true(value);
+    return HEARTH_OK;
+}
+
+int field_reasoning_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    return read_effort(fields, name, value, error);
+}
+
+/* OpenRouter's form. Another API's "reasoning" may have members that ask for nothing here ("summary"). */
+int field_reasoning(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
+    static const struct {
+        const char *name, *path;
+        field_reader *read;
+    } members[] = {{"effort", "reasoning.effort", read_effort},
+                   {"enabled", "reasoning.enabled", read_thinks},
+                   {"max_tokens", "reasoning.max_tokens", read_budget},
+                   {"exclude", "reasoning.exclude", read_exclude}};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const json_t *member = json_object_get(value, members[i].name);
+        if (member == NULL || json_is_null(member)) continue;
+        int rc = members[i].read(fields, members[i].path, member, error);
+        if (rc != HEARTH_OK) return rc;
+    }
+    return HEARTH_OK;
+}
+
+/* Anthropic's form, which others send to chats, too; they say "auto" for "adaptive". */
+int field_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    static const char *const types[] = {"disabled", "enabled", "adaptive", "auto"};
+    const char *type = field_string(json_object_get(value, "type"));
+    const json_t *budget = json_object_get(value, "budget_tokens");
+    size_t i = 0;
+    while (i < 4 && (type == NULL || strcmp(type, types[i]) != 0)) i++;
+    if (i == 4)
+        return error_at(error, HEARTH_INVALID, "thinking.type",
+                        "'%s.type' must be \"enabled\", \"disabled\" or \"adaptive\"", name);
+    add_kwarg(fields, "enable_thinking", json_boolean(i > 0));
+    if (i == 0 || budget == NULL || json_is_null(budget)) return HEARTH_OK;
+    return read_budget(fields, "thinking.budget_tokens", budget, error);
+}
+
+int field_enable_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    return read_thinks(fields, name, value, error);
+}
+
+int field_reasoning_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    static const char *const apart[] = {"auto", "deepseek", "deepseek-legacy"};
+    const char *format = field_string(value);
+    fields->params.reasoning_in_text = format != NULL && strcmp(format, "none") == 0;
+    bool known = fields->params.reasoning_in_text;
+    for (size_t i = 0; format != NULL && i < sizeof apart / sizeof *apart; i++)
+        known = known || strcmp(format, apart[i]) == 0;
+    if (known) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"deepseek\" or \"none\"", name);
+}
+
+/* ---- How the prompt ends ---- */
+
+int field_continue_final(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *part = json_is_boolean(value) ? "" : field_string(value);
+    if (json_is_boolean(value))
+        fields->params.continue_final = json_is_true(value) ? HEARTH_CONTINUE_AUTO : HEARTH_CONTINUE_NEVER;
+    else if (part != NULL && strcmp(part, "content") == 0)
+        fields->params.continue_final = HEARTH_CONTINUE_CONTENT;
+    else if (part != NULL && strcmp(part, "reasoning_content") == 0)
+        fields->params.continue_final = HEARTH_CONTINUE_REASONING;
+    else
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be true, false, \"content\" or \"reasoning_content\"",
+                        name);
+    return HEARTH_OK;
+}
+
+int field_cue(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    fields->params.without_cue = json_is_false(value);
+    return HEARTH_OK;
+}

@@ -1,0 +1,99 @@
+/* Fields on the form of a reply, and on what is told of its tokens. No state; any thread. */
+#include "base/error.h"
+#include "serve/fields/fields_readers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Grammars and schemas ---- */
+
+/* "" is none: clients fill in every field they know. */
+int field_grammar(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *grammar = field_string(value);
+    if (grammar == NULL) return error_at(error, HEARTH_INVALID, name, "'%s' must be a string: a GBNF grammar", name);
+    fields->params.grammar = grammar[0] == '\0' ? NULL : grammar;
+    return HEARTH_OK;
+}
+
+/* An empty schema means any object, as in llama-server. */
+static void take_schema(struct fields *fields, const json_t *schema)
+{
+    bool any = schema == NULL || (json_is_object(schema) && json_object_size(schema) == 0);
+    free(fields->schema);
+    fields->schema = any ? NULL : fields_dump(schema);
+    if (any) fields->schema = strdup("{\"type\":\"object\"}");
+    fields->params.json_schema = fields->schema;
+}
+
+int field_json_schema(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_object(value) && !json_is_boolean(value))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a JSON schema: an object", name);
+    take_schema(fields, value);
+    return HEARTH_OK;
+}
+
+static int take_named_schema(struct fields *fields, const json_t *value, hearth_error *error)
+{
+    const json_t *wrapper = json_object_get(value, "json_schema");
+    const json_t *schema = json_object_get(wrapper, "schema");
+    if (!json_is_object(wrapper))
+        return error_at(error, HEARTH_INVALID, "response_format.json_schema",
+                        "'response_format.json_schema' must be an object with a \"schema\"");
+    if (schema != NULL && !json_is_object(schema) && !json_is_null(schema))
+        return error_at(error, HEARTH_INVALID, "response_format.json_schema.schema",
+                        "'response_format.json_schema.schema' must be an object");
+    take_schema(fields, json_is_null(schema) ? NULL : schema);
+    return HEARTH_OK;
+}
+
+int field_response_format(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *type = field_string(json_object_get(value, "type"));
+    const json_t *schema = json_object_get(value, "schema");
+    if (type != NULL && strcmp(type, "text") == 0) return HEARTH_OK;
+    if (type != NULL && strcmp(type, "json_schema") == 0) return take_named_schema(fields, value, error);
+    if (type == NULL || strcmp(type, "json_object") != 0)
+        return error_at(error, HEARTH_INVALID, "response_format.type",
+                        "'%s.type' must be \"text\", \"json_object\" or \"json_schema\"", name);
+    if (schema != NULL && !json_is_object(schema))
+        return error_at(error, HEARTH_INVALID, "response_format.schema", "'%s.schema' must be an object", name);
+    if (schema != NULL || fields->schema == NULL) take_schema(fields, schema);
+    return HEARTH_OK;
+}
+
+/* ---- Chances of tokens ---- */
+
+/* A chat says with one field whether, and with the next how many beside the chosen one. */
+int field_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
+    fields->has_logprobs = true;
+    fields->logprobs = json_is_true(value);
+    if (fields->logprobs && fields->params.top_logprobs < 0) fields->params.top_logprobs = 0;
+    return HEARTH_OK;
+}
+
+int field_top_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    int64_t n;
+    if (!field_whole(value, 0, FIELDS_PROBS_MAX, &n))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
+                        FIELDS_PROBS_MAX);
+    if (n > 0 && fields->has_logprobs && !fields->logprobs)
+        return error_at(error, HEARTH_INVALID, name, "'%s' needs 'logprobs' to be true", name);
+    if (n > 0 || fields->logprobs) fields->params.top_logprobs = (int32_t)n;
+    return HEARTH_OK;
+}
+
+/* llama-server's name: 0 is none at all. */
+int field_n_probs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    int64_t n;
+    if (!field_whole(value, 0, FIELDS_PROBS_MAX, &n))
+        return error_at(error, HEARTH_INVALID, name, "'%s' must be a whole number from 0 to %d", name,
+                        FIELDS_PROBS_MAX);
+    if (n > 0) fields->params.top_logprobs = (int32_t)n;
+    return HEARTH_OK;
+}

@@ -1,0 +1,105 @@
+/* Readers of the lists that samplers need: biases, names, texts. Strings are borrowed from the parsed body. */
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/fields/fields_readers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SAMPLERS = 32, MAX_BREAKERS = 64 };
+
+/* ---- Lists of strings ---- */
+
+/* NULL: it is no list of up to `max` strings. */
+static const char **get_strings(const json_t *value, size_t max, size_t *n)
+{
+    *n = json_array_size(value);
+    if (!json_is_array(value) || *n > max) return NULL;
+    const char **strings = mem_alloc((*n + 1) * sizeof *strings);
+    bool good = true;
+    for (size_t i = 0; i < *n; i++) {
+        strings[i] = field_string(json_array_get(value, i));
+        good = good && strings[i] != NULL;
+    }
+    if (good) return strings;
+    free(strings);
+    return NULL;
+}
+
+int fields_read_breakers(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    fields->dry_breakers = get_strings(value, MAX_BREAKERS, &fields->params.sampling.n_dry_breakers);
+    fields->params.sampling.dry_breakers = fields->dry_breakers;
+    if (fields->dry_breakers != NULL && json_array_size(value) > 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of 1 to %d strings", name, MAX_BREAKERS);
+}
+
+/* llama-server's short form: "edskypmxt". Each letter becomes a name of its own. */
+static const char **get_letters(struct fields *fields, const char *letters, size_t *n)
+{
+    *n = strlen(letters);
+    if (*n > MAX_SAMPLERS) return NULL;
+    const char **names = mem_alloc((*n + 1) * sizeof *names);
+    fields->sampler_letters = mem_alloc(*n * 2 + 1);
+    for (size_t i = 0; i < *n; i++) {
+        fields->sampler_letters[2 * i] = letters[i];
+        names[i] = &fields->sampler_letters[2 * i];
+    }
+    return names;
+}
+
+int fields_read_samplers(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    const char *letters = field_string(value);
+    size_t *n = &fields->params.sampling.n_samplers;
+    fields->samplers = letters != NULL ? get_letters(fields, letters, n) : get_strings(value, MAX_SAMPLERS, n);
+    fields->params.sampling.samplers = fields->samplers;
+    if (fields->samplers != NULL) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name,
+                    "'%s' must be a list of names of samplers, or a string of their letters", name);
+}
+
+/* ---- Bias ---- */
+
+static bool get_bias(const json_t *token, const json_t *bias, hearth_bias *out)
+{
+    int64_t whole;
+    double number = json_number_value(bias);
+    if (!field_whole(token, 0, INT32_MAX, &whole)) return false;
+    if (!json_is_false(bias) && (!json_is_number(bias) || number < -100 || number > 100)) return false;
+    out->token = (int32_t)whole;
+    out->bias = json_is_false(bias) ? -INFINITY : (float)number; /* false forbids, as in llama-server */
+    return true;
+}
+
+/* Keys of the object form are tokens in decimal digits. */
+static bool get_bias_entry(const char *key, const json_t *bias, hearth_bias *out)
+{
+    char *end;
+    if (key[0] < '0' || key[0] > '9' || strlen(key) > 10) return false;
+    json_t *token = json_integer(strtoll(key, &end, 10));
+    bool good = *end == '\0' && get_bias(token, bias, out);
+    json_decref(token);
+    return good;
+}
+
+int fields_read_logit_bias(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+{
+    size_t n = 0, i;
+    bool good = json_is_object(value) || json_is_array(value);
+    size_t size = json_is_object(value) ? json_object_size(value) : json_array_size(value);
+    fields->bias = mem_alloc((size + 1) * sizeof *fields->bias);
+    const char *key;
+    json_t *item;
+    json_object_foreach((json_t *)value, key, item) good = good && get_bias_entry(key, item, &fields->bias[n++]);
+    json_array_foreach(value, i, item) good =
+        good && json_array_size(item) == 2 &&
+        get_bias(json_array_get(item, 0), json_array_get(item, 1), &fields->bias[n++]);
+    if (!good)
+        return error_at(error, HEARTH_INVALID, name,
+                        "'%s' must map tokens to numbers from -100 to 100: {\"1234\": -5} or [[1234, -5]]", name);
+    fields->params.sampling.logit_bias = fields->bias;
+    fields->params.sampling.n_logit_bias = n;
+    return HEARTH_OK;
+}

@@ -1,0 +1,327 @@
+/* llama-server's native completions as a dialect. Its state belongs to the exchange; HTTP thread only.
+ *
+ * An answer is an object for each choice, a list of these where there are several; a stream has pieces with
+ * "stop":false and a last one for each choice with everything that is known of it, but for its text. */
+#include "serve/native/native.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/fields/fields_readers.h"
+#include "serve/core/member.h"
+#include "serve/core/server.h"
+#include "serve/fields/unknown.h"
+#include "serve/native/settings.h"
+#include "serve/core/timings.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct native {
+    char *model;
+    struct buf settings; /* what the request says beside its sampling */
+    bool stream, return_tokens, timings_per_token;
+    bool as_drawn;  /* chances are those after the samplers */
+    json_t *picked; /* "response_fields": paths; NULL: all of an answer */
+};
+
+/* ---- Pieces ---- */
+
+static void put_member(struct buf *out, const char *name, const char *text, size_t len)
+{
+    buf_puts(out, ",");
+    member_put(out, name, text, len);
+}
+
+static void put_tokens(struct buf *out, const int32_t *tokens, size_t n)
+{
+    buf_puts(out, ",\"tokens\":[");
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%d", i == 0 ? "" : ",", tokens[i]);
+    buf_puts(out, "]");
+}
+
+static void put_chance(struct buf *out, const hearth_chance *chance, bool as_drawn)
+{
+    buf_printf(out, "{\"id\":%d,\"token\":", chance->token);
+    chances_put_text(out, chance);
+    buf_puts(out, ",\"bytes\":");
+    chances_put_bytes(out, chance);
+    if (as_drawn)
+        buf_printf(out, ",\"prob\":%.9g", exp(chances_finite(chance->log)));
+    else
+        buf_printf(out, ",\"logprob\":%.9g", chances_finite(chance->log));
+}
+
+static void put_chances(struct buf *out, struct chances *const *chances, size_t n, bool as_drawn)
+{
+    buf_puts(out, ",\"completion_probabilities\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_chance(out, &chances[i]->v[0], as_drawn);
+        buf_printf(out, ",\"%s\":[", as_drawn ? "top_probs" : "top_logprobs");
+        for (size_t k = 1; k < chances[i]->n; k++) {
+            if (k > 1) buf_puts(out, ",");
+            put_chance(out, &chances[i]->v[k], as_drawn);
+            buf_puts(out, "}");
+        }
+        buf_puts(out, "]}");
+    }
+    buf_puts(out, "]");
+}
+
+/* ---- The last of an answer ---- */
+
+static const char *stop_type(const hearth_result *result)
+{
+    if (result->finish == HEARTH_FINISH_LENGTH) return "limit";
+    return result->stop_string != NULL ? "word" : "eos";
+}
+
+static void put_end(const struct native *native, const struct answer *answer, struct buf *out)
+{
+    const hearth_result *r = &answer->result;
+    const char *word = r->stop_string != NULL ? r->stop_string : "";
+    bool has_line = answer->text.len > 0 && memchr(answer->text.v, '\n', answer->text.len) != NULL;
+    put_member(out, "prompt", answer->prompt.text, answer->prompt.len);
+    buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
+               stop_type(r));
+    put_member(out, "stopping_word", word, strlen(word));
+    /* The last token generated is in no cell yet. */
+    buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
+    timings_put(out, r);
+    if (!native->stream && answer->n_chances > 0)
+        put_chances(out, answer->chances, answer->n_chances, native->as_drawn);
+}
+
+/* A stream has told its text and tokens already. */
+static void put_final(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
+{
+    const hearth_result *r = &answer->result;
+    size_t text = native->stream ? 0 : answer->text.len;
+    size_t tokens = native->stream ? 0 : answer->tokens.len;
+    buf_printf(out, "{\"index\":%zu", index);
+    put_member(out, "content", answer->text.v, text);
+    put_tokens(out, answer->tokens.v, tokens);
+    buf_printf(out, ",\"id_slot\":%d,\"stop\":true", r->slot);
+    put_member(out, "model", native->model, strlen(native->model));
+    buf_printf(out, ",\"tokens_predicted\":%d,\"tokens_evaluated\":%d,\"generation_settings\":{", r->predicted_n,
+               r->n_prompt);
+    settings_put_sampling(out, answer->sampling);
+    buf_puts(out, ",");
+    buf_append(out, native->settings.v, native->settings.len);
+    buf_puts(out, "}");
+    put_end(native, answer, out);
+    buf_puts(out, "}");
+}
+
+/* ---- "response_fields": "a/b" is the member b of the member a, and is called "a/b" in the answer ---- */
+
+static const json_t *follow(const json_t *from, const char *path)
+{
+    while (from != NULL && *path != '\0') {
+        size_t len = strcspn(path, "/");
+        from = json_object_getn(from, path, len);
+        path += len + (path[len] == '/');
+    }
+    return from;
+}
+
+static void put_picked(const struct native *native, const struct buf *whole, struct buf *out)
+{
+    json_t *answer = json_loadb(whole->v, whole->len, JSON_ALLOW_NUL, NULL), *picked = json_object(), *path;
+    size_t i;
+    json_array_foreach(native->picked, i, path)
+    {
+        const json_t *found = follow(answer, json_string_value(path));
+        if (found != NULL) json_object_set(picked, json_string_value(path), (json_t *)found);
+    }
+    char *text = json_dumps(picked, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    buf_puts(out, text);
+    free(text);
+    json_decref(picked);
+    json_decref(answer);
+}
+
+void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out)
+{
+    const struct native *native = state;
+    if (native->picked == NULL) {
+        put_final(native, index, answer, out);
+        return;
+    }
+    struct buf whole = {0};
+    put_final(native, index, answer, &whole);
+    put_picked(native, &whole, out);
+    buf_release(&whole);
+}
+
+/* ---- The dialect ---- */
+
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    if (n > 1) buf_puts(out, "[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        native_put_answer(state, i, &answers[i], out);
+    }
+    if (n > 1) buf_puts(out, "]");
+}
+
+static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
+}
+
+/* Text and tokens of a piece, and how far the reply is. */
+static void open_piece(struct buf *out, const struct exchange_piece *piece, const hearth_result *r)
+{
+    const hearth_delta *delta = piece->delta;
+    buf_printf(out, "data: {\"index\":%zu", piece->index);
+    put_member(out, "content", delta != NULL ? delta->text : NULL, delta != NULL ? delta->len : 0);
+    put_tokens(out, &piece->token, piece->token >= 0);
+    buf_printf(out, ",\"stop\":false,\"id_slot\":%d,\"tokens_predicted\":%d,\"tokens_evaluated\":%d", r->slot,
+               r->predicted_n, r->n_prompt);
+}
+
+static void put_progress(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)state;
+    open_piece(out, &(struct exchange_piece){.index = index, .token = -1}, result);
+    timings_put_progress(out, result);
+    buf_puts(out, "}\n\n");
+}
+
+static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
+{
+    const struct native *native = state;
+    struct chances *chances = (struct chances *)piece->chances;
+    open_piece(out, piece, &piece->answer->result);
+    if (native->timings_per_token) timings_put(out, &piece->answer->result);
+    if (chances != NULL) put_chances(out, &chances, 1, native->as_drawn);
+    buf_puts(out, "}\n\n");
+}
+
+static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
+{
+    buf_puts(out, "data: ");
+    native_put_answer(state, index, answer, out);
+    buf_puts(out, "\n\n");
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)answers, (void)n, (void)out; /* no [DONE]: "stop":true says it */
+}
+
+static void put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    (void)state;
+    buf_puts(out, "data: ");
+    errors_put(out, error, NULL);
+    buf_puts(out, "\n\n");
+}
+
+static void release(void *state)
+{
+    struct native *native = state;
+    free(native->model);
+    buf_release(&native->settings);
+    json_decref(native->picked);
+    free(native);
+}
+
+/* What the library calls the prompt and the suffix is the text around a gap. */
+static void put_infill_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    static const struct convert_name names[] = {{"prompt", "input_prefix"}, {"suffix", "input_suffix"}};
+    hearth_error renamed = convert_rename(error, names, sizeof names / sizeof *names);
+    errors_put(out, &renamed, request_id);
+}
+
+#define DIALECT(put_error)                                                                                             \
+    {                                                                                                                  \
+        .started = put_started, .progress = put_progress, .more = put_more, .done = put_done, .ended = put_ended,      \
+        .broken = put_broken, .whole = put_whole, .error = (put_error), .release = release                             \
+    }
+
+const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect = DIALECT(put_infill_error);
+
+/* ---- Starting ---- */
+
+/* An empty list asks for everything, as in llama-server. */
+static int read_picked(struct native *native, json_t *value, hearth_error *error)
+{
+    size_t i;
+    json_t *path;
+    if (value == NULL || json_is_null(value)) return HEARTH_OK;
+    bool good = json_is_array(value);
+    json_array_foreach(value, i, path) good = good && field_string(path) != NULL;
+    if (!good) return error_at(error, HEARTH_INVALID, "response_fields", "'response_fields' must be a list of strings");
+    if (json_array_size(value) > 0) native->picked = json_incref(value);
+    return HEARTH_OK;
+}
+
+static int read_return_tokens(struct native *native, const json_t *value, hearth_error *error)
+{
+    if (value != NULL && !json_is_boolean(value) && !json_is_null(value))
+        return error_at(error, HEARTH_INVALID, "return_tokens", "'return_tokens' must be true or false");
+    native->return_tokens = json_is_true(value);
+    return HEARTH_OK;
+}
+
+void *native_state(const struct fields *fields, const char *model, hearth_error *error)
+{
+    struct native *native = mem_alloc(sizeof *native);
+    native->model = mem_strdup(model);
+    native->stream = fields->stream;
+    native->timings_per_token = fields->timings_per_token;
+    native->as_drawn = fields->params.chances_as_drawn;
+    settings_put_request(&native->settings, fields);
+    int rc = read_picked(native, json_object_get(fields->body, "response_fields"), error);
+    if (rc == HEARTH_OK) rc = read_return_tokens(native, json_object_get(fields->body, "return_tokens"), error);
+    if (rc == HEARTH_OK) return native;
+    release(native);
+    return NULL;
+}
+
+void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields)
+{
+    hearth_error error;
+    unknown_tell(call, fields);
+    struct native *native = native_state(fields, call_model(call, fields->params.model), &error);
+    if (native == NULL) {
+        call_fail(call, &error, errors_put);
+        fields_close(fields);
+        return;
+    }
+    size_t n;
+    fields->params.keep_prompt = true;
+    hearth_params *choices = fields_choices(fields, &n);
+    struct exchange_plan plan = {.dialect = dialect,
+                                 .state = native,
+                                 .stream = fields->stream,
+                                 .tokens = fields->stream || native->return_tokens,
+                                 .choices = choices,
+                                 .n_choices = n,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
+    free(choices);
+}
+
+static void answer(struct call *call, void *fields)
+{
+    native_answer(call, &native_dialect, fields);
+}
+
+void native_completion(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_completion,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}

@@ -1,0 +1,25 @@
+/* llama-server's own completions: POST /completion, /completions and /infill. HTTP thread only. */
+#ifndef SERVE_NATIVE_NATIVE_H
+#define SERVE_NATIVE_NATIVE_H
+
+#include "serve/core/call.h"
+#include "serve/core/exchange.h"
+#include "serve/fields/fields.h"
+#include "serve/core/reading.h"
+
+/* The routes. */
+void native_completion(struct call *call);
+void native_infill(struct call *call); /* infill_route.c */
+
+/* Starts the exchange of a completion that was read, or answers with the error. Takes the fields over. */
+void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields);
+
+/* For native_answer() and tests: the dialect, and its state, which copies what it needs. NULL: a field of these routes
+ * alone is wrong. */
+extern const struct dialect native_dialect, native_infill_dialect;
+void *native_state(const struct fields *fields, const char *model, hearth_error *error);
+
+/* The object that is the last of a choice's answer, for who shows it in another: of a stream without its text. */
+void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out);
+
+#endif

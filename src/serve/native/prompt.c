@@ -1,0 +1,333 @@
+/* Prompts without replies: see prompt.h. Preparing threads do the work, which may be long; an exchange brings the
+ * answer. Each route is a dialect that writes its one object. */
+#include "serve/native/prompt.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/fields/body.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/core/exchange.h"
+#include "serve/fields/fields_readers.h"
+#include "serve/core/member.h"
+#include "serve/core/reading.h"
+#include "serve/responses/responses.h"
+#include "serve/fields/unknown.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Answers ---- */
+
+static void put_tokens(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n; /* 1 */
+    const hearth_prompt *prompt = &answers[0].prompt;
+    buf_puts(out, "{\"tokens\":[");
+    for (size_t i = 0; i < prompt->n_tokens; i++) buf_printf(out, "%s%d", i == 0 ? "" : ",", prompt->tokens[i]);
+    buf_puts(out, "]}");
+}
+
+/* Whether the bytes say what they say also as a JSON string. */
+static bool is_text(const char *bytes, size_t len)
+{
+    struct buf clean = {0};
+    utf8_put_clean(&clean, bytes, len);
+    bool same = clean.len == len && memcmp(clean.v, bytes, len) == 0;
+    buf_release(&clean);
+    return same;
+}
+
+/* A token may be a part of a character: then its bytes are told as numbers. */
+static void put_piece(struct buf *out, const char *bytes, size_t len)
+{
+    if (len == 0 || is_text(bytes, len))
+        utf8_put_json_string(out, len == 0 ? "" : bytes, len);
+    else
+        chances_put_bytes(out, &(hearth_chance){.bytes = bytes, .n_bytes = len});
+}
+
+static void put_pieces(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    const hearth_prompt *prompt = &answers[0].prompt;
+    size_t from = 0;
+    buf_puts(out, "{\"tokens\":[");
+    for (size_t i = 0; i < prompt->n_tokens; i++) {
+        buf_printf(out, "%s{\"id\":%d,\"piece\":", i == 0 ? "" : ",", prompt->tokens[i]);
+        put_piece(out, prompt->text + from, prompt->ends[i] - from);
+        from = prompt->ends[i];
+        buf_puts(out, "}");
+    }
+    buf_puts(out, "]}");
+}
+
+static void put_text(struct buf *out, const char *name, const struct answer *answer)
+{
+    buf_puts(out, "{");
+    member_put(out, name, answer->text.v, answer->text.len);
+    buf_puts(out, "}");
+}
+
+static void put_content(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    put_text(out, "content", &answers[0]);
+}
+
+static void put_prompt(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    put_text(out, "prompt", &answers[0]);
+}
+
+static void put_count(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)n;
+    buf_printf(out, "{\"input_tokens\":%d,\"object\":\"response.input_tokens\"}", answers[0].result.n_prompt);
+}
+
+/* What the library calls the prompt is the content of one route and the tokens of another. */
+static void put_renamed(struct buf *out, const hearth_error *error, const char *name)
+{
+    hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", name}, 1);
+    errors_put(out, &renamed, NULL);
+}
+
+static void put_content_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    (void)request_id;
+    put_renamed(out, error, "content");
+}
+
+static void put_tokens_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    (void)request_id;
+    put_renamed(out, error, "tokens");
+}
+
+static void release(void *state)
+{
+    (void)state; /* there is none */
+}
+
+/* Never streamed, so that the pieces of a stream are left out. */
+#define DIALECT(put, put_error)                                                                                        \
+    {                                                                                                                  \
+        .whole = (put), .error = (put_error), .release = release                                                       \
+    }
+
+static const struct dialect tokens_dialect = DIALECT(put_tokens, put_content_error),
+                            pieces_dialect = DIALECT(put_pieces, put_content_error),
+                            content_dialect = DIALECT(put_content, put_tokens_error),
+                            prompt_dialect = DIALECT(put_prompt, errors_put),
+                            count_dialect = DIALECT(put_count, errors_put),
+                            response_dialect = DIALECT(put_count, responses_put_error);
+
+/* What is asked, and whose the answer to it is. */
+struct plan {
+    const struct dialect *dialect;
+    hearth_params *params;
+    void *owner; /* of what they point at */
+    void (*release)(void *owner);
+};
+
+static void start(struct call *call, const struct plan *plan)
+{
+    plan->params->only_prompt = true;
+    exchange_start(call, &(struct exchange_plan){.dialect = plan->dialect,
+                                                 .choices = plan->params,
+                                                 .n_choices = 1,
+                                                 .owner = plan->owner,
+                                                 .release_owner = plan->release});
+}
+
+/* ---- Text and tokens ---- */
+
+struct asked {
+    json_t *model; /* NULL: none was named */
+    hearth_params params;
+    struct fields_prompt prompt;
+    bool with_pieces;
+};
+
+static void close_asked(void *ud)
+{
+    struct asked *asked = ud;
+    field_release_prompt(&asked->prompt);
+    json_decref(asked->model);
+    free(asked);
+}
+
+static size_t weigh_asked(const void *ud)
+{
+    const struct asked *asked = ud;
+    return sizeof *asked + field_weigh_prompt(&asked->prompt);
+}
+
+static int read_model(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    asked->model = json_incref(json_object_get(body, "model"));
+    return body_text(body, "model", &asked->params.model, error);
+}
+
+/* The text or the tokens in the member `name`; where that is missing there are none. */
+static int read_prompt(struct asked *asked, const json_t *body, const char *name, hearth_error *error)
+{
+    struct fields_prompt *prompt = &asked->prompt;
+    hearth_params *params = &asked->params;
+    const json_t *value = json_object_get(body, name);
+    json_t *none = json_array();
+    bool good = field_get_prompt(value == NULL ? none : value, prompt);
+    json_decref(none);
+    params->text = prompt->text;
+    params->text_len = prompt->len;
+    params->tokens = prompt->tokens;
+    params->n_tokens = prompt->n_tokens;
+    params->parts = prompt->parts;
+    params->n_parts = prompt->n_parts;
+    if (good) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, name, "'%s' must be a string, or a list of tokens and strings", name);
+}
+
+static int read_text(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    bool add_special = false, parse_special = true;
+    int rc = read_prompt(asked, body, "content", error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "add_special", &add_special, error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "parse_special", &parse_special, error);
+    if (rc == HEARTH_OK) rc = body_bool(body, "with_pieces", &asked->with_pieces, error);
+    asked->params.without_markers = !add_special;
+    asked->params.plain = !parse_special;
+    asked->params.keep_prompt = true;
+    return rc;
+}
+
+static int read_tokens(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    int rc = read_prompt(asked, body, "tokens", error);
+    if (rc != HEARTH_OK || asked->prompt.tokens != NULL) return rc;
+    return error_at(error, HEARTH_INVALID, "tokens", "'tokens' must be a list of tokens");
+}
+
+static void *open_asked(struct buf *text, int (*read)(struct asked *, const json_t *, hearth_error *),
+                        hearth_error *error)
+{
+    json_t *body = fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    struct asked *asked = mem_alloc(sizeof *asked);
+    asked->params = hearth_params_default();
+    int rc = read_model(asked, body, error);
+    if (rc == HEARTH_OK) rc = read(asked, body, error);
+    json_decref(body);
+    if (rc == HEARTH_OK) return asked;
+    close_asked(asked);
+    return NULL;
+}
+
+static void *open_text(struct buf *body, hearth_error *error)
+{
+    return open_asked(body, read_text, error);
+}
+
+static void *open_tokens(struct buf *body, hearth_error *error)
+{
+    return open_asked(body, read_tokens, error);
+}
+
+static void answer_tokenize(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    const struct dialect *dialect = asked->with_pieces ? &pieces_dialect : &tokens_dialect;
+    start(call, &(struct plan){dialect, &asked->params, asked, close_asked});
+}
+
+void prompt_tokenize(struct call *call)
+{
+    static const struct reading_form form = {.read = open_text,
+                                             .weigh = weigh_asked,
+                                             .answer = answer_tokenize,
+                                             .release = close_asked,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+static void answer_detokenize(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    start(call, &(struct plan){&content_dialect, &asked->params, asked, close_asked});
+}
+
+void prompt_detokenize(struct call *call)
+{
+    static const struct reading_form form = {.read = open_tokens,
+                                             .weigh = weigh_asked,
+                                             .answer = answer_detokenize,
+                                             .release = close_asked,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+/* ---- Chats ---- */
+
+static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
+{
+    unknown_tell(call, fields);
+    start(call, &(struct plan){dialect, &fields->params, fields, fields_close});
+}
+
+static void answer_apply_template(struct call *call, void *fields)
+{
+    answer_chat(call, &prompt_dialect, fields);
+}
+
+static void answer_count(struct call *call, void *fields)
+{
+    answer_chat(call, &count_dialect, fields);
+}
+
+static void answer_count_response(struct call *call, void *fields)
+{
+    answer_chat(call, &response_dialect, fields);
+}
+
+void prompt_apply_template(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_apply_template,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+void prompt_count(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_count,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}
+
+static void *open_response(struct buf *body, const struct reading_caller *caller, hearth_error *error)
+{
+    struct history history = {.stored = NULL};
+    json_t *given = fields_parse_body(body, error);
+    struct fields *fields = given == NULL ? NULL : responses_open_fields(given, caller, true, &history, error);
+    history_close(&history);
+    json_decref(given);
+    return fields;
+}
+
+void prompt_count_response(struct call *call)
+{
+    static const struct reading_form form = {.read_with = open_response,
+                                             .weigh = fields_weigh,
+                                             .answer = answer_count_response,
+                                             .release = fields_close,
+                                             .put_error = responses_put_error};
+    reading_start(call, &form);
+}

@@ -1,0 +1,65 @@
+/* Properties of a model: see props.h. No state. */
+#include "serve/native/props.h"
+
+#include "base/error.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/server.h"
+#include "serve/native/settings.h"
+#include "serve/status/status.h"
+
+#include <string.h>
+
+static void put_string(struct buf *out, const char *name, const char *text)
+{
+    buf_puts(out, ",");
+    member_puts(out, name, text);
+}
+
+/* Where the file lies is nobody's business. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+static void put_defaults(struct buf *out, hearth *instance, size_t index, const hearth_model_info *info)
+{
+    struct fields nothing = {.params = hearth_params_default()};
+    hearth_sampling sampling = nothing.params.sampling;
+    hearth_model_sampling(instance, index, &sampling);
+    buf_puts(out, "{\"default_generation_settings\":{\"params\":{");
+    settings_put_sampling(out, &sampling);
+    buf_puts(out, ",");
+    settings_put_request(out, &nothing);
+    buf_printf(out, "},\"n_ctx\":%d}", info->context_window);
+}
+
+void props_show(struct call *call)
+{
+    hearth_model_info info;
+    size_t index;
+    if (!status_find_model(call, http_query(call->http, "model"), &index, &info)) return;
+    struct buf body = {0};
+    put_defaults(&body, call->server->instance, index, &info);
+    buf_printf(&body, ",\"total_slots\":%d", info.n_slots);
+    put_string(&body, "model_alias", info.name);
+    put_string(&body, "model_ftype", info.weights_type);
+    put_string(&body, "model_path", base_name(info.path));
+    buf_puts(&body, ",\"modalities\":{\"vision\":false,\"video\":false,\"audio\":false},\"endpoint_slots\":true,"
+                    "\"endpoint_props\":false,\"endpoint_metrics\":true");
+    put_string(&body, "chat_template", info.chat_template);
+    buf_printf(&body, ",\"chat_template_caps\":%s", info.chat_template_caps);
+    put_string(&body, "bos_token", info.bos_text);
+    put_string(&body, "eos_token", info.eos_text);
+    buf_printf(&body, ",\"build_info\":\"hearth-%s\",\"is_sleeping\":false}", hearth_version());
+    call_reply(call, 200, "application/json", &body);
+}
+
+void props_refuse(struct call *call)
+{
+    hearth_error error;
+    error_set(&error, HEARTH_UNSUPPORTED,
+              "properties cannot be changed while the server runs: set them in the configuration, or in each request");
+    call_fail(call, &error, errors_put);
+}

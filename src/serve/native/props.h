@@ -1,0 +1,10 @@
+/* GET /props: what llama-server's clients want to know of a model before they use it. HTTP thread only. */
+#ifndef SERVE_NATIVE_PROPS_H
+#define SERVE_NATIVE_PROPS_H
+
+#include "serve/core/call.h"
+
+void props_show(struct call *call);
+void props_refuse(struct call *call); /* POST /props */
+
+#endif

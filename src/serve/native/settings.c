@@ -1,0 +1,136 @@
+/* Settings: see settings.h. */
+#include "serve/native/settings.h"
+
+#include "base/utf8.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+/* llama-server's way to say that a seed is drawn. */
+#define RANDOM_SEED 4294967295
+
+static void put_string(struct buf *out, const char *text)
+{
+    utf8_put_json_string(out, text, strlen(text));
+}
+
+static void put_strings(struct buf *out, const char *name, const char *const *list, size_t n)
+{
+    buf_printf(out, ",\"%s\":[", name);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_string(out, list[i]);
+    }
+    buf_puts(out, "]");
+}
+
+/* ---- Sampling ---- */
+
+#define AT(member) offsetof(hearth_sampling, member)
+
+static const struct {
+    const char *name;
+    size_t offset;
+    bool whole; /* an int32_t; else a double */
+} members[] = {
+    {"temperature", AT(temperature), false},
+    {"dynatemp_range", AT(dynatemp_range), false},
+    {"dynatemp_exponent", AT(dynatemp_exponent), false},
+    {"top_k", AT(top_k), true},
+    {"top_p", AT(top_p), false},
+    {"min_p", AT(min_p), false},
+    {"top_n_sigma", AT(top_n_sigma), false},
+    {"xtc_probability", AT(xtc_probability), false},
+    {"xtc_threshold", AT(xtc_threshold), false},
+    {"typical_p", AT(typical_p), false},
+    {"repeat_last_n", AT(repeat_last_n), true},
+    {"repeat_penalty", AT(repeat_penalty), false},
+    {"presence_penalty", AT(presence_penalty), false},
+    {"frequency_penalty", AT(frequency_penalty), false},
+    {"dry_multiplier", AT(dry_multiplier), false},
+    {"dry_base", AT(dry_base), false},
+    {"dry_allowed_length", AT(dry_allowed_length), true},
+    {"dry_penalty_last_n", AT(dry_penalty_last_n), true},
+    {"mirostat", AT(mirostat), true},
+    {"mirostat_tau", AT(mirostat_tau), false},
+    {"mirostat_eta", AT(mirostat_eta), false},
+    {"adaptive_target", AT(adaptive_target), false},
+    {"adaptive_decay", AT(adaptive_decay), false},
+    {"min_keep", AT(min_keep), true},
+};
+
+static void put_member(struct buf *out, const hearth_sampling *sampling, size_t i)
+{
+    const char *at = (const char *)sampling + members[i].offset;
+    int32_t whole = 0;
+    double real = 0;
+    if (members[i].whole)
+        memcpy(&whole, at, sizeof whole);
+    else
+        memcpy(&real, at, sizeof real);
+    if (members[i].whole && whole != HEARTH_UNSET) buf_printf(out, ",\"%s\":%d", members[i].name, whole);
+    if (!members[i].whole && isfinite(real)) buf_printf(out, ",\"%s\":%.9g", members[i].name, real);
+}
+
+static void put_bias(struct buf *out, const hearth_sampling *sampling)
+{
+    buf_puts(out, ",\"logit_bias\":[");
+    for (size_t i = 0; i < sampling->n_logit_bias; i++) {
+        const hearth_bias *bias = &sampling->logit_bias[i];
+        buf_printf(out, "%s{\"bias\":", i == 0 ? "" : ",");
+        if (isfinite(bias->bias))
+            buf_printf(out, "%.9g", (double)bias->bias);
+        else
+            buf_puts(out, "false"); /* as requests write it */
+        buf_printf(out, ",\"token\":%d}", bias->token);
+    }
+    buf_puts(out, "]");
+}
+
+void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
+{
+    buf_printf(out, "\"seed\":%lld", sampling->seed < 0 ? (long long)RANDOM_SEED : (long long)sampling->seed);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) put_member(out, sampling, i);
+    if (sampling->dry_breakers != NULL)
+        put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
+    if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);
+    buf_printf(out, ",\"ignore_eos\":%s", sampling->ignore_eos ? "true" : "false");
+    put_bias(out, sampling);
+}
+
+/* ---- The rest ---- */
+
+static void put_bool(struct buf *out, const char *name, bool value)
+{
+    buf_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
+}
+
+static void put_adapters(struct buf *out, const hearth_params *p)
+{
+    buf_puts(out, ",\"lora\":[");
+    for (size_t i = 0; i < p->n_lora; i++)
+        buf_printf(out, "%s{\"id\":%d,\"scale\":%.9g}", i == 0 ? "" : ",", p->lora[i].id, p->lora[i].scale);
+    buf_puts(out, "]");
+}
+
+/* What llama-server could be told and hearth cannot has the value that says so. */
+void settings_put_request(struct buf *out, const struct fields *fields)
+{
+    const hearth_params *p = &fields->params;
+    int32_t most = p->max_tokens == HEARTH_UNSET ? -1 : p->max_tokens;
+    buf_printf(out, "\"max_tokens\":%d,\"n_predict\":%d,\"n_keep\":0,\"n_discard\":0,\"n_probs\":%d", most, most,
+               p->top_logprobs < 0 ? 0 : p->top_logprobs);
+    put_strings(out, "stop", p->stop, p->n_stop);
+    put_bool(out, "stream", fields->stream);
+    put_bool(out, "timings_per_token", fields->timings_per_token);
+    put_bool(out, "post_sampling_probs", p->chances_as_drawn);
+    put_bool(out, "backend_sampling", false);
+    buf_puts(out, ",\"grammar\":");
+    put_string(out, p->grammar == NULL ? "" : p->grammar);
+    put_bool(out, "grammar_lazy", false);
+    buf_puts(out, ",\"grammar_triggers\":[],\"preserved_tokens\":[],\"chat_format\":\"Content-only\","
+                  "\"reasoning_format\":\"none\",\"reasoning_in_content\":false,\"generation_prompt\":\"\","
+                  "\"speculative.types\":\"none\"");
+    put_adapters(out, p);
+}

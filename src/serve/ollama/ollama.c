@@ -1,0 +1,372 @@
+/* Ollama's answers as a dialect: an object, or a line of JSON for each piece of a stream and a last one with what it
+ * came to. The state belongs to the exchange; HTTP thread only. */
+#include "serve/ollama/ollama.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/server.h"
+#include "serve/fields/unknown.h"
+#include "serve/core/timings.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct ollama {
+    char *model;
+    bool is_chat;
+    size_t n_told; /* calls that were told in the stream */
+};
+
+/* ---- Pieces ---- */
+
+void ollama_put_time(struct buf *out, int64_t unix_ms)
+{
+    char text[32];
+    time_t when = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", gmtime_r(&when, &tm));
+    buf_printf(out, "%s.%03dZ", text, (int)(unix_ms % 1000));
+}
+
+/* What a piece or a whole answer says. */
+struct said {
+    const char *text, *thinking;
+    size_t len, thinking_len;
+    const struct answer_call *calls;
+    size_t first_call, n_calls; /* [first_call, n_calls) of the answer's */
+};
+
+static void put_calls(struct buf *out, const struct said *said)
+{
+    buf_puts(out, ",\"tool_calls\":[");
+    for (size_t i = said->first_call; i < said->n_calls; i++) {
+        buf_puts(out, i == said->first_call ? "{" : ",{");
+        member_puts(out, "id", said->calls[i].id);
+        buf_printf(out, ",\"function\":{\"index\":%zu,", i);
+        member_puts(out, "name", said->calls[i].name);
+        buf_puts(out, ",\"arguments\":");
+        answer_put_arguments(out, &said->calls[i]);
+        buf_puts(out, "}}");
+    }
+    buf_puts(out, "]");
+}
+
+static void put_thinking(struct buf *out, const struct said *said)
+{
+    if (said->thinking_len == 0) return;
+    buf_puts(out, ",");
+    member_put(out, "thinking", said->thinking, said->thinking_len);
+}
+
+/* {"model":…,"created_at":…, what is said; the object stays open. */
+static void put_said(struct buf *out, const struct ollama *state, const struct said *said)
+{
+    buf_puts(out, "{");
+    member_puts(out, "model", state->model);
+    buf_puts(out, ",\"created_at\":\"");
+    ollama_put_time(out, clock_unix_ms());
+    buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
+    member_put(out, state->is_chat ? "content" : "response", said->text, said->len);
+    put_thinking(out, said);
+    if (said->n_calls > said->first_call) put_calls(out, said);
+    if (state->is_chat) buf_puts(out, "}");
+}
+
+static void put_chances(struct buf *out, struct chances *const *chances, size_t n)
+{
+    buf_puts(out, ",\"logprobs\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        chances_put_openai(out, chances[i]);
+    }
+    buf_puts(out, "]");
+}
+
+static long long nanoseconds(double ms)
+{
+    return (long long)(ms * 1e6);
+}
+
+/* All of the prompt counts, as with Ollama; what of it was cached stands in the timings. Waiting for a model and for a
+ * slot is Ollama's loading. */
+static void put_end(struct buf *out, const hearth_result *r)
+{
+    buf_printf(out,
+               ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%lld,\"load_duration\":%lld,"
+               "\"prompt_eval_count\":%d,\"prompt_eval_duration\":%lld,\"eval_count\":%d,\"eval_duration\":%lld",
+               r->finish == HEARTH_FINISH_LENGTH ? "length" : "stop",
+               nanoseconds(r->queue_ms + r->prompt_ms + r->predicted_ms), nanoseconds(r->queue_ms), r->n_prompt,
+               nanoseconds(r->prompt_ms), r->predicted_n, nanoseconds(r->predicted_ms));
+    timings_put(out, r);
+    buf_puts(out, "}");
+}
+
+/* ---- Whole answers ---- */
+
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    const struct answer *answer = &answers[0];
+    put_said(out, state,
+             &(struct said){.text = answer->text.v,
+                            .len = answer->text.len,
+                            .thinking = answer->reasoning.v,
+                            .thinking_len = answer->reasoning.len,
+                            .calls = answer->calls,
+                            .n_calls = answer->n_calls});
+    if (answer->n_chances > 0) put_chances(out, answer->chances, answer->n_chances);
+    put_end(out, &answer->result);
+}
+
+/* ---- Streams ---- */
+
+static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
+}
+
+static void put_line(struct buf *out, const struct ollama *state, const struct said *said)
+{
+    put_said(out, state, said);
+    buf_puts(out, ",\"done\":false}\n");
+}
+
+/* Arguments are an object, so that a call is told when it is complete: of the answer's calls the first `n` are. */
+static void tell_calls(struct ollama *state, const struct answer *answer, size_t n, struct buf *out)
+{
+    if (n <= state->n_told) return;
+    put_line(out, state, &(struct said){.calls = answer->calls, .first_call = state->n_told, .n_calls = n});
+    state->n_told = n;
+}
+
+/* The last call is complete when something else has begun. */
+static size_t complete_calls(const struct answer *answer)
+{
+    bool in_call = answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_CALL;
+    return answer->n_calls - (in_call ? 1 : 0);
+}
+
+static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
+{
+    struct ollama *state = ud;
+    const hearth_delta *delta = piece->delta;
+    struct chances *chances = (struct chances *)piece->chances;
+    struct said said = {0};
+    tell_calls(state, piece->answer, complete_calls(piece->answer), out);
+    if (delta != NULL && delta->type == HEARTH_DELTA_REASONING) {
+        said.thinking = delta->text;
+        said.thinking_len = delta->len;
+    } else if (delta != NULL && delta->type == HEARTH_DELTA_CONTENT) {
+        said.text = delta->text;
+        said.len = delta->len;
+    }
+    if (said.len == 0 && said.thinking_len == 0 && chances == NULL) return;
+    put_said(out, state, &said);
+    if (chances != NULL) put_chances(out, &chances, 1);
+    buf_puts(out, ",\"done\":false}\n");
+}
+
+static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
+{
+    (void)index; /* 0 */
+    tell_calls(state, answer, answer->n_calls, out);
+    put_said(out, state, &(struct said){0});
+    put_end(out, &answer->result);
+    buf_puts(out, "\n");
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)state, (void)answers, (void)n, (void)out; /* "done":true says it */
+}
+
+/* Clients read each line as an answer, so that none may be empty. */
+static void put_ping(void *state, struct buf *out)
+{
+    put_line(out, state, &(struct said){0});
+}
+
+void ollama_put_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    (void)request_id;
+    hearth_error renamed = ollama_rename(error);
+    buf_puts(out, "{\"error\":");
+    errors_put_message(out, renamed.message);
+    buf_puts(out, "}");
+}
+
+static void put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    (void)state;
+    ollama_put_error(out, error, NULL);
+    buf_puts(out, "\n");
+}
+
+/* ---- State ---- */
+
+void *ollama_state(const char *model, bool is_chat)
+{
+    struct ollama *state = mem_alloc(sizeof *state);
+    state->model = mem_strdup(model);
+    state->is_chat = is_chat;
+    return state;
+}
+
+static void release(void *ud)
+{
+    struct ollama *state = ud;
+    free(state->model);
+    free(state);
+}
+
+const struct dialect ollama_dialect = {.started = put_started,
+                                       .more = put_more,
+                                       .done = put_done,
+                                       .ended = put_ended,
+                                       .broken = put_broken,
+                                       .ping = put_ping,
+                                       .stream_type = "application/x-ndjson",
+                                       .whole = put_whole,
+                                       .error = ollama_put_error,
+                                       .release = release};
+
+/* ---- Loading and unloading ---- */
+
+static void put_only_done(struct buf *out, const struct ollama *state, const char *reason)
+{
+    put_said(out, state, &(struct said){0});
+    buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\"}", reason);
+}
+
+static void put_loaded(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)answers, (void)n;
+    put_only_done(out, state, "load");
+}
+
+/* Never streamed. */
+static const struct dialect load_dialect = {.whole = put_loaded, .error = ollama_put_error, .release = release};
+
+/* Asking for the tokens of nothing waits for the model, and for nothing else. */
+static void load(struct call *call, struct ollama_request *request)
+{
+    hearth_params params = hearth_params_default();
+    params.model = request->model;
+    params.text = "";
+    params.without_markers = true;
+    params.only_prompt = true;
+    exchange_start(call,
+                   &(struct exchange_plan){.dialect = &load_dialect,
+                                           .state = ollama_state(call_model(call, request->model), request->is_chat),
+                                           .choices = &params,
+                                           .n_choices = 1,
+                                           .owner = request,
+                                           .release_owner = ollama_close});
+}
+
+/* Only who may unload models does. One that has requests stays, and one that is not there need not go. */
+static int try_unload(struct call *call, const char *name, hearth_error *error)
+{
+    hearth *instance = call->server->instance;
+    hearth_model_info info;
+    int32_t index = hearth_find_model(instance, name, error);
+    if (index < 0) return index;
+    if (!call_may(call, KEYS_ADMIN) || !hearth_model(instance, (size_t)index, &info)) return HEARTH_OK;
+    int rc = hearth_unload(instance, info.name, error);
+    return rc == HEARTH_BUSY || rc == HEARTH_INVALID ? HEARTH_OK : rc;
+}
+
+static void unload(struct call *call, struct ollama_request *request)
+{
+    hearth_error error;
+    struct buf body = {0};
+    struct ollama *state = ollama_state(call_model(call, request->model), request->is_chat);
+    int rc = try_unload(call, request->model, &error);
+    put_only_done(&body, state, "unload");
+    release(state);
+    ollama_close(request);
+    if (rc == HEARTH_OK) {
+        call_reply(call, 200, "application/json", &body);
+        return;
+    }
+    buf_release(&body);
+    call_fail(call, &error, ollama_put_error);
+}
+
+/* ---- Routes ---- */
+
+/* The window is the configuration's: a request cannot make it longer. */
+static void note_window(const struct call *call, const struct ollama_request *request)
+{
+    hearth_model_info info;
+    hearth_error error;
+    const hearth *instance = call->server->instance;
+    int32_t index = request->num_ctx == 0 ? -1 : hearth_find_model(instance, request->model, &error);
+    if (index < 0 || !hearth_model(instance, (size_t)index, &info) || request->num_ctx <= info.context_window) return;
+    log_event(LOG_INFO, "serve", "num_ctx is above the context window, which holds", log_str("model", info.name),
+              log_int("num_ctx", request->num_ctx), log_int("context_window", info.context_window));
+}
+
+static void answer(struct call *call, void *ud)
+{
+    struct ollama_request *request = ud;
+    struct fields *fields = request->fields;
+    if (fields == NULL) {
+        (request->unload ? unload : load)(call, request);
+        return;
+    }
+    size_t n;
+    note_window(call, request);
+    unknown_tell(call, fields);
+    hearth_params *choices = fields_choices(fields, &n);
+    struct exchange_plan plan = {.dialect = &ollama_dialect,
+                                 .state = ollama_state(call_model(call, request->model), request->is_chat),
+                                 .stream = fields->stream,
+                                 .choices = choices,
+                                 .n_choices = 1, /* the API has no more */
+                                 .owner = request,
+                                 .release_owner = ollama_close};
+    exchange_start(call, &plan);
+    free(choices);
+}
+
+static void *read_request(struct buf *body, bool is_chat, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    return tree == NULL ? NULL : ollama_read(tree, is_chat, error);
+}
+
+static void *read_chat(struct buf *body, hearth_error *error)
+{
+    return read_request(body, true, error);
+}
+
+static void *read_generate(struct buf *body, hearth_error *error)
+{
+    return read_request(body, false, error);
+}
+
+void ollama_chat(struct call *call)
+{
+    static const struct reading_form form = {.read = read_chat,
+                                             .weigh = ollama_weigh,
+                                             .answer = answer,
+                                             .release = ollama_close,
+                                             .put_error = ollama_put_error};
+    reading_start(call, &form);
+}
+
+void ollama_generate(struct call *call)
+{
+    static const struct reading_form form = {.read = read_generate,
+                                             .weigh = ollama_weigh,
+                                             .answer = answer,
+                                             .release = ollama_close,
+                                             .put_error = ollama_put_error};
+    reading_start(call, &form);
+}

@@ -1,0 +1,548 @@
+/* What Ollama's clients send, as an OpenAI chat or completion. No state; any thread. */
+#include "serve/ollama/ollama.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
+#include "serve/core/json_size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers of a call's arguments, as clients wrote them: 0.1 has 15 digits that count, and 17 show the noise behind. */
+#define ARGUMENTS_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
+
+/* ---- Names ---- */
+
+#define OPTIONS "options."
+#define OPTION(name)                                                                                                   \
+    {                                                                                                                  \
+        name, OPTIONS name                                                                                             \
+    }
+
+/* What a field of the chat is called here. Those of the options are taken from there, under these names. */
+static const struct convert_name names[] = {
+    OPTION("temperature"),
+    OPTION("top_k"),
+    OPTION("top_p"),
+    OPTION("min_p"),
+    OPTION("typical_p"),
+    OPTION("repeat_last_n"),
+    OPTION("repeat_penalty"),
+    OPTION("presence_penalty"),
+    OPTION("frequency_penalty"),
+    OPTION("mirostat"),
+    OPTION("mirostat_tau"),
+    OPTION("mirostat_eta"),
+    OPTION("seed"),
+    OPTION("stop"),
+    {"max_tokens", OPTIONS "num_predict"},
+    {"json_schema", "format"},
+    {"response_format", "format"},
+    {"enable_thinking", "think"},
+    {"reasoning_effort", "think"},
+};
+
+#define N_NAMES (sizeof names / sizeof *names)
+
+/* Options that say how Ollama is to load a model, or what only its own samplers had: without effect here. */
+static const char *const idle_options[] = {"num_ctx",
+                                           "num_keep",
+                                           "num_batch",
+                                           "num_gpu",
+                                           "main_gpu",
+                                           "num_thread",
+                                           "numa",
+                                           "low_vram",
+                                           "use_mmap",
+                                           "use_mlock",
+                                           "f16_kv",
+                                           "logits_all",
+                                           "vocab_only",
+                                           "embedding_only",
+                                           "tfs_z",
+                                           "penalize_newline",
+                                           "rope_frequency_base",
+                                           "rope_frequency_scale"};
+
+/* What this API alone has, and further choices, which it has not: nothing else is to read them. */
+static const char *const own_fields[] = {"options", "keep_alive", "think",  "format",   "system", "template",
+                                         "context", "raw",        "images", "truncate", "shift",  "n_cmpl"};
+
+hearth_error ollama_rename(const hearth_error *error)
+{
+    return convert_rename(error, names, N_NAMES);
+}
+
+/* ---- Options ---- */
+
+/* The field of the chat that an option becomes; NULL: none does. */
+static const char *field_of(const char *option)
+{
+    const size_t len = strlen(OPTIONS);
+    for (size_t i = 0; i < N_NAMES; i++)
+        if (strncmp(names[i].own, OPTIONS, len) == 0 && strcmp(names[i].own + len, option) == 0) return names[i].chat;
+    return NULL;
+}
+
+static bool is_idle(const char *option)
+{
+    for (size_t i = 0; i < sizeof idle_options / sizeof *idle_options; i++)
+        if (strcmp(idle_options[i], option) == 0) return true;
+    return false;
+}
+
+/* -1, -2 and 0 are no limit of Ollama's but that of the window. */
+static int read_num_predict(struct convert *convert, const json_t *value)
+{
+    int64_t n;
+    if (!field_whole(value, -2, INT32_MAX, &n))
+        return convert_fault(convert, place_of(OPTIONS "num_predict"), "must be a whole number of at least -2");
+    convert_set(convert, "max_tokens", json_integer(n <= 0 ? -1 : n));
+    return HEARTH_OK;
+}
+
+static int read_option(struct convert *convert, const char *name, json_t *value)
+{
+    const char *field = field_of(name);
+    if (field == NULL && !is_idle(name))
+        log_event(LOG_INFO, "serve", "unknown option ignored", log_str("option", name));
+    if (field == NULL || json_is_null(value)) return HEARTH_OK;
+    if (strcmp(name, "num_predict") == 0) return read_num_predict(convert, value);
+    convert_set(convert, field, json_incref(value));
+    return HEARTH_OK;
+}
+
+/* Beside the options nobody looks for one: Ollama takes none there. */
+static int read_options(struct convert *convert)
+{
+    json_t *options = json_object_get(convert->body, "options"), *value;
+    const char *name;
+    int rc = HEARTH_OK;
+    for (size_t i = 0; i < N_NAMES; i++) json_object_del(convert->chat, names[i].chat);
+    if (options != NULL && !json_is_object(options) && !json_is_null(options))
+        return convert_fault(convert, place_of("options"), "must be an object");
+    json_object_foreach(options, name, value) if (rc == HEARTH_OK) rc = read_option(convert, name, value);
+    return rc;
+}
+
+/* ---- How the reply is to be ---- */
+
+static int read_think(struct convert *convert)
+{
+    const json_t *think = json_object_get(convert->body, "think");
+    const char *level = field_string(think);
+    if (think == NULL || json_is_null(think)) return HEARTH_OK;
+    if (!json_is_boolean(think) && (level == NULL || level[0] == '\0'))
+        return convert_fault(convert, place_of("think"),
+                             "must be true, false or a level: \"low\", \"medium\", \"high\"");
+    bool on = level != NULL ? strcmp(level, "none") != 0 : json_is_true(think);
+    convert_set(convert, "enable_thinking", json_boolean(on));
+    if (level != NULL && on) convert_set(convert, "reasoning_effort", json_string(level));
+    return HEARTH_OK;
+}
+
+static int read_format(struct convert *convert)
+{
+    const json_t *format = json_object_get(convert->body, "format");
+    bool none = format == NULL || json_is_null(format) || convert_is(format, "");
+    if (none) return HEARTH_OK;
+    if (convert_is(format, "json"))
+        convert_set(convert, "response_format", json_pack("{s:s}", "type", "json_object"));
+    else if (json_is_object(format))
+        convert_set(convert, "json_schema", json_incref((json_t *)format));
+    else
+        return convert_fault(convert, place_of("format"), "must be \"json\" or a JSON schema");
+    return HEARTH_OK;
+}
+
+/* A chat asks with one field whether and with another how many beside; a completion with one how many. */
+static int read_logprobs(struct convert *convert)
+{
+    const json_t *wanted = json_object_get(convert->body, "logprobs");
+    const json_t *top = json_object_get(convert->body, "top_logprobs");
+    int64_t n = 0;
+    if (wanted != NULL && !json_is_boolean(wanted) && !json_is_null(wanted))
+        return convert_fault(convert, place_of("logprobs"), "must be true or false");
+    if (top != NULL && !json_is_null(top) && !field_whole(top, 0, FIELDS_PROBS_MAX, &n))
+        return error_at(convert->error, HEARTH_INVALID, "top_logprobs",
+                        "'top_logprobs' must be a whole number from 0 to %d", FIELDS_PROBS_MAX);
+    if (!json_is_true(wanted)) return HEARTH_OK;
+    bool is_chat = json_object_get(convert->chat, "messages") != NULL;
+    convert_set(convert, "logprobs", is_chat ? json_true() : json_integer(n));
+    if (is_chat) convert_set(convert, "top_logprobs", json_integer(n));
+    return HEARTH_OK;
+}
+
+/* Streams are the rule. */
+static int read_stream(struct convert *convert)
+{
+    const json_t *stream = json_object_get(convert->body, "stream");
+    if (stream == NULL || json_is_null(stream)) convert_set(convert, "stream", json_true());
+    return HEARTH_OK;
+}
+
+static int forget_own_fields(struct convert *convert)
+{
+    for (size_t i = 0; i < sizeof own_fields / sizeof *own_fields; i++) json_object_del(convert->chat, own_fields[i]);
+    return HEARTH_OK;
+}
+
+typedef int reader(struct convert *convert);
+
+static int read_all(struct convert *convert, reader *const *readers)
+{
+    int rc = HEARTH_OK;
+    for (; *readers != NULL && rc == HEARTH_OK; readers++) rc = (*readers)(convert);
+    return rc;
+}
+
+/* ---- Messages ---- */
+
+/* Images come before the text of their message. */
+static int read_images(const struct convert *convert, const json_t *object, struct place at, json_t *texts)
+{
+    const json_t *images = json_object_get(object, "images");
+    if (images != NULL && !json_is_null(images) && !json_is_array(images))
+        return convert_fault(convert, at, "must be a list of images");
+    json_t *image = convert_media("image_url");
+    for (size_t i = 0; i < json_array_size(images); i++) json_array_append(texts, image);
+    json_decref(image);
+    return HEARTH_OK;
+}
+
+/* The messages of a conversation that is being read. Ollama's calls have no ids where OpenAI's must. */
+struct conversation {
+    struct convert *convert;
+    size_t n_calls;
+    json_t *open; /* calls without a result: [[id, name], …] */
+};
+
+/* The member as a string; NULL where it is missing, null or empty. */
+static const json_t *text_of(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+    return json_string_length(value) > 0 ? value : NULL;
+}
+
+static int read_call(struct conversation *c, const json_t *call, struct place at)
+{
+    struct place in_function = place_of("%s.function", at.v);
+    const json_t *function = convert_object(c->convert, call, at, "function");
+    const json_t *name = function == NULL ? NULL : convert_string(c->convert, function, in_function, "name");
+    const json_t *input = name == NULL ? NULL : convert_object(c->convert, function, in_function, "arguments");
+    if (input == NULL) return HEARTH_INVALID;
+    json_t *id = json_incref((json_t *)text_of(call, "id"));
+    if (id == NULL) id = json_sprintf("call_%zu", c->n_calls);
+    char *text = json_dumps(input, ARGUMENTS_FORMAT);
+    json_t *arguments = json_string(text);
+    convert_call(c->convert, id, name, arguments);
+    json_array_append_new(c->open, json_pack("[OO]", id, name));
+    c->n_calls++;
+    json_decref(arguments);
+    json_decref(id);
+    free(text);
+    return HEARTH_OK;
+}
+
+static int read_calls(struct conversation *c, const json_t *message, struct place at)
+{
+    const json_t *calls = json_object_get(message, "tool_calls");
+    size_t i;
+    json_t *call;
+    int rc = HEARTH_OK;
+    if (calls != NULL && !json_is_array(calls) && !json_is_null(calls))
+        return convert_fault(c->convert, place_of("%s.tool_calls", at.v), "must be a list of calls");
+    if (json_array_size(calls) > 0) json_array_clear(c->open);
+    json_array_foreach(calls, i, call) if (rc == HEARTH_OK) rc =
+        read_call(c, call, place_of("%s.tool_calls[%zu]", at.v, i));
+    return rc;
+}
+
+/* The call that a result belongs to: the one that it names by its id, else the first without a result that it names by
+ * its tool, or that is there at all. The id is the caller's. */
+static json_t *call_of(struct conversation *c, const json_t *message)
+{
+    const json_t *named = text_of(message, "tool_call_id"), *tool = text_of(message, "tool_name");
+    size_t i;
+    json_t *call;
+    json_array_foreach(c->open, i, call)
+    {
+        json_t *id = json_array_get(call, 0);
+        bool fits = named != NULL ? json_equal(id, (json_t *)named)
+                                  : tool == NULL || json_equal(json_array_get(call, 1), (json_t *)tool);
+        if (!fits) continue;
+        json_incref(id);
+        json_array_remove(c->open, i);
+        return id;
+    }
+    return named != NULL ? json_incref((json_t *)named) : json_string("call");
+}
+
+static void add_result(struct conversation *c, const json_t *message, const json_t *texts)
+{
+    json_t *id = call_of(c, message);
+    const json_t *tool = text_of(message, "tool_name");
+    convert_result(c->convert, id, texts);
+    json_t *messages = json_object_get(c->convert->chat, "messages");
+    if (tool != NULL) json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
+    json_decref(id);
+}
+
+static const char *role_of(const json_t *message)
+{
+    static const char *const roles[] = {"user", "assistant", "system", "tool"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (convert_is(json_object_get(message, "role"), roles[i])) return roles[i];
+    return NULL;
+}
+
+static void say_all(struct convert *convert, const char *role, const json_t *texts)
+{
+    size_t i;
+    json_t *text;
+    json_array_foreach(texts, i, text) convert_say(convert, role, text);
+}
+
+static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct place at)
+{
+    const char *role = role_of(message);
+    const json_t *thinking = text_of(message, "thinking");
+    if (role == NULL)
+        return convert_fault(c->convert, place_of("%s.role", at.v),
+                             "must be \"system\", \"user\", \"assistant\" or \"tool\"");
+    if (strcmp(role, "tool") == 0) {
+        add_result(c, message, texts);
+        return HEARTH_OK;
+    }
+    say_all(c->convert, role, texts);
+    int rc = HEARTH_OK;
+    if (strcmp(role, "assistant") == 0) {
+        if (thinking != NULL) convert_think(c->convert, thinking);
+        rc = read_calls(c, message, at);
+    }
+    convert_end_message(c->convert);
+    return rc;
+}
+
+static int read_message(struct conversation *c, const json_t *message, struct place at)
+{
+    const json_t *content = json_object_get(message, "content");
+    if (content != NULL && !json_is_string(content) && !json_is_null(content))
+        return convert_fault(c->convert, place_of("%s.content", at.v), "must be a string");
+    json_t *texts = json_array();
+    int rc = read_images(c->convert, message, place_of("%s.images", at.v), texts);
+    json_array_append_new(texts, json_is_string(content) ? json_incref((json_t *)content) : json_string(""));
+    if (rc == HEARTH_OK) rc = add_message(c, message, texts, at);
+    json_decref(texts);
+    return rc;
+}
+
+static int read_messages(struct convert *convert)
+{
+    struct conversation c = {.convert = convert, .open = json_array()};
+    const json_t *messages = json_object_get(convert->body, "messages");
+    size_t i;
+    json_t *message;
+    int rc = HEARTH_OK;
+    json_array_foreach(messages, i, message) if (rc == HEARTH_OK) rc =
+        read_message(&c, message, place_of("messages[%zu]", i));
+    json_decref(c.open);
+    return rc;
+}
+
+static int read_tools(struct convert *convert)
+{
+    json_t *tools = json_object_get(convert->body, "tools");
+    if (tools != NULL) convert_set(convert, "tools", json_incref(tools));
+    return HEARTH_OK;
+}
+
+json_t *ollama_chat_body(const json_t *body, hearth_error *error)
+{
+    static reader *const readers[] = {read_messages, read_tools,  read_options,      read_think, read_format,
+                                      read_logprobs, read_stream, forget_own_fields, NULL};
+    struct convert convert;
+    convert_open(&convert, body, error);
+    return convert_close(&convert, read_all(&convert, readers));
+}
+
+/* ---- Generating ---- */
+
+bool ollama_is_completion(const json_t *body)
+{
+    return json_is_true(json_object_get(body, "raw")) || text_of(body, "suffix") != NULL;
+}
+
+/* The template is the model's own, and what came before is in messages. */
+static int check_generate(struct convert *convert)
+{
+    const json_t *raw = json_object_get(convert->body, "raw");
+    if (raw != NULL && !json_is_boolean(raw) && !json_is_null(raw))
+        return convert_fault(convert, place_of("raw"), "must be true or false");
+    if (fields_asks(convert->body, "template"))
+        return convert_fault(convert, place_of("template"),
+                             "is not taken from requests: send 'raw' with a whole prompt, or set "
+                             "models.NAME.jinja_file");
+    if (fields_asks(convert->body, "context"))
+        return convert_fault(convert, place_of("context"), "is not supported: send the conversation to POST /api/chat");
+    if (ollama_is_completion(convert->body) && fields_asks(convert->body, "images"))
+        return convert_fault(convert, place_of("images"), "have no place in a prompt without messages");
+    return HEARTH_OK;
+}
+
+/* The text of the member, "" where it is missing. */
+static int take_text(struct convert *convert, const char *name, json_t **text)
+{
+    json_t *value = json_object_get(convert->body, name);
+    *text = NULL;
+    if (value != NULL && !json_is_string(value) && !json_is_null(value))
+        return convert_fault(convert, place_of("%s", name), "must be a string");
+    *text = json_is_string(value) ? json_incref(value) : json_string("");
+    return HEARTH_OK;
+}
+
+static int read_completion(struct convert *convert, json_t *prompt)
+{
+    if (text_of(convert->body, "system") != NULL)
+        return convert_fault(convert, place_of("system"), "has no place beside 'raw' and 'suffix'");
+    json_object_del(convert->chat, "messages");
+    convert_set(convert, "prompt", json_incref(prompt));
+    return HEARTH_OK; /* the suffix is called the same */
+}
+
+static int read_prompt(struct convert *convert)
+{
+    json_t *prompt, *system = NULL, *texts = json_array();
+    int rc = take_text(convert, "prompt", &prompt);
+    if (rc == HEARTH_OK) rc = take_text(convert, "system", &system);
+    if (rc == HEARTH_OK) rc = read_images(convert, convert->body, place_of("images"), texts);
+    if (rc == HEARTH_OK && ollama_is_completion(convert->body)) {
+        rc = read_completion(convert, prompt);
+    } else if (rc == HEARTH_OK) {
+        if (json_string_length(system) > 0) convert_say(convert, "system", system);
+        json_array_append(texts, prompt);
+        say_all(convert, "user", texts);
+        convert_end_message(convert);
+    }
+    json_decref(texts);
+    json_decref(prompt);
+    json_decref(system);
+    return rc;
+}
+
+json_t *ollama_generate_body(const json_t *body, hearth_error *error)
+{
+    static reader *const readers[] = {check_generate, read_prompt, read_options,      read_think, read_format,
+                                      read_logprobs,  read_stream, forget_own_fields, NULL};
+    struct convert convert;
+    convert_open(&convert, body, error);
+    return convert_close(&convert, read_all(&convert, readers));
+}
+
+/* ---- Requests ---- */
+
+/* "keep_alive": 0, "0", "0s" */
+static bool is_zero(const json_t *keep_alive)
+{
+    const char *text = field_string(keep_alive);
+    char *end = NULL;
+    double value = text != NULL ? strtod(text, &end) : json_number_value(keep_alive);
+    return value == 0 && (json_is_number(keep_alive) || (text != NULL && end != text));
+}
+
+/* Nothing is said, so nothing is to be answered: the model is meant. */
+static bool is_about_model(const json_t *body, bool is_chat)
+{
+    const json_t *said = json_object_get(body, is_chat ? "messages" : "prompt");
+    if (said == NULL || json_is_null(said)) return true;
+    return is_chat ? json_is_array(said) && json_array_size(said) == 0
+                   : json_is_string(said) && json_string_length(said) == 0;
+}
+
+static int read_names(struct ollama_request *request, const json_t *tree, hearth_error *error)
+{
+    const json_t *model = json_object_get(tree, "model");
+    if (model != NULL && !json_is_null(model) && field_string(model) == NULL)
+        return error_at(error, HEARTH_INVALID, "model", "'model' must be a string without zero characters");
+    request->model = mem_strdup(field_string(model));
+    if (!field_whole(json_object_get(json_object_get(tree, "options"), "num_ctx"), 1, INT32_MAX, &request->num_ctx))
+        request->num_ctx = 0;
+    return HEARTH_OK;
+}
+
+/* Nothing beside: what samplers are to do stands in the options, and is not looked for elsewhere. */
+static const char *const known[] = {"model",
+                                        "messages",
+                                        "prompt",
+                                        "suffix",
+                                        "tools",
+                                        "options",
+                                        "keep_alive",
+                                        "think",
+                                        "format",
+                                        "system",
+                                        "template",
+                                        "context",
+                                        "raw",
+                                        "images",
+                                        "truncate",
+                                        "shift",
+                                        "stream",
+                                        "logprobs",
+                                        "top_logprobs",
+                                        "user",
+                                        "cache_salt",
+                                        "session_id",
+                                        "parent_key",
+                                        "cache_prompt",
+                                        "lora",
+                                        "grammar",
+                                        "chat_template_kwargs",
+                                        NULL};
+
+const struct fields_api ollama_chat_api = {.name = "ollama chat", .convert = ollama_chat_body, .known = known};
+const struct fields_api ollama_generate_api = {
+    .name = "ollama generate", .convert = ollama_generate_body, .known = known};
+
+/* A completion with a suffix may begin with nothing. */
+static int read_said(struct ollama_request *request, json_t *tree, hearth_error *error)
+{
+    bool is_completion = !request->is_chat && ollama_is_completion(tree);
+    if (is_about_model(tree, request->is_chat) && !(is_completion && text_of(tree, "suffix") != NULL)) {
+        request->unload = is_zero(json_object_get(tree, "keep_alive"));
+        return HEARTH_OK;
+    }
+    int route = is_completion ? FIELDS_COMPLETION : FIELDS_CHAT;
+    const struct fields_api *api = request->is_chat ? &ollama_chat_api : &ollama_generate_api;
+    request->fields = fields_open_tree(json_incref(tree), route, api, error);
+    return request->fields == NULL ? (int)error->code : HEARTH_OK;
+}
+
+struct ollama_request *ollama_read(json_t *tree, bool is_chat, hearth_error *error)
+{
+    struct ollama_request *request = mem_alloc(sizeof *request);
+    request->is_chat = is_chat;
+    int rc = read_names(request, tree, error);
+    if (rc == HEARTH_OK) rc = read_said(request, tree, error);
+    json_decref(tree);
+    if (rc == HEARTH_OK) return request;
+    ollama_close(request);
+    return NULL;
+}
+
+void ollama_close(void *ud)
+{
+    struct ollama_request *request = ud;
+    if (request->fields != NULL) fields_close(request->fields);
+    free(request->model);
+    free(request);
+}
+
+size_t ollama_weigh(const void *ud)
+{
+    const struct ollama_request *request = ud;
+    return sizeof *request + (request->fields == NULL ? 0 : fields_weigh(request->fields));
+}

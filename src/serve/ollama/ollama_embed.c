@@ -1,0 +1,171 @@
+/* POST /api/embed, whose vectors have the length 1, and the older /api/embeddings, whose one vector is as the model
+ * gives it. Bodies are read as those of OpenAI's embeddings. Nothing to embed is no vectors, as with Ollama. */
+#include "serve/ollama/ollama.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/fields/convert.h"
+#include "serve/embeddings/embeddings.h"
+#include "serve/core/reading.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct vectors {
+    struct embeddings e; /* without a body: there is nothing to embed */
+    char *model;         /* as the client calls it; NULL: it names none */
+    bool single;         /* POST /api/embeddings */
+    int64_t start;       /* when the body was read */
+};
+
+static void release(void *ud)
+{
+    struct vectors *vectors = ud;
+    embeddings_release(&vectors->e);
+    free(vectors->model);
+    free(vectors);
+}
+
+/* ---- Reading ---- */
+
+static hearth_error rename_error(const void *ud, const hearth_error *error)
+{
+    const struct vectors *vectors = ud;
+    return convert_rename(error, &(struct convert_name){"input", vectors->single ? "prompt" : "input"}, 1);
+}
+
+static bool is_empty(const json_t *input)
+{
+    return input == NULL || json_is_null(input) || (json_is_string(input) && json_string_length(input) == 0) ||
+           (json_is_array(input) && json_array_size(input) == 0);
+}
+
+/* The body of OpenAI's that asks for the same. Longer inputs are cut unless the client says otherwise. */
+static json_t *convert(const json_t *body, const json_t *input, bool single)
+{
+    json_t *made = json_pack("{s:O}", "input", input);
+    const char *const same[] = {"model", "dimensions", "truncate"};
+    json_object_set_new(made, "truncate", json_true());
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        json_t *value = json_object_get(body, same[i]);
+        if (value != NULL && !json_is_null(value)) json_object_set(made, same[i], value);
+    }
+    if (single) json_object_set_new(made, "embd_normalize", json_integer(-1));
+    return made;
+}
+
+static int take(struct vectors *vectors, const json_t *body, hearth_error *error)
+{
+    const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
+    vectors->model = mem_strdup(json_string_value(json_object_get(body, "model")));
+    vectors->start = clock_now(clock_monotonic());
+    if (is_empty(input)) return HEARTH_OK;
+    if (vectors->single && !json_is_string(input))
+        return error_at(error, HEARTH_INVALID, "prompt", "'prompt' must be a string");
+    int rc = embeddings_take(&vectors->e, convert(body, input, vectors->single), error);
+    if (rc != HEARTH_OK) *error = rename_error(vectors, error);
+    return rc;
+}
+
+static void *read_vectors(struct buf *body, bool single, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    if (tree == NULL) return NULL;
+    struct vectors *vectors = mem_alloc(sizeof *vectors);
+    vectors->single = single;
+    int rc = take(vectors, tree, error);
+    json_decref(tree);
+    if (rc == HEARTH_OK) return vectors;
+    release(vectors);
+    return NULL;
+}
+
+static void *read_many(struct buf *body, hearth_error *error)
+{
+    return read_vectors(body, false, error);
+}
+
+static void *read_single(struct buf *body, hearth_error *error)
+{
+    return read_vectors(body, true, error);
+}
+
+static size_t weigh(const void *ud)
+{
+    const struct vectors *vectors = ud;
+    return sizeof *vectors + (vectors->e.body == NULL ? 0 : embeddings_weigh(&vectors->e));
+}
+
+/* ---- Writing ---- */
+
+static void put_single(const hearth_embedded *result, struct buf *out)
+{
+    const hearth_vector none = {0}, *vector = result->n_inputs > 0 ? &result->inputs[0] : &none;
+    buf_puts(out, "{\"embedding\":");
+    embeddings_put_floats(out, vector->v, vector->width);
+    buf_puts(out, "}");
+}
+
+static void put(const void *ud, const hearth_embedded *result, struct buf *out)
+{
+    const struct vectors *vectors = ud;
+    const char *model = vectors->model != NULL ? vectors->model : result->model;
+    if (vectors->single) {
+        put_single(result, out);
+        return;
+    }
+    buf_puts(out, "{\"model\":");
+    utf8_put_json_string(out, model, strlen(model));
+    buf_puts(out, ",\"embeddings\":[");
+    for (size_t i = 0; i < result->n_inputs; i++) {
+        if (i > 0) buf_puts(out, ",");
+        embeddings_put_floats(out, result->inputs[i].v, result->inputs[i].width);
+    }
+    buf_printf(out, "],\"total_duration\":%lld,\"load_duration\":0,\"prompt_eval_count\":%lld}",
+               (long long)(clock_now(clock_monotonic()) - vectors->start), (long long)result->n_tokens);
+}
+
+/* ---- Routes ---- */
+
+static void answer_nothing(struct call *call, struct vectors *vectors)
+{
+    static const hearth_embedded none = {.model = ""};
+    struct buf body = {0};
+    put(vectors, &none, &body);
+    release(vectors);
+    call_reply(call, 200, "application/json", &body);
+}
+
+static void answer(struct call *call, void *ud)
+{
+    static const struct embed_form form = {
+        .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release};
+    struct vectors *vectors = ud;
+    hearth_error error;
+    if (vectors->e.body == NULL) {
+        answer_nothing(call, vectors);
+        return;
+    }
+    if (embeddings_refuse_unpooled(call, &vectors->e, &error) == HEARTH_OK) {
+        embed_start(call, &vectors->e.params, &form, vectors);
+        return;
+    }
+    release(vectors);
+    call_fail(call, &error, ollama_put_error);
+}
+
+void ollama_embed(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_many, .weigh = weigh, .answer = answer, .release = release, .put_error = ollama_put_error};
+    reading_start(call, &form);
+}
+
+void ollama_embeddings(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_single, .weigh = weigh, .answer = answer, .release = release, .put_error = ollama_put_error};
+    reading_start(call, &form);
+}

@@ -1,0 +1,300 @@
+/* What Ollama's clients ask of models, and of the server itself. Models come from the configuration here: what would
+ * change them is refused with what to do instead. HTTP thread only; no state. */
+#include "serve/ollama/ollama.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/sha256.h"
+#include "base/utf8.h"
+#include "serve/fields/body.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/reading.h"
+#include "serve/core/server.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The version of Ollama's whose API this is: clients refuse older ones. */
+#define API_VERSION "0.12.11"
+
+/* No model leaves memory at a moment that is known before. */
+#define NEVER "9999-12-31T23:59:59Z"
+
+/* ---- Pieces ---- */
+
+static void put_string(struct buf *out, const char *name, const char *text)
+{
+    buf_puts(out, ",");
+    member_puts(out, name, text);
+}
+
+/* As Ollama writes names: with a tag, which requests need not have. */
+static void put_names(struct buf *out, const hearth_model_info *info)
+{
+    char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
+    buf_puts(out, "{");
+    member_puts(out, "name", name);
+    put_string(out, "model", name);
+    free(name);
+}
+
+/* "8.0B" */
+static void put_count(struct buf *out, double n)
+{
+    static const struct {
+        double unit;
+        char letter;
+    } units[] = {{1e9, 'B'}, {1e6, 'M'}, {1e3, 'K'}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (n < units[i].unit) continue;
+        buf_printf(out, "%.1f%c", n / units[i].unit, units[i].letter);
+        return;
+    }
+    buf_printf(out, "%.0f", n);
+}
+
+/* llama.cpp's "(guessed) all F32", "Q8_0" and "Q4_K - Medium" are "F32", "Q8_0" and "Q4_K_M". */
+static void put_weights_type(struct buf *out, const char *name)
+{
+    static const char *const before[] = {"(guessed) ", "all "};
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (strncmp(name, before[i], strlen(before[i])) == 0) name += strlen(before[i]);
+    const char *size = strstr(name, " - ");
+    buf_append(out, name, strcspn(name, " "));
+    if (size != NULL && strchr("SML", size[3]) != NULL) buf_printf(out, "_%c", size[3]);
+}
+
+static void put_details(struct buf *out, const hearth_model_info *info)
+{
+    buf_puts(out, ",\"details\":{\"parent_model\":\"\",\"format\":\"gguf\"");
+    put_string(out, "family", info->architecture);
+    buf_puts(out, ",\"families\":[");
+    utf8_put_json_string(out, info->architecture, strlen(info->architecture));
+    buf_puts(out, "],\"parameter_size\":\"");
+    put_count(out, (double)info->n_params);
+    buf_puts(out, "\",\"quantization_level\":\"");
+    put_weights_type(out, info->weights_type);
+    buf_puts(out, "\"}");
+}
+
+/* What tells a model from another of the same name; nobody asks for what it is a digest of. */
+static void put_digest(struct buf *out, const hearth_model_info *info)
+{
+    uint8_t digest[SHA256_BYTES];
+    char hex[2 * SHA256_BYTES + 1];
+    char *text = mem_format("%s\n%s\n%llu\n%llu", info->name, info->description, (unsigned long long)info->size_bytes,
+                            (unsigned long long)info->n_params);
+    sha256_of(text, strlen(text), digest);
+    sha256_to_hex(digest, hex);
+    put_string(out, "digest", hex);
+    free(text);
+}
+
+static void put_modified(struct buf *out, const hearth_model_info *info)
+{
+    buf_puts(out, ",\"modified_at\":\"");
+    ollama_put_time(out, info->created * 1000);
+    buf_puts(out, "\"");
+}
+
+/* {…, of a model in a list; the object stays open. */
+static void put_entry(struct buf *out, const hearth_model_info *info)
+{
+    put_names(out, info);
+    put_modified(out, info);
+    buf_printf(out, ",\"size\":%llu", (unsigned long long)info->size_bytes);
+    put_digest(out, info);
+    put_details(out, info);
+}
+
+/* ---- Lists ---- */
+
+void ollama_version(struct call *call)
+{
+    struct buf body = {0};
+    buf_printf(&body, "{\"version\":\"" API_VERSION "\",\"hearth\":\"%s\"}", hearth_version());
+    call_reply(call, 200, "application/json", &body);
+}
+
+/* Ollama has no ranks: a model that can do nothing else is none of its. */
+static bool is_known_kind(const hearth_model_info *info)
+{
+    return strcmp(info->type, "rerank") != 0;
+}
+
+typedef bool model_filter(const hearth_model_info *info);
+
+static void list(struct call *call, model_filter *is_wanted,
+                 void (*put_more)(struct buf *out, const hearth_model_info *))
+{
+    struct buf body = {0};
+    hearth_model_info info;
+    bool first = true;
+    buf_puts(&body, "{\"models\":[");
+    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++) {
+        if (!is_wanted(&info)) continue;
+        if (!first) buf_puts(&body, ",");
+        first = false;
+        put_entry(&body, &info);
+        put_more(&body, &info);
+        buf_puts(&body, "}");
+    }
+    buf_puts(&body, "]}");
+    call_reply(call, 200, "application/json", &body);
+}
+
+static void put_nothing(struct buf *out, const hearth_model_info *info)
+{
+    (void)out, (void)info;
+}
+
+void ollama_tags(struct call *call)
+{
+    list(call, is_known_kind, put_nothing);
+}
+
+static bool is_running(const hearth_model_info *info)
+{
+    return is_known_kind(info) && strcmp(info->state, "loaded") == 0;
+}
+
+static void put_running(struct buf *out, const hearth_model_info *info)
+{
+    buf_printf(out, ",\"expires_at\":\"" NEVER "\",\"size_vram\":0,\"context_length\":%d", info->context_window);
+}
+
+void ollama_ps(struct call *call)
+{
+    list(call, is_running, put_running);
+}
+
+/* ---- One model ---- */
+
+static void put_parameter(struct buf *out, const char *name, double value)
+{
+    if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
+}
+
+/* As the lines of a Modelfile: what holds where a request says nothing. */
+static void put_parameters(struct buf *out, const hearth *instance, size_t index, const hearth_model_info *info)
+{
+    hearth_sampling s = hearth_params_default().sampling;
+    struct buf text = {0};
+    hearth_model_sampling(instance, index, &s);
+    buf_printf(&text, "%-30s %d", "num_ctx", info->context_window);
+    if (strcmp(info->type, "chat") == 0) {
+        put_parameter(&text, "temperature", s.temperature);
+        put_parameter(&text, "top_k", s.top_k == HEARTH_UNSET ? (double)NAN : (double)s.top_k);
+        put_parameter(&text, "top_p", s.top_p);
+        put_parameter(&text, "min_p", s.min_p);
+        put_parameter(&text, "repeat_penalty", s.repeat_penalty);
+    }
+    buf_puts(out, ",");
+    member_put(out, "parameters", text.v, text.len);
+    buf_release(&text);
+}
+
+/* What the template has words for, the model was made for. */
+static bool has_word(const char *text, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (strstr(text, *words) != NULL) return true;
+    return false;
+}
+
+static void put_capabilities(struct buf *out, const hearth_model_info *info)
+{
+    static const char *const tools[] = {"tools", NULL};
+    static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>", NULL};
+    bool is_chat = strcmp(info->type, "chat") == 0;
+    buf_printf(out, ",\"capabilities\":[\"%s\"", is_chat ? "completion" : info->type);
+    if (is_chat && has_word(info->chat_template, tools)) buf_puts(out, ",\"tools\"");
+    if (is_chat && has_word(info->chat_template, thinking)) buf_puts(out, ",\"thinking\"");
+    buf_puts(out, "]");
+}
+
+static void put_number(struct buf *out, const hearth_model_info *info, const char *name, int32_t value)
+{
+    char *full = mem_format("%s.%s", info->architecture, name);
+    buf_puts(out, ",");
+    utf8_put_json_string(out, full, strlen(full));
+    buf_printf(out, ":%d", value);
+    free(full);
+}
+
+/* The length of the context is what a conversation can have here: clients measure their prompts by it. */
+static void put_model_info(struct buf *out, const hearth_model_info *info)
+{
+    buf_puts(out, ",\"model_info\":{");
+    member_puts(out, "general.architecture", info->architecture);
+    buf_printf(out, ",\"general.parameter_count\":%llu", (unsigned long long)info->n_params);
+    put_number(out, info, "context_length", info->context_window);
+    put_number(out, info, "embedding_length", info->n_embd);
+    put_number(out, info, "block_count", info->n_layer);
+    put_number(out, info, "vocab_size", info->n_vocab);
+    buf_puts(out, "}");
+}
+
+static void show(struct call *call, void *name)
+{
+    hearth_model_info info;
+    hearth_error error;
+    struct buf body = {0};
+    const hearth *instance = call->server->instance;
+    int32_t index = hearth_find_model(instance, name, &error);
+    free(name);
+    if (index < 0 || !hearth_model(instance, (size_t)index, &info)) {
+        call_fail(call, &error, ollama_put_error);
+        return;
+    }
+    buf_puts(&body, "{\"modelfile\":\"\"");
+    put_parameters(&body, instance, (size_t)index, &info);
+    put_string(&body, "template", info.chat_template);
+    put_details(&body, &info);
+    put_model_info(&body, &info);
+    put_capabilities(&body, &info);
+    put_modified(&body, &info);
+    buf_puts(&body, "}");
+    call_reply(call, 200, "application/json", &body);
+}
+
+/* "name" is what the field was called once. */
+static void *read_name(struct buf *body, hearth_error *error)
+{
+    json_t *tree = fields_parse_body(body, error);
+    const char *model = NULL;
+    if (tree == NULL) return NULL;
+    int rc = body_text(tree, "name", &model, error);
+    if (rc == HEARTH_OK) rc = body_text(tree, "model", &model, error);
+    if (rc == HEARTH_OK && model == NULL)
+        error_at(error, HEARTH_INVALID, "model", "'model' is missing: name the model");
+    char *name = rc == HEARTH_OK ? mem_strdup(model) : NULL;
+    json_decref(tree);
+    return name;
+}
+
+static size_t weigh(const void *name)
+{
+    return strlen(name);
+}
+
+void ollama_show(struct call *call)
+{
+    static const struct reading_form form = {
+        .read = read_name, .weigh = weigh, .answer = show, .release = free, .put_error = ollama_put_error};
+    reading_start(call, &form);
+}
+
+/* ---- What is not done here ---- */
+
+void ollama_refuse(struct call *call)
+{
+    hearth_error error;
+    error_set(
+        &error, HEARTH_INVALID,
+        "models are not pulled, made, copied, pushed or deleted here: put a GGUF file on this machine, name it in "
+        "the configuration as models.NAME.path (models.NAME.aliases gives it more names) and start hearth anew");
+    call_fail(call, &error, ollama_put_error);
+}

@@ -1,0 +1,349 @@
+/* OpenAI's answers as a dialect. Its state belongs to the exchange; HTTP thread only.
+ *
+ * JSON is written as text: members come in a fixed order, and a chunk for each token is worth no tree. */
+#include "serve/openai/openai.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/core/errors.h"
+#include "serve/native/native.h"
+#include "serve/core/server.h"
+#include "serve/fields/unknown.h"
+#include "serve/core/timings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct openai {
+    const struct openai_form *form;
+    struct buf chunk_head, whole_head; /* {"id":… up to "choices":[ */
+    bool include_usage, timings_per_token, hides_reasoning;
+    size_t n; /* choices for each prompt */
+    size_t n_prompts;
+    struct buf *echo; /* a prompt each; NULL: none */
+    size_t *offsets;  /* characters of each choice that were streamed */
+    bool *ended;      /* choices whose last chunk was streamed */
+    void *native;     /* llama-server's own form, which is shown as well; NULL: it is not */
+};
+
+static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
+
+/* ---- Pieces ---- */
+
+static void put_head(struct buf *out, const struct openai_names *names, const char *prefix, const char *object)
+{
+    buf_printf(out, "{\"id\":\"%s%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", prefix, names->id, object,
+               (long long)names->created);
+    utf8_put_json_string(out, names->model, strlen(names->model));
+    buf_printf(out, ",\"system_fingerprint\":\"hearth-%s\",\"choices\":[", hearth_version());
+}
+
+/* Who calls tools stops for that, and wants to be gone on with. */
+static const char *finish_name(const struct openai *openai, const struct answer *answer)
+{
+    bool calls = answer->n_calls > 0 && answer->result.finish == HEARTH_FINISH_STOP;
+    return calls ? openai->form->calls : finish_names[answer->result.finish];
+}
+
+/* `finish`: NULL before the end. */
+static void put_finish(struct buf *out, const char *finish)
+{
+    if (finish == NULL)
+        buf_puts(out, ",\"finish_reason\":null}");
+    else
+        buf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
+}
+
+/* The work of all choices together: tokens and times add up. */
+static hearth_result sum(const struct answer *answers, size_t n)
+{
+    hearth_result total = {0};
+    for (size_t i = 0; i < n; i++) {
+        const hearth_result *r = &answers[i].result;
+        total.cache_n += r->cache_n;
+        total.prompt_n += r->prompt_n;
+        total.too_short_n += r->too_short_n;
+        total.predicted_n += r->predicted_n;
+        total.queue_ms += r->queue_ms;
+        total.restore_ms += r->restore_ms;
+        total.prompt_ms += r->prompt_ms;
+        total.predicted_ms += r->predicted_ms;
+    }
+    return total;
+}
+
+/* A prompt counts once, however many choices it has; cached is what its first choice did not compute. Tokens of
+ * reasoning are told where there was any. */
+static void put_usage(struct buf *out, const struct openai *openai, const struct answer *answers, size_t n)
+{
+    int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;
+    for (size_t i = 0; i < n; i++) {
+        const hearth_result *r = &answers[i].result;
+        completion += r->predicted_n;
+        reasoning += answers[i].reasoning_n;
+        if (i % openai->n != 0) continue;
+        prompt += r->cache_n + r->prompt_n;
+        cached += r->cache_n;
+    }
+    int64_t total = prompt + completion;
+    buf_printf(out,
+               ",\"usage\":{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,"
+               "\"prompt_tokens_details\":{\"cached_tokens\":%lld}",
+               (long long)prompt, (long long)completion, (long long)total, (long long)cached);
+    if (reasoning > 0)
+        buf_printf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%lld}", (long long)reasoning);
+    buf_puts(out, "}");
+}
+
+/* ---- Streams ---- */
+
+static void open_chunk(const struct openai *openai, size_t index, struct buf *out)
+{
+    buf_puts(out, "data: ");
+    buf_append(out, openai->chunk_head.v, openai->chunk_head.len);
+    buf_printf(out, "{\"index\":%zu,", index);
+}
+
+static void begin_close(const struct openai *openai, struct buf *out)
+{
+    buf_puts(out, openai->include_usage ? "],\"usage\":null" : "]");
+}
+
+/* After the last member of the choice. `timings`: NULL where nobody wants them in this chunk. */
+static void close_chunk(const struct openai *openai, const hearth_result *timings, struct buf *out)
+{
+    begin_close(openai, out);
+    if (timings != NULL) timings_put(out, timings);
+    buf_puts(out, "}\n\n");
+}
+
+/* Debugging: what llama-server says of its own accord, of one choice or a list of several. */
+static void put_verbose(const struct openai *openai, size_t index, const struct answer *answers, size_t n,
+                        struct buf *out)
+{
+    if (openai->native == NULL) return;
+    buf_puts(out, n > 1 ? ",\"__verbose\":[" : ",\"__verbose\":");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        native_put_answer(openai->native, index + i, &answers[i], out);
+    }
+    if (n > 1) buf_puts(out, "]");
+}
+
+/* A chunk that says nothing of chances. */
+static void put_plain(const struct openai *openai, size_t index, const char *members, struct buf *out)
+{
+    open_chunk(openai, index, out);
+    buf_puts(out, members);
+    buf_puts(out, ",\"logprobs\":null");
+    put_finish(out, NULL);
+    close_chunk(openai, NULL, out);
+}
+
+static void put_echo(const struct openai *openai, size_t index, struct buf *out)
+{
+    const struct buf *prompt = &openai->echo[index / openai->n];
+    hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = prompt->v, .len = prompt->len};
+    struct buf members = {0};
+    openai->form->put_delta(&members, &delta);
+    put_plain(openai, index, members.v, out);
+    buf_release(&members);
+}
+
+static void put_started(void *state, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)result;
+    const struct openai *openai = state;
+    if (openai->form->opening != NULL) put_plain(openai, index, openai->form->opening, out);
+    if (openai->echo != NULL) put_echo(openai, index, out);
+}
+
+static void put_progress(void *state, size_t index, const hearth_result *r, struct buf *out)
+{
+    const struct openai *openai = state;
+    open_chunk(openai, index, out);
+    buf_puts(out, openai->form->empty);
+    buf_puts(out, ",\"logprobs\":null");
+    put_finish(out, NULL);
+    buf_puts(out, "]");
+    timings_put_progress(out, r);
+    buf_puts(out, "}\n\n");
+}
+
+static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
+{
+    const struct openai *openai = state;
+    const hearth_delta *delta = piece->delta;
+    if (openai->hides_reasoning && delta != NULL && delta->type == HEARTH_DELTA_REASONING) delta = NULL;
+    if (delta == NULL && piece->chances == NULL) return;
+    open_chunk(openai, piece->index, out);
+    if (delta != NULL)
+        openai->form->put_delta(out, delta);
+    else
+        buf_puts(out, openai->form->empty);
+    buf_puts(out, ",\"logprobs\":");
+    struct chances *chances = (struct chances *)piece->chances;
+    if (chances != NULL)
+        openai->form->put_chances(out, &chances, 1, openai->offsets[piece->index]);
+    else
+        buf_puts(out, "null");
+    if (delta != NULL) openai->offsets[piece->index] += utf8_count(delta->text, delta->len);
+    put_finish(out, NULL);
+    close_chunk(openai, openai->timings_per_token ? &piece->answer->result : NULL, out);
+}
+
+/* `answer`: NULL where the choice broke off. */
+static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
+{
+    struct openai *openai = state;
+    openai->ended[index] = true;
+    open_chunk(openai, index, out);
+    /* Empty: text repeated here would be printed twice by every client. */
+    buf_puts(out, openai->form->opening != NULL ? "\"delta\":{}" : openai->form->empty);
+    buf_puts(out, ",\"logprobs\":null");
+    put_finish(out, answer == NULL ? "error" : finish_name(openai, answer));
+    begin_close(openai, out);
+    if (answer != NULL) timings_put(out, &answer->result);
+    if (answer != NULL) put_verbose(openai, index, answer, 1, out);
+    buf_puts(out, "}\n\n");
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    const struct openai *openai = state;
+    if (openai->include_usage) {
+        hearth_result total = sum(answers, n);
+        buf_puts(out, "data: ");
+        buf_append(out, openai->chunk_head.v, openai->chunk_head.len);
+        buf_puts(out, "]");
+        put_usage(out, openai, answers, n);
+        timings_put(out, &total);
+        buf_puts(out, "}\n\n");
+    }
+    buf_puts(out, "data: [DONE]\n\n");
+}
+
+/* Whoever looks at choices alone sees that these are cut off. */
+static void put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    struct openai *openai = state;
+    for (size_t i = 0; i < openai->n * openai->n_prompts; i++)
+        if (!openai->ended[i]) put_done(openai, i, NULL, out);
+    buf_puts(out, "data: ");
+    errors_put(out, error, NULL);
+    buf_puts(out, "\n\n");
+}
+
+/* ---- Whole answers ---- */
+
+static void put_whole_choice(const struct openai *openai, size_t index, const struct answer *answer, struct buf *out)
+{
+    const struct buf *echo = openai->echo == NULL ? NULL : &openai->echo[index / openai->n];
+    struct answer shown = *answer;
+    shown.text = (struct buf){0};
+    if (openai->hides_reasoning) shown.reasoning = (struct buf){0};
+    if (echo != NULL) buf_append(&shown.text, echo->v, echo->len);
+    buf_append(&shown.text, answer->text.v, answer->text.len);
+    buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
+    openai->form->put_whole(out, &shown);
+    buf_puts(out, ",\"logprobs\":");
+    if (answer->n_chances > 0)
+        openai->form->put_chances(out, answer->chances, answer->n_chances, 0); /* never with an echo */
+    else
+        buf_puts(out, "null");
+    put_finish(out, finish_name(openai, answer));
+    buf_release(&shown.text);
+}
+
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    const struct openai *openai = state;
+    hearth_result total = sum(answers, n);
+    buf_append(out, openai->whole_head.v, openai->whole_head.len);
+    for (size_t i = 0; i < n; i++) put_whole_choice(openai, i, &answers[i], out);
+    buf_puts(out, "]");
+    put_usage(out, openai, answers, n);
+    timings_put(out, &total);
+    put_verbose(openai, 0, answers, n, out);
+    buf_puts(out, "}");
+}
+
+/* ---- State ---- */
+
+void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names,
+                   hearth_error *error)
+{
+    void *native = fields->verbose ? native_state(fields, names->model, error) : NULL;
+    if (fields->verbose && native == NULL) return NULL;
+    struct openai *openai = mem_alloc(sizeof *openai);
+    openai->native = native;
+    openai->hides_reasoning = fields->hides_reasoning;
+    openai->form = form;
+    openai->include_usage = fields->include_usage;
+    openai->timings_per_token = fields->timings_per_token;
+    openai->n = (size_t)fields->n;
+    openai->n_prompts = fields->n_prompts;
+    openai->offsets = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->offsets);
+    openai->ended = mem_alloc(openai->n * openai->n_prompts * sizeof *openai->ended);
+    put_head(&openai->chunk_head, names, form->id_prefix, form->chunk);
+    put_head(&openai->whole_head, names, form->id_prefix, form->object);
+    if (fields->echo) {
+        openai->echo = mem_alloc(fields->n_prompts * sizeof *openai->echo);
+        for (size_t i = 0; i < fields->n_prompts; i++)
+            buf_append(&openai->echo[i], fields->prompts[i].text, fields->prompts[i].len);
+    }
+    return openai;
+}
+
+static void release(void *state)
+{
+    struct openai *openai = state;
+    for (size_t i = 0; openai->echo != NULL && i < openai->n_prompts; i++) buf_release(&openai->echo[i]);
+    free(openai->echo);
+    free(openai->offsets);
+    free(openai->ended);
+    if (openai->native != NULL) native_dialect.release(openai->native);
+    buf_release(&openai->chunk_head);
+    buf_release(&openai->whole_head);
+    free(openai);
+}
+
+const struct dialect openai_dialect = {.started = put_started,
+                                       .progress = put_progress,
+                                       .more = put_more,
+                                       .done = put_done,
+                                       .ended = put_ended,
+                                       .broken = put_broken,
+                                       .whole = put_whole,
+                                       .error = errors_put,
+                                       .release = release};
+
+/* ---- Starting ---- */
+
+void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields)
+{
+    size_t n;
+    char id[25];
+    call_random_name(id, sizeof id);
+    struct openai_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
+    hearth_error error;
+    unknown_tell(call, fields);
+    void *state = openai_state(form, fields, &names, &error);
+    if (state == NULL) {
+        call_fail(call, &error, errors_put);
+        fields_close(fields);
+        return;
+    }
+    fields->params.keep_prompt = fields->verbose;
+    hearth_params *choices = fields_choices(fields, &n);
+    struct exchange_plan plan = {.dialect = &openai_dialect,
+                                 .state = state,
+                                 .stream = fields->stream,
+                                 .choices = choices,
+                                 .n_choices = n,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
+    exchange_start(call, &plan);
+    free(choices);
+}

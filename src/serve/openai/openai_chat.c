@@ -1,0 +1,166 @@
+/* POST /v1/chat/completions: OpenAI's form of a chat's choices. No state; HTTP thread only. */
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/openai/openai.h"
+
+#include <string.h>
+
+/* ---- Pieces of streams ---- */
+
+static void put_call_begin(struct buf *out, const hearth_delta *delta)
+{
+    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", delta->index);
+    member_puts(out, "id", delta->id);
+    buf_puts(out, ",\"type\":\"function\",\"function\":{");
+    member_puts(out, "name", delta->name);
+    buf_puts(out, ",\"arguments\":\"\"}}]");
+}
+
+static void put_call_more(struct buf *out, const hearth_delta *delta)
+{
+    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,\"function\":{", delta->index);
+    member_put(out, "arguments", delta->text, delta->len);
+    buf_puts(out, "}}]");
+}
+
+/* A call in the form that was OpenAI's before there were tools. */
+static void put_function_begin(struct buf *out, const hearth_delta *delta)
+{
+    buf_puts(out, "\"function_call\":{");
+    member_puts(out, "name", delta->name);
+    buf_puts(out, ",\"arguments\":\"\"}");
+}
+
+static void put_function_more(struct buf *out, const hearth_delta *delta)
+{
+    buf_puts(out, "\"function_call\":{");
+    member_put(out, "arguments", delta->text, delta->len);
+    buf_puts(out, "}");
+}
+
+/* How calls are written. */
+struct calls {
+    void (*begin)(struct buf *out, const hearth_delta *delta);
+    void (*more)(struct buf *out, const hearth_delta *delta);
+};
+
+static void put_any_delta(struct buf *out, const hearth_delta *delta, const struct calls *calls)
+{
+    buf_puts(out, "\"delta\":{");
+    switch (delta->type) {
+    case HEARTH_DELTA_REASONING:
+        member_put(out, "reasoning_content", delta->text, delta->len);
+        break;
+    case HEARTH_DELTA_CONTENT:
+        member_put(out, "content", delta->text, delta->len);
+        break;
+    case HEARTH_DELTA_CALL:
+        calls->begin(out, delta);
+        break;
+    case HEARTH_DELTA_ARGUMENTS:
+        calls->more(out, delta);
+        break;
+    }
+    buf_puts(out, "}");
+}
+
+static void put_delta(struct buf *out, const hearth_delta *delta)
+{
+    put_any_delta(out, delta, &(struct calls){put_call_begin, put_call_more});
+}
+
+static void put_function_delta(struct buf *out, const hearth_delta *delta)
+{
+    put_any_delta(out, delta, &(struct calls){put_function_begin, put_function_more});
+}
+
+/* ---- Whole answers ---- */
+
+static void put_calls(struct buf *out, const struct answer *answer)
+{
+    buf_puts(out, ",\"tool_calls\":[");
+    for (size_t i = 0; i < answer->n_calls; i++) {
+        const struct answer_call *call = &answer->calls[i];
+        buf_puts(out, i == 0 ? "{" : ",{");
+        member_puts(out, "id", call->id);
+        buf_puts(out, ",\"type\":\"function\",\"function\":{");
+        member_puts(out, "name", call->name);
+        buf_puts(out, ",");
+        member_put(out, "arguments", call->arguments.v, call->arguments.len);
+        buf_puts(out, "}}");
+    }
+    buf_puts(out, "]");
+}
+
+static void put_function(struct buf *out, const struct answer *answer)
+{
+    const struct answer_call *call = &answer->calls[0];
+    buf_puts(out, ",\"function_call\":{");
+    member_puts(out, "name", call->name);
+    buf_puts(out, ",");
+    member_put(out, "arguments", call->arguments.v, call->arguments.len);
+    buf_puts(out, "}");
+}
+
+static void put_message(struct buf *out, const struct answer *answer,
+                        void (*put)(struct buf *out, const struct answer *answer))
+{
+    buf_puts(out, "\"message\":{\"role\":\"assistant\",");
+    if (answer->text.len == 0 && answer->n_calls > 0)
+        buf_puts(out, "\"content\":null");
+    else
+        member_put(out, "content", answer->text.v, answer->text.len);
+    if (answer->reasoning.len > 0) {
+        buf_puts(out, ",");
+        member_put(out, "reasoning_content", answer->reasoning.v, answer->reasoning.len);
+    }
+    if (answer->n_calls > 0) put(out, answer);
+    buf_puts(out, ",\"refusal\":null}");
+}
+
+static void put_whole(struct buf *out, const struct answer *answer)
+{
+    put_message(out, answer, put_calls);
+}
+
+static void put_function_whole(struct buf *out, const struct answer *answer)
+{
+    put_message(out, answer, put_function);
+}
+
+static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+{
+    (void)offset;
+    buf_puts(out, "{\"content\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        chances_put_openai(out, chances[i]);
+    }
+    buf_puts(out, "],\"refusal\":null}");
+}
+
+#define FORM(calls_, put_delta_, put_whole_)                                                                           \
+    {                                                                                                                  \
+        .id_prefix = "chatcmpl-", .object = "chat.completion", .chunk = "chat.completion.chunk",                       \
+        .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", .empty = "\"delta\":{\"content\":\"\"}",     \
+        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_chances = put_chances            \
+    }
+
+const struct openai_form openai_chat_form = FORM("tool_calls", put_delta, put_whole),
+                         openai_functions_form = FORM("function_call", put_function_delta, put_function_whole);
+
+static void answer(struct call *call, void *ud)
+{
+    struct fields *fields = ud;
+    openai_answer(call, fields->has_functions ? &openai_functions_form : &openai_chat_form, fields);
+}
+
+void openai_chat(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_chat,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}

@@ -1,0 +1,89 @@
+/* POST /v1/completions: OpenAI's form of a completion's choices. No state; HTTP thread only. */
+#include "base/utf8.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/openai/openai.h"
+
+static void put_delta(struct buf *out, const hearth_delta *delta)
+{
+    member_put(out, "text", delta->text, delta->len);
+}
+
+static void put_whole(struct buf *out, const struct answer *answer)
+{
+    member_put(out, "text", answer->text.v, answer->text.len);
+}
+
+/* ---- Chances, in the older of OpenAI's two forms: four lists of the same length ---- */
+
+static void put_tokens(struct buf *out, struct chances *const *chances, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        chances_put_text(out, &chances[i]->v[0]);
+    }
+}
+
+static void put_logs(struct buf *out, struct chances *const *chances, size_t n)
+{
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", chances_finite(chances[i]->v[0].log));
+}
+
+static void put_likeliest(struct buf *out, const struct chances *chances)
+{
+    buf_puts(out, "{");
+    for (size_t i = 1; i < chances->n; i++) {
+        if (i > 1) buf_puts(out, ",");
+        chances_put_text(out, &chances->v[i]);
+        buf_printf(out, ":%.9g", chances_finite(chances->v[i].log));
+    }
+    buf_puts(out, "}");
+}
+
+static void put_offsets(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(out, "%s%zu", i == 0 ? "" : ",", offset);
+        offset += utf8_count(chances[i]->v[0].bytes, chances[i]->v[0].n_bytes);
+    }
+}
+
+static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+{
+    buf_puts(out, "{\"tokens\":[");
+    put_tokens(out, chances, n);
+    buf_puts(out, "],\"token_logprobs\":[");
+    put_logs(out, chances, n);
+    buf_puts(out, "],\"top_logprobs\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_likeliest(out, chances[i]);
+    }
+    buf_puts(out, "],\"text_offset\":[");
+    put_offsets(out, chances, n, offset);
+    buf_puts(out, "]}");
+}
+
+const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
+                                                   .object = "text_completion",
+                                                   .chunk = "text_completion",
+                                                   .empty = "\"text\":\"\"",
+                                                   .calls = "stop", /* nobody calls any */
+                                                   .put_delta = put_delta,
+                                                   .put_whole = put_whole,
+                                                   .put_chances = put_chances};
+
+static void answer(struct call *call, void *fields)
+{
+    openai_answer(call, &openai_completion_form, fields);
+}
+
+void openai_completion(struct call *call)
+{
+    static const struct reading_form form = {.read = fields_open_completion,
+                                             .weigh = fields_weigh,
+                                             .answer = answer,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
+    reading_start(call, &form);
+}

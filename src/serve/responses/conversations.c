@@ -1,0 +1,303 @@
+/* The routes of conversations: see conversations.h. Bodies are read on the reading thread, all else happens on the HTTP
+ * thread, which alone writes to what is stored. */
+#include "serve/responses/conversations.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/fields/fields.h"
+#include "serve/responses/history.h"
+#include "serve/responses/item_list.h"
+#include "serve/core/member.h"
+#include "serve/responses/responses.h"
+#include "serve/core/path.h"
+#include "serve/core/server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Bodies ---- */
+
+struct asked {
+    struct stored *stored;
+    struct stored_turn *turn; /* of its items */
+    char *metadata;           /* NULL: none was given */
+};
+
+static void close_asked(void *ud)
+{
+    struct asked *asked = ud;
+    stored_turn_unref(asked->stored, asked->turn);
+    free(asked->metadata);
+    free(asked);
+}
+
+static size_t weigh_asked(const void *ud)
+{
+    const struct asked *asked = ud;
+    return sizeof *asked + asked->turn->all_bytes + (asked->metadata == NULL ? 0 : strlen(asked->metadata));
+}
+
+static int read_metadata(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    const json_t *metadata = json_object_get(body, "metadata");
+    if (metadata == NULL || json_is_null(metadata)) return HEARTH_OK;
+    if (!json_is_object(metadata)) return error_at(error, HEARTH_INVALID, "metadata", "'metadata' must be an object");
+    asked->metadata = fields_dump(metadata);
+    return HEARTH_OK;
+}
+
+/* Items must be such that a response could go on from them. Their errors name them as "input[0]". */
+static int check_items(const json_t *items, hearth_error *error)
+{
+    json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, error);
+    if (chat == NULL && strncmp(error->param, "input", strlen("input")) == 0) {
+        hearth_error renamed = convert_rename(error, &(struct convert_name){"input[]", "items[]"}, 1);
+        *error = renamed;
+    }
+    json_decref(body);
+    json_decref(chat);
+    return chat == NULL ? (int)error->code : HEARTH_OK;
+}
+
+static int read_items(struct asked *asked, const json_t *body, hearth_error *error)
+{
+    const json_t *items = json_object_get(body, "items");
+    char name[HISTORY_ID_SIZE];
+    bool is_none = items == NULL || json_is_null(items) || (json_is_array(items) && json_array_size(items) == 0);
+    if (!is_none && !json_is_array(items))
+        return error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
+    if (!is_none && check_items(items, error) != HEARTH_OK) return (int)error->code;
+    call_random_name(name, sizeof name);
+    asked->turn = history_turn(asked->stored, NULL, is_none ? NULL : items, name);
+    return HEARTH_OK;
+}
+
+/* A body may be missing. */
+static void *read_asked(struct buf *text, const struct reading_caller *caller, hearth_error *error)
+{
+    if (!stored_is_on(caller->stored)) {
+        error_set(error, HEARTH_UNSUPPORTED, "conversations are not kept here: server.responses_max is 0");
+        return NULL;
+    }
+    json_t *body = text->len == 0 ? json_object() : fields_parse_body(text, error);
+    if (body == NULL) return NULL;
+    struct asked *asked = mem_alloc(sizeof *asked);
+    asked->stored = caller->stored;
+    int rc = read_metadata(asked, body, error);
+    if (rc == HEARTH_OK) rc = read_items(asked, body, error);
+    json_decref(body);
+    if (rc == HEARTH_OK) return asked;
+    close_asked(asked);
+    return NULL;
+}
+
+#define FORM(does)                                                                                                     \
+    {                                                                                                                  \
+        .read_with = read_asked, .weigh = weigh_asked, .answer = (does), .release = close_asked,                       \
+        .put_error = errors_put                                                                                        \
+    }
+
+/* ---- One conversation ---- */
+
+static char *find(struct call *call, bool with_text, struct stored_found *found)
+{
+    char *id = path_part(call->route, call->path, 0);
+    bool is_right = strncmp(id, "conv_", 5) == 0;
+    if (is_right && stored_find(call->server->stored, call->owner, id, with_text, found)) return id;
+    item_list_miss(call, "conversation", id);
+    free(id);
+    return NULL;
+}
+
+static void put_conversation(struct buf *out, const char *id, int64_t created, const char *metadata)
+{
+    buf_puts(out, "{");
+    member_puts(out, "id", id);
+    buf_printf(out, ",\"object\":\"conversation\",\"created_at\":%lld,\"metadata\":%s}", (long long)created,
+               metadata == NULL ? "{}" : metadata);
+}
+
+static void answer_create(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    char name[HISTORY_ID_SIZE], *id;
+    struct buf text = {0}, body = {0};
+    call_random_name(name, sizeof name);
+    id = mem_format("conv_%s", name);
+    put_conversation(&text, id, clock_unix_ms() / 1000, asked->metadata);
+    buf_append(&body, text.v, text.len);
+    stored_put(asked->stored,
+               &(struct stored_entry){.owner = call->owner, .id = id, .text = &text, .turn = asked->turn});
+    call_reply(call, 200, "application/json", &body);
+    free(id);
+    close_asked(asked);
+}
+
+void conversations_create(struct call *call)
+{
+    static const struct reading_form form = FORM(answer_create);
+    reading_start(call, &form);
+}
+
+void conversations_retrieve(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find(call, true, &found);
+    if (id == NULL) return;
+    call_reply(call, 200, "application/json", &found.text);
+    stored_release(stored, &found);
+    free(id);
+}
+
+static int64_t created_of(const struct buf *text)
+{
+    json_t *json = json_loadb(text->v, text->len, 0, NULL);
+    int64_t created = json_integer_value(json_object_get(json, "created_at"));
+    json_decref(json);
+    return created;
+}
+
+static void answer_update(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    struct stored *stored = asked->stored;
+    struct stored_found found;
+    struct buf text = {0}, body = {0};
+    char *id = find(call, true, &found);
+    if (id != NULL) {
+        put_conversation(&text, id, created_of(&found.text), asked->metadata);
+        buf_append(&body, text.v, text.len);
+        stored_set_text(stored, call->owner, id, &text);
+        buf_release(&text);
+        stored_release(stored, &found);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(id);
+    close_asked(asked);
+}
+
+void conversations_update(struct call *call)
+{
+    static const struct reading_form form = FORM(answer_update);
+    reading_start(call, &form);
+}
+
+void conversations_delete(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find(call, false, &found);
+    if (id == NULL) return;
+    stored_remove(stored, call->owner, id);
+    stored_release(stored, &found);
+    item_list_deleted(call, "conversation.deleted", id);
+    free(id);
+}
+
+/* ---- Items ---- */
+
+void conversations_list_items(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find(call, false, &found);
+    if (id == NULL) return;
+    item_list_reply(call, found.turn, found.turn->all_n);
+    stored_release(stored, &found);
+    free(id);
+}
+
+static void answer_added(struct call *call, void *ud)
+{
+    struct asked *asked = ud;
+    struct stored_found found;
+    struct buf body = {0};
+    char *id = find(call, false, &found);
+    if (id != NULL) {
+        struct stored_item *items = stored_turn_items(asked->turn);
+        item_list_put(&body, items, asked->turn->n, false);
+        free(items);
+        stored_extend(asked->stored, call->owner, id, asked->turn);
+        stored_release(asked->stored, &found);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(id);
+    close_asked(asked);
+}
+
+void conversations_add_items(struct call *call)
+{
+    static const struct reading_form form = FORM(answer_added);
+    reading_start(call, &form);
+}
+
+/* The item that the path names; NULL: the call was answered. The list is the caller's. */
+static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
+                                           struct stored_item **items)
+{
+    char *wanted = path_part(call->route, call->path, 1);
+    const struct stored_item *item = NULL;
+    *items = stored_turn_items(turn);
+    for (size_t i = 0; i < turn->all_n && item == NULL; i++)
+        if (strcmp((*items)[i].id, wanted) == 0) item = &(*items)[i];
+    if (item == NULL) item_list_miss(call, "item", wanted);
+    free(wanted);
+    return item;
+}
+
+void conversations_show_item(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find(call, false, &found);
+    if (id == NULL) return;
+    struct stored_item *items;
+    const struct stored_item *item = find_item(call, found.turn, &items);
+    struct buf body = {0};
+    if (item != NULL) {
+        buf_append(&body, item->text, item->len);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(items);
+    stored_release(stored, &found);
+    free(id);
+}
+
+/* Turns do not change, and responses may hold them too: the conversation gets one of its own, with the other items. */
+static struct stored_turn *turn_without(struct stored *stored, const struct stored_turn *turn,
+                                        const struct stored_item *items, const struct stored_item *dropped)
+{
+    struct stored_turn *copy = stored_turn_new(stored, NULL);
+    for (size_t i = 0; i < turn->all_n; i++) {
+        struct buf text = {0};
+        if (&items[i] == dropped) continue;
+        buf_append(&text, items[i].text, items[i].len);
+        stored_turn_add(copy, items[i].id, &text);
+    }
+    return copy;
+}
+
+void conversations_delete_item(struct call *call)
+{
+    struct stored_found found;
+    struct stored *stored = call->server->stored;
+    char *id = find(call, true, &found);
+    if (id == NULL) return;
+    struct stored_item *items;
+    const struct stored_item *item = find_item(call, found.turn, &items);
+    if (item != NULL) {
+        struct buf body = {0};
+        struct stored_turn *copy = turn_without(stored, found.turn, items, item);
+        buf_append(&body, found.text.v, found.text.len);
+        stored_put(stored, &(struct stored_entry){.owner = call->owner, .id = id, .text = &found.text, .turn = copy});
+        stored_turn_unref(stored, copy);
+        call_reply(call, 200, "application/json", &body);
+    }
+    free(items);
+    stored_release(stored, &found);
+    free(id);
+}

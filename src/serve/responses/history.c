@@ -1,0 +1,285 @@
+/* Earlier turns of a request: see history.h. */
+#include "serve/responses/history.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/fields/fields_readers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The turn of a list of items ---- */
+
+/* A message may be written short: as a string, without its type. Whoever lists items gets it as it is meant. */
+static void write_out_message(json_t *item)
+{
+    json_t *content = json_object_get(item, "content");
+    bool is_own = convert_is(json_object_get(item, "role"), "assistant");
+    if (json_object_get(item, "role") == NULL) return;
+    if (json_object_get(item, "type") == NULL) json_object_set_new(item, "type", json_string("message"));
+    if (!convert_is(json_object_get(item, "type"), "message")) return;
+    if (json_object_get(item, "status") == NULL) json_object_set_new(item, "status", json_string("completed"));
+    if (json_is_string(content))
+        json_object_set_new(item, "content",
+                            json_pack("[{s:s,s:O}]", "type", is_own ? "output_text" : "input_text", "text", content));
+}
+
+static void add_item(struct stored_turn *turn, const json_t *given, const char *name)
+{
+    json_t *item = json_copy((json_t *)given);
+    const char *id = field_string(json_object_get(item, "id"));
+    if (id == NULL || id[0] == '\0') {
+        char *own = mem_format("item_%s_in%zu", name, turn->n);
+        json_object_set_new(item, "id", json_string(own));
+        free(own);
+        id = json_string_value(json_object_get(item, "id"));
+    }
+    write_out_message(item);
+    char *text = fields_dump(item);
+    struct buf bytes = {0};
+    buf_puts(&bytes, text);
+    stored_turn_add(turn, id, &bytes);
+    free(text);
+    json_decref(item);
+}
+
+struct stored_turn *history_turn(struct stored *stored, struct stored_turn *before, const json_t *items,
+                                 const char *name)
+{
+    struct stored_turn *turn = stored_turn_new(stored, before);
+    size_t i;
+    json_t *item;
+    json_array_foreach(items, i, item) if (json_is_object(item)) add_item(turn, item, name);
+    turn->n_said = turn->n;
+    return turn;
+}
+
+/* ---- What came before ---- */
+
+static int not_stored(const char *field, const char *id, const char *what, hearth_error *error)
+{
+    return error_at(error, (hearth_code)ERRORS_NO_PREVIOUS, field,
+                    "'%s': no %s '%.80s' is stored here: it was evicted or deleted, the server was started again "
+                    "since, or it is another key's. Send the whole conversation as input",
+                    field, what, id);
+}
+
+static int find(struct history *history, const char *field, const char *id, hearth_error *error)
+{
+    struct stored_found found;
+    const char *what = strcmp(field, "conversation") == 0 ? "conversation" : "response";
+    bool right = strncmp(id, what[0] == 'c' ? "conv_" : "resp_", 5) == 0;
+    if (!right || !stored_find(history->stored, history->owner, id, false, &found))
+        return not_stored(field, id, what, error);
+    history->before = found.turn;
+    return HEARTH_OK;
+}
+
+/* A string; of a conversation also an object with its id. NULL with a code of HEARTH_OK where there is none. */
+static const char *id_in(const json_t *body, const char *field, hearth_error *error)
+{
+    const json_t *value = json_object_get(body, field);
+    *error = (hearth_error){0};
+    if (value == NULL || json_is_null(value)) return NULL;
+    if (json_is_object(value) && strcmp(field, "conversation") == 0) value = json_object_get(value, "id");
+    const char *id = field_string(value);
+    if (id == NULL || id[0] == '\0') {
+        error_at(error, HEARTH_INVALID, field, "'%s' must be an id", field);
+        return NULL;
+    }
+    return id;
+}
+
+static int find_before(struct history *history, const json_t *body, hearth_error *error)
+{
+    const char *previous = id_in(body, "previous_response_id", error);
+    if (error->code != HEARTH_OK) return (int)error->code;
+    const char *conversation = id_in(body, "conversation", error);
+    if (error->code != HEARTH_OK) return (int)error->code;
+    if (previous != NULL && conversation != NULL)
+        return error_at(error, HEARTH_INVALID, "conversation",
+                        "'conversation' and 'previous_response_id' exclude each other: give one of them");
+    history->conversation = mem_strdup(conversation);
+    if (previous != NULL) return find(history, "previous_response_id", previous, error);
+    return conversation == NULL ? HEARTH_OK : find(history, "conversation", conversation, error);
+}
+
+/* A body that held all of it would not be read either. */
+static int too_large(const struct history *history, const char *field, size_t bytes, hearth_error *error)
+{
+    return error_at(error, (hearth_code)413, field,
+                    "'%s' stands for %zu bytes: at most %zu (server.max_body_bytes). Begin a new conversation", field,
+                    bytes, history->max_bytes);
+}
+
+static json_t *read_before(const struct history *history, hearth_error *error)
+{
+    struct buf text = {0};
+    const char *field = history->conversation != NULL ? "conversation" : "previous_response_id";
+    if (history->before->all_bytes > history->max_bytes) {
+        too_large(history, field, history->before->all_bytes, error);
+        return NULL;
+    }
+    struct stored_item *items = stored_turn_items(history->before);
+    buf_puts(&text, "[");
+    for (size_t i = 0; i < history->before->all_n; i++) {
+        if (i > 0) buf_puts(&text, ",");
+        buf_append(&text, items[i].text, items[i].len);
+    }
+    buf_puts(&text, "]");
+    free(items);
+    json_t *list = fields_parse_any(text.v, text.len, error);
+    buf_release(&text);
+    return list;
+}
+
+/* ---- References ---- */
+
+/* Of one request: each takes a pass over the items of a response. */
+#define REFERENCES_MAX 1024
+
+struct references {
+    struct history *history;
+    size_t n, bytes;
+};
+
+static json_t *read_item(struct references *references, const struct stored_turn *turn, const char *id)
+{
+    for (size_t i = 0; i < turn->n; i++) {
+        const struct stored_item *item = &turn->items[i];
+        if (strcmp(item->id, id) != 0) continue;
+        references->bytes += item->len;
+        if (references->bytes > references->history->max_bytes) return NULL;
+        return json_loadb(item->text, item->len, JSON_ALLOW_NUL, NULL);
+    }
+    return NULL;
+}
+
+/* The id of an item names the response that it belongs to: KIND_RESPONSE_NUMBER. */
+static json_t *find_item(struct references *references, const char *id)
+{
+    const struct history *history = references->history;
+    const char *first = strchr(id, '_'), *last = strrchr(id, '_');
+    struct stored_found found;
+    if (first == NULL || last == first) return NULL;
+    char *response = mem_format("resp_%.*s", (int)(last - first - 1), first + 1);
+    json_t *item = NULL;
+    if (stored_find(history->stored, history->owner, response, false, &found)) {
+        item = read_item(references, found.turn, id);
+        stored_release(history->stored, &found);
+    }
+    free(response);
+    return item;
+}
+
+static bool is_reference(const json_t *item)
+{
+    const json_t *type = json_object_get(item, "type");
+    bool bare = type == NULL && json_object_size(item) == 1 && json_object_get(item, "id") != NULL;
+    return convert_is(type, "item_reference") || bare;
+}
+
+static int resolve(struct history *history, json_t *input, hearth_error *error)
+{
+    struct references references = {.history = history};
+    size_t i;
+    json_t *item;
+    json_array_foreach(input, i, item)
+    {
+        const char *id = is_reference(item) ? field_string(json_object_get(item, "id")) : NULL;
+        if (id == NULL) continue;
+        struct place at = place_of("input[%zu].id", i);
+        if (++references.n > REFERENCES_MAX)
+            return error_at(error, HEARTH_INVALID, "input", "'input' refers to more than %d items", REFERENCES_MAX);
+        json_t *found = find_item(&references, id);
+        if (references.bytes > history->max_bytes) return too_large(history, "input", references.bytes, error);
+        if (found == NULL) return not_stored(at.v, id, "item", error);
+        json_array_set_new(input, i, found);
+    }
+    return HEARTH_OK;
+}
+
+/* ---- The whole ---- */
+
+static int read_store(struct history *history, const json_t *body, hearth_error *error)
+{
+    const json_t *store = json_object_get(body, "store");
+    if (store != NULL && !json_is_null(store) && !json_is_boolean(store))
+        return error_at(error, HEARTH_INVALID, "store", "'store' must be true or false");
+    history->keeps = !json_is_false(store) && stored_is_on(history->stored);
+    return HEARTH_OK;
+}
+
+/* The response says what became of the fields. */
+static void note_in_body(const struct history *history, json_t *body)
+{
+    json_object_set_new(body, "store", json_boolean(history->keeps));
+    if (history->conversation != NULL)
+        json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
+}
+
+static void make_turn(struct history *history, const json_t *body)
+{
+    const json_t *input = json_object_get(body, "input");
+    json_t *said = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
+    /* That of a conversation follows whatever is its last when the answer is whole. */
+    struct stored_turn *before = history->conversation != NULL ? NULL : history->before;
+    history->turn = history_turn(history->stored, before, said != NULL ? said : input, history->id);
+    json_decref(said);
+}
+
+int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool counts,
+                 json_t **before, hearth_error *error)
+{
+    *history =
+        (struct history){.stored = caller->stored, .owner = mem_strdup(caller->owner), .max_bytes = caller->max_bytes};
+    *before = NULL;
+    call_random_name(history->id, sizeof history->id);
+    if (read_store(history, body, error) != HEARTH_OK) return (int)error->code;
+    if (find_before(history, body, error) != HEARTH_OK) return (int)error->code;
+    if (resolve(history, json_object_get(body, "input"), error) != HEARTH_OK) return (int)error->code;
+    if (history->before != NULL && (*before = read_before(history, error)) == NULL) return (int)error->code;
+    note_in_body(history, body);
+    if (!counts && (history->keeps || history->conversation != NULL)) make_turn(history, body);
+    return HEARTH_OK;
+}
+
+void history_close(struct history *history)
+{
+    if (history->stored == NULL) return;
+    stored_turn_unref(history->stored, history->turn);
+    stored_turn_unref(history->stored, history->before);
+    free(history->conversation);
+    free(history->owner);
+    *history = (struct history){.stored = NULL};
+}
+
+size_t history_weigh(const struct history *history)
+{
+    if (history->turn == NULL) return 0;
+    return history->turn->all_bytes - (history->turn->before == NULL ? 0 : history->turn->before->all_bytes);
+}
+
+void history_add(struct history *history, const char *id, struct buf *text)
+{
+    if (history->turn != NULL) stored_turn_add(history->turn, id, text);
+    buf_release(text);
+}
+
+void history_finish(struct history *history, struct buf *response)
+{
+    if (history->conversation != NULL)
+        stored_extend(history->stored, history->owner, history->conversation, history->turn);
+    if (history->keeps) {
+        char *id = mem_format("resp_%s", history->id);
+        stored_put(history->stored,
+                   &(struct stored_entry){.owner = history->owner, .id = id, .text = response, .turn = history->turn});
+        free(id);
+    }
+    buf_release(response);
+    stored_turn_unref(history->stored, history->turn);
+    history->turn = NULL;
+}

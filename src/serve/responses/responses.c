@@ -1,0 +1,539 @@
+/* Responses as a dialect: a response of items, or the events in which its items come, numbered in their order. The
+ * state belongs to the exchange; HTTP thread only. */
+#include "serve/responses/responses.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/utf8.h"
+#include "serve/fields/convert.h"
+#include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/responses/responses_tools.h"
+#include "serve/core/server.h"
+#include "serve/fields/unknown.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct responses {
+    char *id, *model;
+    int64_t created;
+    struct buf echo; /* what is repeated of the request */
+    struct responses_tools *tools;
+    struct history history;      /* nothing where nothing is stored */
+    const struct answer *answer; /* the exchange's, once there is one; for streams that break off */
+    size_t n_events;             /* told so far */
+    size_t n_begun;              /* parts of the answer whose item was begun; the last of them is open */
+    size_t n_chances;            /* told so far */
+};
+
+/* What the kinds of parts are called. The text of a call is its arguments. */
+struct kind {
+    const char *id_prefix;
+    const char *part;   /* type of the item's one content part; NULL: it has none */
+    const char *event;  /* "response.….delta" and "response.….done" tell its text */
+    const char *member; /* of the latter */
+};
+
+static const struct kind kinds[] = {
+    [HEARTH_DELTA_REASONING] = {"rs", "reasoning_text", "reasoning_text", "text"},
+    [HEARTH_DELTA_CONTENT] = {"msg", "output_text", "output_text", "text"},
+    [HEARTH_DELTA_CALL] = {"fc", NULL, "function_call_arguments", "arguments"},
+};
+
+static const struct kind custom_call = {"ctc", NULL, "custom_tool_call_input", "input"};
+
+/* What the client calls the tool of a part that is a call; NULL: a function, by its own name. */
+static const struct responses_tool *tool_of(const struct responses *state, const struct answer *answer, size_t i)
+{
+    const struct answer_part *part = &answer->parts[i];
+    if (part->type != HEARTH_DELTA_CALL) return NULL;
+    return responses_tools_find(state->tools, answer->calls[part->call].name);
+}
+
+static bool is_custom(const struct responses *state, const struct answer *answer, size_t i)
+{
+    const struct responses_tool *tool = tool_of(state, answer, i);
+    return tool != NULL && tool->is_custom;
+}
+
+static const struct kind *kind_of(const struct responses *state, const struct answer *answer, size_t i)
+{
+    return is_custom(state, answer, i) ? &custom_call : &kinds[answer->parts[i].type];
+}
+
+/* ---- Errors ---- */
+
+void responses_put_error(struct buf *out, const hearth_error *error, const char *request_id)
+{
+    static const struct convert_name names[] = {{"messages", "input"},
+                                                {"prompt", "input"},
+                                                {"json_schema", "text.format.schema"},
+                                                {"max_tokens", "max_output_tokens"},
+                                                {"tools[].function", "tools[]"}};
+    hearth_error renamed = convert_rename(error, names, sizeof names / sizeof *names);
+    errors_put(out, &renamed, request_id);
+}
+
+/* ---- Items ---- */
+
+static void put_text(struct buf *out, const char *member, const struct answer *answer, const struct answer_part *part)
+{
+    if (part->type == HEARTH_DELTA_CALL) {
+        const struct buf *arguments = &answer->calls[part->call].arguments;
+        member_put(out, member, arguments->v, arguments->len);
+        return;
+    }
+    const struct buf *whole = part->type == HEARTH_DELTA_CONTENT ? &answer->text : &answer->reasoning;
+    member_put(out, member, whole->v + part->start, part->len);
+}
+
+/* Those of the tokens [from, to), and of one more; NULL: none. */
+static void put_chances(struct buf *out, const struct answer *answer, const size_t range[2], const struct chances *last)
+{
+    buf_puts(out, ",\"logprobs\":[");
+    for (size_t i = range[0]; i < range[1]; i++) {
+        if (i > range[0]) buf_puts(out, ",");
+        chances_put_openai(out, answer->chances[i]);
+    }
+    if (range[0] < range[1] && last != NULL) buf_puts(out, ",");
+    if (last != NULL) chances_put_openai(out, last);
+    buf_puts(out, "]");
+}
+
+/* The chances of a part's tokens are those up to where the next part begins. */
+static void put_chances_of(struct buf *out, const struct answer *answer, size_t i)
+{
+    size_t from = answer->parts[i].chances;
+    size_t to = i + 1 < answer->n_parts ? answer->parts[i + 1].chances : answer->n_chances;
+    put_chances(out, answer, (const size_t[]){from, to}, NULL);
+}
+
+static void put_id(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
+{
+    buf_printf(out, "%s_%s_%zu", kind_of(state, answer, i)->id_prefix, state->id, i);
+}
+
+/* `begun`: nothing is in it yet. */
+static void put_part(struct buf *out, const struct answer *answer, size_t i, bool begun)
+{
+    const struct answer_part *part = &answer->parts[i];
+    buf_printf(out, "{\"type\":\"%s\",", kinds[part->type].part);
+    if (begun)
+        buf_puts(out, "\"text\":\"\"");
+    else
+        put_text(out, "text", answer, part);
+    if (part->type == HEARTH_DELTA_CONTENT) {
+        buf_puts(out, ",\"annotations\":[]");
+        if (begun)
+            buf_puts(out, ",\"logprobs\":[]");
+        else
+            put_chances_of(out, answer, i);
+    }
+    buf_puts(out, "}");
+}
+
+/* The text of a call as its tool takes it. */
+static void put_given(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
+                      const char *member)
+{
+    const struct answer_part *part = &answer->parts[i];
+    struct buf input = {0};
+    if (!is_custom(state, answer, i)) {
+        put_text(out, member, answer, part);
+        return;
+    }
+    responses_put_input(&input, &answer->calls[part->call].arguments);
+    member_put(out, member, input.v == NULL ? "" : input.v, input.len);
+    buf_release(&input);
+}
+
+static void put_name(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
+{
+    const struct responses_tool *tool = tool_of(state, answer, i);
+    member_puts(out, "name", tool != NULL ? tool->name : answer->calls[answer->parts[i].call].name);
+    if (tool == NULL || tool->space == NULL) return;
+    buf_puts(out, ",");
+    member_puts(out, "namespace", tool->space);
+}
+
+static void put_call(struct buf *out, const struct responses *state, const struct answer *answer, size_t i, bool begun)
+{
+    bool custom = is_custom(state, answer, i);
+    const char *member = kind_of(state, answer, i)->member;
+    buf_printf(out, ",\"type\":\"%s\",", custom ? "custom_tool_call" : "function_call");
+    member_puts(out, "call_id", answer->calls[answer->parts[i].call].id);
+    buf_puts(out, ",");
+    put_name(out, state, answer, i);
+    buf_puts(out, ",");
+    if (begun)
+        buf_printf(out, "\"%s\":\"\"", member);
+    else
+        put_given(out, state, answer, i, member);
+}
+
+static void put_item(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
+                     const char *status)
+{
+    static const char *const openings[] = {
+        [HEARTH_DELTA_REASONING] = ",\"type\":\"reasoning\",\"summary\":[],\"content\":[",
+        [HEARTH_DELTA_CONTENT] = ",\"type\":\"message\",\"role\":\"assistant\",\"content\":["};
+    const struct answer_part *part = &answer->parts[i];
+    bool begun = strcmp(status, "in_progress") == 0;
+    buf_puts(out, "{\"id\":\"");
+    put_id(out, state, answer, i);
+    buf_puts(out, "\"");
+    if (part->type == HEARTH_DELTA_CALL) {
+        put_call(out, state, answer, i, begun);
+    } else {
+        buf_puts(out, openings[part->type]);
+        if (!begun) put_part(out, answer, i, false);
+        buf_puts(out, "]");
+    }
+    buf_printf(out, ",\"status\":\"%s\"}", status);
+}
+
+/* The last item of an answer that was cut off is not whole. */
+static const char *item_status(const struct answer *answer, size_t i)
+{
+    bool cut = !answer->done || answer->result.finish == HEARTH_FINISH_LENGTH;
+    return cut && i + 1 == answer->n_parts ? "incomplete" : "completed";
+}
+
+/* ---- Responses ---- */
+
+static void put_usage(struct buf *out, const struct answer *answer)
+{
+    const hearth_result *r = &answer->result;
+    int32_t prompt = r->cache_n + r->prompt_n;
+    buf_printf(out,
+               "{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d},\"output_tokens\":%d,"
+               "\"output_tokens_details\":{\"reasoning_tokens\":%d},\"total_tokens\":%d}",
+               prompt, r->cache_n, r->predicted_n, answer->reasoning_n, prompt + r->predicted_n);
+}
+
+static void put_failure(struct buf *out, const hearth_error *error)
+{
+    if (error == NULL) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_puts(out, "{\"code\":\"server_error\",\"message\":");
+    errors_put_message(out, error->message);
+    buf_puts(out, "}");
+}
+
+static const char *status_of(const struct answer *answer)
+{
+    return answer->result.finish == HEARTH_FINISH_LENGTH ? "incomplete" : "completed";
+}
+
+/* `answer`: NULL: nothing is there yet. `error`: why it failed, or NULL. */
+static void put_response(struct buf *out, const struct responses *state, const struct answer *answer,
+                         const hearth_error *error)
+{
+    bool ended = answer != NULL && error == NULL;
+    const char *status = error != NULL ? "failed" : ended ? status_of(answer) : "in_progress";
+    bool cut = strcmp(status, "incomplete") == 0;
+    buf_printf(out, "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"error\":",
+               state->id, (long long)state->created, status);
+    put_failure(out, error);
+    buf_printf(out, ",\"incomplete_details\":%s,", cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    member_puts(out, "model", state->model);
+    buf_puts(out, ",\"output\":[");
+    for (size_t i = 0; answer != NULL && i < answer->n_parts; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_item(out, state, answer, i, item_status(answer, i));
+    }
+    buf_puts(out, "],\"usage\":");
+    if (ended)
+        put_usage(out, answer);
+    else
+        buf_puts(out, "null");
+    buf_append(out, state->echo.v, state->echo.len);
+    buf_puts(out, "}");
+}
+
+/* Stores what is whole. */
+static void keep(struct responses *state, const struct answer *answer)
+{
+    struct buf text = {0}, id = {0};
+    if (state->history.turn == NULL) return;
+    for (size_t i = 0; i < answer->n_parts; i++) {
+        buf_clear(&id);
+        put_id(&id, state, answer, i);
+        put_item(&text, state, answer, i, item_status(answer, i));
+        history_add(&state->history, id.v, &text);
+    }
+    buf_release(&id);
+    put_response(&text, state, answer, NULL);
+    history_finish(&state->history, &text);
+}
+
+static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    put_response(out, state, answers, NULL);
+    keep(state, answers);
+}
+
+/* ---- Streams ---- */
+
+/* Up to the members that an event has of its own; close_event() ends it. */
+static void open_event(struct buf *out, struct responses *state, const char *name, const char *more)
+{
+    buf_printf(out, "event: response.%s%s\ndata: {\"type\":\"response.%s%s\",\"sequence_number\":%zu", name, more, name,
+               more, state->n_events++);
+}
+
+static void close_event(struct buf *out)
+{
+    buf_puts(out, "}\n\n");
+}
+
+static void put_state(struct buf *out, struct responses *state, const char *name, const hearth_error *error)
+{
+    open_event(out, state, name, "");
+    buf_puts(out, ",\"response\":");
+    put_response(out, state, state->answer, error);
+    close_event(out);
+}
+
+static void put_started(void *ud, size_t index, const hearth_result *result, struct buf *out)
+{
+    (void)index, (void)result;
+    put_state(out, ud, "created", NULL);
+    put_state(out, ud, "in_progress", NULL);
+}
+
+static void put_item_event(struct buf *out, struct responses *state, const char *name, const char *status)
+{
+    size_t i = state->n_begun - 1;
+    open_event(out, state, name, "");
+    buf_printf(out, ",\"output_index\":%zu,\"item\":", i);
+    put_item(out, state, state->answer, i, status);
+    close_event(out);
+}
+
+/* An event about the contents of the item that is open. */
+static const struct kind *open_content_event(struct buf *out, struct responses *state, const char *name,
+                                             const char *more)
+{
+    size_t i = state->n_begun - 1;
+    const struct kind *kind = kind_of(state, state->answer, i);
+    open_event(out, state, name == NULL ? kind->event : name, more);
+    buf_puts(out, ",\"item_id\":\"");
+    put_id(out, state, state->answer, i);
+    buf_printf(out, "\",\"output_index\":%zu,", i);
+    if (kind->part != NULL) buf_puts(out, "\"content_index\":0,");
+    return kind;
+}
+
+static void put_part_event(struct buf *out, struct responses *state, const char *more)
+{
+    open_content_event(out, state, "content_part", more);
+    buf_puts(out, "\"part\":");
+    put_part(out, state->answer, state->n_begun - 1, strcmp(more, ".added") == 0);
+    close_event(out);
+}
+
+static void begin_item(struct buf *out, struct responses *state)
+{
+    const struct answer_part *part = &state->answer->parts[state->n_begun++];
+    state->n_chances = part->chances;
+    put_item_event(out, state, "output_item.added", "in_progress");
+    if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
+}
+
+/* The arguments of a custom tool's call are JSON around what the tool is given, which is told at once when it is whole.
+ */
+static void put_late_delta(struct buf *out, struct responses *state)
+{
+    size_t i = state->n_begun - 1;
+    if (!is_custom(state, state->answer, i)) return;
+    open_content_event(out, state, NULL, ".delta");
+    put_given(out, state, state->answer, i, "delta");
+    close_event(out);
+}
+
+static void end_item(struct buf *out, struct responses *state)
+{
+    if (state->n_begun == 0) return;
+    size_t i = state->n_begun - 1;
+    const struct answer_part *part = &state->answer->parts[i];
+    put_late_delta(out, state);
+    const struct kind *kind = open_content_event(out, state, NULL, ".done");
+    if (kind == &kinds[HEARTH_DELTA_CALL]) {
+        put_name(out, state, state->answer, i);
+        buf_puts(out, ",");
+    }
+    put_given(out, state, state->answer, i, kind->member);
+    if (part->type == HEARTH_DELTA_CONTENT) put_chances_of(out, state->answer, i);
+    close_event(out);
+    if (kind->part != NULL) put_part_event(out, state, ".done");
+    put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
+}
+
+/* With the chances of the tokens that told no text before this one. */
+static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
+{
+    const struct answer *answer = piece->answer;
+    if (is_custom(state, answer, state->n_begun - 1)) return;
+    open_content_event(out, state, NULL, ".delta");
+    member_put(out, "delta", piece->delta->text, piece->delta->len);
+    if (piece->delta->type == HEARTH_DELTA_CONTENT) {
+        put_chances(out, answer, (const size_t[]){state->n_chances, answer->n_chances}, piece->chances);
+        state->n_chances = answer->n_chances + (piece->chances != NULL);
+    }
+    close_event(out);
+}
+
+static void put_more(void *ud, const struct exchange_piece *piece, struct buf *out)
+{
+    struct responses *state = ud;
+    state->answer = piece->answer;
+    if (piece->answer->n_parts > state->n_begun) {
+        end_item(out, state);
+        begin_item(out, state);
+    }
+    if (piece->delta != NULL && piece->delta->len > 0) put_delta(out, state, piece);
+}
+
+static void put_done(void *ud, size_t index, const struct answer *answer, struct buf *out)
+{
+    (void)index; /* 0 */
+    struct responses *state = ud;
+    state->answer = answer;
+    end_item(out, state);
+}
+
+static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
+{
+    (void)n; /* 1 */
+    put_state(out, state, status_of(answers), NULL);
+    keep(state, answers);
+}
+
+static void put_broken(void *state, const hearth_error *error, struct buf *out)
+{
+    put_state(out, state, "failed", error);
+}
+
+/* ---- State ---- */
+
+void *responses_state(const struct responses_names *names, struct buf *echo, struct responses_tools **tools)
+{
+    struct responses *state = mem_alloc(sizeof *state);
+    state->id = mem_strdup(names->id);
+    state->model = mem_strdup(names->model);
+    state->created = names->created;
+    state->echo = *echo;
+    *echo = (struct buf){0};
+    state->tools = *tools;
+    *tools = NULL;
+    return state;
+}
+
+static void release(void *ud)
+{
+    struct responses *state = ud;
+    free(state->id);
+    free(state->model);
+    buf_release(&state->echo);
+    responses_tools_close(state->tools);
+    history_close(&state->history);
+    free(state);
+}
+
+const struct dialect responses_dialect = {.started = put_started,
+                                          .more = put_more,
+                                          .done = put_done,
+                                          .ended = put_ended,
+                                          .broken = put_broken,
+                                          .whole = put_whole,
+                                          .error = responses_put_error,
+                                          .release = release};
+
+/* ---- Route ---- */
+
+/* A request that was read, and what its response repeats of it. */
+struct request {
+    struct fields *fields;
+    struct buf echo;
+    struct responses_tools *tools;
+    struct history history;
+};
+
+static void close_request(void *ud)
+{
+    struct request *request = ud;
+    if (request->fields != NULL) fields_close(request->fields);
+    buf_release(&request->echo);
+    responses_tools_close(request->tools);
+    history_close(&request->history);
+    free(request);
+}
+
+static size_t weigh(const void *ud)
+{
+    const struct request *request = ud;
+    return fields_weigh(request->fields) + request->echo.len + history_weigh(&request->history);
+}
+
+struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool counts,
+                                     struct history *history, hearth_error *error)
+{
+    json_t *before, *chat = NULL;
+    if (history_open(history, body, caller, counts, &before, error) == HEARTH_OK)
+        chat = responses_chat_after(before, body, error);
+    json_decref(before);
+    return chat == NULL ? NULL : fields_open_converted(body, chat, FIELDS_CHAT, &responses_api, error);
+}
+
+static void *read_request(struct buf *body, const struct reading_caller *caller, hearth_error *error)
+{
+    struct request *request = mem_alloc(sizeof *request);
+    json_t *given = fields_parse_body(body, error);
+    if (given != NULL) request->fields = responses_open_fields(given, caller, false, &request->history, error);
+    if (request->fields != NULL) {
+        responses_put_echo(&request->echo, given);
+        request->tools = responses_tools_open(given);
+    }
+    json_decref(given);
+    if (request->fields != NULL) return request;
+    close_request(request);
+    return NULL;
+}
+
+static void answer(struct call *call, void *ud)
+{
+    struct request *request = ud;
+    struct fields *fields = request->fields;
+    unknown_tell(call, fields);
+    struct responses_names names = {call_model(call, fields->params.model), request->history.id,
+                                    clock_unix_ms() / 1000};
+    struct responses *state = responses_state(&names, &request->echo, &request->tools);
+    state->history = request->history;
+    request->history = (struct history){.stored = NULL};
+    struct exchange_plan plan = {.dialect = &responses_dialect,
+                                 .state = state,
+                                 .stream = fields->stream,
+                                 .choices = &fields->params,
+                                 .n_choices = 1,
+                                 .owner = fields,
+                                 .release_owner = fields_close};
+    request->fields = NULL;
+    close_request(request);
+    exchange_start(call, &plan);
+}
+
+void responses_create(struct call *call)
+{
+    static const struct reading_form form = {.read_with = read_request,
+                                             .weigh = weigh,
+                                             .answer = answer,
+                                             .release = close_request,
+                                             .put_error = responses_put_error};
+    reading_start(call, &form);
+}

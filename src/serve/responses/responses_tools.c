@@ -1,0 +1,259 @@
+/* Tools of Responses: see responses_tools.h. */
+#include "serve/responses/responses_tools.h"
+
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Names ---- */
+
+json_t *responses_tool_name(const json_t *space, const json_t *name)
+{
+    if (!json_is_string(space)) return json_incref((json_t *)name);
+    return json_sprintf("%s__%s", json_string_value(space), json_string_value(name));
+}
+
+json_t *responses_custom_arguments(const json_t *input)
+{
+    json_t *arguments = json_pack("{s:O}", "input", input);
+    char *text = json_dumps(arguments, JSON_COMPACT);
+    json_t *string = json_string(text);
+    free(text);
+    json_decref(arguments);
+    return string;
+}
+
+/* ---- Requests ---- */
+
+struct tool {
+    const json_t *json, *space; /* space: the name of the namespace around it, or NULL */
+    struct place at;
+};
+
+static int read_function(struct convert *convert, const struct tool *tool)
+{
+    const json_t *schema = json_object_get(tool->json, "parameters");
+    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
+    if (name == NULL) return HEARTH_INVALID;
+    if (schema != NULL && !json_is_null(schema) && !json_is_object(schema))
+        return convert_fault(convert, place_of("%s.parameters", tool->at.v), "must be an object");
+    json_t *named = json_copy((json_t *)tool->json);
+    json_object_set_new(named, "name", responses_tool_name(tool->space, name));
+    convert_add_tool(convert, named, "parameters");
+    json_decref(named);
+    return HEARTH_OK;
+}
+
+/* A grammar is told to the model, but not enforced: grammars of replies are GBNF, this one is Lark or a pattern. */
+static json_t *custom_description(const json_t *tool)
+{
+    const json_t *format = json_object_get(tool, "format"), *definition = json_object_get(format, "definition");
+    const char *description = json_string_value(json_object_get(tool, "description"));
+    if (description == NULL) description = "";
+    if (!json_is_string(definition)) return json_string(description);
+    const char *syntax = json_string_value(json_object_get(format, "syntax"));
+    return json_sprintf("%s%sThe input must match this %s grammar:\n%s", description,
+                        description[0] == '\0' ? "" : "\n\n", syntax == NULL ? "" : syntax,
+                        json_string_value(definition));
+}
+
+static int read_custom(struct convert *convert, const struct tool *tool)
+{
+    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
+    if (name == NULL) return HEARTH_INVALID;
+    json_t *parameters = json_pack("{s:s, s:{s:{s:s}}, s:[s], s:b}", "type", "object", "properties", "input", "type",
+                                   "string", "required", "input", "additionalProperties", 0);
+    json_t *function = json_pack("{s:o, s:o, s:o}", "name", responses_tool_name(tool->space, name), "description",
+                                 custom_description(tool->json), "parameters", parameters);
+    convert_add_tool(convert, function, "parameters");
+    json_decref(function);
+    return HEARTH_OK;
+}
+
+static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct place at);
+
+static int read_namespace(struct convert *convert, const struct tool *tool)
+{
+    const json_t *name = convert_string(convert, tool->json, tool->at, "name");
+    if (name == NULL) return HEARTH_INVALID;
+    return read_list(convert, json_object_get(tool->json, "tools"), name, place_of("%.80s.tools", tool->at.v));
+}
+
+static int read_tool(struct convert *convert, const struct tool *tool)
+{
+    static const struct {
+        const char *type;
+        int (*read)(struct convert *convert, const struct tool *tool);
+    } types[] = {{"function", read_function}, {"custom", read_custom}, {"namespace", read_namespace}};
+    const json_t *type = json_object_get(tool->json, "type");
+    if (!json_is_string(type)) return convert_bad_type(convert, tool->json, tool->at);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (convert_is(type, types[i].type)) return types[i].read(convert, tool);
+    log_event(LOG_INFO, "serve", "left out a tool that nobody runs here", log_str("type", json_string_value(type)));
+    return HEARTH_OK;
+}
+
+static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct place at)
+{
+    size_t i;
+    json_t *json;
+    int rc = HEARTH_OK;
+    if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
+        return convert_fault(convert, at, "must be a list of tools");
+    json_array_foreach(tools, i, json)
+    {
+        struct tool tool = {.json = json, .space = space, .at = place_of("%.90s[%zu]", at.v, i)};
+        if (rc == HEARTH_OK) rc = read_tool(convert, &tool);
+    }
+    return rc;
+}
+
+/* ---- The choice ---- */
+
+static bool is_allowed(const json_t *allowed, const json_t *tool)
+{
+    const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
+    size_t i;
+    json_t *one;
+    json_array_foreach(allowed, i, one)
+    {
+        const json_t *own = json_object_get(one, "name");
+        json_t *its = json_is_string(own) ? responses_tool_name(json_object_get(one, "namespace"), own) : NULL;
+        bool same = json_equal(its, name);
+        json_decref(its);
+        if (same) return true;
+    }
+    return false;
+}
+
+/* As a chat says it: all tools stay in the prompt. Where none of the allowed ones was read, none is called. */
+static int choose_among(struct convert *convert, const json_t *choice)
+{
+    const json_t *allowed = json_object_get(choice, "tools"), *mode = json_object_get(choice, "mode");
+    if (!json_is_array(allowed))
+        return convert_fault(convert, place_of("tool_choice.tools"), "must be a list of tools");
+    if (!convert_is(mode, "auto") && !convert_is(mode, "required"))
+        return convert_fault(convert, place_of("tool_choice.mode"), "must be \"auto\" or \"required\"");
+    json_t *tools = json_array(), *tool;
+    size_t i;
+    json_array_foreach(json_object_get(convert->chat, "tools"), i, tool)
+    {
+        if (is_allowed(allowed, tool)) json_array_append(tools, tool);
+    }
+    if (json_array_size(tools) == 0)
+        convert_set(convert, "tool_choice", json_string("none"));
+    else
+        convert_set(
+            convert, "tool_choice",
+            json_pack("{s:s, s:{s:O, s:O}}", "type", "allowed_tools", "allowed_tools", "mode", mode, "tools", tools));
+    json_decref(tools);
+    return HEARTH_OK;
+}
+
+static int choose_one(struct convert *convert, const json_t *choice)
+{
+    const json_t *name = convert_string(convert, choice, place_of("tool_choice"), "name");
+    if (name == NULL) return HEARTH_INVALID;
+    json_t *its = responses_tool_name(json_object_get(choice, "namespace"), name);
+    convert_choose_tool(convert, its);
+    json_decref(its);
+    return HEARTH_OK;
+}
+
+/* The words are those of chats. A tool that was left out cannot be chosen: the model chooses. */
+static int read_choice(struct convert *convert)
+{
+    const json_t *choice = json_object_get(convert->body, "tool_choice"), *type = json_object_get(choice, "type");
+    if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
+    if (!json_is_object(choice)) {
+        convert_set(convert, "tool_choice", json_incref((json_t *)choice));
+        return HEARTH_OK;
+    }
+    if (!json_is_string(type)) return convert_bad_type(convert, choice, place_of("tool_choice"));
+    if (convert_is(type, "allowed_tools")) return choose_among(convert, choice);
+    if (convert_is(type, "function") || convert_is(type, "custom")) return choose_one(convert, choice);
+    return HEARTH_OK;
+}
+
+int responses_read_tools(struct convert *convert)
+{
+    int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, place_of("tools"));
+    return rc == HEARTH_OK ? read_choice(convert) : rc;
+}
+
+/* ---- Answers ---- */
+
+struct responses_tools {
+    struct named {
+        char *by_model;
+        struct responses_tool tool;
+    } * v;
+    size_t n;
+};
+
+static void add(struct responses_tools *tools, const json_t *tool, const json_t *space)
+{
+    const json_t *name = json_object_get(tool, "name");
+    bool is_custom = convert_is(json_object_get(tool, "type"), "custom");
+    if (!is_custom && space == NULL) return; /* they are called as they are */
+    json_t *by_model = responses_tool_name(space, name);
+    tools->v = mem_grow(tools->v, tools->n + 1, sizeof *tools->v);
+    tools->v[tools->n++] = (struct named){.by_model = mem_strdup(json_string_value(by_model)),
+                                          .tool = {.name = mem_strdup(json_string_value(name)),
+                                                   .space = space == NULL ? NULL : mem_strdup(json_string_value(space)),
+                                                   .is_custom = is_custom}};
+    json_decref(by_model);
+}
+
+static void add_all(struct responses_tools *tools, const json_t *list, const json_t *space)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach(list, i, tool)
+    {
+        const json_t *type = json_object_get(tool, "type");
+        if (convert_is(type, "namespace"))
+            add_all(tools, json_object_get(tool, "tools"), json_object_get(tool, "name"));
+        else if (convert_is(type, "custom") || convert_is(type, "function"))
+            add(tools, tool, space);
+    }
+}
+
+struct responses_tools *responses_tools_open(const json_t *body)
+{
+    struct responses_tools *tools = mem_alloc(sizeof *tools);
+    add_all(tools, json_object_get(body, "tools"), NULL);
+    return tools;
+}
+
+void responses_tools_close(struct responses_tools *tools)
+{
+    if (tools == NULL) return;
+    for (size_t i = 0; i < tools->n; i++) {
+        free(tools->v[i].by_model);
+        free(tools->v[i].tool.name);
+        free(tools->v[i].tool.space);
+    }
+    free(tools->v);
+    free(tools);
+}
+
+const struct responses_tool *responses_tools_find(const struct responses_tools *tools, const char *name)
+{
+    for (size_t i = 0; i < tools->n; i++)
+        if (strcmp(tools->v[i].by_model, name) == 0) return &tools->v[i].tool;
+    return NULL;
+}
+
+void responses_put_input(struct buf *out, const struct buf *arguments)
+{
+    json_t *json = json_loadb(arguments->v, arguments->len, JSON_ALLOW_NUL, NULL);
+    const json_t *input = json_object_get(json, "input");
+    if (json_is_string(input))
+        buf_append(out, json_string_value(input), json_string_length(input));
+    else
+        buf_append(out, arguments->v, arguments->len);
+    json_decref(json);
+}

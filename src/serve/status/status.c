@@ -1,0 +1,267 @@
+/* Reports from the instance and from the server, as JSON and as Prometheus' text. HTTP thread only; no state. */
+#include "serve/status/status.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/metrics.h"
+#include "base/utf8.h"
+#include "serve/core/errors.h"
+#include "serve/core/path.h"
+#include "serve/core/server.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Takes `json`. */
+static void reply_json(struct call *call, int status, json_t *json)
+{
+    struct buf body = {0};
+    char *text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(3));
+    buf_puts(&body, text);
+    free(text);
+    json_decref(json);
+    call_reply(call, status, "application/json", &body);
+}
+
+/* Names come from files, and files may hold anything. */
+static json_t *clean(const char *name)
+{
+    struct buf text = {0};
+    utf8_put_clean(&text, name, strlen(name));
+    json_t *json = json_stringn(text.v == NULL ? "" : text.v, text.len);
+    buf_release(&text);
+    return json;
+}
+
+/* ---- Health ---- */
+
+/* Clients look here whether there is a server at all, and Ollama's for what it calls itself. */
+void status_root(struct call *call)
+{
+    struct buf body = {0};
+    bool asks_for_ollama = call->server->ollama_port != 0 && http_port(call->http) == call->server->ollama_port;
+    buf_puts(&body, asks_for_ollama ? "Ollama is running" : "hearth is running\n");
+    call_reply(call, 200, "text/plain", &body);
+}
+
+void status_liveness(struct call *call)
+{
+    reply_json(call, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+void status_health(struct call *call)
+{
+    struct server *server = call->server;
+    pthread_mutex_lock(&server->mutex);
+    enum server_stage stage = server->stage;
+    json_t *loading = json_pack("{s:s, s:f, s:o}", "status", "loading model", "progress", server->loading_progress,
+                                "model", clean(server->loading_model));
+    pthread_mutex_unlock(&server->mutex);
+    if (stage == SERVER_LOADING) {
+        http_set_header(call->http, "Retry-After", "1");
+        reply_json(call, 503, loading);
+        return;
+    }
+    json_decref(loading);
+    bool ready = stage == SERVER_READY;
+    reply_json(call, ready ? 200 : 503, json_pack("{s:s}", "status", ready ? "ok" : "stopping"));
+}
+
+/* ---- Models ---- */
+
+static json_t *modalities(const hearth_model_info *m)
+{
+    static const char *const outputs[][2] = {{"chat", "text"}, {"embedding", "embedding"}, {"rerank", "score"}};
+    const char *output = "text";
+    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+        if (strcmp(outputs[i][0], m->type) == 0) output = outputs[i][1];
+    return json_pack("{s:[s], s:[s]}", "input", "text", "output", output);
+}
+
+static json_t *describe(const hearth_model_info *m)
+{
+    json_t *meta =
+        json_pack("{s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "architecture",
+                  clean(m->architecture), "type", m->type, "kind", m->kind, "pooling", m->pooling, "ftype",
+                  m->weights_type, "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train",
+                  m->n_ctx_train, "n_params", (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab",
+                  m->n_vocab, "n_embd", m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
+    return json_pack("{s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "object", "model",
+                     "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value", m->state, "type",
+                     m->type, "context_window", m->context_window, "modalities", modalities(m), "meta", meta);
+}
+
+/* As Ollama lists models, and llama-server after it; what hearth does not know is empty there too. */
+static json_t *describe_briefly(const hearth_model_info *m)
+{
+    const char *capability = strcmp(m->type, "chat") == 0 ? "completion" : m->type;
+    json_t *details = json_pack("{s:s, s:s, s:o, s:[o], s:s, s:s}", "parent_model", "", "format", "gguf", "family",
+                                clean(m->architecture), "families", clean(m->architecture), "parameter_size", "",
+                                "quantization_level", "");
+    return json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:[s], s:[s], s:s, s:o}", "name", clean(m->name), "model",
+                     clean(m->name), "modified_at", "", "size", "", "digest", "", "type", "model", "description",
+                     clean(m->description), "tags", "", "capabilities", capability, "parameters", "", "details",
+                     details);
+}
+
+/* Anthropic's clients say which version of its API they speak. */
+static bool is_anthropics(const struct call *call)
+{
+    return http_header(call->http, "anthropic-version") != NULL;
+}
+
+static json_t *describe_for_anthropics(const hearth_model_info *m)
+{
+    char created[32];
+    time_t when = (time_t)m->created;
+    struct tm tm;
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&when, &tm));
+    return json_pack("{s:s, s:o, s:o, s:s}", "type", "model", "id", clean(m->name), "display_name", clean(m->name),
+                     "created_at", created);
+}
+
+static void list_for_anthropics(struct call *call)
+{
+    json_t *data = json_array();
+    hearth_model_info info;
+    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
+        json_array_append_new(data, describe_for_anthropics(&info));
+    size_t n = json_array_size(data);
+    json_t *first = json_object_get(json_array_get(data, 0), "id"),
+           *last = n == 0 ? NULL : json_object_get(json_array_get(data, n - 1), "id");
+    json_t *list = json_pack("{s:O, s:b, s:O?, s:O?}", "data", data, "has_more", 0, "first_id", first, "last_id", last);
+    json_decref(data);
+    reply_json(call, 200, list);
+}
+
+void status_models(struct call *call)
+{
+    if (is_anthropics(call)) {
+        list_for_anthropics(call);
+        return;
+    }
+    json_t *data = json_array(), *models = json_array();
+    hearth_model_info info;
+    for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++) {
+        json_array_append_new(data, describe(&info));
+        json_array_append_new(models, describe_briefly(&info));
+    }
+    reply_json(call, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", data, "models", models));
+}
+
+bool status_find_model(struct call *call, const char *name, size_t *index, hearth_model_info *info)
+{
+    for (*index = 0; hearth_model(call->server->instance, *index, info); ++*index)
+        if (name == NULL || strcmp(info->name, name) == 0) return true;
+    hearth_error error;
+    error_at(&error, HEARTH_NOT_FOUND, "model", "there is no model '%s': GET /v1/models lists them",
+             name == NULL ? "" : name);
+    call_fail(call, &error, errors_put);
+    return false;
+}
+
+void status_model(struct call *call)
+{
+    hearth_model_info info;
+    size_t index;
+    if (!status_find_model(call, path_rest(call->route, call->path), &index, &info)) return;
+    reply_json(call, 200, is_anthropics(call) ? describe_for_anthropics(&info) : describe(&info));
+}
+
+/* ---- Slots ---- */
+
+static int32_t window_of(const hearth *instance, const char *model)
+{
+    hearth_model_info info;
+    for (size_t i = 0; hearth_model(instance, i, &info); i++)
+        if (strcmp(info.name, model) == 0) return info.context_window;
+    return 0;
+}
+
+static bool is_idle(const hearth_slot *s)
+{
+    return strcmp(s->state, "idle") == 0;
+}
+
+/* hearth's own members, then llama-server's of the same meaning. */
+static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
+{
+    json_t *slot = json_pack("{s:i, s:i, s:o, s:s, s:s, s:i, s:i, s:i, s:s, s:I}", "id", s->id, "seq_id", s->seq_id,
+                             "model", clean(s->model), "state", s->state, "request_id", s->request_id,
+                             "cached_messages", s->cached_messages, "cached_tokens", s->cached_tokens, "n_past",
+                             s->n_past, "hash", s->hash, "last_used", (json_int_t)s->last_used);
+    bool busy = !is_idle(s);
+    json_t *theirs =
+        json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i}]}", "n_ctx", window_of(instance, s->model),
+                  "speculative", 0, "is_processing", busy, "n_prompt_tokens", s->n_prompt, "n_prompt_tokens_cache",
+                  busy ? s->cached_tokens : 0, "n_prompt_tokens_processed", busy ? s->n_prompt - s->cached_tokens : 0,
+                  "next_token", "has_next_token", busy, "n_decoded", s->n_predicted);
+    json_object_update(slot, theirs);
+    json_decref(theirs);
+    return slot;
+}
+
+void status_slots(struct call *call)
+{
+    hearth *instance = call->server->instance;
+    const char *model = http_query(call->http, "model"), *must_be_idle = http_query(call->http, "fail_on_no_slot");
+    size_t max = hearth_slots(instance, NULL, 0), n_idle = 0;
+    hearth_slot *slots = mem_alloc((max + 1) * sizeof *slots);
+    size_t n = hearth_slots(instance, slots, max);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (model != NULL && strcmp(slots[i].model, model) != 0) continue;
+        n_idle += is_idle(&slots[i]);
+        json_array_append_new(list, describe_slot(instance, &slots[i]));
+    }
+    free(slots);
+    if (must_be_idle == NULL || must_be_idle[0] == '\0' || n_idle > 0) {
+        reply_json(call, 200, list);
+        return;
+    }
+    json_decref(list);
+    hearth_error error;
+    error_set(&error, HEARTH_UNAVAILABLE, "no slot is idle: requests wait for one, up to models.*.admission_timeout");
+    call_fail(call, &error, errors_put);
+}
+
+void status_slot_action(struct call *call)
+{
+    hearth_error error;
+    error_set(&error, HEARTH_UNSUPPORTED,
+              "slots are not saved to files by hand: hearth stores every conversation by itself and finds it again by "
+              "its tokens, also after a restart. 'hearth kv' lists and removes what is stored, and a request with "
+              "cache_prompt false uses none of it");
+    call_fail(call, &error, errors_put);
+}
+
+/* ---- Metrics ---- */
+
+static void put_gauge(struct buf *out, const char *name, const char *help, size_t value)
+{
+    metrics_put_head(out, name, "gauge", help);
+    metrics_put_value(out, name, "", (double)value);
+}
+
+void status_metrics(struct call *call)
+{
+    struct server *server = call->server;
+    struct buf body = {0};
+    char *library = hearth_metrics(server->instance);
+    buf_puts(&body, library);
+    hearth_free(library);
+    metrics_put_head(&body, "hearth_http_requests_total", "counter", "HTTP requests answered");
+    for (size_t i = 0; i < server->n_counts; i++) {
+        const struct server_count *c = &server->counts[i];
+        char *labels = mem_format("route=\"%s\",status=\"%d\"", c->route, c->status);
+        metrics_put_value(&body, "hearth_http_requests_total", labels, (double)c->n);
+        free(labels);
+    }
+    put_gauge(&body, "hearth_http_connections", "Open HTTP connections", http_connections(server->http));
+    put_gauge(&body, "hearth_http_active_requests", "HTTP requests not answered yet", http_active(server->http));
+    put_gauge(&body, "hearth_http_limited_keys", "API keys that have lately used some of their limits",
+              ratelimits_kept(server->ratelimits));
+    call_reply(call, 200, "text/plain; version=0.0.4", &body);
+}
