@@ -2,9 +2,9 @@
  * reported. Works on the caller's draft; no state of its own. */
 #include "base/memory.h"
 #include "config/edit.h"
-#include "config/yaml_node.h"
 #include "config/text.h"
 #include "config/value.h"
+#include "config/yaml_node.h"
 
 #include <stdio.h>
 #include <stdlib.h>

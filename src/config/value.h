@@ -4,8 +4,8 @@
 #define CONFIG_VALUE_H
 
 #include "base/buf.h"
-#include "config/yaml_node.h"
 #include "config/table.h"
+#include "config/yaml_node.h"
 
 /* Reads the node into the field, whose old value is released. False where the row does not allow it: then the field
  * is as it was and `why` (appended to) says what was expected and what stands there. */

@@ -48,7 +48,8 @@ struct embed_pool {
     struct worker workers[];
 };
 
-/* embed_call.c: computes what the worker was given, on its thread. Inputs that could not be computed have no vectors. */
+/* embed_call.c: computes what the worker was given, on its thread. Inputs that could not be computed have no vectors.
+ */
 void embed_compute(struct worker *worker);
 
 #endif

@@ -299,8 +299,8 @@ int32_t find_reusable(const struct engine *engine, const struct job *job, int32_
 /* Where the prompt parts from the one that is most like it. */
 int32_t find_parting(const struct engine *engine, const struct job *job);
 
-/* lookup_nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like it.
- * Nothing changes. */
+/* lookup_nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like
+ * it. Nothing changes. */
 void lookup_answer(struct engine *engine, struct job *job);
 
 /* The job is about to be placed: notes what is most like its prompt, where most of a long one is to be computed; and

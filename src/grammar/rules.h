@@ -41,8 +41,7 @@ struct rules {
 };
 
 /* NULL: as grammar_open() says. */
-struct rules *rules_read(const char *text, const struct grammar_vocabulary *vocabulary,
-                         hearth_error *error);
+struct rules *rules_read(const char *text, const struct grammar_vocabulary *vocabulary, hearth_error *error);
 void rules_free(struct rules *rules);
 
 /* Refuses rules that begin with themselves: they could be read for ever. */

@@ -12,9 +12,9 @@
 #include "engine/plan.h"
 #include "lib/models/instance_store.h"
 #include "lib/models/model_manager.h"
+#include "lib/parameters/sampling.h"
 #include "lib/requests/request.h"
 #include "lib/requests/system_prompt.h"
-#include "lib/parameters/sampling.h"
 
 #include <errno.h>
 #include <math.h>
@@ -369,7 +369,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
 }
 
 static struct model *model_open(struct hearth *instance, struct known *known, struct model_progress *progress,
-                         hearth_error *error)
+                                hearth_error *error)
 {
     struct fingerprint *fingerprint = &known->fingerprint;
     bool verify = !known->config->ignore_integrity_check && llm_file_has_sidecar(known->config->path);

@@ -1,6 +1,6 @@
 /* What states depend on beside weights and tokens, as text. No state; the engine's thread, which owns the context. */
-#include "llm/model_identity.h"
 #include "llm/llm_parts.h"
+#include "llm/model_identity.h"
 
 #include <math.h>
 #include <stdio.h>

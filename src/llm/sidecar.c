@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"
-#include "llm/model_identity.h"
 #include "llm/llm_parts.h"
+#include "llm/model_identity.h"
 
 #include <ctype.h>
 #include <errno.h>

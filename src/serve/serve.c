@@ -13,10 +13,10 @@
 #include "base/memory.h"
 #include "base/thread.h"
 #include "serve/core/access.h"
-#include "serve/routes.h"
 #include "serve/core/server.h"
 #include "serve/fields/unknown.h"
 #include "serve/responses/stored.h"
+#include "serve/routes.h"
 
 #include <grp.h>
 #include <signal.h>

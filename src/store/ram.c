@@ -2,8 +2,8 @@
 #include "store/backend.h"
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/hashed.h"
+#include "base/memory.h"
 
 #include <pthread.h>
 #include <stdlib.h>

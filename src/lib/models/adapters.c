@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "lib/parameters/message_hashes.h"
 #include "lib/models/loaded_model.h"
+#include "lib/parameters/message_hashes.h"
 
 #include <math.h>
 #include <stdlib.h>

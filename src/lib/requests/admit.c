@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "lib/requests/infill.h"
-#include "lib/requests/prepare.h"
 #include "lib/parameters/sampling.h"
+#include "lib/requests/infill.h"
 #include "lib/requests/output_constraint.h"
+#include "lib/requests/prepare.h"
 
 #include <stdlib.h>
 #include <string.h>

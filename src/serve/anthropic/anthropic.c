@@ -4,10 +4,10 @@
 
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "serve/fields/convert.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/core/server.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
 
 #include <stdlib.h>

@@ -30,7 +30,7 @@ struct server {
     struct reading *reading;
     struct exchange_limits limits;
     struct stored *stored; /* responses and conversations */
-    size_t max_body; /* bytes */
+    size_t max_body;       /* bytes */
 
     /* The HTTP thread's. */
     struct keys *keys; /* NULL: no key is asked for */

@@ -4,12 +4,12 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
+#include "serve/core/errors.h"
+#include "serve/core/json_size.h"
+#include "serve/core/reading.h"
 #include "serve/fields/body.h"
 #include "serve/fields/convert.h"
-#include "serve/core/errors.h"
 #include "serve/fields/fields.h"
-#include "serve/core/reading.h"
-#include "serve/core/json_size.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,8 @@
 #define FIELDS_SALT_MAX    4096 /* bytes */
 #define FIELDS_STOP_BYTES  65536
 
-/* What a body may hold beside the bytes of its strings: see json_size.h. Templates take more than jansson for each value. */
+/* What a body may hold beside the bytes of its strings: see json_size.h. Templates take more than jansson for each
+ * value. */
 #define FIELDS_DEPTH_MAX  512
 #define FIELDS_TREE_MAX   (32u << 20) /* bytes of a tree, on top of as many as the body has */
 #define FIELDS_VALUES_MAX 65536       /* of messages, tools, arguments of the template and schema together */

@@ -1,8 +1,8 @@
 /* Prompts of completions: text, tokens, both mixed, or a list of these. No state; any thread. */
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/fields/fields_readers.h"
 #include "serve/core/json_size.h"
+#include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "serve/fields/convert.h"
 #include "serve/core/server.h"
+#include "serve/fields/convert.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
 #include "base/memory.h"
 #include "serve/core/errors.h"
 #include "serve/fields/fields_readers.h"
-#include "serve/native/native.h"
 #include "serve/fields/unknown.h"
+#include "serve/native/native.h"
 
 #include <stdlib.h>
 

@@ -5,9 +5,9 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/fields/fields.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
+#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>

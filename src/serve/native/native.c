@@ -6,14 +6,14 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/fields/convert.h"
 #include "serve/core/errors.h"
-#include "serve/fields/fields_readers.h"
 #include "serve/core/member.h"
 #include "serve/core/server.h"
+#include "serve/core/timings.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
 #include "serve/fields/unknown.h"
 #include "serve/native/settings.h"
-#include "serve/core/timings.h"
 
 #include <math.h>
 #include <stdlib.h>

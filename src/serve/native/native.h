@@ -4,8 +4,8 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
-#include "serve/fields/fields.h"
 #include "serve/core/reading.h"
+#include "serve/fields/fields.h"
 
 /* The routes. */
 void native_completion(struct call *call);

@@ -5,15 +5,15 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "serve/fields/body.h"
-#include "serve/fields/convert.h"
 #include "serve/core/errors.h"
 #include "serve/core/exchange.h"
-#include "serve/fields/fields_readers.h"
 #include "serve/core/member.h"
 #include "serve/core/reading.h"
-#include "serve/responses/responses.h"
+#include "serve/fields/body.h"
+#include "serve/fields/convert.h"
+#include "serve/fields/fields_readers.h"
 #include "serve/fields/unknown.h"
+#include "serve/responses/responses.h"
 
 #include <stdlib.h>
 #include <string.h>

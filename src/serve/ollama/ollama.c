@@ -9,8 +9,8 @@
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/core/server.h"
-#include "serve/fields/unknown.h"
 #include "serve/core/timings.h"
+#include "serve/fields/unknown.h"
 
 #include <stdlib.h>
 #include <string.h>

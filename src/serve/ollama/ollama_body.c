@@ -4,9 +4,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "serve/core/json_size.h"
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
-#include "serve/core/json_size.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -475,33 +475,33 @@ static int read_names(struct ollama_request *request, const json_t *tree, hearth
 
 /* Nothing beside: what samplers are to do stands in the options, and is not looked for elsewhere. */
 static const char *const known[] = {"model",
-                                        "messages",
-                                        "prompt",
-                                        "suffix",
-                                        "tools",
-                                        "options",
-                                        "keep_alive",
-                                        "think",
-                                        "format",
-                                        "system",
-                                        "template",
-                                        "context",
-                                        "raw",
-                                        "images",
-                                        "truncate",
-                                        "shift",
-                                        "stream",
-                                        "logprobs",
-                                        "top_logprobs",
-                                        "user",
-                                        "cache_salt",
-                                        "session_id",
-                                        "parent_key",
-                                        "cache_prompt",
-                                        "lora",
-                                        "grammar",
-                                        "chat_template_kwargs",
-                                        NULL};
+                                    "messages",
+                                    "prompt",
+                                    "suffix",
+                                    "tools",
+                                    "options",
+                                    "keep_alive",
+                                    "think",
+                                    "format",
+                                    "system",
+                                    "template",
+                                    "context",
+                                    "raw",
+                                    "images",
+                                    "truncate",
+                                    "shift",
+                                    "stream",
+                                    "logprobs",
+                                    "top_logprobs",
+                                    "user",
+                                    "cache_salt",
+                                    "session_id",
+                                    "parent_key",
+                                    "cache_prompt",
+                                    "lora",
+                                    "grammar",
+                                    "chat_template_kwargs",
+                                    NULL};
 
 const struct fields_api ollama_chat_api = {.name = "ollama chat", .convert = ollama_chat_body, .known = known};
 const struct fields_api ollama_generate_api = {

@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "serve/fields/convert.h"
-#include "serve/embeddings/embeddings.h"
 #include "serve/core/reading.h"
+#include "serve/embeddings/embeddings.h"
+#include "serve/fields/convert.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,11 +6,11 @@
 #include "base/memory.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "serve/fields/body.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
 
 #include <math.h>
 #include <stdlib.h>

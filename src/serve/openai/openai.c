@@ -7,10 +7,10 @@
 #include "base/memory.h"
 #include "base/utf8.h"
 #include "serve/core/errors.h"
-#include "serve/native/native.h"
 #include "serve/core/server.h"
-#include "serve/fields/unknown.h"
 #include "serve/core/timings.h"
+#include "serve/fields/unknown.h"
+#include "serve/native/native.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
-#include "serve/fields/fields.h"
 #include "serve/core/reading.h"
+#include "serve/fields/fields.h"
 
 /* How a route writes its choices: the members of a choice after "index". */
 struct openai_form {

@@ -5,15 +5,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/fields/convert.h"
 #include "serve/core/errors.h"
+#include "serve/core/member.h"
+#include "serve/core/path.h"
+#include "serve/core/server.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/fields.h"
 #include "serve/responses/history.h"
 #include "serve/responses/item_list.h"
-#include "serve/core/member.h"
 #include "serve/responses/responses.h"
-#include "serve/core/path.h"
-#include "serve/core/server.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/fields/convert.h"
 #include "serve/core/errors.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdio.h>

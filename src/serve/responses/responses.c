@@ -5,12 +5,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/utf8.h"
-#include "serve/fields/convert.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
-#include "serve/responses/responses_tools.h"
 #include "serve/core/server.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/unknown.h"
+#include "serve/responses/responses_tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>

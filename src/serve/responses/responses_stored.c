@@ -2,11 +2,11 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
-#include "serve/responses/item_list.h"
 #include "serve/core/member.h"
-#include "serve/responses/responses.h"
 #include "serve/core/path.h"
 #include "serve/core/server.h"
+#include "serve/responses/item_list.h"
+#include "serve/responses/responses.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,12 +5,12 @@
 #include "base/memory.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/core/errors.h"
-#include "serve/fields/fields.h"
 #include "serve/core/member.h"
-#include "serve/ollama/ollama.h"
 #include "serve/core/reading.h"
-#include "serve/responses/responses.h"
 #include "serve/core/server.h"
+#include "serve/fields/fields.h"
+#include "serve/ollama/ollama.h"
+#include "serve/responses/responses.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -3,11 +3,11 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "serve/fields/body.h"
 #include "serve/core/errors.h"
-#include "serve/fields/fields.h"
 #include "serve/core/reading.h"
 #include "serve/core/server.h"
+#include "serve/fields/body.h"
+#include "serve/fields/fields.h"
 
 #include <stdlib.h>
 #include <string.h>

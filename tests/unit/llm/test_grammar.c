@@ -2,8 +2,8 @@
 #include "support.h"
 
 #include "base/log.h"
-#include "llm/constraint.h"
 #include "grammar/grammar.h"
+#include "llm/constraint.h"
 
 #include <time.h>
 

@@ -46,7 +46,8 @@ static inline void note_ready(void *ud, const hearth *instance)
 static inline void *harness_run(void *ud)
 {
     struct harness *h = ud;
-    struct serve_options options = {.on_listening = note_listening, .on_ready = note_ready, .ud = h, .limits = &h->limits};
+    struct serve_options options = {
+        .on_listening = note_listening, .on_ready = note_ready, .ud = h, .limits = &h->limits};
     h->rc = serve_run(NULL, &options, &h->error);
     return NULL;
 }

@@ -2,8 +2,8 @@
 #include "fakes/cmocka_all.h"
 
 #include "base/buf.h"
-#include "serve/fields/fields.h"
 #include "serve/core/json_size.h"
+#include "serve/fields/fields.h"
 
 #include <malloc.h>
 #include <stdlib.h>

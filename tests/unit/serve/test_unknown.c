@@ -2,9 +2,9 @@
 #include "fakes/cmocka_all.h"
 
 #include "serve/anthropic/anthropic.h"
+#include "serve/fields/unknown.h"
 #include "serve/ollama/ollama.h"
 #include "serve/responses/responses.h"
-#include "serve/fields/unknown.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The table against a list, while it grows and shrinks: what is found by its hash, and that all are come by once. */
-#include "shelf.h"
 #include "base/hashed.h"
+#include "shelf.h"
 
 enum { ITEMS = 3000, STEPS = 60000, HASHES = 2000 };
 
