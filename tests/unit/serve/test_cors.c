@@ -2,6 +2,8 @@
  * the page read. Each row is one request, as its bytes. */
 #include "unit/serve/harness.h"
 
+#include "serve/core/hosts.h"
+
 #include <stdio.h>
 #include <sys/un.h>
 
