@@ -176,7 +176,7 @@ HEARTH_API int hearth_load_model(hearth *instance, const char *model, hearth_err
 
 /* Asks for a model to leave memory and returns at once; a later request loads it anew. HEARTH_BUSY while it has
  * requests or is being loaded, HEARTH_INVALID where it is not loaded. */
-HEARTH_API int hearth_unload(hearth *instance, const char *model, hearth_error *error);
+HEARTH_API int hearth_unload_model(hearth *instance, const char *model, hearth_error *error);
 
 /* Waits while the model is on its way in or out. Returns why its last load failed, or HEARTH_OK. */
 HEARTH_API int hearth_await_model(hearth *instance, const char *model, hearth_error *error);

@@ -1,8 +1,8 @@
 /* An instance: its models, from loading to closing.
  *
  * The list of models is filled by the one thread that calls hearth_load(); n_known is raised only when the facts of a
- * model are, so that other threads can use those below it without a lock. Which of them are in memory is the keeper's
- * business (model_manager.h): it opens and closes them with what is here. */
+ * model are, so that other threads can use those below it without a lock. Which of them are in memory is the model
+ * manager's business (model_manager.h): it opens and closes them with what is here. */
 #include "lib/models/loaded_model.h"
 
 #include "base/error.h"
@@ -175,7 +175,7 @@ static void name_states(struct hearth *instance, struct model *model, struct eng
 {
     const struct config_cache *cache = &instance->config->cache;
     if (instance->store == NULL) return;
-    struct fingerprint *fingerprint = &model->known->fingerprint;
+    struct fingerprint *fingerprint = &model->entry->fingerprint;
     hearth_error error = fingerprint->error;
     bool known = fingerprint_finish(fingerprint);
     if (!known) error = fingerprint->error;
@@ -210,7 +210,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .state_budget = cache_state_budget(instance->config),
                                    .logs_words = model->logs_words,
                                    .clock = instance->clock,
-                                   .stats = &model->known->engine_stats};
+                                   .stats = &model->entry->engine_stats};
     int rc = sampling_check_config(config, error);
     if (rc == HEARTH_OK) rc = instance_context_params(config, model->weights, &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, llm_model_info(model->weights), error);
@@ -337,7 +337,7 @@ static int open_chat(struct hearth *instance, struct model *model, hearth_error 
 static int load_parts(struct hearth *instance, struct model *model, struct model_progress *progress,
                       hearth_error *error)
 {
-    struct fingerprint *fingerprint = &model->known->fingerprint;
+    struct fingerprint *fingerprint = &model->entry->fingerprint;
     int64_t begin = clock_now(instance->clock);
     struct llm_model_params params = {.path = model->config->path,
                                       .n_gpu_layers = (int)model->config->n_gpu_layers,
@@ -353,30 +353,30 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
         *error = fingerprint->error;
         return (int)error->code;
     }
-    int rc = known_learn(model->known, model->weights, error);
+    int rc = entry_learn(model->entry, model->weights, error);
     if (rc != HEARTH_OK) return rc;
-    rc = model->known->facts.type == MODEL_CHAT ? open_chat(instance, model, error)
+    rc = model->entry->facts.type == MODEL_CHAT ? open_chat(instance, model, error)
                                                 : embedding_open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
     advise(model->config, info);
-    atomic_store(&model->known->created, (int64_t)time(NULL));
+    atomic_store(&model->entry->created, (int64_t)time(NULL));
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
-              log_str("type", model_type_name(model->known->facts.type)), log_str("kind", llm_kind_name(info->kind)),
+              log_str("type", model_type_name(model->entry->facts.type)), log_str("kind", llm_kind_name(info->kind)),
               log_int("size_bytes", (int64_t)info->size_bytes),
-              log_bool("chat_template", model->known->facts.info.has_chat_template),
+              log_bool("chat_template", model->entry->facts.info.has_chat_template),
               log_num("took_ms", clock_to_ms(clock_now(instance->clock) - begin)));
     return HEARTH_OK;
 }
 
-static struct model *model_open(struct hearth *instance, struct known *known, struct model_progress *progress,
+static struct model *model_open(struct hearth *instance, struct model_entry *entry, struct model_progress *progress,
                                 hearth_error *error)
 {
-    struct fingerprint *fingerprint = &known->fingerprint;
-    bool verify = !known->config->ignore_integrity_check && llm_file_has_sidecar(known->config->path);
+    struct fingerprint *fingerprint = &entry->fingerprint;
+    bool verify = !entry->config->ignore_integrity_check && llm_file_has_sidecar(entry->config->path);
     struct model *model = mem_alloc(sizeof *model);
-    *model = (struct model){.known = known, .config = known->config, .adapters = known->adapters};
+    *model = (struct model){.entry = entry, .config = entry->config, .adapters = entry->adapters};
     int rc = HEARTH_OK;
-    if (instance->store != NULL || verify) rc = fingerprint_start(fingerprint, known->config->path, verify, error);
+    if (instance->store != NULL || verify) rc = fingerprint_start(fingerprint, entry->config->path, verify, error);
     if (rc == HEARTH_OK) rc = load_parts(instance, model, progress, error);
     fingerprint_stop(fingerprint);
     if (rc == HEARTH_OK) return model;
@@ -385,45 +385,46 @@ static struct model *model_open(struct hearth *instance, struct known *known, st
 }
 
 /* What its file says of itself. */
-static int look_at(struct known *known, hearth_error *error)
+static int look_at(struct model_entry *entry, hearth_error *error)
 {
-    struct llm_model_params params = {.path = known->config->path, .split_mode = known->config->split_mode};
+    struct llm_model_params params = {.path = entry->config->path, .split_mode = entry->config->split_mode};
     struct llm_model *model = llm_model_open(&params, error);
     if (model == NULL) return (int)error->code;
-    atomic_store(&known->created, (int64_t)time(NULL));
-    int rc = known_learn(known, model, error);
+    atomic_store(&entry->created, (int64_t)time(NULL));
+    int rc = entry_learn(entry, model, error);
     llm_model_close(model);
     return rc;
 }
 
-static bool loads_on_demand(const struct known *known)
+static bool loads_on_demand(const struct model_entry *entry)
 {
-    return strcmp(known->config->load, "demand") == 0;
+    return strcmp(entry->config->load, "demand") == 0;
 }
 
 /* With a budget a model is looked at before it is loaded: what cannot fit is not begun. */
-static int get_to_know(struct hearth *instance, struct known *known, hearth_error *error)
+static int get_to_know(struct hearth *instance, struct model_entry *entry, hearth_error *error)
 {
-    int rc = refuse_unserved(known->config, error);
+    int rc = refuse_unserved(entry->config, error);
     if (rc != HEARTH_OK) return rc;
-    known->adapters = adapters_open(known->config, error);
-    if (known->adapters == NULL) return (int)error->code;
+    entry->adapters = adapters_open(entry->config, error);
+    if (entry->adapters == NULL) return (int)error->code;
     bool limited = instance->config->server.memory_budget_mb > 0;
-    if (limited || loads_on_demand(known)) rc = look_at(known, error);
-    if (rc == HEARTH_OK && limited) rc = keeper_check(instance->keeper, known, error);
+    if (limited || loads_on_demand(entry)) rc = look_at(entry, error);
+    if (rc == HEARTH_OK && limited) rc = manager_check(instance->manager, entry, error);
     return rc;
 }
 
 static int load_all(struct hearth *instance, hearth_progress progress, void *ud, hearth_error *error)
 {
     for (size_t i = 0; i < instance->config->n_models; i++) {
-        struct known *known = &instance->known[i];
-        known->config = &instance->config->models[i];
-        known->keeper = instance->keeper;
-        int rc = get_to_know(instance, known, error);
-        if (rc == HEARTH_OK && !loads_on_demand(known)) rc = keeper_load(instance->keeper, known, progress, ud, error);
+        struct model_entry *entry = &instance->entries[i];
+        entry->config = &instance->config->models[i];
+        entry->manager = instance->manager;
+        int rc = get_to_know(instance, entry, error);
+        if (rc == HEARTH_OK && !loads_on_demand(entry))
+            rc = manager_load(instance->manager, entry, progress, ud, error);
         if (rc != HEARTH_OK) return rc;
-        atomic_store(&instance->n_known, i + 1);
+        atomic_store(&instance->n_entries, i + 1);
     }
     return HEARTH_OK;
 }
@@ -434,7 +435,7 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
     if (error == NULL) error = &own;
     int rc = load_all(instance, progress, ud, error);
     hearth_error late;
-    int started = keeper_start(instance->keeper, rc == HEARTH_OK ? error : &late);
+    int started = manager_start(instance->manager, rc == HEARTH_OK ? error : &late);
     if (rc == HEARTH_OK) rc = started;
     if (rc != HEARTH_OK) atomic_store(&instance->load_failed, true);
     return rc;
@@ -449,8 +450,8 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     struct hearth *instance = mem_alloc(sizeof *instance);
     instance->config = config_copy(config);
     instance->clock = clock_monotonic();
-    instance->known = mem_alloc((config->n_models + 1) * sizeof *instance->known);
-    instance->keeper = keeper_open(instance, &(struct model_loader){.open = model_open, .close = model_close});
+    instance->entries = mem_alloc((config->n_models + 1) * sizeof *instance->entries);
+    instance->manager = manager_open(instance, &(struct model_loader){.open = model_open, .close = model_close});
     if (cache_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
     hearth_close(instance);
     return NULL;
@@ -467,20 +468,20 @@ static void drain_model(struct model *model, int64_t deadline)
 /* Calls `act` for every model in memory, once nothing moves any more. */
 static void each_model(hearth *instance, void (*act)(struct model *model))
 {
-    size_t n = atomic_load(&instance->n_known);
+    size_t n = atomic_load(&instance->n_entries);
     for (size_t i = 0; i < n; i++)
-        if (instance->known[i].model != NULL) act(instance->known[i].model);
+        if (instance->entries[i].model != NULL) act(instance->entries[i].model);
 }
 
 void hearth_drain(hearth *instance, int64_t timeout_ms)
 {
     int64_t deadline = clock_now(instance->clock) + clock_from_ms(timeout_ms);
-    size_t n = atomic_load(&instance->n_known);
-    keeper_stop(instance->keeper);
+    size_t n = atomic_load(&instance->n_entries);
+    manager_stop(instance->manager);
     each_model(instance, stop_admission);
     each_model(instance, join_preparers);
     for (size_t i = 0; i < n; i++)
-        if (instance->known[i].model != NULL) drain_model(instance->known[i].model, deadline);
+        if (instance->entries[i].model != NULL) drain_model(instance->entries[i].model, deadline);
 }
 
 void hearth_close(hearth *instance)
@@ -488,14 +489,14 @@ void hearth_close(hearth *instance)
     if (instance == NULL) return;
     hearth_drain(instance, 0);
     each_model(instance, model_close);
-    keeper_close(instance->keeper);
-    for (size_t i = 0; i < instance->config->n_models; i++) known_release(&instance->known[i]);
+    manager_close(instance->manager);
+    for (size_t i = 0; i < instance->config->n_models; i++) entry_release(&instance->entries[i]);
     if (instance->store != NULL) {
         /* Engines have waited for a disk that hangs already. */
         int64_t patience_ms = store_is_on(instance->store) ? instance->config->cache.evict_save_timeout_ms : 1000;
         store_close(instance->store, clock_now(clock_monotonic()) + clock_from_ms(patience_ms));
     }
-    free(instance->known);
+    free(instance->entries);
     hearth_config_free(instance->config);
     free(instance);
 }
@@ -504,15 +505,15 @@ void hearth_close(hearth *instance)
 
 size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 {
-    size_t total = 0, n = atomic_load(&instance->n_known);
+    size_t total = 0, n = atomic_load(&instance->n_entries);
     for (size_t i = 0; i < n; i++) {
-        struct known *known = &instance->known[i];
-        struct model *model = visit_begin(known);
+        struct model_entry *entry = &instance->entries[i];
+        struct model *model = brief_lease_take(entry);
         if (model == NULL) continue;
         size_t room = total < max ? max - total : 0, from = total < max ? total : max;
         size_t its = model->engine == NULL ? 0 : engine_slots(model->engine, room == 0 ? NULL : slots + from, room);
-        visit_end(known);
-        for (size_t k = 0; k < its && k < room; k++) slots[from + k].model = known->config->name;
+        brief_lease_end(entry);
+        for (size_t k = 0; k < its && k < room; k++) slots[from + k].model = entry->config->name;
         total += its;
     }
     return total;
@@ -523,17 +524,17 @@ int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, s
 {
     hearth_error own = {0};
     if (error == NULL) error = &own;
-    struct known *known = instance_find_model(instance, model, error);
-    if (known == NULL) return (int32_t)error->code;
-    struct model *found = visit_begin(known);
+    struct model_entry *entry = instance_find_model(instance, model, error);
+    if (entry == NULL) return (int32_t)error->code;
+    struct model *found = brief_lease_take(entry);
     if (found == NULL) {
         hearth_load_model(instance, model, NULL);
-        return error_set(error, HEARTH_UNAVAILABLE, "loading model '%s': try again in a moment", known->config->name);
+        return error_set(error, HEARTH_UNAVAILABLE, "loading model '%s': try again in a moment", entry->config->name);
     }
     struct tokens list = {0};
     int rc = llm_check_text(found->weights, text, len, error);
     if (rc == HEARTH_OK) llm_tokenize(found->weights, text, len, add_special, parse_special, &list);
-    visit_end(known);
+    brief_lease_end(entry);
     *tokens = list.v;
     return rc == HEARTH_OK ? (int32_t)list.len : rc;
 }

@@ -49,7 +49,7 @@ test('a server that lacks any of its threads does not start, and says what to do
     const last = outcome.stderr.trim().split('\n').at(-1);
     assert.match(last, /^hearth serve: .*cannot start the thread that .*raise the limit of threads/);
   }
-  assert.ok(n >= 10, `${n} threads were missed`); // of the log, the store, the server, the model, the keeper
+  assert.ok(n >= 10, `${n} threads were missed`); // of the log, the store, the server, the model, the model manager
 });
 
 test('a model that is loaded later fails the request, and works with the next', async (t) => {

@@ -120,7 +120,7 @@ static inline void caller_submit(struct caller *caller, hearth *instance, const 
                                  enum how how)
 {
     *caller = (struct caller){
-        .engine = instance->known[0].model->engine, .turn = turn, .what = what, .how = how, .same_bits = true};
+        .engine = instance->entries[0].model->engine, .turn = turn, .what = what, .how = how, .same_bits = true};
     pthread_mutex_init(&caller->mutex, NULL);
     pthread_cond_init(&caller->changed, NULL);
     hearth_params params = hearth_params_default();

@@ -197,7 +197,7 @@ static void between_the_acts(struct play *play)
 {
     if (play->cell->place != DISK) return;
     hearth *instance = play->stage.instance;
-    engine_drain(instance->known[0].model->engine, CLOCK_NEVER);
+    engine_drain(instance->entries[0].model->engine, CLOCK_NEVER);
     assert_true(store_wait(instance->store, UINT64_MAX, clock_now(clock_monotonic()) + clock_from_ms(60000)));
     hearth_close(instance);
     play->stage.instance = open_instance(play->cell, play->store, play->system_prompts);

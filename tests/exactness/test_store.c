@@ -113,7 +113,7 @@ static void ask(struct stage *stage, enum layout layout, int n, const char *what
 /* Everything that was handed to the store is there; nothing more is asked of this instance. */
 static void await_saved(hearth *instance)
 {
-    engine_drain(instance->known[0].model->engine, CLOCK_NEVER);
+    engine_drain(instance->entries[0].model->engine, CLOCK_NEVER);
     assert_true(store_wait(instance->store, UINT64_MAX, clock_now(clock_monotonic()) + clock_from_ms(60000)));
 }
 
@@ -123,7 +123,7 @@ static void await_saved(hearth *instance)
 static void ask_unseen(hearth *instance, struct turn *turn, struct buf *after)
 {
     struct caller caller;
-    size_t n_vocab = (size_t)llm_model_info(instance->known[0].model->weights)->n_vocab;
+    size_t n_vocab = (size_t)llm_model_info(instance->entries[0].model->weights)->n_vocab;
     turn->logits = mem_alloc(REPLY * n_vocab * sizeof(float));
     caller_submit(&caller, instance, turn, "unseen", USUAL);
     caller_await(&caller);

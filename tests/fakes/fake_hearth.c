@@ -809,7 +809,7 @@ size_t fake_unloads(void)
     return n;
 }
 
-int hearth_unload(hearth *instance, const char *model, hearth_error *error)
+int hearth_unload_model(hearth *instance, const char *model, hearth_error *error)
 {
     (void)instance;
     if (strcmp(model, "demo") != 0)

@@ -223,9 +223,9 @@ static const char *base_name(const char *path)
 int32_t hearth_lora_list(const hearth *instance, const char *model_name, hearth_adapter *out, size_t max,
                          hearth_error *error)
 {
-    const struct known *known = instance_find_model(instance, model_name, error);
-    if (known == NULL) return error != NULL ? (int32_t)error->code : HEARTH_NOT_FOUND;
-    struct adapters *adapters = known->adapters;
+    const struct model_entry *entry = instance_find_model(instance, model_name, error);
+    if (entry == NULL) return error != NULL ? (int32_t)error->code : HEARTH_NOT_FOUND;
+    struct adapters *adapters = entry->adapters;
     pthread_mutex_lock(&adapters->mutex);
     for (size_t i = 0; i < adapters->n && i < max; i++)
         out[i] = (hearth_adapter){
@@ -238,9 +238,9 @@ int hearth_lora_set(hearth *instance, const char *model_name, const hearth_lora 
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    struct known *known = instance_find_model(instance, model_name, error);
-    if (known == NULL) return (int)error->code;
-    struct adapters *adapters = known->adapters;
+    struct model_entry *entry = instance_find_model(instance, model_name, error);
+    if (entry == NULL) return (int)error->code;
+    struct adapters *adapters = entry->adapters;
     int rc = check_wanted(adapters, lora, n, error);
     if (rc != HEARTH_OK) return rc;
     pthread_mutex_lock(&adapters->mutex);

@@ -20,12 +20,12 @@ static void list_names(const struct hearth *instance, struct buf *out)
         buf_printf(out, "%s%s", i == 0 ? "" : ", ", instance->config->models[i].name);
 }
 
-struct known *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
+struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error)
 {
-    size_t n = atomic_load(&instance->n_known);
+    size_t n = atomic_load(&instance->n_entries);
     const struct config_model *meant = name == NULL ? NULL : config_resolve_model(instance->config, name);
     for (size_t i = 0; i < n; i++)
-        if (name == NULL || instance->known[i].config == meant) return &instance->known[i];
+        if (name == NULL || instance->entries[i].config == meant) return &instance->entries[i];
     if (name == NULL || meant != NULL) {
         error_set(error, HEARTH_UNAVAILABLE,
                   atomic_load(&instance->load_failed) ? "the model could not be loaded"
@@ -46,38 +46,38 @@ const char *model_type_name(enum model_type type)
 }
 
 /* The model for requests that name none, or one that does not exist; NULL: there is none. */
-static struct known *stand_in(const struct hearth *instance, bool is_named, enum model_type type)
+static struct model_entry *stand_in(const struct hearth *instance, bool is_named, enum model_type type)
 {
     const struct config_server *server = &instance->config->server;
     const struct config_model *chosen =
         server->default_model == NULL ? NULL : config_resolve_model(instance->config, server->default_model);
-    struct known *first = NULL;
-    size_t n = atomic_load(&instance->n_known), n_fit = 0;
+    struct model_entry *first = NULL;
+    size_t n = atomic_load(&instance->n_entries), n_fit = 0;
     for (size_t i = 0; i < n; i++) {
-        struct known *known = &instance->known[i];
-        if (known->facts.type != type) continue;
-        if (known->config == chosen) return known;
-        if (n_fit++ == 0) first = known;
+        struct model_entry *entry = &instance->entries[i];
+        if (entry->facts.type != type) continue;
+        if (entry->config == chosen) return entry;
+        if (n_fit++ == 0) first = entry;
     }
     if (!is_named) return first;
     return n_fit == 1 && n == instance->config->n_models ? first : NULL;
 }
 
-struct known *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
-                                  hearth_error *error)
+struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
+                                        hearth_error *error)
 {
     static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
     bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
     /* Vectors of another model than the one that is named would be worse than none. */
     bool any = !is_there && type == MODEL_CHAT && instance->config->server.any_model_name;
-    struct known *other = name == NULL || any ? stand_in(instance, name != NULL, type) : NULL;
+    struct model_entry *other = name == NULL || any ? stand_in(instance, name != NULL, type) : NULL;
     if (other != NULL) return other;
-    struct known *known = instance_find_model(instance, name, error);
-    if (known == NULL || known->facts.type == type) return known;
-    enum model_type its = known->facts.type;
+    struct model_entry *entry = instance_find_model(instance, name, error);
+    if (entry == NULL || entry->facts.type == type) return entry;
+    enum model_type its = entry->facts.type;
     error_at(error, HEARTH_UNSUPPORTED, "model",
              "model '%s' is of the type %s: it %s. This request needs a model of the type %s, which %s",
-             known->config->name, model_type_name(its), uses[its], model_type_name(type), uses[type]);
+             entry->config->name, model_type_name(its), uses[its], model_type_name(type), uses[type]);
     return NULL;
 }
 
@@ -152,37 +152,37 @@ static void learn_texts(struct facts *facts, const struct config_model *config, 
     facts->info.description = facts->description;
 }
 
-int known_learn(struct known *known, const struct llm_model *weights, hearth_error *error)
+int entry_learn(struct model_entry *entry, const struct llm_model *weights, hearth_error *error)
 {
     struct facts facts = {0};
-    int rc = learn(&facts, known->config, weights, error);
+    int rc = learn(&facts, entry->config, weights, error);
     if (rc != HEARTH_OK) return rc;
-    bool first = known->facts.info.name == NULL;
-    if (!first && !are_equal(&facts, &known->facts))
-        return error_at(error, HEARTH_INVALID, known->config->path,
-                        "%s is another model than it was: start hearth anew to serve it", known->config->path);
+    bool first = entry->facts.info.name == NULL;
+    if (!first && !are_equal(&facts, &entry->facts))
+        return error_at(error, HEARTH_INVALID, entry->config->path,
+                        "%s is another model than it was: start hearth anew to serve it", entry->config->path);
     if (!first) return HEARTH_OK;
-    known->facts = facts;
-    learn_texts(&known->facts, known->config, weights);
+    entry->facts = facts;
+    learn_texts(&entry->facts, entry->config, weights);
     return HEARTH_OK;
 }
 
-void known_release(struct known *known)
+void entry_release(struct model_entry *entry)
 {
-    adapters_close(known->adapters);
-    free(known->facts.chat_template);
-    free(known->facts.chat_template_caps);
-    free(known->facts.bos_text);
-    free(known->facts.eos_text);
-    params_free(known->facts.defaults);
+    adapters_close(entry->adapters);
+    free(entry->facts.chat_template);
+    free(entry->facts.chat_template_caps);
+    free(entry->facts.bos_text);
+    free(entry->facts.eos_text);
+    params_free(entry->facts.defaults);
 }
 
 /* ---- hearth.h ---- */
 
 bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling *sampling)
 {
-    if (index >= atomic_load(&instance->n_known)) return false;
-    *sampling = instance->known[index].facts.defaults->sampling;
+    if (index >= atomic_load(&instance->n_entries)) return false;
+    *sampling = instance->entries[index].facts.defaults->sampling;
     return true;
 }
 
@@ -191,17 +191,17 @@ int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error
     hearth_error own;
     if (error == NULL) error = &own;
     bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
-    const struct known *known =
+    const struct model_entry *entry =
         is_there ? instance_find_model(instance, name, error) : instance_pick_model(instance, name, MODEL_CHAT, error);
-    return known == NULL ? (int32_t)error->code : (int32_t)(known - instance->known);
+    return entry == NULL ? (int32_t)error->code : (int32_t)(entry - instance->entries);
 }
 
 bool hearth_model(const hearth *instance, size_t index, hearth_model_info *out)
 {
-    if (index >= atomic_load(&instance->n_known)) return false;
-    struct known *known = &instance->known[index];
-    *out = known->facts.info;
-    out->created = atomic_load(&known->created);
-    out->state = keeper_state(known);
+    if (index >= atomic_load(&instance->n_entries)) return false;
+    struct model_entry *entry = &instance->entries[index];
+    *out = entry->facts.info;
+    out->created = atomic_load(&entry->created);
+    out->state = manager_state(entry);
     return true;
 }

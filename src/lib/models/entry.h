@@ -2,7 +2,7 @@
  * what was counted, and where it stands. Lives as long as the instance and never moves.
  *
  * The facts are learned once, from the file's description or from the loaded weights, before others get to see the
- * model, and never change again. What is marked as guarded belongs to the keeper (model_manager.h). */
+ * model, and never change again. What is marked as guarded belongs to the manager (model_manager.h). */
 #ifndef LIB_MODELS_ENTRY_H
 #define LIB_MODELS_ENTRY_H
 
@@ -11,7 +11,7 @@
 #include "lib/models/adapters.h"
 #include "lib/models/instance_store.h"
 
-struct keeper;
+struct model_manager;
 struct model;
 
 enum model_type { MODEL_CHAT, MODEL_EMBEDDING, MODEL_RERANK };
@@ -34,9 +34,9 @@ struct moves {
     struct histogram load_seconds;
 };
 
-struct known {
+struct model_entry {
     const struct config_model *config;
-    struct keeper *keeper;
+    struct model_manager *manager;
     struct facts facts;
     struct adapters *adapters;
     struct fingerprint fingerprint; /* belongs to whoever loads the model */
@@ -47,27 +47,27 @@ struct known {
 
     /* Guarded: */
     enum presence presence;
-    struct model *model;         /* NULL unless it is in memory */
-    size_t n_requests, n_visits; /* that hold on to it; calls that look at it */
-    size_t n_active, n_waiting;  /* requests that run or have a handle; that wait for it */
-    bool asked;                  /* to be loaded, by hearth_load_model() */
-    uint64_t wanted_at;          /* its place among those that somebody wants */
-    int64_t used_at;             /* when it was loaded, or a request last let go of it */
-    hearth_error error;          /* of its last load, where that failed */
+    struct model *model;        /* NULL unless it is in memory */
+    size_t n_requests, n_brief; /* that hold on to it; calls that look at it */
+    size_t n_active, n_waiting; /* requests that run or have a handle; that wait for it */
+    bool asked;                 /* to be loaded, by hearth_load_model() */
+    uint64_t wanted_at;         /* its place among those that somebody wants */
+    int64_t used_at;            /* when it was loaded, or a request last let go of it */
+    hearth_error error;         /* of its last load, where that failed */
 };
 
 /* Learns the facts of a model; those of one that is known already must be the same. `weights` may be without weights.
  */
-int known_learn(struct known *known, const struct llm_model *weights, hearth_error *error);
+int entry_learn(struct model_entry *entry, const struct llm_model *weights, hearth_error *error);
 
-void known_release(struct known *known);
+void entry_release(struct model_entry *entry);
 
 /* The model of that name (NULL: the first), or NULL with the error saying which there are. */
-struct known *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error);
+struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error);
 
 /* The same, of that type; with a NULL name the first of it. */
-struct known *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
-                                  hearth_error *error);
+struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
+                                        hearth_error *error);
 const char *model_type_name(enum model_type type);
 
 #endif

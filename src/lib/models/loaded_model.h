@@ -19,7 +19,7 @@ struct system_prompt;
 /* A model of the configuration, loaded: weights, template, engine, and the threads that prepare its requests; or
  * weights and a pool of contexts for vectors or scores, and none of the rest. */
 struct model {
-    struct known *known; /* which outlives it */
+    struct model_entry *entry; /* which outlives it */
     const struct config_model *config;
     struct llm_model *weights;
     struct adapters *adapters;           /* those that are known of it, loaded */
@@ -40,9 +40,9 @@ struct hearth {
     struct hearth_config *config; /* own copy */
     struct clock *clock;
     struct store *store; /* of all models; NULL: nothing outlives the cells */
-    struct keeper *keeper;
-    struct known *known;    /* room for all of the configuration */
-    _Atomic size_t n_known; /* those before it are known */
+    struct model_manager *manager;
+    struct model_entry *entries; /* room for all of the configuration */
+    _Atomic size_t n_entries;    /* those before it are known */
     _Atomic bool load_failed;
 };
 

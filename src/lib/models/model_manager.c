@@ -1,4 +1,4 @@
-/* The keeper's mover: what is loaded and unloaded next, and the calls that ask for it. lease.c has what holds on to
+/* The manager's mover: what is loaded and unloaded next, and the calls that ask for it. lease.c has what holds on to
  * models. */
 #include "lib/models/model_manager_parts.h"
 
@@ -15,82 +15,82 @@
 
 /* ---- What is to be done; locked ---- */
 
-static bool is_in_memory(const struct known *known)
+static bool is_in_memory(const struct model_entry *entry)
 {
-    return known->model != NULL;
+    return entry->model != NULL;
 }
 
-static bool is_idle(const struct known *known)
+static bool is_idle(const struct model_entry *entry)
 {
-    return known->presence == MODEL_LOADED && known->n_requests + known->n_waiting + known->n_visits == 0;
+    return entry->presence == MODEL_LOADED && entry->n_requests + entry->n_waiting + entry->n_brief == 0;
 }
 
-static bool is_leaving(const struct known *known)
+static bool is_leaving(const struct model_entry *entry)
 {
-    return known->presence == MODEL_UNLOADING;
+    return entry->presence == MODEL_UNLOADING;
 }
 
-static bool is_wanted(const struct known *known)
+static bool is_wanted(const struct model_entry *entry)
 {
-    bool away = known->presence == MODEL_UNLOADED || known->presence == MODEL_FAILED;
-    return away && (known->asked || known->n_waiting > 0);
+    bool away = entry->presence == MODEL_UNLOADED || entry->presence == MODEL_FAILED;
+    return away && (entry->asked || entry->n_waiting > 0);
 }
 
-static uint64_t bytes_of(const struct keeper *keeper, bool (*counts)(const struct known *known))
+static uint64_t bytes_of(const struct model_manager *manager, bool (*counts)(const struct model_entry *entry))
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < keeper_count(keeper); i++)
-        if (counts(keeper_at(keeper, i))) bytes += keeper_at(keeper, i)->facts.bytes;
+    for (size_t i = 0; i < manager_count(manager); i++)
+        if (counts(manager_at(manager, i))) bytes += manager_at(manager, i)->facts.bytes;
     return bytes;
 }
 
-static bool fits(const struct keeper *keeper, const struct known *known)
+static bool fits(const struct model_manager *manager, const struct model_entry *entry)
 {
-    return keeper->budget == 0 || bytes_of(keeper, is_in_memory) + known->facts.bytes <= keeper->budget;
+    return manager->budget == 0 || bytes_of(manager, is_in_memory) + entry->facts.bytes <= manager->budget;
 }
 
-bool keeper_can_fit(const struct keeper *keeper, const struct known *known)
+bool manager_can_fit(const struct model_manager *manager, const struct model_entry *entry)
 {
-    uint64_t stay = bytes_of(keeper, is_in_memory) - bytes_of(keeper, is_idle) - bytes_of(keeper, is_leaving);
-    return keeper->budget == 0 || stay + known->facts.bytes <= keeper->budget;
+    uint64_t stay = bytes_of(manager, is_in_memory) - bytes_of(manager, is_idle) - bytes_of(manager, is_leaving);
+    return manager->budget == 0 || stay + entry->facts.bytes <= manager->budget;
 }
 
 /* The one that matches and whose number is lowest; NULL: none matches. */
-static struct known *lowest(const struct keeper *keeper, bool (*matches)(const struct known *known),
-                            int64_t (*number)(const struct known *known))
+static struct model_entry *lowest(const struct model_manager *manager, bool (*matches)(const struct model_entry *entry),
+                                  int64_t (*number)(const struct model_entry *entry))
 {
-    struct known *best = NULL;
-    for (size_t i = 0; i < keeper_count(keeper); i++) {
-        struct known *known = keeper_at(keeper, i);
-        if (matches(known) && (best == NULL || number(known) < number(best))) best = known;
+    struct model_entry *best = NULL;
+    for (size_t i = 0; i < manager_count(manager); i++) {
+        struct model_entry *entry = manager_at(manager, i);
+        if (matches(entry) && (best == NULL || number(entry) < number(best))) best = entry;
     }
     return best;
 }
 
-static int64_t wanted_at(const struct known *known)
+static int64_t wanted_at(const struct model_entry *entry)
 {
-    return (int64_t)known->wanted_at;
+    return (int64_t)entry->wanted_at;
 }
 
-static int64_t used_at(const struct known *known)
+static int64_t used_at(const struct model_entry *entry)
 {
-    return known->used_at;
+    return entry->used_at;
 }
 
-static bool is_wanted_and_can_fit(const struct known *known)
+static bool is_wanted_and_can_fit(const struct model_entry *entry)
 {
-    return is_wanted(known) && keeper_can_fit(known->keeper, known);
+    return is_wanted(entry) && manager_can_fit(entry->manager, entry);
 }
 
-static int64_t idle_until(const struct known *known)
+static int64_t idle_until(const struct model_entry *entry)
 {
-    if (!is_idle(known) || known->config->idle_unload == 0) return CLOCK_NEVER;
-    return known->used_at + clock_from_ms((int64_t)(known->config->idle_unload * 1e3));
+    if (!is_idle(entry) || entry->config->idle_unload == 0) return CLOCK_NEVER;
+    return entry->used_at + clock_from_ms((int64_t)(entry->config->idle_unload * 1e3));
 }
 
-static bool is_known(const struct known *known)
+static bool is_known(const struct model_entry *entry)
 {
-    (void)known;
+    (void)entry;
     return true;
 }
 
@@ -104,262 +104,264 @@ static void give_memory_back(void)
 }
 
 /* Locked when called and on return, not between. */
-static void move_out(struct keeper *keeper, struct known *known)
+static void move_out(struct model_manager *manager, struct model_entry *entry)
 {
-    struct model *model = known->model;
-    int64_t begin = clock_now(keeper->instance->clock);
-    pthread_mutex_unlock(&keeper->mutex);
-    keeper->loader.close(model);
+    struct model *model = entry->model;
+    int64_t begin = clock_now(manager->instance->clock);
+    pthread_mutex_unlock(&manager->mutex);
+    manager->loader.close(model);
     give_memory_back();
-    double took = clock_to_ms(clock_now(keeper->instance->clock) - begin);
-    metric_add(&known->moves.unloads, 1);
-    log_event(LOG_INFO, "model", "unloaded", log_str("model", known->config->name), log_num("took_ms", took));
-    pthread_mutex_lock(&keeper->mutex);
-    known->model = NULL;
-    known->presence = MODEL_UNLOADED;
-    pthread_cond_broadcast(&keeper->changed);
+    double took = clock_to_ms(clock_now(manager->instance->clock) - begin);
+    metric_add(&entry->moves.unloads, 1);
+    log_event(LOG_INFO, "model", "unloaded", log_str("model", entry->config->name), log_num("took_ms", took));
+    pthread_mutex_lock(&manager->mutex);
+    entry->model = NULL;
+    entry->presence = MODEL_UNLOADED;
+    pthread_cond_broadcast(&manager->changed);
 }
 
-static void settle(struct known *known, struct model *model, const hearth_error *error)
+static void settle(struct model_entry *entry, struct model *model, const hearth_error *error)
 {
-    known->model = model;
-    known->presence = model != NULL ? MODEL_LOADED : MODEL_FAILED;
-    known->error = *error;
-    known->used_at = clock_now(known->keeper->instance->clock);
-    if (model == NULL) leases_fail(known);
-    pthread_cond_broadcast(&known->keeper->changed);
+    entry->model = model;
+    entry->presence = model != NULL ? MODEL_LOADED : MODEL_FAILED;
+    entry->error = *error;
+    entry->used_at = clock_now(entry->manager->instance->clock);
+    if (model == NULL) leases_fail(entry);
+    pthread_cond_broadcast(&entry->manager->changed);
 }
 
-int keeper_load(struct keeper *keeper, struct known *known, hearth_progress progress, void *ud, hearth_error *error)
+int manager_load(struct model_manager *manager, struct model_entry *entry, hearth_progress progress, void *ud,
+                 hearth_error *error)
 {
-    struct clock *clock = keeper->instance->clock;
+    struct clock *clock = manager->instance->clock;
     int64_t begin = clock_now(clock);
-    pthread_mutex_lock(&keeper->mutex);
-    known->presence = MODEL_LOADING;
-    known->asked = false;
-    pthread_cond_broadcast(&keeper->changed);
-    pthread_mutex_unlock(&keeper->mutex);
+    pthread_mutex_lock(&manager->mutex);
+    entry->presence = MODEL_LOADING;
+    entry->asked = false;
+    pthread_cond_broadcast(&manager->changed);
+    pthread_mutex_unlock(&manager->mutex);
     *error = (hearth_error){0};
-    struct model_progress of = {.progress = progress, .ud = ud, .name = known->config->name};
-    struct model *model = keeper->loader.open(keeper->instance, known, &of, error);
+    struct model_progress of = {.progress = progress, .ud = ud, .name = entry->config->name};
+    struct model *model = manager->loader.open(manager->instance, entry, &of, error);
     if (model != NULL)
-        histogram_observe(&known->moves.load_seconds, &histogram_seconds, clock_to_ms(clock_now(clock) - begin) / 1e3);
-    metric_add(model != NULL ? &known->moves.loads : &known->moves.failures, 1);
-    pthread_mutex_lock(&keeper->mutex);
-    settle(known, model, error);
-    pthread_mutex_unlock(&keeper->mutex);
+        histogram_observe(&entry->moves.load_seconds, &histogram_seconds, clock_to_ms(clock_now(clock) - begin) / 1e3);
+    metric_add(model != NULL ? &entry->moves.loads : &entry->moves.failures, 1);
+    pthread_mutex_lock(&manager->mutex);
+    settle(entry, model, error);
+    pthread_mutex_unlock(&manager->mutex);
     return (int)error->code;
 }
 
 static bool goes_on(void *ud, const char *name, float fraction)
 {
-    struct keeper *keeper = ud;
+    struct model_manager *manager = ud;
     (void)name;
     (void)fraction;
-    pthread_mutex_lock(&keeper->mutex);
-    bool stopping = keeper->stopping;
-    pthread_mutex_unlock(&keeper->mutex);
+    pthread_mutex_lock(&manager->mutex);
+    bool stopping = manager->stopping;
+    pthread_mutex_unlock(&manager->mutex);
     return !stopping;
 }
 
 /* Locked when called and on return, not between. */
-static void move_in(struct keeper *keeper, struct known *known)
+static void move_in(struct model_manager *manager, struct model_entry *entry)
 {
     hearth_error error;
-    pthread_mutex_unlock(&keeper->mutex);
-    if (keeper_load(keeper, known, goes_on, keeper, &error) != HEARTH_OK)
-        log_event(LOG_ERROR, "model", "not loaded", log_str("model", known->config->name),
+    pthread_mutex_unlock(&manager->mutex);
+    if (manager_load(manager, entry, goes_on, manager, &error) != HEARTH_OK)
+        log_event(LOG_ERROR, "model", "not loaded", log_str("model", entry->config->name),
                   log_str("reason", error.message));
-    pthread_mutex_lock(&keeper->mutex);
+    pthread_mutex_lock(&manager->mutex);
 }
 
-static void send_out(struct known *known, const char *reason)
+static void send_out(struct model_entry *entry, const char *reason)
 {
-    known->presence = MODEL_UNLOADING;
-    log_event(LOG_INFO, "model", "unloading", log_str("model", known->config->name), log_str("reason", reason));
-    pthread_cond_broadcast(&known->keeper->changed);
+    entry->presence = MODEL_UNLOADING;
+    log_event(LOG_INFO, "model", "unloading", log_str("model", entry->config->name), log_str("reason", reason));
+    pthread_cond_broadcast(&entry->manager->changed);
 }
 
 /* Does the next thing, if there is one. Locked when called and on return, not between. */
-static bool step(struct keeper *keeper)
+static bool step(struct model_manager *manager)
 {
-    struct known *leaving = lowest(keeper, is_leaving, used_at);
-    struct known *wanted = lowest(keeper, is_wanted_and_can_fit, wanted_at);
-    struct known *overdue = lowest(keeper, is_known, idle_until);
-    if (leaving != NULL && leaving->n_requests + leaving->n_visits > 0) return false;
+    struct model_entry *leaving = lowest(manager, is_leaving, used_at);
+    struct model_entry *wanted = lowest(manager, is_wanted_and_can_fit, wanted_at);
+    struct model_entry *overdue = lowest(manager, is_known, idle_until);
+    if (leaving != NULL && leaving->n_requests + leaving->n_brief > 0) return false;
     if (leaving != NULL)
-        move_out(keeper, leaving);
-    else if (wanted != NULL && fits(keeper, wanted))
-        move_in(keeper, wanted);
+        move_out(manager, leaving);
+    else if (wanted != NULL && fits(manager, wanted))
+        move_in(manager, wanted);
     else if (wanted != NULL)
-        send_out(lowest(keeper, is_idle, used_at), "server.memory_budget_mb");
-    else if (overdue != NULL && idle_until(overdue) <= clock_now(keeper->instance->clock))
+        send_out(lowest(manager, is_idle, used_at), "server.memory_budget_mb");
+    else if (overdue != NULL && idle_until(overdue) <= clock_now(manager->instance->clock))
         send_out(overdue, "idle_unload");
     else
         return false;
     return true;
 }
 
-static int64_t next_deadline(const struct keeper *keeper)
+static int64_t next_deadline(const struct model_manager *manager)
 {
-    struct known *first = lowest(keeper, is_known, idle_until);
+    struct model_entry *first = lowest(manager, is_known, idle_until);
     return first == NULL ? CLOCK_NEVER : idle_until(first);
 }
 
 static void *move(void *ud)
 {
-    struct keeper *keeper = ud;
-    struct clock *clock = keeper->instance->clock;
-    pthread_mutex_lock(&keeper->mutex);
-    while (!keeper->stopping)
-        if (!step(keeper)) clock->wait(clock, &keeper->changed, &keeper->mutex, next_deadline(keeper));
-    pthread_mutex_unlock(&keeper->mutex);
+    struct model_manager *manager = ud;
+    struct clock *clock = manager->instance->clock;
+    pthread_mutex_lock(&manager->mutex);
+    while (!manager->stopping)
+        if (!step(manager)) clock->wait(clock, &manager->changed, &manager->mutex, next_deadline(manager));
+    pthread_mutex_unlock(&manager->mutex);
     return NULL;
 }
 
 /* ---- Life ---- */
 
-struct keeper *keeper_open(struct hearth *instance, const struct model_loader *loader)
+struct model_manager *manager_open(struct hearth *instance, const struct model_loader *loader)
 {
-    struct keeper *keeper = mem_alloc(sizeof *keeper);
-    keeper->instance = instance;
-    keeper->loader = *loader;
-    keeper->budget = (uint64_t)instance->config->server.memory_budget_mb << 20;
-    keeper->tail = &keeper->first;
-    pthread_mutex_init(&keeper->mutex, NULL);
-    clock_cond_init(&keeper->changed);
-    return keeper;
+    struct model_manager *manager = mem_alloc(sizeof *manager);
+    manager->instance = instance;
+    manager->loader = *loader;
+    manager->budget = (uint64_t)instance->config->server.memory_budget_mb << 20;
+    manager->tail = &manager->first;
+    pthread_mutex_init(&manager->mutex, NULL);
+    clock_cond_init(&manager->changed);
+    return manager;
 }
 
-int keeper_check(const struct keeper *keeper, const struct known *known, hearth_error *error)
+int manager_check(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error)
 {
     const double mib = 1024.0 * 1024;
-    if (fits(keeper, known) || (strcmp(known->config->load, "demand") == 0 && known->facts.bytes <= keeper->budget))
+    if (fits(manager, entry) || (strcmp(entry->config->load, "demand") == 0 && entry->facts.bytes <= manager->budget))
         return HEARTH_OK;
     return error_at(error, HEARTH_NO_MEMORY, "server.memory_budget_mb",
                     "model '%s' takes %.0f MiB, and %.0f MiB are taken: server.memory_budget_mb is %.0f; raise it, or "
                     "set models.%s.load: demand",
-                    known->config->name, (double)known->facts.bytes / mib, (double)bytes_of(keeper, is_in_memory) / mib,
-                    (double)keeper->budget / mib, known->config->name);
+                    entry->config->name, (double)entry->facts.bytes / mib,
+                    (double)bytes_of(manager, is_in_memory) / mib, (double)manager->budget / mib, entry->config->name);
 }
 
-int keeper_start(struct keeper *keeper, hearth_error *error)
+int manager_start(struct model_manager *manager, hearth_error *error)
 {
-    int rc = thread_start(&keeper->mover, move, keeper, "loads and unloads models", error);
-    keeper->has_mover = rc == HEARTH_OK;
+    int rc = thread_start(&manager->loader_thread, move, manager, "loads and unloads models", error);
+    manager->has_loader = rc == HEARTH_OK;
     if (rc == HEARTH_OK)
-        rc = thread_start(&keeper->usher, leases_usher, keeper, "tells requests of their models", error);
-    keeper->has_usher = rc == HEARTH_OK;
-    if (rc != HEARTH_OK) keeper_stop(keeper);
+        rc = thread_start(&manager->notifier_thread, leases_notify_loop, manager, "tells requests of their models",
+                          error);
+    manager->has_notifier = rc == HEARTH_OK;
+    if (rc != HEARTH_OK) manager_stop(manager);
     return rc;
 }
 
-void keeper_stop(struct keeper *keeper)
+void manager_stop(struct model_manager *manager)
 {
-    pthread_mutex_lock(&keeper->mutex);
-    keeper->stopping = true;
-    bool has_usher = keeper->has_usher, has_mover = keeper->has_mover;
-    keeper->has_usher = keeper->has_mover = false;
-    pthread_cond_broadcast(&keeper->changed);
-    pthread_mutex_unlock(&keeper->mutex);
-    if (has_usher)
-        pthread_join(keeper->usher, NULL);
+    pthread_mutex_lock(&manager->mutex);
+    manager->stopping = true;
+    bool has_notifier = manager->has_notifier, has_loader = manager->has_loader;
+    manager->has_notifier = manager->has_loader = false;
+    pthread_cond_broadcast(&manager->changed);
+    pthread_mutex_unlock(&manager->mutex);
+    if (has_notifier)
+        pthread_join(manager->notifier_thread, NULL);
     else
-        leases_usher(keeper); /* of an instance that was never loaded */
-    if (has_mover) pthread_join(keeper->mover, NULL);
+        leases_notify_loop(manager); /* of an instance that was never loaded */
+    if (has_loader) pthread_join(manager->loader_thread, NULL);
 }
 
-void keeper_close(struct keeper *keeper)
+void manager_close(struct model_manager *manager)
 {
-    if (keeper == NULL) return;
-    pthread_cond_destroy(&keeper->changed);
-    pthread_mutex_destroy(&keeper->mutex);
-    free(keeper);
+    if (manager == NULL) return;
+    pthread_cond_destroy(&manager->changed);
+    pthread_mutex_destroy(&manager->mutex);
+    free(manager);
 }
 
 /* ---- How it stands ---- */
 
-static const char *state_of(const struct known *known)
+static const char *state_of(const struct model_entry *entry)
 {
     static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed"};
-    return names[is_wanted(known) ? MODEL_LOADING : known->presence];
+    return names[is_wanted(entry) ? MODEL_LOADING : entry->presence];
 }
 
-const char *keeper_state(struct known *known)
+const char *manager_state(struct model_entry *entry)
 {
-    pthread_mutex_lock(&known->keeper->mutex);
-    const char *state = state_of(known);
-    pthread_mutex_unlock(&known->keeper->mutex);
+    pthread_mutex_lock(&entry->manager->mutex);
+    const char *state = state_of(entry);
+    pthread_mutex_unlock(&entry->manager->mutex);
     return state;
 }
 
-bool keeper_has(struct known *known)
+bool manager_has(struct model_entry *entry)
 {
-    pthread_mutex_lock(&known->keeper->mutex);
-    bool has = is_in_memory(known);
-    pthread_mutex_unlock(&known->keeper->mutex);
+    pthread_mutex_lock(&entry->manager->mutex);
+    bool has = is_in_memory(entry);
+    pthread_mutex_unlock(&entry->manager->mutex);
     return has;
 }
 
-size_t keeper_waiting(struct known *known)
+size_t manager_waiting(struct model_entry *entry)
 {
-    pthread_mutex_lock(&known->keeper->mutex);
-    size_t n = known->n_waiting;
-    pthread_mutex_unlock(&known->keeper->mutex);
+    pthread_mutex_lock(&entry->manager->mutex);
+    size_t n = entry->n_waiting;
+    pthread_mutex_unlock(&entry->manager->mutex);
     return n;
 }
 
 /* ---- hearth.h ---- */
 
-static int ask_for(struct known *known, hearth_error *error)
+static int ask_for(struct model_entry *entry, hearth_error *error)
 {
-    struct keeper *keeper = known->keeper;
-    if (keeper->stopping) return error_set(error, HEARTH_UNAVAILABLE, "load: engine shutting down");
-    if (known->presence == MODEL_LOADED) return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
-    keeper_want(known);
-    known->asked = known->presence != MODEL_LOADING;
-    pthread_cond_broadcast(&keeper->changed);
+    struct model_manager *manager = entry->manager;
+    if (manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "load: engine shutting down");
+    if (entry->presence == MODEL_LOADED) return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
+    manager_want(entry);
+    entry->asked = entry->presence != MODEL_LOADING;
+    pthread_cond_broadcast(&manager->changed);
     return HEARTH_OK;
 }
 
 /* The texts are those that people search for: they are kept word for word. */
-static int send_away(struct known *known, hearth_error *error)
+static int send_away(struct model_entry *entry, hearth_error *error)
 {
-    bool asked = known->asked;
-    size_t n = known->n_active + known->n_waiting;
-    if (known->keeper->stopping) return error_set(error, HEARTH_UNAVAILABLE, "unload: engine shutting down");
+    bool asked = entry->asked;
+    size_t n = entry->n_active + entry->n_waiting;
+    if (entry->manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "unload: engine shutting down");
     if (n > 0) return error_set(error, HEARTH_BUSY, "unload: cannot unload, too many active-streams[%zu]", n);
-    if (known->presence == MODEL_LOADING) return error_set(error, HEARTH_BUSY, "unload: still loading");
-    known->asked = false;
-    if (known->presence == MODEL_LOADED)
-        send_out(known, "unload");
+    if (entry->presence == MODEL_LOADING) return error_set(error, HEARTH_BUSY, "unload: still loading");
+    entry->asked = false;
+    if (entry->presence == MODEL_LOADED)
+        send_out(entry, "unload");
     else if (!asked)
         return error_at(error, HEARTH_INVALID, "model", "unload: already unloaded");
     return HEARTH_OK;
 }
 
-static int wait_for(struct known *known, hearth_error *error)
+static int wait_for(struct model_entry *entry, hearth_error *error)
 {
-    struct keeper *keeper = known->keeper;
-    struct clock *clock = keeper->instance->clock;
-    while (!keeper->stopping &&
-           (is_wanted(known) || known->presence == MODEL_LOADING || known->presence == MODEL_UNLOADING))
-        clock->wait(clock, &keeper->changed, &keeper->mutex, CLOCK_NEVER);
-    if (known->presence != MODEL_FAILED) return HEARTH_OK;
-    *error = known->error;
+    struct model_manager *manager = entry->manager;
+    struct clock *clock = manager->instance->clock;
+    while (!manager->stopping &&
+           (is_wanted(entry) || entry->presence == MODEL_LOADING || entry->presence == MODEL_UNLOADING))
+        clock->wait(clock, &manager->changed, &manager->mutex, CLOCK_NEVER);
+    if (entry->presence != MODEL_FAILED) return HEARTH_OK;
+    *error = entry->error;
     return (int)error->code;
 }
 
-static int with_model(hearth *instance, const char *model, int (*act)(struct known *known, hearth_error *error),
+static int with_model(hearth *instance, const char *model, int (*act)(struct model_entry *entry, hearth_error *error),
                       hearth_error *error)
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    struct known *known = instance_find_model(instance, model, error);
-    if (known == NULL) return (int)error->code;
-    pthread_mutex_lock(&known->keeper->mutex);
-    int rc = act(known, error);
-    pthread_mutex_unlock(&known->keeper->mutex);
+    struct model_entry *entry = instance_find_model(instance, model, error);
+    if (entry == NULL) return (int)error->code;
+    pthread_mutex_lock(&entry->manager->mutex);
+    int rc = act(entry, error);
+    pthread_mutex_unlock(&entry->manager->mutex);
     return rc;
 }
 
@@ -368,7 +370,7 @@ int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
     return with_model(instance, model, ask_for, error);
 }
 
-int hearth_unload(hearth *instance, const char *model, hearth_error *error)
+int hearth_unload_model(hearth *instance, const char *model, hearth_error *error)
 {
     return with_model(instance, model, send_away, error);
 }

@@ -149,23 +149,23 @@ static void put_cache(const struct hearth *instance, struct buf *out)
 }
 
 /* The format escapes what a label's value is enclosed in. */
-static void labels_of(const struct known *known, struct buf *labels)
+static void labels_of(const struct model_entry *entry, struct buf *labels)
 {
     buf_clear(labels);
     buf_puts(labels, "model=\"");
-    for (const char *c = known->config->name; *c != '\0'; c++)
+    for (const char *c = entry->config->name; *c != '\0'; c++)
         buf_printf(labels, *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
     buf_puts(labels, "\"");
 }
 
 /* Before its door, and those that wait for the model itself. */
-static size_t waiting_for(struct known *known)
+static size_t waiting_for(struct model_entry *entry)
 {
-    size_t waiting = keeper_waiting(known);
-    struct model *model = visit_begin(known);
+    size_t waiting = manager_waiting(entry);
+    struct model *model = brief_lease_take(entry);
     if (model == NULL) return waiting;
     waiting += model->pool != NULL ? embed_waiting(model->pool) : admission_waiting(model->admission);
-    visit_end(known);
+    brief_lease_end(entry);
     return waiting;
 }
 
@@ -174,8 +174,8 @@ static void put_waiting_at_door(const struct hearth *instance, size_t n, struct 
     struct buf labels = {0};
     metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests waiting to be let in.");
     for (size_t m = 0; m < n; m++) {
-        labels_of(&instance->known[m], &labels);
-        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->known[m]));
+        labels_of(&instance->entries[m], &labels);
+        metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->entries[m]));
     }
     buf_release(&labels);
 }
@@ -183,38 +183,38 @@ static void put_waiting_at_door(const struct hearth *instance, size_t n, struct 
 static void put_loaded(const struct hearth *instance, size_t n, struct buf *out)
 {
     size_t loaded = 0;
-    for (size_t m = 0; m < n; m++) loaded += keeper_has(&instance->known[m]);
+    for (size_t m = 0; m < n; m++) loaded += manager_has(&instance->entries[m]);
     metrics_put_head(out, "hearth_models_loaded", "gauge", "Models in memory.");
     metrics_put_value(out, "hearth_models_loaded", "", (double)loaded);
 }
 
-static const void *engine_numbers(const struct known *known)
+static const void *engine_numbers(const struct model_entry *entry)
 {
-    return known->facts.type == MODEL_CHAT ? &known->engine_stats : NULL;
+    return entry->facts.type == MODEL_CHAT ? &entry->engine_stats : NULL;
 }
 
-static const void *pool_numbers(const struct known *known)
+static const void *pool_numbers(const struct model_entry *entry)
 {
-    return known->facts.type == MODEL_CHAT ? NULL : &known->pool_stats;
+    return entry->facts.type == MODEL_CHAT ? NULL : &entry->pool_stats;
 }
 
-static const void *move_numbers(const struct known *known)
+static const void *move_numbers(const struct model_entry *entry)
 {
-    return &known->moves;
+    return &entry->moves;
 }
 
 /* The numbers of every model that has some: `of` tells where a model's are, or NULL. */
 static void put_values(const struct hearth *instance, const struct value_row *rows, size_t n_rows,
-                       const void *(*of)(const struct known *known), struct buf *out)
+                       const void *(*of)(const struct model_entry *entry), struct buf *out)
 {
     struct buf labels = {0};
-    size_t n = atomic_load(&instance->n_known);
+    size_t n = atomic_load(&instance->n_entries);
     for (const struct value_row *row = rows; row < rows + n_rows; row++) {
         metrics_put_head(out, row->name, row->type, row->help);
         for (size_t m = 0; m < n; m++) {
-            const char *stats = of(&instance->known[m]);
+            const char *stats = of(&instance->entries[m]);
             if (stats == NULL) continue;
-            labels_of(&instance->known[m], &labels);
+            labels_of(&instance->entries[m], &labels);
             metrics_put_value(out, row->name, labels.v,
                               (double)metric_get((const metric_value *)(const void *)(stats + row->offset)));
         }
@@ -223,16 +223,16 @@ static void put_values(const struct hearth *instance, const struct value_row *ro
 }
 
 static void put_histograms(const struct hearth *instance, const struct histogram_row *rows, size_t n_rows,
-                           const void *(*of)(const struct known *known), struct buf *out)
+                           const void *(*of)(const struct model_entry *entry), struct buf *out)
 {
     struct buf labels = {0};
-    size_t n = atomic_load(&instance->n_known);
+    size_t n = atomic_load(&instance->n_entries);
     for (const struct histogram_row *row = rows; row < rows + n_rows; row++) {
         metrics_put_head(out, row->name, "histogram", row->help);
         for (size_t m = 0; m < n; m++) {
-            const char *stats = of(&instance->known[m]);
+            const char *stats = of(&instance->entries[m]);
             if (stats == NULL) continue;
-            labels_of(&instance->known[m], &labels);
+            labels_of(&instance->entries[m], &labels);
             metrics_put_histogram(out, row->name, labels.v,
                                   (const struct histogram *)(const void *)(stats + row->offset), row->bounds);
         }
@@ -257,8 +257,8 @@ char *hearth_metrics(const hearth *instance)
     put_values(instance, ROWS(pool_rows), pool_numbers, &out);
     put_values(instance, ROWS(move_rows), move_numbers, &out);
     put_histograms(instance, ROWS(move_histogram_rows), move_numbers, &out);
-    put_waiting_at_door(instance, atomic_load(&instance->n_known), &out);
-    put_loaded(instance, atomic_load(&instance->n_known), &out);
+    put_waiting_at_door(instance, atomic_load(&instance->n_entries), &out);
+    put_loaded(instance, atomic_load(&instance->n_entries), &out);
     put_cache(instance, &out);
     put_log(&out);
     return buf_take(&out);

@@ -53,10 +53,10 @@ static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat
     /* Not from requests that share with nobody. It is text: adapters change nothing about it. */
     const char *salt = request->params->cache_salt;
     bool shares = request->job.cache_prompt && (salt == NULL || salt[0] == '\0');
-    struct system_prompt *known = shares ? request->model->system_prompt : NULL;
-    if (known != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
+    struct system_prompt *shared = shares ? request->model->system_prompt : NULL;
+    if (shared != NULL && assume_system_prompt(request, chat)) return HEARTH_OK;
     int rc = prepare_prompt(chat, &request->job.prompt, error);
-    if (rc == HEARTH_OK && known != NULL) system_prompt_learn(known, request->params->messages_json);
+    if (rc == HEARTH_OK && shared != NULL) system_prompt_learn(shared, request->params->messages_json);
     return rc;
 }
 
@@ -68,7 +68,7 @@ static const char *name_of_prompt(const hearth_request *request)
 /* What the client can do about a prompt that is too long; free() it. */
 static char *remedy_of(const hearth_request *request)
 {
-    const hearth_model_info *info = &request->model->known->facts.info;
+    const hearth_model_info *info = &request->model->entry->facts.info;
     if (engine_window(request->model->engine) >= info->n_ctx_train)
         return mem_format("shorten the prompt; the model was trained for no more");
     return mem_format("shorten the prompt or raise models.%s.context_window", info->name);
@@ -277,16 +277,16 @@ static int open_sampler(hearth_request *request, hearth_error *error)
 {
     struct job *job = &request->job;
     struct model *model = request->model;
-    struct terms terms;
-    int rc = terms_open(&terms, model->weights, request->params, request->format, error);
+    struct output_constraint constraint;
+    int rc = output_constraint_open(&constraint, model->weights, request->params, request->format, error);
     if (rc != HEARTH_OK) return rc;
     request->picks = sampling_complete(&request->params->sampling, model->config, model->weights);
     struct llm_sampling sampling = {.picks = request->picks,
                                     .window = engine_window(model->engine),
-                                    .grammar = terms.grammar,
-                                    .thinking = terms.thinking};
+                                    .grammar = constraint.grammar,
+                                    .thinking = constraint.thinking};
     job->sampler = llm_sampler_open(model->weights, &sampling, &job->prompt, error);
-    terms_close(&terms);
+    output_constraint_close(&constraint);
     return job->sampler == NULL ? (int)error->code : HEARTH_OK;
 }
 
@@ -295,7 +295,7 @@ static int open_sampler(hearth_request *request, hearth_error *error)
 static void settle_stops(hearth_request *request)
 {
     const hearth_params *p = request->params;
-    bool assumed = p->messages_json != NULL && !request->model->known->facts.info.has_chat_template;
+    bool assumed = p->messages_json != NULL && !request->model->entry->facts.info.has_chat_template;
     size_t n_format = request->format == NULL ? 0 : request->format->n_stops;
     request->stop = mem_alloc((p->n_stop + n_format + 1) * sizeof *request->stop);
     for (size_t i = 0; i < p->n_stop; i++) request->stop[i] = p->stop[i];
@@ -309,7 +309,7 @@ static int prepare_reply(hearth_request *request, hearth_error *error)
 {
     if (!computes(request)) return HEARTH_OK;
     settle_stops(request);
-    terms_shown(request->model->weights, request->format, &request->shown);
+    output_shown_tokens(request->model->weights, request->format, &request->shown);
     request->job.shown = request->shown.v;
     request->job.n_shown = request->shown.len;
     return open_sampler(request, error);

@@ -93,7 +93,7 @@ int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *
                                   .places = (size_t)(config->n_seq_max * config->queue_depth),
                                   .timeout_ns = clock_from_ms((int64_t)(config->admission_timeout * 1e3)),
                                   .clock = clock,
-                                  .stats = &model->known->pool_stats};
+                                  .stats = &model->entry->pool_stats};
     int rc = context_params(config, model->weights, &params.context, error);
     if (rc != HEARTH_OK) return rc;
     model->pool = embed_open(&params, error);
@@ -267,7 +267,7 @@ static void job_ended(struct embed_job *job, const hearth_error *error)
             result->n_tokens += request->vectors[i].n_tokens;
         }
     }
-    lease_part(&request->lease);
+    lease_drop_party(&request->lease);
     request->on_end(request->ud, error == NULL ? result : NULL, error);
     unref(request);
 }
@@ -303,16 +303,16 @@ static int check_inputs(const hearth_embed_params *p, int32_t n_vocab, hearth_er
     return HEARTH_OK;
 }
 
-static int check(const hearth_embed_params *p, const struct known *known, hearth_error *error)
+static int check(const hearth_embed_params *p, const struct model_entry *entry, hearth_error *error)
 {
-    int32_t width = known->facts.info.n_embd_out;
+    int32_t width = entry->facts.info.n_embd_out;
     if (p->dimensions < 0 || p->dimensions > width)
         return error_at(error, HEARTH_INVALID, "dimensions", "'dimensions' must be from 1 to %d with model '%s'", width,
-                        known->config->name);
+                        entry->config->name);
     if (p->max_document_tokens < 0)
         return error_at(error, HEARTH_INVALID, "max_document_tokens", "'max_document_tokens' must be at least 0");
     if (p->query_len > TEXT_MAX) return error_at(error, HEARTH_TOO_LONG, "query", "the query is too long");
-    return check_inputs(p, known->facts.info.n_vocab, error);
+    return check_inputs(p, entry->facts.info.n_vocab, error);
 }
 
 static const char *copy_text(const hearth_embed_params *p, const char *text, size_t len)
@@ -361,12 +361,12 @@ static void model_is_there(void *ud, const hearth_error *error)
     if (error != NULL) job_ended(&request->job, error);
 }
 
-static int submit(hearth_embedding *request, struct known *known, hearth_error *error)
+static int submit(hearth_embedding *request, struct model_entry *entry, hearth_error *error)
 {
     struct lease *lease = &request->lease;
-    lease->known = known;
+    lease->entry = entry;
     lease->cancelled = &request->job.cancelled;
-    lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(known->config->admission_timeout * 1e3));
+    lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
     lease->on_ready = model_is_there;
     lease->ud = request;
     switch (lease_take(lease, error)) {
@@ -385,13 +385,13 @@ hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *para
     hearth_error own;
     if (error == NULL) error = &own;
     enum model_type type = params->query != NULL ? MODEL_RERANK : MODEL_EMBEDDING;
-    struct known *known = instance_pick_model(instance, params->model, type, error);
-    if (known == NULL || check(params, known, error) != HEARTH_OK) return NULL;
+    struct model_entry *entry = instance_pick_model(instance, params->model, type, error);
+    if (entry == NULL || check(params, entry, error) != HEARTH_OK) return NULL;
     hearth_embedding *request = new_request(params);
     request->on_end = on_end;
     request->ud = ud;
     request->job.submitted_at = clock_now(instance->clock);
-    if (submit(request, known, error) == HEARTH_OK) return request;
+    if (submit(request, entry, error) == HEARTH_OK) return request;
     request->refs = 1; /* nobody else has seen it */
     unref(request);
     return NULL;
@@ -402,7 +402,7 @@ void hearth_embedding_cancel(hearth_embedding *request)
     atomic_store(&request->job.cancelled, true);
     struct model *model = atomic_load(&request->lease.model);
     if (model == NULL)
-        lease_poke(&request->lease);
+        lease_wake_notifier(&request->lease);
     else
         embed_poke(model->pool);
 }
@@ -410,6 +410,6 @@ void hearth_embedding_cancel(hearth_embedding *request)
 void hearth_embedding_release(hearth_embedding *request)
 {
     if (request == NULL) return;
-    lease_part(&request->lease);
+    lease_drop_party(&request->lease);
     unref(request);
 }

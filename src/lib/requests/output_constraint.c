@@ -16,7 +16,7 @@ static int32_t single_token(const struct llm_model *weights, const char *text)
     return token;
 }
 
-void terms_shown(const struct llm_model *weights, const struct chat_format *format, struct tokens *shown)
+void output_shown_tokens(const struct llm_model *weights, const struct chat_format *format, struct tokens *shown)
 {
     for (size_t i = 0; format != NULL && i < format->n_preserved; i++) {
         int32_t token = single_token(weights, format->preserved[i]);
@@ -39,54 +39,57 @@ static void add(char ***list, size_t *n, char *text)
     (*list)[(*n)++] = text;
 }
 
-static void add_trigger(struct terms *terms, const struct llm_model *weights, const struct chat_trigger *trigger)
+static void add_trigger(struct output_constraint *constraint, const struct llm_model *weights,
+                        const struct chat_trigger *trigger)
 {
     int32_t token = trigger->how == CHAT_TRIGGER_WORD ? single_token(weights, trigger->text) : -1;
     if (token >= 0)
-        tokens_push(&terms->tokens, token);
+        tokens_push(&constraint->tokens, token);
     else if (trigger->how == CHAT_TRIGGER_WORD)
-        add(&terms->words, &terms->n_words, mem_strdup(trigger->text));
+        add(&constraint->words, &constraint->n_words, mem_strdup(trigger->text));
     else if (trigger->how == CHAT_TRIGGER_WHOLE)
-        add(&terms->patterns, &terms->n_patterns, pattern_of_whole(trigger->text));
+        add(&constraint->patterns, &constraint->n_patterns, pattern_of_whole(trigger->text));
     else
-        add(&terms->patterns, &terms->n_patterns, mem_strdup(trigger->text));
+        add(&constraint->patterns, &constraint->n_patterns, mem_strdup(trigger->text));
 }
 
 /* ---- The whole ---- */
 
-static void open_chat(struct terms *terms, const struct llm_model *weights, const struct chat_format *format)
+static void open_chat(struct output_constraint *constraint, const struct llm_model *weights,
+                      const struct chat_format *format)
 {
-    for (size_t i = 0; i < format->n_triggers; i++) add_trigger(terms, weights, &format->triggers[i]);
-    terms->grammar = (struct llm_grammar){.text = format->grammar,
-                                          .prefill = format->grammar_prefilled ? format->prefill : NULL,
-                                          .lazy = format->grammar_lazy,
-                                          .words = (const char *const *)terms->words,
-                                          .n_words = terms->n_words,
-                                          .patterns = (const char *const *)terms->patterns,
-                                          .n_patterns = terms->n_patterns,
-                                          .tokens = terms->tokens.v,
-                                          .n_tokens = terms->tokens.len};
-    terms->thinking.start = format->thinking_start;
-    terms->thinking.ends = format->thinking_ends;
-    terms->thinking.n_ends = format->n_thinking_ends;
-    terms->thinking.prefill = format->prefill;
+    for (size_t i = 0; i < format->n_triggers; i++) add_trigger(constraint, weights, &format->triggers[i]);
+    constraint->grammar = (struct llm_grammar){.text = format->grammar,
+                                               .prefill = format->grammar_prefilled ? format->prefill : NULL,
+                                               .lazy = format->grammar_lazy,
+                                               .words = (const char *const *)constraint->words,
+                                               .n_words = constraint->n_words,
+                                               .patterns = (const char *const *)constraint->patterns,
+                                               .n_patterns = constraint->n_patterns,
+                                               .tokens = constraint->tokens.v,
+                                               .n_tokens = constraint->tokens.len};
+    constraint->thinking.start = format->thinking_start;
+    constraint->thinking.ends = format->thinking_ends;
+    constraint->thinking.n_ends = format->n_thinking_ends;
+    constraint->thinking.prefill = format->prefill;
 }
 
-static int open_completion(struct terms *terms, const hearth_params *params, hearth_error *error)
+static int open_completion(struct output_constraint *constraint, const hearth_params *params, hearth_error *error)
 {
-    terms->grammar.text = params->grammar;
+    constraint->grammar.text = params->grammar;
     if (params->json_schema == NULL) return HEARTH_OK;
-    terms->schema_grammar = chat_schema_grammar(params->json_schema, error);
-    terms->grammar.text = terms->schema_grammar;
-    return terms->schema_grammar == NULL ? (int)error->code : HEARTH_OK;
+    constraint->schema_grammar = chat_schema_grammar(params->json_schema, error);
+    constraint->grammar.text = constraint->schema_grammar;
+    return constraint->schema_grammar == NULL ? (int)error->code : HEARTH_OK;
 }
 
-int terms_open(struct terms *terms, const struct llm_model *weights, const hearth_params *params,
-               const struct chat_format *format, hearth_error *error)
+int output_constraint_open(struct output_constraint *constraint, const struct llm_model *weights,
+                           const hearth_params *params, const struct chat_format *format, hearth_error *error)
 {
-    *terms = (struct terms){.thinking = {.budget = params->thinking_tokens, .message = params->thinking_end}};
-    if (format == NULL) return open_completion(terms, params, error);
-    open_chat(terms, weights, format);
+    *constraint =
+        (struct output_constraint){.thinking = {.budget = params->thinking_tokens, .message = params->thinking_end}};
+    if (format == NULL) return open_completion(constraint, params, error);
+    open_chat(constraint, weights, format);
     return HEARTH_OK;
 }
 
@@ -96,10 +99,10 @@ static void free_list(char **list, size_t n)
     free(list);
 }
 
-void terms_close(struct terms *terms)
+void output_constraint_close(struct output_constraint *constraint)
 {
-    free_list(terms->words, terms->n_words);
-    free_list(terms->patterns, terms->n_patterns);
-    free(terms->schema_grammar);
-    tokens_release(&terms->tokens);
+    free_list(constraint->words, constraint->n_words);
+    free_list(constraint->patterns, constraint->n_patterns);
+    free(constraint->schema_grammar);
+    tokens_release(&constraint->tokens);
 }

@@ -7,7 +7,7 @@
 #include "chat/chat.h"
 #include "llm/sampler.h"
 
-struct terms {
+struct output_constraint {
     struct llm_grammar grammar;
     struct llm_thinking thinking;
     char *schema_grammar; /* what follows is what the above borrows */
@@ -16,12 +16,13 @@ struct terms {
     struct tokens tokens;
 };
 
-/* format: NULL for a completion. It and the parameters must outlive the terms. On failure there is nothing to close. */
-int terms_open(struct terms *terms, const struct llm_model *weights, const hearth_params *params,
-               const struct chat_format *format, hearth_error *error);
-void terms_close(struct terms *terms);
+/* format: NULL for a completion. It and the parameters must outlive the constraint. On failure there is nothing to
+ * close. */
+int output_constraint_open(struct output_constraint *constraint, const struct llm_model *weights,
+                           const hearth_params *params, const struct chat_format *format, hearth_error *error);
+void output_constraint_close(struct output_constraint *constraint);
 
 /* Appends the special tokens whose text belongs to the reply. */
-void terms_shown(const struct llm_model *weights, const struct chat_format *format, struct tokens *shown);
+void output_shown_tokens(const struct llm_model *weights, const struct chat_format *format, struct tokens *shown);
 
 #endif

@@ -52,7 +52,7 @@ static void tell(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
-    if (last) lease_part(&request->lease);
+    if (last) lease_drop_party(&request->lease);
     request->on_event(request->ud, event);
     if (last) note_end(request, event->error);
 }
@@ -115,15 +115,15 @@ static struct said read_said(const hearth_params *p)
 }
 
 /* What cannot fit by its size alone is refused before anything is made of it. */
-static int check_size(const hearth_params *p, const struct known *known, hearth_error *error)
+static int check_size(const hearth_params *p, const struct model_entry *entry, hearth_error *error)
 {
-    size_t window = (size_t)known->facts.info.context_window, most = (size_t)known->config->max_prompt_bytes;
+    size_t window = (size_t)entry->facts.info.context_window, most = (size_t)entry->config->max_prompt_bytes;
     struct said said = read_said(p);
     if (said.all > most)
         return error_at(error, HEARTH_TOO_LONG, said.field,
                         "'%s' has %zu bytes of the request's %zu: its text may have up to %zu "
                         "(models.%s.max_prompt_bytes)",
-                        said.field, said.longest, said.all, most, known->config->name);
+                        said.field, said.longest, said.all, most, entry->config->name);
     if (p->only_prompt && p->n_tokens + p->n_parts > HEARTH_PROMPT_TOLD)
         return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has more than %d tokens: ask for it in parts",
                         HEARTH_PROMPT_TOLD);
@@ -138,9 +138,9 @@ static int check_token(int32_t token, int32_t n_vocab, hearth_error *error)
     return error_at(error, HEARTH_INVALID, "prompt", "token %d is not in the vocabulary (0 to %d)", token, n_vocab - 1);
 }
 
-static int check_params(const hearth_params *p, const struct known *known, hearth_error *error)
+static int check_params(const hearth_params *p, const struct model_entry *entry, hearth_error *error)
 {
-    int32_t n_vocab = known->facts.info.n_vocab;
+    int32_t n_vocab = entry->facts.info.n_vocab;
     if ((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) != 1)
         return error_at(error, HEARTH_INVALID, "prompt", "give exactly one of messages, prompt text and prompt tokens");
     for (size_t i = 0; p->tokens != NULL && i < p->n_tokens; i++)
@@ -156,7 +156,7 @@ static int check_params(const hearth_params *p, const struct known *known, heart
     if (p->max_tokens < 0 && p->max_tokens != HEARTH_UNSET)
         return error_at(error, HEARTH_INVALID, "max_tokens", "max_tokens is negative: leave it out for no limit");
     int rc = sampling_check(&p->sampling, n_vocab, error);
-    return rc == HEARTH_OK ? check_size(p, known, error) : rc;
+    return rc == HEARTH_OK ? check_size(p, entry, error) : rc;
 }
 
 /* ---- Submitting ---- */
@@ -186,18 +186,18 @@ static void model_is_there(void *ud, const hearth_error *error)
 }
 
 /* A patient request waits for the one beside it, which has a deadline. */
-static void prepare_lease(hearth_request *request, struct known *known)
+static void prepare_lease(hearth_request *request, struct model_entry *entry)
 {
     const struct job *job = &request->job;
-    int64_t timeout = clock_from_ms((int64_t)(known->config->admission_timeout * 1e3));
-    request->lease.known = known;
+    int64_t timeout = clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
+    request->lease.entry = entry;
     request->lease.cancelled = &job->cancelled;
     request->lease.deadline = job->patient ? CLOCK_NEVER : job->submitted_at + timeout;
     request->lease.on_ready = model_is_there;
     request->lease.ud = request;
 }
 
-static hearth_request *new_request(const hearth_params *p, struct known *known, struct clock *clock)
+static hearth_request *new_request(const hearth_params *p, struct model_entry *entry, struct clock *clock)
 {
     hearth_request *request = mem_alloc(sizeof *request);
     struct job *job = &request->job;
@@ -223,14 +223,14 @@ static hearth_request *new_request(const hearth_params *p, struct known *known, 
     job->on_end = job_ended;
     job->submitted_at = clock_now(clock);
     set_id(job, p->request_id);
-    prepare_lease(request, known);
+    prepare_lease(request, entry);
     return request;
 }
 
 static int submit(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
-    int rc = adapters_choose(request->lease.known->adapters, p->lora, p->n_lora, &request->scales, error);
+    int rc = adapters_choose(request->lease.entry->adapters, p->lora, p->n_lora, &request->scales, error);
     if (rc != HEARTH_OK) return rc;
     switch (lease_take(&request->lease, error)) {
     case LEASE_READY:
@@ -247,9 +247,9 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    struct known *known = instance_pick_model(instance, params->model, MODEL_CHAT, error);
-    if (known == NULL || check_params(params, known, error) != HEARTH_OK) return NULL;
-    hearth_request *request = new_request(params, known, instance->clock);
+    struct model_entry *entry = instance_pick_model(instance, params->model, MODEL_CHAT, error);
+    if (entry == NULL || check_params(params, entry, error) != HEARTH_OK) return NULL;
+    hearth_request *request = new_request(params, entry, instance->clock);
     request->on_event = on_event;
     request->ud = ud;
     if (submit(request, error) == HEARTH_OK) return request;
@@ -263,7 +263,7 @@ void hearth_cancel(hearth_request *request)
     atomic_store(&request->job.cancelled, true);
     struct model *model = atomic_load(&request->lease.model);
     if (model == NULL) {
-        lease_poke(&request->lease);
+        lease_wake_notifier(&request->lease);
         return;
     }
     admission_poke(model->admission);
@@ -298,6 +298,6 @@ hearth_prompt hearth_request_prompt(const hearth_request *request)
 void hearth_request_release(hearth_request *request)
 {
     if (request == NULL) return;
-    lease_part(&request->lease);
+    lease_drop_party(&request->lease);
     unref(request);
 }

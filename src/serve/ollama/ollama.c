@@ -277,7 +277,7 @@ static int try_unload(struct call *call, const char *name, hearth_error *error)
     int32_t index = hearth_find_model(instance, name, error);
     if (index < 0) return index;
     if (!call_may(call, KEYS_ADMIN) || !hearth_model(instance, (size_t)index, &info)) return HEARTH_OK;
-    int rc = hearth_unload(instance, info.name, error);
+    int rc = hearth_unload_model(instance, info.name, error);
     return rc == HEARTH_BUSY || rc == HEARTH_INVALID ? HEARTH_OK : rc;
 }
 

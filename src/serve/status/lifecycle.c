@@ -54,7 +54,7 @@ static void load(struct call *call, void *name)
 
 static void unload(struct call *call, void *name)
 {
-    act_on(call, hearth_unload, name);
+    act_on(call, hearth_unload_model, name);
 }
 
 void lifecycle_load(struct call *call)

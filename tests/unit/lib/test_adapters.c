@@ -130,9 +130,9 @@ static void sets_have_scopes_and_identities_of_their_own_in_whatever_order_they_
     (void)state;
     hearth_error error;
     hearth *instance = start_with_adapters();
-    struct adapters *adapters = adapters_open(instance->known[0].config, &error);
+    struct adapters *adapters = adapters_open(instance->entries[0].config, &error);
     assert_non_null(adapters);
-    assert_int_equal(adapters_load(adapters, instance->known[0].model->weights, true, &error), HEARTH_OK);
+    assert_int_equal(adapters_load(adapters, instance->entries[0].model->weights, true, &error), HEARTH_OK);
     if (!adapters_finish(adapters, &error)) fail_msg("%s", error.message);
     struct identity base = {.quant = 6};
     memset(base.model, 0xaa, sizeof base.model);
@@ -173,7 +173,7 @@ static void scales_that_identities_cannot_tell_apart_are_the_same(void **state)
 {
     (void)state;
     hearth *instance = start_with_adapters();
-    struct adapters *adapters = instance->known[0].adapters;
+    struct adapters *adapters = instance->entries[0].adapters;
     assert_null(choose(adapters, (const hearth_lora[]){{0, 1e-12}, {1, -1e-12}}, 2));
     double *one = choose(adapters, (const hearth_lora[]){{0, 0.1}}, 1);
     double *other = choose(adapters, (const hearth_lora[]){{0, 0.1 + 1e-12}, {1, -0.0}}, 2);

@@ -248,7 +248,7 @@ static const struct key_case {
 static const char *const elsewhere[] = {
     "models.*.path",
     "models.*.ignore_integrity_check", /* test_integrity.c */
-    "models.*.load",                   /* test_keeper.c, as the next */
+    "models.*.load",                   /* test_model_manager.c, as the next */
     "models.*.idle_unload",
     "models.*.mmproj",     /* test_instance.c, as the next */
     "models.*.jinja_file", /* … the_template_is_read_and_compiled_once */
@@ -306,7 +306,7 @@ static double arrives(const struct key_case *c, int use, bool with)
     seen = (struct seen){.n_contexts = 0};
     wanted_folder = folder;
     hearth *instance = start(config);
-    const struct model *model = instance->known[0].model;
+    const struct model *model = instance->entries[0].model;
     seen.resume_wait_ns = model->resume_wait_ns;
     seen.assumes = model->system_prompt != NULL;
     assert_int_equal(seen.n_weights, 1); /* however many contexts there are */

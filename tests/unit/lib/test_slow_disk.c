@@ -131,8 +131,9 @@ static void unloading_waits_for_the_disk_as_long_as_configured(void **state)
     hearth *instance = start_with("cache.evict_save_timeout_ms", "1500");
     double begun = now_ms();
     ask_and_save(instance, &caller);
-    while (hearth_unload(instance, "demo", &error) == HEARTH_BUSY) sched_yield(); /* the request is still leaving */
-    bool unloaded = comes_within(15000, is_unloaded, instance);                   /* half of the default */
+    while (hearth_unload_model(instance, "demo", &error) == HEARTH_BUSY)
+        sched_yield();                                          /* the request is still leaving */
+    bool unloaded = comes_within(15000, is_unloaded, instance); /* half of the default */
     double took = now_ms() - begun;
     set_closed(false);
     assert_true(unloaded);

@@ -91,7 +91,7 @@ static void every_thread_of_the_start_is_needed(void **state)
         if (!comes_up(config, &error)) assert_no_thread(&error);
     } while (error.code != HEARTH_OK);
     assert_int_equal(fake_threads_calls(), nth - 1);
-    assert_true(nth > 20); /* of the store, its three tiers, the models, and the keeper */
+    assert_true(nth > 20); /* of the store, its three tiers, the models, and the manager */
     fake_threads_fail(0);
     hearth_config_free(config);
 }
@@ -146,7 +146,7 @@ static void nothing_is_left_waiting_where_the_keeper_has_no_threads(void **state
         }
         hearth_close(instance);
     } while (failed);
-    assert_true(nth > 2); /* two of them are the keeper's, the others look at the model's tokenizer */
+    assert_true(nth > 2); /* two of them are the model manager's, the others look at the model's tokenizer */
     fake_threads_fail(0);
     hearth_config_free(config);
 }
@@ -169,7 +169,7 @@ static void let_go(struct caller *caller)
 static void unload(hearth *instance)
 {
     hearth_error error;
-    while (hearth_unload(instance, "demo", &error) == HEARTH_BUSY) continue;
+    while (hearth_unload_model(instance, "demo", &error) == HEARTH_BUSY) continue;
     assert_int_equal(hearth_await_model(instance, "demo", &error), HEARTH_OK);
 }
 

@@ -63,42 +63,42 @@ static char *room_for_two(void)
 {
     struct scene s;
     begin(&s, three_models(NULL));
-    unsigned long long bytes = s.instance->known[0].facts.bytes;
+    unsigned long long bytes = s.instance->entries[0].facts.bytes;
     finish(&s, NULL, 0);
     assert_true(bytes > 1 << 20); /* else whole mebibytes could not tell two from three */
     return mem_format("%llu", (2 * bytes >> 20) + 1);
 }
 
-static bool is_in_state(const struct known *known, const char *state)
+static bool is_in_state(const struct model_entry *entry, const char *state)
 {
     static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed"};
-    return strcmp(names[known->presence], state) == 0;
+    return strcmp(names[entry->presence], state) == 0;
 }
 
 static void await_state(struct scene *s, size_t i, const char *state)
 {
-    struct known *known = &s->instance->known[i];
-    pthread_mutex_lock(&known->keeper->mutex);
-    while (!is_in_state(known, state)) pthread_cond_wait(&known->keeper->changed, &known->keeper->mutex);
-    pthread_mutex_unlock(&known->keeper->mutex);
+    struct model_entry *entry = &s->instance->entries[i];
+    pthread_mutex_lock(&entry->manager->mutex);
+    while (!is_in_state(entry, state)) pthread_cond_wait(&entry->manager->changed, &entry->manager->mutex);
+    pthread_mutex_unlock(&entry->manager->mutex);
 }
 
 /* Until its load has at least begun. */
 static void await_begun(struct scene *s, size_t i)
 {
-    struct known *known = &s->instance->known[i];
-    pthread_mutex_lock(&known->keeper->mutex);
-    while (is_in_state(known, "unloaded")) pthread_cond_wait(&known->keeper->changed, &known->keeper->mutex);
-    pthread_mutex_unlock(&known->keeper->mutex);
+    struct model_entry *entry = &s->instance->entries[i];
+    pthread_mutex_lock(&entry->manager->mutex);
+    while (is_in_state(entry, "unloaded")) pthread_cond_wait(&entry->manager->changed, &entry->manager->mutex);
+    pthread_mutex_unlock(&entry->manager->mutex);
 }
 
 /* Until no request holds on to it. */
 static void await_let_go(struct scene *s, size_t i)
 {
-    struct known *known = &s->instance->known[i];
-    pthread_mutex_lock(&known->keeper->mutex);
-    while (known->n_requests > 0) pthread_cond_wait(&known->keeper->changed, &known->keeper->mutex);
-    pthread_mutex_unlock(&known->keeper->mutex);
+    struct model_entry *entry = &s->instance->entries[i];
+    pthread_mutex_lock(&entry->manager->mutex);
+    while (entry->n_requests > 0) pthread_cond_wait(&entry->manager->changed, &entry->manager->mutex);
+    pthread_mutex_unlock(&entry->manager->mutex);
 }
 
 static void assert_state(struct scene *s, size_t i, const char *expected)
@@ -125,7 +125,7 @@ static void let_go(struct caller *caller)
 static void use(struct scene *s, struct caller *caller, size_t i)
 {
     hearth_params params = text_params("Once upon a time", 3);
-    params.model = s->instance->known[i].config->name;
+    params.model = s->instance->entries[i].config->name;
     run(caller, s->instance, &params);
     if (caller->failed) fail_msg("%s", caller->error.message);
     let_go(caller);
@@ -136,7 +136,7 @@ static void use(struct scene *s, struct caller *caller, size_t i)
 static void hold(struct scene *s, struct caller *caller, size_t i)
 {
     hearth_params params = text_params("Once", HEARTH_UNSET);
-    params.model = s->instance->known[i].config->name;
+    params.model = s->instance->entries[i].config->name;
     params.sampling.ignore_eos = true;
     caller_init(caller);
     caller->hold = true;
@@ -157,7 +157,7 @@ static void end_held(struct scene *s, struct caller *caller, size_t i)
 static void submit(struct scene *s, struct caller *caller, size_t i)
 {
     hearth_params params = text_params("Once upon a time", 3);
-    params.model = s->instance->known[i].config->name;
+    params.model = s->instance->entries[i].config->name;
     caller_init(caller);
     caller_submit(caller, s->instance, &params);
 }
@@ -172,15 +172,15 @@ static void assert_failed(const struct caller *caller, hearth_code code, const c
 static void assert_unload_refused(struct scene *s, const char *model, hearth_code code, const char *message)
 {
     hearth_error error = {0};
-    assert_int_equal(hearth_unload(s->instance, model, &error), code);
+    assert_int_equal(hearth_unload_model(s->instance, model, &error), code);
     assert_string_equal(error.message, message);
 }
 
 static void unload(struct scene *s, size_t i)
 {
     hearth_error error;
-    const char *name = s->instance->known[i].config->name;
-    if (hearth_unload(s->instance, name, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    const char *name = s->instance->entries[i].config->name;
+    if (hearth_unload_model(s->instance, name, &error) != HEARTH_OK) fail_msg("%s", error.message);
     assert_int_equal(hearth_await_model(s->instance, name, &error), HEARTH_OK);
     assert_state(s, i, "unloaded");
 }
@@ -368,7 +368,7 @@ static void an_idle_model_leaves_by_the_clock_and_comes_back(void **state)
 
 static int64_t state_bytes(struct scene *s)
 {
-    return metric_get(&s->instance->known[0].engine_stats.state_bytes);
+    return metric_get(&s->instance->entries[0].engine_stats.state_bytes);
 }
 
 /* A conversation in the cells, or a system prompt beside them: when the model is gone, so are both. */
@@ -469,7 +469,7 @@ static void a_conversation_outlives_the_unloading_of_its_model(void **state)
     (void)state;
     struct scene s;
     struct caller callers[2];
-    char folder[] = "/tmp/hearth-keeper-XXXXXX";
+    char folder[] = "/tmp/hearth-manager-XXXXXX";
     assert_non_null(mkdtemp(folder));
     hearth_config *config = DEMO("cache_min_tokens", "4");
     set(config, "cache.tiers.disk.quota_mb", "64");
@@ -620,7 +620,7 @@ static void what_can_never_have_room_is_refused_at_the_start(void **state)
 static char *copy_of_demo(void)
 {
     char *demo = source_path("models/demo.gguf");
-    char *path = mem_format("%s/unit-lib-keeper-%d.gguf", getenv("HEARTH_BUILD"), (int)getpid());
+    char *path = mem_format("%s/unit-lib-manager-%d.gguf", getenv("HEARTH_BUILD"), (int)getpid());
     char *command = mem_format("cp %s %s", demo, path);
     assert_int_equal(system(command), 0);
     free(command);
