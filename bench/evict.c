@@ -119,9 +119,9 @@ static void no_user(void *user)
     (void)user;
 }
 
-static struct key key_of_block(int32_t block)
+static struct slab_key key_of_block(int32_t block)
 {
-    struct key key = {{0}};
+    struct slab_key key = {{0}};
     uint64_t mixed = (uint64_t)block * 0x9e3779b97f4a7c15u;
     memcpy(key.v, &mixed, sizeof mixed);
     memcpy(key.v + sizeof mixed, &block, sizeof block);

@@ -40,9 +40,9 @@ static void no_user(void *user)
 enum { BLOCK = 256 };
 
 /* The slab's key is its number: nothing depends on its being the hash of the tokens. */
-static struct key key_of_number(uint64_t number)
+static struct slab_key key_of_number(uint64_t number)
 {
-    struct key key = {{0}};
+    struct slab_key key = {{0}};
     uint64_t mixed = number * 0x9e3779b97f4a7c15u;
     memcpy(key.v, &mixed, sizeof mixed);
     memcpy(key.v + sizeof mixed, &number, sizeof number);
@@ -120,7 +120,7 @@ static void look_up_some(struct index *index, const struct planned *slabs, int32
 static void look_up_keys(struct index *index, int32_t n)
 {
     enum { LOOKUPS = 100000 };
-    static struct key keys[LOOKUPS];
+    static struct slab_key keys[LOOKUPS];
     uint64_t random = 11;
     int64_t there = 0;
     for (int32_t k = 0; k < LOOKUPS; k++) keys[k] = key_of_number(draw(&random, (uint32_t)n));
@@ -165,7 +165,7 @@ struct conversation {
     int32_t tokens, stride;
 };
 
-static void publish_all(struct index *index, const int32_t *tokens, const struct key *keys, struct conversation c)
+static void publish_all(struct index *index, const int32_t *tokens, const struct slab_key *keys, struct conversation c)
 {
     struct entry *parent = NULL;
     for (int32_t at = 0; at < c.tokens; at += c.stride) {
@@ -186,9 +186,9 @@ static void publish_all(struct index *index, const int32_t *tokens, const struct
 static void converse(struct conversation c)
 {
     int32_t *tokens = mem_grow(NULL, (size_t)c.tokens, sizeof *tokens);
-    struct key *keys = mem_grow(NULL, (size_t)(c.tokens / c.stride), sizeof *keys);
+    struct slab_key *keys = mem_grow(NULL, (size_t)(c.tokens / c.stride), sizeof *keys);
     for (int32_t i = 0; i < c.tokens; i++) tokens[i] = i * 7919 % 150000;
-    keys_at_strides(&identity, tokens, (size_t)c.tokens, (size_t)c.stride, keys);
+    slab_keys_at_strides(&identity, tokens, (size_t)c.tokens, (size_t)c.stride, keys);
     struct index *index = index_open(c.stride, UINT64_MAX, no_user);
     double start = cpu_ms();
     publish_all(index, tokens, keys, c);

@@ -171,7 +171,7 @@ static int prepare(struct bench *b, hearth_error *error)
 static void close_store(struct bench *b, struct store *store)
 {
     if (store == NULL) return;
-    store_leave(store, &b->user);
+    store_remove_user(store, &b->user);
     store_close(store, CLOCK_NEVER);
 }
 
@@ -341,7 +341,7 @@ static int take_all(struct bench *b, struct store_hit *hit, struct restored *out
 {
     for (;;) {
         struct store_piece piece;
-        enum store_next next = store_take(hit, &piece);
+        enum store_next next = store_next_piece(hit, &piece);
         if (next == STORE_END) return HEARTH_OK;
         if (next == STORE_PENDING)
             sleep_until_woken(b);

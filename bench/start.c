@@ -59,11 +59,11 @@ static void write_conversation(int folder, struct journal *journal, size_t numbe
     const struct identity identity = {.quant = 1};
     uint8_t payload[BLOCK * ROW_BYTES] = {1};
     struct slab_region region = {.what = 'K', .rows = BLOCK, .row_bytes = ROW_BYTES, .size = sizeof payload};
-    struct key keys[CHAIN];
+    struct slab_key keys[CHAIN];
     int32_t tokens[BLOCK * CHAIN];
     for (size_t i = 0; i < BLOCK * CHAIN; i++) tokens[i] = (int32_t)((number * 31 + i * 7) % 50000);
     tokens[0] = (int32_t)number;
-    keys_at_strides(&identity, tokens, BLOCK * CHAIN, BLOCK, keys);
+    slab_keys_at_strides(&identity, tokens, BLOCK * CHAIN, BLOCK, keys);
     for (size_t i = 0; i < n; i++) {
         struct slab_head head = {.kind = SLAB_ROWS,
                                  .reason = SLAB_FINISH,

@@ -41,7 +41,7 @@ size_t tokens_common_prefix(const struct tokens *a, const struct tokens *b)
     return n;
 }
 
-bool tokens_note_nearer(const struct tokens *t, const struct tokens *other, struct divergence *nearest)
+bool tokens_note_divergence(const struct tokens *t, const struct tokens *other, struct divergence *nearest)
 {
     size_t common = tokens_common_prefix(t, other), rest = other->len - common;
     if (common <= (size_t)nearest->common) return false;

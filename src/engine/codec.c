@@ -43,7 +43,7 @@ struct store_codec codec_of(const struct llm_format *format)
 {
     return (struct store_codec){.ud = format,
                                 .rows = llm_format_has_rows(format),
-                                .moves = llm_format_moves(format),
+                                .has_state = llm_format_moves(format),
                                 .appends = llm_format_appends(format),
                                 .cut = cut,
                                 .join = join};

@@ -346,7 +346,7 @@ static void clear_gauges(struct engine_stats *stats)
 static void free_engine(struct engine *engine)
 {
     clear_gauges(engine->stats);
-    if (engine->store != NULL) store_leave(engine->store, engine->user);
+    if (engine->store != NULL) store_remove_user(engine->store, engine->user);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
         save_forget(&engine->seqs[i]);

@@ -111,7 +111,7 @@ static enum loading load(struct engine *engine, struct slot *slot, const struct 
 static enum store_next take_piece(struct slot *slot)
 {
     struct fetching *fetching = &slot->fetching;
-    if (!fetching->holds_piece) return store_take(slot->job->hit, &fetching->piece);
+    if (!fetching->holds_piece) return store_next_piece(slot->job->hit, &fetching->piece);
     fetching->holds_piece = false;
     return STORE_PIECE;
 }

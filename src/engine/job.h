@@ -11,7 +11,7 @@
 #include "base/tokens.h"
 #include "hearth.h"
 #include "llm/sampler.h"
-#include "store/key.h"
+#include "store/slab_key.h"
 
 #include <stdatomic.h>
 

@@ -23,11 +23,11 @@ static void note_resident(const struct engine *engine, struct job *job, struct d
     bool found = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        if (seq->scope == job->scope) found = tokens_note_nearer(&job->prompt, &seq->tokens, nearest) || found;
+        if (seq->scope == job->scope) found = tokens_note_divergence(&job->prompt, &seq->tokens, nearest) || found;
     }
     const struct state *state =
         states_find(engine->states, job->prompt.v, (int32_t)job->prompt.len, job->scope, true, &common);
-    if (state != NULL) found = tokens_note_nearer(&job->prompt, &state->tokens, nearest) || found;
+    if (state != NULL) found = tokens_note_divergence(&job->prompt, &state->tokens, nearest) || found;
     if (!found || nearest->common < job->nearest.divergence.common) return;
     job->nearest = (struct nearest){.divergence = *nearest, .where = resident};
 }
@@ -61,7 +61,7 @@ void lookup_answer(struct engine *engine, struct job *job)
     warmth->reusable = find_reusable(engine, job, warmth->resident);
     int32_t most = 0;
     for (enum store_tier i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
-        struct key key;
+        struct slab_key key;
         warmth->tiers[i] = store_hit_tokens_in(job->hit, i);
         if (warmth->tiers[i] <= most || !store_hit_key(job->hit, i, &key)) continue;
         most = warmth->tiers[i];

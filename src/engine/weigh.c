@@ -224,7 +224,7 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
 /* In tokens that could be computed meanwhile. */
 static int64_t price_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
 {
-    double row_ns = pace_row_ns(&engine->pace), ns = store_hit_price(job->hit, from, to);
+    double row_ns = pace_row_ns(&engine->pace), ns = store_hit_read_ns(job->hit, from, to);
     if (row_ns <= 0) return (to - from) / FETCHING_PART;
     double tokens = ns > SOON_NS ? ns / row_ns : 0;
     return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;

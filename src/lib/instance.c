@@ -260,7 +260,7 @@ static void model_close(struct model *model)
     if (model == NULL) return;
     if (model->admission != NULL) stop_admission(model);
     join_preparers(model);
-    if (model->store != NULL) store_leave(model->store, &model->waiter);
+    if (model->store != NULL) store_remove_user(model->store, &model->waiter);
     engine_close(model->engine);
     embed_close(model->pool);
     admission_release(model->admission);

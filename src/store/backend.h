@@ -28,8 +28,8 @@ struct backend_scan {
     void *ud;
     _Atomic bool *stop;         /* ends it early */
     size_t n_slabs, n_bad;      /* out: told of; damaged */
-    size_t n_strange, n_unread; /* out: not hearth's, or of a newer version; that could not be read now */
-    uint64_t strange_bytes;     /* out: of slabs of a newer version, which take of the quota */
+    size_t n_foreign, n_unread; /* out: not hearth's, or of a newer version; that could not be read now */
+    uint64_t foreign_bytes;     /* out: of slabs of a newer version, which take of the quota */
 };
 
 struct backend {

@@ -8,7 +8,7 @@
 
 /* ---- Records ---- */
 
-struct record *record_open(struct index *index, const struct key *key, enum slab_kind kind,
+struct record *record_open(struct index *index, const struct slab_key *key, enum slab_kind kind,
                            const struct identity *identity)
 {
     index_require_held(index);
@@ -38,35 +38,35 @@ void record_close(struct index *index, struct record *record)
     free(record);
 }
 
-static struct record *find(const struct index *index, const struct key *key, enum slab_kind kind, bool writing)
+static struct record *find(const struct index *index, const struct slab_key *key, enum slab_kind kind, bool writing)
 {
-    struct hashed *link = hash_first(&index->records, key_hash(key));
+    struct hash_link *link = hash_first(&index->records, key_hash(key));
     for (; link != NULL; link = hash_next(link)) {
-        struct record *record = hash_item(struct record, link, link);
-        bool same = record->victim.kind == kind && key_equal(&record->victim.key, key);
+        struct record *record = container_of(struct record, link, link);
+        bool same = record->victim.kind == kind && slab_key_equal(&record->victim.key, key);
         if (same && writing == (record->state == RECORD_WRITING)) return record;
     }
     return NULL;
 }
 
-struct record *record_writing(const struct index *index, const struct key *key, enum slab_kind kind)
+struct record *record_writing(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
     return find(index, key, kind, true);
 }
 
-struct record *record_known(const struct index *index, const struct key *key, enum slab_kind kind)
+struct record *record_known(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
     return find(index, key, kind, false);
 }
 
 /* ---- Waiting for a parent ---- */
 
-static struct awaited *awaited_find(const struct index *index, const struct key *key)
+static struct awaited *awaited_find(const struct index *index, const struct slab_key *key)
 {
-    struct hashed *link = hash_first(&index->awaited, key_hash(key));
+    struct hash_link *link = hash_first(&index->awaited, key_hash(key));
     for (; link != NULL; link = hash_next(link)) {
-        struct awaited *awaited = hash_item(struct awaited, link, link);
-        if (key_equal(&awaited->key, key)) return awaited;
+        struct awaited *awaited = container_of(struct awaited, link, link);
+        if (slab_key_equal(&awaited->key, key)) return awaited;
     }
     return NULL;
 }
@@ -190,7 +190,7 @@ void detach_below(struct index *index, struct node *node)
 /* ---- What hangs on nothing ---- */
 
 /* Above all that hang on `top` in the list of those whose own are still to be looked at. */
-static void need_below(const struct index *index, const struct key *key, struct record **to_look)
+static void need_below(const struct index *index, const struct slab_key *key, struct record **to_look)
 {
     const struct awaited *awaited = awaited_find(index, key);
     for (struct record *record = awaited == NULL ? NULL : awaited->first; record != NULL; record = record->next) {
@@ -203,13 +203,13 @@ static void need_below(const struct index *index, const struct key *key, struct 
 
 void detached_mark_needed(struct index *index)
 {
-    struct hashed *link;
+    struct hash_link *link;
     struct record *to_look = NULL;
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++)
-        for (; link != NULL; link = link->next) hash_item(struct record, link, link)->needed = false;
+        for (; link != NULL; link = link->next) container_of(struct record, link, link)->needed = false;
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            struct record *record = hash_item(struct record, link, link);
+            struct record *record = container_of(struct record, link, link);
             bool comes = record->state == RECORD_WRITING || record->state == RECORD_ASIDE || record->replaced;
             if (!comes) continue;
             record->needed = true;

@@ -28,7 +28,7 @@ static bool has_row_image(const struct store_hit *hit, int state)
     return i < hit->n_rows;
 }
 
-/* What store_take() would say. */
+/* What store_next_piece() would say. */
 static enum store_next next_of(const struct store_hit *hit)
 {
     if (hit->lost) return STORE_LOST;
@@ -153,7 +153,7 @@ static void list_parts(struct store_hit *hit, int32_t n)
 {
     const struct store_codec *codec = &hit->user->codec;
     const struct match *match = &hit->matches[hit->tier];
-    bool state = codec->moves || !codec->rows;
+    bool state = codec->has_state || !codec->rows;
     list_rows(hit, !codec->rows ? NULL : state ? match->state->parent : match->rows, n);
     if (!state || match->n_state != n) return;
     hit->parts[hit->n_parts++] = (struct part){.entry = match->state, .from = match->state->start, .to = n};
@@ -253,7 +253,7 @@ static void take_part(struct store_hit *hit, struct store_piece *piece)
     hit->held = part;
 }
 
-enum store_next store_take(struct store_hit *hit, struct store_piece *piece)
+enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piece)
 {
     struct store *store = hit->store;
     struct image *garbage = NULL;
@@ -314,7 +314,7 @@ static int read_slab(const struct task *task, struct worker *worker, struct slab
     }
     metric_add(&store->stats.read_bytes, (int64_t)slab->bytes->size);
     store_lock(store);
-    price_note(&tier->price, slab->bytes->size, took, started + took);
+    read_cost_note(&tier->price, slab->bytes->size, took, started + took);
     store_unlock(store);
     return 0;
 }
@@ -389,7 +389,7 @@ static void run_read(const struct task *task, struct worker *worker)
     struct slab slab = {0};
     struct image *garbage = NULL;
     int result = read_slab(task, worker, &slab);
-    if (result == 0 && !index_stands_for(task->tier->index, task->entry, &slab.head)) result = mismatch(task, &slab);
+    if (result == 0 && !index_matches(task->tier->index, task->entry, &slab.head)) result = mismatch(task, &slab);
     if (result != 0)
         lose_entry(task, result);
     else

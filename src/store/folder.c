@@ -24,13 +24,13 @@ static const char DIGITS[] = "0123456789", MODEL_NAME[] = ".name";
 
 static const char *const extensions[] = {[SLAB_ROWS] = ".rows", [SLAB_STATE] = ".state"};
 
-void folder_file_name(const struct key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES])
+void folder_file_name(const struct slab_key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES])
 {
     sha256_to_hex(key->v, name);
     snprintf(name + HEX, FOLDER_NAME_BYTES - HEX, "%s", extensions[kind]);
 }
 
-void folder_temporary_name(struct folder *folder, const struct key *key, enum slab_kind kind,
+void folder_temporary_name(struct folder *folder, const struct slab_key *key, enum slab_kind kind,
                            char name[FOLDER_NAME_BYTES])
 {
     folder_file_name(key, kind, name);
@@ -133,7 +133,7 @@ static int open_fault(const char *path, int code, hearth_error *error)
     return error_at(error, HEARTH_IO, path, "cannot open the cache folder %s: %s", path, why);
 }
 
-struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error)
+struct folder *folder_open_read_only(struct files *files, const char *path, hearth_error *error)
 {
     int fd = files->open_folder(files, path);
     if (fd < 0) {
@@ -182,7 +182,7 @@ static void sweep(struct folder *folder)
 
 struct folder *folder_open(struct files *files, const char *path, hearth_error *error)
 {
-    struct folder *folder = folder_open_to_read(files, path, error);
+    struct folder *folder = folder_open_read_only(files, path, error);
     if (folder == NULL) return NULL;
     int locked = files->lock(files, folder->fd);
     if (locked < 0) {
@@ -195,7 +195,7 @@ struct folder *folder_open(struct files *files, const char *path, hearth_error *
     return folder;
 }
 
-bool folder_is_to_read(const struct folder *folder)
+bool folder_is_read_only(const struct folder *folder)
 {
     return folder->to_read;
 }
@@ -232,8 +232,8 @@ static int read_front(struct folder *folder, struct folder_file *file, const cha
     return result < 0 ? folder_refuse(folder, name, "read", result, error) : 0;
 }
 
-static int decode_front(struct folder *folder, const struct key *key, enum slab_kind kind, struct folder_file *file,
-                        const char *name, hearth_error *error)
+static int decode_front(struct folder *folder, const struct slab_key *key, enum slab_kind kind,
+                        struct folder_file *file, const char *name, hearth_error *error)
 {
     int result = slab_decode(file->front, file->front_size, file->size, &file->head, error);
     if (result < 0) {
@@ -244,7 +244,7 @@ static int decode_front(struct folder *folder, const struct key *key, enum slab_
     return error_at(error, HEARTH_INVALID, name, "%s/%s holds another slab than its name says", folder->path, name);
 }
 
-int folder_file_open(struct folder *folder, const struct key *key, enum slab_kind kind, struct folder_file *file,
+int folder_file_open(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct folder_file *file,
                      hearth_error *error)
 {
     char name[FOLDER_NAME_BYTES];
@@ -301,7 +301,7 @@ int folder_file_read(struct folder *folder, struct folder_file *file, struct sla
     return 0;
 }
 
-int folder_read(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab *slab,
+int folder_read(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct slab *slab,
                 hearth_error *error)
 {
     struct folder_file file;
@@ -314,7 +314,7 @@ int folder_read(struct folder *folder, const struct key *key, enum slab_kind kin
 
 /* ---- Using, removing ---- */
 
-bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kind)
+bool folder_has(struct folder *folder, const struct slab_key *key, enum slab_kind kind)
 {
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
@@ -324,7 +324,8 @@ bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kin
 }
 
 /* Nothing is lost with it but the order of last use, so no failure is worth a word. */
-void folder_note_use(struct folder *folder, const struct key *key, enum slab_kind kind, uint32_t hits, int64_t used_ms)
+void folder_note_use(struct folder *folder, const struct slab_key *key, enum slab_kind kind, uint32_t hits,
+                     int64_t used_ms)
 {
     char name[FOLDER_NAME_BYTES];
     uint8_t bytes[SLAB_USE_BYTES];
@@ -338,7 +339,7 @@ void folder_note_use(struct folder *folder, const struct key *key, enum slab_kin
 }
 
 /* Not synced: what comes back after a loss of power is whole, and within the budget or evicted at the next start. */
-int folder_remove(struct folder *folder, const struct key *key, enum slab_kind kind, hearth_error *error)
+int folder_remove(struct folder *folder, const struct slab_key *key, enum slab_kind kind, hearth_error *error)
 {
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
@@ -384,8 +385,7 @@ void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES],
     files->close(files, fd);
 }
 
-void folder_forget_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]),
-                          void *ud)
+void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]), void *ud)
 {
     struct names names = {0};
     struct slab_name model;
@@ -447,7 +447,7 @@ static int set_aside(struct folder *folder, const char *name)
 }
 
 /* What cannot be set aside is removed: it must not be found again. */
-void folder_quarantine(struct folder *folder, const struct key *key, enum slab_kind kind)
+void folder_quarantine(struct folder *folder, const struct slab_key *key, enum slab_kind kind)
 {
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);

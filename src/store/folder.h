@@ -16,14 +16,14 @@ struct folder;
 struct folder *folder_open(struct files *files, const char *path, hearth_error *error);
 
 /* Without taking it for this process: only folder_scan() and folder_read() may be called. */
-struct folder *folder_open_to_read(struct files *files, const char *path, hearth_error *error);
-bool folder_is_to_read(const struct folder *folder);
+struct folder *folder_open_read_only(struct files *files, const char *path, hearth_error *error);
+bool folder_is_read_only(const struct folder *folder);
 void folder_close(struct folder *folder);
 
 /* A negative hearth_code: HEARTH_NOT_FOUND: no such file; HEARTH_INVALID: it is damaged, or of another key or kind than
  * its name says; HEARTH_UNSUPPORTED: it is of a newer version, and to be left alone; HEARTH_NO_MEMORY; HEARTH_IO. Of a
  * damaged payload the message names the region. */
-int folder_read(struct folder *folder, const struct key *key, enum slab_kind kind, struct slab *slab,
+int folder_read(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct slab *slab,
                 hearth_error *error);
 
 /* Writes and publishes. 0: it is there, durable; FOLDER_ADOPTED: a whole file of the same key, start and size was
@@ -39,20 +39,21 @@ void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES],
 bool folder_model_name(struct folder *folder, const uint8_t model[SHA256_BYTES], char *name, size_t size);
 
 /* Removes the names of models for which there is nothing any more. */
-void folder_forget_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]),
-                          void *ud);
+void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]),
+                         void *ud);
 
 /* Whether there is a file of that name; true also where that cannot be told. */
-bool folder_has(struct folder *folder, const struct key *key, enum slab_kind kind);
+bool folder_has(struct folder *folder, const struct slab_key *key, enum slab_kind kind);
 
 /* It was used: rewrites hits and time in place, without syncing. */
-void folder_note_use(struct folder *folder, const struct key *key, enum slab_kind kind, uint32_t hits, int64_t used_ms);
+void folder_note_use(struct folder *folder, const struct slab_key *key, enum slab_kind kind, uint32_t hits,
+                     int64_t used_ms);
 
 /* 0 also where it was not there. */
-int folder_remove(struct folder *folder, const struct key *key, enum slab_kind kind, hearth_error *error);
+int folder_remove(struct folder *folder, const struct slab_key *key, enum slab_kind kind, hearth_error *error);
 
 /* Moves a file that cannot be used out of the way. Only the newest few stay in "quarantine". */
-void folder_quarantine(struct folder *folder, const struct key *key, enum slab_kind kind);
+void folder_quarantine(struct folder *folder, const struct slab_key *key, enum slab_kind kind);
 
 /* Removes what was set aside. `removed`: that, and everything else that was of no use and went since folder_open(). */
 struct folder_removed {
@@ -66,12 +67,12 @@ void folder_tidy(struct folder *folder, struct folder_removed *removed);
  * and counted; foreign names and slabs of newer versions are left alone, and so is what could not be read now. */
 struct folder_scan {
     void (*each)(void *ud, struct slab_head *head, uint64_t size);
-    void (*bad)(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error); /* may be NULL */
+    void (*bad)(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error); /* may be NULL */
     void *ud;
-    bool leaves_bad;                            /* what is damaged stays where it is: `bad` is told of it */
+    bool leaves_damaged;                        /* what is damaged stays where it is: `bad` is told of it */
     _Atomic bool *stop;                         /* ends it early; may be NULL */
-    size_t n_slabs, n_bad, n_strange, n_unread; /* out: as above */
-    uint64_t strange_bytes;                     /* out: of slabs of newer versions */
+    size_t n_slabs, n_bad, n_foreign, n_unread; /* out: as above */
+    uint64_t foreign_bytes;                     /* out: of slabs of newer versions */
 };
 int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error);
 

@@ -53,7 +53,7 @@ static void let_go(struct folder_backend *b, struct held *held)
 static struct held *hold_own(struct folder_backend *b)
 {
     struct held *held = hold(b);
-    if (held == NULL || !folder_is_to_read(held->folder)) return held;
+    if (held == NULL || !folder_is_read_only(held->folder)) return held;
     let_go(b, held);
     return NULL;
 }
@@ -85,12 +85,12 @@ static int backend_open(struct backend *backend, hearth_error *error)
     struct folder_backend *b = backend_of(backend);
     hearth_error own = {0};
     hearth_error *why = error != NULL ? error : &own;
-    bool reads = b->held != NULL && folder_is_to_read(b->held->folder);
+    bool reads = b->held != NULL && folder_is_read_only(b->held->folder);
     if (!reads) replace(b, NULL);
     struct folder *folder = folder_open(b->files, b->path, why);
     int result = folder != NULL ? 0 : (int)why->code;
     if (result == HEARTH_UNAVAILABLE) { /* another process has it */
-        folder = reads ? NULL : folder_open_to_read(b->files, b->path, NULL);
+        folder = reads ? NULL : folder_open_read_only(b->files, b->path, NULL);
         result = HEARTH_BUSY;
         if (folder == NULL) return reads ? result : HEARTH_UNAVAILABLE;
     } else if (result == 0) {
@@ -165,7 +165,7 @@ static void backend_name_model(struct backend *backend, const uint8_t model[SHA2
     let_go(b, held);
 }
 
-static void tell_bad(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error)
+static void tell_bad(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
 {
     const struct backend_scan *scan = ud;
     const struct slab_name name = {*key, kind};
@@ -183,15 +183,15 @@ static int backend_scan(struct backend *backend, struct backend_scan *scan, hear
     struct folder_backend *b = backend_of(backend);
     struct held *held = hold(b);
     struct folder_scan look = {
-        .each = tell_each, .bad = tell_bad, .ud = scan, .leaves_bad = scan->bad != NULL, .stop = scan->stop};
+        .each = tell_each, .bad = tell_bad, .ud = scan, .leaves_damaged = scan->bad != NULL, .stop = scan->stop};
     if (held == NULL) return not_open(b, error);
     int result = folder_scan(held->folder, &look, error);
     let_go(b, held);
     scan->n_slabs = look.n_slabs;
     scan->n_bad = look.n_bad;
-    scan->n_strange = look.n_strange;
+    scan->n_foreign = look.n_foreign;
     scan->n_unread = look.n_unread;
-    scan->strange_bytes = look.strange_bytes;
+    scan->foreign_bytes = look.foreign_bytes;
     return result;
 }
 

@@ -27,8 +27,8 @@ enum folder_sort folder_sort_of(const char *file, struct slab_name *name);
 
 #define FOLDER_NAME_BYTES 112 /* of the longest: a temporary file's */
 
-void folder_file_name(const struct key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES]);
-void folder_temporary_name(struct folder *folder, const struct key *key, enum slab_kind kind,
+void folder_file_name(const struct slab_key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES]);
+void folder_temporary_name(struct folder *folder, const struct slab_key *key, enum slab_kind kind,
                            char name[FOLDER_NAME_BYTES]);
 
 /* Says what could not be done with which file; code is a negative errno. Returns the hearth_code that stands for it. */
@@ -44,7 +44,7 @@ struct folder_file {
 };
 
 /* 0, or as folder_read(); folder_file_close() only where it is 0. */
-int folder_file_open(struct folder *folder, const struct key *key, enum slab_kind kind, struct folder_file *file,
+int folder_file_open(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct folder_file *file,
                      hearth_error *error);
 void folder_file_close(struct folder *folder, struct folder_file *file);
 

@@ -31,7 +31,7 @@ static void collect(void *ud, const char *file)
     struct look *look = ud;
     struct slab_name name;
     enum folder_sort sort = folder_sort_of(file, &name);
-    if (sort == SORT_STRANGE) look->scan->n_strange++;
+    if (sort == SORT_STRANGE) look->scan->n_foreign++;
     if (sort != SORT_SLAB) return;
     if (look->n == look->cap) {
         look->cap = look->cap == 0 ? 256 : 2 * look->cap;
@@ -46,15 +46,16 @@ static void tell_unusable(struct look *look, const struct slab_name *name, uint6
 {
     struct folder_scan *scan = look->scan;
     bool newer = error->code == HEARTH_UNSUPPORTED, damaged = error->code == HEARTH_INVALID;
-    scan->n_strange += newer;
-    scan->strange_bytes += newer ? size : 0;
+    scan->n_foreign += newer;
+    scan->foreign_bytes += newer ? size : 0;
     scan->n_bad += damaged;
     scan->n_unread += !newer && !damaged;
     if (newer) return;
     if (scan->bad != NULL) scan->bad(scan->ud, &name->key, name->kind, error);
     log_event(LOG_WARN, "store", damaged ? "found a file that cannot be used" : "a file cannot be read now",
               log_str("reason", error->message));
-    if (damaged && !look->folder->to_read && !scan->leaves_bad) folder_quarantine(look->folder, &name->key, name->kind);
+    if (damaged && !look->folder->to_read && !scan->leaves_damaged)
+        folder_quarantine(look->folder, &name->key, name->kind);
 }
 
 static void look_at(struct look *look, const struct slab_name *name)
@@ -112,8 +113,8 @@ static void tell_journaled(void *ud, struct slab_head *head, uint64_t size)
 int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error)
 {
     struct look look = {.folder = folder, .scan = scan};
-    scan->n_slabs = scan->n_bad = scan->n_strange = scan->n_unread = 0;
-    scan->strange_bytes = 0;
+    scan->n_slabs = scan->n_bad = scan->n_foreign = scan->n_unread = 0;
+    scan->foreign_bytes = 0;
     int result = folder->files->list(folder->files, folder->fd, collect, &look);
     if (result == 0) {
         pthread_mutex_init(&look.mutex, NULL);

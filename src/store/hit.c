@@ -7,7 +7,7 @@
 
 /* ---- Waiting ---- */
 
-static bool is_there(struct store *store, const struct key *key)
+static bool is_there(struct store *store, const struct slab_key *key)
 {
     struct tier *tier = &store->tiers[store->params.save_tier];
     return tier->index != NULL && index_has(tier->index, key) == INDEX_THERE;
@@ -70,7 +70,7 @@ static void wait_for_scan(struct store *store, int64_t deadline)
 /* Where a part cannot be cut, a prefix can be gone on from only at a state. */
 static bool uses_states(const struct store_hit *hit)
 {
-    return hit->user->codec.moves || !hit->user->codec.rows;
+    return hit->user->codec.has_state || !hit->user->codec.rows;
 }
 
 static int32_t usable(const struct store_hit *hit, enum store_tier tier)
@@ -90,7 +90,7 @@ static void choose(struct store_hit *hit)
     }
 }
 
-static struct wanted wanted_of(const struct store_hit *hit, const struct key *keys, int64_t now_ms)
+static struct wanted wanted_of(const struct store_hit *hit, const struct slab_key *keys, int64_t now_ms)
 {
     return (struct wanted){.identity = &hit->identity,
                            .tokens = hit->tokens.v,
@@ -110,8 +110,8 @@ static void search(struct store_hit *hit)
 {
     struct store *store = hit->store;
     size_t stride = (size_t)store->params.stride;
-    struct key *keys = mem_alloc((hit->tokens.len / stride + 1) * sizeof *keys);
-    keys_at_strides(&hit->identity, hit->tokens.v, hit->tokens.len, stride, keys);
+    struct slab_key *keys = mem_alloc((hit->tokens.len / stride + 1) * sizeof *keys);
+    slab_keys_at_strides(&hit->identity, hit->tokens.v, hit->tokens.len, stride, keys);
     struct wanted wanted = wanted_of(hit, keys, clock_unix_ms());
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         if (!hit->searched[i]) continue;
@@ -188,13 +188,13 @@ int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier)
     return most;
 }
 
-bool store_note_nearer(struct store *store, const struct store_query *query, struct divergence *nearest,
-                       enum store_tier *tier)
+bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *nearest,
+                           enum store_tier *tier)
 {
     bool nearer = false;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         if (!tier_serves(&store->tiers[i]) ||
-            !index_note_nearer(store->tiers[i].index, identity_of(query), query->tokens, query->n, nearest))
+            !index_note_divergence(store->tiers[i].index, identity_of(query), query->tokens, query->n, nearest))
             continue;
         *tier = i;
         nearer = true;
@@ -202,7 +202,7 @@ bool store_note_nearer(struct store *store, const struct store_query *query, str
     return nearer;
 }
 
-bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key *key)
+bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct slab_key *key)
 {
     const struct match *match = &hit->matches[tier];
     const struct entry *entry = uses_states(hit) ? match->state : match->rows;
@@ -245,7 +245,7 @@ enum store_tier store_hit_tier(const struct store_hit *hit)
 }
 
 /* Slabs are taken to be like the last one. */
-double store_hit_price(const struct store_hit *hit, int32_t from, int32_t to)
+double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
 {
     const struct match *match = &hit->matches[hit->tier];
     const struct entry *state = uses_states(hit) ? match->state : NULL;
@@ -260,14 +260,14 @@ double store_hit_price(const struct store_hit *hit, int32_t from, int32_t to)
         bytes += (double)state->size;
     }
     store_lock(hit->store);
-    double price = price_of(&hit->store->tiers[hit->tier].price, requests, bytes, clock_now(clock_monotonic()));
+    double price = read_cost_ns(&hit->store->tiers[hit->tier].price, requests, bytes, clock_now(clock_monotonic()));
     store_unlock(hit->store);
     return price;
 }
 
-static bool hangs_on(const struct entry *entry, const struct key *key)
+static bool hangs_on(const struct entry *entry, const struct slab_key *key)
 {
-    while (entry != NULL && !key_equal(&entry->key, key)) entry = entry->parent;
+    while (entry != NULL && !slab_key_equal(&entry->key, key)) entry = entry->parent;
     return entry != NULL;
 }
 

@@ -194,7 +194,7 @@ static bool is_sound(const struct slab_head *head)
            head->tokens.len == (size_t)(head->end - head->start);
 }
 
-static bool is_known(const struct index *index, const struct key *key, enum slab_kind kind)
+static bool is_known(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
     return node_find(index, key, kind) != NULL || record_known(index, key, kind) != NULL ||
            record_writing(index, key, kind) != NULL;
@@ -311,7 +311,7 @@ struct victim *index_drop(struct index *index, struct entry *entry)
     return victim;
 }
 
-struct victim *index_drop_named(struct index *index, const struct key *key, enum slab_kind kind)
+struct victim *index_drop_named(struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
     index_lock(index);
     struct node *node = node_find(index, key, kind);
@@ -358,7 +358,8 @@ void index_set_aside(struct index *index, struct entry *entry, int64_t now)
 
 static bool retried_before(const struct heaped *a, const struct heaped *b)
 {
-    return hash_item(const struct record, retry, a)->retry_at < hash_item(const struct record, retry, b)->retry_at;
+    return container_of(const struct record, retry, a)->retry_at <
+           container_of(const struct record, retry, b)->retry_at;
 }
 
 int64_t index_take_back(struct index *index, int64_t now)
@@ -366,7 +367,7 @@ int64_t index_take_back(struct index *index, int64_t now)
     int64_t next = INT64_MAX;
     index_lock(index);
     for (struct heaped *first; (first = heap_first(&index->aside)) != NULL;) {
-        struct record *record = hash_item(struct record, retry, first);
+        struct record *record = container_of(struct record, retry, first);
         next = record->retry_at;
         if (next > now) break;
         next = INT64_MAX;
@@ -383,10 +384,10 @@ struct victim *index_drop_detached(struct index *index)
     struct victim *victims = NULL, **end = &victims;
     index_lock(index);
     detached_mark_needed(index);
-    struct hashed *link;
+    struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            struct record *record = hash_item(struct record, link, link);
+            struct record *record = container_of(struct record, link, link);
             if (record->awaited == NULL || record->needed || record->leased != NULL) continue;
             record_take_out(index, record);
             *end = order_retire(index, record);
@@ -423,9 +424,9 @@ static bool stands_for(const struct node *node, const struct slab_head *head)
 }
 
 /* One that left may be there again, as another node. */
-bool index_stands_for(struct index *index, const struct entry *entry, const struct slab_head *head)
+bool index_matches(struct index *index, const struct entry *entry, const struct slab_head *head)
 {
-    if (!is_sound(head) || head->kind != entry->kind || !key_equal(&head->key, &entry->key)) return false;
+    if (!is_sound(head) || head->kind != entry->kind || !slab_key_equal(&head->key, &entry->key)) return false;
     index_lock(index);
     const struct node *node = node_of(entry);
     if (!node->there && node->record == NULL) node = node_find(index, &entry->key, entry->kind);
@@ -434,7 +435,7 @@ bool index_stands_for(struct index *index, const struct entry *entry, const stru
     return same;
 }
 
-enum index_has index_has(struct index *index, const struct key *key)
+enum index_has index_has(struct index *index, const struct slab_key *key)
 {
     static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
     enum index_has result = INDEX_ABSENT;
@@ -472,10 +473,10 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
                 void *ud)
 {
     index_lock(index);
-    const struct hashed *link;
+    const struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&index->nodes, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            const struct node *node = hash_item(const struct node, link, link);
+            const struct node *node = container_of(const struct node, link, link);
             each(ud, &node->entry, &node->space->identity);
         }
     }
@@ -487,14 +488,14 @@ void index_copy_tokens(const struct entry *entry, int32_t *tokens)
     radix_copy(node_of(entry)->place, 0, tokens);
 }
 
-void index_each_detached(struct index *index, void (*each)(void *ud, const struct key *key, enum slab_kind kind),
+void index_each_detached(struct index *index, void (*each)(void *ud, const struct slab_key *key, enum slab_kind kind),
                          void *ud)
 {
     index_lock(index);
-    const struct hashed *link;
+    const struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            const struct record *record = hash_item(const struct record, link, link);
+            const struct record *record = container_of(const struct record, link, link);
             if (record->awaited != NULL) each(ud, &record->victim.key, record->victim.kind);
         }
     }
@@ -527,11 +528,11 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
 
 static void close_all(struct index *index)
 {
-    struct hashed *link;
+    struct hash_link *link;
     index_lock(index);
     node_discard_all(index);
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL;) {
-        struct record *record = hash_item(struct record, link, link);
+        struct record *record = container_of(struct record, link, link);
         if (record->awaited != NULL) record_take_out(index, record);
         record_close(index, record);
     }

@@ -18,9 +18,9 @@
 struct index;
 
 /* What follows is constant from publication on, and may be read without a lock as long as the entry is leased; `user`
- * belongs to the tier, which guards it itself. Its tokens lie in the index: see index_stands_for(). */
+ * belongs to the tier, which guards it itself. Its tokens lie in the index: see index_matches(). */
 struct entry {
-    struct key key;
+    struct slab_key key;
     enum slab_kind kind;
     int32_t start, end;
     struct entry *parent; /* NULL: start is 0 */
@@ -49,10 +49,11 @@ struct wanted {
     const struct identity *identity;
     const int32_t *tokens;
     int32_t n;
-    const struct key *keys; /* of the prefixes at multiples of the stride: n / stride of them, keys_at_strides(). NULL:
-                               the walk begins at the first token; the result is the same */
-    bool states;            /* STATE entries are looked for too */
-    int64_t now_ms;         /* since 1970: what is found counts as used now. 0: the look is no use of it */
+    const struct slab_key
+        *keys;      /* of the prefixes at multiples of the stride: n / stride of them, slab_keys_at_strides(). NULL:
+                  the walk begins at the first token; the result is the same */
+    bool states;    /* STATE entries are looked for too */
+    int64_t now_ms; /* since 1970: what is found counts as used now. 0: the look is no use of it */
 };
 
 /* The longest-prefix walk: probes the keys from the longest down to the first that is there, and compares the stored
@@ -66,8 +67,8 @@ void index_find_again(struct index *index, const struct wanted *wanted, struct m
 
 /* Notes the stored list of the identity that has most of the n leading tokens in common with them, where that is more
  * than what is noted; whether it is. Leases nothing, and is no use of an entry. */
-bool index_note_nearer(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
-                       struct divergence *nearest);
+bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                           struct divergence *nearest);
 
 /* Gives the leases back; the match is empty then. */
 void index_release(struct index *index, struct match *match);
@@ -83,11 +84,11 @@ uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms);
 void index_was_read(struct index *index, struct entry *entry);
 
 /* Whether a slab with that head is the entry's: same key, kind, start, end, identity and, one by one, tokens. */
-bool index_stands_for(struct index *index, const struct entry *entry, const struct slab_head *head);
+bool index_matches(struct index *index, const struct entry *entry, const struct slab_head *head);
 
 /* Whether the key is there, being written, or neither (also: known, but detached). */
 enum index_has { INDEX_ABSENT, INDEX_WRITING, INDEX_THERE };
-enum index_has index_has(struct index *index, const struct key *key);
+enum index_has index_has(struct index *index, const struct slab_key *key);
 
 /* ---- Saving ---- */
 
@@ -96,7 +97,7 @@ struct reservation;
 struct reserve {
     const struct identity *identity;
     enum slab_kind kind;
-    struct key key;
+    struct slab_key key;
     struct entry *parent;  /* what it hangs on, leased by the caller; NULL where start is 0 */
     const int32_t *tokens; /* [start, end) */
     int32_t start, end;
@@ -115,7 +116,7 @@ enum reserved {
 
 /* An entry that left the index. Its bytes count until index_deleted(). */
 struct victim {
-    struct key key;
+    struct slab_key key;
     enum slab_kind kind;
     struct victim *next;
 };
@@ -158,7 +159,7 @@ struct victim *index_trim(struct index *index);
 struct victim *index_drop(struct index *index, struct entry *entry);
 
 /* The same by its name. */
-struct victim *index_drop_named(struct index *index, const struct key *key, enum slab_kind kind);
+struct victim *index_drop_named(struct index *index, const struct slab_key *key, enum slab_kind kind);
 
 /* The entry's slab could not be read, which says nothing of what it holds: it is not found for a while (a second, twice
  * as long each time that it happens again, an hour at most), nor is what hangs on it. Nothing leaves. A slab saved
@@ -192,7 +193,7 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
 void index_copy_tokens(const struct entry *entry, int32_t *tokens);
 
 /* Calls `each` for every detached entry; the mutex is held. */
-void index_each_detached(struct index *index, void (*each)(void *ud, const struct key *key, enum slab_kind kind),
+void index_each_detached(struct index *index, void (*each)(void *ud, const struct slab_key *key, enum slab_kind kind),
                          void *ud);
 
 #endif

@@ -46,17 +46,17 @@ static uint64_t first_bytes(const uint8_t digest[SHA256_BYTES])
     return hash;
 }
 
-uint64_t key_hash(const struct key *key)
+uint64_t key_hash(const struct slab_key *key)
 {
     return first_bytes(key->v);
 }
 
-struct node *node_find(const struct index *index, const struct key *key, enum slab_kind kind)
+struct node *node_find(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
-    struct hashed *link = hash_first(&index->nodes, key_hash(key));
+    struct hash_link *link = hash_first(&index->nodes, key_hash(key));
     for (; link != NULL; link = hash_next(link)) {
-        struct node *node = hash_item(struct node, link, link);
-        if (node->entry.kind == kind && key_equal(&node->entry.key, key)) return node;
+        struct node *node = container_of(struct node, link, link);
+        if (node->entry.kind == kind && slab_key_equal(&node->entry.key, key)) return node;
     }
     return NULL;
 }
@@ -68,9 +68,9 @@ static uint64_t identity_hash(const struct identity *identity)
 
 struct space *space_find(const struct index *index, const struct identity *identity)
 {
-    struct hashed *link = hash_first(&index->spaces, identity_hash(identity));
+    struct hash_link *link = hash_first(&index->spaces, identity_hash(identity));
     for (; link != NULL; link = hash_next(link)) {
-        struct space *space = hash_item(struct space, link, link);
+        struct space *space = container_of(struct space, link, link);
         if (identity_equal(&space->identity, identity)) return space;
     }
     return NULL;
@@ -264,9 +264,9 @@ struct record *node_leave(struct index *index, struct node *node)
 
 void node_discard_all(struct index *index)
 {
-    struct hashed *link;
+    struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&index->nodes, &bucket)) != NULL;) {
-        struct node *node = hash_item(struct node, link, link);
+        struct node *node = container_of(struct node, link, link);
         while (node->first_child != NULL) node = node->first_child;
         for (struct node *parent; node != NULL && node->first_child == NULL; node = parent) {
             parent = node_of(node->entry.parent);

@@ -20,7 +20,7 @@
 
 /* All entries of one identity. It goes with the last of them. */
 struct space {
-    struct hashed link;
+    struct hash_link link;
     struct identity identity;
     struct place *root;
     size_t n; /* nodes and records */
@@ -46,7 +46,7 @@ struct candidate {
 struct node {
     struct entry entry; /* first: node_of() */
     struct candidate candidate;
-    struct hashed link; /* by key */
+    struct hash_link link; /* by key */
     bool there;
     uint32_t refs;
     struct space *space;
@@ -61,14 +61,14 @@ enum record_state { RECORD_WRITING, RECORD_DETACHED, RECORD_ASIDE, RECORD_LEAVIN
 struct record {
     struct victim victim; /* its key and kind, in every state */
     struct candidate candidate;
-    struct hashed link; /* by key, once it is in a state */
+    struct hash_link link; /* by key, once it is in a state */
     bool listed;
     enum record_state state;
     bool needed;         /* detached_mark_needed() */
     bool replaced;       /* a slab of the same key and kind is being written */
     struct node *leased; /* the node that it was, if somebody has a lease of it still */
     struct space *space;
-    struct key parent;
+    struct slab_key parent;
     int32_t start, end;
     struct packed tokens;
     uint64_t size;
@@ -81,8 +81,8 @@ struct record {
 
 /* What the parent of some would be. It goes with the last of them. */
 struct awaited {
-    struct hashed link;
-    struct key key;
+    struct hash_link link;
+    struct slab_key key;
     struct record *first;
 };
 
@@ -141,8 +141,8 @@ void index_lock(struct index *index);
 void index_unlock(struct index *index);
 void index_require_held(const struct index *index); /* ends the process if the caller does not hold the mutex */
 
-uint64_t key_hash(const struct key *key);
-struct node *node_find(const struct index *index, const struct key *key, enum slab_kind kind);
+uint64_t key_hash(const struct slab_key *key);
+struct node *node_find(const struct index *index, const struct slab_key *key, enum slab_kind kind);
 
 struct space *space_find(const struct index *index, const struct identity *identity);
 struct space *space_enter(struct index *index, const struct identity *identity);
@@ -170,13 +170,13 @@ void node_discard_all(struct index *index);
 
 /* ---- detached.c ---- */
 
-struct record *record_open(struct index *index, const struct key *key, enum slab_kind kind,
+struct record *record_open(struct index *index, const struct slab_key *key, enum slab_kind kind,
                            const struct identity *identity);
 void record_close(struct index *index, struct record *record); /* its bytes are the caller's to count */
 
 /* One that is being written; one in any other state. */
-struct record *record_writing(const struct index *index, const struct key *key, enum slab_kind kind);
-struct record *record_known(const struct index *index, const struct key *key, enum slab_kind kind);
+struct record *record_writing(const struct index *index, const struct slab_key *key, enum slab_kind kind);
+struct record *record_known(const struct index *index, const struct slab_key *key, enum slab_kind kind);
 
 /* It can be found by its key. */
 void record_list(struct index *index, struct record *record);

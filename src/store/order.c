@@ -25,12 +25,12 @@ static struct candidate *candidate_of(const struct heaped *heaped)
 
 static struct node *node_of_candidate(const struct candidate *candidate)
 {
-    return hash_item(struct node, candidate, candidate);
+    return container_of(struct node, candidate, candidate);
 }
 
 static struct record *record_of_candidate(const struct candidate *candidate)
 {
-    return hash_item(struct record, candidate, candidate);
+    return container_of(struct record, candidate, candidate);
 }
 
 static int32_t end_of(const struct candidate *candidate)

@@ -14,9 +14,9 @@ static uint64_t edge_hash(const struct place *parent, int32_t first)
 
 static struct place *child_at(const struct radix *radix, const struct place *parent, int32_t first)
 {
-    struct hashed *link = hash_first(&radix->edges, edge_hash(parent, first));
+    struct hash_link *link = hash_first(&radix->edges, edge_hash(parent, first));
     for (; link != NULL; link = hash_next(link)) {
-        struct place *child = hash_item(struct place, edge, link);
+        struct place *child = container_of(struct place, edge, link);
         if (child->parent == parent && packed_at(&child->tokens, 0) == first) return child;
     }
     return NULL;

@@ -6,7 +6,7 @@
 #ifndef STORE_RADIX_H
 #define STORE_RADIX_H
 
-#include "base/hashed.h"
+#include "base/hash_table.h"
 #include "store/packed.h"
 
 struct guest {
@@ -15,7 +15,7 @@ struct guest {
 };
 
 struct place {
-    struct hashed edge; /* by parent and first token */
+    struct hash_link edge; /* by parent and first token */
     struct place *parent, *first_child, *prev, *next;
     struct packed tokens; /* that lead here from the parent */
     int32_t end;          /* how many lead here from the root */

@@ -2,7 +2,7 @@
 #include "store/backend.h"
 
 #include "base/error.h"
-#include "base/hashed.h"
+#include "base/hash_table.h"
 #include "base/memory.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct kept {
-    struct hashed link;
+    struct hash_link link;
     struct slab slab;
 };
 
@@ -35,10 +35,10 @@ static uint64_t hash_of(const struct slab_name *name)
 /* With the mutex. */
 static struct kept *find(const struct ram *ram, const struct slab_name *name)
 {
-    struct hashed *link = hash_first(&ram->slabs, hash_of(name));
+    struct hash_link *link = hash_first(&ram->slabs, hash_of(name));
     for (; link != NULL; link = hash_next(link)) {
-        struct kept *kept = hash_item(struct kept, link, link);
-        if (kept->slab.head.kind == name->kind && key_equal(&kept->slab.head.key, &name->key)) return kept;
+        struct kept *kept = container_of(struct kept, link, link);
+        if (kept->slab.head.kind == name->kind && slab_key_equal(&kept->slab.head.key, &name->key)) return kept;
     }
     return NULL;
 }
@@ -146,18 +146,18 @@ static int ram_scan(struct backend *backend, struct backend_scan *scan, hearth_e
 {
     (void)backend;
     (void)error;
-    scan->n_slabs = scan->n_bad = scan->n_strange = scan->n_unread = 0;
-    scan->strange_bytes = 0;
+    scan->n_slabs = scan->n_bad = scan->n_foreign = scan->n_unread = 0;
+    scan->foreign_bytes = 0;
     return 0;
 }
 
 static void ram_close(struct backend *backend)
 {
     struct ram *ram = ram_of(backend);
-    struct hashed *link;
+    struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&ram->slabs, &bucket)) != NULL;) {
         hash_remove(&ram->slabs, link);
-        kept_free(hash_item(struct kept, link, link));
+        kept_free(container_of(struct kept, link, link));
     }
     hash_release(&ram->slabs);
     pthread_mutex_destroy(&ram->mutex);

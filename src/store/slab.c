@@ -38,7 +38,7 @@ enum {
 
 const uint64_t SLAB_USE_OFFSET = AT_HITS;
 
-static const struct key no_key;
+static const struct slab_key no_key;
 
 const char *slab_reason_name(enum slab_reason reason)
 {

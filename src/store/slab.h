@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/tokens.h"
 #include "hearth.h"
-#include "store/key.h"
+#include "store/slab_key.h"
 
 #define SLAB_HEADER_BYTES  48
 #define SLAB_TRAILER_BYTES 16
@@ -23,7 +23,7 @@ enum slab_kind {
 
 /* What a slab is known by; in a folder, its file's name. */
 struct slab_name {
-    struct key key;
+    struct slab_key key;
     enum slab_kind kind;
 };
 
@@ -46,10 +46,10 @@ struct slab_head {
     enum slab_kind kind;
     enum slab_reason reason;
     struct identity identity;
-    struct key key;       /* of the tokens [0, end) */
-    struct key parent;    /* of the entry that holds what comes before `start`; all zero where start is 0 */
-    int32_t start, end;   /* a STATE slab whose rows are stored has start == end */
-    struct tokens tokens; /* [start, end) */
+    struct slab_key key;    /* of the tokens [0, end) */
+    struct slab_key parent; /* of the entry that holds what comes before `start`; all zero where start is 0 */
+    int32_t start, end;     /* a STATE slab whose rows are stored has start == end */
+    struct tokens tokens;   /* [start, end) */
     struct slab_region *regions;
     size_t n_regions;
     uint64_t payload_size;

@@ -216,7 +216,7 @@ static void forget_user(struct saver *saver, const struct store_user *user)
     saver->n_waiting = kept;
 }
 
-void store_leave(struct store *store, const struct store_user *user)
+void store_remove_user(struct store *store, const struct store_user *user)
 {
     store_lock(store);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) forget_user(&store->tiers[i].saver, user);

@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/metrics.h"
-#include "store/key.h"
 #include "store/slab.h"
+#include "store/slab_key.h"
 #include "store/tier_table.h"
 
 struct store;
@@ -69,9 +69,9 @@ struct store_piece {
 /* How a user's states are taken apart and put together: pure functions, called on the store's threads. */
 struct store_codec {
     const void *ud;
-    bool rows;    /* states have rows */
-    bool moves;   /* and a part that cannot be cut: a prefix can be gone on from only where a STATE entry stands */
-    bool appends; /* pieces load one after the other; else they are joined first */
+    bool rows;      /* states have rows */
+    bool has_state; /* and a part that cannot be cut: a prefix can be gone on from only where a STATE entry stands */
+    bool appends;   /* pieces load one after the other; else they are joined first */
     /* Payload and regions of the rows [from, to), or of the moving part at `to`, from what the user copied out. */
     bool (*cut)(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
                 struct buf *payload, struct slab_region **regions, size_t *n_regions);
@@ -93,7 +93,7 @@ void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], co
 
 /* The user goes, after its hits were closed: none of its functions runs or is called any more. Waits for those that do,
  * never for I/O. What it has queued and is not being written is dropped: store_wait() before that, where it matters. */
-void store_leave(struct store *store, const struct store_user *user);
+void store_remove_user(struct store *store, const struct store_user *user);
 
 /* ---- Looking ---- */
 
@@ -105,9 +105,9 @@ struct store_query {
     const struct store_user *user;
     const struct identity *identity; /* copied. NULL: the user's */
     const int32_t *tokens;
-    int32_t n;                    /* of them may be reused */
-    const struct key *parent_key; /* a hint, or NULL */
-    int64_t deadline;             /* a look through the folders that has just begun is waited for; 0: nothing is */
+    int32_t n;                         /* of them may be reused */
+    const struct slab_key *parent_key; /* a hint, or NULL */
+    int64_t deadline;                  /* a look through the folders that has just begun is waited for; 0: nothing is */
 };
 
 /* Whether the parent that the query names may be among the saves that were queued when this was asked for the first
@@ -131,7 +131,7 @@ enum store_tier store_hit_tier(const struct store_hit *hit);
 
 /* The same for one tier; and the key of what was found there, false: nothing was. For those who ask. */
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier);
-bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct key *key);
+bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct slab_key *key);
 
 /* Leading tokens that a stored list has in common with those that were looked for, whether or not they can be gone on
  * from; `tier`: where, if there are any. */
@@ -139,12 +139,12 @@ int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier);
 
 /* Notes the stored list that has most tokens in common with the query's, where that is more than what is noted; `tier`:
  * where it is. Whether it is nearer. No use of it, and nothing is counted. */
-bool store_note_nearer(struct store *store, const struct store_query *query, struct divergence *nearest,
-                       enum store_tier *tier);
+bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *nearest,
+                           enum store_tier *tier);
 
 /* What fetching the tokens [from, to) of what was found will take, in nanoseconds, as reading from its tier took
  * lately. */
-double store_hit_price(const struct store_hit *hit, int32_t from, int32_t to);
+double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to);
 
 /* How it went, for the counters; once a request. `used`: tokens that were taken from the hit, 0: none. */
 void store_hit_count(struct store_hit *hit, int32_t used);
@@ -168,7 +168,7 @@ enum store_next {
 
 /* The next piece, in order: rows from the first token on (all joined into one, where pieces cannot be appended), then
  * the state. */
-enum store_next store_take(struct store_hit *hit, struct store_piece *piece);
+enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piece);
 
 /* ---- Saving ---- */
 

@@ -9,7 +9,7 @@
 
 #include "store/backend.h"
 #include "store/index.h"
-#include "store/price.h"
+#include "store/read_cost.h"
 #include "store/store.h"
 
 #include <pthread.h>
@@ -120,8 +120,8 @@ struct tier {
     struct saver saver;
     struct fetcher fetcher;
     struct worker supervisor;
-    struct price price;    /* of reading; guarded */
-    pthread_cond_t attend; /* the supervisor has something to do */
+    struct read_cost price; /* of reading; guarded */
+    pthread_cond_t attend;  /* the supervisor has something to do */
     /* Written with the mutex; lookups read them without. */
     _Atomic enum tier_state state;
     _Atomic bool stalled; /* a call of its backend hangs: set aside until that returns */
@@ -206,7 +206,7 @@ struct store_hit {
     const struct store_user *user;
     struct identity identity;
     struct tokens tokens;
-    struct key parent_key;
+    struct slab_key parent_key;
     bool has_parent_key;
     bool searched[STORE_TIERS];
     struct match matches[STORE_TIERS];
@@ -293,7 +293,7 @@ void store_end_thread(struct store *store);
 /* Waits for `changed`, with the mutex. False: the deadline has passed. */
 bool store_wait_changed(struct store *store, int64_t deadline);
 
-/* Marks around calls of a user's functions, with the mutex: store_leave() waits for them. */
+/* Marks around calls of a user's functions, with the mutex: store_remove_user() waits for them. */
 void user_enter(struct store *store, const struct store_user *user);
 void user_leave(struct store *store, const struct store_user *user);
 

@@ -40,7 +40,7 @@ struct names {
     size_t n, cap;
 };
 
-static void collect_name(void *ud, const struct key *key, enum slab_kind kind)
+static void collect_name(void *ud, const struct slab_key *key, enum slab_kind kind)
 {
     struct names *names = ud;
     if (names->n == names->cap) {
@@ -103,11 +103,11 @@ static void look_through(struct tier *tier)
     int64_t started = clock_now(clock_monotonic());
     int result = tier->backend->scan(tier->backend, &scan, &error);
     if (result == 0 && !store->closing) {
-        index_set_foreign(tier->index, scan.strange_bytes);
+        index_set_foreign(tier->index, scan.foreign_bytes);
         metric_add(&store->stats.corrupt_files, (int64_t)scan.n_bad);
         log_event(LOG_INFO, LOG_GROUP, "looked through a tier", log_str("tier", store_tier_names[tier->id]),
                   log_int("slabs", (int64_t)scan.n_slabs), log_int("damaged", (int64_t)scan.n_bad),
-                  log_int("unread", (int64_t)scan.n_unread), log_int("foreign", (int64_t)scan.n_strange),
+                  log_int("unread", (int64_t)scan.n_unread), log_int("foreign", (int64_t)scan.n_foreign),
                   log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - started)));
     }
     store_lock(store);

@@ -61,7 +61,7 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     tier->began = clock_now(clock_monotonic());
     tier->scan_at = tier->take_back_at = CLOCK_NEVER;
     clock_cond_init(&tier->attend);
-    price_init(&tier->price);
+    read_cost_init(&tier->price);
     saver_init(&tier->saver);
     fetcher_init(&tier->fetcher);
     return begin_threads(tier, error);

@@ -6,7 +6,7 @@
 
 static struct node *host_of(struct guest *guest)
 {
-    return hash_item(struct node, guest, guest);
+    return container_of(struct node, guest, guest);
 }
 
 /* Of those that run through, some may begin only behind the spot; what they hang on runs through it as well. */
@@ -35,7 +35,7 @@ static struct node *last_state(struct spot spot)
 /* ---- Where the walk begins ---- */
 
 /* A key is a hash: the tokens decide. */
-static struct place *place_of_key(const struct index *index, const struct space *space, const struct key *key,
+static struct place *place_of_key(const struct index *index, const struct space *space, const struct slab_key *key,
                                   const int32_t *tokens, int32_t end)
 {
     static const enum slab_kind kinds[] = {SLAB_ROWS, SLAB_STATE};
@@ -125,8 +125,8 @@ void index_find_again(struct index *index, const struct wanted *wanted, struct m
     index_unlock(index);
 }
 
-bool index_note_nearer(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
-                       struct divergence *nearest)
+bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
+                           struct divergence *nearest)
 {
     bool nearer = false;
     index_lock(index);

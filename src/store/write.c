@@ -17,10 +17,10 @@ struct writing {
     struct store *store;
     struct tier *tier;
     const struct job *job;
-    struct key *keys;   /* at the multiples of the stride */
-    struct match match; /* what is there */
-    struct buf payload; /* of one slab after the other */
-    bool lost;          /* the backend was found to be gone */
+    struct slab_key *keys; /* at the multiples of the stride */
+    struct match match;    /* what is there */
+    struct buf payload;    /* of one slab after the other */
+    bool lost;             /* the backend was found to be gone */
 };
 
 /* ---- What is there ---- */
@@ -34,8 +34,8 @@ static void look(struct writing *writing)
 {
     const struct job *job = writing->job;
     writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
-    keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)writing->store->params.stride,
-                    writing->keys);
+    slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)writing->store->params.stride,
+                         writing->keys);
     struct wanted wanted = {.identity = &job->identity,
                             .tokens = job->tokens.v,
                             .n = job->to,
@@ -44,11 +44,11 @@ static void look(struct writing *writing)
     index_find(writing->tier->index, &wanted, &writing->match);
 }
 
-static struct key key_at(const struct writing *writing, int32_t end)
+static struct slab_key key_at(const struct writing *writing, int32_t end)
 {
     int32_t stride = writing->store->params.stride;
     if (end % stride == 0) return writing->keys[end / stride - 1];
-    return key_of(&writing->job->identity, writing->job->tokens.v, (size_t)end);
+    return slab_key_of(&writing->job->identity, writing->job->tokens.v, (size_t)end);
 }
 
 /* ---- One slab ---- */

@@ -21,7 +21,7 @@ enum { LISTS = 2, TOKENS = 60 };
 /* What a process does, and what can be expected after its death. */
 struct workload {
     enum store_tier tier;
-    bool moves;
+    bool has_state;
     uint64_t quota;
     void (*before)(struct rig *rig, const struct tokens *lists); /* in a process that lives on */
     bool damaged;                                                /* something was, before */
@@ -140,7 +140,7 @@ static bool run_once(const struct workload *workload, const struct tokens *lists
     struct rig rig;
     rig_init(&rig, workload->tier);
     rig.params.tiers[workload->tier].quota = workload->quota;
-    rig.user.user.codec.moves = workload->moves;
+    rig.user.user.codec.has_state = workload->has_state;
     if (workload->before != NULL) workload->before(&rig, lists);
     bool killed = run_child(&rig, lists, fault);
     check(&rig, workload, lists);
@@ -173,7 +173,7 @@ static void conversations_survive(void **state)
 static void states_survive(void **state)
 {
     (void)state;
-    at_every_call(&(struct workload){.tier = STORE_RAM_FILE, .moves = true, .quota = 1 << 20});
+    at_every_call(&(struct workload){.tier = STORE_RAM_FILE, .has_state = true, .quota = 1 << 20});
 }
 
 static void making_room_survives(void **state)

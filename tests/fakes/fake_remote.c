@@ -52,7 +52,8 @@ static struct remote *remote_of(struct backend *backend)
 static struct kept *find(struct fake_server *server, const struct slab_name *name)
 {
     for (size_t i = 0; i < server->n; i++)
-        if (server->v[i].name.kind == name->kind && key_equal(&server->v[i].name.key, &name->key)) return &server->v[i];
+        if (server->v[i].name.kind == name->kind && slab_key_equal(&server->v[i].name.key, &name->key))
+            return &server->v[i];
     return NULL;
 }
 
@@ -83,7 +84,7 @@ static int read_front(const struct kept *kept, struct slab_head *head, size_t *f
     if (*front == 0 || *front > kept->size) return error_set(error, HEARTH_INVALID, "the server has no slab there");
     int result = slab_decode(kept->bytes, *front, kept->size, head, error);
     if (result != 0) return result;
-    if (head->kind == kept->name.kind && key_equal(&head->key, &kept->name.key)) return 0;
+    if (head->kind == kept->name.kind && slab_key_equal(&head->key, &kept->name.key)) return 0;
     slab_head_release(head);
     return error_set(error, HEARTH_INVALID, "the server has another slab there");
 }
@@ -192,7 +193,7 @@ static bool stands_for(const struct kept *kept, const struct slab_head *want)
     size_t front;
     if (read_whole(kept, &is, &front, NULL) != 0) return false;
     bool same = is.start == want->start && is.end == want->end && kept->size == slab_size(want) &&
-                key_equal(&is.parent, &want->parent);
+                slab_key_equal(&is.parent, &want->parent);
     slab_head_release(&is);
     return same;
 }
@@ -376,8 +377,8 @@ static void tell_page(struct page *page, struct backend_scan *scan)
         bool stopped = scan->stop != NULL && *scan->stop, told = result == 0 && !stopped;
         scan->n_slabs += told;
         scan->n_bad += result == HEARTH_INVALID;
-        scan->n_strange += result == HEARTH_UNSUPPORTED;
-        scan->strange_bytes += result == HEARTH_UNSUPPORTED ? page->v[i].size : 0;
+        scan->n_foreign += result == HEARTH_UNSUPPORTED;
+        scan->foreign_bytes += result == HEARTH_UNSUPPORTED ? page->v[i].size : 0;
         if (told) scan->each(scan->ud, &page->v[i].head, page->v[i].size);
     }
 }
@@ -398,8 +399,8 @@ static int remote_scan(struct backend *backend, struct backend_scan *scan, heart
 {
     struct remote *remote = remote_of(backend);
     struct listing listing = {0};
-    scan->n_slabs = scan->n_bad = scan->n_strange = scan->n_unread = 0;
-    scan->strange_bytes = 0;
+    scan->n_slabs = scan->n_bad = scan->n_foreign = scan->n_unread = 0;
+    scan->foreign_bytes = 0;
     int result = ask(remote, false, do_list, &listing, error);
     for (size_t i = 0; result == 0 && i < listing.n && !(scan->stop != NULL && *scan->stop); i += PAGE)
         scan_page(remote, listing.names + i, listing.n - i < PAGE ? listing.n - i : PAGE, scan);

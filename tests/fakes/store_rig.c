@@ -95,7 +95,7 @@ static uint64_t save(struct rig *rig, enum slab_kind kind, const int32_t *tokens
 uint64_t rig_save_from(struct rig *rig, const int32_t *tokens, int32_t from, int32_t n)
 {
     const struct store_codec *codec = &rig->user.user.codec;
-    bool state = codec->moves || !codec->rows;
+    bool state = codec->has_state || !codec->rows;
     uint64_t ticket = 0;
     if (codec->rows) ticket = save(rig, SLAB_ROWS, tokens, from, n, !state);
     if (state) ticket = save(rig, SLAB_STATE, tokens, from, n, true);
@@ -159,7 +159,7 @@ struct store_hit *rig_find_after_parent(struct rig *rig, const struct store_quer
     while (clock_now(clock_monotonic()) < query->deadline &&
            store_parent_is_coming(rig->store, query, &waiter.user, &ticket))
         await_wake(&waiter, query->deadline);
-    store_leave(rig->store, &waiter.user);
+    store_remove_user(rig->store, &waiter.user);
     pthread_cond_destroy(&waiter.changed);
     return store_find(rig->store, query);
 }
@@ -185,7 +185,7 @@ static enum store_next take(struct rig *rig, struct store_hit *hit, struct store
 {
     for (;;) {
         uint64_t seen = fake_user_wakes(&rig->user);
-        enum store_next next = store_take(hit, piece);
+        enum store_next next = store_next_piece(hit, piece);
         if (next != STORE_PENDING) return next;
         if (!fake_user_wait(&rig->user, seen)) complain("never woken");
     }
@@ -204,7 +204,7 @@ int32_t rig_take_all(struct rig *rig, struct store_hit *hit, const int32_t *toke
         if (piece.kind == SLAB_STATE) state = piece.to;
     }
     *lost = next == STORE_LOST;
-    if (codec->rows && codec->moves) return state == at ? at : 0;
+    if (codec->rows && codec->has_state) return state == at ? at : 0;
     return codec->rows ? at : state;
 }
 

@@ -16,7 +16,7 @@ static int by_key(const void *a, const void *b)
     return order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-static struct kv_slab *slab_of(const struct kv_slabs *slabs, const struct key *key, enum slab_kind kind)
+static struct kv_slab *slab_of(const struct kv_slabs *slabs, const struct slab_key *key, enum slab_kind kind)
 {
     struct kv_slab wanted = {.head.key = *key, .head.kind = kind};
     return bsearch(&wanted, slabs->v, slabs->n, sizeof *slabs->v, by_key);
@@ -29,7 +29,7 @@ static void note(struct kv_slab *slab, enum kv_fault fault, const char *damage)
     if (slab->damage == NULL) slab->damage = mem_strdup(damage);
 }
 
-static void note_detached(void *ud, const struct key *key, enum slab_kind kind)
+static void note_detached(void *ud, const struct slab_key *key, enum slab_kind kind)
 {
     note(slab_of(ud, key, kind), KV_DETACHED, "the entry that it hangs on is not there");
 }
@@ -47,11 +47,11 @@ static struct index *adopt_all(struct kv_slabs *slabs)
     return index;
 }
 
-static struct key recompute(const struct entry *entry, const struct identity *identity)
+static struct slab_key recompute(const struct entry *entry, const struct identity *identity)
 {
     int32_t *tokens = mem_grow(NULL, (size_t)entry->end, sizeof *tokens);
     index_copy_tokens(entry, tokens);
-    struct key key = key_of(identity, tokens, (size_t)entry->end);
+    struct slab_key key = slab_key_of(identity, tokens, (size_t)entry->end);
     free(tokens);
     return key;
 }
@@ -59,8 +59,8 @@ static struct key recompute(const struct entry *entry, const struct identity *id
 static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
 {
     struct kv_slabs *slabs = ud;
-    struct key key = recompute(entry, identity);
-    if (key_equal(&key, &entry->key)) return;
+    struct slab_key key = recompute(entry, identity);
+    if (slab_key_equal(&key, &entry->key)) return;
     note(slab_of(slabs, &entry->key, entry->kind), KV_DAMAGED, "its key is not that of its tokens");
 }
 

@@ -48,7 +48,7 @@ static int clear(const struct kv_folder *folder, const struct kv_slabs *slabs, h
     int rc = HEARTH_OK;
     for (size_t i = 0; i < slabs->n && rc == HEARTH_OK; i++)
         if (slabs->v[i].damage == NULL) rc = remove_slab(folder, &slabs->v[i], removed, error);
-    if (rc == HEARTH_OK) folder_forget_models(folder->folder, is_none, NULL);
+    if (rc == HEARTH_OK) folder_prune_models(folder->folder, is_none, NULL);
     return rc;
 }
 
@@ -128,7 +128,7 @@ static int collect(const struct kv_folder *folder, const struct kv_slabs *slabs,
     else if (rc == HEARTH_OK)
         rc = remove_victims(folder, index, index_drop_detached(index), removed, error);
     if (rc == HEARTH_OK) rc = remove_victims(folder, index, index_trim(index), removed, error);
-    if (rc == HEARTH_OK && index_usage(index).detached == 0) folder_forget_models(folder->folder, has_entries, index);
+    if (rc == HEARTH_OK && index_usage(index).detached == 0) folder_prune_models(folder->folder, has_entries, index);
     index_close(index);
     return rc;
 }

@@ -22,7 +22,7 @@ static bool is_missing(const char *path)
 static int open_one(struct kv_folder *folder, const char *path, bool to_read, hearth_error *error)
 {
     if (is_missing(path)) return HEARTH_OK;
-    folder->folder = (to_read ? folder_open_to_read : folder_open)(files_machine(), path, error);
+    folder->folder = (to_read ? folder_open_read_only : folder_open)(files_machine(), path, error);
     if (folder->folder != NULL) return HEARTH_OK;
     if (folder->quota == 0) {
         /* Its path is a default that nobody asked for: it may be another user's. */
@@ -71,7 +71,7 @@ static void take(void *ud, struct slab_head *head, uint64_t size)
     *head = (struct slab_head){0};
 }
 
-static void take_bad(void *ud, const struct key *key, enum slab_kind kind, const hearth_error *error)
+static void take_bad(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
 {
     struct kv_slabs *slabs = ud;
     add(slabs, &(struct kv_slab){.tier = slabs->tier,
@@ -124,7 +124,7 @@ int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error
     struct folder_scan scan = {.each = take, .bad = take_bad, .ud = slabs};
     slabs->tier = folder->tier;
     int rc = folder_scan(folder->folder, &scan, error);
-    slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.strange_bytes > 0;
+    slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.foreign_bytes > 0;
     learn_models(slabs, before, folder);
     if (slabs->n > before) qsort(slabs->v + before, slabs->n - before, sizeof *slabs->v, by_start);
     return rc;

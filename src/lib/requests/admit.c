@@ -318,7 +318,7 @@ static int prepare_reply(hearth_request *request, hearth_error *error)
 /* ---- The way to the engine ---- */
 
 /* What is asked of the store; `parent`: room for the key that the request names. */
-static struct store_query query_of(const hearth_request *request, struct key *parent)
+static struct store_query query_of(const hearth_request *request, struct slab_key *parent)
 {
     const struct model *model = request->model;
     const struct job *job = &request->job;
@@ -352,14 +352,14 @@ static void note_nearest(hearth_request *request, struct store_query query)
     struct job *job = &request->job;
     enum store_tier tier = 0;
     query.n = (int32_t)job->prompt.len;
-    if (store_note_nearer(request->model->store, &query, &job->nearest.divergence, &tier))
+    if (store_note_divergence(request->model->store, &query, &job->nearest.divergence, &tier))
         job->nearest.where = store_tier_names[tier];
 }
 
 /* To the engine, when the store has been asked: hashing all of a prompt is nothing for the engine's thread. */
 static void hand_on(hearth_request *request)
 {
-    struct key parent;
+    struct slab_key parent;
     struct job *job = &request->job;
     struct store_query query = query_of(request, &parent);
     bool asks = query.user != NULL && job->cache_prompt;

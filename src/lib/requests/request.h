@@ -7,7 +7,7 @@
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 #include "lib/requests/prepare.h"
-#include "store/key.h"
+#include "store/slab_key.h"
 
 /* Two parties hold on to it: the caller, until hearth_request_release(), and its job, until the last event. Its fields
  * are constant but for the job, which belongs to whoever has it (engine/job.h), and what is made ready by the preparing

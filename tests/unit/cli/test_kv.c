@@ -57,7 +57,7 @@ static void assert_says(const char *text, const char *expected)
 }
 
 /* The first digits of a key, as ls prints them. */
-static char *digits_of(const struct key *key)
+static char *digits_of(const struct slab_key *key)
 {
     static char hex[65];
     sha256_to_hex(key->v, hex);
@@ -73,7 +73,7 @@ static const struct plan plans[] = {
 /* ---- ls ---- */
 
 /* The two entries as ls prints them. */
-static void expect_listed(const struct stored *stored, const struct key keys[2], const char *model)
+static void expect_listed(const struct stored *stored, const struct slab_key keys[2], const char *model)
 {
     char *paths[] = {file_of(stored->disk, &keys[0], SLAB_ROWS), file_of(stored->disk, &keys[1], SLAB_ROWS)};
     assert_int_equal(run(stored, "ls", NULL), EXIT_FINE);
@@ -95,7 +95,7 @@ static void expect_listed(const struct stored *stored, const struct key keys[2],
 static void ls_prints_a_line_an_entry_in_columns(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[2];
+    struct slab_key keys[2];
     setenv("TZ", "UTC", 1);
     publish_all(stored->disk, plans, 1, &keys[0]);
     publish_all(stored->disk, &plans[1], 1, &keys[1]);
@@ -105,7 +105,7 @@ static void ls_prints_a_line_an_entry_in_columns(void **state)
 static void ls_calls_a_model_as_its_server_did_until_nothing_of_it_is_left(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[2];
+    struct slab_key keys[2];
     char name[STORE_MODEL_NAME];
     const struct identity identity = plan_identity();
     setenv("TZ", "UTC", 1);
@@ -143,7 +143,7 @@ static void an_empty_cache_is_no_failure(void **state)
 static void show_takes_the_digits_that_ls_prints(void **state)
 {
     const struct stored *stored = *state;
-    struct key key;
+    struct slab_key key;
     char hex[65];
     publish_all(stored->disk, plans, 1, &key);
     sha256_to_hex(key.v, hex);
@@ -168,7 +168,7 @@ static void show_of_a_key_that_is_not_there_fails(void **state)
 static void verify_names_what_is_damaged_and_ends_with_1(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[2];
+    struct slab_key keys[2];
     publish_all(stored->disk, plans, 2, keys);
     assert_int_equal(run(stored, "verify", NULL), EXIT_FINE);
     assert_memory_equal(out, "2 entries, ", 11);
@@ -189,7 +189,7 @@ static void verify_names_what_is_damaged_and_ends_with_1(void **state)
 static void gc_and_clear_say_what_they_removed(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[2];
+    struct slab_key keys[2];
     publish_all(stored->disk, plans, 2, keys);
     char *orphan = file_of(stored->disk, &keys[1], SLAB_ROWS), *parent = file_of(stored->disk, &keys[0], SLAB_ROWS);
     char *expected = mem_format("removed 1 file, %llu bytes\n", (unsigned long long)size_of(orphan));

@@ -578,7 +578,7 @@ static void read_all(const struct stored *s, struct client *client)
     store_fetch(hit, store_hit_tokens(hit));
     while (next == STORE_PIECE || next == STORE_PENDING) {
         if (next == STORE_PENDING) sched_yield();
-        next = store_take(hit, &piece);
+        next = store_next_piece(hit, &piece);
     }
     assert_int_equal(next, STORE_LOST);
     store_hit_close(hit);

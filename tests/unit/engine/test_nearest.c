@@ -109,7 +109,7 @@ static void look_up(struct world *w)
                                 .identity = &job->identity,
                                 .tokens = job->prompt.v,
                                 .n = (int32_t)job->prompt.len};
-    if (store_note_nearer(w->stored.store, &query, &job->nearest.divergence, &tier))
+    if (store_note_divergence(w->stored.store, &query, &job->nearest.divergence, &tier))
         job->nearest.where = store_tier_names[tier];
     run_alone(w->rig, &client);
     client_release(&client);

@@ -68,11 +68,11 @@ static inline struct tokens plan_tokens(int32_t branch, int32_t end)
     return tokens;
 }
 
-static inline struct key plan_key(int32_t branch, int32_t end)
+static inline struct slab_key plan_key(int32_t branch, int32_t end)
 {
     struct identity identity = plan_identity();
     struct tokens tokens = plan_tokens(branch, end);
-    struct key key = key_of(&identity, tokens.v, tokens.len);
+    struct slab_key key = slab_key_of(&identity, tokens.v, tokens.len);
     tokens_release(&tokens);
     return key;
 }
@@ -93,7 +93,7 @@ static inline void plan_regions(struct slab_head *head, uint64_t row_bytes)
 }
 
 /* Publishes it into an open folder and returns its key. */
-static inline struct key publish(struct folder *folder, const struct plan *plan)
+static inline struct slab_key publish(struct folder *folder, const struct plan *plan)
 {
     struct tokens all = plan_tokens(plan->branch, plan->end);
     struct slab_head head = {.kind = plan->kind == 0 ? SLAB_ROWS : plan->kind,
@@ -114,7 +114,7 @@ static inline struct key publish(struct folder *folder, const struct plan *plan)
     for (uint64_t i = 0; i < head.payload_size; i++) payload[i] = (uint8_t)(i * 13);
     hearth_error error;
     if (folder_publish(folder, &head, payload, &error) != 0) fail_msg("%s", error.message);
-    struct key key = head.key;
+    struct slab_key key = head.key;
     slab_head_release(&head);
     tokens_release(&all);
     free(payload);
@@ -129,18 +129,18 @@ static inline struct folder *take_folder(const char *path)
     return folder;
 }
 
-static inline void publish_all(const char *path, const struct plan *plans, size_t n, struct key *keys)
+static inline void publish_all(const char *path, const struct plan *plans, size_t n, struct slab_key *keys)
 {
     struct folder *folder = take_folder(path);
     for (size_t i = 0; i < n; i++) {
-        struct key key = publish(folder, &plans[i]);
+        struct slab_key key = publish(folder, &plans[i]);
         if (keys != NULL) keys[i] = key;
     }
     folder_close(folder);
 }
 
 /* The path of its file; the caller frees it. */
-static inline char *file_of(const char *folder, const struct key *key, enum slab_kind kind)
+static inline char *file_of(const char *folder, const struct slab_key *key, enum slab_kind kind)
 {
     char hex[65];
     sha256_to_hex(key->v, hex);
@@ -152,7 +152,7 @@ static inline bool exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-static inline bool is_stored(const char *folder, const struct key *key)
+static inline bool is_stored(const char *folder, const struct slab_key *key)
 {
     char *path = file_of(folder, key, SLAB_ROWS);
     bool is = exists(path);

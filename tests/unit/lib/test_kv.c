@@ -69,7 +69,7 @@ static void assert_says(const char *text, const char *expected)
 }
 
 /* What verifying says of one entry; rows and a state may have the same key. */
-static void assert_damaged(const struct told *told, const struct key *key, const char *expected)
+static void assert_damaged(const struct told *told, const struct slab_key *key, const char *expected)
 {
     char hex[65];
     bool said = false;
@@ -94,12 +94,12 @@ static const struct plan chain[N_CHAIN] = {
 static void entries_are_listed_with_the_oldest_use_first(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[N_CHAIN], other;
+    struct slab_key keys[N_CHAIN], other;
     publish_all(stored->disk, chain, N_CHAIN, keys);
     publish_all(stored->ram_file, &(struct plan){.branch = 7, .end = 4, .used_ms = 2500}, 1, &other);
     hearth_config *config = config_of(stored, "8");
     struct told told = list(config);
-    const struct key order[] = {keys[BRANCH], keys[STATE], other, keys[NEXT], keys[TURN]};
+    const struct slab_key order[] = {keys[BRANCH], keys[STATE], other, keys[NEXT], keys[TURN]};
     assert_int_equal(told.n, 5);
     for (size_t i = 0; i < 5; i++) {
         char hex[65];
@@ -123,7 +123,7 @@ static void check_strings(void *ud, const hearth_kv_entry *entry)
 {
     size_t *n = ud;
     char parent[65];
-    struct key key = plan_key(0, 3);
+    struct slab_key key = plan_key(0, 3);
     sha256_to_hex(key.v, parent);
     bool begins = entry->start == 0;
     assert_string_equal(entry->parent, begins ? "" : parent);
@@ -184,7 +184,7 @@ static void a_folder_that_cannot_be_had_is_an_error_unless_its_tier_is_off(void 
 static void an_entry_is_shown_by_the_first_digits_of_its_key(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[N_CHAIN];
+    struct slab_key keys[N_CHAIN];
     char hex[65], parent[65], *expected;
     publish_all(stored->disk, chain, N_CHAIN, keys);
     hearth_config *config = config_of(stored, "8");
@@ -219,7 +219,7 @@ static void an_entry_is_shown_by_the_first_digits_of_its_key(void **state)
 static void rows_and_state_of_one_key_are_shown_together(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[N_CHAIN];
+    struct slab_key keys[N_CHAIN];
     char hex[65];
     hearth_error error;
     publish_all(stored->disk, chain, N_CHAIN, keys);
@@ -292,7 +292,7 @@ static void entries_that_are_whole_are_found_whole(void **state)
 static void a_flipped_byte_is_named_by_its_region(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[N_CHAIN];
+    struct slab_key keys[N_CHAIN];
     publish_all(stored->disk, chain, N_CHAIN, keys);
     char *path = file_of(stored->disk, &keys[NEXT], SLAB_ROWS); /* payload: 2 regions of 5 x 8 bytes */
     char *other = file_of(stored->disk, &keys[STATE], SLAB_STATE);
@@ -314,7 +314,7 @@ static void a_flipped_byte_is_named_by_its_region(void **state)
 static void every_flipped_byte_is_found(void **state)
 {
     const struct stored *stored = *state;
-    struct key key;
+    struct slab_key key;
     publish_all(stored->disk, chain, 1, &key);
     char *path = file_of(stored->disk, &key, SLAB_ROWS);
     hearth_config *config = config_of(stored, "8");
@@ -334,7 +334,7 @@ static void every_flipped_byte_is_found(void **state)
 static void files_cut_short_and_foreign_to_their_name_are_found(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[N_CHAIN], none = plan_key(9, 9);
+    struct slab_key keys[N_CHAIN], none = plan_key(9, 9);
     publish_all(stored->disk, chain, N_CHAIN, keys);
     char *cut = file_of(stored->disk, &keys[NEXT], SLAB_ROWS), *named = file_of(stored->disk, &none, SLAB_ROWS);
     char *branch = file_of(stored->disk, &keys[BRANCH], SLAB_ROWS);
@@ -360,7 +360,7 @@ static void what_hangs_on_nothing_is_found(void **state)
     const struct stored *stored = *state;
     /* The parent is another tier's, and other trees do not count. */
     static const struct plan orphan = {.branch = 4, .start = 3, .end = 5, .parent_branch = 4};
-    struct key keys[2], lost;
+    struct slab_key keys[2], lost;
     publish_all(stored->disk, chain, 2, keys);
     publish_all(stored->ram_file, &orphan, 1, &lost);
     hearth_config *config = config_of(stored, "8");
@@ -385,7 +385,7 @@ static void a_key_that_is_not_that_of_its_tokens_is_found(void **state)
         /* Whole by itself, under a parent whose tokens are others. */
         {.branch = 2, .start = 6, .end = 9, .parent_branch = 1, .parent_end = 8},
     };
-    struct key keys[3];
+    struct slab_key keys[3];
     publish_all(stored->disk, plans, 3, keys);
     hearth_config *config = config_of(stored, "8");
     struct told told = verify(config);
@@ -400,7 +400,7 @@ static void a_key_that_is_not_that_of_its_tokens_is_found(void **state)
 static void a_server_is_not_disturbed_and_loses_nothing(void **state)
 {
     const struct stored *stored = *state;
-    struct key key, other;
+    struct slab_key key, other;
     char hex[65];
     hearth_error error;
     hearth_kv_removed removed;
@@ -437,7 +437,7 @@ static void gc_removes_what_is_of_no_use(void **state)
 {
     const struct stored *stored = *state;
     static const struct plan orphan = {.branch = 4, .start = 5, .end = 7, .parent_branch = 4};
-    struct key keys[N_CHAIN], lost, bad;
+    struct slab_key keys[N_CHAIN], lost, bad;
     uint64_t bytes = 0;
     publish_all(stored->disk, chain, N_CHAIN, keys);
     publish_all(stored->disk, &orphan, 1, &lost);
@@ -481,7 +481,7 @@ static const struct plan large[] = {
 static void gc_keeps_to_the_quota_and_to_the_order_of_use(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[4];
+    struct slab_key keys[4];
     publish_all(stored->disk, large, 4, keys);
     hearth_config *config = config_of(stored, "1");
     hearth_kv_removed removed;
@@ -510,7 +510,7 @@ static void gc_removes_whatever_verifying_names(void **state)
         {.branch = 4, .start = 5, .end = 7, .parent_branch = 4},
         {.branch = 5, .end = 6},
     };
-    struct key keys[N_CHAIN], others[5];
+    struct slab_key keys[N_CHAIN], others[5];
     publish_all(stored->disk, chain, N_CHAIN, keys);
     publish_all(stored->disk, more, 5, others);
     char *payload = file_of(stored->disk, &keys[NEXT], SLAB_ROWS),
@@ -538,7 +538,7 @@ static void gc_removes_whatever_verifying_names(void **state)
 static void gc_says_what_stays_although_verifying_names_it(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[2];
+    struct slab_key keys[2];
     publish_all(stored->disk, chain, 2, keys);
     char *parent = file_of(stored->disk, &keys[0], SLAB_ROWS);
     int fd = open(parent, O_WRONLY);
@@ -560,7 +560,7 @@ static void gc_says_what_stays_although_verifying_names_it(void **state)
 static void gc_leaves_the_entries_of_a_tier_that_is_off(void **state)
 {
     const struct stored *stored = *state;
-    struct key lost;
+    struct slab_key lost;
     publish_all(stored->disk, large, 4, NULL);
     publish_all(stored->disk, &(struct plan){.branch = 8, .start = 5, .end = 7, .parent_branch = 8}, 1, &lost);
     hearth_config *config = config_of(stored, "0");
@@ -579,7 +579,7 @@ static void gc_leaves_the_entries_of_a_tier_that_is_off(void **state)
 static void clearing_removes_all_but_what_is_not_this_versions(void **state)
 {
     const struct stored *stored = *state;
-    struct key keys[N_CHAIN], newer;
+    struct slab_key keys[N_CHAIN], newer;
     publish_all(stored->disk, chain, N_CHAIN, keys);
     publish_all(stored->disk, &(struct plan){.branch = 6, .end = 5}, 1, &newer);
     publish_all(stored->ram_file, chain, 1, NULL);

@@ -14,9 +14,9 @@ struct made {
     uint8_t *payload;
 };
 
-static inline struct key key_number(uint8_t number)
+static inline struct slab_key key_number(uint8_t number)
 {
-    struct key key;
+    struct slab_key key;
     for (size_t i = 0; i < sizeof key.v; i++) key.v[i] = (uint8_t)(number * 29 + i * 7 + 1);
     return key;
 }

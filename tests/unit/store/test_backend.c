@@ -276,7 +276,7 @@ static size_t count_told(const struct told *told, const struct slab_name *name)
 {
     size_t n = 0;
     for (size_t i = 0; i < told->n; i++)
-        n += told->v[i].head.kind == name->kind && key_equal(&told->v[i].head.key, &name->key);
+        n += told->v[i].head.kind == name->kind && slab_key_equal(&told->v[i].head.key, &name->key);
     return n;
 }
 
@@ -432,8 +432,8 @@ static void a_scan_tells_of_each_slab_once(void **state)
         restart(place);
         struct told *told = scan(place);
         if (place->where == RAM) assert_int_equal(told->n, 0);
-        assert_int_equal(told->scan.n_bad + told->scan.n_strange + told->scan.n_unread, 0);
-        assert_int_equal(told->scan.strange_bytes, 0);
+        assert_int_equal(told->scan.n_bad + told->scan.n_foreign + told->scan.n_unread, 0);
+        assert_int_equal(told->scan.foreign_bytes, 0);
         for (int i = 0; i < SLABS && place->where != RAM; i++) {
             assert_int_equal(tells(told, (uint8_t)i, SLAB_ROWS), i % 3 != 0 && i % 5 != 0);
             assert_int_equal(tells(told, (uint8_t)i, SLAB_STATE), i % 3 == 0 && i % 5 != 0);
@@ -454,7 +454,7 @@ static void a_scan_tells_what_each_slab_is(void **state)
         assert_int_equal(told->n, 4);
         for (size_t i = 0; i < 4; i++)
             for (size_t k = 0; k < 4; k++) {
-                if (!key_equal(&told->v[k].head.key, &made[i].head.key)) continue;
+                if (!slab_key_equal(&told->v[k].head.key, &made[i].head.key)) continue;
                 assert_true(is_head_of(&told->v[k].head, &made[i].head));
                 assert_int_equal(told->v[k].head.used_ms, made[i].head.used_ms);
                 assert_int_equal(told->v[k].head.hits, made[i].head.hits);
@@ -620,8 +620,8 @@ static void a_slab_of_a_newer_version_is_left_alone_and_counted(void **state)
     for (int round = 0; round < 3; round++) {
         struct told *told = scan(place);
         assert_int_equal(told->n, 1);
-        assert_int_equal(told->scan.n_strange, 1);
-        assert_int_equal(told->scan.strange_bytes, bytes.len);
+        assert_int_equal(told->scan.n_foreign, 1);
+        assert_int_equal(told->scan.foreign_bytes, bytes.len);
         assert_int_equal(told->scan.n_bad + told->scan.n_unread, 0);
         told_release(told);
         assert_int_equal(get(place, &name, NULL), HEARTH_UNSUPPORTED);
@@ -1036,8 +1036,8 @@ static bool same_slab(const struct slab_head *a, const struct slab_head *b)
 
 static bool same_told(const struct told *a, const struct told *b)
 {
-    bool same = a->n == b->n && a->scan.n_bad == b->scan.n_bad && a->scan.n_strange == b->scan.n_strange &&
-                a->scan.n_unread == b->scan.n_unread && a->scan.strange_bytes == b->scan.strange_bytes;
+    bool same = a->n == b->n && a->scan.n_bad == b->scan.n_bad && a->scan.n_foreign == b->scan.n_foreign &&
+                a->scan.n_unread == b->scan.n_unread && a->scan.foreign_bytes == b->scan.foreign_bytes;
     for (size_t i = 0; same && i < a->n; i++)
         same = a->v[i].size == b->v[i].size && same_slab(&a->v[i].head, &b->v[i].head);
     return same;

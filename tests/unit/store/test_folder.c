@@ -65,7 +65,7 @@ static void restart(struct place *place)
 static const char *name_of(uint8_t number, enum slab_kind kind)
 {
     static char name[128];
-    struct key key = key_number(number);
+    struct slab_key key = key_number(number);
     sha256_to_hex(key.v, name);
     strcat(name, kind == SLAB_ROWS ? ".rows" : ".state");
     return name;
@@ -148,7 +148,7 @@ static int publish_number(struct place *place, uint8_t number)
 static int read_result(struct place *place, uint8_t number, enum slab_kind kind)
 {
     struct slab slab;
-    struct key key = key_number(number);
+    struct slab_key key = key_number(number);
     int result = folder_read(place->folder, &key, kind, &slab, NULL);
     if (result == 0) slab_release(&slab);
     return result;
@@ -177,7 +177,7 @@ static void find(void *ud, struct slab_head *head, uint64_t size)
     found->n++;
     found->bytes += size;
     for (int i = 0; i < 256; i++) {
-        struct key key = key_number((uint8_t)i);
+        struct slab_key key = key_number((uint8_t)i);
         if (memcmp(&key, &head->key, sizeof key) == 0) found->numbers[i] = true;
     }
 }
@@ -235,7 +235,7 @@ static void every_failure_to_read_has_a_code_and_names_the_file(void **state)
     struct place *place = *state;
     hearth_error error;
     struct slab slab;
-    struct key key = key_number(3);
+    struct slab_key key = key_number(3);
     assert_int_equal(folder_read(place->folder, &key, SLAB_ROWS, &slab, &error), HEARTH_NOT_FOUND);
     assert_int_equal(publish_number(place, 3), 0);
     place->faults.fault = (struct fake_fault){.call = FAKE_READ, .nth = 1, .lasting = true, .error = EIO};
@@ -273,7 +273,7 @@ static void a_symbolic_link_is_never_followed(void **state)
     strcpy(target, in(place, "moved"));
     assert_int_equal(rename(in(place, name_of(10, SLAB_ROWS)), target), 0);
     assert_int_equal(symlink(target, in(place, name_of(10, SLAB_ROWS))), 0);
-    struct key key = key_number(10);
+    struct slab_key key = key_number(10);
     struct buf before = read_file(place, "moved");
     assert_int_equal(read_result(place, 10, SLAB_ROWS), HEARTH_INVALID);
     folder_note_use(place->folder, &key, SLAB_ROWS, 77, 77);
@@ -298,7 +298,7 @@ static void the_use_is_noted_in_the_file(void **state)
     assert_int_equal(slab.head.hits, 12);
     assert_int_equal(slab.head.used_ms, 345678901234);
     slab_release(&slab);
-    struct key none = key_number(12);
+    struct slab_key none = key_number(12);
     folder_note_use(place->folder, &none, SLAB_ROWS, 1, 1);
     assert_false(exists(place, name_of(12, SLAB_ROWS)));
     made_release(&made);
@@ -307,7 +307,7 @@ static void the_use_is_noted_in_the_file(void **state)
 static void what_is_removed_is_gone_and_removing_again_is_no_fault(void **state)
 {
     struct place *place = *state;
-    struct key key = key_number(13);
+    struct slab_key key = key_number(13);
     assert_int_equal(publish_number(place, 13), 0);
     assert_int_equal(folder_remove(place->folder, &key, SLAB_ROWS, NULL), 0);
     assert_int_equal(read_result(place, 13, SLAB_ROWS), HEARTH_NOT_FOUND);
@@ -382,7 +382,7 @@ static void a_slab_of_a_newer_version_is_left_alone(void **state)
     assert_int_equal(read_result(place, 24, SLAB_ROWS), HEARTH_UNSUPPORTED);
     restart(place);
     struct folder_scan seen = scan(place->folder, &found);
-    assert_int_equal(seen.n_strange, 1);
+    assert_int_equal(seen.n_foreign, 1);
     assert_int_equal(seen.n_slabs + seen.n_bad, 0);
     struct buf after = read_file(place, name_of(24, SLAB_ROWS));
     assert_memory_equal(bytes.v, after.v, bytes.len);
@@ -401,7 +401,7 @@ static void a_second_process_is_refused_and_told_which_folder(void **state)
     assert_null(folder_open(&place->faults.files, in(place, ""), &error));
     assert_int_equal(error.code, HEARTH_UNAVAILABLE);
     assert_non_null(strstr(error.message, place->path));
-    struct folder *reader = folder_open_to_read(&place->faults.files, in(place, ""), &error);
+    struct folder *reader = folder_open_read_only(&place->faults.files, in(place, ""), &error);
     assert_non_null(reader);
     folder_close(reader);
     restart(place);
@@ -430,7 +430,7 @@ static void what_was_left_half_written_is_swept_and_nothing_else(void **state)
     write_file(place, name, "half", 4);
     write_file(place, "notes.tmp", "mine", 4);
     assert_int_equal(publish_number(place, 31), 0);
-    struct folder *reader = folder_open_to_read(&place->faults.files, in(place, ""), NULL);
+    struct folder *reader = folder_open_read_only(&place->faults.files, in(place, ""), NULL);
     folder_close(reader);
     assert_true(exists(place, name)); /* who only reads does not sweep: it may be under way */
     restart(place);
@@ -460,7 +460,7 @@ static void a_start_reads_fronts_alone_and_finds_all_slabs(void **state)
     fake_faults_set(&place->faults, (struct fake_fault){0});
     struct folder_scan seen = scan(place->folder, &found);
     assert_int_equal(seen.n_slabs, 6);
-    assert_int_equal(seen.n_bad + seen.n_strange, 0);
+    assert_int_equal(seen.n_bad + seen.n_foreign, 0);
     assert_int_equal(found.bytes, bytes + slab_size(&large.head));
     for (int i = 40; i < 46; i++) assert_true(found.numbers[i]);
     assert_true(place->faults.calls[FAKE_READ] <= 12); /* header and front of each */
@@ -482,7 +482,7 @@ static void what_cannot_be_used_is_set_aside_and_foreign_files_stay(void **state
     assert_int_equal(symlink("x", in(place, name_of(52, SLAB_ROWS))), 0);
     assert_int_equal(publish_number(place, 53), 0);
     write_file(place, "README", "", 0);
-    struct folder *reader = folder_open_to_read(&place->faults.files, in(place, ""), NULL);
+    struct folder *reader = folder_open_read_only(&place->faults.files, in(place, ""), NULL);
     struct folder_scan seen = scan(reader, &found);
     folder_close(reader);
     assert_int_equal(seen.n_bad, 2);
@@ -490,21 +490,21 @@ static void what_cannot_be_used_is_set_aside_and_foreign_files_stay(void **state
     seen = scan(place->folder, &found);
     assert_int_equal(seen.n_slabs, 1);
     assert_int_equal(seen.n_bad, 2);
-    assert_int_equal(seen.n_strange, 2);
+    assert_int_equal(seen.n_foreign, 2);
     assert_false(exists(place, name_of(51, SLAB_ROWS)));
     assert_int_equal(n_files(place, "quarantine"), 2);
     assert_true(exists(place, "x"));
     assert_true(exists(place, "README"));
     seen = scan(place->folder, &found);
     assert_int_equal(seen.n_bad, 0); /* found once */
-    assert_int_equal(seen.n_strange, 2);
+    assert_int_equal(seen.n_foreign, 2);
 }
 
 static void only_the_newest_stay_in_quarantine(void **state)
 {
     struct place *place = *state;
     for (uint8_t i = 0; i < 20; i++) {
-        struct key key = key_number((uint8_t)(60 + i));
+        struct slab_key key = key_number((uint8_t)(60 + i));
         write_file(place, name_of((uint8_t)(60 + i), SLAB_ROWS), "?", 1);
         if (i == 10) restart(place);
         folder_quarantine(place->folder, &key, SLAB_ROWS);
@@ -515,7 +515,7 @@ static void only_the_newest_stay_in_quarantine(void **state)
         snprintf(name, sizeof name, "quarantine/%d-%s", i + 1, name_of((uint8_t)(60 + i), SLAB_ROWS));
         assert_true(exists(place, name));
     }
-    struct key none = key_number(90);
+    struct slab_key none = key_number(90);
     folder_quarantine(place->folder, &none, SLAB_ROWS);
     assert_int_equal(n_files(place, ""), 1);
     assert_int_equal(mode_of(place, "quarantine"), 0700);
@@ -524,7 +524,7 @@ static void only_the_newest_stay_in_quarantine(void **state)
 static void what_cannot_be_set_aside_is_removed(void **state)
 {
     struct place *place = *state;
-    struct key key = key_number(91);
+    struct slab_key key = key_number(91);
     write_file(place, name_of(91, SLAB_ROWS), "?", 1);
     write_file(place, "quarantine", "no folder", 9);
     folder_quarantine(place->folder, &key, SLAB_ROWS);
@@ -598,11 +598,11 @@ static void threads_publish_and_read_their_own_slabs_at_once(void **state)
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
     struct folder_scan seen = scan(place->folder, &found); /* beside them */
-    assert_int_equal(seen.n_bad + seen.n_strange, 0);
+    assert_int_equal(seen.n_bad + seen.n_foreign, 0);
     for (int i = 0; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
     seen = scan(place->folder, &found);
     assert_int_equal(seen.n_slabs, THREADS * (EACH - 1));
-    assert_int_equal(seen.n_bad + seen.n_strange, 0);
+    assert_int_equal(seen.n_bad + seen.n_foreign, 0);
     assert_int_equal(n_files(place, "quarantine"), THREADS);
 }
 

@@ -74,7 +74,7 @@ static void ignore_head(void *ud, struct slab_head *head, uint64_t size)
 
 static void use_read_and_remove(struct folder *folder, struct ledger *ledger)
 {
-    struct key used = key_number(0), removed = key_number(REMOVED), aside = key_number(ASIDE);
+    struct slab_key used = key_number(0), removed = key_number(REMOVED), aside = key_number(ASIDE);
     struct folder_scan scan = {.each = ignore_head};
     struct slab slab;
     folder_note_use(folder, &used, SLAB_ROWS, 5, 6);
@@ -364,7 +364,7 @@ static struct folder *folder_in_use;
 static int64_t size_and_note_use(struct files *files, int fd)
 {
     struct fake_faults *faults = (struct fake_faults *)files;
-    struct key key = key_number(0);
+    struct slab_key key = key_number(0);
     folder_note_use(folder_in_use, &key, SLAB_ROWS, 7, 8);
     return faults->inner->size(faults->inner, fd);
 }

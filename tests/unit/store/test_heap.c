@@ -1,5 +1,5 @@
 /* The heap against a list: what is first, as items come, go and come back with another rank. */
-#include "shelf.h"
+#include "index_helpers.h"
 #include "store/heap.h"
 
 enum { ITEMS = 60, STEPS = 20000 };
@@ -12,7 +12,7 @@ struct item {
 
 static bool before(const struct heaped *a, const struct heaped *b)
 {
-    return hash_item(const struct item, heaped, a)->rank < hash_item(const struct item, heaped, b)->rank;
+    return container_of(const struct item, heaped, a)->rank < container_of(const struct item, heaped, b)->rank;
 }
 
 static void expect_first(const struct heap *heap, const struct item items[ITEMS])
@@ -26,7 +26,7 @@ static void expect_first(const struct heap *heap, const struct item items[ITEMS]
     struct heaped *first = heap_first(heap);
     assert_int_equal(heap->n, n);
     assert_int_equal(first != NULL, n > 0);
-    if (first != NULL) assert_int_equal(hash_item(struct item, heaped, first)->rank, least);
+    if (first != NULL) assert_int_equal(container_of(struct item, heaped, first)->rank, least);
 }
 
 static void the_first_is_the_least_whatever_came_and_went(void **state)

@@ -1,6 +1,6 @@
 /* The index by example: finding, reservations, and that its size costs no time. */
+#include "index_texts.h"
 #include "store/node.h"
-#include "texts.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -324,7 +324,7 @@ static void whoever_changes_an_index_without_its_mutex_is_stopped(void **state)
     pid_t child = fork();
     if (child == 0) {
         fclose(stderr);
-        struct entry *entry = &hash_item(struct node, link, hash_any(&index->nodes, &(size_t){0}))->entry;
+        struct entry *entry = &container_of(struct node, link, hash_any(&index->nodes, &(size_t){0}))->entry;
         node_lease(index, node_of(entry));
         _exit(0);
     }

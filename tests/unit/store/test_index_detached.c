@@ -1,7 +1,7 @@
 /* What is known and not found: set aside for a while, detached, a victim that could not be deleted; and what becomes of
  * it when its key is written again. */
 #include "base/clock.h"
-#include "texts.h"
+#include "index_texts.h"
 
 #include <stdio.h>
 
@@ -338,10 +338,10 @@ static void only_what_hangs_on_nothing_is_dropped(void **state)
     close_quiet(index);
 }
 
-static void note_detached(void *ud, const struct key *key, enum slab_kind kind)
+static void note_detached(void *ud, const struct slab_key *key, enum slab_kind kind)
 {
-    struct key expected = key_of_text("abcdef");
-    assert_true(key_equal(key, &expected));
+    struct slab_key expected = key_of_text("abcdef");
+    assert_true(slab_key_equal(key, &expected));
     *(int *)ud += (int)kind;
 }
 
@@ -365,7 +365,7 @@ static bool stands_for(struct index *index, const struct entry *entry, int32_t s
     int32_t tokens[TEXT], end = spell(text, tokens);
     struct slab_head head = {.kind = SLAB_ROWS, .identity = mine, .key = entry->key, .start = start, .end = end};
     head.tokens = (struct tokens){.v = tokens + start, .len = (size_t)(end - start)};
-    return index_stands_for(index, entry, &head);
+    return index_matches(index, entry, &head);
 }
 
 static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state)

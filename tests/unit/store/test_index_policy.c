@@ -1,5 +1,5 @@
 /* Who is evicted, in the large: prompts that come once beside what is used often, and identities beside each other. */
-#include "shelf.h"
+#include "index_helpers.h"
 
 #include <stdio.h>
 
@@ -153,8 +153,8 @@ static void adopt_block(struct index *index, const int32_t *tokens, int32_t i, u
     struct slab_head head = {.kind = SLAB_ROWS, .identity = mine, .hits = hits, .used_ms = 1};
     head.start = i * STRIDE;
     head.end = head.start + STRIDE;
-    head.key = key_of(&mine, tokens, (size_t)head.end);
-    if (i > 0) head.parent = key_of(&mine, tokens, (size_t)head.start);
+    head.key = slab_key_of(&mine, tokens, (size_t)head.end);
+    if (i > 0) head.parent = slab_key_of(&mine, tokens, (size_t)head.start);
     head.tokens = (struct tokens){.v = (int32_t *)(uintptr_t)tokens + head.start, .len = STRIDE};
     assert_true(index_adopt(index, &head, size, now));
 }

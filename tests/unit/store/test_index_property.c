@@ -2,7 +2,7 @@
  * who goes to make room and in which order, how many bytes there are, over random saves, branches, leases, drops,
  * failed reads, failed deletions and restarts. */
 #include "base/clock.h"
-#include "shelf.h"
+#include "index_helpers.h"
 
 #include <stdio.h>
 
@@ -15,15 +15,16 @@ enum where { NOWHERE, THERE, DETACHED, ASIDE };
 
 struct item {
     enum where where;
-    struct key key;
+    struct slab_key key;
     enum family family;
     enum slab_kind kind;
     int32_t tokens[LONGEST], start, end;
     uint64_t size;
-    struct key parent; /* of what it hangs on; its tokens are the first of these, its kind follows from this one's */
-    int64_t used;      /* step in which it was used last, or what once hung on it */
-    bool reused;       /* since it was stored: it, or what hung on it */
-    int object;        /* as which it is or was there last: the memory of an entry is another each time */
+    struct slab_key
+        parent;   /* of what it hangs on; its tokens are the first of these, its kind follows from this one's */
+    int64_t used; /* step in which it was used last, or what once hung on it */
+    bool reused;  /* since it was stored: it, or what hung on it */
+    int object;   /* as which it is or was there last: the memory of an entry is another each time */
     int failures;
     int64_t retry_at;
 };
@@ -87,10 +88,10 @@ static int32_t longest_state(const struct world *w, enum family family, const in
     return longest;
 }
 
-static int item_with(const struct world *w, const struct key *key, enum slab_kind kind)
+static int item_with(const struct world *w, const struct slab_key *key, enum slab_kind kind)
 {
     for (int i = 0; i < w->n; i++)
-        if (w->items[i].where != NOWHERE && w->items[i].kind == kind && key_equal(&w->items[i].key, key)) return i;
+        if (w->items[i].where != NOWHERE && w->items[i].kind == kind && slab_key_equal(&w->items[i].key, key)) return i;
     return -1;
 }
 
@@ -329,7 +330,7 @@ static void expect_nearest(const struct world *w, enum family family, const int3
         int32_t common = in_common(item, tokens, n);
         if (item->where == THERE && item->family == family && common > most) most = common;
     }
-    assert_int_equal(index_note_nearer(w->index, &w->identities[family], tokens, n, &nearest), most > 0);
+    assert_int_equal(index_note_divergence(w->index, &w->identities[family], tokens, n, &nearest), most > 0);
     assert_int_equal(nearest.common, most);
     for (int i = 0; i < w->n && most > 0; i++) {
         const struct item *item = &w->items[i];
@@ -339,7 +340,8 @@ static void expect_nearest(const struct world *w, enum family family, const int3
                               memcmp(item->tokens + most, nearest.next, (size_t)nearest.n_next * sizeof(int32_t)) == 0);
     }
     assert_int_equal(goes_on, most > 0);
-    assert_false(index_note_nearer(w->index, &w->identities[family], tokens, n, &nearest)); /* no more than is noted */
+    assert_false(
+        index_note_divergence(w->index, &w->identities[family], tokens, n, &nearest)); /* no more than is noted */
 }
 
 static void look(struct world *w)
@@ -383,7 +385,7 @@ static void draw_item(struct world *w, struct item *item)
         bool alone = item->family == STATES_ALONE;
         item->start = alone ? longest_state(w, item->family, item->tokens, item->end - 1) : item->end;
     }
-    item->key = key_of(&w->identities[item->family], item->tokens, (size_t)item->end);
+    item->key = slab_key_of(&w->identities[item->family], item->tokens, (size_t)item->end);
     item->size = 1 + random_below(&w->random, LARGEST);
     if (random_below(&w->random, 40) == 0) item->size = BUDGET / 4 + random_below(&w->random, BUDGET);
 }
@@ -433,7 +435,7 @@ static void expect_victims(struct world *w, const struct item *item, const int k
             fail_msg("too few have gone");
             return;
         }
-        assert_true(key_equal(&w->items[i].key, &victims->key) && w->items[i].kind == victims->kind);
+        assert_true(slab_key_equal(&w->items[i].key, &victims->key) && w->items[i].kind == victims->kind);
         leave(w, i, NOWHERE);
         w->n_evicted++;
         victims = victims->next;
@@ -542,7 +544,7 @@ static struct entry *entry_of(struct world *w, const struct item *item)
     bool state = item->kind == SLAB_STATE;
     struct match match = find(w->index, &w->identities[item->family], item->tokens, item->end, STRIDE, state);
     struct entry *entry = state ? match.state : match.rows;
-    assert_true(key_equal(&entry->key, &item->key));
+    assert_true(slab_key_equal(&entry->key, &item->key));
     index_lease(w->index, entry);
     index_release(w->index, &match);
     return entry;
@@ -576,7 +578,7 @@ static void drop_one(struct world *w, int i)
 {
     struct entry *entry = entry_of(w, &w->items[i]);
     struct victim *victim = index_drop(w->index, entry);
-    assert_true(key_equal(&victim->key, &w->items[i].key) && victim->kind == w->items[i].kind);
+    assert_true(slab_key_equal(&victim->key, &w->items[i].key) && victim->kind == w->items[i].kind);
     assert_int_equal(delete_all(w->index, victim), 1);
     index_unlease(w->index, entry);
     leave(w, i, NOWHERE);
@@ -775,8 +777,8 @@ static void delete_files(struct disk *disk, struct victim *victims)
     for (struct victim *next; victims != NULL; victims = next) {
         next = victims->next;
         for (int32_t i = 0; i < SLABS; i++) {
-            struct key key = key_of(&disk->identity, &i, 1);
-            if (key_equal(&key, &victims->key)) disk->sizes[i] = 0;
+            struct slab_key key = slab_key_of(&disk->identity, &i, 1);
+            if (slab_key_equal(&key, &victims->key)) disk->sizes[i] = 0;
         }
         expect_disk_within_budget(disk);
         index_deleted(disk->index, victims);

@@ -1,6 +1,6 @@
 /* Who leaves the index: to make room, in which order, never what is leased; what is dropped; and what comes back after
  * a start. */
-#include "texts.h"
+#include "index_texts.h"
 
 /* ---- Who goes ---- */
 
@@ -151,8 +151,8 @@ static void what_hangs_on_a_dropped_entry_is_detached_until_it_is_there_again(vo
     put(index, 2, "ab--", 10);
     struct entry *entry = lease(index, "abcdef");
     struct victim *victims = index_drop(index, entry);
-    struct key key = key_of_text("abcdef");
-    assert_true(key_equal(&victims->key, &key));
+    struct slab_key key = key_of_text("abcdef");
+    assert_true(slab_key_equal(&victims->key, &key));
     assert_null(index_drop(index, entry)); /* by two at once: only one gets the victim */
     expect_rows(index, "abcdef", 3);
     expect_rows(index, "abcdXYZ!", 3);

@@ -1,5 +1,5 @@
 /* What an index costs: memory an entry, and steps a save, as there are more and more of them. */
-#include "shelf.h"
+#include "index_helpers.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void save_block(struct saving *s, uint32_t *random)
 {
     int32_t own[STRIDE];
     for (int32_t i = 0; i < STRIDE; i++) own[i] = (int32_t)random_below(random, 150000);
-    struct key key = key_of(&mine, own, STRIDE); /* of another prefix, but as long */
+    struct slab_key key = slab_key_of(&mine, own, STRIDE); /* of another prefix, but as long */
     struct reserve what = {.identity = &mine, .kind = SLAB_ROWS, .key = key, .parent = s->parent, .tokens = own};
     struct reservation *reservation;
     struct victim *victims;
@@ -104,9 +104,9 @@ static void take_least(double *least, double us)
 static void measure(int32_t n, struct times *times)
 {
     static int32_t tokens[MANY * SHORT];
-    static struct key keys[MANY];
+    static struct slab_key keys[MANY];
     for (int32_t i = 0; i < n * SHORT; i++) tokens[i] = i % 1000;
-    keys_at_strides(&mine, tokens, (size_t)(n * SHORT), SHORT, keys);
+    slab_keys_at_strides(&mine, tokens, (size_t)(n * SHORT), SHORT, keys);
     struct index *index = index_open(SHORT, UINT64_MAX, no_user);
     struct entry *last = NULL, *first = NULL;
     double start = cpu_us();

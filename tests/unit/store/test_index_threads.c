@@ -3,7 +3,7 @@
  * How long a lookup takes beside eight writers is printed and not asserted: on a machine with fewer cores than threads
  * it says more about the machine. That nobody waits for a slab to be written is shown in test_index.c. */
 #include "base/clock.h"
-#include "shelf.h"
+#include "index_helpers.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -129,8 +129,8 @@ static void *look_up(void *ud)
     for (int i = 0; i < LOOKUPS; i++) {
         int32_t tokens[LONGEST], n = draw(&random, tokens);
         struct wanted wanted = {.identity = &mine, .tokens = tokens, .n = n};
-        struct key keys[LONGEST / STRIDE];
-        keys_at_strides(&mine, tokens, (size_t)n, STRIDE, keys);
+        struct slab_key keys[LONGEST / STRIDE];
+        slab_keys_at_strides(&mine, tokens, (size_t)n, STRIDE, keys);
         wanted.keys = keys;
         struct match match;
         int64_t start = clock_now(clock_monotonic());

@@ -1,5 +1,5 @@
 /* Packed token lists against plain ones: of all sorts of tokens, also those that no vocabulary has. */
-#include "shelf.h"
+#include "index_helpers.h"
 #include "store/packed.h"
 
 enum { N = 300 };

@@ -1,5 +1,5 @@
 /* The radix tree against a list of lists: guests with rows and without come and go anywhere. */
-#include "shelf.h"
+#include "index_helpers.h"
 #include "store/radix.h"
 
 enum { SEEDS = 40, STEPS = 400, GUESTS = 40, LONGEST = 12 };
@@ -91,7 +91,7 @@ static void look(struct world *w)
     struct spot rows = radix_with_rows(spot);
     assert_int_equal(rows.end, longest(w, tokens, n, true));
     if (rows.end == 0) return;
-    const struct visitor *visitor = hash_item(struct visitor, guest, radix_rows_of(rows));
+    const struct visitor *visitor = container_of(struct visitor, guest, radix_rows_of(rows));
     assert_true(visitor->guest.rows);
     assert_int_equal(in_common(visitor, tokens, rows.end), rows.end);
 }

@@ -50,7 +50,7 @@ static void pieces_come_in_order_and_say_what_is_wanted_of_them(void **state)
         enum store_next next;
         for (;;) {
             uint64_t seen = fake_user_wakes(&rig->user);
-            if ((next = store_take(hit, &piece)) != STORE_PENDING) break;
+            if ((next = store_next_piece(hit, &piece)) != STORE_PENDING) break;
             assert_true(fake_user_wait(&rig->user, seen));
         }
         assert_int_equal(next, STORE_PIECE);
@@ -58,7 +58,7 @@ static void pieces_come_in_order_and_say_what_is_wanted_of_them(void **state)
         assert_int_equal(piece.to, bounds[i + 1]);
         assert_true(fake_user_check(&rig->user, t.v, &piece));
     }
-    assert_int_equal(store_take(hit, &piece), STORE_END);
+    assert_int_equal(store_next_piece(hit, &piece), STORE_END);
     store_hit_close(hit);
     tokens_release(&t);
 }
@@ -175,7 +175,7 @@ static void a_state_is_gone_on_from_only_where_it_was_saved(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(10, 100);
-    rig->user.user.codec.moves = true;
+    rig->user.user.codec.has_state = true;
     rig_start(rig);
     rig_keep(rig, t.v, 40);
     rig_keep(rig, t.v, 75);
@@ -192,7 +192,7 @@ static void a_state_without_its_rows_is_not_kept(void **state)
     struct rig *rig = *state;
     struct tokens t = some_tokens(11, 60);
     size_t size;
-    rig->user.user.codec.moves = true;
+    rig->user.user.codec.has_state = true;
     rig_start(rig);
     rig_keep(rig, t.v, 40);
     void *raw = fake_user_copy(&rig->user, rig->store, SLAB_STATE, t.v, 0, 60, &size);
@@ -216,7 +216,7 @@ static void states_without_rows_stand_for_themselves(void **state)
     struct rig *rig = *state;
     struct tokens t = some_tokens(12, 100);
     rig->user.user.codec = (struct store_codec){.ud = rig->user.user.codec.ud,
-                                                .moves = true,
+                                                .has_state = true,
                                                 .cut = rig->user.user.codec.cut,
                                                 .join = rig->user.user.codec.join};
     rig_start(rig);
@@ -236,7 +236,7 @@ static void pieces_that_cannot_be_appended_come_joined(void **state)
     struct rig *rig = *state;
     struct tokens t = some_tokens(13, 100);
     rig->user.user.codec.appends = false;
-    rig->user.user.codec.moves = true;
+    rig->user.user.codec.has_state = true;
     rig_start(rig);
     rig_keep(rig, t.v, 50);
     for (size_t i = 20; i < 100; i++) t.v[i]++;
@@ -257,7 +257,7 @@ static void a_hit_may_be_closed_at_any_moment(void **state)
         rig->user.user.codec.appends = round % 2 == 0;
         struct store_hit *hit = rig_find(rig, t.v, 400);
         store_fetch(hit, 400);
-        for (int i = 0; i < round % 5; i++) (void)store_take(hit, &piece);
+        for (int i = 0; i < round % 5; i++) (void)store_next_piece(hit, &piece);
         store_hit_close(hit);
     }
     rig->user.user.codec.appends = true;
@@ -315,8 +315,9 @@ static void a_parent_key_is_a_hint(void **state)
     rig_start(rig);
     rig_keep(rig, t.v, 60);
     rig_keep(rig, other.v, 60);
-    struct key keys[] = {
-        key_of(&rig->user.user.identity, t.v, 60), key_of(&rig->user.user.identity, other.v, 60), {{1, 2, 3}}};
+    struct slab_key keys[] = {slab_key_of(&rig->user.user.identity, t.v, 60),
+                              slab_key_of(&rig->user.user.identity, other.v, 60),
+                              {{1, 2, 3}}};
     for (size_t i = 0; i < 3; i++) {
         struct store_query query = {.user = &rig->user.user,
                                     .tokens = t.v,
@@ -340,12 +341,12 @@ enum { LISTS = 60 };
 
 /* With few kinds of tokens conversations branch anywhere. The longest common prefix with any saved list is what must be
  * found; with states, the longest saved list that is a prefix. */
-static int32_t expected(const struct tokens *lists, size_t n_lists, const struct tokens *t, bool moves)
+static int32_t expected(const struct tokens *lists, size_t n_lists, const struct tokens *t, bool has_state)
 {
     size_t best = 0;
     for (size_t i = 0; i < n_lists; i++) {
         size_t common = tokens_common_prefix(&lists[i], t);
-        if (moves && common < lists[i].len) continue;
+        if (has_state && common < lists[i].len) continue;
         if (common > best) best = common;
     }
     return (int32_t)best;
@@ -362,11 +363,11 @@ static struct tokens next_list(struct dice *dice, const struct tokens *lists, si
     return t;
 }
 
-static void compare_with_lists(struct rig *rig, bool moves, bool appends)
+static void compare_with_lists(struct rig *rig, bool has_state, bool appends)
 {
     struct dice dice = {99};
     struct tokens lists[LISTS];
-    rig->user.user.codec.moves = moves;
+    rig->user.user.codec.has_state = has_state;
     rig->user.user.codec.appends = appends;
     rig_start(rig);
     for (size_t n = 0; n < LISTS; n++) {
@@ -374,7 +375,7 @@ static void compare_with_lists(struct rig *rig, bool moves, bool appends)
         rig_keep(rig, lists[n].v, (int32_t)lists[n].len);
         for (int i = 0; i < 5; i++) {
             struct tokens asked = next_list(&dice, lists, n + 1);
-            assert_int_equal(rig_restore(rig, asked.v, (int32_t)asked.len), expected(lists, n + 1, &asked, moves));
+            assert_int_equal(rig_restore(rig, asked.v, (int32_t)asked.len), expected(lists, n + 1, &asked, has_state));
             tokens_release(&asked);
         }
     }
@@ -406,7 +407,7 @@ static void *work(void *ud)
         rig->salt = rig_restore(rig, t.v, n) == n ? rig->salt : "wrong";
         tokens_release(&t);
     }
-    store_leave(rig->store, &rig->user.user);
+    store_remove_user(rig->store, &rig->user.user);
     return NULL;
 }
 

@@ -121,7 +121,7 @@ static void a_slab_that_cannot_be_removed_stops_no_saves(void **state)
     rig_start(rig);
     for (uint64_t i = 0; i < 60; i++) {
         struct tokens t = some_tokens(200 + i, 16);
-        struct key key = key_of(&rig->user.user.identity, t.v, 16);
+        struct slab_key key = slab_key_of(&rig->user.user.identity, t.v, 16);
         rig_keep(rig, t.v, 16);
         if (i == 0) {
             sha256_to_hex(key.v, name);
@@ -164,7 +164,7 @@ static void any_call_may_fail(void **state)
     struct fake_faults faults;
     fake_faults_init(&faults, files_machine());
     rig->params.files = &faults.files;
-    rig->user.user.codec.moves = true;
+    rig->user.user.codec.has_state = true;
     log_open(NULL, "error", "text", NULL);
     uint64_t nth = 0;
     do {
@@ -336,7 +336,7 @@ static void a_fetch_that_begins_while_the_tier_hangs_is_given_up(void **state)
     store_fetch(second, 64);
     int64_t deadline = in_ms(30000);
     enum store_next next = STORE_PENDING;
-    while (next == STORE_PENDING && clock_now(clock_monotonic()) < deadline) next = store_take(second, &piece);
+    while (next == STORE_PENDING && clock_now(clock_monotonic()) < deadline) next = store_next_piece(second, &piece);
     assert_int_equal(next, STORE_LOST);
     gate_open(&gated);
     await_open(rig);
@@ -362,7 +362,7 @@ struct asking {
 static void *ask(void *ud)
 {
     struct asking *asking = ud;
-    struct key parent = key_of(&asking->rig->user.user.identity, asking->t.v, 40);
+    struct slab_key parent = slab_key_of(&asking->rig->user.user.identity, asking->t.v, 40);
     struct store_query query = {.user = &asking->rig->user.user,
                                 .identity = asking->identity,
                                 .tokens = asking->t.v,
@@ -479,7 +479,7 @@ static void a_user_that_left_is_not_called_any_more(void **state)
     uint64_t queued = rig_save_from(rig, t.v, 32, 64);
     assert_true(queued != 0);
     assert_int_equal(rig_save_from(rig, t.v, 0, 64), 0);
-    store_leave(rig->store, &rig->user.user);
+    store_remove_user(rig->store, &rig->user.user);
     struct fake_user left = rig->user;
     memset(&rig->user, 0xdb, sizeof rig->user); /* whoever calls it now falls */
     gate_open(&gated);

@@ -16,7 +16,7 @@
 static char *file_of(const struct rig *rig, const int32_t *tokens, int32_t n, const char *kind)
 {
     char name[2 * SHA256_BYTES + 1];
-    struct key key = key_of(&rig->user.user.identity, tokens, (size_t)n);
+    struct slab_key key = slab_key_of(&rig->user.user.identity, tokens, (size_t)n);
     sha256_to_hex(key.v, name);
     return mem_format("%s/%s.%s", rig->paths[rig->params.save_tier], name, kind);
 }
@@ -106,7 +106,7 @@ static void what_hangs_on_a_damaged_slab_waits_for_it(void **state)
     assert_int_equal(rig_take_all(rig, hit, t.v, &lost), 32);
     assert_true(lost);
     struct store_piece piece;
-    assert_int_equal(store_take(hit, &piece), STORE_LOST);
+    assert_int_equal(store_next_piece(hit, &piece), STORE_LOST);
     store_hit_close(hit);
     assert_int_equal(corrupt_files(rig), 1);
     assert_int_equal(rig_found(rig, t.v, 80), 32);
@@ -186,11 +186,11 @@ static void a_file_of_other_tokens_is_never_restored(void **state)
 static void forge(struct rig *rig, const struct tokens *of, const struct tokens *as)
 {
     hearth_error error;
-    struct folder *folder = folder_open_to_read(rig->params.files, rig->paths[rig->params.save_tier], &error);
-    struct key key = key_of(&rig->user.user.identity, of->v, of->len);
+    struct folder *folder = folder_open_read_only(rig->params.files, rig->paths[rig->params.save_tier], &error);
+    struct slab_key key = slab_key_of(&rig->user.user.identity, of->v, of->len);
     struct slab slab = {0};
     assert_int_equal(folder_read(folder, &key, SLAB_ROWS, &slab, &error), 0);
-    slab.head.key = key_of(&rig->user.user.identity, as->v, as->len);
+    slab.head.key = slab_key_of(&rig->user.user.identity, as->v, as->len);
     struct buf front = {0};
     uint8_t trailer[SLAB_TRAILER_BYTES];
     slab_encode(&slab.head, slab.payload, &front, trailer);
@@ -336,7 +336,7 @@ static void a_slab_that_several_hold_is_read_once(void **state)
     for (size_t i = 0; i < 3; i++) {
         enum store_next next;
         uint64_t seen = fake_user_wakes(&rig->user);
-        while ((next = store_take(hits[i], &piece)) == STORE_PENDING) {
+        while ((next = store_next_piece(hits[i], &piece)) == STORE_PENDING) {
             assert_true(fake_user_wait(&rig->user, seen));
             seen = fake_user_wakes(&rig->user);
         }

@@ -164,8 +164,8 @@ static enum store_next take(struct cell *cell, struct store_hit *hit, struct sto
     for (;;) {
         uint64_t seen = fake_user_wakes(&cell->rig.user);
         int64_t started = now();
-        enum store_next next = store_take(hit, piece);
-        check_time(cell, "store_take", started);
+        enum store_next next = store_next_piece(hit, piece);
+        check_time(cell, "store_next_piece", started);
         if (next != STORE_PENDING) return next;
         if (!fake_user_wait(&cell->rig.user, seen)) {
             fail_at(cell, __LINE__, "whoever fetches is never woken");
@@ -186,7 +186,7 @@ static int32_t take_all(struct cell *cell, struct store_hit *hit, const struct t
         if (piece.kind == SLAB_ROWS) check_is(cell, piece.from, rows);
         *(piece.kind == SLAB_ROWS ? &rows : &state) = piece.to;
     }
-    return next == STORE_END ? (codec->moves ? state : rows) : 0;
+    return next == STORE_END ? (codec->has_state ? state : rows) : 0;
 }
 
 static int32_t restore(struct cell *cell, const struct tokens *t, const char *salt)
@@ -327,7 +327,7 @@ static const char *in_folder(struct cell *cell, const char *name, char path[256]
 static void slab_file(struct cell *cell, const struct tokens *t, const char *salt, int32_t n, char name[120])
 {
     struct identity identity = identity_salted(&cell->rig.user.user.identity, salt);
-    struct key key = key_of(&identity, t->v, (size_t)n);
+    struct slab_key key = slab_key_of(&identity, t->v, (size_t)n);
     sha256_to_hex(key.v, name);
     strcat(name, ".rows");
 }
@@ -431,7 +431,7 @@ static void prepare(struct cell *cell)
     struct rig *rig = &cell->rig;
     rig_init(rig, cell->tier);
     rig_add_tier(rig, cell->other, 64 << 20);
-    rig->user.user.codec.moves = cell->stage != NULL && cell->stage->moves;
+    rig->user.user.codec.has_state = cell->stage != NULL && cell->stage->moves;
     rig->user.user.codec.appends = cell->tier == STORE_DISK; /* else all of it is joined first */
     rig->params.files = &unsynced;
     fake_faults_init(&cell->more, &unsynced);
@@ -688,8 +688,8 @@ static void close_while_it_hangs(struct cell *cell)
     cell->hangs = true;
     close_hit(cell, hit);
     int64_t started = now();
-    store_leave(cell->rig.store, &cell->rig.user.user);
-    check_time(cell, "store_leave", started);
+    store_remove_user(cell->rig.store, &cell->rig.user.user);
+    check_time(cell, "store_remove_user", started);
     started = now();
     check(cell, !store_close(cell->rig.store, in_ms(100)));
     check_time(cell, "store_close (within 100 ms)", started);
@@ -1220,7 +1220,7 @@ static void begin_chaos(struct cell *cell, struct chaos *chaos, uint64_t number,
 static void end_chaos(struct cell *cell, struct chaos *chaos)
 {
     pthread_join(chaos->thread, NULL);
-    store_leave(cell->rig.store, &chaos->own.rig.user.user);
+    store_remove_user(cell->rig.store, &chaos->own.rig.user.user);
     fake_user_release(&chaos->own.rig.user);
     if (chaos->own.failure[0] != '\0') fail_at(cell, __LINE__, "%s", chaos->own.failure);
 }
@@ -1297,7 +1297,7 @@ static void slabs_of_a_newer_version_count(struct cell *cell)
 static double look_with_parent(struct cell *cell, const struct tokens *t, const char *salt, int64_t patience_ms)
 {
     struct identity identity = identity_salted(&cell->rig.user.user.identity, salt);
-    struct key parent = key_of(&identity, t->v, 40);
+    struct slab_key parent = slab_key_of(&identity, t->v, 40);
     struct store_query query = {.user = &cell->rig.user.user,
                                 .identity = &identity,
                                 .tokens = t->v,

@@ -16,7 +16,7 @@ static void slabs_outlive_a_restart_where_there_are_files(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(1, 150), u = some_tokens(2, 90);
-    rig->user.user.codec.moves = true;
+    rig->user.user.codec.has_state = true;
     rig_start(rig);
     rig_keep(rig, t.v, 100);
     rig_keep(rig, t.v, 150);
@@ -57,7 +57,7 @@ static void what_hangs_on_nothing_waits_for_its_parent(void **state)
     rig_start(rig);
     rig_keep(rig, t.v, 64);
     rig_stop(rig);
-    struct key key = key_of(&rig->user.user.identity, t.v, 32);
+    struct slab_key key = slab_key_of(&rig->user.user.identity, t.v, 32);
     sha256_to_hex(key.v, name);
     snprintf(path, sizeof path, "%s/%s.rows", rig->paths[rig->params.save_tier], name);
     assert_int_equal(remove(path), 0);
@@ -83,8 +83,8 @@ static void await_next_millisecond(void)
 /* As its file says. */
 static uint32_t stored_hits(const struct rig *rig, const struct tokens *tokens)
 {
-    struct folder *folder = folder_open_to_read(files_machine(), rig->paths[rig->params.save_tier], NULL);
-    struct key key = key_of(&rig->user.user.identity, tokens->v, tokens->len);
+    struct folder *folder = folder_open_read_only(files_machine(), rig->paths[rig->params.save_tier], NULL);
+    struct slab_key key = slab_key_of(&rig->user.user.identity, tokens->v, tokens->len);
     struct slab slab;
     assert_int_equal(folder_read(folder, &key, SLAB_ROWS, &slab, NULL), 0);
     uint32_t hits = slab.head.hits;
@@ -419,7 +419,7 @@ static void a_tier_that_loses_its_folder_does_not_stop_another(void **state)
 static void damage(struct rig *rig, const struct tokens *t, size_t end)
 {
     char name[2 * SHA256_BYTES + 1], path[256];
-    struct key key = key_of(&rig->user.user.identity, t->v, end);
+    struct slab_key key = slab_key_of(&rig->user.user.identity, t->v, end);
     sha256_to_hex(key.v, name);
     snprintf(path, sizeof path, "%s/%s.rows", rig->paths[STORE_DISK], name);
     FILE *file = fopen(path, "r+b");

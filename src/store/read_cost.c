@@ -1,4 +1,4 @@
-#include "store/price.h"
+#include "store/read_cost.h"
 
 /* Of what was known before, so much is left when something is measured. */
 #define KEPT 0.98
@@ -12,7 +12,7 @@
 /* More than so many times what was expected counts as so much, unless it comes twice. */
 #define OUT_OF_THE_ORDINARY 4
 
-static void add(struct price *price, double bytes, double ns)
+static void add(struct read_cost *price, double bytes, double ns)
 {
     price->n += 1;
     price->bytes += bytes;
@@ -21,14 +21,14 @@ static void add(struct price *price, double bytes, double ns)
     price->bytes_ns += bytes * ns;
 }
 
-void price_init(struct price *price)
+void read_cost_init(struct read_cost *price)
 {
-    *price = (struct price){0};
+    *price = (struct read_cost){0};
     add(price, 0, 100e3);
     add(price, 16e6, 16100e3);
 }
 
-static void scale(struct price *price, double by)
+static void scale(struct read_cost *price, double by)
 {
     price->n *= by;
     price->bytes *= by;
@@ -38,12 +38,12 @@ static void scale(struct price *price, double by)
 }
 
 /* What was measured, as far as it is not forgotten, and what was assumed, which never is. */
-static struct price as_of(const struct price *price, int64_t now)
+static struct read_cost as_of(const struct read_cost *price, int64_t now)
 {
-    struct price is = *price, assumed;
+    struct read_cost is = *price, assumed;
     double kept = 1;
     for (int64_t age = now - price->noted_at; age > HALVED_AFTER_NS && kept > 1e-9; age -= HALVED_AFTER_NS) kept /= 2;
-    price_init(&assumed);
+    read_cost_init(&assumed);
     scale(&is, kept);
     scale(&assumed, ASSUMED);
     is.n += assumed.n;
@@ -56,9 +56,9 @@ static struct price as_of(const struct price *price, int64_t now)
 
 /* The straight line through what is known. Where all reads had about the same size it says nothing of a request alone:
  * then all is put down to the bytes. */
-double price_of(const struct price *price, double requests, double bytes, int64_t now)
+double read_cost_ns(const struct read_cost *price, double requests, double bytes, int64_t now)
 {
-    struct price is = as_of(price, now);
+    struct read_cost is = as_of(price, now);
     double spread = is.n * is.bytes2 - is.bytes * is.bytes;
     double a_byte = (is.n * is.bytes_ns - is.bytes * is.ns) / spread;
     double a_request = (is.ns - a_byte * is.bytes) / is.n;
@@ -70,9 +70,9 @@ double price_of(const struct price *price, double requests, double bytes, int64_
 }
 
 /* Once is put down to the machine: a disk that had to spin up, a network that paused. */
-void price_note(struct price *price, uint64_t bytes, int64_t ns, int64_t now)
+void read_cost_note(struct read_cost *price, uint64_t bytes, int64_t ns, int64_t now)
 {
-    double most = OUT_OF_THE_ORDINARY * price_of(price, 1, (double)bytes, now), took = (double)ns;
+    double most = OUT_OF_THE_ORDINARY * read_cost_ns(price, 1, (double)bytes, now), took = (double)ns;
     bool slow = took > most;
     if (slow && !price->was_slow) took = most;
     price->was_slow = slow;

@@ -2,8 +2,8 @@
  * between (from the cache design document; the layout's 65 fixed bytes before the tokens make it unambiguous).
  *
  * A key names a prefix, under everything that its state depends on beside the tokens. Pure functions, any thread. */
-#ifndef STORE_KEY_H
-#define STORE_KEY_H
+#ifndef STORE_SLAB_KEY_H
+#define STORE_SLAB_KEY_H
 
 #include "base/sha256.h"
 
@@ -16,17 +16,18 @@ struct identity {
     uint8_t context[SHA256_BYTES]; /* digest of the context's parameters, with the salt */
 };
 
-struct key {
+struct slab_key {
     uint8_t v[SHA256_BYTES];
 };
 
-struct key key_of(const struct identity *identity, const int32_t *tokens, size_t n);
+struct slab_key slab_key_of(const struct identity *identity, const int32_t *tokens, size_t n);
 
 /* The keys of the prefixes of stride, 2 x stride, … tokens, up to n: out[i] is that of (i + 1) x stride. One pass over
  * the tokens. Room for n / stride. */
-void keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride, struct key *out);
+void slab_keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride,
+                          struct slab_key *out);
 
-bool key_equal(const struct key *a, const struct key *b);
+bool slab_key_equal(const struct slab_key *a, const struct slab_key *b);
 bool identity_equal(const struct identity *a, const struct identity *b);
 
 /* The same under a salt: prompts with different salts never share anything. The context's digest becomes

@@ -1,6 +1,6 @@
 /* What the tests of the index share: an identity, lists of tokens, and saving, finding, deleting in one line. */
-#ifndef UNIT_STORE_SHELF_H
-#define UNIT_STORE_SHELF_H
+#ifndef UNIT_STORE_INDEX_HELPERS_H
+#define UNIT_STORE_INDEX_HELPERS_H
 
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
@@ -49,7 +49,7 @@ static inline struct reserve reserve_of(const struct identity *identity, const i
 {
     return (struct reserve){.identity = identity,
                             .kind = SLAB_ROWS,
-                            .key = key_of(identity, tokens, (size_t)end),
+                            .key = slab_key_of(identity, tokens, (size_t)end),
                             .tokens = tokens,
                             .start = start,
                             .end = end,
@@ -100,8 +100,8 @@ static inline enum reserved save(struct index *index, const struct reserve *what
 static inline struct match find(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                                 int32_t stride, bool states)
 {
-    struct key *keys = mem_alloc((size_t)(n / stride + 1) * sizeof *keys);
-    keys_at_strides(identity, tokens, (size_t)n, (size_t)stride, keys);
+    struct slab_key *keys = mem_alloc((size_t)(n / stride + 1) * sizeof *keys);
+    slab_keys_at_strides(identity, tokens, (size_t)n, (size_t)stride, keys);
     struct wanted wanted = {.identity = identity, .tokens = tokens, .n = n, .keys = keys, .states = states};
     struct match match;
     index_find(index, &wanted, &match);

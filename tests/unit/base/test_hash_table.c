@@ -1,34 +1,49 @@
-/* The table against a list, while it grows and shrinks: what is found by its hash, and that all are come by once. */
-#include "base/hashed.h"
-#include "shelf.h"
+/* The hash table against a list while it grows and shrinks: what a hash finds, and that a walk visits every item once.
+ */
+#include "base/hash_table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdbool.h>
 
 enum { ITEMS = 3000, STEPS = 60000, HASHES = 2000 };
 
 struct item {
-    struct hashed link;
+    struct hash_link link;
     uint64_t hash;
     bool there, seen;
 };
 
 static struct item items[ITEMS];
 
-/* Those of one hash are found one after the other, however many there are. */
+static uint32_t random_below(uint32_t *state, uint32_t n)
+{
+    *state = *state * 1664525U + 1013904223U;
+    return (uint32_t)(((uint64_t)(*state >> 8) * n) >> 24);
+}
+
+/* However many items share a hash, hash_first() and hash_next() visit each of them. */
 static void expect_found(const struct hash_table *table, uint64_t hash)
 {
     size_t expected = 0, found = 0;
     for (size_t i = 0; i < ITEMS; i++) expected += items[i].there && items[i].hash == hash;
-    for (struct hashed *link = hash_first(table, hash); link != NULL; link = hash_next(link), found++)
-        assert_true(hash_item(struct item, link, link)->there);
+    for (struct hash_link *link = hash_first(table, hash); link != NULL; link = hash_next(link), found++)
+        assert_true(container_of(struct item, link, link)->there);
     assert_int_equal(found, expected);
 }
 
 static void expect_all(const struct hash_table *table)
 {
-    struct hashed *link;
+    struct hash_link *link;
     for (size_t i = 0; i < ITEMS; i++) items[i].seen = false;
     for (size_t bucket = 0; (link = hash_any(table, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            struct item *item = hash_item(struct item, link, link);
+            struct item *item = container_of(struct item, link, link);
             assert_false(item->seen);
             item->seen = true;
         }

@@ -1,4 +1,4 @@
-#include "base/hashed.h"
+#include "base/hash_table.h"
 
 #include "base/memory.h"
 
@@ -12,7 +12,7 @@ static size_t index_of(const struct hash_table *table, uint64_t hash)
     return i < table->n_buckets ? i : mixed & (table->half - 1);
 }
 
-static struct hashed **bucket_of(const struct hash_table *table, uint64_t hash)
+static struct hash_link **bucket_of(const struct hash_table *table, uint64_t hash)
 {
     return &table->v[index_of(table, hash)];
 }
@@ -21,10 +21,10 @@ static struct hashed **bucket_of(const struct hash_table *table, uint64_t hash)
 static void split(struct hash_table *table)
 {
     size_t new = table->n_buckets++;
-    struct hashed **from = &table->v[new - table->half], **to = &table->v[new];
+    struct hash_link **from = &table->v[new - table->half], **to = &table->v[new];
     *to = NULL;
     while (*from != NULL) {
-        struct hashed *item = *from;
+        struct hash_link *item = *from;
         if (index_of(table, item->hash) != new) {
             from = &item->next;
             continue;
@@ -41,7 +41,7 @@ static void grow(struct hash_table *table)
     enum { FEWEST = 64 };
     if (table->n_buckets == table->cap) {
         table->cap = table->cap == 0 ? FEWEST : 2 * table->cap;
-        table->v = mem_grow(table->v, table->cap, sizeof(struct hashed *));
+        table->v = mem_grow(table->v, table->cap, sizeof(struct hash_link *));
     }
     if (table->n_buckets > 0) {
         split(table);
@@ -51,41 +51,41 @@ static void grow(struct hash_table *table)
     table->n_buckets = table->half = FEWEST;
 }
 
-void hash_add(struct hash_table *table, struct hashed *item, uint64_t hash)
+void hash_add(struct hash_table *table, struct hash_link *item, uint64_t hash)
 {
     if (table->n == table->n_buckets) grow(table);
-    struct hashed **first = bucket_of(table, hash);
+    struct hash_link **first = bucket_of(table, hash);
     item->hash = hash;
     item->next = *first;
     *first = item;
     table->n++;
 }
 
-void hash_remove(struct hash_table *table, struct hashed *item)
+void hash_remove(struct hash_table *table, struct hash_link *item)
 {
-    struct hashed **at = bucket_of(table, item->hash);
+    struct hash_link **at = bucket_of(table, item->hash);
     while (*at != item) at = &(*at)->next;
     *at = item->next;
     table->n--;
 }
 
-static struct hashed *with_hash(struct hashed *item, uint64_t hash)
+static struct hash_link *with_hash(struct hash_link *item, uint64_t hash)
 {
     while (item != NULL && item->hash != hash) item = item->next;
     return item;
 }
 
-struct hashed *hash_first(const struct hash_table *table, uint64_t hash)
+struct hash_link *hash_first(const struct hash_table *table, uint64_t hash)
 {
     return table->n_buckets == 0 ? NULL : with_hash(*bucket_of(table, hash), hash);
 }
 
-struct hashed *hash_next(const struct hashed *item)
+struct hash_link *hash_next(const struct hash_link *item)
 {
     return with_hash(item->next, item->hash);
 }
 
-struct hashed *hash_any(const struct hash_table *table, size_t *bucket)
+struct hash_link *hash_any(const struct hash_table *table, size_t *bucket)
 {
     while (*bucket < table->n_buckets && table->v[*bucket] == NULL) ++*bucket;
     return *bucket < table->n_buckets ? table->v[*bucket] : NULL;

@@ -1,4 +1,4 @@
-#include "store/key.h"
+#include "store/slab_key.h"
 
 #include "base/memory.h"
 
@@ -34,17 +34,18 @@ static struct sha256 *begin(const struct identity *identity)
     return hash;
 }
 
-struct key key_of(const struct identity *identity, const int32_t *tokens, size_t n)
+struct slab_key slab_key_of(const struct identity *identity, const int32_t *tokens, size_t n)
 {
     struct sha256 *hash = begin(identity);
     feed_tokens(hash, tokens, n);
-    struct key key;
+    struct slab_key key;
     sha256_so_far(hash, key.v);
     sha256_close(hash);
     return key;
 }
 
-void keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride, struct key *out)
+void slab_keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride,
+                          struct slab_key *out)
 {
     struct sha256 *hash = begin(identity);
     for (size_t i = 0; i < n / stride; i++) {
@@ -54,7 +55,7 @@ void keys_at_strides(const struct identity *identity, const int32_t *tokens, siz
     sha256_close(hash);
 }
 
-bool key_equal(const struct key *a, const struct key *b)
+bool slab_key_equal(const struct slab_key *a, const struct slab_key *b)
 {
     return memcmp(a->v, b->v, sizeof a->v) == 0;
 }

@@ -2,7 +2,7 @@
 #ifndef UNIT_STORE_TEXTS_H
 #define UNIT_STORE_TEXTS_H
 
-#include "shelf.h"
+#include "index_helpers.h"
 
 enum { STRIDE = 4 };
 
@@ -94,15 +94,15 @@ static inline void expect_state(struct index *index, const char *text, int32_t n
     index_release(index, &match);
 }
 
-static inline struct key key_of_text(const char *text)
+static inline struct slab_key key_of_text(const char *text)
 {
     int32_t tokens[TEXT], n = spell(text, tokens);
-    return key_of(&mine, tokens, (size_t)n);
+    return slab_key_of(&mine, tokens, (size_t)n);
 }
 
 static inline enum index_has has(struct index *index, const char *text)
 {
-    struct key key = key_of_text(text);
+    struct slab_key key = key_of_text(text);
     return index_has(index, &key);
 }
 

@@ -1,7 +1,7 @@
 /* Keys: vectors computed elsewhere, and that everything a state depends on changes the key. */
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
-#include "store/key.h"
+#include "store/slab_key.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +21,9 @@ static void expect_hex(const uint8_t digest[SHA256_BYTES], const char *hex)
     assert_string_equal(text, hex);
 }
 
-static bool same(struct key a, struct key b)
+static bool same(struct slab_key a, struct slab_key b)
 {
-    return key_equal(&a, &b);
+    return slab_key_equal(&a, &b);
 }
 
 static uint32_t random_below(uint32_t *state, uint32_t n)
@@ -40,9 +40,10 @@ static void keys_are_those_of_the_golden_vectors(void **state)
     int32_t tokens[2048];
     for (int32_t i = 0; i < 2048; i++) tokens[i] = i;
     struct identity f16 = identity_with(1), q4_k_m = identity_with(7);
-    expect_hex(key_of(&f16, NULL, 0).v, "85fc8051287bece2c6c5a9ce4ef6373093360ac0d1a81ffbb28b23b05b049ace");
-    expect_hex(key_of(&f16, tokens + 1, 3).v, "8cc177adeda2e7c42843eb357ed501d2f979b9a8b4eacf7734740b128e9902c6");
-    expect_hex(key_of(&q4_k_m, tokens, 2048).v, "6f282c1b13bbeae9f59b515239ebb886d948c7eacb3b2f3c15018fa47220bbc1");
+    expect_hex(slab_key_of(&f16, NULL, 0).v, "85fc8051287bece2c6c5a9ce4ef6373093360ac0d1a81ffbb28b23b05b049ace");
+    expect_hex(slab_key_of(&f16, tokens + 1, 3).v, "8cc177adeda2e7c42843eb357ed501d2f979b9a8b4eacf7734740b128e9902c6");
+    expect_hex(slab_key_of(&q4_k_m, tokens, 2048).v,
+               "6f282c1b13bbeae9f59b515239ebb886d948c7eacb3b2f3c15018fa47220bbc1");
 }
 
 static struct adapter adapter_of(int byte, double scale)
@@ -95,9 +96,9 @@ static void tokens_are_hashed_as_little_endian_on_every_machine(void **state)
     bytes[SHA256_BYTES] = 29;
     memcpy(bytes + SHA256_BYTES + 1, identity.context, SHA256_BYTES);
     memcpy(bytes + SHA256_BYTES + 1 + SHA256_BYTES, encoded, sizeof encoded);
-    struct key expected;
+    struct slab_key expected;
     sha256_of(bytes, sizeof bytes, expected.v);
-    assert_true(same(key_of(&identity, tokens, 3), expected));
+    assert_true(same(slab_key_of(&identity, tokens, 3), expected));
 }
 
 static void keys_at_strides_are_the_keys_of_those_prefixes(void **state)
@@ -110,9 +111,10 @@ static void keys_at_strides_are_the_keys_of_those_prefixes(void **state)
     static const size_t strides[] = {1, 7, 256, 1024, 1025, 4999, 5000, 5001};
     for (size_t s = 0; s < sizeof strides / sizeof *strides; s++) {
         size_t stride = strides[s], n = N / stride, step = n / 40 + 1;
-        struct key *keys = mem_alloc((n + 1) * sizeof *keys);
-        keys_at_strides(&identity, tokens, N, stride, keys);
-        for (size_t i = 0; i < n; i += step) assert_true(same(keys[i], key_of(&identity, tokens, (i + 1) * stride)));
+        struct slab_key *keys = mem_alloc((n + 1) * sizeof *keys);
+        slab_keys_at_strides(&identity, tokens, N, stride, keys);
+        for (size_t i = 0; i < n; i += step)
+            assert_true(same(keys[i], slab_key_of(&identity, tokens, (i + 1) * stride)));
         free(keys);
     }
     free(tokens);
@@ -125,20 +127,20 @@ static void a_flipped_bit_anywhere_in_the_identity_changes_the_key(void **state)
     (void)state;
     int32_t tokens[] = {5, 6, 7};
     struct identity identity = identity_with(7);
-    struct key key = key_of(&identity, tokens, 3);
+    struct slab_key key = slab_key_of(&identity, tokens, 3);
     for (size_t bit = 0; bit < 8 * SHA256_BYTES; bit++) {
         struct identity other = identity;
         other.model[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_false(same(key_of(&other, tokens, 3), key));
+        assert_false(same(slab_key_of(&other, tokens, 3), key));
         assert_false(identity_equal(&other, &identity));
         other = identity;
         other.context[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_false(same(key_of(&other, tokens, 3), key));
+        assert_false(same(slab_key_of(&other, tokens, 3), key));
         assert_false(identity_equal(&other, &identity));
     }
     for (unsigned quant = 0; quant < 256; quant++) {
         struct identity other = identity_with((uint8_t)quant);
-        assert_int_equal(same(key_of(&other, tokens, 3), key), quant == 7);
+        assert_int_equal(same(slab_key_of(&other, tokens, 3), key), quant == 7);
         assert_int_equal(identity_equal(&other, &identity), quant == 7);
     }
 }
@@ -178,7 +180,7 @@ static void any_edit_of_the_tokens_changes_the_key(void **state)
         for (size_t i = 0; i < n; i++) list[i] = edited[i] = (int32_t)random_below(&random, 100);
         size_t m = edit(&random, edited, n);
         bool equal = m == n && memcmp(list, edited, n * sizeof *list) == 0; /* two equal tokens have changed places */
-        assert_int_equal(same(key_of(&identity, list, n), key_of(&identity, edited, m)), equal);
+        assert_int_equal(same(slab_key_of(&identity, list, n), slab_key_of(&identity, edited, m)), equal);
     }
 }
 
@@ -188,7 +190,7 @@ static void the_same_text_in_other_tokens_has_another_key(void **state)
     (void)state;
     struct identity identity = identity_with(1);
     int32_t one[] = {300}, two[] = {97, 98};
-    assert_false(same(key_of(&identity, one, 1), key_of(&identity, two, 2)));
+    assert_false(same(slab_key_of(&identity, one, 1), slab_key_of(&identity, two, 2)));
 }
 
 static void salts_keep_identities_apart(void **state)
