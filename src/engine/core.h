@@ -3,13 +3,13 @@
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
-#include "engine/crew.h"
 #include "engine/engine.h"
-#include "engine/pace.h"
 #include "engine/plan.h"
 #include "engine/reply.h"
 #include "engine/sharing.h"
-#include "engine/states.h"
+#include "engine/snapshots.h"
+#include "engine/thread_scaling.h"
+#include "engine/tick_budget.h"
 #include "llm/adapter.h"
 #include "llm/logprobs.h"
 #include "llm/pieces.h"
@@ -162,7 +162,7 @@ struct engine {
     struct clock *clock;
     int32_t window, n_batch;
     bool deterministic, preempt_fails, logs_words;
-    bool apart; /* one slot a decode call */
+    bool one_slot_per_call; /* one slot a decode call */
     enum engine_caching caching;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ns;
@@ -190,12 +190,12 @@ struct engine {
     struct job_list waiting; /* have no slot yet */
     struct preemption preemption;
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
-    struct pace pace;
-    struct crew crew;
-    struct crew_tick computed; /* by the tick's decode calls so far */
+    struct tick_budget tick_budget;
+    struct thread_scaling scaling;
+    struct scaling_tick computed; /* by the tick's decode calls so far */
     struct plan plan;
     struct plan_need *needs;
-    struct llm_row *rows;
+    struct llm_row *batch;
     struct buf token_bytes;      /* of the token being sampled; kept so that none is allocated for each */
     struct llm_chances *chances; /* likewise */
     size_t turn;

@@ -138,7 +138,7 @@ static void settle_bounds(const struct engine *engine, struct job *job)
     if (!engine->exact_states) job->n_bounds = 0;
     size_t n = 0;
     for (size_t i = 0; i < job->n_bounds; i++) {
-        int32_t whole = job->bounds[i] / PLAN_PIECE * PLAN_PIECE;
+        int32_t whole = job->bounds[i] / PREFILL_CHUNK * PREFILL_CHUNK;
         if (whole > 0 && (n == 0 || whole > job->bounds[n - 1])) job->bounds[n++] = whole;
     }
     job->n_bounds = n;
@@ -365,7 +365,7 @@ static void free_engine(struct engine *engine)
     free(engine->seqs);
     free(engine->needs);
     free(engine->status);
-    free(engine->rows);
+    free(engine->batch);
     buf_release(&engine->token_bytes);
     llm_chances_close(engine->chances);
     free(engine->name);
@@ -382,7 +382,7 @@ static void describe_machine(const struct engine_params *params, struct buf *out
 {
     const struct llm_context_params *c = &params->context;
     buf_printf(out, "rows %d\nthreads %d\noffload %d %d\nlayers %d\ncpu %s\n",
-               c->n_ubatch < PLAN_PIECE ? c->n_ubatch : PLAN_PIECE, c->threads, c->offload_kqv, c->op_offload,
+               c->n_ubatch < PREFILL_CHUNK ? c->n_ubatch : PREFILL_CHUNK, c->threads, c->offload_kqv, c->op_offload,
                params->n_gpu_layers, llm_cpu_features());
 }
 
@@ -450,11 +450,11 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->preempt_fails = params->preempt_fails;
     engine->logs_words = params->logs_words;
     engine->states = states_open(params->state_budget);
-    engine->rows = mem_alloc((size_t)context.n_batch * sizeof *engine->rows);
-    pace_init(&engine->pace, params->max_gap_ns, PLAN_PIECE / 2);
+    engine->batch = mem_alloc((size_t)context.n_batch * sizeof *engine->batch);
+    tick_budget_init(&engine->tick_budget, params->max_gap_ns, PREFILL_CHUNK / 2);
     /* Flash attention of one row is split among the threads, and what comes out depends on where. And of what a GPU
      * computes the time of a decode call and that of the threads tell nothing. */
-    crew_init(&engine->crew, llm_threads(engine->context), engine->deterministic || llm_has_gpu());
+    thread_scaling_init(&engine->scaling, llm_threads(engine->context), engine->deterministic || llm_has_gpu());
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);
@@ -462,7 +462,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->unified = context.unified;
     engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
     engine->exact_states = !engine->unified && !llm_has_window(engine->context);
-    engine->apart = engine->deterministic || llm_one_seq_a_call(engine->context);
+    engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);
     if (thread_start(&engine->thread, run, engine, "computes", error) == HEARTH_OK) return engine;

@@ -52,7 +52,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
     if (seq->n_cells == 0) seq_clear(engine, seq); /* rows without the part that moves */
     /* What is stored of a deterministic run was computed in whole pieces. */
-    if (engine->deterministic) seq->n_exact = seq->n_cells / PLAN_PIECE * PLAN_PIECE;
+    if (engine->deterministic) seq->n_exact = seq->n_cells / PREFILL_CHUNK * PREFILL_CHUNK;
     run->restore_ms += took_ms;
     if (run->n_predicted == 0) {
         metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* what is shared counted already */

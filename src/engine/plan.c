@@ -21,8 +21,8 @@ void plan_release(struct plan *plan)
 static void add_share(struct plan *plan, size_t slot, int32_t from, int32_t to, bool prompt)
 {
     plan->shares[plan->n_shares++] = (struct plan_share){.slot = slot, .from = from, .to = to};
-    plan->rows += to - from;
-    if (prompt) plan->prompt_rows += to - from;
+    plan->n_tokens += to - from;
+    if (prompt) plan->n_prompt_tokens += to - from;
 }
 
 static bool needs_prompt(const struct plan_need *need)
@@ -32,12 +32,12 @@ static bool needs_prompt(const struct plan_need *need)
 
 /* Deterministic: a prompt advances to the end of its piece, whatever else goes on. While somebody's
  * reply is being streamed one prompt does so, else all of them. */
-static void share_pieces(struct plan *plan, const struct plan_need *needs, size_t n_slots, size_t turn)
+static void share_chunks(struct plan *plan, const struct plan_need *needs, size_t n_slots, size_t turn)
 {
     for (size_t i = 0; i < n_slots; i++) {
         size_t slot = (turn + i) % n_slots;
         if (!needs_prompt(&needs[slot])) continue;
-        int32_t end = (needs[slot].from / PLAN_PIECE + 1) * PLAN_PIECE;
+        int32_t end = (needs[slot].from / PREFILL_CHUNK + 1) * PREFILL_CHUNK;
         add_share(plan, slot, needs[slot].from, end < needs[slot].to ? end : needs[slot].to, true);
         if (plan->generating) return;
     }
@@ -52,7 +52,7 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
         size_t slot = (turn + i) % n_slots;
         if (!needs_prompt(&needs[slot])) continue;
         int32_t part = room / (prompts > 1 ? prompts : 1);
-        if (part < PLAN_PIECE) part = room < PLAN_PIECE ? room : PLAN_PIECE;
+        if (part < PREFILL_CHUNK) part = room < PREFILL_CHUNK ? room : PREFILL_CHUNK;
         int32_t end = needs[slot].to - needs[slot].from > part ? needs[slot].from + part : needs[slot].to;
         add_share(plan, slot, needs[slot].from, end, true);
         room -= end - needs[slot].from;
@@ -89,12 +89,12 @@ static void sort_into_groups(struct plan *plan, const struct plan_need *needs)
     memcpy(plan->shares, sorted, n * sizeof *sorted);
 }
 
-static void divide_into_calls(struct plan *plan, const struct plan_need *needs, bool one_slot_a_call)
+static void divide_into_calls(struct plan *plan, const struct plan_need *needs, bool one_slot_per_call)
 {
     plan->n_calls = 0;
     for (size_t i = 0; i < plan->n_shares; i++) {
         bool begins =
-            i == 0 || one_slot_a_call || needs[plan->shares[i].slot].group != needs[plan->shares[i - 1].slot].group;
+            i == 0 || one_slot_per_call || needs[plan->shares[i].slot].group != needs[plan->shares[i - 1].slot].group;
         if (begins) plan->calls[plan->n_calls++] = i;
     }
     plan->calls[plan->n_calls] = plan->n_shares;
@@ -103,7 +103,7 @@ static void divide_into_calls(struct plan *plan, const struct plan_need *needs, 
 void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots, const struct plan_limits *limits)
 {
     plan->n_shares = 0;
-    plan->rows = plan->prompt_rows = 0;
+    plan->n_tokens = plan->n_prompt_tokens = 0;
     plan->generating = false;
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!needs[slot].generating) continue;
@@ -111,13 +111,13 @@ void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots,
         add_share(plan, slot, needs[slot].from, needs[slot].to, false);
     }
     if (limits->deterministic) {
-        share_pieces(plan, needs, n_slots, limits->turn);
+        share_chunks(plan, needs, n_slots, limits->turn);
     } else {
-        int32_t room = limits->n_batch - plan->rows;
+        int32_t room = limits->n_batch - plan->n_tokens;
         if (plan->generating && limits->budget < room) room = limits->budget;
         share_room(plan, needs, n_slots, limits->turn, room);
     }
     plan->turn = next_turn(plan, needs, n_slots, limits->turn);
     sort_into_groups(plan, needs);
-    divide_into_calls(plan, needs, limits->apart);
+    divide_into_calls(plan, needs, limits->one_slot_per_call);
 }

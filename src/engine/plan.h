@@ -1,4 +1,4 @@
-/* What one tick computes: a row for every slot that generates, then rows of prompts, shared out in turn so that no
+/* What one tick computes: a row for every slot that generates, then n_tokens of prompts, shared out in turn so that no
  * prompt starves another. A pure function of what the slots need: it can be printed, tested and then carried out. */
 #ifndef ENGINE_PLAN_H
 #define ENGINE_PLAN_H
@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /* In deterministic mode prompts are computed in pieces of exactly this many positions, whatever was cached and whoever
- * else is there, so that every run computes the same. 64 rows reach 95 % of the prefill speed of large batches. */
-#define PLAN_PIECE 64
+ * else is there, so that every run computes the same. 64 n_tokens reach 95 % of the prefill speed of large batches. */
+#define PREFILL_CHUNK 64
 
 /* What a slot needs before its next token can be sampled: positions [from, to). */
 struct plan_need {
@@ -19,14 +19,14 @@ struct plan_need {
 };
 
 struct plan_limits {
-    int32_t n_batch;    /* rows of a decode call at most */
-    int32_t budget;     /* rows of a tick while some slot generates */
-    bool deterministic; /* whole pieces only */
-    bool apart;         /* one slot a call */
-    size_t turn;        /* the slot whose prompt comes first */
+    int32_t n_batch;        /* n_tokens of a decode call at most */
+    int32_t budget;         /* n_tokens of a tick while some slot generates */
+    bool deterministic;     /* whole pieces only */
+    bool one_slot_per_call; /* one slot a call */
+    size_t turn;            /* the slot whose prompt comes first */
 };
 
-/* The rows of one slot in one decode call. */
+/* The n_tokens of one slot in one decode call. */
 struct plan_share {
     size_t slot;
     int32_t from, to;
@@ -38,9 +38,9 @@ struct plan {
     size_t n_shares;
     size_t *calls; /* room for n_slots + 1 */
     size_t n_calls;
-    size_t turn;               /* the slot whose prompt comes first in the next tick */
-    int32_t prompt_rows, rows; /* rows: of prompts and replies */
-    bool generating;           /* some slot generates */
+    size_t turn;                       /* the slot whose prompt comes first in the next tick */
+    int32_t n_prompt_tokens, n_tokens; /* n_tokens: of prompts and replies */
+    bool generating;                   /* some slot generates */
 };
 
 void plan_init(struct plan *plan, size_t n_slots);

@@ -171,7 +171,7 @@ static void remember_system_prompt(struct engine *engine, const struct seq *seq)
 
 void seq_remember(struct engine *engine, const struct seq *seq)
 {
-    if (engine->deterministic && seq->n_cells % PLAN_PIECE != 0) return;
+    if (engine->deterministic && seq->n_cells % PREFILL_CHUNK != 0) return;
     if (engine->caching == ENGINE_CACHES_SYSTEM)
         remember_system_prompt(engine, seq);
     else if (!engine->cuts_anywhere)

@@ -73,10 +73,11 @@ static int32_t make_plan(struct engine *engine)
         generating += engine->needs[i].generating;
     }
     struct plan_limits limits = {.n_batch = engine->n_batch,
-                                 .budget = generating > 0 ? pace_budget(&engine->pace, generating, engine->n_batch)
-                                                          : engine->n_batch,
+                                 .budget = generating > 0
+                                               ? tick_budget_next(&engine->tick_budget, generating, engine->n_batch)
+                                               : engine->n_batch,
                                  .deterministic = engine->deterministic,
-                                 .apart = engine->apart || any_suspect(engine),
+                                 .one_slot_per_call = engine->one_slot_per_call || any_suspect(engine),
                                  .turn = engine->turn};
     plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
     engine->turn = engine->plan.turn;
@@ -204,13 +205,13 @@ static void note_messages(struct slot *slot)
     scan_log_built(slot);
 }
 
-static void take_in(struct engine *engine, const struct plan_share *share, int32_t first_row)
+static void take_in(struct engine *engine, const struct plan_share *share, int32_t first_token)
 {
     struct slot *slot = &engine->slots[share->slot];
     struct seq *seq = slot->seq;
     int32_t n = share->to - share->from;
-    if (seq->n_exact == share->from && share->from % PLAN_PIECE == 0)
-        seq->n_exact = share->to / PLAN_PIECE * PLAN_PIECE;
+    if (seq->n_exact == share->from && share->from % PREFILL_CHUNK == 0)
+        seq->n_exact = share->to / PREFILL_CHUNK * PREFILL_CHUNK;
     seq->n_cells = share->to;
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
     if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
@@ -222,7 +223,7 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     }
     save_progress(engine, slot, at_bound);
     tell_progress(engine, slot);
-    if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_row + n - 1);
+    if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_token + n - 1);
 }
 
 /* ---- After a failed one ---- */
@@ -319,19 +320,19 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
 
 /* ---- One decode call ---- */
 
-static int32_t fill_rows(struct engine *engine, const struct plan_share *shares, size_t n)
+static int32_t fill_batch(struct engine *engine, const struct plan_share *shares, size_t n)
 {
-    int32_t n_rows = 0;
+    int32_t n_tokens = 0;
     for (size_t i = 0; i < n; i++) {
         const struct seq *seq = engine->slots[shares[i].slot].seq;
         for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
-            engine->rows[n_rows++] = (struct llm_row){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
-        engine->rows[n_rows - 1].logits = shares[i].to == (int32_t)seq->tokens.len;
+            engine->batch[n_tokens++] = (struct llm_row){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
+        engine->batch[n_tokens - 1].logits = shares[i].to == (int32_t)seq->tokens.len;
     }
-    return n_rows;
+    return n_tokens;
 }
 
-static enum llm_decoded decode(struct engine *engine, struct plan_share *shares, size_t n, int32_t n_rows)
+static enum llm_decoded decode(struct engine *engine, struct plan_share *shares, size_t n, int32_t n_tokens)
 {
     llm_adapt(engine->context, &(struct llm_adapters){.v = engine->adapters,
                                                       .scales = engine->slots[shares->slot].job->scales,
@@ -339,7 +340,7 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     engine->running = shares;
     engine->n_running = n;
     int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
-    enum llm_decoded outcome = llm_decode(engine->context, engine->rows, n_rows);
+    enum llm_decoded outcome = llm_decode(engine->context, engine->batch, n_tokens);
     engine->computed.ns += clock_now(engine->clock) - begin;
     engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin;
     engine->n_running = 0;
@@ -359,8 +360,8 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
             continue;
         }
         slot->lacks_cells = true;
-        engine->plan.rows -= rows; /* they are no evidence of what rows cost */
-        engine->plan.prompt_rows -= rows;
+        engine->plan.n_tokens -= rows; /* they are no evidence of what rows cost */
+        engine->plan.n_prompt_tokens -= rows;
     }
     return left;
 }
@@ -373,10 +374,10 @@ static bool are_replies(const struct engine *engine, const struct plan_share *sh
 }
 
 /* Room for the shares, or at least for those that cannot wait. False: the call cannot be made. */
-static bool find_room(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_rows)
+static bool find_room(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_tokens)
 {
-    if (are_replies(engine, shares, *n)) return evict_now(engine, n_rows);
-    enum room room = evict_for_cells(engine, n_rows);
+    if (are_replies(engine, shares, *n)) return evict_now(engine, n_tokens);
+    enum room room = evict_for_cells(engine, n_tokens);
     if (room == ROOM_COMING) *n = postpone_prompts(engine, shares, *n);
     return room != ROOM_NONE && *n > 0;
 }
@@ -388,32 +389,32 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
         if (still_fits(engine, &shares[i])) shares[n_live++] = shares[i];
     n = n_live;
     if (n == 0) return;
-    int32_t n_rows;
+    int32_t n_tokens;
     enum llm_decoded outcome;
     do {
-        n_rows = fill_rows(engine, shares, n);
-        outcome = decode(engine, shares, n, n_rows);
-    } while (outcome == LLM_NO_CELLS && find_room(engine, shares, &n, n_rows));
+        n_tokens = fill_batch(engine, shares, n);
+        outcome = decode(engine, shares, n, n_tokens);
+    } while (outcome == LLM_NO_CELLS && find_room(engine, shares, &n, n_tokens));
     if (n == 0) return;
     if (outcome != LLM_DECODED) {
         recover(engine, shares, n, outcome);
         return;
     }
-    histogram_observe(&engine->stats->batch, &histogram_tokens, n_rows);
-    engine->computed.rows += n_rows;
-    int32_t first_row = 0;
+    histogram_observe(&engine->stats->batch, &histogram_tokens, n_tokens);
+    engine->computed.n_tokens += n_tokens;
+    int32_t first_token = 0;
     for (size_t i = 0; i < n; i++) {
-        take_in(engine, &shares[i], first_row);
-        first_row += shares[i].to - shares[i].from;
+        take_in(engine, &shares[i], first_token);
+        first_token += shares[i].to - shares[i].from;
     }
 }
 
 static void note_threads(struct engine *engine)
 {
-    int32_t rows = engine->computed.rows;
-    if (crew_observe(&engine->crew, &engine->computed))
+    int32_t rows = engine->computed.n_tokens;
+    if (thread_scaling_observe(&engine->scaling, &engine->computed))
         log_event(LOG_DEBUG, "batch-engine", "threads-changed", log_str("model", engine->name), log_int("rows", rows),
-                  log_int("threads", crew_threads(&engine->crew, rows)));
+                  log_int("threads", thread_scaling_threads(&engine->scaling, rows)));
 }
 
 void tick(struct engine *engine)
@@ -421,17 +422,18 @@ void tick(struct engine *engine)
     int64_t begin = clock_now(engine->clock);
     int32_t allowed = make_plan(engine);
     struct plan *plan = &engine->plan;
-    int32_t n_rows = plan->rows, threads = crew_threads(&engine->crew, n_rows);
+    int32_t n_tokens = plan->n_tokens, threads = thread_scaling_threads(&engine->scaling, n_tokens);
     llm_set_threads(engine->context, threads);
-    engine->computed = (struct crew_tick){0};
+    engine->computed = (struct scaling_tick){0};
     for (size_t i = 0; i < plan->n_calls; i++)
         run_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;
-    struct pace_tick seen = {
-        .prompt_rows = plan->prompt_rows, .reply_rows = plan->rows - plan->prompt_rows, .allowed = allowed};
-    pace_observe(&engine->pace, &seen, took);
+    struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
+                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
+                             .allowed = allowed};
+    tick_budget_observe(&engine->tick_budget, &seen, took);
     atomic_store_explicit(&engine->stats->threads, threads, memory_order_relaxed);
-    if (engine->computed.rows == n_rows) note_threads(engine);
+    if (engine->computed.n_tokens == n_tokens) note_threads(engine);
     metric_add(&engine->stats->ticks, 1);
     histogram_observe(&engine->stats->tick, &histogram_seconds, clock_to_ms(took) / 1e3);
 }

@@ -126,10 +126,10 @@ int instance_context_params(const struct config_model *config, const struct llm_
 {
     const struct llm_model_info *info = llm_model_info(weights);
     int32_t window = decide_window(config, info);
-    if (config->deterministic && config->n_batch < PLAN_PIECE)
+    if (config->deterministic && config->n_batch < PREFILL_CHUNK)
         return error_at(error, HEARTH_INVALID, "n_batch",
                         "models.%s.n_batch is %lld: deterministic mode computes pieces of %d tokens and needs as many",
-                        config->name, (long long)config->n_batch, PLAN_PIECE);
+                        config->name, (long long)config->n_batch, PREFILL_CHUNK);
     bool unified = decide_unified(config);
     /* In one pool llama.cpp 0.5.0 gives wrong logits when a call with a sliding window is computed in several parts. */
     bool in_one_part = unified && info->n_swa > 0 && config->n_batch > config->n_ubatch;

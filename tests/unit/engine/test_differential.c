@@ -611,7 +611,7 @@ static void append_reusable(const struct world *w, struct tokens *all, const str
     append_all(all, r);
     if (!w->params.deterministic) return;
     if (w->untouched) tokens_truncate(all, r->client.job.prompt.len);
-    tokens_truncate(all, all->len / PLAN_PIECE * PLAN_PIECE);
+    tokens_truncate(all, all->len / PREFILL_CHUNK * PREFILL_CHUNK);
 }
 
 /* A request that wants nothing kept gives its cells to nobody, not even while it runs. */
@@ -633,9 +633,9 @@ static void verify_that_nothing_is_made_up(const struct world *w, const struct r
         tokens_release(&all);
         if (n > most) most = n;
     }
-    if (w->params.deterministic) most = most / PLAN_PIECE * PLAN_PIECE;
+    if (w->params.deterministic) most = most / PREFILL_CHUNK * PREFILL_CHUNK;
     require(w, r, cached <= most, "reuses %d tokens, only %d can be there", cached, most);
-    require(w, r, !w->params.deterministic || cached % PLAN_PIECE == 0, "reuses %d tokens, no whole pieces", cached);
+    require(w, r, !w->params.deterministic || cached % PREFILL_CHUNK == 0, "reuses %d tokens, no whole pieces", cached);
 }
 
 /* A run of tokens that some finished request left, of which so many may be gone on from. */
@@ -648,7 +648,7 @@ static int32_t offered(const struct world *w, const struct left *left, const str
 {
     int32_t n = common(&left->tokens, prompt);
     if (n > left->exact) n = left->exact;
-    if (w->params.deterministic) n = n / PLAN_PIECE * PLAN_PIECE;
+    if (w->params.deterministic) n = n / PREFILL_CHUNK * PREFILL_CHUNK;
     return fake_llm.cuts || n == (int32_t)left->tokens.len ? n : 0;
 }
 
@@ -667,7 +667,7 @@ static void leave_all(const struct world *w, struct left *left, const struct req
     append_all(&all, r);
     bool whole = r->client.got.len == 0 || (result->finish == HEARTH_FINISH_STOP && result->stop_string == NULL);
     size_t n = whole ? all.len : all.len - 1;
-    leave(left, &all, n, w->params.deterministic ? prompt / PLAN_PIECE * PLAN_PIECE : (int32_t)n);
+    leave(left, &all, n, w->params.deterministic ? prompt / PREFILL_CHUNK * PREFILL_CHUNK : (int32_t)n);
     tokens_release(&all);
 }
 

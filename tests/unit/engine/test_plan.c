@@ -25,8 +25,8 @@ static void every_generating_slot_has_a_row_before_any_prompt(void **state)
     assert_int_equal(plan.shares[1].slot, 3);
     assert_int_equal(plan.shares[2].slot, 0);
     assert_int_equal(plan.shares[2].to, 32);
-    assert_int_equal(plan.prompt_rows, 32);
-    assert_int_equal(plan.rows, 34);
+    assert_int_equal(plan.n_prompt_tokens, 32);
+    assert_int_equal(plan.n_tokens, 34);
     assert_int_equal(plan.n_calls, 1);
     plan_release(&plan);
 }
@@ -37,7 +37,7 @@ static void with_nobody_generating_prompts_share_the_whole_batch(void **state)
     struct plan_need needs[] = {{0, 5000, false, 0}, {0, 5000, false, 0}, {0, 10, false, 0}};
     struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .turn = 2});
     assert_int_equal(plan.shares[0].slot, 2);
-    assert_int_equal(plan.rows, 10 + 251 + 251);
+    assert_int_equal(plan.n_tokens, 10 + 251 + 251);
     plan_release(&plan);
 }
 
@@ -57,8 +57,8 @@ static void deterministic_pieces_do_not_depend_on_who_else_is_there(void **state
 {
     (void)state;
     struct plan_need needs[] = {{100, 500, false, 0}, {64, 500, false, 0}, {10, 20, false, 0}};
-    struct plan plan =
-        make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .apart = true});
+    struct plan plan = make(
+        needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .one_slot_per_call = true});
     int32_t ends[] = {128, 128, 20};
     assert_int_equal(plan.n_calls, 3);
     for (size_t i = 0; i < 3; i++) {
@@ -96,8 +96,8 @@ static void expect_groups(const struct plan *plan, const struct plan_need *needs
     }
 }
 
-/* Of any needs: no more rows than a batch holds, at most the budget while somebody generates, each slot once, nothing
- * that is not needed, every generating slot served, some prompt served if there is one, cuts at multiples. */
+/* Of any needs: no more n_tokens than a batch holds, at most the budget while somebody generates, each slot once,
+ * nothing that is not needed, every generating slot served, some prompt served if there is one, cuts at multiples. */
 static void plans_keep_their_promises(void **state)
 {
     (void)state;
@@ -121,21 +121,21 @@ static void plans_keep_their_promises(void **state)
         struct plan plan = make(needs, n, limits);
         bool seen[MAX_SLOTS] = {false};
         size_t served_generating = 0, served_prompts = 0;
-        int32_t rows = 0;
+        int32_t n_tokens = 0;
         for (size_t i = 0; i < plan.n_shares; i++) {
             struct plan_share *share = &plan.shares[i];
             const struct plan_need *need = &needs[share->slot];
             assert_false(seen[share->slot]);
             seen[share->slot] = true;
             assert_true(share->from == need->from && share->to > share->from && share->to <= need->to);
-            rows += share->to - share->from;
+            n_tokens += share->to - share->from;
             served_generating += need->generating;
             served_prompts += !need->generating;
         }
         expect_groups(&plan, needs);
-        assert_int_equal(rows, plan.rows);
-        assert_true(plan.rows <= limits.n_batch);
-        if (generating > 0) assert_true(plan.prompt_rows <= limits.budget);
+        assert_int_equal(n_tokens, plan.n_tokens);
+        assert_true(plan.n_tokens <= limits.n_batch);
+        if (generating > 0) assert_true(plan.n_prompt_tokens <= limits.budget);
         assert_int_equal(served_generating, generating);
         if (prompts > 0 && limits.n_batch > (int32_t)generating) assert_true(served_prompts > 0);
         plan_release(&plan);

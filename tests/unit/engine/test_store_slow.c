@@ -251,11 +251,11 @@ static ssize_t read_slowly(struct files *files, int fd, void *bytes, size_t size
 }
 
 /* How much of the prompt was fetched, by an engine that takes so long for a row. */
-static int32_t fetched_at(struct stored *s, struct client *of, double row_ns)
+static int32_t fetched_at(struct stored *s, struct client *of, double token_ns)
 {
     struct client again;
     restart(s, (struct shape){.slots = 1, .seqs = 4, .window = 1000});
-    s->rig->engine->pace.row_ns[0] = s->rig->engine->pace.row_ns[1] = row_ns;
+    s->rig->engine->tick_budget.token_ns[0] = s->rig->engine->tick_budget.token_ns[1] = token_ns;
     next_turn(&again, of, 10, 5);
     run(s, &again);
     int32_t fetched = again.result.cache_n;

@@ -1,6 +1,6 @@
 /* The states that are kept, in the order of their last use, oldest first. There are tens of them, hundreds at most, and
  * each stands for many thousand tokens: going through all of them costs nothing beside what a single one saves. */
-#include "engine/states.h"
+#include "engine/snapshots.h"
 
 #include "base/memory.h"
 

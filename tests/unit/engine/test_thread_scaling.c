@@ -1,7 +1,7 @@
 /* The number of threads, against machines with and without other processes. */
 #include "fakes/cmocka_all.h"
 
-#include "engine/crew.h"
+#include "engine/thread_scaling.h"
 
 #define US 1000LL
 #define MS 1000000LL
@@ -34,60 +34,60 @@ static int64_t best_price(const struct machine *m)
     return best;
 }
 
-static void observe(struct crew *crew, int32_t rows, int64_t ns)
+static void observe(struct thread_scaling *scaling, int32_t rows, int64_t ns)
 {
-    crew_observe(crew, &(struct crew_tick){.rows = rows, .ns = ns});
+    thread_scaling_observe(scaling, &(struct scaling_tick){.n_tokens = rows, .ns = ns});
 }
 
-static void tick(struct crew *crew, struct machine *m, int32_t rows)
+static void tick(struct thread_scaling *scaling, struct machine *m, int32_t rows)
 {
-    int32_t threads = crew_threads(crew, rows);
+    int32_t threads = thread_scaling_threads(scaling, rows);
     int64_t ns = price(m, threads);
     m->n[threads]++;
     m->spent += ns;
-    observe(crew, rows, ns);
+    observe(scaling, rows, ns);
 }
 
 /* Ticks for so long; returns what they took as a multiple of what the best number of threads would have taken. */
-static double compute(struct crew *crew, struct machine *m, int64_t ns)
+static double compute(struct thread_scaling *scaling, struct machine *m, int64_t ns)
 {
     int64_t begin = m->spent, best = 0;
     while (m->spent - begin < ns) {
-        tick(crew, m, 1);
+        tick(scaling, m, 1);
         best += best_price(m);
     }
     return (double)(m->spent - begin) / (double)best;
 }
 
-static void begin(struct crew *crew, struct machine *m, const struct machine *like)
+static void begin(struct thread_scaling *scaling, struct machine *m, const struct machine *like)
 {
     *m = *like;
-    crew_init(crew, m->cpus, false);
-    compute(crew, m, 2 * S);
+    thread_scaling_init(scaling, m->cpus, false);
+    compute(scaling, m, 2 * S);
 }
 
 static void a_quiet_machine_pays_for_one_look_at_the_beginning(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &large);
+    begin(&scaling, &m, &large);
     assert_in_range(m.n[3] + m.n[2] + m.n[1], 1, 16);
     struct machine before = m;
-    assert_true(compute(&crew, &m, 600 * S) == 1);
+    assert_true(compute(&scaling, &m, 600 * S) == 1);
     assert_int_equal(m.n[4] - before.n[4], 600 * S / price(&m, 4) + 1);
 }
 
 static void a_deepening_context_is_no_busy_machine(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &large);
+    begin(&scaling, &m, &large);
     struct machine before = m;
     for (int i = 0; i < 20000; i++) {
         m.work += 10 * US;
-        tick(&crew, &m, 1);
+        tick(&scaling, &m, 1);
     }
     assert_int_equal(m.n[4] - before.n[4], 20000);
 }
@@ -95,40 +95,40 @@ static void a_deepening_context_is_no_busy_machine(void **state)
 static void a_conversation_that_is_deeper_at_once_costs_next_to_nothing(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &large);
-    int64_t lost = 0, ideal = 0;
+    begin(&scaling, &m, &large);
+    int64_t stolen_ns = 0, ideal = 0;
     for (int i = 0; i < 40; i++) { /* to and fro between 11 and 38 ms a tick, for 20 s each */
         m.work = i % 2 == 0 ? 144 * MS : 36 * MS;
         int64_t before = m.spent;
-        double times = compute(&crew, &m, 20 * S);
+        double times = compute(&scaling, &m, 20 * S);
         ideal += m.spent - before;
-        lost += (int64_t)((double)(m.spent - before) * (1 - 1 / times));
+        stolen_ns += (int64_t)((double)(m.spent - before) * (1 - 1 / times));
     }
-    assert_true((double)lost < 0.011 * (double)ideal);
+    assert_true((double)stolen_ns < 0.011 * (double)ideal);
 }
 
 static void ticks_that_stay_longer_are_soon_as_usual(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &large);
+    begin(&scaling, &m, &large);
     m.work *= 4;
-    compute(&crew, &m, 60 * S);
-    assert_true(compute(&crew, &m, 600 * S) == 1);
+    compute(&scaling, &m, 60 * S);
+    assert_true(compute(&scaling, &m, 600 * S) == 1);
 }
 
 static void a_model_so_small_is_computed_by_one_thread(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &tiny);
-    assert_int_equal(crew_threads(&crew, 1), 1);
-    assert_int_equal(crew_threads(&crew, 2), 2); /* of two rows nothing is known yet */
-    assert_true(compute(&crew, &m, 60 * S) < 1.011);
+    begin(&scaling, &m, &tiny);
+    assert_int_equal(thread_scaling_threads(&scaling, 1), 1);
+    assert_int_equal(thread_scaling_threads(&scaling, 2), 2); /* of two rows nothing is known yet */
+    assert_true(compute(&scaling, &m, 60 * S) < 1.011);
 }
 
 static void fewer_threads_where_they_are_nearly_as_fast(void **state)
@@ -138,48 +138,48 @@ static void fewer_threads_where_they_are_nearly_as_fast(void **state)
     limited.fixed = 17 * MS;
     limited.work = 2 * MS;
     limited.barriers = 0;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &limited);
-    assert_int_equal(crew_threads(&crew, 1), 2);
+    begin(&scaling, &m, &limited);
+    assert_int_equal(thread_scaling_threads(&scaling, 1), 2);
 }
 
 /* So long until the number is that, for good. */
-static int64_t until(struct crew *crew, struct machine *m, int32_t threads)
+static int64_t until(struct thread_scaling *scaling, struct machine *m, int32_t threads)
 {
     int64_t begin = m->spent, at = begin;
     while (m->spent - begin < 60 * S) {
-        tick(crew, m, 1);
-        if (crew->kinds[1].trial.on || crew_threads(crew, 1) == threads) continue;
+        tick(scaling, m, 1);
+        if (scaling->buckets[1].trial.on || thread_scaling_threads(scaling, 1) == threads) continue;
         at = m->spent;
     }
-    assert_int_equal(crew->threads[crew->kinds[1].step], threads);
+    assert_int_equal(scaling->threads[scaling->buckets[1].step], threads);
     return at - begin;
 }
 
 /* The number that is chosen next, whenever that is. */
-static int32_t next_choice(struct crew *crew, struct machine *m)
+static int32_t next_choice(struct thread_scaling *scaling, struct machine *m)
 {
-    int32_t step = crew->kinds[1].step;
+    int32_t step = scaling->buckets[1].step;
     int64_t begin = m->spent;
-    while (crew->kinds[1].step == step && m->spent - begin < 60 * S) tick(crew, m, 1);
-    return crew->threads[crew->kinds[1].step];
+    while (scaling->buckets[1].step == step && m->spent - begin < 60 * S) tick(scaling, m, 1);
+    return scaling->threads[scaling->buckets[1].step];
 }
 
 static void the_cpu_of_another_process_is_left_to_it_and_taken_back(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &large);
+    begin(&scaling, &m, &large);
     for (int32_t busy = 1; busy <= 3; busy++) {
         int32_t left[] = {4, 3, 2, 1};
         m.busy = busy;
-        assert_int_equal(next_choice(&crew, &m), left[busy]);
-        assert_true(until(&crew, &m, left[busy]) < 2 * S);
-        assert_true(compute(&crew, &m, 60 * S) < 1.02);
+        assert_int_equal(next_choice(&scaling, &m), left[busy]);
+        assert_true(until(&scaling, &m, left[busy]) < 2 * S);
+        assert_true(compute(&scaling, &m, 60 * S) < 1.02);
         m.busy = 0;
-        assert_true(until(&crew, &m, 4) < 30 * S);
+        assert_true(until(&scaling, &m, 4) < 30 * S);
     }
 }
 
@@ -190,15 +190,15 @@ static void it_is_so_on_machines_of_all_sizes(void **state)
         struct machine like = large;
         like.cpus = cpus;
         like.work = cpus * 12 * MS;
-        struct crew crew;
+        struct thread_scaling scaling;
         struct machine m;
-        begin(&crew, &m, &like);
-        int32_t most = crew_threads(&crew, 1); /* of many one more or less makes no difference */
+        begin(&scaling, &m, &like);
+        int32_t most = thread_scaling_threads(&scaling, 1); /* of many one more or less makes no difference */
         assert_true(most == cpus || (cpus >= 30 && most == cpus - 1));
         m.busy = 1;
-        assert_true(until(&crew, &m, cpus - 1) < 3 * S);
+        assert_true(until(&scaling, &m, cpus - 1) < 3 * S);
         m.busy = 0;
-        assert_true(until(&crew, &m, most) < 60 * S);
+        assert_true(until(&scaling, &m, most) < 60 * S);
     }
 }
 
@@ -207,42 +207,45 @@ static void a_machine_that_was_busy_from_the_beginning_is_used_when_it_is_free(v
     (void)state;
     struct machine busy = large;
     busy.busy = 3;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &busy);
-    assert_int_equal(crew_threads(&crew, 1), 1);
+    begin(&scaling, &m, &busy);
+    assert_int_equal(thread_scaling_threads(&scaling, 1), 1);
     m.busy = 0;
-    assert_true(until(&crew, &m, 4) < 30 * S);
+    assert_true(until(&scaling, &m, 4) < 30 * S);
 }
 
 static void single_slow_ticks_change_nothing(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m;
-    begin(&crew, &m, &large);
-    int64_t lost = 0;
+    begin(&scaling, &m, &large);
+    int64_t stolen_ns = 0;
     for (int i = 0; i < 20000; i++) {
-        int32_t threads = crew_threads(&crew, 1);
+        int32_t threads = thread_scaling_threads(&scaling, 1);
         int64_t ns = price(&m, threads);
-        lost += ns - price(&m, 4);
+        stolen_ns += ns - price(&m, 4);
         if (i % 100 == 99) ns += 100 * MS;
-        observe(&crew, 1, ns);
+        observe(&scaling, 1, ns);
     }
-    assert_int_equal(crew_threads(&crew, 1), 4);
-    assert_true(lost < 20000 * price(&m, 4) / 100);
+    assert_int_equal(thread_scaling_threads(&scaling, 1), 4);
+    assert_true(stolen_ns < 20000 * price(&m, 4) / 100);
 }
 
 /* Pieces of a prompt, no two alike, on so many CPUs with so many other processes; each of those takes half a CPU from
  * the threads that have none for themselves. Returns how many were computed by another number of threads than that. */
-static int32_t read_prompts(struct crew *crew, int32_t cpus, int32_t busy, int32_t ticks, int32_t threads)
+static int32_t read_prompts(struct thread_scaling *scaling, int32_t cpus, int32_t busy, int32_t ticks, int32_t threads)
 {
     int32_t others = 0;
     for (int i = 0; i < ticks; i++) {
-        int32_t rows = CREW_KINDS + i * 37 % 2000, n = crew_threads(crew, rows), over = n + busy - cpus;
-        int64_t ns = (MS + rows * 50 * US) / n + 300 * US, lost = over > 0 ? over * ns / 2 : 0;
+        int32_t rows = SCALING_BUCKETS + i * 37 % 2000, n = thread_scaling_threads(scaling, rows),
+                over = n + busy - cpus;
+        int64_t ns = (MS + rows * 50 * US) / n + 300 * US, stolen_ns = over > 0 ? over * ns / 2 : 0;
         others += n != threads;
-        crew_observe(crew, &(struct crew_tick){.rows = rows, .ns = ns, .cpu_ns = n * ns - lost - (n - 1) * 300 * US});
+        thread_scaling_observe(
+            scaling,
+            &(struct scaling_tick){.n_tokens = rows, .ns = ns, .cpu_ns = n * ns - stolen_ns - (n - 1) * 300 * US});
     }
     return others;
 }
@@ -251,47 +254,47 @@ static void prompts_have_all_threads_on_a_quiet_machine(void **state)
 {
     (void)state;
     for (int32_t cpus = 1; cpus <= 64; cpus++) {
-        struct crew crew;
-        crew_init(&crew, cpus, false);
-        assert_int_equal(read_prompts(&crew, cpus, 0, 2000, cpus), 0);
+        struct thread_scaling scaling;
+        thread_scaling_init(&scaling, cpus, false);
+        assert_int_equal(read_prompts(&scaling, cpus, 0, 2000, cpus), 0);
     }
 }
 
 static void prompts_leave_cpus_to_other_processes_and_take_them_back(void **state)
 {
     (void)state;
-    struct crew crew;
-    crew_init(&crew, 4, false);
+    struct thread_scaling scaling;
+    thread_scaling_init(&scaling, 4, false);
     for (int32_t busy = 1; busy <= 3; busy++) {
         int32_t left[] = {4, 3, 2, 1};
-        read_prompts(&crew, 4, busy, 20, 0);
-        assert_in_range(read_prompts(&crew, 4, busy, 1000, left[busy]), 1, 60); /* looks whether it is still so */
-        read_prompts(&crew, 4, 0, 500, 0);
-        assert_int_equal(read_prompts(&crew, 4, 0, 1000, 4), 0);
+        read_prompts(&scaling, 4, busy, 20, 0);
+        assert_in_range(read_prompts(&scaling, 4, busy, 1000, left[busy]), 1, 60); /* looks whether it is still so */
+        read_prompts(&scaling, 4, 0, 500, 0);
+        assert_int_equal(read_prompts(&scaling, 4, 0, 1000, 4), 0);
     }
 }
 
 static void one_interruption_takes_no_thread_from_prompts(void **state)
 {
     (void)state;
-    struct crew crew;
-    crew_init(&crew, 4, false);
+    struct thread_scaling scaling;
+    thread_scaling_init(&scaling, 4, false);
     for (int i = 0; i < 20; i++) {
-        crew_observe(&crew, &(struct crew_tick){.rows = 1000, .ns = 50 * MS, .cpu_ns = 170 * MS});
-        assert_int_equal(read_prompts(&crew, 4, 0, 20, 4), 0);
+        thread_scaling_observe(&scaling, &(struct scaling_tick){.n_tokens = 1000, .ns = 50 * MS, .cpu_ns = 170 * MS});
+        assert_int_equal(read_prompts(&scaling, 4, 0, 20, 4), 0);
     }
 }
 
 static void a_fixed_number_stays(void **state)
 {
     (void)state;
-    struct crew crew;
+    struct thread_scaling scaling;
     struct machine m = tiny;
     m.busy = 2;
-    crew_init(&crew, 2, true);
-    compute(&crew, &m, 10 * S);
+    thread_scaling_init(&scaling, 2, true);
+    compute(&scaling, &m, 10 * S);
     assert_int_equal(m.n[1], 0);
-    assert_int_equal(read_prompts(&crew, 2, 2, 1000, 2), 0);
+    assert_int_equal(read_prompts(&scaling, 2, 2, 1000, 2), 0);
 }
 
 int main(void)

@@ -1,26 +1,26 @@
 /* The size of ticks, against machines of all speeds. */
 #include "fakes/cmocka_all.h"
 
-#include "engine/pace.h"
+#include "engine/tick_budget.h"
 
 #define MS 1000000LL
 
-static void observe(struct pace *pace, int32_t prompt_rows, int32_t allowed, int64_t ns)
+static void observe(struct tick_budget *tick_budget, int32_t prompt_tokens, int32_t allowed, int64_t ns)
 {
-    pace_observe(pace, &(struct pace_tick){prompt_rows, 1, allowed}, ns);
+    tick_budget_observe(tick_budget, &(struct tick_cost){prompt_tokens, 1, allowed}, ns);
 }
 
 /* A machine: a call costs `call`, each row `row`. The longest of 200 ticks with a prompt, after some without one and
  * the first `skip`. */
-static int64_t longest_tick(struct pace *pace, int64_t call, int64_t row, int skip, int32_t *rows)
+static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64_t row, int skip, int32_t *rows)
 {
     int64_t longest = 0;
-    for (int i = 0; i < 5; i++) observe(pace, 0, 0, call + row);
+    for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, call + row);
     for (int i = 0; i < 200; i++) {
-        *rows = pace_budget(pace, 1, 2048);
+        *rows = tick_budget_next(tick_budget, 1, 2048);
         int64_t ns = call + (1 + *rows) * row;
         if (i >= skip && ns > longest) longest = ns;
-        observe(pace, *rows, *rows, ns);
+        observe(tick_budget, *rows, *rows, ns);
     }
     return longest;
 }
@@ -30,10 +30,10 @@ static void ticks_stay_within_the_gap_on_any_machine_that_can(void **state)
     (void)state;
     for (int64_t row = 1000; row <= 25 * MS; row *= 3) {
         for (int64_t call = 0; call <= 100 * MS; call += 20 * MS) {
-            struct pace pace;
+            struct tick_budget tick_budget;
             int32_t rows;
-            pace_init(&pace, 250 * MS, 1);
-            assert_true(longest_tick(&pace, call, row, 1, &rows) <= 250 * MS + row);
+            tick_budget_init(&tick_budget, 250 * MS, 1);
+            assert_true(longest_tick(&tick_budget, call, row, 1, &rows) <= 250 * MS + row);
         }
     }
 }
@@ -41,76 +41,76 @@ static void ticks_stay_within_the_gap_on_any_machine_that_can(void **state)
 static void a_fast_machine_soon_takes_whole_batches(void **state)
 {
     (void)state;
-    struct pace pace;
+    struct tick_budget tick_budget;
     int32_t rows;
-    pace_init(&pace, 250 * MS, 32);
-    longest_tick(&pace, MS, 10000, 0, &rows);
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    longest_tick(&tick_budget, MS, 10000, 0, &rows);
     assert_int_equal(rows, 2048);
 }
 
 static void the_room_is_used(void **state)
 {
     (void)state;
-    struct pace pace;
+    struct tick_budget tick_budget;
     int32_t rows;
-    pace_init(&pace, 250 * MS, 32);
-    longest_tick(&pace, 40 * MS, 5 * MS, 0, &rows);
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    longest_tick(&tick_budget, 40 * MS, 5 * MS, 0, &rows);
     assert_in_range(rows, 34, 41); /* 210 to 250 ms */
 }
 
 static void prompts_get_on_where_a_tick_alone_takes_longer_than_the_gap(void **state)
 {
     (void)state;
-    struct pace pace;
+    struct tick_budget tick_budget;
     int32_t rows;
-    pace_init(&pace, 250 * MS, 32);
-    longest_tick(&pace, 400 * MS, 5 * MS, 0, &rows);
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    longest_tick(&tick_budget, 400 * MS, 5 * MS, 0, &rows);
     assert_in_range(rows, 30, 60); /* half as long again */
 }
 
 static void one_slow_tick_does_not_stop_the_prompts(void **state)
 {
     (void)state;
-    struct pace pace;
+    struct tick_budget tick_budget;
     int32_t rows;
-    pace_init(&pace, 250 * MS, 32);
-    longest_tick(&pace, 40 * MS, MS, 0, &rows);
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    longest_tick(&tick_budget, 40 * MS, MS, 0, &rows);
     int32_t before = rows;
-    observe(&pace, rows, rows, 3000 * MS);
-    assert_true(pace_budget(&pace, 1, 2048) >= 8);
-    longest_tick(&pace, 40 * MS, MS, 0, &rows);
+    observe(&tick_budget, rows, rows, 3000 * MS);
+    assert_true(tick_budget_next(&tick_budget, 1, 2048) >= 8);
+    longest_tick(&tick_budget, 40 * MS, MS, 0, &rows);
     assert_in_range(rows, before - 2, before + 2);
 }
 
 static void a_tick_that_did_not_use_its_budget_teaches_nothing(void **state)
 {
     (void)state;
-    struct pace pace;
+    struct tick_budget tick_budget;
     int32_t rows;
-    pace_init(&pace, 250 * MS, 32);
-    longest_tick(&pace, 40 * MS, MS, 0, &rows);
-    struct pace before = pace;
-    observe(&pace, 3, rows, 43 * MS);
-    assert_memory_equal(&pace, &before, sizeof pace);
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    longest_tick(&tick_budget, 40 * MS, MS, 0, &rows);
+    struct tick_budget before = tick_budget;
+    observe(&tick_budget, 3, rows, 43 * MS);
+    assert_memory_equal(&tick_budget, &before, sizeof tick_budget);
 }
 
 /* Rows in tiles of 64 and in smaller calls cost what was measured at 0, 4,096, 8,192 and 12,288 tokens. A tick that
  * takes less than a tile does so because a tile would take more than `ms`. With `busy` now and then a tick takes 2.5
  * times as long as it should. Returns the depth of the last tile. */
-static int32_t read_deep_prompt(struct pace *pace, bool busy, int32_t ms)
+static int32_t read_deep_prompt(struct tick_budget *tick_budget, bool busy, int32_t ms)
 {
     int32_t last_tile = 0, next_slow = busy ? 1000 : INT32_MAX;
-    for (int i = 0; i < 5; i++) observe(pace, 0, 0, 5 * MS);
+    for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, 5 * MS);
     for (int32_t depth = 0; depth < 12000;) {
-        int32_t rows = pace_budget(pace, 1, 2048);
-        bool tile = rows + 1 >= PACE_TILE, slow = tile && depth >= next_slow;
+        int32_t rows = tick_budget_next(tick_budget, 1, 2048);
+        bool tile = rows + 1 >= ATTENTION_TILE, slow = tile && depth >= next_slow;
         double tiled = 0.9 + 0.0006 * depth, small = 0.9 + 0.0014 * depth;
         int64_t took = (int64_t)((5 + (tile ? tiled : small) * rows) * MS);
         assert_true(took < 340 * MS);
-        if (depth > 64 && !tile) assert_true((5 + tiled * PACE_TILE) * MS > ms * MS);
+        if (depth > 64 && !tile) assert_true((5 + tiled * ATTENTION_TILE) * MS > ms * MS);
         if (tile) last_tile = depth;
         if (slow) next_slow += 1000;
-        observe(pace, rows, rows, slow ? took * 5 / 2 : took);
+        observe(tick_budget, rows, rows, slow ? took * 5 / 2 : took);
         depth += rows;
     }
     return last_tile;
@@ -119,22 +119,22 @@ static int32_t read_deep_prompt(struct pace *pace, bool busy, int32_t ms)
 static void a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits(void **state)
 {
     (void)state;
-    struct pace pace;
-    pace_init(&pace, 250 * MS, 32);
-    assert_in_range(read_deep_prompt(&pace, false, 300), 5500, 8000);
+    struct tick_budget tick_budget;
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    assert_in_range(read_deep_prompt(&tick_budget, false, 300), 5500, 8000);
     for (int i = 0; i < 5; i++) { /* a new prompt finds its way back */
-        int32_t rows = pace_budget(&pace, 1, 2048);
-        observe(&pace, rows, rows, (int64_t)((5 + 0.9 * rows) * MS));
+        int32_t rows = tick_budget_next(&tick_budget, 1, 2048);
+        observe(&tick_budget, rows, rows, (int64_t)((5 + 0.9 * rows) * MS));
     }
-    assert_true(pace_budget(&pace, 1, 2048) >= 2 * PACE_TILE - 1);
+    assert_true(tick_budget_next(&tick_budget, 1, 2048) >= 2 * ATTENTION_TILE - 1);
 }
 
 static void a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles(void **state)
 {
     (void)state;
-    struct pace pace;
-    pace_init(&pace, 250 * MS, 32);
-    assert_in_range(read_deep_prompt(&pace, true, 250), 5500, 8000);
+    struct tick_budget tick_budget;
+    tick_budget_init(&tick_budget, 250 * MS, 32);
+    assert_in_range(read_deep_prompt(&tick_budget, true, 250), 5500, 8000);
 }
 
 int main(void)

@@ -6,8 +6,8 @@
  * any sequence, or completes the cells of one sequence (home is its id) and is worth nothing once those cells are gone:
  * states_forget() says so. A state that was put or found stays where it is until the next states_put(),
  * states_drop() or states_forget(); a pinned or held one until it is dropped or forgotten. */
-#ifndef ENGINE_STATES_H
-#define ENGINE_STATES_H
+#ifndef ENGINE_SNAPSHOTS_H
+#define ENGINE_SNAPSHOTS_H
 
 #include "base/tokens.h"
 

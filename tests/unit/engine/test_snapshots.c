@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
-#include "engine/states.h"
+#include "engine/snapshots.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -33,9 +33,9 @@ static int32_t reusable(const struct engine *engine, const struct job *job)
 }
 
 /* Deterministic: a cold run would compute the rest of a piece together with what is cached of it. */
-static int32_t whole_pieces(const struct engine *engine, int32_t n)
+static int32_t whole_chunks(const struct engine *engine, int32_t n)
 {
-    return engine->deterministic ? n / PLAN_PIECE * PLAN_PIECE : n;
+    return engine->deterministic ? n / PREFILL_CHUNK * PREFILL_CHUNK : n;
 }
 
 static int32_t worth_it(const struct engine *engine, int32_t n)
@@ -48,7 +48,7 @@ static int32_t common(const struct engine *engine, const struct seq *seq, const 
 {
     if (seq->scope != job->scope) return 0;
     int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt), most = reusable(engine, job);
-    return whole_pieces(engine, n < most ? n : most);
+    return whole_chunks(engine, n < most ? n : most);
 }
 
 /* How many leading tokens of the prompt the sequence stands for. */
@@ -61,7 +61,7 @@ static int32_t agreeing(const struct engine *engine, const struct seq *seq, cons
 static int32_t offered(const struct engine *engine, const struct seq *seq, int32_t agree)
 {
     int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
-    if (engine->deterministic && n > seq->n_exact) n = whole_pieces(engine, seq->n_exact);
+    if (engine->deterministic && n > seq->n_exact) n = whole_chunks(engine, seq->n_exact);
     /* What a stream can be taken back to is for its own slot: whole streams are copied with the next call only. */
     bool only_whole = seq->slot != NULL && !engine->cuts_anywhere && !engine->unified;
     if (only_whole && n != seq->n_cells) return 0;
@@ -197,7 +197,7 @@ static void weigh_states(const struct engine *engine, const struct job *job, str
         states_find(engine->states, job->prompt.v, reusable(engine, job), job->scope, engine->cuts_anywhere, &n);
     if (state == NULL) return;
     if (engine->deterministic && n > state->n_exact) n = state->n_exact;
-    n = worth_it(engine, whole_pieces(engine, n));
+    n = worth_it(engine, whole_chunks(engine, n));
     if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)state->tokens.len)) return;
     int64_t loaded = (int64_t)state->tokens.len;
     int64_t cost = (int64_t)job->prompt.len - n + loaded / COPYING_PART + price_of_a_place(engine, NULL);
@@ -224,7 +224,7 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
 /* In tokens that could be computed meanwhile. */
 static int64_t price_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
 {
-    double row_ns = pace_row_ns(&engine->pace), ns = store_hit_read_ns(job->hit, from, to);
+    double row_ns = tick_budget_token_ns(&engine->tick_budget), ns = store_hit_read_ns(job->hit, from, to);
     if (row_ns <= 0) return (to - from) / FETCHING_PART;
     double tokens = ns > SOON_NS ? ns / row_ns : 0;
     return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
@@ -233,7 +233,7 @@ static int64_t price_of_fetching(const struct engine *engine, const struct job *
 /* How many of the tokens that the store has can be gone on from. */
 static int32_t fetchable(const struct engine *engine, const struct job *job)
 {
-    int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_pieces(engine, all));
+    int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_chunks(engine, all));
     return n == all || engine->cuts_anywhere ? n : 0;
 }
 

@@ -1,0 +1,174 @@
+#include "engine/thread_scaling.h"
+
+#include <stddef.h>
+
+/* A measure goes over so much time and two ticks: a scheduler lets a thread run for milliseconds, and ticks are slow or
+ * not as it happens. Where ticks are long, one has seen enough of it. */
+#define MEASURE_NS 40000000
+#define LONG_NS    (4 * (int64_t)MEASURE_NS)
+
+/* Many n_tokens: so much of one CPU's time stolen by others is too much; and so long a call is prepared by one thread,
+ * while the others sleep. */
+#define STOLEN   0.25
+#define ALONE_NS 500000
+
+/* A tick is slow, and the reason is looked for, at so many times what is usual. */
+#define SLOW 1.3
+
+/* Numbers of threads are as fast as each other within so much; then the smaller one is stolen. */
+#define AS_FAST 1.03
+
+/* So many times as long as the fastest: still fewer threads are not tried. */
+#define TOO_SLOW 1.5
+
+/* After a trial so many times what it cost is computed until the next, and for so long at least: trials that find
+ * nothing cost no more than 1 %. */
+#define COST_FACTOR 100
+#define MIN_REST_NS 500000000
+
+void thread_scaling_init(struct thread_scaling *scaling, int32_t most, bool fixed)
+{
+    *scaling = (struct thread_scaling){.threads[0] = most, .n = 1};
+    if (fixed) return;
+    if (most > 2) scaling->threads[scaling->n++] = most - 1;
+    for (int32_t threads = most / 2; threads > 0; threads /= 2)
+        if (threads < scaling->threads[scaling->n - 1]) scaling->threads[scaling->n++] = threads;
+}
+
+int32_t thread_scaling_threads(const struct thread_scaling *scaling, int32_t n_tokens)
+{
+    if (n_tokens >= SCALING_BUCKETS) return scaling->threads[scaling->large.step];
+    const struct scaling_bucket *bucket = &scaling->buckets[n_tokens];
+    return scaling->threads[bucket->trial.on ? bucket->trial.step : bucket->step];
+}
+
+/* ---- Trials with few n_tokens ---- */
+
+static void begin_trial(struct scaling_bucket *bucket, bool more, double before)
+{
+    bucket->trial.on = true;
+    bucket->trial.more = more;
+    bucket->trial.step = more ? bucket->step - 1 : bucket->step + 1;
+    bucket->trial.best = bucket->step;
+    bucket->trial.before = bucket->trial.least = bucket->trial.chosen = before;
+    bucket->trial.cost = 0;
+}
+
+static void end_trial(struct scaling_bucket *bucket)
+{
+    bucket->trial.on = false;
+    bucket->known = true;
+    int64_t cooldown_ns = (int64_t)(COST_FACTOR * bucket->trial.cost);
+    bucket->cooldown_ns[bucket->trial.more] = cooldown_ns > MIN_REST_NS ? cooldown_ns : MIN_REST_NS;
+    /* Where nothing better was found it may be the ticks that have changed, as in a longer context: what is usual comes
+     * nearer, not all the way, since the trial may have met a bad moment. */
+    bucket->usual =
+        bucket->trial.best == bucket->step ? (bucket->usual + bucket->trial.before) / 2 : bucket->trial.chosen;
+    bucket->step = bucket->trial.best;
+}
+
+static void note_trial_of_more(struct scaling_bucket *bucket, double ns)
+{
+    if (ns * AS_FAST < bucket->trial.before) {
+        bucket->trial.best = bucket->trial.step;
+        bucket->trial.chosen = ns;
+    }
+    end_trial(bucket);
+}
+
+/* Fewer are tried down to one, or until it is plain that they are slower. */
+static void note_trial_of_fewer(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns)
+{
+    if (ns < bucket->trial.least) bucket->trial.least = ns;
+    if (ns <= bucket->trial.least * AS_FAST) {
+        bucket->trial.best = bucket->trial.step;
+        bucket->trial.chosen = ns;
+    }
+    bool last = bucket->trial.step == scaling->n - 1;
+    if (last || ns > bucket->trial.least * TOO_SLOW)
+        end_trial(bucket);
+    else
+        bucket->trial.step++;
+}
+
+static void note_trial(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns, int32_t ticks)
+{
+    if (bucket->known && ns > bucket->trial.before) bucket->trial.cost += (ns - bucket->trial.before) * ticks;
+    if (bucket->trial.more)
+        note_trial_of_more(bucket, ns);
+    else
+        note_trial_of_fewer(scaling, bucket, ns);
+}
+
+/* ---- Few n_tokens ---- */
+
+/* A measure without a trial: is there reason for one? A single slow tick makes one measure slow, but not two. */
+static void start_trial_if_due(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns)
+{
+    bool slow = ns > bucket->usual * SLOW,
+         fewer = !bucket->known || (slow && bucket->was_slow && bucket->cooldown_ns[false] <= 0);
+    bucket->was_slow = slow;
+    if (!bucket->known) bucket->usual = ns;
+    if (fewer && bucket->step < scaling->n - 1)
+        begin_trial(bucket, false, ns);
+    else if (bucket->step > 0 && bucket->cooldown_ns[true] <= 0)
+        begin_trial(bucket, true, ns);
+    else if (!slow)
+        bucket->usual = ns < bucket->usual ? ns : (7 * bucket->usual + ns) / 8;
+}
+
+static void observe_small(const struct thread_scaling *scaling, struct scaling_bucket *bucket, int64_t ns)
+{
+    for (size_t i = 0; i < 2; i++) bucket->cooldown_ns[i] -= ns < bucket->cooldown_ns[i] ? ns : bucket->cooldown_ns[i];
+    bucket->measure.ns += ns;
+    bucket->measure.ticks++;
+    if (bucket->measure.ns < (bucket->measure.ticks < 2 ? LONG_NS : MEASURE_NS)) return;
+    double mean = (double)bucket->measure.ns / bucket->measure.ticks;
+    int32_t ticks = bucket->measure.ticks;
+    bucket->measure.ns = bucket->measure.ticks = 0;
+    if (bucket->trial.on)
+        note_trial(scaling, bucket, mean, ticks);
+    else if (bucket->warmed_up)
+        start_trial_if_due(scaling, bucket, mean);
+    bucket->warmed_up = true;
+}
+
+/* ---- Many ---- */
+
+/* Fewer threads where others have had CPUs in two measures, and one more step from time to time, which is stolen back
+ * where it meets others at once. */
+static void adjust_large(const struct thread_scaling *scaling, struct scaling_large *large, int64_t ns, bool stolen)
+{
+    bool fewer = stolen && (large->was_stolen || large->tries_more) && large->step < scaling->n - 1;
+    bool more = !stolen && large->step > 0 && large->cooldown_ns <= 0;
+    if (fewer) large->cooldown_ns = large->tries_more ? COST_FACTOR / 2 * ns : MIN_REST_NS;
+    large->was_stolen = stolen;
+    large->tries_more = more;
+    large->step += fewer - more;
+}
+
+static void observe_large(const struct thread_scaling *scaling, struct scaling_large *large,
+                          const struct scaling_tick *tick)
+{
+    int32_t threads = scaling->threads[large->step];
+    large->cooldown_ns -= tick->ns < large->cooldown_ns ? tick->ns : large->cooldown_ns;
+    large->ns += tick->ns;
+    large->stolen_ns += threads * tick->ns - tick->cpu_ns - (threads - 1) * (int64_t)ALONE_NS;
+    if (large->ns < MEASURE_NS) return;
+    int64_t ns = large->ns;
+    bool stolen = (double)large->stolen_ns > STOLEN * (double)ns;
+    large->ns = large->stolen_ns = 0;
+    adjust_large(scaling, large, ns, stolen);
+}
+
+bool thread_scaling_observe(struct thread_scaling *scaling, const struct scaling_tick *tick)
+{
+    bool is_large = tick->n_tokens >= SCALING_BUCKETS;
+    const int32_t *step = is_large ? &scaling->large.step : &scaling->buckets[tick->n_tokens].step, before = *step;
+    if (scaling->n == 1) return false;
+    if (is_large)
+        observe_large(scaling, &scaling->large, tick);
+    else
+        observe_small(scaling, &scaling->buckets[tick->n_tokens], tick->ns);
+    return *step != before;
+}
