@@ -13,7 +13,7 @@ static bool is_receiving(const struct connection *connection)
 }
 
 /* Connections are resumed from the loop: whoever frees memory is in the middle of something else. */
-static void room_changed(struct http_bodies *bodies)
+static void memory_freed(struct http_bodies *bodies)
 {
     if (bodies->stalled > 0) event_active(bodies->resume, EV_TIMEOUT, 0);
 }
@@ -60,14 +60,14 @@ void bodies_leave(struct connection *connection)
     *(connection->older != NULL ? &connection->older->newer : &bodies->oldest) = connection->newer;
     *(connection->newer != NULL ? &connection->newer->older : &bodies->newest) = connection->older;
     connection->older = connection->newer = NULL;
-    room_changed(bodies);
+    memory_freed(bodies);
 }
 
 bool bodies_may_read(struct connection *connection)
 {
     const struct http_bodies *bodies = &connection->server->bodies;
     if (bodies->held < connection->server->limits.max_bodies) return true;
-    return bodies->handed == 0 && bodies->oldest == connection;
+    return bodies->dispatched == 0 && bodies->oldest == connection;
 }
 
 void bodies_stall(struct connection *connection, bool stalled)
@@ -85,22 +85,22 @@ void bodies_add(struct http_server *server, size_t len)
     server->bodies.held += len;
 }
 
-void bodies_hand_out(struct http_server *server, size_t len)
+void bodies_dispatch(struct http_server *server, size_t len)
 {
-    server->bodies.handed += len;
+    server->bodies.dispatched += len;
 }
 
 void http_recount(struct http_server *server, size_t before, size_t now)
 {
     bodies_add(server, now);
-    bodies_hand_out(server, now);
+    bodies_dispatch(server, now);
     bodies_free(server, before, true);
 }
 
-void bodies_free(struct http_server *server, size_t len, bool handed_out)
+void bodies_free(struct http_server *server, size_t len, bool dispatched)
 {
     if (len == 0) return;
     server->bodies.held -= len;
-    if (handed_out) server->bodies.handed -= len;
-    room_changed(&server->bodies);
+    if (dispatched) server->bodies.dispatched -= len;
+    memory_freed(&server->bodies);
 }

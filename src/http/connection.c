@@ -21,8 +21,8 @@
 
 enum {
     READ_AHEAD = 16384,
-    LINGER_MS = 2000, /* for the client to read our last words before the connection is torn down */
-    SPARE_MS = 2000   /* for the request of a connection that there is no room for */
+    LINGER_MS = 2000,    /* for the client to read our last words before the connection is torn down */
+    OVER_LIMIT_MS = 2000 /* for the request of a connection that there is no room for */
 };
 
 static void set_timer(struct connection *c, int ms)
@@ -38,7 +38,7 @@ static struct evbuffer *input_of(struct connection *c)
 
 /* ---- The end ---- */
 
-static void forget_hangup(struct connection *c)
+static void unwatch_hangup(struct connection *c)
 {
     if (c->hangup == NULL) return;
     event_free(c->hangup);
@@ -55,7 +55,7 @@ static void stop_waiting(struct connection *c)
 static void unlink_connection(struct connection *c)
 {
     stop_waiting(c);
-    c->server->n_spare -= c->spare;
+    c->server->n_over_limit -= c->over_limit;
     *(c->prev != NULL ? &c->prev->next : &c->server->connections) = c->next;
     if (c->next != NULL) c->next->prev = c->prev;
     c->server->n_connections--;
@@ -69,7 +69,7 @@ void connection_free(struct connection *c)
     }
     bodies_leave(c);
     if (c->request != NULL) request_free(c->request);
-    forget_hangup(c);
+    unwatch_hangup(c);
     event_free(c->timer);
     bufferevent_free(c->bev);
     unlink_connection(c);
@@ -79,7 +79,7 @@ void connection_free(struct connection *c)
 void connection_gone(struct connection *c)
 {
     struct http_request *request = c->request;
-    if (request != NULL && request->handed_out) {
+    if (request != NULL && request->dispatched) {
         c->request = NULL;
         request_lose_client(request);
     }
@@ -117,7 +117,7 @@ static void stop_reading(struct connection *c)
 
 static void start_reading(struct connection *c)
 {
-    forget_hangup(c);
+    unwatch_hangup(c);
     bufferevent_enable(c->bev, EV_READ);
 }
 
@@ -140,22 +140,22 @@ static void become_idle(struct connection *c)
 {
     const struct http_limits *limits = &c->server->limits;
     c->state = CONNECTION_IDLE;
-    set_timer(c, c->asked ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
-    if (c->asked) wait_in(c, &c->server->kept);
+    set_timer(c, c->sent_head ? limits->idle_timeout_ms : limits->first_request_timeout_ms);
+    if (c->sent_head) wait_in(c, &c->server->kept_alive);
 }
 
 /* Closing while bytes of the client are unread would make its kernel throw our answer away. */
 static void linger(struct connection *c)
 {
     evutil_socket_t fd = bufferevent_getfd(c->bev);
-    tls_say_end(c->bev);
+    tls_send_close_notify(c->bev);
     if (c->reading_closed || fd < 0 || shutdown(fd, SHUT_WR) != 0) {
         connection_free(c);
         return;
     }
     c->state = CONNECTION_LINGERING;
     set_timer(c, LINGER_MS);
-    if (!c->spare) wait_in(c, &c->server->kept);
+    if (!c->over_limit) wait_in(c, &c->server->kept_alive);
     evbuffer_drain(input_of(c), evbuffer_get_length(input_of(c)));
     start_reading(c);
 }
@@ -165,7 +165,7 @@ static void start_flushing(struct connection *c)
     request_free(c->request);
     c->request = NULL;
     c->state = CONNECTION_FLUSHING;
-    forget_hangup(c);
+    unwatch_hangup(c);
     event_del(c->timer);
     /* Nothing left to send: what comes after sending is due from the loop all the same, for the caller may be the
      * handler. */
@@ -182,7 +182,7 @@ void connection_answered(struct connection *c)
 static void refuse(struct connection *c, struct http_fault fault)
 {
     bodies_leave(c);
-    if (!c->spare) stop_waiting(c);
+    if (!c->over_limit) stop_waiting(c);
     reply_refuse(c, fault);
     c->keep_alive = false;
     start_flushing(c);
@@ -195,8 +195,8 @@ static void dispatch(struct connection *c)
     struct http_request *request = c->request;
     struct http_server *server = c->server;
     bodies_leave(c);
-    bodies_hand_out(server, request->body.len);
-    request->handed_out = true;
+    bodies_dispatch(server, request->body.len);
+    request->dispatched = true;
     server->n_active++;
     c->state = CONNECTION_ANSWERING;
     event_del(c->timer);
@@ -231,15 +231,15 @@ static void begin_request(struct connection *c)
     c->request = request_new(c);
     c->state = CONNECTION_HEAD;
     c->began_at = clock_now(clock_monotonic());
-    if (!c->spare) set_timer(c, !c->asked && first_ms < read_ms ? first_ms : read_ms);
+    if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
 }
 
 /* False: there is no room for the connection, and it was told so. */
-static bool note_asked(struct connection *c)
+static bool note_head(struct connection *c)
 {
     const struct http_handler *handler = &c->server->handler;
-    c->asked = true;
-    if (!c->spare) {
+    c->sent_head = true;
+    if (!c->over_limit) {
         stop_waiting(c);
         return true;
     }
@@ -250,7 +250,7 @@ static bool note_asked(struct connection *c)
 }
 
 /* An empty line between two requests is none. */
-static void forget_empty_line(struct connection *c)
+static void skip_empty_line(struct connection *c)
 {
     request_free(c->request);
     c->request = NULL;
@@ -275,7 +275,7 @@ static void stall(struct connection *c)
 
 /* These take a piece of the input and say whether the connection still receives a request; if it does not, it may even
  * be freed. */
-static bool take_head(struct connection *c, const char *bytes, size_t len)
+static bool receive_head(struct connection *c, const char *bytes, size_t len)
 {
     struct http_request *request = c->request;
     size_t used = 0;
@@ -283,7 +283,7 @@ static bool take_head(struct connection *c, const char *bytes, size_t len)
     evbuffer_drain(input_of(c), used);
     if (parsed == PARSE_FAULT) {
         refuse(c, request->fault);
-    } else if (parsed == PARSE_WHOLE && !note_asked(c)) {
+    } else if (parsed == PARSE_WHOLE && !note_head(c)) {
         return false;
     } else if (parsed == PARSE_WHOLE && request->whole) {
         dispatch(c);
@@ -291,13 +291,13 @@ static bool take_head(struct connection *c, const char *bytes, size_t len)
         if (parsed == PARSE_WHOLE)
             begin_body(c);
         else if (request->head.len == 0)
-            forget_empty_line(c);
+            skip_empty_line(c);
         return true;
     }
     return false;
 }
 
-static bool take_body(struct connection *c, const char *bytes, size_t len)
+static bool receive_body(struct connection *c, const char *bytes, size_t len)
 {
     struct http_request *request = c->request;
     if (!bodies_may_read(c)) {
@@ -314,18 +314,18 @@ static bool take_body(struct connection *c, const char *bytes, size_t len)
     return parsed == PARSE_MORE;
 }
 
-static bool take(struct connection *c)
+static bool receive_piece(struct connection *c)
 {
     size_t len = evbuffer_get_contiguous_space(input_of(c));
     if (len == 0) return false;
     const char *bytes = (const char *)evbuffer_pullup(input_of(c), (ssize_t)len);
     if (c->state == CONNECTION_IDLE) begin_request(c);
-    return c->state == CONNECTION_HEAD ? take_head(c, bytes, len) : take_body(c, bytes, len);
+    return c->state == CONNECTION_HEAD ? receive_head(c, bytes, len) : receive_body(c, bytes, len);
 }
 
 static void receive(struct connection *c)
 {
-    while (take(c)) continue;
+    while (receive_piece(c)) continue;
 }
 
 void connection_resume(struct connection *c)
@@ -412,14 +412,14 @@ struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socke
     return bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE);
 }
 
-struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool spare)
+struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool over_limit)
 {
     struct connection *c = mem_alloc(sizeof *c);
     c->server = server;
     c->bev = bev;
-    c->spare = spare;
-    server->n_spare += spare;
-    wait_in(c, spare ? &server->spare : &server->fresh);
+    c->over_limit = over_limit;
+    server->n_over_limit += over_limit;
+    wait_in(c, over_limit ? &server->over_limit : &server->fresh);
     c->next = server->connections;
     if (c->next != NULL) c->next->prev = c;
     server->connections = c;
@@ -432,6 +432,6 @@ struct connection *connection_open(struct http_server *server, struct buffereven
     bufferevent_setcb(bev, on_readable, on_drained, on_event, c);
     bufferevent_enable(bev, EV_READ | EV_WRITE);
     c->state = tls_is(bev) ? CONNECTION_HANDSHAKE : CONNECTION_IDLE;
-    set_timer(c, spare ? SPARE_MS : server->limits.first_request_timeout_ms);
+    set_timer(c, over_limit ? OVER_LIMIT_MS : server->limits.first_request_timeout_ms);
     return c;
 }

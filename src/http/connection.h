@@ -40,7 +40,7 @@ struct http_posts {
 /* Memory of request bodies; see bodies.c. */
 struct http_bodies {
     size_t held;                        /* bytes of all bodies, and of what was made of them */
-    size_t handed;                      /* of these, those of requests that were handed out */
+    size_t dispatched;                  /* of these, those of requests that were handed out */
     size_t stalled;                     /* connections that wait for memory */
     struct connection *oldest, *newest; /* connections that receive a body, in the order they began */
     struct event *resume;
@@ -59,9 +59,9 @@ struct http_server {
     struct connection *connections;
     /* Connections of which no whole head of a request is there, those that have waited longest first: that never sent
      * one, and whose request was answered. And those for which there is no room; they are in no other list. */
-    struct waiting fresh, kept, spare;
+    struct waiting fresh, kept_alive, over_limit;
     struct http_tls *tls; /* NULL: none */
-    size_t n_connections, n_spare;
+    size_t n_connections, n_over_limit;
     size_t n_active;
     struct http_request *orphans;
     struct http_bodies bodies;
@@ -94,8 +94,8 @@ struct connection {
     bool reading_closed; /* the client said it sends no more */
     bool keep_alive;     /* another request may follow the answer */
     bool dispatching;    /* on_request is running */
-    bool asked;          /* a whole head of a request has come, now or earlier */
-    bool spare;          /* there is no room for it: only an urgent request is answered */
+    bool sent_head;      /* a whole head of a request has come, now or earlier */
+    bool over_limit;     /* there is no room for it: only an urgent request is answered */
     int64_t began_at;    /* the request that is being received: CLOCK_MONOTONIC ns */
     struct event *timer; /* idle, read or linger timeout, by state */
     struct event *hangup;
@@ -109,9 +109,9 @@ struct connection {
 /* The one place where a plain bufferevent is made of a socket. */
 struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd);
 
-/* Starts serving what comes over `bev`, which it owns from now on, once a handshake is done if it needs one. `spare`:
- * there is no room for it. */
-struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool spare);
+/* Starts serving what comes over `bev`, which it owns from now on, once a handshake is done if it needs one.
+ * `over_limit`: there is no room for it. */
+struct connection *connection_open(struct http_server *server, struct bufferevent *bev, bool over_limit);
 
 /* Drops the connection. The handler is told of the end of its request only by connection_gone(). */
 void connection_free(struct connection *connection);
@@ -127,8 +127,9 @@ void connection_answered(struct connection *connection);
 
 /* A bufferevent that answers the client's handshake. */
 struct bufferevent *tls_bufferevent(const struct http_tls *tls, struct event_base *base, evutil_socket_t fd);
-bool tls_is(struct bufferevent *bev);          /* rather than a plain one */
-void tls_say_end(struct bufferevent *bev);     /* tells the client that nothing follows; harmless on a plain one */
+bool tls_is(struct bufferevent *bev); /* rather than a plain one */
+void tls_send_close_notify(
+    struct bufferevent *bev);                  /* tells the client that nothing follows; harmless on a plain one */
 void tls_log_failure(struct bufferevent *bev); /* why a handshake came to nothing */
 
 /* ---- Memory of bodies ---- */
@@ -140,8 +141,8 @@ void bodies_leave(struct connection *connection); /* its body ended or never wil
 bool bodies_may_read(struct connection *connection);
 void bodies_stall(struct connection *connection, bool stalled);
 void bodies_add(struct http_server *server, size_t len);
-void bodies_hand_out(struct http_server *server, size_t len);
-void bodies_free(struct http_server *server, size_t len, bool handed_out);
+void bodies_dispatch(struct http_server *server, size_t len);
+void bodies_free(struct http_server *server, size_t len, bool dispatched);
 
 /* ---- A request ---- */
 
@@ -176,7 +177,7 @@ struct http_request {
     struct http_server *server;
     struct connection *connection;    /* NULL: the client is gone */
     struct http_request *prev, *next; /* among the orphans */
-    bool handed_out;
+    bool dispatched;
 
     llhttp_t parser;
     struct http_fault fault;

@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-static int fail(struct http_request *request, int status, const char *message)
+static int set_fault(struct http_request *request, int status, const char *message)
 {
     request->fault = (struct http_fault){.status = status, .message = message};
     return HPE_USER;
@@ -55,7 +55,7 @@ static int on_headers_complete(llhttp_t *parser)
 static int check_room(struct http_request *request, uint64_t more)
 {
     size_t room = request->server->limits.max_body - request->body.len;
-    return more > room ? fail(request, 413, "the body is too large") : 0;
+    return more > room ? set_fault(request, 413, "the body is too large") : 0;
 }
 
 /* Refused before the chunk arrives. */
@@ -104,7 +104,7 @@ struct http_request *request_new(struct connection *connection)
 
 void request_free(struct http_request *request)
 {
-    bodies_free(request->server, request->body.len, request->handed_out);
+    bodies_free(request->server, request->body.len, request->dispatched);
     buf_release(&request->body);
     target_release(&request->target);
     buf_release(&request->head);
@@ -169,9 +169,9 @@ static enum parse parser_fault(struct http_request *request, llhttp_errno_t erro
     if (request->fault.status == 0) {
         const char *reason = llhttp_get_error_reason(&request->parser);
         if (error == HPE_INVALID_VERSION)
-            fail(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+            set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
         else
-            fail(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
+            set_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
     }
     return PARSE_FAULT;
 }
@@ -190,9 +190,9 @@ static int check_version(struct http_request *request, const char *line, size_t 
 {
     static const char form[] = " HTTP/";
     const char *version = len < 9 ? line : line + len - 9;
-    if (len < 9 || memcmp(version, form, 6) != 0) return fail(request, 400, "the request line is malformed");
+    if (len < 9 || memcmp(version, form, 6) != 0) return set_fault(request, 400, "the request line is malformed");
     if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
-        return fail(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
     request->version_1_0 = version[8] == '0';
     return 0;
 }
@@ -200,9 +200,10 @@ static int check_version(struct http_request *request, const char *line, size_t 
 /* `len` counts neither CR nor LF. */
 static int check_line(struct http_request *request, const char *line, size_t len)
 {
-    if (memchr(line, '\r', len) != NULL) return fail(request, 400, "a carriage return inside a line");
+    if (memchr(line, '\r', len) != NULL) return set_fault(request, 400, "a carriage return inside a line");
     if (request->line == 0) return check_version(request, line, len);
-    if (len > 0 && (line[0] == ' ' || line[0] == '\t')) return fail(request, 400, "folded header lines are obsolete");
+    if (len > 0 && (line[0] == ' ' || line[0] == '\t'))
+        return set_fault(request, 400, "folded header lines are obsolete");
     return 0;
 }
 
@@ -213,7 +214,7 @@ static enum parse parse_line(struct http_request *request)
     size_t len = request->head.len - request->line;
     bool blank = len == 2;
     if (len < 2 || line[len - 2] != '\r') {
-        fail(request, 400, "lines end with carriage return and line feed");
+        set_fault(request, 400, "lines end with carriage return and line feed");
         return PARSE_FAULT;
     }
     if (check_line(request, line, len - 2) != 0) return PARSE_FAULT;
@@ -221,7 +222,7 @@ static enum parse parse_line(struct http_request *request)
     bool paused = error == HPE_PAUSED || error == HPE_PAUSED_UPGRADE;
     if (error != HPE_OK && !(paused && request->whole)) return parser_fault(request, error);
     if (blank != request->head_done) {
-        fail(request, 400, "malformed request");
+        set_fault(request, 400, "malformed request");
         return PARSE_FAULT;
     }
     request->line = request->head.len;
@@ -257,12 +258,13 @@ static int check_framing(struct http_request *request)
 {
     const char *coding = http_header(request, "Transfer-Encoding");
     if (coding != NULL && count_fields(request, "Content-Length") > 0)
-        return fail(request, 400, "both Content-Length and Transfer-Encoding");
-    if (count_fields(request, "Content-Length") > 1) return fail(request, 400, "more than one Content-Length");
+        return set_fault(request, 400, "both Content-Length and Transfer-Encoding");
+    if (count_fields(request, "Content-Length") > 1) return set_fault(request, 400, "more than one Content-Length");
     if (coding == NULL) return 0;
-    if (count_fields(request, "Transfer-Encoding") > 1) return fail(request, 400, "more than one Transfer-Encoding");
-    if (strcasecmp(coding, "chunked") != 0) return fail(request, 400, "the only Transfer-Encoding is chunked");
-    if (request->version_1_0) return fail(request, 400, "HTTP/1.0 has no Transfer-Encoding");
+    if (count_fields(request, "Transfer-Encoding") > 1)
+        return set_fault(request, 400, "more than one Transfer-Encoding");
+    if (strcasecmp(coding, "chunked") != 0) return set_fault(request, 400, "the only Transfer-Encoding is chunked");
+    if (request->version_1_0) return set_fault(request, 400, "HTTP/1.0 has no Transfer-Encoding");
     return 0;
 }
 
@@ -270,16 +272,16 @@ static int check_framing(struct http_request *request)
 static int check_host_and_origin(struct http_request *request)
 {
     size_t n = count_fields(request, "Host");
-    if (n > 1) return fail(request, 400, "more than one Host header");
-    if (count_fields(request, "Origin") > 1) return fail(request, 400, "more than one Origin header");
-    return n == 1 || request->version_1_0 ? 0 : fail(request, 400, "a Host header is missing");
+    if (n > 1) return set_fault(request, 400, "more than one Host header");
+    if (count_fields(request, "Origin") > 1) return set_fault(request, 400, "more than one Origin header");
+    return n == 1 || request->version_1_0 ? 0 : set_fault(request, 400, "a Host header is missing");
 }
 
 static int check_expect(struct http_request *request)
 {
     const char *expect = http_header(request, "Expect");
     if (expect == NULL || request->version_1_0) return 0;
-    if (strcasecmp(expect, "100-continue") != 0) return fail(request, 417, "the only Expect is 100-continue");
+    if (strcasecmp(expect, "100-continue") != 0) return set_fault(request, 417, "the only Expect is 100-continue");
     request->wants_continue = true;
     return 0;
 }
@@ -290,9 +292,9 @@ static int check_head(struct http_request *request)
     if (rc == 0) rc = check_host_and_origin(request);
     if (rc == 0) rc = check_expect(request);
     if (rc != 0) return rc;
-    if (request->parser.method == HTTP_CONNECT) return fail(request, 400, "this is no proxy");
+    if (request->parser.method == HTTP_CONNECT) return set_fault(request, 400, "this is no proxy");
     if (!target_decode(&request->target, request->head.v + request->url))
-        return fail(request, 400, "the address is malformed");
+        return set_fault(request, 400, "the address is malformed");
     return request->has_length ? check_room(request, request->length) : 0;
 }
 
@@ -305,11 +307,11 @@ enum parse request_parse_head(struct http_request *request, const char *bytes, s
         size_t n = end == NULL ? len - *used : (size_t)(end - from) + 1;
         *used += n;
         if (n > request->server->limits.max_head - request->head.len) {
-            fail(request, 431, "request line and headers are too large");
+            set_fault(request, 431, "request line and headers are too large");
             return PARSE_FAULT;
         }
         if (has_control(from, n)) {
-            fail(request, 400, "a control character in request line or headers");
+            set_fault(request, 400, "a control character in request line or headers");
             return PARSE_FAULT;
         }
         buf_append(&request->head, from, n);
@@ -337,7 +339,7 @@ enum parse request_parse_body(struct http_request *request, const char *bytes, s
     if (request->whole) return PARSE_WHOLE;
     if (request->body.len == before) request->framing += len;
     if (request->framing > request->server->limits.max_head) {
-        fail(request, 431, "chunk extensions or trailers are too large");
+        set_fault(request, 431, "chunk extensions or trailers are too large");
         return PARSE_FAULT;
     }
     return PARSE_MORE;
@@ -375,30 +377,30 @@ const char *http_target_host(const struct http_request *request)
 }
 
 /* What a connection came to; all zero where that cannot be told. */
-union came_to {
+union local_address {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
     struct sockaddr_storage most;
 };
 
-static union came_to came_to(const struct http_request *request)
+static union local_address local_address(const struct http_request *request)
 {
-    union came_to address = {.most = {0}};
+    union local_address address = {.most = {0}};
     socklen_t len = sizeof address;
     int fd = request->connection == NULL ? -1 : bufferevent_getfd(request->connection->bev);
-    if (getsockname(fd, &address.any, &len) != 0) address = (union came_to){.most = {0}};
+    if (getsockname(fd, &address.any, &len) != 0) address = (union local_address){.most = {0}};
     return address;
 }
 
 bool http_is_unix(const struct http_request *request)
 {
-    return came_to(request).any.sa_family == AF_UNIX;
+    return local_address(request).any.sa_family == AF_UNIX;
 }
 
 int http_port(const struct http_request *request)
 {
-    union came_to address = came_to(request);
+    union local_address address = local_address(request);
     if (address.any.sa_family == AF_INET) return ntohs(address.v4.sin_port);
     return address.any.sa_family == AF_INET6 ? ntohs(address.v6.sin6_port) : 0;
 }

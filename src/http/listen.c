@@ -18,7 +18,7 @@
 
 enum { BACKLOG = 1024 };
 
-static int fail(hearth_error *error, const char *address, int number)
+static int listen_failed(hearth_error *error, const char *address, int number)
 {
     char text[128];
     const char *reason = strerror_r(number, text, sizeof text);
@@ -26,7 +26,7 @@ static int fail(hearth_error *error, const char *address, int number)
                     *reason == '\0' ? "" : reason + 1);
 }
 
-static int fail_reason(hearth_error *error, const char *address, const char *reason)
+static int listen_refused(hearth_error *error, const char *address, const char *reason)
 {
     return error_at(error, HEARTH_INVALID, address, "cannot listen on %s: %s", address, reason);
 }
@@ -133,14 +133,14 @@ static int listen_all(struct http_server *server, const char *address, struct ad
         if (fd < 0) {
             last = -fd;
             if (last == EADDRNOTAVAIL || last == EAFNOSUPPORT) continue;
-            return fail(error, address, last);
+            return listen_failed(error, address, last);
         }
         union bound bound = bound_to(fd);
         *port = *port_of(&bound.any);
         any = true;
         add_listener(server, fd, NULL);
     }
-    return any ? 0 : fail(error, address, last);
+    return any ? 0 : listen_failed(error, address, last);
 }
 
 static int listen_tcp(struct http_server *server, const char *address, char **bound, hearth_error *error)
@@ -152,9 +152,9 @@ static int listen_tcp(struct http_server *server, const char *address, char **bo
     struct addrinfo *infos = NULL;
     int rc;
     if (host == NULL) {
-        rc = fail_reason(error, address, "write it as host:port, [v6]:port or unix:PATH");
+        rc = listen_refused(error, address, "write it as host:port, [v6]:port or unix:PATH");
     } else if ((rc = getaddrinfo(host, port, &hints, &infos)) != 0) {
-        rc = fail_reason(error, address, gai_strerror(rc));
+        rc = listen_refused(error, address, gai_strerror(rc));
     } else {
         in_port_t number = 0;
         rc = listen_all(server, address, infos, &number, error);
@@ -189,7 +189,7 @@ static int remove_stale(const struct sockaddr_un *name)
     return unlink(name->sun_path) == 0 ? 0 : errno;
 }
 
-static bool let_others_in(const char *path, const struct http_socket_access *access)
+static bool grant_access(const char *path, const struct http_socket_access *access)
 {
     if (access->group != (gid_t)-1 && chown(path, (uid_t)-1, access->group) != 0) return false;
     return access->mode == 0600 || chmod(path, access->mode) == 0;
@@ -204,7 +204,7 @@ static int open_unix(const struct sockaddr_un *name, const struct http_socket_ac
     int fd = unix_socket();
     if (fd < 0) return -errno;
     bool bound = fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
-    if (bound && let_others_in(name->sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
+    if (bound && grant_access(name->sun_path, access) && listen(fd, BACKLOG) == 0) return fd;
     number = errno;
     if (bound) unlink(name->sun_path);
     close(fd);
@@ -216,11 +216,11 @@ static int listen_unix(struct http_server *server, const char *address, const ch
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     if (*path == '\0' || strlen(path) >= sizeof name.sun_path)
-        return fail_reason(error, address, "the path of a socket has 1 to 107 bytes");
+        return listen_refused(error, address, "the path of a socket has 1 to 107 bytes");
     memcpy(name.sun_path, path, strlen(path) + 1);
     int fd = open_unix(&name, &server->socket_access);
-    if (fd == -EEXIST) return fail_reason(error, address, "there is a file of this name that is not a socket");
-    if (fd < 0) return fail(error, address, -fd);
+    if (fd == -EEXIST) return listen_refused(error, address, "there is a file of this name that is not a socket");
+    if (fd < 0) return listen_failed(error, address, -fd);
     add_listener(server, fd, path);
     if (bound != NULL) *bound = mem_strdup(address);
     return 0;

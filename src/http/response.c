@@ -129,7 +129,7 @@ static struct evbuffer *begin_head(struct http_request *request, int status, con
 
 /* ---- Whole answers ---- */
 
-static void end(struct http_request *request)
+static void end_reply(struct http_request *request)
 {
     request->reply = REPLY_ENDED;
     if (request->connection != NULL)
@@ -147,7 +147,7 @@ void http_reply(struct http_request *request, int status, const char *content_ty
         add_text(out, "\r\n");
         if (!request->bodyless) evbuffer_add(out, body, len);
     }
-    end(request);
+    end_reply(request);
 }
 
 /* ---- Answers in pieces ---- */
@@ -178,7 +178,7 @@ void http_end(struct http_request *request)
     if (request->reply != REPLY_STREAMING) return;
     struct evbuffer *out = output_of(request);
     if (out != NULL && request->chunked && !request->bodyless) add_text(out, "0\r\n\r\n");
-    end(request);
+    end_reply(request);
 }
 
 size_t http_backlog(const struct http_request *request)

@@ -18,7 +18,7 @@
 
 enum {
     ACCEPT_AGAIN_MS = 100,
-    MAX_SPARE = 16 /* connections that are taken although there is no room for them */
+    MAX_OVER_LIMIT = 16 /* connections that are taken although there is no room for them */
 };
 
 struct http_limits http_limits_default(void)
@@ -44,22 +44,22 @@ static void enable_listeners(struct http_server *server, bool enable)
 }
 
 /* One that never sent a request goes first. False: every connection has one. */
-static bool let_one_go(struct http_server *server)
+static bool drop_waiting(struct http_server *server)
 {
     struct connection *c = TAILQ_FIRST(&server->fresh);
-    if (c == NULL) c = TAILQ_FIRST(&server->kept);
+    if (c == NULL) c = TAILQ_FIRST(&server->kept_alive);
     if (c != NULL) connection_free(c);
     return c != NULL;
 }
 
 /* Whether a further connection has no room. There always is a place for one that asks something urgent: the one that
  * has had it longest has been answered, or is slow. */
-static bool find_place(struct http_server *server)
+static bool exceeds_limit(struct http_server *server)
 {
-    bool full = server->n_connections - server->n_spare >= (size_t)server->limits.max_connections;
-    bool spare = full && !let_one_go(server);
-    if (spare && server->n_spare >= MAX_SPARE) connection_gone(TAILQ_FIRST(&server->spare));
-    return spare;
+    bool full = server->n_connections - server->n_over_limit >= (size_t)server->limits.max_connections;
+    bool over_limit = full && !drop_waiting(server);
+    if (over_limit && server->n_over_limit >= MAX_OVER_LIMIT) connection_gone(TAILQ_FIRST(&server->over_limit));
+    return over_limit;
 }
 
 void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address, int len, void *ud)
@@ -69,10 +69,10 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
     int one = 1;
     if (address->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     server->accept_warned = false;
-    bool plain = server->tls == NULL || address->sa_family == AF_UNIX, spare = find_place(server);
+    bool plain = server->tls == NULL || address->sa_family == AF_UNIX, over_limit = exceeds_limit(server);
     connection_open(server,
                     plain ? connection_bufferevent(server->base, fd) : tls_bufferevent(server->tls, server->base, fd),
-                    spare);
+                    over_limit);
 }
 
 /* Most likely there are no descriptors left. The connection still waits, so trying at once would spin. */
@@ -85,7 +85,7 @@ void server_accept_error(struct evconnlistener *listener, void *ud)
         log_event(LOG_WARN, "http", "connections cannot be taken", log_str("reason", reason),
                   log_int("connections", (int64_t)server->n_connections), log_int("retry_ms", ACCEPT_AGAIN_MS));
     server->accept_warned = true;
-    let_one_go(server);
+    drop_waiting(server);
     enable_listeners(server, false);
     struct timeval after = {.tv_usec = ACCEPT_AGAIN_MS * 1000};
     event_add(server->accept_again, &after);
@@ -183,8 +183,8 @@ struct http_server *http_open(const struct http_limits *limits, const struct htt
     server->handler = *handler;
     server->socket_access = (struct http_socket_access){.mode = 0600, .group = (gid_t)-1};
     TAILQ_INIT(&server->fresh);
-    TAILQ_INIT(&server->kept);
-    TAILQ_INIT(&server->spare);
+    TAILQ_INIT(&server->kept_alive);
+    TAILQ_INIT(&server->over_limit);
     server->accept_again = evtimer_new(base, accept_again, server);
     server->posts.wake = event_new(base, -1, 0, on_wake, &server->posts);
     pthread_mutex_init(&server->posts.mutex, NULL);

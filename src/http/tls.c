@@ -60,7 +60,7 @@ static SSL_CTX *make_context(void)
 }
 
 /* OpenSSL's own words, of the first of its errors. */
-static int fail(hearth_error *error, const char *param, const char *deed, const char *path)
+static int tls_error(hearth_error *error, const char *param, const char *deed, const char *path)
 {
     unsigned long first = ERR_peek_error();
     const char *reason =
@@ -74,12 +74,12 @@ static int load(SSL_CTX *context, const char *cert, const char *key, hearth_erro
 {
     ERR_clear_error();
     if (SSL_CTX_use_certificate_chain_file(context, cert) != 1)
-        return fail(error, "tls_cert", "cannot use the certificate", cert);
+        return tls_error(error, "tls_cert", "cannot use the certificate", cert);
     if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1 && SSL_CTX_check_private_key(context) == 1)
         return HEARTH_OK;
     if (ERR_GET_REASON(ERR_peek_last_error()) != X509_R_KEY_VALUES_MISMATCH &&
         ERR_GET_REASON(ERR_peek_last_error()) != X509_R_KEY_TYPE_MISMATCH)
-        return fail(error, "tls_key", "cannot use the private key", key);
+        return tls_error(error, "tls_key", "cannot use the private key", key);
     ERR_clear_error();
     return error_at(error, HEARTH_INVALID, "tls_key", "the private key %s does not belong to the certificate %s", key,
                     cert);
@@ -120,7 +120,7 @@ bool tls_is(struct bufferevent *bev)
     return bufferevent_openssl_get_ssl(bev) != NULL;
 }
 
-void tls_say_end(struct bufferevent *bev)
+void tls_send_close_notify(struct bufferevent *bev)
 {
     SSL *ssl = bufferevent_openssl_get_ssl(bev);
     if (ssl == NULL) return;

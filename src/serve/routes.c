@@ -138,7 +138,7 @@ struct found {
     const struct route *same_path; /* NULL: none has this path */
 };
 
-static struct found find(const char *path, const char *method)
+static struct found find_route(const char *path, const char *method)
 {
     struct found found = {0};
     for (const struct route *r = routes; r < routes + N_ROUTES && found.route == NULL; r++) {
@@ -189,7 +189,7 @@ static void refuse(struct call *call, const struct found *found, int code, const
     call_fail(call, &error, error_form(found));
 }
 
-static void refuse_entry(struct call *call, const struct found *found, const hearth_error *error)
+static void refuse_access(struct call *call, const struct found *found, const hearth_error *error)
 {
     if (error->code == (hearth_code)ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
     if (error->code == (hearth_code)ERRORS_RATE_LIMIT) {
@@ -220,8 +220,8 @@ static bool is_limited(const struct found *found)
 }
 
 /* Whether the request may come in: for its page, the name it asks for, its key, and what that has used. */
-static int check_entry(const struct server *server, const struct http_request *http, const struct found *found,
-                       const struct key **key, hearth_error *error)
+static int check_access(const struct server *server, const struct http_request *http, const struct found *found,
+                        const struct key **key, hearth_error *error)
 {
     *key = NULL;
     int rc = cors_check(server->cors, http, error);
@@ -250,20 +250,20 @@ static void dispatch(struct call *call, const struct found *found)
 
 void routes_head(void *server, struct http_request *http)
 {
-    struct found found = find(http_path(http), http_method(http));
+    struct found found = find_route(http_path(http), http_method(http));
     const struct key *key;
     hearth_error error;
-    if (check_entry(server, http, &found, &key, &error) == HEARTH_OK) return;
+    if (check_access(server, http, &found, &key, &error) == HEARTH_OK) return;
     struct call *call = open_call(server, http, &found);
     call_set_key(call, key);
-    refuse_entry(call, &found, &error);
+    refuse_access(call, &found, &error);
 }
 
 /* What needs no key is answered from what the HTTP thread knows. */
 bool routes_is_urgent(void *server, const struct http_request *http)
 {
     (void)server;
-    struct found found = find(http_path(http), http_method(http));
+    struct found found = find_route(http_path(http), http_method(http));
     return found.route != NULL && found.route->grant == KEYS_PUBLIC;
 }
 
@@ -271,14 +271,14 @@ bool routes_is_urgent(void *server, const struct http_request *http)
  * while it came, and others may have used up what its key may. */
 void routes_request(void *server, struct http_request *http)
 {
-    struct found found = find(http_path(http), http_method(http));
+    struct found found = find_route(http_path(http), http_method(http));
     struct call *call = open_call(server, http, &found);
     const struct key *key;
     hearth_error error;
-    int rc = check_entry(server, http, &found, &key, &error);
+    int rc = check_access(server, http, &found, &key, &error);
     call_set_key(call, key);
     if (rc != HEARTH_OK)
-        refuse_entry(call, &found, &error);
+        refuse_access(call, &found, &error);
     else if (found.route != NULL)
         dispatch(call, &found);
     else if (found.same_path == NULL)
@@ -301,11 +301,11 @@ static void describe_fault(const struct server *server, int status, const char *
 void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
 {
     const char *path = http_path(http);
-    struct found found = find(path == NULL ? "" : path, "");
+    struct found found = find_route(path == NULL ? "" : path, "");
     hearth_error error;
     describe_fault(server, status, message, &error);
     char id[CALL_ID_SIZE];
-    call_name(server, http, id);
+    call_set_id(server, http, id);
     call_set_retry(http, errors_kind(status));
     repeat_id(http, &found, id);
     error_form (&found)(out, &error, id);

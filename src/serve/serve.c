@@ -37,15 +37,15 @@
 
 enum { SIGNAL_TERM, SIGNAL_INT, SIGNAL_HUP, N_SIGNALS };
 
-struct life {
+struct run {
     struct server server;
     const hearth_config *config;
     const struct serve_options *options;
     struct event *signals[N_SIGNALS];
     struct event *flush_timer;
     int64_t flush_deadline, quiet_deadline;
-    pthread_cond_t changed; /* the server's stage, or `over`; with the server's mutex */
-    bool over;              /* the HTTP thread is through */
+    pthread_cond_t changed; /* the server's stage, or `http_ended`; with the server's mutex */
+    bool http_ended;        /* the HTTP thread is through */
     int load_rc;            /* written by the other thread before it posts */
     hearth_error load_error;
     bool load_failed;
@@ -66,14 +66,14 @@ static const char *setting_of(const hearth_config *config, const char *key)
     return value == NULL || value[0] == '\0' || strcmp(value, "null") == 0 ? NULL : value;
 }
 
-static const char *setting(const struct life *life, const char *key)
+static const char *setting(const struct run *run, const char *key)
 {
-    return setting_of(life->config, key);
+    return setting_of(run->config, key);
 }
 
-static double setting_number(const struct life *life, const char *key, double otherwise)
+static double setting_number(const struct run *run, const char *key, double otherwise)
 {
-    const char *value = setting(life, key);
+    const char *value = setting(run, key);
     return value == NULL ? otherwise : strtod(value, NULL);
 }
 
@@ -81,40 +81,40 @@ static double setting_number(const struct life *life, const char *key, double ot
 
 static bool on_progress(void *ud, const char *model, float fraction)
 {
-    struct life *life = ud;
-    struct server *server = &life->server;
+    struct run *run = ud;
+    struct server *server = &run->server;
     pthread_mutex_lock(&server->mutex);
     snprintf(server->loading_model, sizeof server->loading_model, "%s", model);
     server->loading_progress = (double)fraction;
     bool go_on = server->stage == SERVER_LOADING;
     pthread_mutex_unlock(&server->mutex);
-    const struct serve_options *options = life->options;
+    const struct serve_options *options = run->options;
     if (options->on_progress != NULL && !options->on_progress(options->ud, model, fraction)) go_on = false;
     return go_on;
 }
 
 static void note_load_failed(void *ud)
 {
-    struct life *life = ud;
+    struct run *run = ud;
     /* A load that a signal broke off is no failure, and the drain is under way. */
-    if (server_stage(&life->server) == SERVER_STOPPING) return;
-    life->load_failed = true;
-    http_stop(life->server.http);
+    if (server_stage(&run->server) == SERVER_STOPPING) return;
+    run->load_failed = true;
+    http_stop(run->server.http);
 }
 
-static void load(struct life *life)
+static void load(struct run *run)
 {
-    struct server *server = &life->server;
-    life->load_rc = hearth_load(server->instance, on_progress, life, &life->load_error);
-    if (life->load_rc != HEARTH_OK) {
-        http_post(server->http, note_load_failed, life);
+    struct server *server = &run->server;
+    run->load_rc = hearth_load(server->instance, on_progress, run, &run->load_error);
+    if (run->load_rc != HEARTH_OK) {
+        http_post(server->http, note_load_failed, run);
         return;
     }
     pthread_mutex_lock(&server->mutex);
     bool ready = server->stage == SERVER_LOADING;
     if (ready) server->stage = SERVER_READY;
     pthread_mutex_unlock(&server->mutex);
-    if (ready && life->options->on_ready != NULL) life->options->on_ready(life->options->ud, server->instance);
+    if (ready && run->options->on_ready != NULL) run->options->on_ready(run->options->ud, server->instance);
 }
 
 /* ---- Sockets ---- */
@@ -137,10 +137,10 @@ static int read_socket_access(const hearth_config *config, struct http_socket_ac
 
 /* ---- Keys and certificates ---- */
 
-static int open_keys(struct life *life, hearth_error *error)
+static int open_keys(struct run *run, hearth_error *error)
 {
-    const char *path = setting(life, "server.api_keys_file"), *isolate = setting(life, "server.isolate_keys");
-    struct server *server = &life->server;
+    const char *path = setting(run, "server.api_keys_file"), *isolate = setting(run, "server.isolate_keys");
+    struct server *server = &run->server;
     int rc = path == NULL ? HEARTH_OK : access_open(server, path, error);
     if (path == NULL || rc != HEARTH_OK) return rc;
     bool is_auto = isolate == NULL || strcmp(isolate, "auto") == 0;
@@ -165,10 +165,10 @@ static struct http_tls *read_tls(const hearth_config *config, hearth_error *erro
     return tls;
 }
 
-static int open_tls(struct life *life, hearth_error *error)
+static int open_tls(struct run *run, hearth_error *error)
 {
-    struct http_tls *tls = read_tls(life->config, error);
-    if (tls != NULL) http_use_tls(life->server.http, tls);
+    struct http_tls *tls = read_tls(run->config, error);
+    if (tls != NULL) http_use_tls(run->server.http, tls);
     return (int)error->code;
 }
 
@@ -190,30 +190,30 @@ int serve_check(const hearth_config *config, hearth_error *error)
 static void check_flushed(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
-    struct life *life = ud;
-    struct http_server *http = life->server.http;
+    struct run *run = ud;
+    struct http_server *http = run->server.http;
     int64_t now = clock_now(clock_monotonic());
-    if (http_active(http) > 0) life->quiet_deadline = now + clock_from_ms(QUIET_MS);
-    bool late = now >= life->flush_deadline || now >= life->quiet_deadline;
+    if (http_active(http) > 0) run->quiet_deadline = now + clock_from_ms(QUIET_MS);
+    bool late = now >= run->flush_deadline || now >= run->quiet_deadline;
     if (http_connections(http) == 0 || late) http_stop(http);
 }
 
 static void note_drained(void *ud)
 {
-    struct life *life = ud;
+    struct run *run = ud;
     struct timeval often = {.tv_usec = FLUSH_CHECK_MS * 1000};
     int64_t now = clock_now(clock_monotonic());
-    life->flush_deadline = now + clock_from_ms(FLUSH_MS);
-    life->quiet_deadline = now + clock_from_ms(QUIET_MS);
-    event_add(life->flush_timer, &often);
+    run->flush_deadline = now + clock_from_ms(FLUSH_MS);
+    run->quiet_deadline = now + clock_from_ms(QUIET_MS);
+    event_add(run->flush_timer, &often);
 }
 
 /* False: there is nothing to drain, the load has failed. */
-static bool await_stop(struct life *life)
+static bool await_stop(struct run *run)
 {
-    struct server *server = &life->server;
+    struct server *server = &run->server;
     pthread_mutex_lock(&server->mutex);
-    while (server->stage != SERVER_STOPPING && !life->over) pthread_cond_wait(&life->changed, &server->mutex);
+    while (server->stage != SERVER_STOPPING && !run->http_ended) pthread_cond_wait(&run->changed, &server->mutex);
     bool stopping = server->stage == SERVER_STOPPING;
     pthread_mutex_unlock(&server->mutex);
     return stopping;
@@ -222,19 +222,19 @@ static bool await_stop(struct life *life)
 /* A load that has not noticed the stop yet may not meet a drain: so they are one thread's. */
 static void *load_and_drain(void *ud)
 {
-    struct life *life = ud;
-    load(life);
-    if (!await_stop(life)) return NULL;
-    hearth_drain(life->server.instance, (int64_t)(setting_number(life, "server.drain_timeout", 10) * 1000));
-    http_post(life->server.http, note_drained, life);
+    struct run *run = ud;
+    load(run);
+    if (!await_stop(run)) return NULL;
+    hearth_drain(run->server.instance, (int64_t)(setting_number(run, "server.drain_timeout", 10) * 1000));
+    http_post(run->server.http, note_drained, run);
     return NULL;
 }
 
 static void on_stop_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)what;
-    struct life *life = ud;
-    struct server *server = &life->server;
+    struct run *run = ud;
+    struct server *server = &run->server;
     if (server_stage(server) == SERVER_STOPPING) {
         log_flush(LAST_LINES_MS);
         _exit(128 + (int)number);
@@ -242,16 +242,16 @@ static void on_stop_signal(evutil_socket_t number, short what, void *ud)
     log_event(LOG_INFO, "http", "stopping", log_int("signal", (int64_t)number));
     pthread_mutex_lock(&server->mutex);
     server->stage = SERVER_STOPPING;
-    pthread_cond_signal(&life->changed);
+    pthread_cond_signal(&run->changed);
     pthread_mutex_unlock(&server->mutex);
     http_stop_listening(server->http);
 }
 
-static void reload(struct life *life, const char *key, int (*open)(struct life *life, hearth_error *error))
+static void reload(struct run *run, const char *key, int (*open)(struct run *run, hearth_error *error))
 {
     hearth_error error;
-    if (setting(life, key) == NULL) return;
-    if (open(life, &error) == HEARTH_OK)
+    if (setting(run, key) == NULL) return;
+    if (open(run, &error) == HEARTH_OK)
         log_event(LOG_INFO, "http", "reloaded", log_str("key", key));
     else
         log_event(LOG_ERROR, "http", "not reloaded, the former one stays", log_str("error", error.message));
@@ -261,10 +261,10 @@ static void reload(struct life *life, const char *key, int (*open)(struct life *
 static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)number, (void)what;
-    struct life *life = ud;
+    struct run *run = ud;
     hearth_log_reopen();
-    reload(life, "server.api_keys_file", open_keys);
-    reload(life, "server.tls_cert", open_tls);
+    reload(run, "server.api_keys_file", open_keys);
+    reload(run, "server.tls_cert", open_tls);
 }
 
 /* ---- Opening ---- */
@@ -288,57 +288,57 @@ static int limit_connections(int wanted)
     return fewer;
 }
 
-static int open_http(struct life *life, hearth_error *error)
+static int open_http(struct run *run, hearth_error *error)
 {
     struct http_limits limits = http_limits_default();
     struct http_handler handler = {.on_request = routes_request,
                                    .on_head = routes_head,
                                    .is_urgent = routes_is_urgent,
                                    .put_fault = routes_fault,
-                                   .ud = &life->server};
+                                   .ud = &run->server};
     struct http_socket_access access;
-    if (read_socket_access(life->config, &access, error) != HEARTH_OK) return (int)error->code;
-    limits.max_body = (size_t)setting_number(life, "server.max_body_bytes", (double)limits.max_body);
-    life->server.max_body = limits.max_body;
+    if (read_socket_access(run->config, &access, error) != HEARTH_OK) return (int)error->code;
+    limits.max_body = (size_t)setting_number(run, "server.max_body_bytes", (double)limits.max_body);
+    run->server.max_body = limits.max_body;
     limits.max_connections =
-        limit_connections((int)setting_number(life, "server.max_connections", limits.max_connections));
-    double first_s = setting_number(life, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
+        limit_connections((int)setting_number(run, "server.max_connections", limits.max_connections));
+    double first_s = setting_number(run, "server.first_request_timeout", limits.first_request_timeout_ms / 1e3);
     limits.first_request_timeout_ms = (int)(first_s * 1e3);
     if (limits.max_bodies < limits.max_body) limits.max_bodies = limits.max_body;
-    life->server.max_body = limits.max_body;
-    life->server.http = http_open(&limits, &handler, error);
-    if (life->server.http == NULL) return (int)error->code;
-    http_set_socket_access(life->server.http, access);
-    life->server.reading = reading_open(life->server.http, error);
-    return life->server.reading == NULL ? (int)error->code : HEARTH_OK;
+    run->server.max_body = limits.max_body;
+    run->server.http = http_open(&limits, &handler, error);
+    if (run->server.http == NULL) return (int)error->code;
+    http_set_socket_access(run->server.http, access);
+    run->server.reading = reading_open(run->server.http, error);
+    return run->server.reading == NULL ? (int)error->code : HEARTH_OK;
 }
 
 /* `port` (may be NULL) gets the one that is listened on; 0: none. */
-static int listen_one(struct life *life, const char *address, int *port, hearth_error *error)
+static int listen_one(struct run *run, const char *address, int *port, hearth_error *error)
 {
     char *bound;
-    int rc = http_listen(life->server.http, address, &bound, error);
+    int rc = http_listen(run->server.http, address, &bound, error);
     if (rc != HEARTH_OK) return rc;
-    if (life->server.hosts != NULL) hosts_add(life->server.hosts, bound);
+    if (run->server.hosts != NULL) hosts_add(run->server.hosts, bound);
     log_event(LOG_INFO, "http", "listening", log_str("address", bound));
-    if (life->options->on_listening != NULL) life->options->on_listening(life->options->ud, bound);
+    if (run->options->on_listening != NULL) run->options->on_listening(run->options->ud, bound);
     if (port != NULL) *port = strncmp(bound, "unix:", 5) == 0 ? 0 : (int)strtol(strrchr(bound, ':') + 1, NULL, 10);
     free(bound);
     return HEARTH_OK;
 }
 
 /* Where Ollama's clients come to; NULL: nowhere of their own. */
-static const char *ollama_address(const struct life *life)
+static const char *ollama_address(const struct run *run)
 {
-    const char *wanted = setting(life, "server.ollama");
-    return wanted != NULL && strcmp(wanted, "true") == 0 ? setting(life, "server.ollama_listen") : NULL;
+    const char *wanted = setting(run, "server.ollama");
+    return wanted != NULL && strcmp(wanted, "true") == 0 ? setting(run, "server.ollama_listen") : NULL;
 }
 
 /* Ollama itself is what most likely has the port. */
-static int listen_for_ollama(struct life *life, hearth_error *error)
+static int listen_for_ollama(struct run *run, hearth_error *error)
 {
-    const char *address = ollama_address(life);
-    if (address == NULL || listen_one(life, address, &life->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
+    const char *address = ollama_address(run);
+    if (address == NULL || listen_one(run, address, &run->server.ollama_port, error) == HEARTH_OK) return HEARTH_OK;
     hearth_error heard = *error;
     return error_at(error, heard.code, "server.ollama_listen",
                     "server.ollama: %.300s: end the server that has the address, perhaps Ollama, or set "
@@ -346,34 +346,34 @@ static int listen_for_ollama(struct life *life, hearth_error *error)
                     heard.message);
 }
 
-static int listen_all(struct life *life, hearth_error *error)
+static int listen_all(struct run *run, hearth_error *error)
 {
-    const char *setting_text = setting(life, "server.listen");
+    const char *setting_text = setting(run, "server.listen");
     if (setting_text == NULL)
         return error_at(error, HEARTH_INVALID, "server.listen", "server.listen is empty: name at least one address");
     char *list = mem_strdup(setting_text), *rest = list, *address;
     int rc = HEARTH_OK;
     while (rc == HEARTH_OK && (address = strsep(&rest, ",")) != NULL) {
         address += strspn(address, " ");
-        if (address[0] != '\0') rc = listen_one(life, address, NULL, error);
+        if (address[0] != '\0') rc = listen_one(run, address, NULL, error);
     }
     free(list);
-    return rc == HEARTH_OK ? listen_for_ollama(life, error) : rc;
+    return rc == HEARTH_OK ? listen_for_ollama(run, error) : rc;
 }
 
 /* Whether others than this machine may reach an address. Of a name nobody knows, but it was given for
  * a reason. */
-static bool is_beyond(const char *address)
+static bool is_reachable(const char *address)
 {
     struct host host;
     if (strncmp(address, "unix:", 5) == 0) return false;
     return !host_parse(address, strlen(address), &host) || !host_is_loopback(&host) || host_is_unspecified(&host);
 }
 
-static void warn_of_strangers(const char *listen)
+static void warn_if_reachable(const char *listen)
 {
     char *list = mem_strdup(listen), *rest = list, *address;
-    while ((address = strsep(&rest, ",")) != NULL && !is_beyond(address)) continue;
+    while ((address = strsep(&rest, ",")) != NULL && !is_reachable(address)) continue;
     if (address != NULL)
         log_event(LOG_WARN, "http", "whoever reaches this server may use all of it: set server.api_keys_file",
                   log_str("listen", listen));
@@ -381,19 +381,19 @@ static void warn_of_strangers(const char *listen)
 }
 
 /* Without keys all that keeps others out is where the server listens, and which names it answers to. */
-static int listen_openly(struct life *life, hearth_error *error)
+static int listen_without_keys(struct run *run, hearth_error *error)
 {
-    struct server *server = &life->server;
-    const char *listen = setting(life, "server.listen"), *ollama = ollama_address(life);
-    server->hosts = hosts_open(setting(life, "server.allowed_hosts"));
-    if (listen != NULL) warn_of_strangers(listen);
-    if (ollama != NULL) warn_of_strangers(ollama);
-    int rc = listen_all(life, error);
+    struct server *server = &run->server;
+    const char *listen = setting(run, "server.listen"), *ollama = ollama_address(run);
+    server->hosts = hosts_open(setting(run, "server.allowed_hosts"));
+    if (listen != NULL) warn_if_reachable(listen);
+    if (ollama != NULL) warn_if_reachable(ollama);
+    int rc = listen_all(run, error);
     hosts_add_sockets(server->hosts, server->http);
     return rc;
 }
 
-static void add_signals(struct life *life)
+static void add_signals(struct run *run)
 {
     static const struct {
         int number;
@@ -401,50 +401,50 @@ static void add_signals(struct life *life)
     } wanted[N_SIGNALS] = {[SIGNAL_TERM] = {SIGTERM, on_stop_signal},
                            [SIGNAL_INT] = {SIGINT, on_stop_signal},
                            [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
-    struct event_base *base = http_base(life->server.http);
+    struct event_base *base = http_base(run->server.http);
     signal(SIGPIPE, SIG_IGN); /* a client that closes is an error of write(), not a reason to end */
     signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow */
     for (int i = 0; i < N_SIGNALS; i++) {
-        life->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, life);
-        event_add(life->signals[i], NULL);
+        run->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, run);
+        event_add(run->signals[i], NULL);
     }
-    life->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, life);
+    run->flush_timer = event_new(base, -1, EV_PERSIST, check_flushed, run);
 }
 
-static void remove_signals(struct life *life)
+static void remove_signals(struct run *run)
 {
-    for (int i = 0; i < N_SIGNALS; i++) event_free(life->signals[i]);
-    event_free(life->flush_timer);
+    for (int i = 0; i < N_SIGNALS; i++) event_free(run->signals[i]);
+    event_free(run->flush_timer);
 }
 
-static int serve(struct life *life, hearth_error *error)
+static int serve(struct run *run, hearth_error *error)
 {
     pthread_t thread;
-    int rc = thread_start(&thread, load_and_drain, life, "loads the models", error);
+    int rc = thread_start(&thread, load_and_drain, run, "loads the models", error);
     if (rc != HEARTH_OK) return rc;
-    http_run(life->server.http);
-    pthread_mutex_lock(&life->server.mutex);
-    life->over = true;
-    pthread_cond_signal(&life->changed);
-    pthread_mutex_unlock(&life->server.mutex);
+    http_run(run->server.http);
+    pthread_mutex_lock(&run->server.mutex);
+    run->http_ended = true;
+    pthread_cond_signal(&run->changed);
+    pthread_mutex_unlock(&run->server.mutex);
     pthread_join(thread, NULL);
     return HEARTH_OK;
 }
 
 /* Whoever is told an address may signal at once. */
-static int listen_and_serve(struct life *life, hearth_error *error)
+static int listen_and_serve(struct run *run, hearth_error *error)
 {
-    add_signals(life);
-    int rc = life->server.keys != NULL ? listen_all(life, error) : listen_openly(life, error);
-    if (rc == HEARTH_OK) rc = serve(life, error);
-    remove_signals(life);
+    add_signals(run);
+    int rc = run->server.keys != NULL ? listen_all(run, error) : listen_without_keys(run, error);
+    if (rc == HEARTH_OK) rc = serve(run, error);
+    remove_signals(run);
     return rc;
 }
 
-static struct stored *open_stored(const struct life *life)
+static struct stored *open_stored(const struct run *run)
 {
-    double entries = setting_number(life, "server.responses_max", 1000);
-    double mebibytes = setting_number(life, "server.responses_max_mb", 64);
+    double entries = setting_number(run, "server.responses_max", 1000);
+    double mebibytes = setting_number(run, "server.responses_max_mb", 64);
     return stored_open((struct stored_bounds){.entries = (size_t)entries, .bytes = (size_t)mebibytes << 20});
 }
 
@@ -453,23 +453,23 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     struct serve_options none = {0};
     hearth_error unread;
     if (error == NULL) error = &unread;
-    struct life life = {.config = config, .options = options != NULL ? options : &none};
-    struct server *server = &life.server;
-    server->limits = life.options->limits != NULL ? *life.options->limits : exchange_limits_default;
+    struct run run = {.config = config, .options = options != NULL ? options : &none};
+    struct server *server = &run.server;
+    server->limits = run.options->limits != NULL ? *run.options->limits : exchange_limits_default;
     server->ratelimits = ratelimits_open(clock_monotonic());
-    server->stored = open_stored(&life);
+    server->stored = open_stored(&run);
     server->unknown = unknown_log_open();
-    server->cors = cors_open(setting(&life, "server.allowed_origins"));
+    server->cors = cors_open(setting(&run, "server.allowed_origins"));
     pthread_mutex_init(&server->mutex, NULL);
-    pthread_cond_init(&life.changed, NULL);
-    int rc = open_keys(&life, error);
+    pthread_cond_init(&run.changed, NULL);
+    int rc = open_keys(&run, error);
     if (rc == HEARTH_OK) server->instance = hearth_open(config, error);
-    if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&life, error);
-    if (rc == HEARTH_OK) rc = open_tls(&life, error);
-    if (rc == HEARTH_OK) rc = listen_and_serve(&life, error);
-    if (life.load_failed) {
-        rc = life.load_rc;
-        *error = life.load_error;
+    if (rc == HEARTH_OK) rc = server->instance == NULL ? (int)error->code : open_http(&run, error);
+    if (rc == HEARTH_OK) rc = open_tls(&run, error);
+    if (rc == HEARTH_OK) rc = listen_and_serve(&run, error);
+    if (run.load_failed) {
+        rc = run.load_rc;
+        *error = run.load_error;
     }
     reading_close(server->reading);
     if (server->http != NULL) http_close(server->http);
@@ -481,7 +481,7 @@ int serve_run(const hearth_config *config, const struct serve_options *options, 
     hosts_close(server->hosts);
     free(server->counts);
     unknown_log_close(server->unknown);
-    pthread_cond_destroy(&life.changed);
+    pthread_cond_destroy(&run.changed);
     pthread_mutex_destroy(&server->mutex);
     return rc;
 }

@@ -149,6 +149,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bufferevent_free(client);
     turn(server);
     if (held != NULL || http_active(server) != 0 || http_connections(server) != 0) abort();
-    if (server->bodies.held != 0 || server->bodies.handed != 0 || server->bodies.stalled != 0) abort();
+    if (server->bodies.held != 0 || server->bodies.dispatched != 0 || server->bodies.stalled != 0) abort();
     return 0;
 }

@@ -39,7 +39,7 @@ static void answer_request(struct ollama_request *request)
         check_choice(&choices[0]);
         free(choices);
     }
-    require(ollama_weigh(request) > 0);
+    require(ollama_size(request) > 0);
     void *state = ollama_state(model, request->is_chat);
     require_lines(&ollama_dialect, state);
     ollama_dialect.release(state);

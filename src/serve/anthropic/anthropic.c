@@ -317,7 +317,7 @@ static void answer(struct call *call, void *owner)
 {
     const struct fields *fields = owner;
     char id[25];
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     call_random_name(id, sizeof id);
     struct exchange_plan plan = {.dialect = &anthropic_dialect,
                                  .state = anthropic_state(id, call_model(call, fields->params.model)),
@@ -332,7 +332,7 @@ static void answer(struct call *call, void *owner)
 void anthropic_messages(struct call *call)
 {
     static const struct reading_form form = {.read = read_chat,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer,
                                              .release = fields_close,
                                              .put_error = anthropic_put_error};
@@ -342,7 +342,7 @@ void anthropic_messages(struct call *call)
 static void answer_count(struct call *call, void *owner)
 {
     struct fields *fields = owner;
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     fields->params.only_prompt = true;
     struct exchange_plan plan = {.dialect = &count_dialect,
                                  .choices = &fields->params,
@@ -355,7 +355,7 @@ static void answer_count(struct call *call, void *owner)
 void anthropic_count_tokens(struct call *call)
 {
     static const struct reading_form form = {.read = read_chat,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer_count,
                                              .release = fields_close,
                                              .put_error = anthropic_put_error};

@@ -23,14 +23,14 @@ static const char *const refused[] = {"container", "mcp_servers", NULL};
 struct block {
     const char *role;
     const json_t *json;
-    struct place at;
+    struct field_path at;
 };
 
 static int read_text(struct convert *convert, const struct block *block)
 {
     const json_t *text = convert_string(convert, block->json, block->at, "text");
     if (text == NULL) return HEARTH_INVALID;
-    convert_say(convert, block->role, text);
+    convert_add_text(convert, block->role, text);
     return HEARTH_OK;
 }
 
@@ -39,7 +39,7 @@ static int read_thinking(struct convert *convert, const struct block *block)
 {
     const json_t *text = convert_string(convert, block->json, block->at, "thinking");
     if (text == NULL) return HEARTH_INVALID;
-    convert_think(convert, text);
+    convert_add_reasoning(convert, text);
     return HEARTH_OK;
 }
 
@@ -64,7 +64,7 @@ static json_t *media_of(const json_t *block)
 static int read_media(struct convert *convert, const struct block *block)
 {
     json_t *media = media_of(block->json);
-    convert_say(convert, block->role, media);
+    convert_add_text(convert, block->role, media);
     json_decref(media);
     return HEARTH_OK;
 }
@@ -77,14 +77,14 @@ static int read_tool_use(struct convert *convert, const struct block *block)
     if (input == NULL) return HEARTH_INVALID;
     char *text = json_dumps(input, INPUT_FORMAT);
     json_t *arguments = json_string(text);
-    convert_call(convert, id, name, arguments);
+    convert_add_call(convert, id, name, arguments);
     json_decref(arguments);
     free(text);
     return HEARTH_OK;
 }
 
 /* Texts out of a string or a list of text blocks, with media in their places; anything else in the list is refused. */
-static int collect_texts(struct convert *convert, const json_t *content, struct place at, json_t *texts)
+static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
 {
     size_t i;
     json_t *part;
@@ -93,7 +93,7 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
         return convert_fault(convert, at, "must be a string or a list of blocks");
     json_array_foreach(content, i, part)
     {
-        struct block block = {.json = part, .at = place_of("%.80s[%zu]", at.v, i)};
+        struct block block = {.json = part, .at = field_path_of("%.80s[%zu]", at.v, i)};
         json_t *media = media_of(part);
         if (media != NULL) {
             json_array_append_new(texts, media);
@@ -113,9 +113,9 @@ static int read_tool_result(struct convert *convert, const struct block *block)
     const json_t *id = convert_string(convert, block->json, block->at, "tool_use_id");
     if (id == NULL) return HEARTH_INVALID;
     json_t *texts = json_array();
-    struct place at = place_of("%.80s.content", block->at.v);
+    struct field_path at = field_path_of("%.80s.content", block->at.v);
     int rc = collect_texts(convert, json_object_get(block->json, "content"), at, texts);
-    if (rc == HEARTH_OK) convert_result(convert, id, texts);
+    if (rc == HEARTH_OK) convert_add_result(convert, id, texts);
     json_decref(texts);
     return rc;
 }
@@ -158,20 +158,21 @@ static const char *role_of(const json_t *message)
 }
 
 /* Turns of one role in a row are one turn, as Anthropic has it. */
-static int read_message(struct convert *convert, const json_t *message, struct place at)
+static int read_message(struct convert *convert, const json_t *message, struct field_path at)
 {
     const char *role = role_of(message);
     const json_t *content = json_object_get(message, "content");
     size_t i;
     json_t *item;
     int rc = HEARTH_OK;
-    if (role == NULL) return convert_fault(convert, place_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
-    if (json_is_string(content)) convert_say(convert, role, content);
+    if (role == NULL)
+        return convert_fault(convert, field_path_of("%s.role", at.v), "must be \"user\" or \"assistant\"");
+    if (json_is_string(content)) convert_add_text(convert, role, content);
     if (!json_is_string(content) && !json_is_array(content))
-        return convert_fault(convert, place_of("%s.content", at.v), "must be a string or a list of blocks");
+        return convert_fault(convert, field_path_of("%s.content", at.v), "must be a string or a list of blocks");
     json_array_foreach(content, i, item)
     {
-        struct block block = {.role = role, .json = item, .at = place_of("%s.content[%zu]", at.v, i)};
+        struct block block = {.role = role, .json = item, .at = field_path_of("%s.content[%zu]", at.v, i)};
         if (rc == HEARTH_OK) rc = read_block(convert, &block);
     }
     return rc;
@@ -184,9 +185,9 @@ static int read_messages(struct convert *convert)
     json_t *message;
     int rc = HEARTH_OK;
     if (json_array_size(messages) == 0)
-        return convert_fault(convert, place_of("messages"), "must be a list of at least one message");
+        return convert_fault(convert, field_path_of("messages"), "must be a list of at least one message");
     json_array_foreach(messages, i, message) if (rc == HEARTH_OK) rc =
-        read_message(convert, message, place_of("messages[%zu]", i));
+        read_message(convert, message, field_path_of("messages[%zu]", i));
     return rc;
 }
 
@@ -215,19 +216,19 @@ static int read_system(struct convert *convert)
     json_t *texts = json_array();
     size_t i;
     json_t *text;
-    int rc = collect_texts(convert, json_object_get(convert->body, "system"), place_of("system"), texts);
+    int rc = collect_texts(convert, json_object_get(convert->body, "system"), field_path_of("system"), texts);
     json_array_foreach(texts, i, text)
     {
         const char *whole = json_string_value(text), *rest = whole == NULL ? NULL : after_billing(whole);
         if (rest == whole) { /* also where it is no text */
-            convert_say(convert, "system", text);
+            convert_add_text(convert, "system", text);
             continue;
         }
         log_event(LOG_DEBUG, "serve", "left out a billing header", log_int("bytes", rest - whole));
         size_t len = json_string_length(text) - (size_t)(rest - whole);
         if (len == 0) continue;
         json_t *left = json_stringn(rest, len);
-        convert_say(convert, "system", left);
+        convert_add_text(convert, "system", left);
         json_decref(left);
     }
     json_decref(texts);
@@ -236,7 +237,7 @@ static int read_system(struct convert *convert)
 
 /* ---- Tools ---- */
 
-static int read_tool(struct convert *convert, const json_t *tool, struct place at)
+static int read_tool(struct convert *convert, const json_t *tool, struct field_path at)
 {
     const json_t *type = json_object_get(tool, "type");
     if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
@@ -257,8 +258,9 @@ static int read_tools(struct convert *convert)
     json_t *tool;
     int rc = HEARTH_OK;
     if (tools != NULL && !json_is_array(tools) && !json_is_null(tools))
-        return convert_fault(convert, place_of("tools"), "must be a list of tools");
-    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc = read_tool(convert, tool, place_of("tools[%zu]", i));
+        return convert_fault(convert, field_path_of("tools"), "must be a list of tools");
+    json_array_foreach(tools, i, tool) if (rc == HEARTH_OK) rc =
+        read_tool(convert, tool, field_path_of("tools[%zu]", i));
     return rc;
 }
 
@@ -267,7 +269,7 @@ static int read_tool_choice(struct convert *convert)
     static const char *const same[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
     const json_t *choice = json_object_get(convert->body, "tool_choice");
     const json_t *type = json_object_get(choice, "type");
-    struct place at = place_of("tool_choice");
+    struct field_path at = field_path_of("tool_choice");
     if (choice == NULL || json_is_null(choice)) return HEARTH_OK;
     if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
         convert_set(convert, "parallel_tool_calls", json_false());
@@ -277,7 +279,8 @@ static int read_tool_choice(struct convert *convert)
         return HEARTH_OK;
     }
     if (!convert_is(type, "tool"))
-        return convert_fault(convert, place_of("tool_choice.type"), "must be \"auto\", \"any\", \"tool\" or \"none\"");
+        return convert_fault(convert, field_path_of("tool_choice.type"),
+                             "must be \"auto\", \"any\", \"tool\" or \"none\"");
     const json_t *name = convert_string(convert, choice, at, "name");
     if (name == NULL) return HEARTH_INVALID;
     convert_choose_tool(convert, name);
@@ -291,7 +294,7 @@ static int read_max_tokens(struct convert *convert)
     const json_t *value = json_object_get(convert->body, "max_tokens");
     int64_t n = MAX_TOKENS;
     if (value != NULL && !json_is_null(value) && !field_whole(value, 1, INT32_MAX, &n))
-        return convert_fault(convert, place_of("max_tokens"), "must be a whole number of at least 1");
+        return convert_fault(convert, field_path_of("max_tokens"), "must be a whole number of at least 1");
     convert_set(convert, "max_tokens", json_integer(n));
     return HEARTH_OK;
 }
@@ -305,7 +308,8 @@ static int read_stops(struct convert *convert)
     if (stops == NULL || json_is_null(stops)) return HEARTH_OK;
     json_array_foreach(stops, i, item) good = good && field_string(item) != NULL && json_string_length(item) > 0;
     if (!good)
-        return convert_fault(convert, place_of("stop_sequences"), "must be a list of up to 16 strings, none empty");
+        return convert_fault(convert, field_path_of("stop_sequences"),
+                             "must be a list of up to 16 strings, none empty");
     convert_set(convert, "stop", json_incref((json_t *)stops));
     return HEARTH_OK;
 }
@@ -318,11 +322,12 @@ static int read_thinking_budget(struct convert *convert)
     int64_t n;
     if (thinking == NULL || json_is_null(thinking)) return HEARTH_OK;
     if (!convert_is(type, "enabled") && !convert_is(type, "disabled") && !convert_is(type, "adaptive"))
-        return convert_fault(convert, place_of("thinking.type"), "must be \"enabled\", \"disabled\" or \"adaptive\"");
+        return convert_fault(convert, field_path_of("thinking.type"),
+                             "must be \"enabled\", \"disabled\" or \"adaptive\"");
     convert_set(convert, "enable_thinking", json_boolean(!convert_is(type, "disabled")));
     if (!convert_is(type, "enabled")) return HEARTH_OK;
     if (!field_whole(json_object_get(thinking, "budget_tokens"), 1, INT32_MAX, &n))
-        return convert_fault(convert, place_of("thinking.budget_tokens"), "must be a whole number of at least 1");
+        return convert_fault(convert, field_path_of("thinking.budget_tokens"), "must be a whole number of at least 1");
     convert_set(convert, "thinking_budget_tokens", json_integer(n));
     return HEARTH_OK;
 }
@@ -332,11 +337,11 @@ static int read_output_config(struct convert *convert)
     const json_t *config = json_object_get(convert->body, "output_config");
     const json_t *effort = json_object_get(config, "effort"), *format = json_object_get(config, "format");
     if (effort != NULL && !json_is_null(effort)) {
-        if (convert_string(convert, config, place_of("output_config"), "effort") == NULL) return HEARTH_INVALID;
+        if (convert_string(convert, config, field_path_of("output_config"), "effort") == NULL) return HEARTH_INVALID;
         convert_set(convert, "reasoning_effort", json_incref((json_t *)effort));
     }
     if (format == NULL || json_is_null(format)) return HEARTH_OK;
-    struct place at = place_of("output_config.format");
+    struct field_path at = field_path_of("output_config.format");
     if (!convert_is(json_object_get(format, "type"), "json_schema")) return convert_bad_type(convert, format, at);
     const json_t *schema = convert_object(convert, format, at, "schema");
     if (schema == NULL) return HEARTH_INVALID;

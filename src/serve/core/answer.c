@@ -16,7 +16,7 @@ static void begin_call(struct answer *answer, const hearth_delta *delta)
 
 static void begin_part(struct answer *answer, struct answer_part part)
 {
-    part.chances = answer->n_parts == 0 ? 0 : answer->n_chances;
+    part.first_logprobs = answer->n_parts == 0 ? 0 : answer->n_logprobs;
     answer->parts = mem_grow(answer->parts, answer->n_parts + 1, sizeof *answer->parts);
     answer->parts[answer->n_parts++] = part;
 }
@@ -54,10 +54,10 @@ void answer_add_token(struct answer *answer)
     if (answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_REASONING) answer->reasoning_n++;
 }
 
-void answer_add_chances(struct answer *answer, struct chances *chances)
+void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs)
 {
-    answer->chances = mem_grow(answer->chances, answer->n_chances + 1, sizeof(struct chances *));
-    answer->chances[answer->n_chances++] = chances;
+    answer->logprobs = mem_grow(answer->logprobs, answer->n_logprobs + 1, sizeof(struct token_logprobs *));
+    answer->logprobs[answer->n_logprobs++] = logprobs;
 }
 
 void answer_put_arguments(struct buf *out, const struct answer_call *call)
@@ -78,10 +78,10 @@ void answer_release(struct answer *answer)
         free(answer->calls[i].name);
         buf_release(&answer->calls[i].arguments);
     }
-    for (size_t i = 0; i < answer->n_chances; i++) free(answer->chances[i]);
+    for (size_t i = 0; i < answer->n_logprobs; i++) free(answer->logprobs[i]);
     free(answer->calls);
     free(answer->parts);
-    free(answer->chances);
+    free(answer->logprobs);
     tokens_release(&answer->tokens);
     buf_release(&answer->text);
     buf_release(&answer->reasoning);

@@ -19,7 +19,7 @@ struct answer_part {
     hearth_delta_type type; /* REASONING, CONTENT, CALL */
     size_t call;            /* its index */
     size_t start, len;      /* in the reasoning, in the text */
-    size_t chances;         /* the first of its tokens' */
+    size_t first_logprobs;  /* the first of its tokens' */
 };
 
 struct answer {
@@ -28,8 +28,8 @@ struct answer {
     size_t n_calls;
     struct answer_part *parts;
     size_t n_parts;
-    struct chances **chances; /* of its tokens, in order; none where nobody asked */
-    size_t n_chances;
+    struct token_logprobs **logprobs; /* of its tokens, in order; none where nobody asked */
+    size_t n_logprobs;
     struct tokens tokens; /* none where nobody asked */
     int32_t reasoning_n;  /* tokens that were told while the reasoning lasted */
     hearth_result result; /* how it stands; its stop_string is the exchange's */
@@ -41,8 +41,8 @@ struct answer {
 };
 
 void answer_add(struct answer *answer, const hearth_delta *delta);
-void answer_add_token(struct answer *answer);                            /* after what it added */
-void answer_add_chances(struct answer *answer, struct chances *chances); /* which it takes over */
+void answer_add_token(struct answer *answer);                                     /* after what it added */
+void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs); /* which it takes over */
 void answer_release(struct answer *answer);
 
 /* A call's arguments as an object: {} where they broke off, and are no JSON. */

@@ -33,7 +33,7 @@ static bool is_sane_id(const char *id)
     return len > 0 && len < CALL_ID_SIZE && strspn(id, allowed) == len;
 }
 
-void call_name(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE])
+void call_set_id(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE])
 {
     const char *given = http_header(http, "X-Request-Id");
     if (given != NULL && is_sane_id(given)) {
@@ -56,7 +56,7 @@ struct call *call_open(struct server *server, struct http_request *http)
     call->method = mem_strdup(http_method(http));
     call->path = mem_strdup(http_path(http));
     call->start = clock_now(clock_monotonic());
-    call_name(server, http, call->id);
+    call_set_id(server, http, call->id);
     return call;
 }
 
@@ -89,7 +89,7 @@ const char *call_model(const struct call *call, const char *named)
     return "";
 }
 
-static void count(struct server *server, const char *route, int status)
+static void count_request(struct server *server, const char *route, int status)
 {
     for (size_t i = 0; i < server->n_counts; i++) {
         struct server_count *c = &server->counts[i];
@@ -102,13 +102,13 @@ static void count(struct server *server, const char *route, int status)
     server->counts[server->n_counts++] = (struct server_count){.route = route, .status = status, .n = 1};
 }
 
-static void finish(struct call *call, int status)
+static void finish_call(struct call *call, int status)
 {
     double took_ms = clock_to_ms(clock_now(clock_monotonic()) - call->start);
     log_event(LOG_INFO, "http", "request", log_str("method", call->method), log_str("path", call->path),
               log_int("status", status), log_num("took_ms", took_ms), log_str("request_id", call->id),
               call->key != NULL ? log_str("key", call->key) : (struct log_field){0});
-    count(call->server, call->route, status);
+    count_request(call->server, call->route, status);
     ratelimit_unref(call->limit);
     if (call->counted > 0) http_recount(call->server->http, call->counted, 0);
     free(call->method);
@@ -121,7 +121,7 @@ static void finish(struct call *call, int status)
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body)
 {
     struct http_request *http = call->http;
-    finish(call, status);
+    finish_call(call, status);
     http_reply(http, status, content_type, body->v, body->len);
     buf_release(body);
 }
@@ -153,11 +153,11 @@ void call_begin(struct call *call, const char *content_type)
 void call_end(struct call *call)
 {
     struct http_request *http = call->http;
-    finish(call, 200);
+    finish_call(call, 200);
     http_end(http);
 }
 
 void call_gone(struct call *call)
 {
-    finish(call, STATUS_CLIENT_GONE);
+    finish_call(call, STATUS_CLIENT_GONE);
 }

@@ -37,7 +37,7 @@ typedef void call_error_form(struct buf *out, const hearth_error *error, const c
 
 /* Finds the id of a request: the client's own where it will do. Its answer gets what every answer has: the id, and
  * leave for web pages that may ask to read it. */
-void call_name(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE]);
+void call_set_id(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE]);
 
 struct call *call_open(struct server *server, struct http_request *http);
 

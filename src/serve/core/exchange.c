@@ -90,7 +90,7 @@ static bool is_over(struct exchange *ex)
 
 /* ---- Sending ---- */
 
-static void flush(struct exchange *ex)
+static void flush_output(struct exchange *ex)
 {
     if (ex->out.len == 0) return;
     http_send(ex->call->http, ex->out.v, ex->out.len);
@@ -98,7 +98,7 @@ static void flush(struct exchange *ex)
 }
 
 /* Headers wait for the first sign of success: what fails before it is a proper HTTP error. */
-static void begin(struct exchange *ex)
+static void begin_stream(struct exchange *ex)
 {
     if (ex->begun) return;
     ex->begun = true;
@@ -109,12 +109,12 @@ static void begin(struct exchange *ex)
 static void end_stream(struct exchange *ex)
 {
     struct call *call = ex->call;
-    flush(ex);
+    flush_output(ex);
     close_exchange(ex);
     call_end(call);
 }
 
-static void fail(struct exchange *ex, const hearth_error *error)
+static void fail_exchange(struct exchange *ex, const hearth_error *error)
 {
     cancel_all(ex);
     if (ex->begun) {
@@ -127,7 +127,7 @@ static void fail(struct exchange *ex, const hearth_error *error)
     call_fail(call, error, ex->dialect->error);
 }
 
-static void finish(struct exchange *ex)
+static void finish_exchange(struct exchange *ex)
 {
     if (ex->stream) {
         ex->dialect->ended(ex->state, ex->answers, ex->n, &ex->out);
@@ -155,7 +155,7 @@ static void note_started(struct exchange *ex, const struct outbox_event *event)
     answer->prompt = hearth_request_prompt(request);
     answer->divergence = hearth_request_divergence(request);
     if (!ex->stream) return;
-    begin(ex);
+    begin_stream(ex);
     ex->dialect->started(ex->state, event->choice, &answer->result, &ex->out);
 }
 
@@ -172,51 +172,51 @@ static void note_progress(struct exchange *ex, const struct outbox_event *event)
 }
 
 /* A piece of a stream that is being told. */
-struct telling {
+struct emission {
     struct exchange *ex;
     struct exchange_piece piece;
-    bool told; /* its token was */
+    bool emitted; /* its token was */
 };
 
-static void tell_delta(void *ud, const hearth_delta *delta)
+static void emit_delta(void *ud, const hearth_delta *delta)
 {
-    struct telling *telling = ud;
-    struct exchange *ex = telling->ex;
-    struct exchange_piece *piece = &telling->piece;
+    struct emission *emission = ud;
+    struct exchange *ex = emission->ex;
+    struct exchange_piece *piece = &emission->piece;
     answer_add(&ex->answers[piece->index], delta);
     piece->delta = delta;
     if (ex->stream) ex->dialect->more(ex->state, piece, &ex->out);
     piece->delta = NULL;
     piece->token = -1;
-    piece->chances = NULL;
-    telling->told = true;
+    piece->logprobs = NULL;
+    emission->emitted = true;
 }
 
 /* Text of a completion is content as it is. */
-static void tell_text(struct telling *telling, const char *text, size_t len)
+static void emit_text(struct emission *emission, const char *text, size_t len)
 {
-    hearth_reader *reader = telling->ex->choices[telling->piece.index].reader;
+    hearth_reader *reader = emission->ex->choices[emission->piece.index].reader;
     hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = text, .len = len};
     if (reader != NULL)
-        hearth_reader_add(reader, text, len, tell_delta, telling);
+        hearth_reader_add(reader, text, len, emit_delta, emission);
     else if (len > 0)
-        tell_delta(telling, &delta);
+        emit_delta(emission, &delta);
 }
 
 static void note_text(struct exchange *ex, struct outbox_event *event)
 {
     struct answer *answer = &ex->answers[event->choice];
     note_started(ex, event);
-    struct telling telling = {
+    struct emission emission = {
         .ex = ex,
-        .piece = {.index = event->choice, .token = event->token, .chances = event->chances, .answer = answer}};
+        .piece = {.index = event->choice, .token = event->token, .logprobs = event->logprobs, .answer = answer}};
     if (ex->outbox.keeps_empty && event->token >= 0) tokens_push(&answer->tokens, event->token);
-    tell_text(&telling, event->text, event->len);
+    emit_text(&emission, event->text, event->len);
     if (event->token >= 0) answer_add_token(answer);
-    bool counts = event->chances != NULL || (ex->outbox.keeps_empty && event->token >= 0);
-    if (ex->stream && !telling.told && counts) ex->dialect->more(ex->state, &telling.piece, &ex->out);
-    if (event->chances != NULL) answer_add_chances(answer, event->chances);
-    event->chances = NULL;
+    bool counts = event->logprobs != NULL || (ex->outbox.keeps_empty && event->token >= 0);
+    if (ex->stream && !emission.emitted && counts) ex->dialect->more(ex->state, &emission.piece, &ex->out);
+    if (event->logprobs != NULL) answer_add_logprobs(answer, event->logprobs);
+    event->logprobs = NULL;
 }
 
 static void note_done(struct exchange *ex, const struct outbox_event *event)
@@ -224,13 +224,13 @@ static void note_done(struct exchange *ex, const struct outbox_event *event)
     struct answer *answer = &ex->answers[event->choice];
     struct choice *choice = &ex->choices[event->choice];
     note_started(ex, event);
-    struct telling telling = {.ex = ex, .piece = {.index = event->choice, .token = -1, .answer = answer}};
-    if (choice->reader != NULL) hearth_reader_end(choice->reader, tell_delta, &telling);
+    struct emission emission = {.ex = ex, .piece = {.index = event->choice, .token = -1, .answer = answer}};
+    if (choice->reader != NULL) hearth_reader_end(choice->reader, emit_delta, &emission);
     if (event->len > 0) choice->stop_string = mem_strndup(event->text, event->len);
     answer->result.stop_string = choice->stop_string;
     answer->done = true;
     if (ex->stream) ex->dialect->done(ex->state, event->choice, answer, &ex->out);
-    if (++ex->n_done == ex->n) finish(ex);
+    if (++ex->n_done == ex->n) finish_exchange(ex);
 }
 
 /* A prompt counts from its beginning, so that whoever leaves early has paid for it, and a reply as it comes. The last
@@ -252,7 +252,7 @@ static void note_end(struct exchange *ex)
     ex->n_running--;
 }
 
-static void handle(struct exchange *ex, struct outbox_event *event)
+static void handle_event(struct exchange *ex, struct outbox_event *event)
 {
     count_tokens(ex, event);
     if (event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED) note_end(ex);
@@ -274,7 +274,7 @@ static void handle(struct exchange *ex, struct outbox_event *event)
         note_done(ex, event);
         break;
     case HEARTH_EVENT_FAILED:
-        fail(ex, event->error);
+        fail_exchange(ex, event->error);
         break;
     }
 }
@@ -284,7 +284,7 @@ static bool is_blocked(const struct exchange *ex)
     return ex->call != NULL && ex->begun && http_backlog(ex->call->http) + ex->out.len >= ex->limits.backlog_bytes;
 }
 
-static void arm(struct exchange *ex)
+static void arm_timer(struct exchange *ex)
 {
     ex->blocked = is_blocked(ex);
     int ms = ex->blocked ? ex->limits.recheck_ms : ex->limits.ping_ms;
@@ -293,22 +293,22 @@ static void arm(struct exchange *ex)
 }
 
 /* Moves events from the outbox to the client, as many as it takes, and frees the exchange when it is over. */
-static void pump(struct exchange *ex)
+static void drain_outbox(struct exchange *ex)
 {
     if (ex->call != NULL && outbox_is_overflown(&ex->outbox)) {
         hearth_error error;
         error_set(&error, HEARTH_CANCELLED, "the reply was cut off: the client reads it too slowly");
         log_event(LOG_WARN, "http", "client reads too slowly, request cancelled", log_str("request_id", ex->call->id));
-        fail(ex, &error);
+        fail_exchange(ex, &error);
     }
     struct outbox_event *event;
     while (!is_blocked(ex) && (event = outbox_take(&ex->outbox)) != NULL) {
-        handle(ex, event);
+        handle_event(ex, event);
         outbox_free_event(event);
-        if (ex->call != NULL && ex->out.len >= PIECE_BYTES) flush(ex);
+        if (ex->call != NULL && ex->out.len >= PIECE_BYTES) flush_output(ex);
     }
-    if (ex->call != NULL) flush(ex);
-    if (ex->call != NULL && ex->begun) arm(ex);
+    if (ex->call != NULL) flush_output(ex);
+    if (ex->call != NULL && ex->begun) arm_timer(ex);
     if (is_over(ex)) free_exchange(ex);
 }
 
@@ -316,7 +316,7 @@ static void on_wake(void *ud)
 {
     struct exchange *ex = ud;
     outbox_answer(&ex->outbox);
-    pump(ex);
+    drain_outbox(ex);
 }
 
 static void put_ping(struct exchange *ex)
@@ -334,7 +334,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
     (void)fd, (void)what;
     struct exchange *ex = ud;
     if (!ex->blocked) put_ping(ex);
-    pump(ex);
+    drain_outbox(ex);
 }
 
 static void on_gone(void *ud)
@@ -344,7 +344,7 @@ static void on_gone(void *ud)
     cancel_all(ex);
     close_exchange(ex);
     call_gone(call);
-    pump(ex);
+    drain_outbox(ex);
 }
 
 /* On a thread of hearth's. Once the outbox has the last event the exchange may end at any moment, unless it was this
@@ -358,7 +358,7 @@ static void on_event(void *ud, const hearth_event *event)
 
 /* ---- Starting ---- */
 
-static struct exchange *make(struct call *call, const struct exchange_plan *plan)
+static struct exchange *new_exchange(struct call *call, const struct exchange_plan *plan)
 {
     struct exchange *ex = mem_alloc(sizeof *ex);
     ex->call = call;
@@ -404,7 +404,8 @@ static struct common *open_common(const struct call *call, const struct exchange
     return common;
 }
 
-static int submit(struct exchange *ex, const hearth_params *asked, const struct common *common, hearth_error *error)
+static int submit_choice(struct exchange *ex, const hearth_params *asked, const struct common *common,
+                         hearth_error *error)
 {
     struct call *call = ex->call;
     struct choice *choice = &ex->choices[ex->n_running];
@@ -422,15 +423,16 @@ static int submit(struct exchange *ex, const hearth_params *asked, const struct 
 
 void exchange_start(struct call *call, const struct exchange_plan *plan)
 {
-    struct exchange *ex = make(call, plan);
+    struct exchange *ex = new_exchange(call, plan);
     struct common *common = open_common(call, plan);
     hearth_error error;
     http_watch(call->http, on_gone, ex);
     int rc = ratelimit_take_slots(ex->ratelimit, ex->n, &error);
     const size_t n_slots = rc == HEARTH_OK ? ex->n : 0;
-    while (rc == HEARTH_OK && ex->n_running < ex->n) rc = submit(ex, &plan->choices[ex->n_running], common, &error);
+    while (rc == HEARTH_OK && ex->n_running < ex->n)
+        rc = submit_choice(ex, &plan->choices[ex->n_running], common, &error);
     ratelimit_return_slots(ex->ratelimit, n_slots - ex->n_running);
-    if (rc != HEARTH_OK) fail(ex, &error);
+    if (rc != HEARTH_OK) fail_exchange(ex, &error);
     hearth_shared_unref(common->shared);
     if (is_over(ex)) free_exchange(ex);
 }

@@ -11,11 +11,11 @@
 
 /* What a stream has more of: text, a token's chances, or both. */
 struct exchange_piece {
-    size_t index;                  /* of the choice */
-    const hearth_delta *delta;     /* NULL: a token that adds no text yet */
-    int32_t token;                 /* -1: a further delta of the same token, or text without one */
-    const struct chances *chances; /* NULL: not asked for, or no token */
-    const struct answer *answer;   /* with the delta in it; its result says how it stands */
+    size_t index;                          /* of the choice */
+    const hearth_delta *delta;             /* NULL: a token that adds no text yet */
+    int32_t token;                         /* -1: a further delta of the same token, or text without one */
+    const struct token_logprobs *logprobs; /* NULL: not asked for, or no token */
+    const struct answer *answer;           /* with the delta in it; its result says how it stands */
 };
 
 /* How an API speaks. `state` is the dialect's own; the functions append bytes to `out`. */

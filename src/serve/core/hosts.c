@@ -20,7 +20,7 @@ struct hosts {
 
 /* ---- What is allowed ---- */
 
-static void add(struct hosts *hosts, const struct host *host)
+static void add_host(struct hosts *hosts, const struct host *host)
 {
     if (host_is_unspecified(host)) hosts->any_address = true;
     hosts->v = mem_grow(hosts->v, hosts->len + 1, sizeof *hosts->v);
@@ -30,7 +30,7 @@ static void add(struct hosts *hosts, const struct host *host)
 void hosts_add(struct hosts *hosts, const char *text)
 {
     struct host host;
-    if (host_parse_listed(text, &host)) add(hosts, &host);
+    if (host_parse_listed(text, &host)) add_host(hosts, &host);
 }
 
 /* "box.example.org": also "box", and "box.local", by which a network without a DNS server of its own knows it. */
@@ -69,7 +69,7 @@ void hosts_close(struct hosts *hosts)
 static void add_socket(void *ud, const struct sockaddr *address)
 {
     struct host host;
-    if (host_of_socket(address, &host)) add(ud, &host);
+    if (host_of_socket(address, &host)) add_host(ud, &host);
 }
 
 void hosts_add_sockets(struct hosts *hosts, const struct http_server *http)

@@ -21,45 +21,45 @@ static bool belongs_to_word(char c)
            c == '.';
 }
 
-static void add(struct scan *scan, size_t bytes)
+static void add_value(struct json_size *size, size_t bytes)
 {
-    scan->values++;
-    scan->memory += bytes;
+    size->values++;
+    size->memory += bytes;
 }
 
-struct scan scan_text(const char *text, size_t len)
+struct json_size json_size_of_text(const char *text, size_t len)
 {
-    struct scan scan = {0};
+    struct json_size size = {0};
     size_t depth = 0;
     for (const char *at = text, *end = text + len; at < end;) {
         char c = *at++;
         if (c == '"') {
-            add(&scan, STRING_BYTES);
+            add_value(&size, STRING_BYTES);
             at = skip_string(at, end);
         } else if (c == '{' || c == '[') {
-            add(&scan, c == '{' ? OBJECT_BYTES : LIST_BYTES);
-            if (++depth > scan.depth) scan.depth = depth;
+            add_value(&size, c == '{' ? OBJECT_BYTES : LIST_BYTES);
+            if (++depth > size.depth) size.depth = depth;
         } else if (c == '}' || c == ']') {
             depth -= depth > 0;
         } else if (belongs_to_word(c)) {
-            add(&scan, OTHER_BYTES);
+            add_value(&size, OTHER_BYTES);
             while (at < end && belongs_to_word(*at)) at++;
         }
     }
-    return scan;
+    return size;
 }
 
-size_t scan_tree(const json_t *tree)
+size_t json_size_of_tree(const json_t *tree)
 {
     size_t bytes = 0, i;
     const char *name;
     json_t *item;
     switch (tree == NULL ? JSON_NULL : json_typeof(tree)) {
     case JSON_OBJECT:
-        json_object_foreach((json_t *)tree, name, item) bytes += STRING_BYTES + strlen(name) + scan_tree(item);
+        json_object_foreach((json_t *)tree, name, item) bytes += STRING_BYTES + strlen(name) + json_size_of_tree(item);
         return bytes + OBJECT_BYTES;
     case JSON_ARRAY:
-        json_array_foreach(tree, i, item) bytes += scan_tree(item);
+        json_array_foreach(tree, i, item) bytes += json_size_of_tree(item);
         return bytes + LIST_BYTES;
     case JSON_STRING:
         return STRING_BYTES + json_string_length(tree);

@@ -6,15 +6,15 @@
 #include <jansson.h>
 #include <stddef.h>
 
-struct scan {
+struct json_size {
     size_t values; /* objects, lists, strings (names of members too) and all else */
     size_t depth;  /* of lists and objects in each other */
     size_t memory; /* bytes that the tree takes beside those of its strings, at most */
 };
 
-struct scan scan_text(const char *text, size_t len);
+struct json_size json_size_of_text(const char *text, size_t len);
 
 /* Bytes that a tree takes, by the same measure, with those of its strings. */
-size_t scan_tree(const json_t *tree);
+size_t json_size_of_tree(const json_t *tree);
 
 #endif

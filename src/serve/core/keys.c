@@ -64,7 +64,7 @@ struct line {
     hearth_error *error;
 };
 
-static int fault(const struct line *line, const char *message)
+static int line_error(const struct line *line, const char *message)
 {
     return error_at(line->error, HEARTH_INVALID, line->file, "%s:%d: %s", line->file, line->number, message);
 }
@@ -96,8 +96,8 @@ static bool is_printable(struct word word)
 
 static int read_key(struct line *line, struct word word, struct key *key)
 {
-    if (!is_printable(word)) return fault(line, "a key has printable ASCII characters only");
-    if (word.len > KEY_MAX) return fault(line, "a key has 512 characters at most");
+    if (!is_printable(word)) return line_error(line, "a key has printable ASCII characters only");
+    if (word.len > KEY_MAX) return line_error(line, "a key has 512 characters at most");
     if (word.len < KEY_SHORT)
         log_event(LOG_WARN, "http", "an API key is short enough to be guessed", log_str("file", line->file),
                   log_int("line", line->number), log_int("advised_characters", 32));
@@ -109,10 +109,10 @@ static int read_key(struct line *line, struct word word, struct key *key)
 static int read_name(struct line *line, struct word word, struct key *key)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.@+";
-    if (word.len > KEYS_NAME_MAX) return fault(line, "the name, the second word, has 64 characters at most");
+    if (word.len > KEYS_NAME_MAX) return line_error(line, "the name, the second word, has 64 characters at most");
     for (size_t i = 0; i < word.len; i++)
         if (memchr(allowed, word.at[i], sizeof allowed - 1) == NULL)
-            return fault(line, "the name, the second word, has letters, digits and -_.@+ only");
+            return line_error(line, "the name, the second word, has letters, digits and -_.@+ only");
     snprintf(key->name, sizeof key->name, "%.*s", (int)word.len, word.at);
     return HEARTH_OK;
 }
@@ -144,8 +144,8 @@ static int read_grants(struct line *line, struct word list, struct key *key)
     while (list.len > 0) {
         int granted = find_grant(next_item(&list));
         if (granted == 0)
-            return fault(line, "the grants, the third word, are * or some of chat,completions,embeddings,rerank,"
-                               "models,status,cache,admin, with commas between and no blanks");
+            return line_error(line, "the grants, the third word, are * or some of chat,completions,embeddings,rerank,"
+                                    "models,status,cache,admin, with commas between and no blanks");
         key->grants |= granted;
     }
     return HEARTH_OK;
@@ -183,16 +183,18 @@ static int read_limits(struct line *line, struct word list, struct key *key)
     while (list.len > 0) {
         struct word word = next_item(&list);
         if (!read_limit(word, &key->limits))
-            return fault(line, "the limits, the fourth word, are some of rpm=N,tpm=N,slots=N, with commas between and "
-                               "no blanks, and N from 1 to 1000000000");
+            return line_error(line,
+                              "the limits, the fourth word, are some of rpm=N,tpm=N,slots=N, with commas between and "
+                              "no blanks, and N from 1 to 1000000000");
     }
     return HEARTH_OK;
 }
 
-static int add(struct keys *keys, const struct line *line, const struct key *key)
+static int add_key(struct keys *keys, const struct line *line, const struct key *key)
 {
     for (size_t i = 0; i < keys->len; i++)
-        if (sha256_equal(keys->v[i].digest, key->digest)) return fault(line, "this key stands on an earlier line too");
+        if (sha256_equal(keys->v[i].digest, key->digest))
+            return line_error(line, "this key stands on an earlier line too");
     if (keys->len == keys->cap) {
         keys->cap = keys->cap == 0 ? 16 : keys->cap * 2;
         keys->v = mem_grow(keys->v, keys->cap, sizeof *keys->v);
@@ -211,8 +213,8 @@ static int read_line(struct keys *keys, struct line *line)
     if (rc == HEARTH_OK) rc = read_grants(line, next_word(line), &key);
     if (rc == HEARTH_OK) rc = read_limits(line, next_word(line), &key);
     if (rc == HEARTH_OK && next_word(line).len > 0)
-        rc = fault(line, "a line has four words at most: the key, a name, the grants, the limits");
-    return rc == HEARTH_OK ? add(keys, line, &key) : rc;
+        rc = line_error(line, "a line has four words at most: the key, a name, the grants, the limits");
+    return rc == HEARTH_OK ? add_key(keys, line, &key) : rc;
 }
 
 /* ---- The file ---- */

@@ -7,22 +7,22 @@
 #include "hearth.h"
 
 /* One block of memory: free() it. */
-struct chances {
+struct token_logprobs {
     size_t n; /* the chosen token, then the likeliest */
     hearth_chance v[];
 };
 
-struct chances *chances_copy(const hearth_chances *chances);
+struct token_logprobs *token_logprobs_copy(const hearth_chances *logprobs);
 
 /* An element of OpenAI's "logprobs":{"content":[…]}: {"token","logprob","bytes","top_logprobs":[…]}. Of bytes that are
  * no text the token shows U+FFFD. */
-void chances_put_openai(struct buf *out, const struct chances *chances);
+void token_logprobs_put_openai(struct buf *out, const struct token_logprobs *logprobs);
 
 /* The JSON string, and the JSON list of numbers, for a token's bytes. */
-void chances_put_text(struct buf *out, const hearth_chance *chance);
-void chances_put_bytes(struct buf *out, const hearth_chance *chance);
+void logprob_put_text(struct buf *out, const hearth_chance *logprob);
+void logprob_put_bytes(struct buf *out, const hearth_chance *logprob);
 
 /* A logarithm that JSON can hold: -INFINITY becomes -9999, as OpenAI writes it. */
-double chances_finite(double log);
+double logprob_finite(double log);
 
 #endif

@@ -9,7 +9,7 @@
 void outbox_free_event(struct outbox_event *event)
 {
     free(event->error);
-    free(event->chances);
+    free(event->logprobs);
     free(event);
 }
 
@@ -27,7 +27,7 @@ void outbox_release(struct outbox *outbox)
     pthread_mutex_destroy(&outbox->mutex);
 }
 
-static struct outbox_event *copy(size_t choice, const hearth_event *event)
+static struct outbox_event *copy_event(size_t choice, const hearth_event *event)
 {
     const char *text = event->text;
     bool has_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROMPT;
@@ -41,7 +41,8 @@ static struct outbox_event *copy(size_t choice, const hearth_event *event)
     made->choice = choice;
     made->len = len;
     made->token = event->token;
-    if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL) made->chances = chances_copy(event->chances);
+    if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL)
+        made->logprobs = token_logprobs_copy(event->chances);
     if (len > 0) memcpy(made->text, text, len);
     if (event->type == HEARTH_EVENT_FAILED) {
         made->error = mem_alloc(sizeof *made->error);
@@ -53,10 +54,10 @@ static struct outbox_event *copy(size_t choice, const hearth_event *event)
     return made;
 }
 
-static size_t weight(const struct outbox_event *event)
+static size_t event_bytes(const struct outbox_event *event)
 {
-    size_t of_chances = event->chances == NULL ? 0 : event->chances->n * (sizeof event->chances->v[0] + 8);
-    return sizeof *event + event->len + 1 + of_chances;
+    size_t logprobs_bytes = event->logprobs == NULL ? 0 : event->logprobs->n * (sizeof event->logprobs->v[0] + 8);
+    return sizeof *event + event->len + 1 + logprobs_bytes;
 }
 
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
@@ -64,15 +65,15 @@ bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
     bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS;
     bool is_empty = event->type == HEARTH_EVENT_TEXT && event->text_len == 0 && event->chances == NULL;
     if (is_empty && !outbox->keeps_empty) return false;
-    struct outbox_event *made = copy(choice, event);
+    struct outbox_event *made = copy_event(choice, event);
     pthread_mutex_lock(&outbox->mutex);
-    if (is_text && outbox->bytes + weight(made) > outbox->limit) outbox->overflown = true;
+    if (is_text && outbox->bytes + event_bytes(made) > outbox->limit) outbox->overflown = true;
     if (is_text && outbox->overflown) {
         outbox_free_event(made);
     } else {
         *outbox->tail = made;
         outbox->tail = &made->next;
-        outbox->bytes += weight(made);
+        outbox->bytes += event_bytes(made);
     }
     bool wake = !outbox->awake;
     outbox->awake = true;
@@ -87,7 +88,7 @@ struct outbox_event *outbox_take(struct outbox *outbox)
     if (event != NULL) {
         outbox->head = event->next;
         if (outbox->head == NULL) outbox->tail = &outbox->head;
-        outbox->bytes -= weight(event);
+        outbox->bytes -= event_bytes(event);
     }
     pthread_mutex_unlock(&outbox->mutex);
     return event;

@@ -14,10 +14,10 @@ struct outbox_event {
     struct outbox_event *next;
     hearth_event_type type;
     size_t choice;
-    int32_t token;           /* TEXT */
-    struct chances *chances; /* TEXT; NULL: none */
-    hearth_result result;    /* all but FAILED; without its stop_string */
-    hearth_error *error;     /* FAILED; apart, since it is large and events are many */
+    int32_t token;                   /* TEXT */
+    struct token_logprobs *logprobs; /* TEXT; NULL: none */
+    hearth_result result;            /* all but FAILED; without its stop_string */
+    hearth_error *error;             /* FAILED; apart, since it is large and events are many */
     size_t len;
     char text[]; /* TEXT, PROMPT: the text; DONE: the stop string; zero-terminated */
 };

@@ -43,7 +43,7 @@ static double used_now(const struct bucket *b, int64_t now)
     return used > 0 ? used : 0;
 }
 
-static void take(struct bucket *b, int64_t now, int64_t n)
+static void take_from_bucket(struct bucket *b, int64_t now, int64_t n)
 {
     if (b->limit == 0) return;
     b->used = fmax(used_now(b, now) + (double)n, 0);
@@ -51,7 +51,7 @@ static void take(struct bucket *b, int64_t now, int64_t n)
 }
 
 /* Seconds until there is one to take. */
-static double wait_of(const struct bucket *b, int64_t now)
+static double seconds_until_one(const struct bucket *b, int64_t now)
 {
     double missing = used_now(b, now) + 1 - (double)b->limit;
     return b->limit == 0 || missing <= 0 ? 0 : missing * MINUTE_NS / 1e9 / (double)b->limit;
@@ -120,7 +120,7 @@ static void sweep(struct ratelimits *all)
     all->sweep_at = all->n * 2 > SWEEP_AT_MIN ? all->n * 2 : SWEEP_AT_MIN;
 }
 
-static struct ratelimit *add(struct ratelimits *all, const struct key *key)
+static struct ratelimit *add_limit(struct ratelimits *all, const struct key *key)
 {
     sweep(all);
     struct ratelimit *limit = mem_alloc(sizeof *limit);
@@ -137,7 +137,7 @@ struct ratelimit *ratelimit_ref(struct ratelimits *all, const struct key *key)
     if (key == NULL || (key->limits.requests == 0 && key->limits.tokens == 0 && key->limits.slots == 0)) return NULL;
     struct ratelimit *limit = all->first;
     while (limit != NULL && memcmp(limit->digest, key->digest, sizeof limit->digest) != 0) limit = limit->next;
-    if (limit == NULL) limit = add(all, key);
+    if (limit == NULL) limit = add_limit(all, key);
     int64_t now = clock_now(all->clock);
     set_limit(&limit->requests, now, key->limits.requests);
     set_limit(&limit->tokens, now, key->limits.tokens);
@@ -155,7 +155,7 @@ void ratelimit_unref(struct ratelimit *limit)
 
 static int check_bucket(const struct bucket *b, int64_t now, const char *what, hearth_error *error)
 {
-    if (wait_of(b, now) <= 0) return HEARTH_OK;
+    if (seconds_until_one(b, now) <= 0) return HEARTH_OK;
     return error_set(error, (hearth_code)ERRORS_RATE_LIMIT,
                      "this API key has used up its limit of %lld %s a minute: the header Retry-After says when to try "
                      "again",
@@ -175,12 +175,12 @@ int ratelimit_check(struct ratelimits *all, const struct key *key, hearth_error 
 
 void ratelimit_count_request(struct ratelimit *limit)
 {
-    if (limit != NULL) take(&limit->requests, clock_now(limit->clock), 1);
+    if (limit != NULL) take_from_bucket(&limit->requests, clock_now(limit->clock), 1);
 }
 
 void ratelimit_count_tokens(struct ratelimit *limit, int64_t tokens)
 {
-    if (limit != NULL) take(&limit->tokens, clock_now(limit->clock), tokens);
+    if (limit != NULL) take_from_bucket(&limit->tokens, clock_now(limit->clock), tokens);
 }
 
 /* ---- Slots ---- */
@@ -246,6 +246,7 @@ void ratelimit_put_retry(const struct ratelimit *limit, struct http_request *htt
 {
     char seconds[32];
     int64_t now = clock_now(limit->clock);
-    snprintf(seconds, sizeof seconds, "%.0f", ceil(fmax(wait_of(&limit->requests, now), wait_of(&limit->tokens, now))));
+    snprintf(seconds, sizeof seconds, "%.0f",
+             ceil(fmax(seconds_until_one(&limit->requests, now), seconds_until_one(&limit->tokens, now))));
     http_set_header(http, "Retry-After", seconds);
 }

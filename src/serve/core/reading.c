@@ -29,7 +29,7 @@ struct reading_job {
     char *owner;    /* the call's */
     size_t counted; /* bytes, in the sum of all bodies */
     void *request;  /* NULL: `error` says why */
-    size_t weight;
+    size_t size;
     hearth_error error;
 };
 
@@ -43,7 +43,7 @@ struct reading {
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
     struct lane lanes[N_LANES];
-    int turn; /* the lane that is served first */
+    int next_lane; /* the lane that is served first */
     bool closing;
 };
 
@@ -60,12 +60,12 @@ static void on_read(void *ud)
 {
     struct reading_job *job = ud;
     struct call *call = job->call;
-    http_recount(job->http, job->counted, call == NULL ? 0 : job->weight);
+    http_recount(job->http, job->counted, call == NULL ? 0 : job->size);
     if (call == NULL) {
         if (job->request != NULL) job->form->release(job->request);
     } else {
         http_watch(call->http, NULL, NULL);
-        call->counted = job->weight;
+        call->counted = job->size;
         if (job->request != NULL)
             job->form->answer(call, job->request);
         else
@@ -92,7 +92,7 @@ static void read_body(struct reading_job *job)
         .stored = job->server->stored, .owner = job->owner, .max_bytes = job->server->max_body};
     job->request = form->read_with != NULL ? form->read_with(&job->body, &caller, &job->error)
                                            : form->read(&job->body, &job->error);
-    if (job->request != NULL) job->weight = job->form->weigh(job->request);
+    if (job->request != NULL) job->size = job->form->size(job->request);
     buf_release(&job->body);
 }
 
@@ -105,25 +105,25 @@ static void read_job(struct reading_job *job, bool closing)
     http_post(job->http, on_read, job);
 }
 
-static struct reading_job *take(struct reading *reading)
+static struct reading_job *next_job(struct reading *reading)
 {
-    struct lane *lane = &reading->lanes[reading->turn];
-    if (lane->first == NULL) lane = &reading->lanes[!reading->turn];
+    struct lane *lane = &reading->lanes[reading->next_lane];
+    if (lane->first == NULL) lane = &reading->lanes[!reading->next_lane];
     struct reading_job *job = lane->first;
     if (job == NULL) return NULL;
     lane->first = job->next;
     if (lane->first == NULL) lane->tail = &lane->first;
-    reading->turn = lane == &reading->lanes[LANE_SHORT] ? LANE_LONG : LANE_SHORT;
+    reading->next_lane = lane == &reading->lanes[LANE_SHORT] ? LANE_LONG : LANE_SHORT;
     return job;
 }
 
-static void *work(void *ud)
+static void *read_bodies(void *ud)
 {
     struct reading *reading = ud;
     struct reading_job *job;
     pthread_mutex_lock(&reading->mutex);
     while (true) {
-        while ((job = take(reading)) == NULL && !reading->closing)
+        while ((job = next_job(reading)) == NULL && !reading->closing)
             pthread_cond_wait(&reading->changed, &reading->mutex);
         if (job == NULL) break;
         bool closing = reading->closing;
@@ -137,7 +137,7 @@ static void *work(void *ud)
 
 /* ---- Life ---- */
 
-static void release(struct reading *reading)
+static void free_reading(struct reading *reading)
 {
     pthread_cond_destroy(&reading->changed);
     pthread_mutex_destroy(&reading->mutex);
@@ -151,9 +151,9 @@ struct reading *reading_open(struct http_server *http, hearth_error *error)
     for (int i = 0; i < N_LANES; i++) reading->lanes[i].tail = &reading->lanes[i].first;
     pthread_mutex_init(&reading->mutex, NULL);
     pthread_cond_init(&reading->changed, NULL);
-    if (thread_start(&reading->thread, work, reading, "reads the bodies of requests", error) == HEARTH_OK)
+    if (thread_start(&reading->thread, read_bodies, reading, "reads the bodies of requests", error) == HEARTH_OK)
         return reading;
-    release(reading);
+    free_reading(reading);
     return NULL;
 }
 
@@ -165,7 +165,7 @@ void reading_close(struct reading *reading)
     pthread_cond_signal(&reading->changed);
     pthread_mutex_unlock(&reading->mutex);
     pthread_join(reading->thread, NULL);
-    release(reading);
+    free_reading(reading);
 }
 
 static void enqueue(struct reading *reading, struct reading_job *job)

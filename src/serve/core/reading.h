@@ -27,7 +27,7 @@ struct reading_form {
     void *(*read_with)(struct buf *body, const struct reading_caller *caller, hearth_error *error);
     /* Bytes that the request takes from now on; they count in the sum of all bodies until the call is over, or what it
      * becomes. On the same thread. */
-    size_t (*weigh)(const void *request);
+    size_t (*size)(const void *request);
     void (*answer)(struct call *call, void *request); /* on the HTTP thread; owns the request */
     void (*release)(void *request);                   /* where the client went away; any thread */
     call_error_form *put_error;

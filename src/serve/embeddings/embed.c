@@ -29,10 +29,10 @@ static void free_call(struct embedding_call *ec)
     free(ec);
 }
 
-static void fail(struct embedding_call *ec)
+static void fail_embedding(struct embedding_call *ec)
 {
-    hearth_error told = ec->form->rename == NULL ? ec->error : ec->form->rename(ec->state, &ec->error);
-    call_fail(ec->call, &told, ec->form->put_error);
+    hearth_error renamed = ec->form->rename == NULL ? ec->error : ec->form->rename(ec->state, &ec->error);
+    call_fail(ec->call, &renamed, ec->form->put_error);
 }
 
 static void on_arrived(void *ud)
@@ -41,7 +41,7 @@ static void on_arrived(void *ud)
     ratelimit_count_tokens(ec->ratelimit, ec->n_tokens);
     ratelimit_return_slots(ec->ratelimit, 1);
     if (ec->call != NULL && ec->error.code != HEARTH_OK)
-        fail(ec);
+        fail_embedding(ec);
     else if (ec->call != NULL)
         call_reply(ec->call, 200, "application/json", &ec->answer);
     free_call(ec);
@@ -85,6 +85,6 @@ void embed_start(struct call *call, const hearth_embed_params *params, const str
         }
         ratelimit_return_slots(ec->ratelimit, 1);
     }
-    fail(ec);
+    fail_embedding(ec);
     free_call(ec);
 }

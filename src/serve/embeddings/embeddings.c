@@ -227,10 +227,10 @@ static void *read_native(struct buf *body, hearth_error *error)
     return open_embeddings(body, true, error);
 }
 
-size_t embeddings_weigh(const void *ud)
+size_t embeddings_size(const void *ud)
 {
     const struct embeddings *e = ud;
-    size_t bytes = scan_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
+    size_t bytes = json_size_of_tree(e->body) + e->params.n_inputs * sizeof *e->inputs;
     for (size_t i = 0; i < e->params.n_inputs; i++) bytes += e->inputs[i].n_tokens * sizeof *e->inputs[i].tokens;
     return bytes;
 }
@@ -250,13 +250,13 @@ static void answer(struct call *call, void *ud)
 void embeddings_openai(struct call *call)
 {
     static const struct reading_form reading = {
-        .read = read_openai, .weigh = embeddings_weigh, .answer = answer, .release = release, .put_error = errors_put};
+        .read = read_openai, .size = embeddings_size, .answer = answer, .release = release, .put_error = errors_put};
     reading_start(call, &reading);
 }
 
 void embeddings_native(struct call *call)
 {
     static const struct reading_form reading = {
-        .read = read_native, .weigh = embeddings_weigh, .answer = answer, .release = release, .put_error = errors_put};
+        .read = read_native, .size = embeddings_size, .answer = answer, .release = release, .put_error = errors_put};
     reading_start(call, &reading);
 }

@@ -23,7 +23,7 @@ int embeddings_take(struct embeddings *embeddings, json_t *body, hearth_error *e
 void embeddings_release(struct embeddings *embeddings);
 void embeddings_put(const struct embeddings *embeddings, const hearth_embedded *result, struct buf *out);
 void embeddings_put_floats(struct buf *out, const float *v, int32_t n); /* a list of numbers */
-size_t embeddings_weigh(const void *embeddings);                        /* bytes */
+size_t embeddings_size(const void *embeddings);                         /* bytes */
 
 /* Refuses a model that gives a vector for each token, where the form has no place for them. HTTP thread only. */
 int embeddings_refuse_unpooled(struct call *call, const struct embeddings *embeddings, hearth_error *error);

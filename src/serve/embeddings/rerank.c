@@ -97,7 +97,7 @@ void rerank_release(struct rerank *r)
 
 /* ---- Writing ---- */
 
-struct rank {
+struct scored {
     size_t index;
     float score;
 };
@@ -105,17 +105,17 @@ struct rank {
 /* The best first; of equals the one that came first. */
 static int compare(const void *a, const void *b)
 {
-    const struct rank *x = a, *y = b;
+    const struct scored *x = a, *y = b;
     if (x->score != y->score) return x->score < y->score ? 1 : -1;
     return x->index < y->index ? -1 : 1;
 }
 
-static struct rank *sort(const hearth_embedded *result)
+static struct scored *sort_by_score(const hearth_embedded *result)
 {
-    struct rank *ranks = mem_alloc(result->n_inputs * sizeof *ranks);
-    for (size_t i = 0; i < result->n_inputs; i++) ranks[i] = (struct rank){i, result->inputs[i].v[0]};
-    qsort(ranks, result->n_inputs, sizeof *ranks, compare);
-    return ranks;
+    struct scored *sorted = mem_alloc(result->n_inputs * sizeof *sorted);
+    for (size_t i = 0; i < result->n_inputs; i++) sorted[i] = (struct scored){i, result->inputs[i].v[0]};
+    qsort(sorted, result->n_inputs, sizeof *sorted, compare);
+    return sorted;
 }
 
 static void put_text(const struct rerank *r, size_t index, struct buf *out)
@@ -126,31 +126,31 @@ static void put_text(const struct rerank *r, size_t index, struct buf *out)
     if (!r->tei) buf_puts(out, "}");
 }
 
-static void put_ranks(const struct rerank *r, const hearth_embedded *result, struct buf *out)
+static void put_results(const struct rerank *r, const hearth_embedded *result, struct buf *out)
 {
-    struct rank *ranks = sort(result);
+    struct scored *sorted = sort_by_score(result);
     buf_puts(out, "[");
     for (size_t i = 0; i < result->n_inputs && i < (size_t)r->top_n; i++) {
-        buf_printf(out, "%s{\"index\":%zu,\"%s\":%.9g", i == 0 ? "" : ",", ranks[i].index,
-                   r->tei ? "score" : "relevance_score", (double)ranks[i].score);
-        if (r->return_documents) put_text(r, ranks[i].index, out);
+        buf_printf(out, "%s{\"index\":%zu,\"%s\":%.9g", i == 0 ? "" : ",", sorted[i].index,
+                   r->tei ? "score" : "relevance_score", (double)sorted[i].score);
+        if (r->return_documents) put_text(r, sorted[i].index, out);
         buf_puts(out, "}");
     }
     buf_puts(out, "]");
-    free(ranks);
+    free(sorted);
 }
 
 void rerank_put(const struct rerank *r, const hearth_embedded *result, struct buf *out)
 {
     if (r->tei) {
-        put_ranks(r, result, out);
+        put_results(r, result, out);
         return;
     }
     long long n = result->n_tokens;
     buf_printf(out, "{\"id\":\"rerank-%s\",\"object\":\"list\",\"model\":", r->id);
     utf8_put_json_string(out, result->model, strlen(result->model));
     buf_puts(out, ",\"results\":");
-    put_ranks(r, result, out);
+    put_results(r, result, out);
     buf_printf(out,
                ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld},"
                "\"meta\":{\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_tokens\":%lld}}}",
@@ -184,10 +184,10 @@ static void *read_rerank(struct buf *body, hearth_error *error)
     return NULL;
 }
 
-static size_t weigh(const void *ud)
+static size_t rerank_size(const void *ud)
 {
     const struct rerank *r = ud;
-    return scan_tree(r->body) + r->params.n_inputs * sizeof *r->documents;
+    return json_size_of_tree(r->body) + r->params.n_inputs * sizeof *r->documents;
 }
 
 static void answer(struct call *call, void *ud)
@@ -202,6 +202,6 @@ static void answer(struct call *call, void *ud)
 void rerank_answer(struct call *call)
 {
     static const struct reading_form reading = {
-        .read = read_rerank, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+        .read = read_rerank, .size = rerank_size, .answer = answer, .release = release, .put_error = errors_put};
     reading_start(call, &reading);
 }

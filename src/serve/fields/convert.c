@@ -43,22 +43,22 @@ json_t *convert_close(struct convert *convert, int rc)
 
 /* ---- Errors ---- */
 
-struct place place_of(const char *format, ...)
+struct field_path field_path_of(const char *format, ...)
 {
-    struct place place;
+    struct field_path path;
     va_list args;
     va_start(args, format);
-    vsnprintf(place.v, sizeof place.v, format, args);
+    vsnprintf(path.v, sizeof path.v, format, args);
     va_end(args);
-    return place;
+    return path;
 }
 
-int convert_fault(const struct convert *convert, struct place at, const char *what)
+int convert_fault(const struct convert *convert, struct field_path at, const char *what)
 {
     return error_at(convert->error, HEARTH_INVALID, at.v, "'%s' %s", at.v, what);
 }
 
-int convert_unsupported(const struct convert *convert, struct place at, const char *what)
+int convert_unsupported(const struct convert *convert, struct field_path at, const char *what)
 {
     return error_at(convert->error, HEARTH_UNSUPPORTED, at.v, "'%s' %s", at.v, what);
 }
@@ -67,44 +67,46 @@ int convert_refuse(const struct convert *convert, const char *const *names)
 {
     for (; *names != NULL; names++)
         if (fields_asks(convert->body, *names))
-            return convert_unsupported(convert, place_of("%s", *names),
+            return convert_unsupported(convert, field_path_of("%s", *names),
                                        "is not supported here: leave it out of the request");
     return HEARTH_OK;
 }
 
-static struct place member_of(struct place at, const char *name)
+static struct field_path member_path(struct field_path at, const char *name)
 {
-    return at.v[0] == '\0' ? place_of("%s", name) : place_of("%.70s.%.24s", at.v, name);
+    return at.v[0] == '\0' ? field_path_of("%s", name) : field_path_of("%.70s.%.24s", at.v, name);
 }
 
-const json_t *convert_string(const struct convert *convert, const json_t *object, struct place at, const char *name)
+const json_t *convert_string(const struct convert *convert, const json_t *object, struct field_path at,
+                             const char *name)
 {
     const json_t *value = json_object_get(object, name);
     if (json_is_string(value)) return value;
-    convert_fault(convert, member_of(at, name), value == NULL ? "is missing: a string" : "must be a string");
+    convert_fault(convert, member_path(at, name), value == NULL ? "is missing: a string" : "must be a string");
     return NULL;
 }
 
-const json_t *convert_object(const struct convert *convert, const json_t *object, struct place at, const char *name)
+const json_t *convert_object(const struct convert *convert, const json_t *object, struct field_path at,
+                             const char *name)
 {
     const json_t *value = json_object_get(object, name);
     if (json_is_object(value)) return value;
-    convert_fault(convert, member_of(at, name), value == NULL ? "is missing: an object" : "must be an object");
+    convert_fault(convert, member_path(at, name), value == NULL ? "is missing: an object" : "must be an object");
     return NULL;
 }
 
-int convert_bad_type(const struct convert *convert, const json_t *object, struct place at)
+int convert_bad_type(const struct convert *convert, const json_t *object, struct field_path at)
 {
     const json_t *type = json_object_get(object, "type");
     const char *text = field_string(type);
-    struct place member = member_of(at, "type");
+    struct field_path member = member_path(at, "type");
     if (text == NULL) return convert_fault(convert, member, type == NULL ? "is missing" : "must be a string");
     return error_at(convert->error, HEARTH_UNSUPPORTED, member.v, "'%s' is \"%.64s\", which is not supported here",
                     member.v, text);
 }
 
 /* How much of the beginning of `param` is this field; 0: it is another. */
-static size_t match(const char *field, const char *param)
+static size_t match_field(const char *field, const char *param)
 {
     const char *at = param;
     for (; *field != '\0'; field++) {
@@ -114,23 +116,23 @@ static size_t match(const char *field, const char *param)
     return strchr(".[", *at) != NULL ? (size_t)(at - param) : 0; /* the end of the string counts too */
 }
 
-static struct place own_place(const struct convert_name *name, const char *param, size_t matched)
+static struct field_path client_path(const struct convert_name *name, const char *param, size_t matched)
 {
     const char *brackets = strstr(name->own, "[]");
-    if (brackets == NULL) return place_of("%s", name->own);
+    if (brackets == NULL) return field_path_of("%s", name->own);
     const char *index = strchr(param, '[') + 1;
-    return place_of("%.*s%.*s%s%s", (int)(brackets + 1 - name->own), name->own, (int)strspn(index, "0123456789"), index,
-                    brackets + 1, param + matched);
+    return field_path_of("%.*s%.*s%s%s", (int)(brackets + 1 - name->own), name->own, (int)strspn(index, "0123456789"),
+                         index, brackets + 1, param + matched);
 }
 
 hearth_error convert_rename(const hearth_error *error, const struct convert_name *names, size_t n)
 {
     hearth_error renamed = *error;
     for (size_t i = 0; i < n; i++) {
-        size_t matched = match(names[i].chat, error->param), len = strlen(error->param);
+        size_t matched = match_field(names[i].chat, error->param), len = strlen(error->param);
         const char *message = error->message;
         if (matched == 0) continue;
-        struct place own = own_place(&names[i], error->param, matched);
+        struct field_path own = client_path(&names[i], error->param, matched);
         bool begins = message[0] == '\'' && strncmp(message + 1, error->param, len) == 0 && message[1 + len] == '\'';
         bool lists = strncmp(message, error->param, len) == 0 && message[len] == '[';
         if (begins)
@@ -192,19 +194,19 @@ static void begin_message(struct convert *convert, const char *role)
     convert->calls = json_array();
 }
 
-void convert_say(struct convert *convert, const char *role, const json_t *text)
+void convert_add_text(struct convert *convert, const char *role, const json_t *text)
 {
     begin_message(convert, role);
     json_array_append(convert->texts, (json_t *)text);
 }
 
-void convert_think(struct convert *convert, const json_t *text)
+void convert_add_reasoning(struct convert *convert, const json_t *text)
 {
     begin_message(convert, "assistant");
     buf_append(&convert->reasoning, json_string_value(text), json_string_length(text));
 }
 
-void convert_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments)
+void convert_add_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments)
 {
     begin_message(convert, "assistant");
     json_array_append_new(convert->calls, json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
@@ -239,7 +241,7 @@ static void add_message(struct convert *convert, json_t *message)
     json_array_append_new(json_object_get(convert->chat, "messages"), message);
 }
 
-void convert_result(struct convert *convert, const json_t *id, const json_t *texts)
+void convert_add_result(struct convert *convert, const json_t *id, const json_t *texts)
 {
     convert_end_message(convert);
     add_message(convert, json_pack("{s:s,s:O,s:o}", "role", "tool", "tool_call_id", id, "content", content_of(texts)));

@@ -25,11 +25,11 @@ struct convert {
 };
 
 /* The place of a field, for errors. */
-struct place {
+struct field_path {
     char v[sizeof((hearth_error *)NULL)->param];
 };
 
-struct place place_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Begins with what the client gave, less what a chat would take for its own. */
 void convert_open(struct convert *convert, const json_t *body, hearth_error *error);
@@ -42,18 +42,20 @@ json_t *convert_close(struct convert *convert, int rc);
 
 /* ---- Errors ---- */
 
-int convert_fault(const struct convert *convert, struct place at, const char *what);
-int convert_unsupported(const struct convert *convert, struct place at, const char *what);
+int convert_fault(const struct convert *convert, struct field_path at, const char *what);
+int convert_unsupported(const struct convert *convert, struct field_path at, const char *what);
 
 /* Refuses the fields of a list, up to NULL, where they ask for something. */
 int convert_refuse(const struct convert *convert, const char *const *names);
 
 /* Members of an object at `at`: a string (also an empty one), an object; NULL: the error is filled in. */
-const json_t *convert_string(const struct convert *convert, const json_t *object, struct place at, const char *name);
-const json_t *convert_object(const struct convert *convert, const json_t *object, struct place at, const char *name);
+const json_t *convert_string(const struct convert *convert, const json_t *object, struct field_path at,
+                             const char *name);
+const json_t *convert_object(const struct convert *convert, const json_t *object, struct field_path at,
+                             const char *name);
 
 /* The member "type" is none of those that are known, or missing. */
-int convert_bad_type(const struct convert *convert, const json_t *object, struct place at);
+int convert_bad_type(const struct convert *convert, const json_t *object, struct field_path at);
 
 /* What the library calls a field of the chat, and what the client does. "[]" is any index, and what follows the field's
  * name is then kept; else it is dropped, since the client has no such place. */
@@ -82,17 +84,17 @@ void convert_choose_tool(struct convert *convert, const json_t *name);
 
 /* The pieces go into the message that is being put together as long as the role is the same. `text`: a string, or
  * convert_media()'s. */
-void convert_say(struct convert *convert, const char *role, const json_t *text);
-void convert_think(struct convert *convert, const json_t *text);
-void convert_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
+void convert_add_text(struct convert *convert, const char *role, const json_t *text);
+void convert_add_reasoning(struct convert *convert, const json_t *text);
+void convert_add_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
 
-/* A part of the content, in a list of texts or with convert_say(), that is no text: "image_url", "input_audio" or
+/* A part of the content, in a list of texts or with convert_add_text(), that is no text: "image_url", "input_audio" or
  * "file", as chats name them. Without its data: src/chat decides what a model that takes text only gets of it, which is
  * not that. The caller's. */
 json_t *convert_media(const char *type);
 
 /* A message of its own: what a tool gave. `texts` is a list of strings and media. */
-void convert_result(struct convert *convert, const json_t *id, const json_t *texts);
+void convert_add_result(struct convert *convert, const json_t *id, const json_t *texts);
 
 /* The message is complete. */
 void convert_end_message(struct convert *convert);

@@ -149,7 +149,7 @@ static int read_options(struct fields *fields, const char *name, const json_t *v
 
 /* Ids of sessions are for those who route requests among servers. Here tokens decide what is reused, so that an id
  * which is wrong, shared or missing changes nothing; nor do the headers that carry the same. */
-static int read_session(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+static int read_session_hint(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     (void)fields;
     const char *text = field_string(value);
@@ -216,7 +216,7 @@ static const struct field table[] = {
     {"thinking_budget_tokens", FIELDS_CHAT, FIELD_INT, PARAM(thinking_tokens), -1, INT32_MAX, NULL},
     {"reasoning_budget_message", FIELDS_CHAT, FIELD_STRING, PARAM(thinking_end), 0, 0, NULL},
     {"continue_final_message", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_continue_final},
-    {"add_generation_prompt", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_cue},
+    {"add_generation_prompt", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_generation_prompt},
     {"grammar", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_grammar},
     {"json_schema", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_json_schema},
     {"response_format", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, field_response_format},
@@ -246,9 +246,9 @@ static const struct field table[] = {
     {"cache_salt", FIELDS_ANY, FIELD_STRING, PARAM(cache_salt), 0, FIELDS_SALT_MAX, NULL},
     {"parent_key", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, read_parent_key},
     {"lora", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_lora},
-    {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
-    {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
-    {"prompt_cache_key", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session},
+    {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
+    {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
+    {"prompt_cache_key", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
     {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.temperature), 0, 100, NULL},
     {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_p), 0, 1, NULL},
     {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.min_p), 0, 1, NULL},
@@ -340,22 +340,22 @@ static int read_table(struct fields *fields, int route, hearth_error *error)
 
 /* ---- The whole ---- */
 
-static int check_tree(const struct scan *scan, size_t len, hearth_error *error)
+static int check_json_size(const struct json_size *size, size_t len, hearth_error *error)
 {
-    if (scan->depth > FIELDS_DEPTH_MAX)
+    if (size->depth > FIELDS_DEPTH_MAX)
         return error_set(error, HEARTH_INVALID, "the body has lists and objects %zu deep in each other: at most %d",
-                         scan->depth, FIELDS_DEPTH_MAX);
-    if (scan->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
+                         size->depth, FIELDS_DEPTH_MAX);
+    if (size->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
     return error_set(error, (hearth_code)413,
                      "the body has %zu JSON values, which would take %zu MiB of memory: send fewer at once",
-                     scan->values, scan->memory >> 20);
+                     size->values, size->memory >> 20);
 }
 
 json_t *fields_parse_any(const char *body, size_t len, hearth_error *error)
 {
     json_error_t where;
-    struct scan scan = scan_text(body, len);
-    if (check_tree(&scan, len, error) != HEARTH_OK) return NULL;
+    struct json_size size = json_size_of_text(body, len);
+    if (check_json_size(&size, len, error) != HEARTH_OK) return NULL;
     json_t *parsed = json_loadb(body, len, JSON_ALLOW_NUL | JSON_DECODE_ANY, &where);
     if (parsed == NULL)
         error_set(error, HEARTH_INVALID, "the body is not valid JSON: line %d, column %d: %s", where.line, where.column,
@@ -390,7 +390,7 @@ static int check_lookup(const struct fields *fields, hearth_error *error)
 }
 
 /* What no single field can show. */
-static int check(struct fields *fields, int route, hearth_error *error)
+static int check_combinations(struct fields *fields, int route, hearth_error *error)
 {
     if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
     const char *prompt = route == FIELDS_CHAT ? "messages" : "prompt";
@@ -427,7 +427,7 @@ static int check_values(const struct fields *fields, hearth_error *error)
     const char *const texts[] = {fields->messages, fields->tools, fields->kwargs_text, fields->schema};
     size_t n = 0;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        n += texts[i] == NULL ? 0 : scan_text(texts[i], strlen(texts[i])).values;
+        n += texts[i] == NULL ? 0 : json_size_of_text(texts[i], strlen(texts[i])).values;
     if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
     return error_at(error, (hearth_code)413, fields->messages != NULL ? "messages" : "json_schema",
                     "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
@@ -469,8 +469,8 @@ int fields_take(struct fields *fields, int route, json_t *body, hearth_error *er
 {
     *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
     int rc = read_table(fields, route, error);
-    if (rc == HEARTH_OK) rc = fields_refuse_unbuilt(fields->body, route, error);
-    if (rc == HEARTH_OK) rc = check(fields, route, error);
+    if (rc == HEARTH_OK) rc = fields_refuse_unsupported(fields->body, route, error);
+    if (rc == HEARTH_OK) rc = check_combinations(fields, route, error);
     finish_kwargs(fields);
     if (rc == HEARTH_OK) rc = check_values(fields, error);
     if (rc == HEARTH_OK)
@@ -525,15 +525,15 @@ void fields_close(void *fields)
     free(fields);
 }
 
-size_t fields_weigh(const void *ud)
+size_t fields_size(const void *ud)
 {
     const struct fields *fields = ud;
     const char *const texts[] = {fields->messages,      fields->kwargs_text, fields->tools,
                                  fields->allowed_tools, fields->schema,      fields->unknown};
-    size_t bytes = sizeof *fields + scan_tree(fields->body);
+    size_t bytes = sizeof *fields + json_size_of_tree(fields->body);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
-        bytes += field_weigh_prompt(&fields->prompts[i]);
+        bytes += field_prompt_size(&fields->prompts[i]);
     return bytes + fields->params.sampling.n_logit_bias * sizeof *fields->bias;
 }
 

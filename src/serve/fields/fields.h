@@ -97,7 +97,7 @@ void *fields_open_completion(struct buf *body, hearth_error *error);
 void fields_close(void *fields);
 
 /* Bytes that a struct fields takes with all that belongs to it. */
-size_t fields_weigh(const void *fields);
+size_t fields_size(const void *fields);
 
 /* Any JSON within the bounds above out of a body, or an object; NULL with the error. */
 json_t *fields_parse_any(const char *body, size_t len, hearth_error *error);
@@ -123,6 +123,6 @@ bool fields_asks(const json_t *body, const char *name);
 int fields_read_lora(const json_t *value, hearth_lora **lora, size_t *n, hearth_error *error);
 
 /* Refuses what is not built (unsupported.c). */
-int fields_refuse_unbuilt(const json_t *body, int route, hearth_error *error);
+int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error);
 
 #endif

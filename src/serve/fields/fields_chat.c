@@ -46,7 +46,7 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
 }
 
 /* Calls are made of these tools alone; the list is taken over. */
-static void allow(struct fields *fields, json_t *names)
+static void set_allowed_tools(struct fields *fields, json_t *names)
 {
     free(fields->allowed_tools);
     fields->allowed_tools = fields_dump(names);
@@ -69,7 +69,7 @@ static int choose_one(struct fields *fields, const char *name, const json_t *val
         return error_at(error, HEARTH_INVALID, "tool_choice.function.name",
                         "'%s' must name its function: {\"type\":\"function\",\"function\":{\"name\":…}}", name);
     fields->params.tool_choice = HEARTH_TOOLS_REQUIRED;
-    allow(fields, json_pack("[s]", tool));
+    set_allowed_tools(fields, json_pack("[s]", tool));
     return HEARTH_OK;
 }
 
@@ -103,7 +103,7 @@ static int choose_among(struct fields *fields, const char *name, const json_t *a
                         "[{\"type\":\"function\",\"function\":{\"name\":…}}]",
                         name);
     fields->params.tool_choice = is_required ? HEARTH_TOOLS_REQUIRED : HEARTH_TOOLS_AUTO;
-    allow(fields, names);
+    set_allowed_tools(fields, names);
     return HEARTH_OK;
 }
 
@@ -268,7 +268,7 @@ int field_continue_final(struct fields *fields, const char *name, const json_t *
     return HEARTH_OK;
 }
 
-int field_cue(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
+int field_generation_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
     fields->params.without_cue = json_is_false(value);

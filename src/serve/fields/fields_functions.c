@@ -54,7 +54,7 @@ int field_function_call(struct fields *fields, const char *name, const json_t *v
 /* ---- What was called ---- */
 
 /* As templates want it that check ids: nine letters and digits. */
-static json_t *id_of(size_t n_calls)
+static json_t *call_id(size_t n_calls)
 {
     return json_sprintf("call%05zu", n_calls);
 }
@@ -75,12 +75,12 @@ static json_t *with_tool(const json_t *message, size_t *n_calls)
     json_t *copy = json_copy((json_t *)message);
     if (is_result(message)) {
         json_object_set_new(copy, "role", json_string("tool"));
-        json_object_set_new(copy, "tool_call_id", id_of(*n_calls));
+        json_object_set_new(copy, "tool_call_id", call_id(*n_calls));
         return copy;
     }
     json_object_del(copy, "function_call");
     json_object_set_new(copy, "tool_calls",
-                        json_pack("[{s:o, s:s, s:O}]", "id", id_of(++*n_calls), "type", "function", "function",
+                        json_pack("[{s:o, s:s, s:O}]", "id", call_id(++*n_calls), "type", "function", "function",
                                   json_object_get(message, "function_call")));
     return copy;
 }

@@ -65,9 +65,9 @@ void field_release_prompt(struct fields_prompt *prompt)
     free(prompt->parts);
 }
 
-size_t field_weigh_prompt(const struct fields_prompt *prompt)
+size_t field_prompt_size(const struct fields_prompt *prompt)
 {
-    size_t strings = prompt->strings == NULL ? 0 : scan_tree(prompt->strings);
+    size_t strings = prompt->strings == NULL ? 0 : json_size_of_tree(prompt->strings);
     return strings + prompt->n_tokens * sizeof *prompt->tokens + prompt->n_parts * sizeof *prompt->parts;
 }
 

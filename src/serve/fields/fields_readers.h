@@ -14,7 +14,7 @@ const char *field_string(const json_t *value); /* NULL: no string, or one with z
 /* fields_chat.c: what the template and the reader of a chat's reply are told. */
 field_reader field_messages, field_template_kwargs, field_tools, field_tool_choice, field_parallel_tool_calls,
     field_reasoning_effort, field_reasoning, field_enable_thinking, field_thinking, field_reasoning_format,
-    field_continue_final, field_cue;
+    field_continue_final, field_generation_prompt;
 
 /* fields_functions.c: how OpenAI's chats called tools before there were tools. */
 field_reader field_functions, field_function_call;
@@ -28,7 +28,7 @@ field_reader field_prompt, field_suffix;
 bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n);   /* free() them also where it is false */
 bool field_get_prompt(const json_t *value, struct fields_prompt *prompt); /* released also where it is false */
 void field_release_prompt(struct fields_prompt *prompt);
-size_t field_weigh_prompt(const struct fields_prompt *prompt); /* bytes that it takes */
+size_t field_prompt_size(const struct fields_prompt *prompt); /* bytes that it takes */
 
 /* fields_sampling.c: lists that samplers need. */
 field_reader fields_read_samplers, fields_read_breakers, fields_read_logit_bias;

@@ -75,7 +75,7 @@ static bool is_known(const struct fields_api *api, const char *name, int route)
 
 /* ---- Finding ---- */
 
-struct finding {
+struct found_names {
     char *v[NAMES_MAX];
     size_t n;
 };
@@ -90,37 +90,38 @@ static char *plain_name(const char *prefix, const char *name)
     return buf_take(&plain);
 }
 
-static void add(struct finding *finding, const char *prefix, const char *name)
+static void add_name(struct found_names *found, const char *prefix, const char *name)
 {
-    if (finding->n == NAMES_MAX) return;
+    if (found->n == NAMES_MAX) return;
     char *plain = plain_name(prefix, name);
     size_t i = 0;
-    while (i < finding->n && strcmp(finding->v[i], plain) != 0) i++;
-    if (i < finding->n)
+    while (i < found->n && strcmp(found->v[i], plain) != 0) i++;
+    if (i < found->n)
         free(plain); /* of an earlier message */
     else
-        finding->v[finding->n++] = plain;
+        found->v[found->n++] = plain;
 }
 
 /* NULL: nothing was found. */
-static char *join(struct finding *finding)
+static char *join(struct found_names *found)
 {
     struct buf names = {0};
-    for (size_t i = 0; i < finding->n; i++) {
-        buf_printf(&names, "%s%s", i > 0 ? ", " : "", finding->v[i]);
-        free(finding->v[i]);
+    for (size_t i = 0; i < found->n; i++) {
+        buf_printf(&names, "%s%s", i > 0 ? ", " : "", found->v[i]);
+        free(found->v[i]);
     }
-    return finding->n > 0 ? buf_take(&names) : NULL;
+    return found->n > 0 ? buf_take(&names) : NULL;
 }
 
-static void look_at_messages(struct finding *finding, const json_t *messages)
+static void look_at_messages(struct found_names *found, const json_t *messages)
 {
     size_t i;
     json_t *message, *value;
     const char *name;
     json_array_foreach(messages, i, message)
     {
-        json_object_foreach(message, name, value) if (!is_listed(of_message, name)) add(finding, "messages[].", name);
+        json_object_foreach(message, name, value) if (!is_listed(of_message, name))
+            add_name(found, "messages[].", name);
     }
 }
 
@@ -128,13 +129,13 @@ struct unknown unknown_find(const json_t *body, int route, const struct fields_a
 {
     static const char *const names[] = {[FIELDS_CHAT] = "chat", [FIELDS_COMPLETION] = "completion"};
     if (route != FIELDS_CHAT && route != FIELDS_COMPLETION) return (struct unknown){0};
-    struct finding finding = {0};
+    struct found_names found = {0};
     const char *name;
     json_t *value;
-    json_object_foreach((json_t *)body, name, value) if (!is_known(api, name, route)) add(&finding, "", name);
+    json_object_foreach((json_t *)body, name, value) if (!is_known(api, name, route)) add_name(&found, "", name);
     bool has_messages = api == NULL && route == FIELDS_CHAT;
-    if (has_messages) look_at_messages(&finding, json_object_get(body, "messages"));
-    return (struct unknown){.api = api == NULL ? names[route] : api->name, .names = join(&finding)};
+    if (has_messages) look_at_messages(&found, json_object_get(body, "messages"));
+    return (struct unknown){.api = api == NULL ? names[route] : api->name, .names = join(&found)};
 }
 
 /* ---- Telling ---- */
@@ -176,7 +177,7 @@ void unknown_log_close(struct unknown_log *log)
     free(log);
 }
 
-void unknown_tell(struct call *call, const struct fields *fields)
+void unknown_report(struct call *call, const struct fields *fields)
 {
     if (fields->unknown == NULL) return;
     http_set_header(call->http, HEADER, fields->unknown);

@@ -22,6 +22,6 @@ struct unknown_log *unknown_log_open(void);
 void unknown_log_close(struct unknown_log *log);
 
 /* Tells of the fields of a request that was read, before it is answered. HTTP thread only. */
-void unknown_tell(struct call *call, const struct fields *fields);
+void unknown_report(struct call *call, const struct fields *fields);
 
 #endif

@@ -44,11 +44,11 @@ static bool is_modality(const json_t *value)
     return is_filled(value) && !json_is_array(value);
 }
 
-static const struct unbuilt {
+static const struct unsupported_field {
     const char *name;
     int routes;
     bool (*asks)(const json_t *value);
-} unbuilt[] = {
+} unsupported[] = {
     {"audio", FIELDS_CHAT, is_filled},
     {"modalities", FIELDS_CHAT, is_modality},
     {"web_search_options", FIELDS_CHAT, is_filled},
@@ -71,10 +71,10 @@ static const char *way_of(const char *name)
     return "leave it out of the request";
 }
 
-int fields_refuse_unbuilt(const json_t *body, int route, hearth_error *error)
+int fields_refuse_unsupported(const json_t *body, int route, hearth_error *error)
 {
-    for (size_t i = 0; i < sizeof unbuilt / sizeof *unbuilt; i++) {
-        const struct unbuilt *row = &unbuilt[i];
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const struct unsupported_field *row = &unsupported[i];
         const json_t *value = json_object_get(body, row->name);
         if (value != NULL && (row->routes & route) != 0 && row->asks(value))
             return error_at(error, HEARTH_UNSUPPORTED, row->name, "'%s' is not supported here: %s", row->name,

@@ -69,7 +69,7 @@ static int put_prefix_first(json_t *body, hearth_error *error)
 }
 
 /* `typed` is kept with the body, since it is borrowed from. */
-static int read_own(struct fields *fields, json_t *typed, hearth_error *error)
+static int read_infill_fields(struct fields *fields, json_t *typed, hearth_error *error)
 {
     if (typed != NULL) json_object_set(fields->body, "prompt", typed);
     int rc = read_suffix(fields, json_object_get(fields->body, "input_suffix"), error);
@@ -90,7 +90,7 @@ static void *read_infill(struct buf *body, hearth_error *error)
         json_decref(tree);
     else
         rc = fields_take(fields, FIELDS_COMPLETION, tree, error);
-    if (rc == HEARTH_OK && (rc = read_own(fields, typed, error)) != HEARTH_OK) fields_release(fields);
+    if (rc == HEARTH_OK && (rc = read_infill_fields(fields, typed, error)) != HEARTH_OK) fields_release(fields);
     json_decref(typed);
     if (rc == HEARTH_OK) {
         fields->api = unknown.api;
@@ -110,6 +110,6 @@ static void answer(struct call *call, void *fields)
 void native_infill(struct call *call)
 {
     static const struct reading_form form = {
-        .read = read_infill, .weigh = fields_weigh, .answer = answer, .release = fields_close, .put_error = errors_put};
+        .read = read_infill, .size = fields_size, .answer = answer, .release = fields_close, .put_error = errors_put};
     reading_start(call, &form);
 }

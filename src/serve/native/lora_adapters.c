@@ -63,7 +63,7 @@ static void *read_scales(struct buf *body, hearth_error *error)
     return NULL;
 }
 
-static size_t weigh(const void *ud)
+static size_t scales_size(const void *ud)
 {
     const struct scales *scales = ud;
     return scales->n * sizeof *scales->v;
@@ -87,6 +87,6 @@ static void set(struct call *call, void *ud)
 void adapters_set(struct call *call)
 {
     static const struct reading_form form = {
-        .read = read_scales, .weigh = weigh, .answer = set, .release = release, .put_error = errors_put};
+        .read = read_scales, .size = scales_size, .answer = set, .release = release, .put_error = errors_put};
     reading_start(call, &form);
 }

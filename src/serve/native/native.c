@@ -23,8 +23,8 @@ struct native {
     char *model;
     struct buf settings; /* what the request says beside its sampling */
     bool stream, return_tokens, timings_per_token;
-    bool as_drawn;  /* chances are those after the samplers */
-    json_t *picked; /* "response_fields": paths; NULL: all of an answer */
+    bool post_sampling; /* chances are those after the samplers */
+    json_t *selected;   /* "response_fields": paths; NULL: all of an answer */
 };
 
 /* ---- Pieces ---- */
@@ -42,28 +42,28 @@ static void put_tokens(struct buf *out, const int32_t *tokens, size_t n)
     buf_puts(out, "]");
 }
 
-static void put_chance(struct buf *out, const hearth_chance *chance, bool as_drawn)
+static void put_logprob(struct buf *out, const hearth_chance *logprob, bool post_sampling)
 {
-    buf_printf(out, "{\"id\":%d,\"token\":", chance->token);
-    chances_put_text(out, chance);
+    buf_printf(out, "{\"id\":%d,\"token\":", logprob->token);
+    logprob_put_text(out, logprob);
     buf_puts(out, ",\"bytes\":");
-    chances_put_bytes(out, chance);
-    if (as_drawn)
-        buf_printf(out, ",\"prob\":%.9g", exp(chances_finite(chance->log)));
+    logprob_put_bytes(out, logprob);
+    if (post_sampling)
+        buf_printf(out, ",\"prob\":%.9g", exp(logprob_finite(logprob->log)));
     else
-        buf_printf(out, ",\"logprob\":%.9g", chances_finite(chance->log));
+        buf_printf(out, ",\"logprob\":%.9g", logprob_finite(logprob->log));
 }
 
-static void put_chances(struct buf *out, struct chances *const *chances, size_t n, bool as_drawn)
+static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, bool post_sampling)
 {
     buf_puts(out, ",\"completion_probabilities\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_chance(out, &chances[i]->v[0], as_drawn);
-        buf_printf(out, ",\"%s\":[", as_drawn ? "top_probs" : "top_logprobs");
-        for (size_t k = 1; k < chances[i]->n; k++) {
+        put_logprob(out, &logprobs[i]->v[0], post_sampling);
+        buf_printf(out, ",\"%s\":[", post_sampling ? "top_probs" : "top_logprobs");
+        for (size_t k = 1; k < logprobs[i]->n; k++) {
             if (k > 1) buf_puts(out, ",");
-            put_chance(out, &chances[i]->v[k], as_drawn);
+            put_logprob(out, &logprobs[i]->v[k], post_sampling);
             buf_puts(out, "}");
         }
         buf_puts(out, "]}");
@@ -91,8 +91,8 @@ static void put_end(const struct native *native, const struct answer *answer, st
     /* The last token generated is in no cell yet. */
     buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
     timings_put(out, r);
-    if (!native->stream && answer->n_chances > 0)
-        put_chances(out, answer->chances, answer->n_chances, native->as_drawn);
+    if (!native->stream && answer->n_logprobs > 0)
+        put_logprobs(out, answer->logprobs, answer->n_logprobs, native->post_sampling);
 }
 
 /* A stream has told its text and tokens already. */
@@ -128,32 +128,32 @@ static const json_t *follow(const json_t *from, const char *path)
     return from;
 }
 
-static void put_picked(const struct native *native, const struct buf *whole, struct buf *out)
+static void put_selected(const struct native *native, const struct buf *whole, struct buf *out)
 {
-    json_t *answer = json_loadb(whole->v, whole->len, JSON_ALLOW_NUL, NULL), *picked = json_object(), *path;
+    json_t *answer = json_loadb(whole->v, whole->len, JSON_ALLOW_NUL, NULL), *selected = json_object(), *path;
     size_t i;
-    json_array_foreach(native->picked, i, path)
+    json_array_foreach(native->selected, i, path)
     {
         const json_t *found = follow(answer, json_string_value(path));
-        if (found != NULL) json_object_set(picked, json_string_value(path), (json_t *)found);
+        if (found != NULL) json_object_set(selected, json_string_value(path), (json_t *)found);
     }
-    char *text = json_dumps(picked, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *text = json_dumps(selected, JSON_COMPACT | JSON_REAL_PRECISION(9));
     buf_puts(out, text);
     free(text);
-    json_decref(picked);
+    json_decref(selected);
     json_decref(answer);
 }
 
 void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out)
 {
     const struct native *native = state;
-    if (native->picked == NULL) {
+    if (native->selected == NULL) {
         put_final(native, index, answer, out);
         return;
     }
     struct buf whole = {0};
     put_final(native, index, answer, &whole);
-    put_picked(native, &whole, out);
+    put_selected(native, &whole, out);
     buf_release(&whole);
 }
 
@@ -196,10 +196,10 @@ static void put_progress(void *state, size_t index, const hearth_result *result,
 static void put_more(void *state, const struct exchange_piece *piece, struct buf *out)
 {
     const struct native *native = state;
-    struct chances *chances = (struct chances *)piece->chances;
+    struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
     open_piece(out, piece, &piece->answer->result);
     if (native->timings_per_token) timings_put(out, &piece->answer->result);
-    if (chances != NULL) put_chances(out, &chances, 1, native->as_drawn);
+    if (logprobs != NULL) put_logprobs(out, &logprobs, 1, native->post_sampling);
     buf_puts(out, "}\n\n");
 }
 
@@ -228,7 +228,7 @@ static void release(void *state)
     struct native *native = state;
     free(native->model);
     buf_release(&native->settings);
-    json_decref(native->picked);
+    json_decref(native->selected);
     free(native);
 }
 
@@ -251,7 +251,7 @@ const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect
 /* ---- Starting ---- */
 
 /* An empty list asks for everything, as in llama-server. */
-static int read_picked(struct native *native, json_t *value, hearth_error *error)
+static int read_response_fields(struct native *native, json_t *value, hearth_error *error)
 {
     size_t i;
     json_t *path;
@@ -259,7 +259,7 @@ static int read_picked(struct native *native, json_t *value, hearth_error *error
     bool good = json_is_array(value);
     json_array_foreach(value, i, path) good = good && field_string(path) != NULL;
     if (!good) return error_at(error, HEARTH_INVALID, "response_fields", "'response_fields' must be a list of strings");
-    if (json_array_size(value) > 0) native->picked = json_incref(value);
+    if (json_array_size(value) > 0) native->selected = json_incref(value);
     return HEARTH_OK;
 }
 
@@ -277,9 +277,9 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     native->model = mem_strdup(model);
     native->stream = fields->stream;
     native->timings_per_token = fields->timings_per_token;
-    native->as_drawn = fields->params.chances_as_drawn;
+    native->post_sampling = fields->params.chances_as_drawn;
     settings_put_request(&native->settings, fields);
-    int rc = read_picked(native, json_object_get(fields->body, "response_fields"), error);
+    int rc = read_response_fields(native, json_object_get(fields->body, "response_fields"), error);
     if (rc == HEARTH_OK) rc = read_return_tokens(native, json_object_get(fields->body, "return_tokens"), error);
     if (rc == HEARTH_OK) return native;
     release(native);
@@ -289,7 +289,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
 void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
     hearth_error error;
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     struct native *native = native_state(fields, call_model(call, fields->params.model), &error);
     if (native == NULL) {
         call_fail(call, &error, errors_put);
@@ -319,7 +319,7 @@ static void answer(struct call *call, void *fields)
 void native_completion(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_completion,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer,
                                              .release = fields_close,
                                              .put_error = errors_put};

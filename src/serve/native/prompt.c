@@ -45,7 +45,7 @@ static void put_piece(struct buf *out, const char *bytes, size_t len)
     if (len == 0 || is_text(bytes, len))
         utf8_put_json_string(out, len == 0 ? "" : bytes, len);
     else
-        chances_put_bytes(out, &(hearth_chance){.bytes = bytes, .n_bytes = len});
+        logprob_put_bytes(out, &(hearth_chance){.bytes = bytes, .n_bytes = len});
 }
 
 static void put_pieces(void *state, const struct answer *answers, size_t n, struct buf *out)
@@ -145,38 +145,38 @@ static void start(struct call *call, const struct plan *plan)
 
 /* ---- Text and tokens ---- */
 
-struct asked {
+struct prompt_request {
     json_t *model; /* NULL: none was named */
     hearth_params params;
     struct fields_prompt prompt;
     bool with_pieces;
 };
 
-static void close_asked(void *ud)
+static void close_request(void *ud)
 {
-    struct asked *asked = ud;
-    field_release_prompt(&asked->prompt);
-    json_decref(asked->model);
-    free(asked);
+    struct prompt_request *request = ud;
+    field_release_prompt(&request->prompt);
+    json_decref(request->model);
+    free(request);
 }
 
-static size_t weigh_asked(const void *ud)
+static size_t request_size(const void *ud)
 {
-    const struct asked *asked = ud;
-    return sizeof *asked + field_weigh_prompt(&asked->prompt);
+    const struct prompt_request *request = ud;
+    return sizeof *request + field_prompt_size(&request->prompt);
 }
 
-static int read_model(struct asked *asked, const json_t *body, hearth_error *error)
+static int read_model(struct prompt_request *request, const json_t *body, hearth_error *error)
 {
-    asked->model = json_incref(json_object_get(body, "model"));
-    return body_text(body, "model", &asked->params.model, error);
+    request->model = json_incref(json_object_get(body, "model"));
+    return body_text(body, "model", &request->params.model, error);
 }
 
 /* The text or the tokens in the member `name`; where that is missing there are none. */
-static int read_prompt(struct asked *asked, const json_t *body, const char *name, hearth_error *error)
+static int read_prompt(struct prompt_request *request, const json_t *body, const char *name, hearth_error *error)
 {
-    struct fields_prompt *prompt = &asked->prompt;
-    hearth_params *params = &asked->params;
+    struct fields_prompt *prompt = &request->prompt;
+    hearth_params *params = &request->params;
     const json_t *value = json_object_get(body, name);
     json_t *none = json_array();
     bool good = field_get_prompt(value == NULL ? none : value, prompt);
@@ -191,80 +191,80 @@ static int read_prompt(struct asked *asked, const json_t *body, const char *name
     return error_at(error, HEARTH_INVALID, name, "'%s' must be a string, or a list of tokens and strings", name);
 }
 
-static int read_text(struct asked *asked, const json_t *body, hearth_error *error)
+static int read_text(struct prompt_request *request, const json_t *body, hearth_error *error)
 {
     bool add_special = false, parse_special = true;
-    int rc = read_prompt(asked, body, "content", error);
+    int rc = read_prompt(request, body, "content", error);
     if (rc == HEARTH_OK) rc = body_bool(body, "add_special", &add_special, error);
     if (rc == HEARTH_OK) rc = body_bool(body, "parse_special", &parse_special, error);
-    if (rc == HEARTH_OK) rc = body_bool(body, "with_pieces", &asked->with_pieces, error);
-    asked->params.without_markers = !add_special;
-    asked->params.plain = !parse_special;
-    asked->params.keep_prompt = true;
+    if (rc == HEARTH_OK) rc = body_bool(body, "with_pieces", &request->with_pieces, error);
+    request->params.without_markers = !add_special;
+    request->params.plain = !parse_special;
+    request->params.keep_prompt = true;
     return rc;
 }
 
-static int read_tokens(struct asked *asked, const json_t *body, hearth_error *error)
+static int read_tokens(struct prompt_request *request, const json_t *body, hearth_error *error)
 {
-    int rc = read_prompt(asked, body, "tokens", error);
-    if (rc != HEARTH_OK || asked->prompt.tokens != NULL) return rc;
+    int rc = read_prompt(request, body, "tokens", error);
+    if (rc != HEARTH_OK || request->prompt.tokens != NULL) return rc;
     return error_at(error, HEARTH_INVALID, "tokens", "'tokens' must be a list of tokens");
 }
 
-static void *open_asked(struct buf *text, int (*read)(struct asked *, const json_t *, hearth_error *),
-                        hearth_error *error)
+static void *open_request(struct buf *text, int (*read)(struct prompt_request *, const json_t *, hearth_error *),
+                          hearth_error *error)
 {
     json_t *body = fields_parse_body(text, error);
     if (body == NULL) return NULL;
-    struct asked *asked = mem_alloc(sizeof *asked);
-    asked->params = hearth_params_default();
-    int rc = read_model(asked, body, error);
-    if (rc == HEARTH_OK) rc = read(asked, body, error);
+    struct prompt_request *request = mem_alloc(sizeof *request);
+    request->params = hearth_params_default();
+    int rc = read_model(request, body, error);
+    if (rc == HEARTH_OK) rc = read(request, body, error);
     json_decref(body);
-    if (rc == HEARTH_OK) return asked;
-    close_asked(asked);
+    if (rc == HEARTH_OK) return request;
+    close_request(request);
     return NULL;
 }
 
 static void *open_text(struct buf *body, hearth_error *error)
 {
-    return open_asked(body, read_text, error);
+    return open_request(body, read_text, error);
 }
 
 static void *open_tokens(struct buf *body, hearth_error *error)
 {
-    return open_asked(body, read_tokens, error);
+    return open_request(body, read_tokens, error);
 }
 
 static void answer_tokenize(struct call *call, void *ud)
 {
-    struct asked *asked = ud;
-    const struct dialect *dialect = asked->with_pieces ? &pieces_dialect : &tokens_dialect;
-    start(call, &(struct plan){dialect, &asked->params, asked, close_asked});
+    struct prompt_request *request = ud;
+    const struct dialect *dialect = request->with_pieces ? &pieces_dialect : &tokens_dialect;
+    start(call, &(struct plan){dialect, &request->params, request, close_request});
 }
 
 void prompt_tokenize(struct call *call)
 {
     static const struct reading_form form = {.read = open_text,
-                                             .weigh = weigh_asked,
+                                             .size = request_size,
                                              .answer = answer_tokenize,
-                                             .release = close_asked,
+                                             .release = close_request,
                                              .put_error = errors_put};
     reading_start(call, &form);
 }
 
 static void answer_detokenize(struct call *call, void *ud)
 {
-    struct asked *asked = ud;
-    start(call, &(struct plan){&content_dialect, &asked->params, asked, close_asked});
+    struct prompt_request *request = ud;
+    start(call, &(struct plan){&content_dialect, &request->params, request, close_request});
 }
 
 void prompt_detokenize(struct call *call)
 {
     static const struct reading_form form = {.read = open_tokens,
-                                             .weigh = weigh_asked,
+                                             .size = request_size,
                                              .answer = answer_detokenize,
-                                             .release = close_asked,
+                                             .release = close_request,
                                              .put_error = errors_put};
     reading_start(call, &form);
 }
@@ -273,7 +273,7 @@ void prompt_detokenize(struct call *call)
 
 static void answer_chat(struct call *call, const struct dialect *dialect, struct fields *fields)
 {
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     start(call, &(struct plan){dialect, &fields->params, fields, fields_close});
 }
 
@@ -295,7 +295,7 @@ static void answer_count_response(struct call *call, void *fields)
 void prompt_apply_template(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_chat,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer_apply_template,
                                              .release = fields_close,
                                              .put_error = errors_put};
@@ -305,7 +305,7 @@ void prompt_apply_template(struct call *call)
 void prompt_count(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_chat,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer_count,
                                              .release = fields_close,
                                              .put_error = errors_put};
@@ -325,7 +325,7 @@ static void *open_response(struct buf *body, const struct reading_caller *caller
 void prompt_count_response(struct call *call)
 {
     static const struct reading_form form = {.read_with = open_response,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer_count_response,
                                              .release = fields_close,
                                              .put_error = responses_put_error};

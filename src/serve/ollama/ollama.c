@@ -19,7 +19,7 @@
 struct ollama {
     char *model;
     bool is_chat;
-    size_t n_told; /* calls that were told in the stream */
+    size_t n_emitted; /* calls that were told in the stream */
 };
 
 /* ---- Pieces ---- */
@@ -34,55 +34,55 @@ void ollama_put_time(struct buf *out, int64_t unix_ms)
 }
 
 /* What a piece or a whole answer says. */
-struct said {
+struct content {
     const char *text, *thinking;
     size_t len, thinking_len;
     const struct answer_call *calls;
     size_t first_call, n_calls; /* [first_call, n_calls) of the answer's */
 };
 
-static void put_calls(struct buf *out, const struct said *said)
+static void put_calls(struct buf *out, const struct content *content)
 {
     buf_puts(out, ",\"tool_calls\":[");
-    for (size_t i = said->first_call; i < said->n_calls; i++) {
-        buf_puts(out, i == said->first_call ? "{" : ",{");
-        member_puts(out, "id", said->calls[i].id);
+    for (size_t i = content->first_call; i < content->n_calls; i++) {
+        buf_puts(out, i == content->first_call ? "{" : ",{");
+        member_puts(out, "id", content->calls[i].id);
         buf_printf(out, ",\"function\":{\"index\":%zu,", i);
-        member_puts(out, "name", said->calls[i].name);
+        member_puts(out, "name", content->calls[i].name);
         buf_puts(out, ",\"arguments\":");
-        answer_put_arguments(out, &said->calls[i]);
+        answer_put_arguments(out, &content->calls[i]);
         buf_puts(out, "}}");
     }
     buf_puts(out, "]");
 }
 
-static void put_thinking(struct buf *out, const struct said *said)
+static void put_thinking(struct buf *out, const struct content *content)
 {
-    if (said->thinking_len == 0) return;
+    if (content->thinking_len == 0) return;
     buf_puts(out, ",");
-    member_put(out, "thinking", said->thinking, said->thinking_len);
+    member_put(out, "thinking", content->thinking, content->thinking_len);
 }
 
 /* {"model":…,"created_at":…, what is said; the object stays open. */
-static void put_said(struct buf *out, const struct ollama *state, const struct said *said)
+static void put_content(struct buf *out, const struct ollama *state, const struct content *content)
 {
     buf_puts(out, "{");
     member_puts(out, "model", state->model);
     buf_puts(out, ",\"created_at\":\"");
     ollama_put_time(out, clock_unix_ms());
     buf_puts(out, state->is_chat ? "\",\"message\":{\"role\":\"assistant\"," : "\",");
-    member_put(out, state->is_chat ? "content" : "response", said->text, said->len);
-    put_thinking(out, said);
-    if (said->n_calls > said->first_call) put_calls(out, said);
+    member_put(out, state->is_chat ? "content" : "response", content->text, content->len);
+    put_thinking(out, content);
+    if (content->n_calls > content->first_call) put_calls(out, content);
     if (state->is_chat) buf_puts(out, "}");
 }
 
-static void put_chances(struct buf *out, struct chances *const *chances, size_t n)
+static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
 {
     buf_puts(out, ",\"logprobs\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        chances_put_openai(out, chances[i]);
+        token_logprobs_put_openai(out, logprobs[i]);
     }
     buf_puts(out, "]");
 }
@@ -112,14 +112,14 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 {
     (void)n; /* 1 */
     const struct answer *answer = &answers[0];
-    put_said(out, state,
-             &(struct said){.text = answer->text.v,
-                            .len = answer->text.len,
-                            .thinking = answer->reasoning.v,
-                            .thinking_len = answer->reasoning.len,
-                            .calls = answer->calls,
-                            .n_calls = answer->n_calls});
-    if (answer->n_chances > 0) put_chances(out, answer->chances, answer->n_chances);
+    put_content(out, state,
+                &(struct content){.text = answer->text.v,
+                                  .len = answer->text.len,
+                                  .thinking = answer->reasoning.v,
+                                  .thinking_len = answer->reasoning.len,
+                                  .calls = answer->calls,
+                                  .n_calls = answer->n_calls});
+    if (answer->n_logprobs > 0) put_logprobs(out, answer->logprobs, answer->n_logprobs);
     put_end(out, &answer->result);
 }
 
@@ -130,18 +130,18 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
     (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
 }
 
-static void put_line(struct buf *out, const struct ollama *state, const struct said *said)
+static void put_line(struct buf *out, const struct ollama *state, const struct content *content)
 {
-    put_said(out, state, said);
+    put_content(out, state, content);
     buf_puts(out, ",\"done\":false}\n");
 }
 
 /* Arguments are an object, so that a call is told when it is complete: of the answer's calls the first `n` are. */
-static void tell_calls(struct ollama *state, const struct answer *answer, size_t n, struct buf *out)
+static void emit_calls(struct ollama *state, const struct answer *answer, size_t n, struct buf *out)
 {
-    if (n <= state->n_told) return;
-    put_line(out, state, &(struct said){.calls = answer->calls, .first_call = state->n_told, .n_calls = n});
-    state->n_told = n;
+    if (n <= state->n_emitted) return;
+    put_line(out, state, &(struct content){.calls = answer->calls, .first_call = state->n_emitted, .n_calls = n});
+    state->n_emitted = n;
 }
 
 /* The last call is complete when something else has begun. */
@@ -155,27 +155,27 @@ static void put_more(void *ud, const struct exchange_piece *piece, struct buf *o
 {
     struct ollama *state = ud;
     const hearth_delta *delta = piece->delta;
-    struct chances *chances = (struct chances *)piece->chances;
-    struct said said = {0};
-    tell_calls(state, piece->answer, complete_calls(piece->answer), out);
+    struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
+    struct content content = {0};
+    emit_calls(state, piece->answer, complete_calls(piece->answer), out);
     if (delta != NULL && delta->type == HEARTH_DELTA_REASONING) {
-        said.thinking = delta->text;
-        said.thinking_len = delta->len;
+        content.thinking = delta->text;
+        content.thinking_len = delta->len;
     } else if (delta != NULL && delta->type == HEARTH_DELTA_CONTENT) {
-        said.text = delta->text;
-        said.len = delta->len;
+        content.text = delta->text;
+        content.len = delta->len;
     }
-    if (said.len == 0 && said.thinking_len == 0 && chances == NULL) return;
-    put_said(out, state, &said);
-    if (chances != NULL) put_chances(out, &chances, 1);
+    if (content.len == 0 && content.thinking_len == 0 && logprobs == NULL) return;
+    put_content(out, state, &content);
+    if (logprobs != NULL) put_logprobs(out, &logprobs, 1);
     buf_puts(out, ",\"done\":false}\n");
 }
 
 static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
 {
     (void)index; /* 0 */
-    tell_calls(state, answer, answer->n_calls, out);
-    put_said(out, state, &(struct said){0});
+    emit_calls(state, answer, answer->n_calls, out);
+    put_content(out, state, &(struct content){0});
     put_end(out, &answer->result);
     buf_puts(out, "\n");
 }
@@ -188,7 +188,7 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
 /* Clients read each line as an answer, so that none may be empty. */
 static void put_ping(void *state, struct buf *out)
 {
-    put_line(out, state, &(struct said){0});
+    put_line(out, state, &(struct content){0});
 }
 
 void ollama_put_error(struct buf *out, const hearth_error *error, const char *request_id)
@@ -239,7 +239,7 @@ const struct dialect ollama_dialect = {.started = put_started,
 
 static void put_only_done(struct buf *out, const struct ollama *state, const char *reason)
 {
-    put_said(out, state, &(struct said){0});
+    put_content(out, state, &(struct content){0});
     buf_printf(out, ",\"done\":true,\"done_reason\":\"%s\"}", reason);
 }
 
@@ -253,7 +253,7 @@ static void put_loaded(void *state, const struct answer *answers, size_t n, stru
 static const struct dialect load_dialect = {.whole = put_loaded, .error = ollama_put_error, .release = release};
 
 /* Asking for the tokens of nothing waits for the model, and for nothing else. */
-static void load(struct call *call, struct ollama_request *request)
+static void load_model(struct call *call, struct ollama_request *request)
 {
     hearth_params params = hearth_params_default();
     params.model = request->model;
@@ -281,7 +281,7 @@ static int try_unload(struct call *call, const char *name, hearth_error *error)
     return rc == HEARTH_BUSY || rc == HEARTH_INVALID ? HEARTH_OK : rc;
 }
 
-static void unload(struct call *call, struct ollama_request *request)
+static void unload_model(struct call *call, struct ollama_request *request)
 {
     hearth_error error;
     struct buf body = {0};
@@ -317,12 +317,12 @@ static void answer(struct call *call, void *ud)
     struct ollama_request *request = ud;
     struct fields *fields = request->fields;
     if (fields == NULL) {
-        (request->unload ? unload : load)(call, request);
+        (request->unload ? unload_model : load_model)(call, request);
         return;
     }
     size_t n;
     note_window(call, request);
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     hearth_params *choices = fields_choices(fields, &n);
     struct exchange_plan plan = {.dialect = &ollama_dialect,
                                  .state = ollama_state(call_model(call, request->model), request->is_chat),
@@ -354,7 +354,7 @@ static void *read_generate(struct buf *body, hearth_error *error)
 void ollama_chat(struct call *call)
 {
     static const struct reading_form form = {.read = read_chat,
-                                             .weigh = ollama_weigh,
+                                             .size = ollama_size,
                                              .answer = answer,
                                              .release = ollama_close,
                                              .put_error = ollama_put_error};
@@ -364,7 +364,7 @@ void ollama_chat(struct call *call)
 void ollama_generate(struct call *call)
 {
     static const struct reading_form form = {.read = read_generate,
-                                             .weigh = ollama_weigh,
+                                             .size = ollama_size,
                                              .answer = answer,
                                              .release = ollama_close,
                                              .put_error = ollama_put_error};

@@ -37,7 +37,7 @@ struct ollama_request {
 /* Takes the tree. NULL: the error is filled in. */
 struct ollama_request *ollama_read(json_t *tree, bool is_chat, hearth_error *error);
 void ollama_close(void *request);
-size_t ollama_weigh(const void *request); /* bytes */
+size_t ollama_size(const void *request); /* bytes */
 
 /* The body that a request is read as, which is the caller's; NULL: the error is filled in. */
 json_t *ollama_chat_body(const json_t *body, hearth_error *error);

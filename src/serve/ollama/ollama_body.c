@@ -99,7 +99,7 @@ static int read_num_predict(struct convert *convert, const json_t *value)
 {
     int64_t n;
     if (!field_whole(value, -2, INT32_MAX, &n))
-        return convert_fault(convert, place_of(OPTIONS "num_predict"), "must be a whole number of at least -2");
+        return convert_fault(convert, field_path_of(OPTIONS "num_predict"), "must be a whole number of at least -2");
     convert_set(convert, "max_tokens", json_integer(n <= 0 ? -1 : n));
     return HEARTH_OK;
 }
@@ -123,7 +123,7 @@ static int read_options(struct convert *convert)
     int rc = HEARTH_OK;
     for (size_t i = 0; i < N_NAMES; i++) json_object_del(convert->chat, names[i].chat);
     if (options != NULL && !json_is_object(options) && !json_is_null(options))
-        return convert_fault(convert, place_of("options"), "must be an object");
+        return convert_fault(convert, field_path_of("options"), "must be an object");
     json_object_foreach(options, name, value) if (rc == HEARTH_OK) rc = read_option(convert, name, value);
     return rc;
 }
@@ -136,7 +136,7 @@ static int read_think(struct convert *convert)
     const char *level = field_string(think);
     if (think == NULL || json_is_null(think)) return HEARTH_OK;
     if (!json_is_boolean(think) && (level == NULL || level[0] == '\0'))
-        return convert_fault(convert, place_of("think"),
+        return convert_fault(convert, field_path_of("think"),
                              "must be true, false or a level: \"low\", \"medium\", \"high\"");
     bool on = level != NULL ? strcmp(level, "none") != 0 : json_is_true(think);
     convert_set(convert, "enable_thinking", json_boolean(on));
@@ -154,7 +154,7 @@ static int read_format(struct convert *convert)
     else if (json_is_object(format))
         convert_set(convert, "json_schema", json_incref((json_t *)format));
     else
-        return convert_fault(convert, place_of("format"), "must be \"json\" or a JSON schema");
+        return convert_fault(convert, field_path_of("format"), "must be \"json\" or a JSON schema");
     return HEARTH_OK;
 }
 
@@ -165,7 +165,7 @@ static int read_logprobs(struct convert *convert)
     const json_t *top = json_object_get(convert->body, "top_logprobs");
     int64_t n = 0;
     if (wanted != NULL && !json_is_boolean(wanted) && !json_is_null(wanted))
-        return convert_fault(convert, place_of("logprobs"), "must be true or false");
+        return convert_fault(convert, field_path_of("logprobs"), "must be true or false");
     if (top != NULL && !json_is_null(top) && !field_whole(top, 0, FIELDS_PROBS_MAX, &n))
         return error_at(convert->error, HEARTH_INVALID, "top_logprobs",
                         "'top_logprobs' must be a whole number from 0 to %d", FIELDS_PROBS_MAX);
@@ -184,7 +184,7 @@ static int read_stream(struct convert *convert)
     return HEARTH_OK;
 }
 
-static int forget_own_fields(struct convert *convert)
+static int drop_own_fields(struct convert *convert)
 {
     for (size_t i = 0; i < sizeof own_fields / sizeof *own_fields; i++) json_object_del(convert->chat, own_fields[i]);
     return HEARTH_OK;
@@ -202,7 +202,7 @@ static int read_all(struct convert *convert, reader *const *readers)
 /* ---- Messages ---- */
 
 /* Images come before the text of their message. */
-static int read_images(const struct convert *convert, const json_t *object, struct place at, json_t *texts)
+static int read_images(const struct convert *convert, const json_t *object, struct field_path at, json_t *texts)
 {
     const json_t *images = json_object_get(object, "images");
     if (images != NULL && !json_is_null(images) && !json_is_array(images))
@@ -227,9 +227,9 @@ static const json_t *text_of(const json_t *object, const char *name)
     return json_string_length(value) > 0 ? value : NULL;
 }
 
-static int read_call(struct conversation *c, const json_t *call, struct place at)
+static int read_call(struct conversation *c, const json_t *call, struct field_path at)
 {
-    struct place in_function = place_of("%s.function", at.v);
+    struct field_path in_function = field_path_of("%s.function", at.v);
     const json_t *function = convert_object(c->convert, call, at, "function");
     const json_t *name = function == NULL ? NULL : convert_string(c->convert, function, in_function, "name");
     const json_t *input = name == NULL ? NULL : convert_object(c->convert, function, in_function, "arguments");
@@ -238,7 +238,7 @@ static int read_call(struct conversation *c, const json_t *call, struct place at
     if (id == NULL) id = json_sprintf("call_%zu", c->n_calls);
     char *text = json_dumps(input, ARGUMENTS_FORMAT);
     json_t *arguments = json_string(text);
-    convert_call(c->convert, id, name, arguments);
+    convert_add_call(c->convert, id, name, arguments);
     json_array_append_new(c->open, json_pack("[OO]", id, name));
     c->n_calls++;
     json_decref(arguments);
@@ -247,17 +247,17 @@ static int read_call(struct conversation *c, const json_t *call, struct place at
     return HEARTH_OK;
 }
 
-static int read_calls(struct conversation *c, const json_t *message, struct place at)
+static int read_calls(struct conversation *c, const json_t *message, struct field_path at)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
     size_t i;
     json_t *call;
     int rc = HEARTH_OK;
     if (calls != NULL && !json_is_array(calls) && !json_is_null(calls))
-        return convert_fault(c->convert, place_of("%s.tool_calls", at.v), "must be a list of calls");
+        return convert_fault(c->convert, field_path_of("%s.tool_calls", at.v), "must be a list of calls");
     if (json_array_size(calls) > 0) json_array_clear(c->open);
     json_array_foreach(calls, i, call) if (rc == HEARTH_OK) rc =
-        read_call(c, call, place_of("%s.tool_calls[%zu]", at.v, i));
+        read_call(c, call, field_path_of("%s.tool_calls[%zu]", at.v, i));
     return rc;
 }
 
@@ -285,7 +285,7 @@ static void add_result(struct conversation *c, const json_t *message, const json
 {
     json_t *id = call_of(c, message);
     const json_t *tool = text_of(message, "tool_name");
-    convert_result(c->convert, id, texts);
+    convert_add_result(c->convert, id, texts);
     json_t *messages = json_object_get(c->convert->chat, "messages");
     if (tool != NULL) json_object_set(json_array_get(messages, json_array_size(messages) - 1), "name", (json_t *)tool);
     json_decref(id);
@@ -303,15 +303,15 @@ static void say_all(struct convert *convert, const char *role, const json_t *tex
 {
     size_t i;
     json_t *text;
-    json_array_foreach(texts, i, text) convert_say(convert, role, text);
+    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
 }
 
-static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct place at)
+static int add_message(struct conversation *c, const json_t *message, const json_t *texts, struct field_path at)
 {
     const char *role = role_of(message);
     const json_t *thinking = text_of(message, "thinking");
     if (role == NULL)
-        return convert_fault(c->convert, place_of("%s.role", at.v),
+        return convert_fault(c->convert, field_path_of("%s.role", at.v),
                              "must be \"system\", \"user\", \"assistant\" or \"tool\"");
     if (strcmp(role, "tool") == 0) {
         add_result(c, message, texts);
@@ -320,20 +320,20 @@ static int add_message(struct conversation *c, const json_t *message, const json
     say_all(c->convert, role, texts);
     int rc = HEARTH_OK;
     if (strcmp(role, "assistant") == 0) {
-        if (thinking != NULL) convert_think(c->convert, thinking);
+        if (thinking != NULL) convert_add_reasoning(c->convert, thinking);
         rc = read_calls(c, message, at);
     }
     convert_end_message(c->convert);
     return rc;
 }
 
-static int read_message(struct conversation *c, const json_t *message, struct place at)
+static int read_message(struct conversation *c, const json_t *message, struct field_path at)
 {
     const json_t *content = json_object_get(message, "content");
     if (content != NULL && !json_is_string(content) && !json_is_null(content))
-        return convert_fault(c->convert, place_of("%s.content", at.v), "must be a string");
+        return convert_fault(c->convert, field_path_of("%s.content", at.v), "must be a string");
     json_t *texts = json_array();
-    int rc = read_images(c->convert, message, place_of("%s.images", at.v), texts);
+    int rc = read_images(c->convert, message, field_path_of("%s.images", at.v), texts);
     json_array_append_new(texts, json_is_string(content) ? json_incref((json_t *)content) : json_string(""));
     if (rc == HEARTH_OK) rc = add_message(c, message, texts, at);
     json_decref(texts);
@@ -348,7 +348,7 @@ static int read_messages(struct convert *convert)
     json_t *message;
     int rc = HEARTH_OK;
     json_array_foreach(messages, i, message) if (rc == HEARTH_OK) rc =
-        read_message(&c, message, place_of("messages[%zu]", i));
+        read_message(&c, message, field_path_of("messages[%zu]", i));
     json_decref(c.open);
     return rc;
 }
@@ -362,8 +362,8 @@ static int read_tools(struct convert *convert)
 
 json_t *ollama_chat_body(const json_t *body, hearth_error *error)
 {
-    static reader *const readers[] = {read_messages, read_tools,  read_options,      read_think, read_format,
-                                      read_logprobs, read_stream, forget_own_fields, NULL};
+    static reader *const readers[] = {read_messages, read_tools,  read_options,    read_think, read_format,
+                                      read_logprobs, read_stream, drop_own_fields, NULL};
     struct convert convert;
     convert_open(&convert, body, error);
     return convert_close(&convert, read_all(&convert, readers));
@@ -381,15 +381,16 @@ static int check_generate(struct convert *convert)
 {
     const json_t *raw = json_object_get(convert->body, "raw");
     if (raw != NULL && !json_is_boolean(raw) && !json_is_null(raw))
-        return convert_fault(convert, place_of("raw"), "must be true or false");
+        return convert_fault(convert, field_path_of("raw"), "must be true or false");
     if (fields_asks(convert->body, "template"))
-        return convert_fault(convert, place_of("template"),
+        return convert_fault(convert, field_path_of("template"),
                              "is not taken from requests: send 'raw' with a whole prompt, or set "
                              "models.NAME.jinja_file");
     if (fields_asks(convert->body, "context"))
-        return convert_fault(convert, place_of("context"), "is not supported: send the conversation to POST /api/chat");
+        return convert_fault(convert, field_path_of("context"),
+                             "is not supported: send the conversation to POST /api/chat");
     if (ollama_is_completion(convert->body) && fields_asks(convert->body, "images"))
-        return convert_fault(convert, place_of("images"), "have no place in a prompt without messages");
+        return convert_fault(convert, field_path_of("images"), "have no place in a prompt without messages");
     return HEARTH_OK;
 }
 
@@ -399,7 +400,7 @@ static int take_text(struct convert *convert, const char *name, json_t **text)
     json_t *value = json_object_get(convert->body, name);
     *text = NULL;
     if (value != NULL && !json_is_string(value) && !json_is_null(value))
-        return convert_fault(convert, place_of("%s", name), "must be a string");
+        return convert_fault(convert, field_path_of("%s", name), "must be a string");
     *text = json_is_string(value) ? json_incref(value) : json_string("");
     return HEARTH_OK;
 }
@@ -407,7 +408,7 @@ static int take_text(struct convert *convert, const char *name, json_t **text)
 static int read_completion(struct convert *convert, json_t *prompt)
 {
     if (text_of(convert->body, "system") != NULL)
-        return convert_fault(convert, place_of("system"), "has no place beside 'raw' and 'suffix'");
+        return convert_fault(convert, field_path_of("system"), "has no place beside 'raw' and 'suffix'");
     json_object_del(convert->chat, "messages");
     convert_set(convert, "prompt", json_incref(prompt));
     return HEARTH_OK; /* the suffix is called the same */
@@ -418,11 +419,11 @@ static int read_prompt(struct convert *convert)
     json_t *prompt, *system = NULL, *texts = json_array();
     int rc = take_text(convert, "prompt", &prompt);
     if (rc == HEARTH_OK) rc = take_text(convert, "system", &system);
-    if (rc == HEARTH_OK) rc = read_images(convert, convert->body, place_of("images"), texts);
+    if (rc == HEARTH_OK) rc = read_images(convert, convert->body, field_path_of("images"), texts);
     if (rc == HEARTH_OK && ollama_is_completion(convert->body)) {
         rc = read_completion(convert, prompt);
     } else if (rc == HEARTH_OK) {
-        if (json_string_length(system) > 0) convert_say(convert, "system", system);
+        if (json_string_length(system) > 0) convert_add_text(convert, "system", system);
         json_array_append(texts, prompt);
         say_all(convert, "user", texts);
         convert_end_message(convert);
@@ -435,8 +436,8 @@ static int read_prompt(struct convert *convert)
 
 json_t *ollama_generate_body(const json_t *body, hearth_error *error)
 {
-    static reader *const readers[] = {check_generate, read_prompt, read_options,      read_think, read_format,
-                                      read_logprobs,  read_stream, forget_own_fields, NULL};
+    static reader *const readers[] = {check_generate, read_prompt, read_options,    read_think, read_format,
+                                      read_logprobs,  read_stream, drop_own_fields, NULL};
     struct convert convert;
     convert_open(&convert, body, error);
     return convert_close(&convert, read_all(&convert, readers));
@@ -456,10 +457,10 @@ static bool is_zero(const json_t *keep_alive)
 /* Nothing is said, so nothing is to be answered: the model is meant. */
 static bool is_about_model(const json_t *body, bool is_chat)
 {
-    const json_t *said = json_object_get(body, is_chat ? "messages" : "prompt");
-    if (said == NULL || json_is_null(said)) return true;
-    return is_chat ? json_is_array(said) && json_array_size(said) == 0
-                   : json_is_string(said) && json_string_length(said) == 0;
+    const json_t *content = json_object_get(body, is_chat ? "messages" : "prompt");
+    if (content == NULL || json_is_null(content)) return true;
+    return is_chat ? json_is_array(content) && json_array_size(content) == 0
+                   : json_is_string(content) && json_string_length(content) == 0;
 }
 
 static int read_names(struct ollama_request *request, const json_t *tree, hearth_error *error)
@@ -508,7 +509,7 @@ const struct fields_api ollama_generate_api = {
     .name = "ollama generate", .convert = ollama_generate_body, .known = known};
 
 /* A completion with a suffix may begin with nothing. */
-static int read_said(struct ollama_request *request, json_t *tree, hearth_error *error)
+static int read_content(struct ollama_request *request, json_t *tree, hearth_error *error)
 {
     bool is_completion = !request->is_chat && ollama_is_completion(tree);
     if (is_about_model(tree, request->is_chat) && !(is_completion && text_of(tree, "suffix") != NULL)) {
@@ -526,7 +527,7 @@ struct ollama_request *ollama_read(json_t *tree, bool is_chat, hearth_error *err
     struct ollama_request *request = mem_alloc(sizeof *request);
     request->is_chat = is_chat;
     int rc = read_names(request, tree, error);
-    if (rc == HEARTH_OK) rc = read_said(request, tree, error);
+    if (rc == HEARTH_OK) rc = read_content(request, tree, error);
     json_decref(tree);
     if (rc == HEARTH_OK) return request;
     ollama_close(request);
@@ -541,8 +542,8 @@ void ollama_close(void *ud)
     free(request);
 }
 
-size_t ollama_weigh(const void *ud)
+size_t ollama_size(const void *ud)
 {
     const struct ollama_request *request = ud;
-    return sizeof *request + (request->fields == NULL ? 0 : fields_weigh(request->fields));
+    return sizeof *request + (request->fields == NULL ? 0 : fields_size(request->fields));
 }

@@ -56,7 +56,7 @@ static json_t *convert(const json_t *body, const json_t *input, bool single)
     return made;
 }
 
-static int take(struct vectors *vectors, const json_t *body, hearth_error *error)
+static int read_body(struct vectors *vectors, const json_t *body, hearth_error *error)
 {
     const json_t *input = json_object_get(body, vectors->single ? "prompt" : "input");
     vectors->model = mem_strdup(json_string_value(json_object_get(body, "model")));
@@ -75,7 +75,7 @@ static void *read_vectors(struct buf *body, bool single, hearth_error *error)
     if (tree == NULL) return NULL;
     struct vectors *vectors = mem_alloc(sizeof *vectors);
     vectors->single = single;
-    int rc = take(vectors, tree, error);
+    int rc = read_body(vectors, tree, error);
     json_decref(tree);
     if (rc == HEARTH_OK) return vectors;
     release(vectors);
@@ -92,10 +92,10 @@ static void *read_single(struct buf *body, hearth_error *error)
     return read_vectors(body, true, error);
 }
 
-static size_t weigh(const void *ud)
+static size_t vectors_size(const void *ud)
 {
     const struct vectors *vectors = ud;
-    return sizeof *vectors + (vectors->e.body == NULL ? 0 : embeddings_weigh(&vectors->e));
+    return sizeof *vectors + (vectors->e.body == NULL ? 0 : embeddings_size(&vectors->e));
 }
 
 /* ---- Writing ---- */
@@ -138,7 +138,7 @@ static void answer_nothing(struct call *call, struct vectors *vectors)
     call_reply(call, 200, "application/json", &body);
 }
 
-static void answer(struct call *call, void *ud)
+static void answer_vectors(struct call *call, void *ud)
 {
     static const struct embed_form form = {
         .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release};
@@ -158,14 +158,20 @@ static void answer(struct call *call, void *ud)
 
 void ollama_embed(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_many, .weigh = weigh, .answer = answer, .release = release, .put_error = ollama_put_error};
+    static const struct reading_form form = {.read = read_many,
+                                             .size = vectors_size,
+                                             .answer = answer_vectors,
+                                             .release = release,
+                                             .put_error = ollama_put_error};
     reading_start(call, &form);
 }
 
 void ollama_embeddings(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_single, .weigh = weigh, .answer = answer, .release = release, .put_error = ollama_put_error};
+    static const struct reading_form form = {.read = read_single,
+                                             .size = vectors_size,
+                                             .answer = answer_vectors,
+                                             .release = release,
+                                             .put_error = ollama_put_error};
     reading_start(call, &form);
 }

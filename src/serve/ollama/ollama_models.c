@@ -275,7 +275,7 @@ static void *read_name(struct buf *body, hearth_error *error)
     return name;
 }
 
-static size_t weigh(const void *name)
+static size_t name_size(const void *name)
 {
     return strlen(name);
 }
@@ -283,7 +283,7 @@ static size_t weigh(const void *name)
 void ollama_show(struct call *call)
 {
     static const struct reading_form form = {
-        .read = read_name, .weigh = weigh, .answer = show, .release = free, .put_error = ollama_put_error};
+        .read = read_name, .size = name_size, .answer = show, .release = free, .put_error = ollama_put_error};
     reading_start(call, &form);
 }
 

@@ -176,16 +176,16 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
     const struct openai *openai = state;
     const hearth_delta *delta = piece->delta;
     if (openai->hides_reasoning && delta != NULL && delta->type == HEARTH_DELTA_REASONING) delta = NULL;
-    if (delta == NULL && piece->chances == NULL) return;
+    if (delta == NULL && piece->logprobs == NULL) return;
     open_chunk(openai, piece->index, out);
     if (delta != NULL)
         openai->form->put_delta(out, delta);
     else
         buf_puts(out, openai->form->empty);
     buf_puts(out, ",\"logprobs\":");
-    struct chances *chances = (struct chances *)piece->chances;
-    if (chances != NULL)
-        openai->form->put_chances(out, &chances, 1, openai->offsets[piece->index]);
+    struct token_logprobs *logprobs = (struct token_logprobs *)piece->logprobs;
+    if (logprobs != NULL)
+        openai->form->put_logprobs(out, &logprobs, 1, openai->offsets[piece->index]);
     else
         buf_puts(out, "null");
     if (delta != NULL) openai->offsets[piece->index] += utf8_count(delta->text, delta->len);
@@ -248,8 +248,8 @@ static void put_whole_choice(const struct openai *openai, size_t index, const st
     buf_printf(out, "%s{\"index\":%zu,", index == 0 ? "" : ",", index);
     openai->form->put_whole(out, &shown);
     buf_puts(out, ",\"logprobs\":");
-    if (answer->n_chances > 0)
-        openai->form->put_chances(out, answer->chances, answer->n_chances, 0); /* never with an echo */
+    if (answer->n_logprobs > 0)
+        openai->form->put_logprobs(out, answer->logprobs, answer->n_logprobs, 0); /* never with an echo */
     else
         buf_puts(out, "null");
     put_finish(out, finish_name(openai, answer));
@@ -328,7 +328,7 @@ void openai_answer(struct call *call, const struct openai_form *form, struct fie
     call_random_name(id, sizeof id);
     struct openai_names names = {call_model(call, fields->params.model), id, clock_unix_ms() / 1000};
     hearth_error error;
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     void *state = openai_state(form, fields, &names, &error);
     if (state == NULL) {
         call_fail(call, &error, errors_put);

@@ -19,7 +19,7 @@ struct openai_form {
     void (*put_delta)(struct buf *out, const hearth_delta *delta);
     void (*put_whole)(struct buf *out, const struct answer *answer);
     /* The value of "logprobs" for some tokens of an answer, which begin at the character `offset` of its text. */
-    void (*put_chances)(struct buf *out, struct chances *const *chances, size_t n, size_t offset);
+    void (*put_logprobs)(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset);
 };
 
 /* Starts the exchange of a request that was read, and takes it over. */

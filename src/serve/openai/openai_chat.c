@@ -128,13 +128,13 @@ static void put_function_whole(struct buf *out, const struct answer *answer)
     put_message(out, answer, put_function);
 }
 
-static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
 {
     (void)offset;
     buf_puts(out, "{\"content\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        chances_put_openai(out, chances[i]);
+        token_logprobs_put_openai(out, logprobs[i]);
     }
     buf_puts(out, "],\"refusal\":null}");
 }
@@ -143,7 +143,7 @@ static void put_chances(struct buf *out, struct chances *const *chances, size_t 
     {                                                                                                                  \
         .id_prefix = "chatcmpl-", .object = "chat.completion", .chunk = "chat.completion.chunk",                       \
         .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", .empty = "\"delta\":{\"content\":\"\"}",     \
-        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_chances = put_chances            \
+        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_logprobs = put_logprobs          \
     }
 
 const struct openai_form openai_chat_form = FORM("tool_calls", put_delta, put_whole),
@@ -158,7 +158,7 @@ static void answer(struct call *call, void *ud)
 void openai_chat(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_chat,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer,
                                              .release = fields_close,
                                              .put_error = errors_put};

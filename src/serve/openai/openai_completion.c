@@ -16,51 +16,51 @@ static void put_whole(struct buf *out, const struct answer *answer)
 
 /* ---- Chances, in the older of OpenAI's two forms: four lists of the same length ---- */
 
-static void put_tokens(struct buf *out, struct chances *const *chances, size_t n)
+static void put_tokens(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        chances_put_text(out, &chances[i]->v[0]);
+        logprob_put_text(out, &logprobs[i]->v[0]);
     }
 }
 
-static void put_logs(struct buf *out, struct chances *const *chances, size_t n)
+static void put_logs(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
 {
-    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", chances_finite(chances[i]->v[0].log));
+    for (size_t i = 0; i < n; i++) buf_printf(out, "%s%.9g", i == 0 ? "" : ",", logprob_finite(logprobs[i]->v[0].log));
 }
 
-static void put_likeliest(struct buf *out, const struct chances *chances)
+static void put_likeliest(struct buf *out, const struct token_logprobs *logprobs)
 {
     buf_puts(out, "{");
-    for (size_t i = 1; i < chances->n; i++) {
+    for (size_t i = 1; i < logprobs->n; i++) {
         if (i > 1) buf_puts(out, ",");
-        chances_put_text(out, &chances->v[i]);
-        buf_printf(out, ":%.9g", chances_finite(chances->v[i].log));
+        logprob_put_text(out, &logprobs->v[i]);
+        buf_printf(out, ":%.9g", logprob_finite(logprobs->v[i].log));
     }
     buf_puts(out, "}");
 }
 
-static void put_offsets(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+static void put_offsets(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
 {
     for (size_t i = 0; i < n; i++) {
         buf_printf(out, "%s%zu", i == 0 ? "" : ",", offset);
-        offset += utf8_count(chances[i]->v[0].bytes, chances[i]->v[0].n_bytes);
+        offset += utf8_count(logprobs[i]->v[0].bytes, logprobs[i]->v[0].n_bytes);
     }
 }
 
-static void put_chances(struct buf *out, struct chances *const *chances, size_t n, size_t offset)
+static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
 {
     buf_puts(out, "{\"tokens\":[");
-    put_tokens(out, chances, n);
+    put_tokens(out, logprobs, n);
     buf_puts(out, "],\"token_logprobs\":[");
-    put_logs(out, chances, n);
+    put_logs(out, logprobs, n);
     buf_puts(out, "],\"top_logprobs\":[");
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_likeliest(out, chances[i]);
+        put_likeliest(out, logprobs[i]);
     }
     buf_puts(out, "],\"text_offset\":[");
-    put_offsets(out, chances, n, offset);
+    put_offsets(out, logprobs, n, offset);
     buf_puts(out, "]}");
 }
 
@@ -71,7 +71,7 @@ const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
                                                    .calls = "stop", /* nobody calls any */
                                                    .put_delta = put_delta,
                                                    .put_whole = put_whole,
-                                                   .put_chances = put_chances};
+                                                   .put_logprobs = put_logprobs};
 
 static void answer(struct call *call, void *fields)
 {
@@ -81,7 +81,7 @@ static void answer(struct call *call, void *fields)
 void openai_completion(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_completion,
-                                             .weigh = fields_weigh,
+                                             .size = fields_size,
                                              .answer = answer,
                                              .release = fields_close,
                                              .put_error = errors_put};

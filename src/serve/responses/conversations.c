@@ -20,32 +20,32 @@
 
 /* ---- Bodies ---- */
 
-struct asked {
+struct conversation_request {
     struct stored *stored;
     struct stored_turn *turn; /* of its items */
     char *metadata;           /* NULL: none was given */
 };
 
-static void close_asked(void *ud)
+static void close_request(void *ud)
 {
-    struct asked *asked = ud;
-    stored_turn_unref(asked->stored, asked->turn);
-    free(asked->metadata);
-    free(asked);
+    struct conversation_request *request = ud;
+    stored_turn_unref(request->stored, request->turn);
+    free(request->metadata);
+    free(request);
 }
 
-static size_t weigh_asked(const void *ud)
+static size_t request_size(const void *ud)
 {
-    const struct asked *asked = ud;
-    return sizeof *asked + asked->turn->all_bytes + (asked->metadata == NULL ? 0 : strlen(asked->metadata));
+    const struct conversation_request *request = ud;
+    return sizeof *request + request->turn->all_bytes + (request->metadata == NULL ? 0 : strlen(request->metadata));
 }
 
-static int read_metadata(struct asked *asked, const json_t *body, hearth_error *error)
+static int read_metadata(struct conversation_request *request, const json_t *body, hearth_error *error)
 {
     const json_t *metadata = json_object_get(body, "metadata");
     if (metadata == NULL || json_is_null(metadata)) return HEARTH_OK;
     if (!json_is_object(metadata)) return error_at(error, HEARTH_INVALID, "metadata", "'metadata' must be an object");
-    asked->metadata = fields_dump(metadata);
+    request->metadata = fields_dump(metadata);
     return HEARTH_OK;
 }
 
@@ -62,7 +62,7 @@ static int check_items(const json_t *items, hearth_error *error)
     return chat == NULL ? (int)error->code : HEARTH_OK;
 }
 
-static int read_items(struct asked *asked, const json_t *body, hearth_error *error)
+static int read_items(struct conversation_request *request, const json_t *body, hearth_error *error)
 {
     const json_t *items = json_object_get(body, "items");
     char name[HISTORY_ID_SIZE];
@@ -71,12 +71,12 @@ static int read_items(struct asked *asked, const json_t *body, hearth_error *err
         return error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
     if (!is_none && check_items(items, error) != HEARTH_OK) return (int)error->code;
     call_random_name(name, sizeof name);
-    asked->turn = history_turn(asked->stored, NULL, is_none ? NULL : items, name);
+    request->turn = history_turn(request->stored, NULL, is_none ? NULL : items, name);
     return HEARTH_OK;
 }
 
 /* A body may be missing. */
-static void *read_asked(struct buf *text, const struct reading_caller *caller, hearth_error *error)
+static void *read_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
 {
     if (!stored_is_on(caller->stored)) {
         error_set(error, HEARTH_UNSUPPORTED, "conversations are not kept here: server.responses_max is 0");
@@ -84,25 +84,25 @@ static void *read_asked(struct buf *text, const struct reading_caller *caller, h
     }
     json_t *body = text->len == 0 ? json_object() : fields_parse_body(text, error);
     if (body == NULL) return NULL;
-    struct asked *asked = mem_alloc(sizeof *asked);
-    asked->stored = caller->stored;
-    int rc = read_metadata(asked, body, error);
-    if (rc == HEARTH_OK) rc = read_items(asked, body, error);
+    struct conversation_request *request = mem_alloc(sizeof *request);
+    request->stored = caller->stored;
+    int rc = read_metadata(request, body, error);
+    if (rc == HEARTH_OK) rc = read_items(request, body, error);
     json_decref(body);
-    if (rc == HEARTH_OK) return asked;
-    close_asked(asked);
+    if (rc == HEARTH_OK) return request;
+    close_request(request);
     return NULL;
 }
 
 #define FORM(does)                                                                                                     \
     {                                                                                                                  \
-        .read_with = read_asked, .weigh = weigh_asked, .answer = (does), .release = close_asked,                       \
+        .read_with = read_request, .size = request_size, .answer = (does), .release = close_request,                   \
         .put_error = errors_put                                                                                        \
     }
 
 /* ---- One conversation ---- */
 
-static char *find(struct call *call, bool with_text, struct stored_found *found)
+static char *find_conversation(struct call *call, bool with_text, struct stored_found *found)
 {
     char *id = path_part(call->route, call->path, 0);
     bool is_right = strncmp(id, "conv_", 5) == 0;
@@ -122,18 +122,18 @@ static void put_conversation(struct buf *out, const char *id, int64_t created, c
 
 static void answer_create(struct call *call, void *ud)
 {
-    struct asked *asked = ud;
+    struct conversation_request *request = ud;
     char name[HISTORY_ID_SIZE], *id;
     struct buf text = {0}, body = {0};
     call_random_name(name, sizeof name);
     id = mem_format("conv_%s", name);
-    put_conversation(&text, id, clock_unix_ms() / 1000, asked->metadata);
+    put_conversation(&text, id, clock_unix_ms() / 1000, request->metadata);
     buf_append(&body, text.v, text.len);
-    stored_put(asked->stored,
-               &(struct stored_entry){.owner = call->owner, .id = id, .text = &text, .turn = asked->turn});
+    stored_put(request->stored,
+               &(struct stored_entry){.owner = call->owner, .id = id, .text = &text, .turn = request->turn});
     call_reply(call, 200, "application/json", &body);
     free(id);
-    close_asked(asked);
+    close_request(request);
 }
 
 void conversations_create(struct call *call)
@@ -146,7 +146,7 @@ void conversations_retrieve(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find(call, true, &found);
+    char *id = find_conversation(call, true, &found);
     if (id == NULL) return;
     call_reply(call, 200, "application/json", &found.text);
     stored_release(stored, &found);
@@ -163,13 +163,13 @@ static int64_t created_of(const struct buf *text)
 
 static void answer_update(struct call *call, void *ud)
 {
-    struct asked *asked = ud;
-    struct stored *stored = asked->stored;
+    struct conversation_request *request = ud;
+    struct stored *stored = request->stored;
     struct stored_found found;
     struct buf text = {0}, body = {0};
-    char *id = find(call, true, &found);
+    char *id = find_conversation(call, true, &found);
     if (id != NULL) {
-        put_conversation(&text, id, created_of(&found.text), asked->metadata);
+        put_conversation(&text, id, created_of(&found.text), request->metadata);
         buf_append(&body, text.v, text.len);
         stored_set_text(stored, call->owner, id, &text);
         buf_release(&text);
@@ -177,7 +177,7 @@ static void answer_update(struct call *call, void *ud)
         call_reply(call, 200, "application/json", &body);
     }
     free(id);
-    close_asked(asked);
+    close_request(request);
 }
 
 void conversations_update(struct call *call)
@@ -190,7 +190,7 @@ void conversations_delete(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find(call, false, &found);
+    char *id = find_conversation(call, false, &found);
     if (id == NULL) return;
     stored_remove(stored, call->owner, id);
     stored_release(stored, &found);
@@ -204,7 +204,7 @@ void conversations_list_items(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find(call, false, &found);
+    char *id = find_conversation(call, false, &found);
     if (id == NULL) return;
     item_list_reply(call, found.turn, found.turn->all_n);
     stored_release(stored, &found);
@@ -213,20 +213,20 @@ void conversations_list_items(struct call *call)
 
 static void answer_added(struct call *call, void *ud)
 {
-    struct asked *asked = ud;
+    struct conversation_request *request = ud;
     struct stored_found found;
     struct buf body = {0};
-    char *id = find(call, false, &found);
+    char *id = find_conversation(call, false, &found);
     if (id != NULL) {
-        struct stored_item *items = stored_turn_items(asked->turn);
-        item_list_put(&body, items, asked->turn->n, false);
+        struct stored_item *items = stored_turn_items(request->turn);
+        item_list_put(&body, items, request->turn->n, false);
         free(items);
-        stored_extend(asked->stored, call->owner, id, asked->turn);
-        stored_release(asked->stored, &found);
+        stored_extend(request->stored, call->owner, id, request->turn);
+        stored_release(request->stored, &found);
         call_reply(call, 200, "application/json", &body);
     }
     free(id);
-    close_asked(asked);
+    close_request(request);
 }
 
 void conversations_add_items(struct call *call)
@@ -253,7 +253,7 @@ void conversations_show_item(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find(call, false, &found);
+    char *id = find_conversation(call, false, &found);
     if (id == NULL) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);
@@ -285,7 +285,7 @@ void conversations_delete_item(struct call *call)
 {
     struct stored_found found;
     struct stored *stored = call->server->stored;
-    char *id = find(call, true, &found);
+    char *id = find_conversation(call, true, &found);
     if (id == NULL) return;
     struct stored_item *items;
     const struct stored_item *item = find_item(call, found.turn, &items);

@@ -14,7 +14,7 @@
 /* ---- The turn of a list of items ---- */
 
 /* A message may be written short: as a string, without its type. Whoever lists items gets it as it is meant. */
-static void write_out_message(json_t *item)
+static void complete_message(json_t *item)
 {
     json_t *content = json_object_get(item, "content");
     bool is_own = convert_is(json_object_get(item, "role"), "assistant");
@@ -37,7 +37,7 @@ static void add_item(struct stored_turn *turn, const json_t *given, const char *
         free(own);
         id = json_string_value(json_object_get(item, "id"));
     }
-    write_out_message(item);
+    complete_message(item);
     char *text = fields_dump(item);
     struct buf bytes = {0};
     buf_puts(&bytes, text);
@@ -53,7 +53,7 @@ struct stored_turn *history_turn(struct stored *stored, struct stored_turn *befo
     size_t i;
     json_t *item;
     json_array_foreach(items, i, item) if (json_is_object(item)) add_item(turn, item, name);
-    turn->n_said = turn->n;
+    turn->n_input = turn->n;
     return turn;
 }
 
@@ -67,7 +67,7 @@ static int not_stored(const char *field, const char *id, const char *what, heart
                     field, what, id);
 }
 
-static int find(struct history *history, const char *field, const char *id, hearth_error *error)
+static int find_turn(struct history *history, const char *field, const char *id, hearth_error *error)
 {
     struct stored_found found;
     const char *what = strcmp(field, "conversation") == 0 ? "conversation" : "response";
@@ -103,8 +103,8 @@ static int find_before(struct history *history, const json_t *body, hearth_error
         return error_at(error, HEARTH_INVALID, "conversation",
                         "'conversation' and 'previous_response_id' exclude each other: give one of them");
     history->conversation = mem_strdup(conversation);
-    if (previous != NULL) return find(history, "previous_response_id", previous, error);
-    return conversation == NULL ? HEARTH_OK : find(history, "conversation", conversation, error);
+    if (previous != NULL) return find_turn(history, "previous_response_id", previous, error);
+    return conversation == NULL ? HEARTH_OK : find_turn(history, "conversation", conversation, error);
 }
 
 /* A body that held all of it would not be read either. */
@@ -146,7 +146,7 @@ struct references {
     size_t n, bytes;
 };
 
-static json_t *read_item(struct references *references, const struct stored_turn *turn, const char *id)
+static json_t *read_stored_item(struct references *references, const struct stored_turn *turn, const char *id)
 {
     for (size_t i = 0; i < turn->n; i++) {
         const struct stored_item *item = &turn->items[i];
@@ -159,7 +159,7 @@ static json_t *read_item(struct references *references, const struct stored_turn
 }
 
 /* The id of an item names the response that it belongs to: KIND_RESPONSE_NUMBER. */
-static json_t *find_item(struct references *references, const char *id)
+static json_t *find_referenced_item(struct references *references, const char *id)
 {
     const struct history *history = references->history;
     const char *first = strchr(id, '_'), *last = strrchr(id, '_');
@@ -168,7 +168,7 @@ static json_t *find_item(struct references *references, const char *id)
     char *response = mem_format("resp_%.*s", (int)(last - first - 1), first + 1);
     json_t *item = NULL;
     if (stored_find(history->stored, history->owner, response, false, &found)) {
-        item = read_item(references, found.turn, id);
+        item = read_stored_item(references, found.turn, id);
         stored_release(history->stored, &found);
     }
     free(response);
@@ -191,10 +191,10 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
     {
         const char *id = is_reference(item) ? field_string(json_object_get(item, "id")) : NULL;
         if (id == NULL) continue;
-        struct place at = place_of("input[%zu].id", i);
+        struct field_path at = field_path_of("input[%zu].id", i);
         if (++references.n > REFERENCES_MAX)
             return error_at(error, HEARTH_INVALID, "input", "'input' refers to more than %d items", REFERENCES_MAX);
-        json_t *found = find_item(&references, id);
+        json_t *found = find_referenced_item(&references, id);
         if (references.bytes > history->max_bytes) return too_large(history, "input", references.bytes, error);
         if (found == NULL) return not_stored(at.v, id, "item", error);
         json_array_set_new(input, i, found);
@@ -209,14 +209,14 @@ static int read_store(struct history *history, const json_t *body, hearth_error 
     const json_t *store = json_object_get(body, "store");
     if (store != NULL && !json_is_null(store) && !json_is_boolean(store))
         return error_at(error, HEARTH_INVALID, "store", "'store' must be true or false");
-    history->keeps = !json_is_false(store) && stored_is_on(history->stored);
+    history->is_stored = !json_is_false(store) && stored_is_on(history->stored);
     return HEARTH_OK;
 }
 
 /* The response says what became of the fields. */
 static void note_in_body(const struct history *history, json_t *body)
 {
-    json_object_set_new(body, "store", json_boolean(history->keeps));
+    json_object_set_new(body, "store", json_boolean(history->is_stored));
     if (history->conversation != NULL)
         json_object_set_new(body, "conversation", json_pack("{s:s}", "id", history->conversation));
 }
@@ -224,14 +224,14 @@ static void note_in_body(const struct history *history, json_t *body)
 static void make_turn(struct history *history, const json_t *body)
 {
     const json_t *input = json_object_get(body, "input");
-    json_t *said = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
+    json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
     /* That of a conversation follows whatever is its last when the answer is whole. */
     struct stored_turn *before = history->conversation != NULL ? NULL : history->before;
-    history->turn = history_turn(history->stored, before, said != NULL ? said : input, history->id);
-    json_decref(said);
+    history->turn = history_turn(history->stored, before, wrapped != NULL ? wrapped : input, history->id);
+    json_decref(wrapped);
 }
 
-int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool counts,
+int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool only_counted,
                  json_t **before, hearth_error *error)
 {
     *history =
@@ -243,7 +243,7 @@ int history_open(struct history *history, json_t *body, const struct reading_cal
     if (resolve(history, json_object_get(body, "input"), error) != HEARTH_OK) return (int)error->code;
     if (history->before != NULL && (*before = read_before(history, error)) == NULL) return (int)error->code;
     note_in_body(history, body);
-    if (!counts && (history->keeps || history->conversation != NULL)) make_turn(history, body);
+    if (!only_counted && (history->is_stored || history->conversation != NULL)) make_turn(history, body);
     return HEARTH_OK;
 }
 
@@ -257,7 +257,7 @@ void history_close(struct history *history)
     *history = (struct history){.stored = NULL};
 }
 
-size_t history_weigh(const struct history *history)
+size_t history_size(const struct history *history)
 {
     if (history->turn == NULL) return 0;
     return history->turn->all_bytes - (history->turn->before == NULL ? 0 : history->turn->before->all_bytes);
@@ -273,7 +273,7 @@ void history_finish(struct history *history, struct buf *response)
 {
     if (history->conversation != NULL)
         stored_extend(history->stored, history->owner, history->conversation, history->turn);
-    if (history->keeps) {
+    if (history->is_stored) {
         char *id = mem_format("resp_%s", history->id);
         stored_put(history->stored,
                    &(struct stored_entry){.owner = history->owner, .id = id, .text = response, .turn = history->turn});

@@ -17,21 +17,21 @@ struct history {
     char id[HISTORY_ID_SIZE]; /* the response's, without what it begins with */
     char *owner;
     char *conversation;         /* its id; NULL: none */
-    bool keeps;                 /* the response is stored */
+    bool is_stored;             /* the response is stored */
     size_t max_bytes;           /* of stored items that come into the prompt */
     struct stored_turn *before; /* held; NULL: the first */
     struct stored_turn *turn;   /* the items of the input, later those of the answer; NULL: nothing is stored */
 };
 
 /* What the caller's body goes on from: `*before` gets the items, or NULL; the caller's. In the body, references become
- * the items that they stand for, and "store" and "conversation" what holds here. `counts`: only to be counted: nothing
- * is stored. history_close() in any case. */
-int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool counts,
+ * the items that they stand for, and "store" and "conversation" what holds here. `only_counted`: only to be counted:
+ * nothing is stored. history_close() in any case. */
+int history_open(struct history *history, json_t *body, const struct reading_caller *caller, bool only_counted,
                  json_t **before, hearth_error *error);
 void history_close(struct history *history);
 
 /* Bytes that it takes, beside what is stored already. */
-size_t history_weigh(const struct history *history);
+size_t history_size(const struct history *history);
 
 /* An item of the answer; `text` is emptied. Where nothing is stored this does nothing. */
 void history_add(struct history *history, const char *id, struct buf *text);

@@ -25,7 +25,7 @@ struct responses {
     const struct answer *answer; /* the exchange's, once there is one; for streams that break off */
     size_t n_events;             /* told so far */
     size_t n_begun;              /* parts of the answer whose item was begun; the last of them is open */
-    size_t n_chances;            /* told so far */
+    size_t n_logprobs;           /* told so far */
 };
 
 /* What the kinds of parts are called. The text of a call is its arguments. */
@@ -90,24 +90,25 @@ static void put_text(struct buf *out, const char *member, const struct answer *a
 }
 
 /* Those of the tokens [from, to), and of one more; NULL: none. */
-static void put_chances(struct buf *out, const struct answer *answer, const size_t range[2], const struct chances *last)
+static void put_logprobs(struct buf *out, const struct answer *answer, const size_t range[2],
+                         const struct token_logprobs *last)
 {
     buf_puts(out, ",\"logprobs\":[");
     for (size_t i = range[0]; i < range[1]; i++) {
         if (i > range[0]) buf_puts(out, ",");
-        chances_put_openai(out, answer->chances[i]);
+        token_logprobs_put_openai(out, answer->logprobs[i]);
     }
     if (range[0] < range[1] && last != NULL) buf_puts(out, ",");
-    if (last != NULL) chances_put_openai(out, last);
+    if (last != NULL) token_logprobs_put_openai(out, last);
     buf_puts(out, "]");
 }
 
 /* The chances of a part's tokens are those up to where the next part begins. */
-static void put_chances_of(struct buf *out, const struct answer *answer, size_t i)
+static void put_part_logprobs(struct buf *out, const struct answer *answer, size_t i)
 {
-    size_t from = answer->parts[i].chances;
-    size_t to = i + 1 < answer->n_parts ? answer->parts[i + 1].chances : answer->n_chances;
-    put_chances(out, answer, (const size_t[]){from, to}, NULL);
+    size_t from = answer->parts[i].first_logprobs;
+    size_t to = i + 1 < answer->n_parts ? answer->parts[i + 1].first_logprobs : answer->n_logprobs;
+    put_logprobs(out, answer, (const size_t[]){from, to}, NULL);
 }
 
 static void put_id(struct buf *out, const struct responses *state, const struct answer *answer, size_t i)
@@ -129,7 +130,7 @@ static void put_part(struct buf *out, const struct answer *answer, size_t i, boo
         if (begun)
             buf_puts(out, ",\"logprobs\":[]");
         else
-            put_chances_of(out, answer, i);
+            put_part_logprobs(out, answer, i);
     }
     buf_puts(out, "}");
 }
@@ -256,7 +257,7 @@ static void put_response(struct buf *out, const struct responses *state, const s
 }
 
 /* Stores what is whole. */
-static void keep(struct responses *state, const struct answer *answer)
+static void store_response(struct responses *state, const struct answer *answer)
 {
     struct buf text = {0}, id = {0};
     if (state->history.turn == NULL) return;
@@ -275,7 +276,7 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 {
     (void)n; /* 1 */
     put_response(out, state, answers, NULL);
-    keep(state, answers);
+    store_response(state, answers);
 }
 
 /* ---- Streams ---- */
@@ -341,7 +342,7 @@ static void put_part_event(struct buf *out, struct responses *state, const char 
 static void begin_item(struct buf *out, struct responses *state)
 {
     const struct answer_part *part = &state->answer->parts[state->n_begun++];
-    state->n_chances = part->chances;
+    state->n_logprobs = part->first_logprobs;
     put_item_event(out, state, "output_item.added", "in_progress");
     if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
 }
@@ -369,7 +370,7 @@ static void end_item(struct buf *out, struct responses *state)
         buf_puts(out, ",");
     }
     put_given(out, state, state->answer, i, kind->member);
-    if (part->type == HEARTH_DELTA_CONTENT) put_chances_of(out, state->answer, i);
+    if (part->type == HEARTH_DELTA_CONTENT) put_part_logprobs(out, state->answer, i);
     close_event(out);
     if (kind->part != NULL) put_part_event(out, state, ".done");
     put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
@@ -383,8 +384,8 @@ static void put_delta(struct buf *out, struct responses *state, const struct exc
     open_content_event(out, state, NULL, ".delta");
     member_put(out, "delta", piece->delta->text, piece->delta->len);
     if (piece->delta->type == HEARTH_DELTA_CONTENT) {
-        put_chances(out, answer, (const size_t[]){state->n_chances, answer->n_chances}, piece->chances);
-        state->n_chances = answer->n_chances + (piece->chances != NULL);
+        put_logprobs(out, answer, (const size_t[]){state->n_logprobs, answer->n_logprobs}, piece->logprobs);
+        state->n_logprobs = answer->n_logprobs + (piece->logprobs != NULL);
     }
     close_event(out);
 }
@@ -412,7 +413,7 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
 {
     (void)n; /* 1 */
     put_state(out, state, status_of(answers), NULL);
-    keep(state, answers);
+    store_response(state, answers);
 }
 
 static void put_broken(void *state, const hearth_error *error, struct buf *out)
@@ -475,17 +476,17 @@ static void close_request(void *ud)
     free(request);
 }
 
-static size_t weigh(const void *ud)
+static size_t request_size(const void *ud)
 {
     const struct request *request = ud;
-    return fields_weigh(request->fields) + request->echo.len + history_weigh(&request->history);
+    return fields_size(request->fields) + request->echo.len + history_size(&request->history);
 }
 
-struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool counts,
+struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool only_counted,
                                      struct history *history, hearth_error *error)
 {
     json_t *before, *chat = NULL;
-    if (history_open(history, body, caller, counts, &before, error) == HEARTH_OK)
+    if (history_open(history, body, caller, only_counted, &before, error) == HEARTH_OK)
         chat = responses_chat_after(before, body, error);
     json_decref(before);
     return chat == NULL ? NULL : fields_open_converted(body, chat, FIELDS_CHAT, &responses_api, error);
@@ -510,7 +511,7 @@ static void answer(struct call *call, void *ud)
 {
     struct request *request = ud;
     struct fields *fields = request->fields;
-    unknown_tell(call, fields);
+    unknown_report(call, fields);
     struct responses_names names = {call_model(call, fields->params.model), request->history.id,
                                     clock_unix_ms() / 1000};
     struct responses *state = responses_state(&names, &request->echo, &request->tools);
@@ -531,7 +532,7 @@ static void answer(struct call *call, void *ud)
 void responses_create(struct call *call)
 {
     static const struct reading_form form = {.read_with = read_request,
-                                             .weigh = weigh,
+                                             .size = request_size,
                                              .answer = answer,
                                              .release = close_request,
                                              .put_error = responses_put_error};

@@ -28,8 +28,8 @@ extern const struct fields_api responses_api;
 json_t *responses_chat_after(const json_t *before, const json_t *body, hearth_error *error);
 
 /* What was asked for, with all that it goes on from; on the reading thread. `history` is opened, also where this fails,
- * which is NULL; `counts` as history_open() has it. */
-struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool counts,
+ * which is NULL; `only_counted` as history_open() has it. */
+struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool only_counted,
                                      struct history *history, hearth_error *error);
 
 /* What a response repeats of its request: the members after "usage", each with a comma before it. */

@@ -14,7 +14,7 @@ static const char *const refused[] = {"background", "prompt", NULL};
 
 struct item {
     const json_t *json;
-    struct place at;
+    struct field_path at;
 };
 
 /* A part that is no text; NULL: it is none. */
@@ -28,7 +28,7 @@ static json_t *media_of(const json_t *type)
 }
 
 /* Texts out of a string, or out of a list of parts: text, and what was refused instead. Media stand in their places. */
-static int collect_texts(const struct convert *convert, const json_t *content, struct place at, json_t *texts)
+static int collect_texts(const struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
 {
     static const char *const kinds[][2] = {{"input_text", "text"},
                                            {"output_text", "text"},
@@ -43,7 +43,7 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
     json_array_foreach(content, i, part)
     {
         const json_t *type = json_object_get(part, "type"), *text = NULL;
-        struct place place = place_of("%.80s[%zu]", at.v, i);
+        struct field_path path = field_path_of("%.80s[%zu]", at.v, i);
         size_t k = 0;
         json_t *media = media_of(type);
         if (media != NULL) {
@@ -51,8 +51,8 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
             continue;
         }
         while (k < sizeof kinds / sizeof *kinds && !convert_is(type, kinds[k][0])) k++;
-        if (k == sizeof kinds / sizeof *kinds) return convert_bad_type(convert, part, place);
-        text = convert_string(convert, part, place, kinds[k][1]);
+        if (k == sizeof kinds / sizeof *kinds) return convert_bad_type(convert, part, path);
+        text = convert_string(convert, part, path, kinds[k][1]);
         if (text == NULL) return HEARTH_INVALID;
         json_array_append(texts, (json_t *)text);
     }
@@ -77,13 +77,13 @@ static int read_message(struct convert *convert, const struct item *item)
     json_t *text, *texts = json_array();
     if (role == NULL) {
         json_decref(texts);
-        return convert_fault(convert, place_of("%s.role", item->at.v),
+        return convert_fault(convert, field_path_of("%s.role", item->at.v),
                              "must be \"user\", \"assistant\", \"system\" or \"developer\"");
     }
-    struct place at = place_of("%s.content", item->at.v);
+    struct field_path at = field_path_of("%s.content", item->at.v);
     int rc = collect_texts(convert, json_object_get(item->json, "content"), at, texts);
     if (convert_is(json_object_get(item->json, "role"), "user")) convert_end_message(convert);
-    json_array_foreach(texts, i, text) convert_say(convert, role, text);
+    json_array_foreach(texts, i, text) convert_add_text(convert, role, text);
     json_decref(texts);
     return rc;
 }
@@ -95,7 +95,7 @@ static int read_call(struct convert *convert, const struct item *item)
     const json_t *arguments = name == NULL ? NULL : convert_string(convert, item->json, item->at, "arguments");
     if (arguments == NULL) return HEARTH_INVALID;
     json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
-    convert_call(convert, id, by_model, arguments);
+    convert_add_call(convert, id, by_model, arguments);
     json_decref(by_model);
     return HEARTH_OK;
 }
@@ -108,7 +108,7 @@ static int read_custom_call(struct convert *convert, const struct item *item)
     if (input == NULL) return HEARTH_INVALID;
     json_t *by_model = responses_tool_name(json_object_get(item->json, "namespace"), name);
     json_t *arguments = responses_custom_arguments(input);
-    convert_call(convert, id, by_model, arguments);
+    convert_add_call(convert, id, by_model, arguments);
     json_decref(arguments);
     json_decref(by_model);
     return HEARTH_OK;
@@ -119,9 +119,9 @@ static int read_call_output(struct convert *convert, const struct item *item)
     const json_t *id = convert_string(convert, item->json, item->at, "call_id");
     if (id == NULL) return HEARTH_INVALID;
     json_t *texts = json_array();
-    struct place at = place_of("%s.output", item->at.v);
+    struct field_path at = field_path_of("%s.output", item->at.v);
     int rc = collect_texts(convert, json_object_get(item->json, "output"), at, texts);
-    if (rc == HEARTH_OK) convert_result(convert, id, texts);
+    if (rc == HEARTH_OK) convert_add_result(convert, id, texts);
     json_decref(texts);
     return rc;
 }
@@ -136,8 +136,8 @@ static int read_reasoning(struct convert *convert, const struct item *item)
     for (size_t k = 0; k < 2 && rc == HEARTH_OK && json_array_size(texts) == 0; k++)
         if (fields_asks(item->json, members[k]))
             rc = collect_texts(convert, json_object_get(item->json, members[k]),
-                               place_of("%s.%s", item->at.v, members[k]), texts);
-    json_array_foreach(texts, i, text) if (json_is_string(text)) convert_think(convert, text);
+                               field_path_of("%s.%s", item->at.v, members[k]), texts);
+    json_array_foreach(texts, i, text) if (json_is_string(text)) convert_add_reasoning(convert, text);
     json_decref(texts);
     return rc;
 }
@@ -147,7 +147,7 @@ static int refuse_reference(struct convert *convert, const struct item *item)
     return convert_fault(convert, item->at, "refers to an item that is not stored here: send the item itself");
 }
 
-static int read_item(struct convert *convert, const json_t *json, struct place at)
+static int read_item(struct convert *convert, const json_t *json, struct field_path at)
 {
     static const struct {
         const char *type;
@@ -182,12 +182,13 @@ static int read_input(struct convert *convert)
     json_t *item;
     int rc = HEARTH_OK;
     json_array_foreach(convert->before, i, item) if (rc == HEARTH_OK) rc =
-        read_item(convert, item, place_of("previous_response_id[%zu]", i));
+        read_item(convert, item, field_path_of("previous_response_id[%zu]", i));
     if (json_is_string(input)) convert_end_message(convert);
-    if (json_is_string(input)) convert_say(convert, "user", input);
+    if (json_is_string(input)) convert_add_text(convert, "user", input);
     if (!json_is_string(input) && json_array_size(input) == 0)
-        return convert_fault(convert, place_of("input"), "must be a string or a list of at least one item");
-    json_array_foreach(input, i, item) if (rc == HEARTH_OK) rc = read_item(convert, item, place_of("input[%zu]", i));
+        return convert_fault(convert, field_path_of("input"), "must be a string or a list of at least one item");
+    json_array_foreach(input, i, item) if (rc == HEARTH_OK) rc =
+        read_item(convert, item, field_path_of("input[%zu]", i));
     return rc;
 }
 
@@ -195,8 +196,8 @@ static int read_instructions(struct convert *convert)
 {
     const json_t *text = json_object_get(convert->body, "instructions");
     if (text == NULL || json_is_null(text)) return HEARTH_OK;
-    if (!json_is_string(text)) return convert_fault(convert, place_of("instructions"), "must be a string");
-    convert_say(convert, "system", text);
+    if (!json_is_string(text)) return convert_fault(convert, field_path_of("instructions"), "must be a string");
+    convert_add_text(convert, "system", text);
     return HEARTH_OK;
 }
 
@@ -208,7 +209,7 @@ static int read_max_tokens(struct convert *convert)
     int64_t n;
     if (value == NULL || json_is_null(value)) return HEARTH_OK;
     if (!field_whole(value, 1, INT32_MAX, &n))
-        return convert_fault(convert, place_of("max_output_tokens"), "must be a whole number of at least 1");
+        return convert_fault(convert, field_path_of("max_output_tokens"), "must be a whole number of at least 1");
     convert_set(convert, "max_tokens", json_integer(n));
     return HEARTH_OK;
 }
@@ -217,7 +218,7 @@ static int read_format(struct convert *convert)
 {
     const json_t *format = json_object_get(json_object_get(convert->body, "text"), "format");
     const json_t *type = json_object_get(format, "type");
-    struct place at = place_of("text.format");
+    struct field_path at = field_path_of("text.format");
     if (format == NULL || json_is_null(format) || convert_is(type, "text")) return HEARTH_OK;
     if (convert_is(type, "json_object")) {
         convert_set(convert, "response_format", json_pack("{s:s}", "type", "json_object"));
@@ -236,7 +237,7 @@ static int read_reasoning_effort(struct convert *convert)
     const json_t *reasoning = json_object_get(convert->body, "reasoning");
     const json_t *effort = json_object_get(reasoning, "effort");
     if (effort == NULL || json_is_null(effort)) return HEARTH_OK;
-    if (convert_string(convert, reasoning, place_of("reasoning"), "effort") == NULL) return HEARTH_INVALID;
+    if (convert_string(convert, reasoning, field_path_of("reasoning"), "effort") == NULL) return HEARTH_INVALID;
     convert_set(convert, "reasoning_effort", json_incref((json_t *)effort));
     return HEARTH_OK;
 }

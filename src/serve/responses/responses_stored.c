@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Finds the response that the path names, whose id is then the caller's; NULL: the call was answered. */
-static char *find(struct call *call, bool with_text, struct stored_found *found)
+static char *find_response(struct call *call, bool with_text, struct stored_found *found)
 {
     char *id = path_part(call->route, call->path, 0);
     bool is_response = strncmp(id, "resp_", 5) == 0;
@@ -34,7 +34,7 @@ void responses_retrieve(struct call *call)
         return;
     }
     struct stored *stored = call->server->stored;
-    char *id = find(call, true, &found);
+    char *id = find_response(call, true, &found);
     if (id == NULL) return;
     call_reply(call, 200, "application/json", &found.text);
     stored_release(stored, &found);
@@ -45,7 +45,7 @@ void responses_delete(struct call *call)
 {
     struct stored *stored = call->server->stored;
     struct stored_found found;
-    char *id = find(call, false, &found);
+    char *id = find_response(call, false, &found);
     if (id == NULL) return;
     stored_remove(stored, call->owner, id);
     stored_release(stored, &found);
@@ -58,9 +58,9 @@ void responses_list_items(struct call *call)
 {
     struct stored *stored = call->server->stored;
     struct stored_found found;
-    char *id = find(call, false, &found);
+    char *id = find_response(call, false, &found);
     if (id == NULL) return;
-    item_list_reply(call, found.turn, found.turn->all_n - (found.turn->n - found.turn->n_said));
+    item_list_reply(call, found.turn, found.turn->all_n - (found.turn->n - found.turn->n_input));
     stored_release(stored, &found);
     free(id);
 }
@@ -70,7 +70,7 @@ void responses_cancel(struct call *call)
     struct stored *stored = call->server->stored;
     struct stored_found found;
     hearth_error error;
-    char *id = find(call, false, &found);
+    char *id = find_response(call, false, &found);
     if (id == NULL) return;
     stored_release(stored, &found);
     error_at(&error, HEARTH_INVALID, "background",

@@ -29,7 +29,7 @@ json_t *responses_custom_arguments(const json_t *input)
 
 struct tool {
     const json_t *json, *space; /* space: the name of the namespace around it, or NULL */
-    struct place at;
+    struct field_path at;
 };
 
 static int read_function(struct convert *convert, const struct tool *tool)
@@ -38,7 +38,7 @@ static int read_function(struct convert *convert, const struct tool *tool)
     const json_t *name = convert_string(convert, tool->json, tool->at, "name");
     if (name == NULL) return HEARTH_INVALID;
     if (schema != NULL && !json_is_null(schema) && !json_is_object(schema))
-        return convert_fault(convert, place_of("%s.parameters", tool->at.v), "must be an object");
+        return convert_fault(convert, field_path_of("%s.parameters", tool->at.v), "must be an object");
     json_t *named = json_copy((json_t *)tool->json);
     json_object_set_new(named, "name", responses_tool_name(tool->space, name));
     convert_add_tool(convert, named, "parameters");
@@ -72,13 +72,13 @@ static int read_custom(struct convert *convert, const struct tool *tool)
     return HEARTH_OK;
 }
 
-static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct place at);
+static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at);
 
 static int read_namespace(struct convert *convert, const struct tool *tool)
 {
     const json_t *name = convert_string(convert, tool->json, tool->at, "name");
     if (name == NULL) return HEARTH_INVALID;
-    return read_list(convert, json_object_get(tool->json, "tools"), name, place_of("%.80s.tools", tool->at.v));
+    return read_list(convert, json_object_get(tool->json, "tools"), name, field_path_of("%.80s.tools", tool->at.v));
 }
 
 static int read_tool(struct convert *convert, const struct tool *tool)
@@ -95,7 +95,7 @@ static int read_tool(struct convert *convert, const struct tool *tool)
     return HEARTH_OK;
 }
 
-static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct place at)
+static int read_list(struct convert *convert, const json_t *tools, const json_t *space, struct field_path at)
 {
     size_t i;
     json_t *json;
@@ -104,7 +104,7 @@ static int read_list(struct convert *convert, const json_t *tools, const json_t 
         return convert_fault(convert, at, "must be a list of tools");
     json_array_foreach(tools, i, json)
     {
-        struct tool tool = {.json = json, .space = space, .at = place_of("%.90s[%zu]", at.v, i)};
+        struct tool tool = {.json = json, .space = space, .at = field_path_of("%.90s[%zu]", at.v, i)};
         if (rc == HEARTH_OK) rc = read_tool(convert, &tool);
     }
     return rc;
@@ -133,9 +133,9 @@ static int choose_among(struct convert *convert, const json_t *choice)
 {
     const json_t *allowed = json_object_get(choice, "tools"), *mode = json_object_get(choice, "mode");
     if (!json_is_array(allowed))
-        return convert_fault(convert, place_of("tool_choice.tools"), "must be a list of tools");
+        return convert_fault(convert, field_path_of("tool_choice.tools"), "must be a list of tools");
     if (!convert_is(mode, "auto") && !convert_is(mode, "required"))
-        return convert_fault(convert, place_of("tool_choice.mode"), "must be \"auto\" or \"required\"");
+        return convert_fault(convert, field_path_of("tool_choice.mode"), "must be \"auto\" or \"required\"");
     json_t *tools = json_array(), *tool;
     size_t i;
     json_array_foreach(json_object_get(convert->chat, "tools"), i, tool)
@@ -154,7 +154,7 @@ static int choose_among(struct convert *convert, const json_t *choice)
 
 static int choose_one(struct convert *convert, const json_t *choice)
 {
-    const json_t *name = convert_string(convert, choice, place_of("tool_choice"), "name");
+    const json_t *name = convert_string(convert, choice, field_path_of("tool_choice"), "name");
     if (name == NULL) return HEARTH_INVALID;
     json_t *its = responses_tool_name(json_object_get(choice, "namespace"), name);
     convert_choose_tool(convert, its);
@@ -171,7 +171,7 @@ static int read_choice(struct convert *convert)
         convert_set(convert, "tool_choice", json_incref((json_t *)choice));
         return HEARTH_OK;
     }
-    if (!json_is_string(type)) return convert_bad_type(convert, choice, place_of("tool_choice"));
+    if (!json_is_string(type)) return convert_bad_type(convert, choice, field_path_of("tool_choice"));
     if (convert_is(type, "allowed_tools")) return choose_among(convert, choice);
     if (convert_is(type, "function") || convert_is(type, "custom")) return choose_one(convert, choice);
     return HEARTH_OK;
@@ -179,7 +179,7 @@ static int read_choice(struct convert *convert)
 
 int responses_read_tools(struct convert *convert)
 {
-    int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, place_of("tools"));
+    int rc = read_list(convert, json_object_get(convert->body, "tools"), NULL, field_path_of("tools"));
     return rc == HEARTH_OK ? read_choice(convert) : rc;
 }
 
@@ -193,7 +193,7 @@ struct responses_tools {
     size_t n;
 };
 
-static void add(struct responses_tools *tools, const json_t *tool, const json_t *space)
+static void add_tool(struct responses_tools *tools, const json_t *tool, const json_t *space)
 {
     const json_t *name = json_object_get(tool, "name");
     bool is_custom = convert_is(json_object_get(tool, "type"), "custom");
@@ -207,7 +207,7 @@ static void add(struct responses_tools *tools, const json_t *tool, const json_t 
     json_decref(by_model);
 }
 
-static void add_all(struct responses_tools *tools, const json_t *list, const json_t *space)
+static void add_tools(struct responses_tools *tools, const json_t *list, const json_t *space)
 {
     size_t i;
     json_t *tool;
@@ -215,16 +215,16 @@ static void add_all(struct responses_tools *tools, const json_t *list, const jso
     {
         const json_t *type = json_object_get(tool, "type");
         if (convert_is(type, "namespace"))
-            add_all(tools, json_object_get(tool, "tools"), json_object_get(tool, "name"));
+            add_tools(tools, json_object_get(tool, "tools"), json_object_get(tool, "name"));
         else if (convert_is(type, "custom") || convert_is(type, "function"))
-            add(tools, tool, space);
+            add_tool(tools, tool, space);
     }
 }
 
 struct responses_tools *responses_tools_open(const json_t *body)
 {
     struct responses_tools *tools = mem_alloc(sizeof *tools);
-    add_all(tools, json_object_get(body, "tools"), NULL);
+    add_tools(tools, json_object_get(body, "tools"), NULL);
     return tools;
 }
 

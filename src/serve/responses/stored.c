@@ -11,23 +11,23 @@
 #include <string.h>
 #include <sys/queue.h>
 
-struct kept {
+struct lru_entry {
     char *id, *owner; /* owner: NULL: none */
     struct buf text;
     struct stored_turn *turn;
-    TAILQ_ENTRY(kept) by_use;
+    TAILQ_ENTRY(lru_entry) by_use;
 };
 
 struct stored {
     pthread_mutex_t mutex;
     struct stored_bounds bounds, size;
     void *by_id;
-    TAILQ_HEAD(, kept) by_use; /* the least recently used one first */
+    TAILQ_HEAD(, lru_entry) by_use; /* the least recently used one first */
 };
 
 static int compare(const void *a, const void *b)
 {
-    return strcmp(((const struct kept *)a)->id, ((const struct kept *)b)->id);
+    return strcmp(((const struct lru_entry *)a)->id, ((const struct lru_entry *)b)->id);
 }
 
 static bool is_same(const char *a, const char *b)
@@ -47,7 +47,7 @@ static size_t turn_bytes(const struct stored_turn *turn)
     return turn->all_bytes - (turn->before == NULL ? 0 : turn->before->all_bytes);
 }
 
-static void follow(struct stored_turn *turn, struct stored_turn *before)
+static void link_turn(struct stored_turn *turn, struct stored_turn *before)
 {
     turn->before = before;
     if (before == NULL) return;
@@ -86,7 +86,7 @@ struct stored_turn *stored_turn_new(struct stored *stored, struct stored_turn *b
     turn->refs = 1;
     turn->all_bytes = sizeof *turn;
     pthread_mutex_lock(&stored->mutex);
-    follow(turn, before);
+    link_turn(turn, before);
     pthread_mutex_unlock(&stored->mutex);
     return turn;
 }
@@ -121,24 +121,24 @@ struct stored_item *stored_turn_items(const struct stored_turn *turn)
 
 /* ---- Entries ---- */
 
-static size_t entry_bytes(const struct kept *entry)
+static size_t entry_bytes(const struct lru_entry *entry)
 {
     return sizeof *entry + strlen(entry->id) + (entry->owner == NULL ? 0 : strlen(entry->owner)) + entry->text.len + 3;
 }
 
-static struct kept *find(struct stored *stored, const char *owner, const char *id)
+static struct lru_entry *find_entry(struct stored *stored, const char *owner, const char *id)
 {
-    struct kept wanted = {.id = (char *)id}, **found = tfind(&wanted, &stored->by_id, compare);
+    struct lru_entry wanted = {.id = (char *)id}, **found = tfind(&wanted, &stored->by_id, compare);
     return found != NULL && is_same((*found)->owner, owner) ? *found : NULL;
 }
 
-static void touch(struct stored *stored, struct kept *entry)
+static void touch(struct stored *stored, struct lru_entry *entry)
 {
     TAILQ_REMOVE(&stored->by_use, entry, by_use);
     TAILQ_INSERT_TAIL(&stored->by_use, entry, by_use);
 }
 
-static void remove_entry(struct stored *stored, struct kept *entry)
+static void remove_entry(struct stored *stored, struct lru_entry *entry)
 {
     tdelete(entry, &stored->by_id, compare);
     TAILQ_REMOVE(&stored->by_use, entry, by_use);
@@ -151,9 +151,9 @@ static void remove_entry(struct stored *stored, struct kept *entry)
     free(entry);
 }
 
-static void keep_bounds(struct stored *stored)
+static void evict_to_bounds(struct stored *stored)
 {
-    struct kept *entry;
+    struct lru_entry *entry;
     while ((entry = TAILQ_FIRST(&stored->by_use)) != NULL &&
            (stored->size.entries > stored->bounds.entries || stored->size.bytes > stored->bounds.bytes)) {
         log_event(LOG_DEBUG, "serve", "a stored response was evicted", log_str("id", entry->id));
@@ -163,11 +163,11 @@ static void keep_bounds(struct stored *stored)
 
 void stored_put(struct stored *stored, const struct stored_entry *given)
 {
-    struct kept *entry = mem_alloc(sizeof *entry);
-    *entry = (struct kept){.id = mem_strdup(given->id), .owner = mem_strdup(given->owner), .text = *given->text};
+    struct lru_entry *entry = mem_alloc(sizeof *entry);
+    *entry = (struct lru_entry){.id = mem_strdup(given->id), .owner = mem_strdup(given->owner), .text = *given->text};
     *given->text = (struct buf){0};
     pthread_mutex_lock(&stored->mutex);
-    struct kept **same = tfind(entry, &stored->by_id, compare);
+    struct lru_entry **same = tfind(entry, &stored->by_id, compare);
     entry->turn = given->turn;
     if (entry->turn != NULL) entry->turn->refs++;
     count_turn(stored, entry->turn);
@@ -176,7 +176,7 @@ void stored_put(struct stored *stored, const struct stored_entry *given)
     TAILQ_INSERT_TAIL(&stored->by_use, entry, by_use);
     stored->size.entries++;
     stored->size.bytes += entry_bytes(entry);
-    keep_bounds(stored);
+    evict_to_bounds(stored);
     pthread_mutex_unlock(&stored->mutex);
 }
 
@@ -184,7 +184,7 @@ bool stored_find(struct stored *stored, const char *owner, const char *id, bool 
 {
     *found = (struct stored_found){.turn = NULL};
     pthread_mutex_lock(&stored->mutex);
-    struct kept *entry = find(stored, owner, id);
+    struct lru_entry *entry = find_entry(stored, owner, id);
     if (entry != NULL) {
         touch(stored, entry);
         if (with_text) buf_append(&found->text, entry->text.v, entry->text.len);
@@ -204,15 +204,15 @@ void stored_release(struct stored *stored, struct stored_found *found)
 bool stored_extend(struct stored *stored, const char *owner, const char *id, struct stored_turn *turn)
 {
     pthread_mutex_lock(&stored->mutex);
-    struct kept *entry = find(stored, owner, id);
+    struct lru_entry *entry = find_entry(stored, owner, id);
     if (entry != NULL) {
-        follow(turn, entry->turn);
+        link_turn(turn, entry->turn);
         drop_turn(stored, entry->turn); /* the turn holds it now */
         entry->turn = turn;
         turn->refs++;
         count_turn(stored, turn);
         touch(stored, entry);
-        keep_bounds(stored);
+        evict_to_bounds(stored);
     }
     pthread_mutex_unlock(&stored->mutex);
     return entry != NULL;
@@ -221,7 +221,7 @@ bool stored_extend(struct stored *stored, const char *owner, const char *id, str
 bool stored_set_text(struct stored *stored, const char *owner, const char *id, struct buf *text)
 {
     pthread_mutex_lock(&stored->mutex);
-    struct kept *entry = find(stored, owner, id);
+    struct lru_entry *entry = find_entry(stored, owner, id);
     if (entry != NULL) {
         stored->size.bytes -= entry_bytes(entry);
         buf_release(&entry->text);
@@ -229,7 +229,7 @@ bool stored_set_text(struct stored *stored, const char *owner, const char *id, s
         *text = (struct buf){0};
         stored->size.bytes += entry_bytes(entry);
         touch(stored, entry);
-        keep_bounds(stored);
+        evict_to_bounds(stored);
     }
     pthread_mutex_unlock(&stored->mutex);
     return entry != NULL;
@@ -238,7 +238,7 @@ bool stored_set_text(struct stored *stored, const char *owner, const char *id, s
 bool stored_remove(struct stored *stored, const char *owner, const char *id)
 {
     pthread_mutex_lock(&stored->mutex);
-    struct kept *entry = find(stored, owner, id);
+    struct lru_entry *entry = find_entry(stored, owner, id);
     if (entry != NULL) remove_entry(stored, entry);
     pthread_mutex_unlock(&stored->mutex);
     return entry != NULL;

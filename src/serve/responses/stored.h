@@ -39,7 +39,7 @@ struct stored_turn {
     struct stored_turn *before; /* NULL: the first */
     struct stored_item *items;
     size_t n;
-    size_t n_said;           /* the first of them, which the request brought; the others are its answer */
+    size_t n_input;          /* the first of them, which the request brought; the others are its answer */
     size_t all_n, all_bytes; /* of its items and those before it */
     size_t refs;             /* the store's lock */
     bool is_counted;         /* in the store's bytes; the same */

@@ -239,7 +239,7 @@ static void answer(struct call *call, void *owner)
 
 #define FORM(how)                                                                                                      \
     {                                                                                                                  \
-        .read = (how), .weigh = fields_weigh, .answer = answer, .release = fields_close, .put_error = errors_put       \
+        .read = (how), .size = fields_size, .answer = answer, .release = fields_close, .put_error = errors_put         \
     }
 
 void cache_lookup(struct call *call)

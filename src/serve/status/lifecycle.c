@@ -28,7 +28,7 @@ static void *read_name(struct buf *body, hearth_error *error)
     return name;
 }
 
-static size_t weigh(const void *name)
+static size_t name_size(const void *name)
 {
     return strlen(name);
 }
@@ -60,13 +60,13 @@ static void unload(struct call *call, void *name)
 void lifecycle_load(struct call *call)
 {
     static const struct reading_form form = {
-        .read = read_name, .weigh = weigh, .answer = load, .release = free, .put_error = errors_put};
+        .read = read_name, .size = name_size, .answer = load, .release = free, .put_error = errors_put};
     reading_start(call, &form);
 }
 
 void lifecycle_unload(struct call *call)
 {
     static const struct reading_form form = {
-        .read = read_name, .weigh = weigh, .answer = unload, .release = free, .put_error = errors_put};
+        .read = read_name, .size = name_size, .answer = unload, .release = free, .put_error = errors_put};
     reading_start(call, &form);
 }

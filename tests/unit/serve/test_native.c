@@ -110,21 +110,21 @@ static void tokens_are_returned_where_they_are_wanted(void **unused)
     free(text);
 }
 
-static struct chances *two_chances(void)
+static struct token_logprobs *two_logprobs(void)
 {
     hearth_chance chosen = {.token = 5, .log = log(0.5), .bytes = "a", .n_bytes = 1};
     hearth_chance never = {.token = 6, .log = -INFINITY, .bytes = "\xff", .n_bytes = 1};
     hearth_chance top[] = {chosen, never};
-    return chances_copy(&(hearth_chances){.chosen = chosen, .top = top, .n_top = 2});
+    return token_logprobs_copy(&(hearth_chances){.chosen = chosen, .top = top, .n_top = 2});
 }
 
 static void chances_are_logarithms_or_as_drawn(void **unused)
 {
     (void)unused;
-    struct chances *chances = two_chances();
+    struct token_logprobs *logprobs = two_logprobs();
     struct answer answer = answer_with("a");
-    answer.chances = &chances;
-    answer.n_chances = 1;
+    answer.logprobs = &logprobs;
+    answer.n_logprobs = 1;
     char *text = whole("{\"prompt\":\"Hi\",\"n_probs\":2}", &answer);
     assert_contains(text, "\"completion_probabilities\":[{\"id\":5,\"token\":\"a\",\"bytes\":[97],"
                           "\"logprob\":-0.693147181,\"top_logprobs\":[{\"id\":5,\"token\":\"a\",\"bytes\":[97],"
@@ -136,11 +136,11 @@ static void chances_are_logarithms_or_as_drawn(void **unused)
     assert_contains(text, "\"prob\":0.5,\"top_probs\":[{\"id\":5,\"token\":\"a\",\"bytes\":[97],\"prob\":0.5},"
                           "{\"id\":6,\"token\":\"\xef\xbf\xbd\",\"bytes\":[255],\"prob\":0}]}]}");
     free(text);
-    chances->v[0].log = NAN; /* of a model whose weights are broken: JSON has no word for it */
+    logprobs->v[0].log = NAN; /* of a model whose weights are broken: JSON has no word for it */
     text = whole("{\"prompt\":\"Hi\",\"n_probs\":2,\"post_sampling_probs\":true}", &answer);
     assert_contains(text, "\"prob\":0,\"top_probs\"");
     free(text);
-    free(chances);
+    free(logprobs);
 }
 
 static void several_choices_are_a_list(void **unused)
@@ -177,7 +177,7 @@ static void a_stream_tells_each_token_and_at_the_end_all_but_its_text(void **unu
     (void)unused;
     struct buf out = {0};
     struct answer answer = answer_with("abc");
-    struct chances *chances = two_chances();
+    struct token_logprobs *logprobs = two_logprobs();
     hearth_delta delta = {.type = HEARTH_DELTA_CONTENT, .text = "a\"", .len = 2};
     void *state = open_state("{\"prompt\":\"Hi\",\"stream\":true,\"stop\":\"\\n\"}");
     native_dialect.started(state, 0, &answer.result, &out);
@@ -187,7 +187,7 @@ static void a_stream_tells_each_token_and_at_the_end_all_but_its_text(void **unu
     assert_string_equal(out.v, "data: {\"index\":1,\"content\":\"a\\\"\",\"tokens\":[5],\"stop\":false,\"id_slot\":2,"
                                "\"tokens_predicted\":3,\"tokens_evaluated\":10}\n\n");
     buf_clear(&out);
-    native_dialect.more(state, &(struct exchange_piece){.token = 6, .answer = &answer, .chances = chances}, &out);
+    native_dialect.more(state, &(struct exchange_piece){.token = 6, .answer = &answer, .logprobs = logprobs}, &out);
     assert_contains(out.v, "\"content\":\"\",\"tokens\":[6],");
     assert_contains(out.v, "\"tokens_evaluated\":10,\"completion_probabilities\":[{\"id\":5,");
     buf_clear(&out);
@@ -201,7 +201,7 @@ static void a_stream_tells_each_token_and_at_the_end_all_but_its_text(void **unu
     native_dialect.ended(state, &answer, 1, &out);
     assert_int_equal(out.len, 0);
     native_dialect.release(state);
-    free(chances);
+    free(logprobs);
     buf_release(&answer.text);
     buf_release(&out);
 }

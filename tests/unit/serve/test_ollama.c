@@ -176,7 +176,7 @@ static void nothing_said_means_the_model(void **unused)
         if (request == NULL) fail_msg("%s: %s", rows[i].body, error.message);
         if ((request->fields == NULL) != rows[i].about_model || request->unload != rows[i].unload)
             fail_msg("%s", rows[i].body);
-        assert_true(ollama_weigh(request) > 0);
+        assert_true(ollama_size(request) > 0);
         ollama_close(request);
     }
 }

@@ -74,7 +74,7 @@ static void release(void *request)
 }
 
 static const struct reading_form form = {
-    .read = read_letter, .weigh = weigh, .answer = answer, .release = release, .put_error = errors_put};
+    .read = read_letter, .size = weigh, .answer = answer, .release = release, .put_error = errors_put};
 
 static void on_request(void *ud, struct http_request *http)
 {

@@ -68,14 +68,14 @@ static void a_tree_takes_no_more_than_was_told(void **state)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (size_t n = 1; n < 20000; n = n * 4 + 1) {
             struct buf text = repeat(shapes[i].head, shapes[i].item, n, shapes[i].tail);
-            struct scan scan = scan_text(text.v, text.len);
+            struct json_size size = json_size_of_text(text.v, text.len);
             in_use = peak = 0;
             json_t *tree = json_loadb(text.v, text.len, JSON_ALLOW_NUL, NULL);
             assert_non_null(tree);
-            if (peak > scan.memory + text.len + 512)
-                fail_msg("%s x %zu took %zu, %zu were told", shapes[i].item, n, peak, scan.memory);
-            size_t weight = scan_tree(tree);
-            if (in_use > weight + 512 || weight > scan.memory + text.len)
+            if (peak > size.memory + text.len + 512)
+                fail_msg("%s x %zu took %zu, %zu were told", shapes[i].item, n, peak, size.memory);
+            size_t weight = json_size_of_tree(tree);
+            if (in_use > weight + 512 || weight > size.memory + text.len)
                 fail_msg("%s x %zu has %zu, %zu were weighed", shapes[i].item, n, in_use, weight);
             json_decref(tree);
             buf_release(&text);
@@ -97,9 +97,9 @@ static void values_and_depth_are_counted_and_strings_are_not_looked_into(void **
         {"]]]][", 1, 1},   {"[{\"[\":\"]\"}]", 4, 2},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct scan scan = scan_text(rows[i].text, strlen(rows[i].text));
-        if (scan.values != rows[i].values || scan.depth != rows[i].depth)
-            fail_msg("%s: %zu values, depth %zu", rows[i].text, scan.values, scan.depth);
+        struct json_size size = json_size_of_text(rows[i].text, strlen(rows[i].text));
+        if (size.values != rows[i].values || size.depth != rows[i].depth)
+            fail_msg("%s: %zu values, depth %zu", rows[i].text, size.values, size.depth);
     }
 }
 
