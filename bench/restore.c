@@ -51,7 +51,7 @@ struct bench {
     struct report *report;
     struct llm_model *model;
     struct llm_context *context;
-    struct llm_format *format;
+    struct llm_state_format *format;
     struct store_user user;
     struct store *disk, *memory;
     struct tokens tokens;
@@ -105,12 +105,12 @@ static struct llm_context_params context_params(const struct options *o)
 
 static int compute(struct bench *b, hearth_error *error)
 {
-    struct llm_row rows[BATCH];
+    struct llm_batch_token rows[BATCH];
     int64_t started = clock_now(clock_monotonic());
     for (int32_t from = 0, n; from < n_tokens(b); from += n) {
         n = n_tokens(b) - from < BATCH ? n_tokens(b) - from : BATCH;
         for (int32_t i = 0; i < n; i++)
-            rows[i] = (struct llm_row){
+            rows[i] = (struct llm_batch_token){
                 .token = b->tokens.v[from + i], .pos = from + i, .seq = SOURCE, .logits = from + i + 1 == n_tokens(b)};
         if (llm_decode(b->context, rows, n) != LLM_DECODED)
             return error_set(error, HEARTH_INTERNAL, "the tokens cannot be computed");
@@ -121,10 +121,10 @@ static int compute(struct bench *b, hearth_error *error)
 
 static int copy_state(struct bench *b, hearth_error *error)
 {
-    b->state_bytes = llm_seq_state_size(b->context, SOURCE, LLM_STATE_WHOLE);
+    b->state_bytes = llm_seq_state_size(b->context, SOURCE, LLM_STATE_SNAPSHOT);
     b->state = malloc(b->state_bytes + 1);
     if (b->state == NULL ||
-        llm_seq_save(b->context, SOURCE, LLM_STATE_WHOLE, b->state, b->state_bytes) != b->state_bytes)
+        llm_seq_save(b->context, SOURCE, LLM_STATE_SNAPSHOT, b->state, b->state_bytes) != b->state_bytes)
         return error_set(error, HEARTH_NO_MEMORY, "the sequence's state of %zu bytes cannot be had", b->state_bytes);
     fprintf(stderr, "restore: the cells of %d tokens have %zu MB\n", n_tokens(b), b->state_bytes / 1000000);
     return HEARTH_OK;
@@ -157,9 +157,9 @@ static int prepare(struct bench *b, hearth_error *error)
     if (b->model == NULL) return error->code;
     b->context = llm_context_open(b->model, &params, error);
     if (b->context == NULL) return error->code;
-    b->format = llm_format_open(b->context, error);
+    b->format = llm_state_format_open(b->context, error);
     if (b->format == NULL) return error->code;
-    if (!llm_format_appends(b->format) || llm_format_moves(b->format))
+    if (!llm_state_format_appends(b->format) || llm_state_format_has_checkpoints(b->format))
         return error_set(error, HEARTH_UNSUPPORTED, "only rows are measured: the model must be a dense one");
     b->user = (struct store_user){
         .identity = {.model = {1}, .quant = 1, .context = {1}}, .codec = codec_of(b->format), .wake = wake, .ud = b};
@@ -182,7 +182,7 @@ static void release(struct bench *b)
     samples_release(&b->holds);
     free(b->state);
     tokens_release(&b->tokens);
-    llm_format_close(b->format);
+    llm_state_format_close(b->format);
     llm_context_close(b->context);
     llm_model_close(b->model);
 }
@@ -329,7 +329,7 @@ struct restored {
 
 static bool load(struct bench *b, const struct store_piece *piece, struct restored *out)
 {
-    struct llm_piece rows = {.bytes = piece->bytes, .size = piece->size, .from = piece->from, .to = piece->to};
+    struct llm_state_slice rows = {.bytes = piece->bytes, .size = piece->size, .from = piece->from, .to = piece->to};
     int64_t started = clock_now(clock_monotonic());
     bool loaded = llm_rows_load(b->context, b->format, TARGET, &rows) == LLM_LOADED;
     double ms = ms_since(started);

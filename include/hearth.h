@@ -290,10 +290,10 @@ typedef struct hearth_params {
                                        its prefix: JSON array of names; NULL: any */
     int parallel_tool_calls;        /* chat: several calls in one reply: 1 yes, 0 no, -1: where the template can */
     hearth_continue continue_final;
-    bool without_cue;         /* chat: the prompt does not end with the words that make the assistant speak */
-    bool reasoning_in_text;   /* chat: reasoning is left in the content, as the model writes it */
-    int32_t thinking_tokens;  /* chat: reasoning is ended after so many; -1: no limit */
-    const char *thinking_end; /* chat: what is said then, before the end of the reasoning; NULL: nothing */
+    bool no_generation_prompt; /* chat: the prompt does not end with the words that make the assistant speak */
+    bool reasoning_in_text;    /* chat: reasoning is left in the content, as the model writes it */
+    int32_t thinking_tokens;   /* chat: reasoning is ended after so many; -1: no limit */
+    const char *thinking_end;  /* chat: what is said then, before the end of the reasoning; NULL: nothing */
 
     const char *text; /* completion: text, tokenised with begin marker */
     size_t text_len;
@@ -330,9 +330,9 @@ typedef struct hearth_params {
     size_t n_lora;
 
     hearth_sampling sampling;
-    int32_t top_logprobs;  /* TEXT events tell the chosen token's chance and those of so many likeliest; -1: neither */
-    bool chances_as_drawn; /* those after the samplers, in place of the model's own */
-    bool progress;         /* PROGRESS events while the prompt is computed */
+    int32_t top_logprobs; /* TEXT events tell the chosen token's logprob and those of so many likeliest; -1: neither */
+    bool post_sampling_probs; /* those after the samplers, in place of the model's own */
+    bool progress;            /* PROGRESS events while the prompt is computed */
 } hearth_params;
 
 typedef enum hearth_finish {
@@ -371,18 +371,18 @@ typedef struct hearth_result {
 } hearth_result;
 
 /* How likely a token was, as the natural logarithm: 0 is certain, -INFINITY is never. */
-typedef struct hearth_chance {
+typedef struct hearth_logprob {
     int32_t token;
     double log;
     const char *bytes; /* of the token; may be part of a character, and hold zero bytes */
     size_t n_bytes;
-} hearth_chance;
+} hearth_logprob;
 
-typedef struct hearth_chances {
-    hearth_chance chosen;
-    const hearth_chance *top; /* the likeliest first */
+typedef struct hearth_logprobs {
+    hearth_logprob chosen;
+    const hearth_logprob *top; /* the likeliest first */
     size_t n_top;
-} hearth_chances;
+} hearth_logprobs;
 
 typedef enum hearth_event_type {
     HEARTH_EVENT_STARTED,  /* a slot took the request: from here on failures are rare. result: cache_n, prompt_n */
@@ -400,9 +400,9 @@ typedef struct hearth_event {
     int32_t token;         /* TEXT: the token sampled; -1 for held-back text set free at the end */
     const int32_t *tokens; /* PROMPT */
     size_t n_tokens;
-    const hearth_chances *chances; /* TEXT: where they were asked for; NULL with token -1 */
-    const hearth_result *result;   /* all but FAILED and PROMPT; of TEXT: how it stands */
-    const hearth_error *error;     /* FAILED */
+    const hearth_logprobs *logprobs; /* TEXT: where they were asked for; NULL with token -1 */
+    const hearth_result *result;     /* all but FAILED and PROMPT; of TEXT: how it stands */
+    const hearth_error *error;       /* FAILED */
 } hearth_event;
 
 /* Called on a thread of hearth's: it must return quickly and must not call back into hearth but for hearth_cancel().

@@ -34,11 +34,11 @@ struct chat_request {
     const char *grammar;     /* of the reply: GBNF, or NULL */
     const char *json_schema; /* of the reply, or NULL */
     hearth_continue continue_final;
-    bool reasoning_in_text; /* the reader leaves reasoning in the content */
-    bool generation_cue;    /* end with the words that make the assistant speak */
-    size_t n_messages;      /* render only so many of the first messages, as turns that are over; 0: all */
-    int64_t now;            /* unix seconds that the template may print; fixed for a conversation */
-    bool refuses_media;     /* parts that are no text; else a note stands in their place */
+    bool reasoning_in_text;     /* the reader leaves reasoning in the content */
+    bool add_generation_prompt; /* end with the words that make the assistant speak */
+    size_t n_messages;          /* render only so many of the first messages, as turns that are over; 0: all */
+    int64_t now;                /* unix seconds that the template may print; fixed for a conversation */
+    bool refuses_media;         /* parts that are no text; else a note stands in their place */
 };
 
 /* A run of the prompt's text. Runs follow each other without gaps. */
@@ -66,7 +66,7 @@ const char *chat_template_source(const struct chat_template *template_);
 
 /* What llama.cpp finds that a template can, as a JSON object of true and false; "{}" where there is none, or it has a
  * fault. free() it. */
-char *chat_abilities(const struct chat_template_params *params);
+char *chat_capabilities(const struct chat_template_params *params);
 
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). HEARTH_INVALID where the
  * messages are malformed (param names the field) or the template refuses them (param is "messages", the message the

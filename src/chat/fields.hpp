@@ -4,7 +4,7 @@
 #ifndef CHAT_FIELDS_HPP
 #define CHAT_FIELDS_HPP
 
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 
 #include "json.h"
 

@@ -4,7 +4,7 @@
  * reply, and the words that the prompt ends with, which some templates choose by the messages. */
 #include "chat/format.hpp"
 
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 #include "chat/fields.hpp"
 #include "chat/request.hpp"
 #include "chat/schema.hpp"
@@ -108,7 +108,7 @@ static std::string cue_or_messages(const chat_template &template_, const chat_re
                                    const autoparser::generation_params &params, const chat_prompt *prompt)
 {
     try {
-        return cue_of(template_, params, prompt);
+        return generation_prompt_of(template_, params, prompt);
     } catch (const std::exception &) {
         return request.messages_json;
     }

@@ -10,7 +10,7 @@
  * A reader belongs to one thread at a time. No exception leaves it: what cannot be read is content. */
 #include "chat/reader.h"
 
-#include "chat/reading.hpp"
+#include "chat/reply_parse.hpp"
 
 extern "C" {
 #include "base/utf8.h"

@@ -1,5 +1,5 @@
 /* Rendering prompts, and telling the request's words in them from the template's: see chat.h. */
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 #include "chat/fields.hpp"
 #include "chat/messages.hpp"
 #include "chat/request.hpp"

@@ -126,7 +126,7 @@ static void read_messages(autoparser::generation_params &params, const chat_temp
     std::vector<common_chat_msg> messages = read_messages(request);
     if (request.n_messages > 0 && request.n_messages < messages.size()) messages.resize(request.n_messages);
     drop_empty_end(messages, request);
-    params.add_generation_prompt = request.generation_cue;
+    params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request);
     if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
         params.add_generation_prompt = false;

@@ -5,7 +5,7 @@
 #ifndef CHAT_SCHEMA_HPP
 #define CHAT_SCHEMA_HPP
 
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 
 #include "json.h"
 

@@ -31,7 +31,7 @@ bool takes_later_system(const chat_template &template_)
         for (const auto &conversation : conversations) {
             chat_request request = {};
             request.messages_json = conversation.messages;
-            request.generation_cue = true;
+            request.add_generation_prompt = true;
             std::string text = prompt_of(template_, read_request(template_, request)).prompt;
             if (!says_in_order(text, conversation.n_words)) return false;
         }

@@ -1,7 +1,7 @@
 /* A compiled chat template: see template.hpp. */
 #include "chat/template.hpp"
 
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 #include "chat/format.hpp"
 #include "chat/request.hpp"
 #include "chat/system.hpp"
@@ -126,7 +126,7 @@ rendering prompt_of(const chat_template &template_, autoparser::generation_param
             std::nullopt};
 }
 
-std::string cue_of(const chat_template &template_, autoparser::generation_params params, const chat_prompt *prompt)
+std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params, const chat_prompt *prompt)
 {
     if (prompt != nullptr && prompt->cue != nullptr) return prompt->cue;
     if (auto special = apply_handler(template_, params)) return special->generation_prompt;
@@ -214,7 +214,7 @@ void chat_template_close(struct chat_template *template_)
     delete template_;
 }
 
-char *chat_abilities(const struct chat_template_params *params)
+char *chat_capabilities(const struct chat_template_params *params)
 {
     common_json caps = common_json::object();
     chat::silence_llama_log();

@@ -62,7 +62,7 @@ struct rendering {
     std::optional<std::string> cue;
 };
 rendering prompt_of(const chat_template &template_, autoparser::generation_params params);
-std::string cue_of(const chat_template &template_, autoparser::generation_params params, const chat_prompt *prompt);
+std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params, const chat_prompt *prompt);
 
 } // namespace chat
 

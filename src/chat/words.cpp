@@ -1,7 +1,7 @@
 /* Finding words in a text: see words.hpp. */
 #include "chat/words.hpp"
 
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 
 #include <algorithm>
 #include <array>

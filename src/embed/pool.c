@@ -110,7 +110,7 @@ struct room {
 
 static struct room room_of_call(const struct worker *worker)
 {
-    return (struct room){llm_embedder_inputs(worker->embedder), llm_embedder_rows(worker->embedder)};
+    return (struct room){llm_embedder_max_inputs(worker->embedder), llm_embedder_max_tokens(worker->embedder)};
 }
 
 /* False: no further input fits. */
@@ -297,7 +297,7 @@ static int open_worker(struct worker *worker, const struct embed_params *params,
     context.ud = worker;
     worker->embedder = llm_embedder_open(params->model, &context, params->pooling, error);
     if (worker->embedder == NULL) return (int)error->code;
-    size_t most = (size_t)llm_embedder_inputs(worker->embedder);
+    size_t most = (size_t)llm_embedder_max_inputs(worker->embedder);
     worker->call = mem_alloc(most * sizeof *worker->call);
     worker->rows = mem_alloc(most * sizeof *worker->rows);
     return HEARTH_OK;

@@ -9,10 +9,10 @@
 static bool cut(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
                 struct buf *payload, struct slab_region **regions, size_t *n_regions)
 {
-    const struct llm_format *format = ud;
+    const struct llm_state_format *format = ud;
     struct llm_regions parts = {0};
     bool done = kind == SLAB_ROWS ? llm_cut_rows(format, raw, size, from, to, payload, &parts)
-                                  : llm_cut_moving(format, raw, size, to, payload, &parts);
+                                  : llm_cut_checkpoint(format, raw, size, to, payload, &parts);
     if (!done) return false;
     *regions = mem_alloc((parts.len + 1) * sizeof **regions);
     *n_regions = parts.len;
@@ -30,21 +30,21 @@ static bool cut(const void *ud, enum slab_kind kind, const void *raw, size_t siz
 
 static bool join(const void *ud, const struct store_piece *pieces, size_t n, struct buf *joined)
 {
-    struct llm_piece *parts = mem_alloc(n * sizeof *parts);
+    struct llm_state_slice *parts = mem_alloc(n * sizeof *parts);
     for (size_t i = 0; i < n; i++)
-        parts[i] = (struct llm_piece){
+        parts[i] = (struct llm_state_slice){
             .bytes = pieces[i].bytes, .size = pieces[i].size, .from = pieces[i].from, .to = pieces[i].to};
     bool done = llm_join_rows(ud, parts, n, joined);
     free(parts);
     return done;
 }
 
-struct store_codec codec_of(const struct llm_format *format)
+struct store_codec codec_of(const struct llm_state_format *format)
 {
     return (struct store_codec){.ud = format,
-                                .rows = llm_format_has_rows(format),
-                                .has_state = llm_format_moves(format),
-                                .appends = llm_format_appends(format),
+                                .rows = llm_state_format_has_rows(format),
+                                .has_state = llm_state_format_has_checkpoints(format),
+                                .appends = llm_state_format_appends(format),
                                 .cut = cut,
                                 .join = join};
 }

@@ -178,7 +178,7 @@ struct engine {
     struct states *states;   /* outside the context */
     struct store *store;     /* what outlives the cells; NULL: nothing */
     struct store_user *user; /* this engine, as the store knows it */
-    struct llm_format *format;
+    struct llm_state_format *format;
     int32_t stride, continued_interval;
     int64_t evict_timeout_ns;
     uint64_t last_ticket; /* of all saves that were queued */
@@ -195,9 +195,9 @@ struct engine {
     struct scaling_tick computed; /* by the tick's decode calls so far */
     struct plan plan;
     struct plan_need *needs;
-    struct llm_row *batch;
+    struct llm_batch_token *batch;
     struct buf token_bytes;      /* of the token being sampled; kept so that none is allocated for each */
-    struct llm_chances *chances; /* likewise */
+    struct llm_logprobs *chances; /* likewise */
     size_t turn;
     struct engine_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
     pthread_t thread;
@@ -409,7 +409,7 @@ bool fetch_step(struct engine *engine);
 void fetch_forget(struct job *job);
 
 /* codec.c: how the store takes states of this format apart. */
-struct store_codec codec_of(const struct llm_format *format);
+struct store_codec codec_of(const struct llm_state_format *format);
 
 /* reuse_log.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
  * conversation is continued. */

@@ -352,7 +352,7 @@ static void free_engine(struct engine *engine)
         save_forget(&engine->seqs[i]);
     }
     free(engine->user);
-    llm_format_close(engine->format);
+    llm_state_format_close(engine->format);
     states_close(engine->states);
     llm_context_close(engine->context);
     plan_release(&engine->plan);
@@ -367,7 +367,7 @@ static void free_engine(struct engine *engine)
     free(engine->status);
     free(engine->batch);
     buf_release(&engine->token_bytes);
-    llm_chances_close(engine->chances);
+    llm_logprobs_close(engine->logprobs);
     free(engine->name);
     free(engine);
 }
@@ -407,7 +407,7 @@ static void join_store(struct engine *engine, const struct engine_params *params
     bool exact = !engine->deterministic || engine->exact_states;
     if (params->store == NULL || engine->caching == ENGINE_CACHES_NOTHING || !exact) return;
     hearth_error error;
-    engine->format = llm_format_open(engine->context, &error);
+    engine->format = llm_state_format_open(engine->context, &error);
     if (engine->format == NULL) {
         log_event(LOG_WARN, "store", "off for this model", log_str("model", engine->name),
                   log_str("reason", error.message));
@@ -420,7 +420,7 @@ static void join_store(struct engine *engine, const struct engine_params *params
     engine->user = mem_alloc(sizeof *engine->user);
     *engine->user = (struct store_user){
         .identity = identity_of(engine, params), .codec = codec_of(engine->format), .wake = wake, .ud = engine};
-    store_expect(engine->store, llm_format_row_bytes(engine->format) * (uint64_t)engine->stride);
+    store_expect(engine->store, llm_state_format_row_bytes(engine->format) * (uint64_t)engine->stride);
 }
 
 struct engine *engine_open(const struct engine_params *params, hearth_error *error)
@@ -438,7 +438,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->model = params->model;
     engine->adapters = params->adapters;
     engine->n_adapters = params->n_adapters;
-    engine->chances = llm_chances_open(params->model);
+    engine->logprobs = llm_logprobs_open(params->model);
     engine->clock = params->clock;
     engine->stats = params->stats != NULL ? params->stats : &engine->own_stats;
     engine->window = context.window;

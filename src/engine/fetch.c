@@ -73,9 +73,9 @@ static enum loading load_rows(struct engine *engine, struct seq *seq, const stru
 {
     /* The first of them may be there already, shared with another sequence. */
     int32_t from = piece->from > seq->n_cells ? piece->from : seq->n_cells;
-    struct llm_piece rows = {.bytes = piece->bytes, .size = piece->size, .from = from, .to = piece->to};
+    struct llm_state_slice rows = {.bytes = piece->bytes, .size = piece->size, .from = from, .to = piece->to};
     if (from >= piece->to) return LOAD_DONE;
-    if (!llm_format_appends(engine->format)) {
+    if (!llm_state_format_appends(engine->format)) {
         bool all = llm_rows_load_all(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
         return all ? LOAD_DONE : LOAD_FAILED;
     }
@@ -91,7 +91,7 @@ static enum loading load_moving(struct engine *engine, struct seq *seq, const st
 {
     enum llm_loaded loaded;
     enum room room = ROOM_MADE;
-    do loaded = llm_moving_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
+    do loaded = llm_checkpoint_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
     while (evict_for_load(engine, loaded, 1, &room));
     if (loaded == LLM_NO_ROOM && room == ROOM_COMING) return LOAD_LATER;
     seq->n_cells = loaded == LLM_LOADED ? piece->to : 0;
@@ -103,7 +103,7 @@ static enum loading load(struct engine *engine, struct slot *slot, const struct 
     struct seq *seq = slot->seq;
     if (piece->kind == SLAB_STATE) return load_moving(engine, seq, piece);
     enum loading loading = load_rows(engine, seq, piece);
-    if (loading == LOAD_DONE && !llm_format_moves(engine->format)) seq->n_cells = piece->to;
+    if (loading == LOAD_DONE && !llm_state_format_has_checkpoints(engine->format)) seq->n_cells = piece->to;
     return loading;
 }
 

@@ -96,7 +96,7 @@ void job_send_text(struct job *job, const struct job_text *text)
                               .text = text->text->v,
                               .text_len = text->text->len,
                               .token = text->token,
-                              .chances = text->chances,
+                              .logprobs = text->logprobs,
                               .result = &text->standing});
 }
 

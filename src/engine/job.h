@@ -52,7 +52,7 @@ struct job {
     int32_t max_tokens;   /* may exceed what the window leaves */
     int64_t max_ns;       /* of generation: then the reply ends at the next line; 0: no limit */
     int32_t top_logprobs; /* as in hearth_params, likewise the next two */
-    bool chances_as_drawn, progress;
+    bool post_sampling_probs, progress;
     bool cache_prompt;
     bool only_lookup; /* nothing is computed: the result says what is there of the prompt */
     /* Of a lookup: gets the job back with what was found, before its end. NULL: that is its end. */
@@ -107,8 +107,8 @@ void job_send_prompt(struct job *job, const char *text, size_t len);
 /* More of a reply. */
 struct job_text {
     const struct buf *text;
-    int32_t token;                 /* -1: none came with it */
-    const hearth_chances *chances; /* NULL: not asked for */
+    int32_t token;                   /* -1: none came with it */
+    const hearth_logprobs *logprobs; /* NULL: not asked for */
     hearth_result standing;
 };
 

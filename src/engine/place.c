@@ -28,7 +28,7 @@ static enum llm_loaded restore(struct engine *engine, struct seq *seq, const str
     states_touch(engine->states, state);
     enum llm_loaded loaded = llm_seq_load(engine->context, seq->id, state->bytes, state->size, n);
     bool fits = loaded != LLM_LOADED || n == p->n || llm_seq_cut(engine->context, seq->id, p->n);
-    return fits ? loaded : LLM_NO_PIECE;
+    return fits ? loaded : LLM_BAD_STATE;
 }
 
 static void note_restored(struct engine *engine, const struct seq *seq, const struct placement *p, double took_ms)
@@ -55,7 +55,7 @@ static enum room obtain(struct engine *engine, const struct placement *p, struct
         return ROOM_MADE;
     }
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
-    enum llm_loaded loaded = LLM_NO_PIECE;
+    enum llm_loaded loaded = LLM_BAD_STATE;
     enum room room = ROOM_MADE;
     do {
         if (p->source != NULL && n > 0) loaded = share(engine, seq, p, n);

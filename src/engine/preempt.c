@@ -102,7 +102,7 @@ static bool can_make_way(const struct engine *engine, const struct slot *slot)
     if (!has_its_cells || slot->deferred) return false;
     if (engine->unified || engine->preempt_fails) return true;
     if (engine->deterministic && !engine->exact_states) return false;
-    return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_WHOLE) <= states_room(engine->states);
+    return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_SNAPSHOT) <= states_room(engine->states);
 }
 
 /* The slot that computes on the job's own conversation. */

@@ -41,7 +41,7 @@ static enum llm_loaded rewind_to(struct engine *engine, const struct seq *seq, c
     const struct state *saved = seq_state_at(engine, of, n);
     if (saved == NULL) {
         log_event(LOG_DEBUG, "batch-engine", "imc-hybrid-no-snapshot", log_int("seq", of->id), log_int("trim_pos", n));
-        return LLM_NO_PIECE;
+        return LLM_BAD_STATE;
     }
     states_touch(engine->states, saved);
     enum llm_loaded loaded = llm_seq_rewind(engine->context, seq->id, saved->bytes, saved->size, n);
@@ -84,7 +84,7 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
 {
     int32_t all = engine->cuts_anywhere ? n : from->n_cells;
-    if (!llm_seq_share(engine->context, from->id, to->id, all)) return LLM_NO_PIECE;
+    if (!llm_seq_share(engine->context, from->id, to->id, all)) return LLM_BAD_STATE;
     enum llm_loaded loaded = llm_seq_cut(engine->context, to->id, n) ? LLM_LOADED : rewind_to(engine, to, from, n);
     if (loaded == LLM_LOADED && engine->unified) sharing_add(&engine->sharing, from->id, to->id, n);
     return loaded;
@@ -122,7 +122,7 @@ static const struct state *save(struct engine *engine, const struct seq *seq, en
     size_t size = llm_seq_state_size(engine->context, seq->id, what);
     if (size == 0 || size > states_room(engine->states)) return NULL;
     struct state state = {.n_exact = seq->n_exact,
-                          .home = what == LLM_STATE_WHOLE ? -1 : seq->id,
+                          .home = what == LLM_STATE_SNAPSHOT ? -1 : seq->id,
                           .scope = seq->scope,
                           .bytes = mem_alloc(size)};
     state.size = llm_seq_save(engine->context, seq->id, what, state.bytes, size);
@@ -143,8 +143,9 @@ static void remember_bound(struct engine *engine, const struct seq *seq)
         states_touch(engine->states, kept);
         return;
     }
-    if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_MOVING) == 0) return; /* its copy is still to be made */
-    kept = save(engine, seq, LLM_STATE_MOVING);
+    if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT) == 0)
+        return; /* its copy is still to be made */
+    kept = save(engine, seq, LLM_STATE_CHECKPOINT);
     log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
               kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),
               log_int("seq", seq->id), log_int("cached_tokens", seq->n_cells),
@@ -157,7 +158,7 @@ static void remember_system_prompt(struct engine *engine, const struct seq *seq)
     int32_t common = 0;
     const struct state *kept = states_find(engine->states, seq->tokens.v, seq->n_cells, seq->scope, false, &common);
     if (kept != NULL && common == seq->n_cells) return;
-    kept = save(engine, seq, LLM_STATE_WHOLE);
+    kept = save(engine, seq, LLM_STATE_SNAPSHOT);
     if (kept == NULL) {
         log_event(LOG_WARN, "spc", "failed to extract KV state", log_int("seq", seq->id),
                   log_int("tokens", seq->n_cells));
@@ -180,7 +181,7 @@ void seq_remember(struct engine *engine, const struct seq *seq)
 
 const struct state *seq_park(struct engine *engine, const struct seq *seq)
 {
-    const struct state *state = save(engine, seq, LLM_STATE_WHOLE);
+    const struct state *state = save(engine, seq, LLM_STATE_SNAPSHOT);
     if (state != NULL) states_pin(engine->states, state);
     return state;
 }

@@ -52,7 +52,7 @@ static int32_t storable(const struct engine *engine, const struct seq *seq)
 
 static bool moves(const struct engine *engine)
 {
-    return llm_format_moves(engine->format);
+    return llm_state_format_has_checkpoints(engine->format);
 }
 
 /* ---- Events ---- */
@@ -79,11 +79,11 @@ static void cut_events(struct saving *saving, int32_t n)
 /* What moves, as it is now; false: it cannot be had, and rows alone are worth nothing. */
 static bool copy_moving(struct engine *engine, struct seq *seq, struct save_event *event)
 {
-    size_t size = llm_seq_state_size(engine->context, seq->id, LLM_STATE_MOVING);
+    size_t size = llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT);
     if (size == 0) return false;
     event->state = store_buffer(engine->store, size);
     if (event->state == NULL) return false;
-    event->state_size = llm_seq_save(engine->context, seq->id, LLM_STATE_MOVING, event->state, size);
+    event->state_size = llm_seq_save(engine->context, seq->id, LLM_STATE_CHECKPOINT, event->state, size);
     if (event->state_size > 0) return true;
     free(event->state);
     return false;
@@ -176,8 +176,8 @@ static bool queue(struct engine *engine, struct seq *seq, struct store_save save
 /* Where the next slice ends: as many whole blocks as fit, or the event's end. */
 static int32_t slice_end(const struct engine *engine, int32_t from, int32_t to, size_t bytes)
 {
-    if (!llm_format_appends(engine->format)) return to; /* whole sequences are copied anyway */
-    uint64_t block = llm_format_row_bytes(engine->format) * (uint64_t)engine->stride;
+    if (!llm_state_format_appends(engine->format)) return to; /* whole sequences are copied anyway */
+    uint64_t block = llm_state_format_row_bytes(engine->format) * (uint64_t)engine->stride;
     int32_t blocks = block == 0 || bytes / block < 1 ? 1 : (int32_t)(bytes / block);
     int64_t end = ((int64_t)from / engine->stride + blocks) * engine->stride;
     return end < to ? (int32_t)end : to;
@@ -251,7 +251,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *bud
         drop_event(saving, 0);
         return COPY_FAILED;
     }
-    bool rows = llm_format_has_rows(engine->format) && saving->n < event->to;
+    bool rows = llm_state_format_has_rows(engine->format) && saving->n < event->to;
     if (!rows && event->state == NULL) { /* it was found to be stored already */
         drop_event(saving, 0);
         return COPIED_LAST;
@@ -259,7 +259,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *bud
     enum copied outcome = rows ? copy_rows(engine, seq, event, budget) : copy_state(engine, seq, event);
     bool given_up = outcome == COPY_LATER && may_be_given_up(engine, event->reason);
     if (given_up) store_count_dropped(engine->store);
-    if (!llm_format_has_rows(engine->format) && outcome == COPIED_LAST) saving->n = event->to;
+    if (!llm_state_format_has_rows(engine->format) && outcome == COPIED_LAST) saving->n = event->to;
     if (given_up || outcome == COPIED_LAST || outcome == COPY_FAILED) drop_event(saving, 0);
     return outcome;
 }

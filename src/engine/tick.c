@@ -108,13 +108,13 @@ static bool is_shown(const struct job *job, int32_t token)
     return false;
 }
 
-static const hearth_chances *chances_of(struct engine *engine, const struct slot *slot, int32_t token, int32_t row)
+static const hearth_logprobs *chances_of(struct engine *engine, const struct slot *slot, int32_t token, int32_t row)
 {
     const struct job *job = slot->job;
     if (job->top_logprobs < 0) return NULL;
-    if (job->chances_as_drawn)
-        return llm_chances_as_drawn(engine->chances, slot->run->sampler, token, job->top_logprobs);
-    return llm_chances_of_row(engine->chances, engine->context, row, token, job->top_logprobs);
+    if (job->post_sampling_probs)
+        return llm_logprobs_post_sampling(engine->chances, slot->run->sampler, token, job->top_logprobs);
+    return llm_logprobs_of_model(engine->chances, engine->context, row, token, job->top_logprobs);
 }
 
 /* The time for the reply is over, and so is its line. */
@@ -326,7 +326,7 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
     for (size_t i = 0; i < n; i++) {
         const struct seq *seq = engine->slots[shares[i].slot].seq;
         for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
-            engine->batch[n_tokens++] = (struct llm_row){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
+            engine->batch[n_tokens++] = (struct llm_batch_token){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
         engine->batch[n_tokens - 1].logits = shares[i].to == (int32_t)seq->tokens.len;
     }
     return n_tokens;

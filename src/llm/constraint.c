@@ -7,7 +7,7 @@
 #include "grammar/grammar.h"
 #include "grammar/patterns.h"
 #include "llm/llm_parts.h"
-#include "llm/texts.h"
+#include "llm/token_texts.h"
 
 #include <stdlib.h>
 #include <string.h>

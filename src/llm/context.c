@@ -288,7 +288,7 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
 /* ---- Decoding ---- */
 
 /* What llama.cpp does not check by itself, or checks by ending the process. */
-static bool is_valid(const struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
+static bool is_valid(const struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows)
 {
     if (n_rows < 1 || n_rows > context->capacity) return false;
     for (int32_t i = 0; i < n_rows; i++) {
@@ -299,7 +299,7 @@ static bool is_valid(const struct llm_context *context, const struct llm_row *ro
     return true;
 }
 
-static void fill_batch(struct llama_batch *batch, const struct llm_row *rows, int32_t n_rows)
+static void fill_batch(struct llama_batch *batch, const struct llm_batch_token *rows, int32_t n_rows)
 {
     batch->n_tokens = n_rows;
     for (int32_t i = 0; i < n_rows; i++) {
@@ -315,7 +315,7 @@ static void fill_batch(struct llama_batch *batch, const struct llm_row *rows, in
  * the batch have moved on by an unknown part of its rows. With several sequences in the batch, others may have been
  * moved to other cells so that those of the batch lie side by side, and the copy of their data was left to the
  * computation that never came: then every sequence goes. */
-static void drop_broken_states(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
+static void drop_broken_states(struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows)
 {
     if (!context->recurrent) return;
     bool several = false;
@@ -332,7 +332,7 @@ void llm_renew_buffers(struct llama_context *handle, bool causal)
     llama_set_causal_attn(handle, causal);
 }
 
-enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows)
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows)
 {
     char fault[256] = "";
     if (!is_valid(context, rows, n_rows)) return LLM_REFUSED;

@@ -12,13 +12,13 @@ struct llm_context;
 
 struct llm_context_params {
     int32_t window;   /* tokens of one sequence */
-    int32_t n_seq;    /* sequences; up to 255 with rows that can be stored in one pool (llm/pieces.h), else 256 */
+    int32_t n_seq;    /* sequences; up to 255 with rows that can be stored in one pool (llm/state_slices.h), else 256 */
     int32_t n_cells;  /* in one pool: cells of all sequences together; 0, or a stream each: window x n_seq */
     int32_t n_batch;  /* rows of one llm_decode() at most */
     int32_t n_ubatch; /* rows computed together */
     bool unified;     /* one pool of cells for all sequences, or one stream each */
     bool scratch;     /* a pool has one sequence more, nobody's, if there can be: rows are taken out and put in through
-                         it (llm/pieces.h). It has no cells of its own, but a recurrent state or a sliding window */
+                         it (llm/state_slices.h). It has no cells of its own, but a recurrent state or a sliding window */
     const char *type_k; /* auto | f32 | f16 | bf16 | q8_0 | q4_0 … */
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
@@ -33,7 +33,7 @@ struct llm_context_params {
 };
 
 /* One row of a batch: a token at a position of a sequence. */
-struct llm_row {
+struct llm_batch_token {
     int32_t token, pos, seq;
     bool logits; /* wanted: llm_logits() with this row's index */
 };
@@ -55,7 +55,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
                                      hearth_error *error);
 void llm_context_close(struct llm_context *context);
 
-enum llm_decoded llm_decode(struct llm_context *context, const struct llm_row *rows, int32_t n_rows);
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows);
 
 /* How many threads there are to compute with, and how many of them compute from the next llm_decode() on: all, until
  * something else is said. The others sleep meanwhile; changing the number costs nothing. */
@@ -92,8 +92,9 @@ int32_t llm_seq_end(struct llm_context *context, int32_t seq);
 /* ---- States outside the context ---- */
 
 enum llm_state {
-    LLM_STATE_WHOLE, /* everything that the sequence holds; loads into any sequence of a context of the same layout */
-    LLM_STATE_MOVING /* only what moves forward and cannot be cut: recurrent states, sliding windows. Completes the
+    LLM_STATE_SNAPSHOT,  /* everything that the sequence holds; loads into any sequence of a context of the same layout
+                          */
+    LLM_STATE_CHECKPOINT /* only what moves forward and cannot be cut: recurrent states, sliding windows. Completes the
                         other cells of the same sequence, as long as those are still there */
 };
 
@@ -106,8 +107,8 @@ size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state wha
 
 enum llm_loaded {
     LLM_LOADED,
-    LLM_NO_ROOM, /* there are no cells for it; only in one pool */
-    LLM_NO_PIECE /* the bytes are no such state or piece, or do not belong there, or a copy from or to the sequence is
+    LLM_NO_ROOM,  /* there are no cells for it; only in one pool */
+    LLM_BAD_STATE /* the bytes are no such state or piece, or do not belong there, or a copy from or to the sequence is
                     still to be made */
 };
 

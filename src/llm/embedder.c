@@ -34,10 +34,10 @@ bool llm_is_embedder(const struct llm_model *model)
     return !info->has_decoder || info->pooling > LLM_POOLING_NONE;
 }
 
-enum llm_pooling llm_usual_pooling(const struct llm_model *model)
+enum llm_pooling llm_default_pooling(const struct llm_model *model)
 {
     const struct llm_model_info *info = llm_model_info(model);
-    if (info->pooling != LLM_POOLING_UNSAID) return info->pooling;
+    if (info->pooling != LLM_POOLING_UNSPECIFIED) return info->pooling;
     return info->has_decoder ? LLM_POOLING_LAST : LLM_POOLING_MEAN;
 }
 
@@ -162,12 +162,12 @@ void llm_embedder_close(struct llm_embedder *embedder)
     free(embedder);
 }
 
-int32_t llm_embedder_rows(const struct llm_embedder *embedder)
+int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder)
 {
     return embedder->rows;
 }
 
-int32_t llm_embedder_inputs(const struct llm_embedder *embedder)
+int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder)
 {
     return embedder->n_inputs;
 }

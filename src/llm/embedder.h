@@ -25,9 +25,9 @@ void llm_embedder_close(struct llm_embedder *embedder);
 struct llm_cells llm_embedder_cells(const struct llm_context_params *params, const struct llm_model_info *info,
                                     enum llm_pooling pooling);
 
-int32_t llm_embedder_rows(const struct llm_embedder *embedder);   /* tokens of a call at most */
-int32_t llm_embedder_inputs(const struct llm_embedder *embedder); /* inputs of a call at most */
-int32_t llm_embedder_width(const struct llm_embedder *embedder);  /* numbers of a vector; 1 for scores */
+int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder); /* tokens of a call at most */
+int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder); /* inputs of a call at most */
+int32_t llm_embedder_width(const struct llm_embedder *embedder);      /* numbers of a vector; 1 for scores */
 struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder);
 
 /* Computes all inputs in one call. LLM_REFUSED: they are more than a call takes, or one is empty, too long, or has a
@@ -43,6 +43,6 @@ bool llm_is_embedder(const struct llm_model *model);
 
 /* How an input's vectors become one where nobody says: as the file says; else an encoder's by their mean, and of a
  * decoder the last, the only one that has seen all. */
-enum llm_pooling llm_usual_pooling(const struct llm_model *model);
+enum llm_pooling llm_default_pooling(const struct llm_model *model);
 
 #endif

@@ -127,8 +127,8 @@ void llm_tokenize_prefill(const struct llm_model *model, const char *text, struc
 /* ---- Tokenising piece by piece ---- */
 
 /* Appends the tokens of a text that is tokenised in one go: with stack enough, or on the stack of this thread. */
-void llm_tokenize_whole(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out);
-void llm_tokenize_here(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out);
+void llm_tokenize_whole(const struct llm_model *model, const struct llm_tokenizer_input *in, struct tokens *out);
+void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer_input *in, struct tokens *out);
 
 /* Bytes of stack that the tokenizer takes for each character of a run; 0: it does not recurse. */
 int llm_measure_recursion(const struct llm_model *model, size_t *bytes, hearth_error *error);

@@ -3,17 +3,17 @@
 #include "llm/logprobs.h"
 
 #include "base/memory.h"
-#include "llm/drawn.h"
+#include "llm/candidates.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-struct llm_chances {
+struct llm_logprobs {
     const struct llm_model *model;
-    hearth_chance *top;
+    hearth_logprob *top;
     size_t top_cap;
     struct buf bytes; /* of all tokens that are told of */
-    hearth_chances result;
+    hearth_logprobs result;
 };
 
 /* ---- Arithmetic ---- */
@@ -29,15 +29,15 @@ double llm_log_sum(const float *logits, size_t n)
     return (double)most + log(sum);
 }
 
-static bool is_less(const hearth_chance *a, const hearth_chance *b)
+static bool is_less(const hearth_logprob *a, const hearth_logprob *b)
 {
     return a->log < b->log || (a->log == b->log && a->token > b->token);
 }
 
 /* The first one has changed: it goes down to its place. */
-static void sink(hearth_chance *heap, size_t n)
+static void sink(hearth_logprob *heap, size_t n)
 {
-    hearth_chance moved = heap[0];
+    hearth_logprob moved = heap[0];
     size_t at = 0;
     for (size_t child = 1; child < n; child = 2 * at + 1) {
         if (child + 1 < n && is_less(&heap[child + 1], &heap[child])) child++;
@@ -48,15 +48,15 @@ static void sink(hearth_chance *heap, size_t n)
     heap[at] = moved;
 }
 
-static void rise(hearth_chance *heap, size_t at)
+static void rise(hearth_logprob *heap, size_t at)
 {
-    hearth_chance moved = heap[at];
+    hearth_logprob moved = heap[at];
     for (; at > 0 && is_less(&moved, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
     heap[at] = moved;
 }
 
 /* A heap of n of n_top places takes one more. */
-static size_t offer(hearth_chance *heap, size_t n, size_t n_top, hearth_chance one)
+static size_t offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_logprob one)
 {
     if (n < n_top) {
         heap[n] = one;
@@ -71,28 +71,28 @@ static size_t offer(hearth_chance *heap, size_t n, size_t n_top, hearth_chance o
 }
 
 /* The smallest goes last, again and again. */
-static void sort_heap(hearth_chance *heap, size_t n)
+static void sort_heap(hearth_logprob *heap, size_t n)
 {
     while (n > 1) {
-        hearth_chance smallest = heap[0];
+        hearth_logprob smallest = heap[0];
         heap[0] = heap[--n];
         sink(heap, n);
         heap[n] = smallest;
     }
 }
 
-size_t llm_largest(const float *logits, size_t n, hearth_chance *top, size_t n_top)
+size_t llm_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_top)
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
-        kept = offer(top, kept, n_top, (hearth_chance){.token = (int32_t)i, .log = (double)logits[i]});
+        kept = offer(top, kept, n_top, (hearth_logprob){.token = (int32_t)i, .log = (double)logits[i]});
     sort_heap(top, kept);
     return kept;
 }
 
 /* ---- What is told ---- */
 
-static size_t make_room(struct llm_chances *c, int32_t n_top)
+static size_t make_room(struct llm_logprobs *c, int32_t n_top)
 {
     size_t n = n_top > 0 ? (size_t)n_top : 0, n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
     if (n > n_vocab) n = n_vocab;
@@ -103,25 +103,25 @@ static size_t make_room(struct llm_chances *c, int32_t n_top)
     return n;
 }
 
-static void put_bytes(struct llm_chances *c, hearth_chance *chance)
+static void put_bytes(struct llm_logprobs *c, hearth_logprob *logprob)
 {
     size_t before = c->bytes.len;
-    llm_token_bytes(c->model, chance->token, true, &c->bytes);
-    chance->n_bytes = c->bytes.len - before;
+    llm_token_bytes(c->model, logprob->token, true, &c->bytes);
+    logprob->n_bytes = c->bytes.len - before;
 }
 
 /* The buffer moves while it grows: its addresses are known at the end. */
-static void point_at_bytes(const struct llm_chances *c, hearth_chance *chance, size_t *at)
+static void point_at_bytes(const struct llm_logprobs *c, hearth_logprob *logprob, size_t *at)
 {
-    chance->bytes = c->bytes.v == NULL ? "" : c->bytes.v + *at;
-    *at += chance->n_bytes;
+    logprob->bytes = c->bytes.v == NULL ? "" : c->bytes.v + *at;
+    *at += logprob->n_bytes;
 }
 
-static const hearth_chances *tell(struct llm_chances *c, hearth_chance chosen, size_t n_top)
+static const hearth_logprobs *tell(struct llm_logprobs *c, hearth_logprob chosen, size_t n_top)
 {
     size_t at = 0;
     buf_clear(&c->bytes);
-    c->result = (hearth_chances){.chosen = chosen, .top = c->top, .n_top = n_top};
+    c->result = (hearth_logprobs){.chosen = chosen, .top = c->top, .n_top = n_top};
     put_bytes(c, &c->result.chosen);
     for (size_t i = 0; i < n_top; i++) put_bytes(c, &c->top[i]);
     point_at_bytes(c, &c->result.chosen, &at);
@@ -129,35 +129,35 @@ static const hearth_chances *tell(struct llm_chances *c, hearth_chance chosen, s
     return &c->result;
 }
 
-const hearth_chances *llm_chances_of_row(struct llm_chances *c, struct llm_context *context, int32_t row,
-                                         int32_t chosen, int32_t n_top)
+const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_context *context, int32_t row,
+                                             int32_t chosen, int32_t n_top)
 {
     const float *logits = llm_logits(context, row);
     size_t n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
     double sum = llm_log_sum(logits, n_vocab);
     size_t room = make_room(c, n_top), n = llm_largest(logits, n_vocab, c->top, room);
     for (size_t i = 0; i < n; i++) c->top[i].log -= sum;
-    return tell(c, (hearth_chance){.token = chosen, .log = (double)logits[chosen] - sum}, n);
+    return tell(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
 }
 
 /* The token was certain. */
-static const hearth_chances *tell_certain(struct llm_chances *c, int32_t chosen, size_t n_top)
+static const hearth_logprobs *tell_certain(struct llm_logprobs *c, int32_t chosen, size_t n_top)
 {
-    hearth_chance certain = {.token = chosen};
+    hearth_logprob certain = {.token = chosen};
     if (n_top > 0) c->top[0] = certain;
     return tell(c, certain, n_top > 0 ? 1 : 0);
 }
 
-const hearth_chances *llm_chances_as_drawn(struct llm_chances *c, const struct llm_sampler *sampler, int32_t chosen,
-                                           int32_t n_top)
+const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const struct llm_sampler *sampler,
+                                                  int32_t chosen, int32_t n_top)
 {
     const llama_token_data_array *drawn = llm_drawn_from(sampler);
     size_t room = make_room(c, n_top), n = 0;
     if (drawn == NULL) return tell_certain(c, chosen, room);
-    hearth_chance one = {.token = chosen, .log = -INFINITY};
+    hearth_logprob one = {.token = chosen, .log = -INFINITY};
     for (size_t i = 0; i < drawn->size; i++) {
         const llama_token_data *data = &drawn->data[i];
-        hearth_chance other = {.token = data->id, .log = log((double)data->p)};
+        hearth_logprob other = {.token = data->id, .log = log((double)data->p)};
         if (data->id == chosen) one = other;
         if (data->p > 0) n = offer(c->top, n, room, other);
     }
@@ -167,17 +167,17 @@ const hearth_chances *llm_chances_as_drawn(struct llm_chances *c, const struct l
 
 /* ---- Life ---- */
 
-struct llm_chances *llm_chances_open(const struct llm_model *model)
+struct llm_logprobs *llm_logprobs_open(const struct llm_model *model)
 {
-    struct llm_chances *chances = mem_alloc(sizeof *chances);
-    chances->model = model;
-    return chances;
+    struct llm_logprobs *logprobs = mem_alloc(sizeof *logprobs);
+    logprobs->model = model;
+    return logprobs;
 }
 
-void llm_chances_close(struct llm_chances *chances)
+void llm_logprobs_close(struct llm_logprobs *logprobs)
 {
-    if (chances == NULL) return;
-    free(chances->top);
-    buf_release(&chances->bytes);
-    free(chances);
+    if (logprobs == NULL) return;
+    free(logprobs->top);
+    buf_release(&logprobs->bytes);
+    free(logprobs);
 }

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "llm/llm_parts.h"
 #include "llm/sampler.h"
-#include "llm/texts.h"
+#include "llm/token_texts.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -44,14 +44,14 @@ static const char *const pooling_names[] = {"none", "mean", "cls", "last", "rank
 
 const char *llm_pooling_name(enum llm_pooling pooling)
 {
-    return pooling == LLM_POOLING_UNSAID ? "" : pooling_names[pooling];
+    return pooling == LLM_POOLING_UNSPECIFIED ? "" : pooling_names[pooling];
 }
 
 enum llm_pooling llm_pooling_of(const char *name)
 {
     for (int i = LLM_POOLING_NONE; i <= LLM_POOLING_RANK; i++)
         if (strcmp(pooling_names[i], name) == 0) return (enum llm_pooling)i;
-    return LLM_POOLING_UNSAID;
+    return LLM_POOLING_UNSPECIFIED;
 }
 
 static enum llm_kind find_kind(const struct llama_model *handle, int32_t n_expert)
@@ -70,9 +70,9 @@ static bool is_decoder(const struct llama_model *handle, const struct gguf_conte
 
 static enum llm_pooling find_pooling(const struct gguf_context *file)
 {
-    int64_t pooling = llm_file_hparam(file, "pooling_type", 0, LLM_POOLING_UNSAID);
+    int64_t pooling = llm_file_hparam(file, "pooling_type", 0, LLM_POOLING_UNSPECIFIED);
     bool known = pooling >= LLM_POOLING_NONE && pooling <= LLM_POOLING_RANK;
-    return known ? (enum llm_pooling)pooling : LLM_POOLING_UNSAID;
+    return known ? (enum llm_pooling)pooling : LLM_POOLING_UNSPECIFIED;
 }
 
 /* How many numbers a head of that name gives for a vector of n_embd; 0: it is not there. */
@@ -349,7 +349,7 @@ const struct llm_texts *llm_model_texts(const struct llm_model *model)
     return texts;
 }
 
-bool llm_spells_special(const struct llm_model *model, const char *text, size_t len)
+bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len)
 {
     return llm_specials_in(model->specials, text, len);
 }

@@ -25,7 +25,7 @@ enum llm_kind { LLM_DENSE, LLM_MOE, LLM_HYBRID, LLM_RECURRENT };
 /* How the vectors of an input's tokens become one: not at all, their mean, that of the first or of the last token, or
  * through a head that gives a score. */
 enum llm_pooling {
-    LLM_POOLING_UNSAID = -1,
+    LLM_POOLING_UNSPECIFIED = -1,
     LLM_POOLING_NONE,
     LLM_POOLING_MEAN,
     LLM_POOLING_CLS,
@@ -79,20 +79,20 @@ void llm_tokenize(const struct llm_model *model, const char *text, size_t len, b
                   struct tokens *out);
 
 /* The same for a text that may be long: leaves off between two pieces once `stop` is set. */
-struct llm_text_in {
+struct llm_tokenizer_input {
     const char *text;
     size_t len;
     bool add_special, parse_special;
 };
 
-void llm_tokenize_until(const struct llm_model *model, const struct llm_text_in *in, const atomic_bool *stop,
+void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
                         struct tokens *out);
 
 /* Bytes of a text that are tokenised in one go at most. */
-#define LLM_STRETCH_MAX (256 << 10)
+#define LLM_UNSPLITTABLE_MAX (256 << 10)
 
-/* Whether memory and stack will do for a text: longer ones than LLM_STRETCH_MAX must not be tokenised without asking.
- * Else HEARTH_TOO_LONG, with a message that begins with the number of bytes at fault. */
+/* Whether memory and stack will do for a text: longer ones than LLM_UNSPLITTABLE_MAX must not be tokenised without
+ * asking. Else HEARTH_TOO_LONG, with a message that begins with the number of bytes at fault. */
 int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error);
 
 /* Bytes that one token stands for at most; SIZE_MAX where that is not known, since blanks or words of any length may
@@ -100,20 +100,20 @@ int llm_check_text(const struct llm_model *model, const char *text, size_t len, 
 size_t llm_longest_token(const struct llm_model *model);
 
 /* Whether the text spells a token that only parse_special would make of it. */
-bool llm_spells_special(const struct llm_model *model, const char *text, size_t len);
+bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len);
 
 /* Appends the bytes of a token (which may be part of a character). special: also those of control tokens. */
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out);
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token);
 
 /* The tokens that show a model a gap to fill in; -1: it has none of that kind. */
-struct llm_gap_tokens {
+struct llm_fim_tokens {
     int32_t prefix, suffix, middle; /* what precedes the gap, what follows it, what is in it */
     int32_t repository, file;       /* name a project and a file of it */
     int32_t begin;                  /* what every text begins with; -1 also where the model adds none */
 };
 
-struct llm_gap_tokens llm_gap_tokens(const struct llm_model *model);
+struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model);
 
 /* Versions and machine, for `hearth version`. */
 const char *llm_version(void);

@@ -4,9 +4,9 @@
 #include "llm/sampler.h"
 
 #include "base/memory.h"
+#include "llm/candidates.h"
 #include "llm/chain.h"
 #include "llm/constraint.h"
-#include "llm/drawn.h"
 #include "llm/thinking.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void llm_tokenize_here(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out)
+void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer_input *in, struct tokens *out)
 {
     assert(in->len < INT32_MAX - 16); /* llama.cpp counts in int32_t; the limit of a request is far below */
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
@@ -29,7 +29,7 @@ void llm_tokenize_here(const struct llm_model *model, const struct llm_text_in *
 /* Pieces end at the first cut after so many bytes. */
 #define PIECE_BYTES (64 << 10)
 
-void llm_tokenize_until(const struct llm_model *model, const struct llm_text_in *in, const atomic_bool *stop,
+void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
                         struct tokens *out)
 {
     const struct llm_cuts *cuts = llm_model_cuts(model);
@@ -41,7 +41,7 @@ void llm_tokenize_until(const struct llm_model *model, const struct llm_text_in 
     }
     if (in->add_special && llama_vocab_get_add_bos(vocab)) tokens_push(out, llama_vocab_bos(vocab));
     for (size_t from = 0; from < in->len && !atomic_load_explicit(stop, memory_order_relaxed); from = cut.next) {
-        struct llm_text_in piece = {.text = in->text + from, .parse_special = in->parse_special};
+        struct llm_tokenizer_input piece = {.text = in->text + from, .parse_special = in->parse_special};
         cut = llm_next_cut(cuts, in->text, in->len, from + PIECE_BYTES);
         piece.len = cut.end - from;
         llm_tokenize_whole(model, &piece, out);
@@ -53,7 +53,7 @@ void llm_tokenize(const struct llm_model *model, const char *text, size_t len, b
                   struct tokens *out)
 {
     static const atomic_bool never = false;
-    llm_tokenize_until(model, &(struct llm_text_in){text, len, add_special, parse_special}, &never, out);
+    llm_tokenize_until(model, &(struct llm_tokenizer_input){text, len, add_special, parse_special}, &never, out);
 }
 
 /* The most bytes in a row that cannot be tokenised in parts. */
@@ -71,10 +71,10 @@ static size_t longest_stretch(const struct llm_model *model, const char *text, s
 int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
 {
     size_t stretch = longest_stretch(model, text, len);
-    if (stretch <= LLM_STRETCH_MAX) return llm_check_run(model, text, len, error);
+    if (stretch <= LLM_UNSPLITTABLE_MAX) return llm_check_run(model, text, len, error);
     return error_set(error, HEARTH_TOO_LONG,
                      "%zu bytes in a row without a single blank between two words: at most %d can be tokenised",
-                     stretch, LLM_STRETCH_MAX);
+                     stretch, LLM_UNSPLITTABLE_MAX);
 }
 
 size_t llm_longest_token(const struct llm_model *model)
@@ -103,10 +103,10 @@ bool llm_token_ends_generation(const struct llm_model *model, int32_t token)
     return llama_vocab_is_eog(llama_model_get_vocab(llm_model_handle(model)), token);
 }
 
-struct llm_gap_tokens llm_gap_tokens(const struct llm_model *model)
+struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model)
 {
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
-    return (struct llm_gap_tokens){.prefix = llama_vocab_fim_pre(vocab),
+    return (struct llm_fim_tokens){.prefix = llama_vocab_fim_pre(vocab),
                                    .suffix = llama_vocab_fim_suf(vocab),
                                    .middle = llama_vocab_fim_mid(vocab),
                                    .repository = llama_vocab_fim_rep(vocab),

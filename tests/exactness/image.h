@@ -162,9 +162,9 @@ static inline bool image_holds_the_same(const struct image *a, const struct imag
 
 static inline void save_state(struct llm_context *context, int32_t seq, struct buf *out)
 {
-    size_t size = llm_seq_state_size(context, seq, LLM_STATE_WHOLE);
+    size_t size = llm_seq_state_size(context, seq, LLM_STATE_SNAPSHOT);
     char *bytes = mem_grow(NULL, size, 1);
-    *out = (struct buf){.v = bytes, .len = llm_seq_save(context, seq, LLM_STATE_WHOLE, bytes, size), .cap = size};
+    *out = (struct buf){.v = bytes, .len = llm_seq_save(context, seq, LLM_STATE_SNAPSHOT, bytes, size), .cap = size};
 }
 
 #endif

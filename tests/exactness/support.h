@@ -38,8 +38,8 @@ enum layout { UNIFIED, SPLIT, DETERMINISTIC, N_LAYOUTS };
 static const char *const layout_names[N_LAYOUTS] = {"unified", "split", "deterministic"};
 
 /* `sections` and `places`: see image_read(). `bound`: the largest difference allowed between a logit of a warm and of a
- * cold run, as in tests/unit/llm/test_share.c, which measures it and shows that one wrong token changes ten times as
- * much. */
+ * cold run, as in tests/unit/llm/test_seq_share.c, which measures it and shows that one wrong token changes ten times
+ * as much. */
 struct arch {
     const char *name, *sections;
     bool places;
@@ -181,10 +181,10 @@ static inline void turn_release(struct turn *turn)
 
 static inline const float *cold_rows(struct oracle *oracle, const int32_t *tokens, int32_t n, int32_t pos)
 {
-    struct llm_row rows[512];
+    struct llm_batch_token rows[512];
     assert_in_range(n, 1, 512);
     for (int32_t i = 0; i < n; i++)
-        rows[i] = (struct llm_row){.token = tokens[i], .pos = pos + i, .logits = i == n - 1};
+        rows[i] = (struct llm_batch_token){.token = tokens[i], .pos = pos + i, .logits = i == n - 1};
     assert_int_equal(llm_decode(oracle->context, rows, n), LLM_DECODED);
     return llm_logits(oracle->context, n - 1);
 }

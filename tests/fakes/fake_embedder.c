@@ -94,13 +94,13 @@ void llm_embedder_close(struct llm_embedder *embedder)
     free(embedder);
 }
 
-int32_t llm_embedder_rows(const struct llm_embedder *embedder)
+int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder)
 {
     (void)embedder;
     return fake.rows;
 }
 
-int32_t llm_embedder_inputs(const struct llm_embedder *embedder)
+int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder)
 {
     (void)embedder;
     return fake.inputs;

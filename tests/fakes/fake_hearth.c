@@ -111,10 +111,10 @@ static bool tell_failed(hearth_request *request, hearth_code code, const char *m
 
 static bool tell_text(hearth_request *request, const char *text, size_t len)
 {
-    hearth_chance chance = {.token = 1, .log = -0.5, .bytes = text, .n_bytes = len};
-    hearth_chances chances = {.chosen = chance, .top = &chance, .n_top = request->params->top_logprobs > 0};
+    hearth_logprob logprob = {.token = 1, .log = -0.5, .bytes = text, .n_bytes = len};
+    hearth_logprobs logprobs = {.chosen = logprob, .top = &logprob, .n_top = request->params->top_logprobs > 0};
     hearth_event event = {.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = 1};
-    if (request->params->top_logprobs >= 0) event.chances = &chances;
+    if (request->params->top_logprobs >= 0) event.logprobs = &logprobs;
     return tell(request, &event);
 }
 

@@ -48,7 +48,7 @@ size_t fake_unreleased(void); /* handles not given back */
 size_t fake_unloads(void);    /* models that were unloaded */
 
 /* A request for its prompt alone gets the script's texts as its tokens 1, 2, 3 … Texts of chats: "~r…" is reasoning,
- * "~cNAME" a tool call, "~a…" its arguments, all else content. Where chances are wanted, each text is one token with
+ * "~cNAME" a tool call, "~a…" its arguments, all else content. Where logprobs are wanted, each text is one token with
  * the logarithm -0.5, and the likeliest of those wanted. */
 /* ---- Embeddings and ranks: given at once, unless they are held ---- */
 

@@ -154,7 +154,7 @@ static bool pass_gate(struct llm_context *c)
     return !aborted;
 }
 
-static void note_call(const struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+static void note_call(const struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
     int32_t seqs = 0;
     for (int32_t i = 0; i < n_rows; i++) seqs += i == 0 || rows[i].seq != rows[i - 1].seq;
@@ -170,14 +170,14 @@ static void note_call(const struct llm_context *c, const struct llm_row *rows, i
 }
 
 /* Sequences of a call that broke off are empty where they cannot be cut. */
-static void lose_uncuttable(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+static void lose_uncuttable(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
     if (fake_llm.torn_rows == 0 || fake_llm.cuts || fake_llm.cuts_back > 0) return;
     for (int32_t i = 0; i < n_rows; i++) let_go(c, &c->seqs[rows[i].seq], 0);
 }
 
 /* What an abort in the middle of a call leaves behind. */
-static void tear(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+static void tear(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
     int32_t n = fake_llm.torn_rows < n_rows ? fake_llm.torn_rows : n_rows;
     if (n <= 0 || c->n_used + n_rows > fake_llm.n_cells) return;
@@ -205,7 +205,7 @@ void llm_adapt(struct llm_context *c, const struct llm_adapters *adapters)
     c->adapted = adapted;
 }
 
-enum llm_decoded llm_decode(struct llm_context *c, const struct llm_row *rows, int32_t n_rows)
+enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
     if (fake_llm.on_call != NULL) fake_llm.on_call(fake_llm.ud);
     if (!pass_gate(c)) {
@@ -298,8 +298,8 @@ static uint64_t hash_of(const struct tokens *tokens, int32_t n)
 size_t llm_seq_state_size(struct llm_context *c, int32_t seq, enum llm_state what)
 {
     const struct fake_seq *s = &c->seqs[seq];
-    if (s->tokens.len == 0 || s->copied_to || (what == LLM_STATE_MOVING && fake_llm.cuts)) return 0;
-    return sizeof(struct fake_state) + (what == LLM_STATE_WHOLE ? s->tokens.len * sizeof(int32_t) : 0);
+    if (s->tokens.len == 0 || s->copied_to || (what == LLM_STATE_CHECKPOINT && fake_llm.cuts)) return 0;
+    return sizeof(struct fake_state) + (what == LLM_STATE_SNAPSHOT ? s->tokens.len * sizeof(int32_t) : 0);
 }
 
 size_t llm_seq_save(struct llm_context *c, int32_t seq, enum llm_state what, void *bytes, size_t size)
@@ -319,7 +319,7 @@ static bool read_state(struct fake_state *state, const struct fake_seq *seq, con
 {
     if (fake_llm.load_fails || seq->copied_from || seq->copied_to || size < sizeof *state) return false;
     memcpy(state, bytes, sizeof *state);
-    size_t n_tokens = state->what == LLM_STATE_WHOLE ? (size_t)state->n : 0;
+    size_t n_tokens = state->what == LLM_STATE_SNAPSHOT ? (size_t)state->n : 0;
     return size == sizeof *state + n_tokens * sizeof(int32_t);
 }
 
@@ -343,7 +343,7 @@ enum llm_loaded llm_seq_load(struct llm_context *c, int32_t seq, const void *byt
     struct fake_state state;
     struct fake_seq *s = &c->seqs[seq];
     llm_seq_clear(c, seq);
-    if (!read_state(&state, s, bytes, size) || state.what != LLM_STATE_WHOLE || state.n != n) return LLM_NO_PIECE;
+    if (!read_state(&state, s, bytes, size) || state.what != LLM_STATE_SNAPSHOT || state.n != n) return LLM_BAD_STATE;
     fake_llm.no_room += c->n_used + n > fake_llm.n_cells;
     if (c->n_used + n > fake_llm.n_cells) return LLM_NO_ROOM;
     for (int32_t i = 0; i < n; i++) {
@@ -361,10 +361,10 @@ enum llm_loaded llm_seq_rewind(struct llm_context *c, int32_t seq, const void *b
 {
     struct fake_state state;
     struct fake_seq *s = &c->seqs[seq];
-    bool read = read_state(&state, s, bytes, size) && state.what == LLM_STATE_MOVING && state.n == n;
+    bool read = read_state(&state, s, bytes, size) && state.what == LLM_STATE_CHECKPOINT && state.n == n;
     if (!read || n > llm_seq_end(c, seq)) {
         llm_seq_clear(c, seq);
-        return LLM_NO_PIECE;
+        return LLM_BAD_STATE;
     }
     if (!has_room_for_moving()) {
         llm_seq_clear(c, seq);
@@ -377,7 +377,7 @@ enum llm_loaded llm_seq_rewind(struct llm_context *c, int32_t seq, const void *b
     return LLM_LOADED;
 }
 
-/* ---- src/llm/pieces.h ---- */
+/* ---- src/llm/state_slices.h ---- */
 
 /* Raw bytes and pieces alike: where the rows begin and end, then a token a row. */
 struct fake_rows {
@@ -385,43 +385,43 @@ struct fake_rows {
     int32_t tokens[];
 };
 
-struct llm_format {
+struct llm_state_format {
     bool moves, appends;
 };
 
-struct llm_format *llm_format_open(struct llm_context *c, hearth_error *error)
+struct llm_state_format *llm_state_format_open(struct llm_context *c, hearth_error *error)
 {
     if (fake_llm.no_format) {
         error_set(error, HEARTH_UNSUPPORTED, "this memory cannot be taken apart");
         return NULL;
     }
-    struct llm_format *format = mem_alloc(sizeof *format);
-    *format = (struct llm_format){.moves = !fake_llm.cuts, .appends = c->params.unified};
+    struct llm_state_format *format = mem_alloc(sizeof *format);
+    *format = (struct llm_state_format){.moves = !fake_llm.cuts, .appends = c->params.unified};
     return format;
 }
 
-void llm_format_close(struct llm_format *format)
+void llm_state_format_close(struct llm_state_format *format)
 {
     free(format);
 }
 
-bool llm_format_has_rows(const struct llm_format *format)
+bool llm_state_format_has_rows(const struct llm_state_format *format)
 {
     (void)format;
     return true;
 }
 
-bool llm_format_moves(const struct llm_format *format)
+bool llm_state_format_has_checkpoints(const struct llm_state_format *format)
 {
     return format->moves;
 }
 
-bool llm_format_appends(const struct llm_format *format)
+bool llm_state_format_appends(const struct llm_state_format *format)
 {
     return format->appends;
 }
 
-uint64_t llm_format_row_bytes(const struct llm_format *format)
+uint64_t llm_state_format_row_bytes(const struct llm_state_format *format)
 {
     (void)format;
     return sizeof(int32_t);
@@ -432,7 +432,8 @@ static size_t rows_size(int32_t n)
     return sizeof(struct fake_rows) + (size_t)n * sizeof(int32_t);
 }
 
-size_t llm_rows_size(struct llm_context *c, const struct llm_format *format, int32_t seq, int32_t from, int32_t to)
+size_t llm_rows_size(struct llm_context *c, const struct llm_state_format *format, int32_t seq, int32_t from,
+                     int32_t to)
 {
     const struct fake_seq *s = &c->seqs[seq];
     if (s->half || to > (int32_t)s->tokens.len) abort(); /* nobody may ask for that */
@@ -447,8 +448,8 @@ static void write_rows(struct fake_rows *rows, const int32_t *tokens, int32_t fr
     memcpy(rows->tokens, tokens + from, (size_t)(to - from) * sizeof *tokens);
 }
 
-size_t llm_rows_save(struct llm_context *c, const struct llm_format *format, int32_t seq, int32_t from, int32_t to,
-                     void *raw, size_t size)
+size_t llm_rows_save(struct llm_context *c, const struct llm_state_format *format, int32_t seq, int32_t from,
+                     int32_t to, void *raw, size_t size)
 {
     size_t needed = llm_rows_size(c, format, seq, from, to);
     if (needed == 0 || needed > size) return 0;
@@ -465,7 +466,7 @@ static void add_region(struct llm_regions *regions, char what, uint32_t rows, ui
     regions->len = 1;
 }
 
-bool llm_cut_rows(const struct llm_format *format, const void *raw, size_t size, int32_t from, int32_t to,
+bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,
                   struct buf *piece, struct llm_regions *regions)
 {
     (void)format;
@@ -480,8 +481,8 @@ bool llm_cut_rows(const struct llm_format *format, const void *raw, size_t size,
     return true;
 }
 
-bool llm_cut_moving(const struct llm_format *format, const void *raw, size_t size, int32_t n, struct buf *piece,
-                    struct llm_regions *regions)
+bool llm_cut_checkpoint(const struct llm_state_format *format, const void *raw, size_t size, int32_t n,
+                        struct buf *piece, struct llm_regions *regions)
 {
     (void)format;
     const struct fake_state *state = raw;
@@ -491,7 +492,8 @@ bool llm_cut_moving(const struct llm_format *format, const void *raw, size_t siz
     return true;
 }
 
-bool llm_join_rows(const struct llm_format *format, const struct llm_piece *pieces, size_t n, struct buf *joined)
+bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *pieces, size_t n,
+                   struct buf *joined)
 {
     (void)format;
     struct fake_rows head = {.from = 0, .to = pieces[n - 1].to};
@@ -510,8 +512,8 @@ static bool has_room_for(const struct llm_context *c, int32_t n)
     return !fake_llm.load_fails && c->n_used + n <= fake_llm.n_cells;
 }
 
-static void add_rows(struct llm_context *c, struct fake_seq *seq, const struct llm_format *format,
-                     const struct llm_piece *piece)
+static void add_rows(struct llm_context *c, struct fake_seq *seq, const struct llm_state_format *format,
+                     const struct llm_state_slice *piece)
 {
     const struct fake_rows *rows = piece->bytes;
     for (int32_t pos = piece->from; pos < piece->to; pos++) hold(c, seq, rows->tokens[pos - rows->from], -1);
@@ -520,30 +522,30 @@ static void add_rows(struct llm_context *c, struct fake_seq *seq, const struct l
     if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.load_ns);
 }
 
-enum llm_loaded llm_rows_load(struct llm_context *c, const struct llm_format *format, int32_t seq,
-                              const struct llm_piece *piece)
+enum llm_loaded llm_rows_load(struct llm_context *c, const struct llm_state_format *format, int32_t seq,
+                              const struct llm_state_slice *piece)
 {
     struct fake_seq *s = &c->seqs[seq];
     if (!format->appends || piece->from != (int32_t)s->tokens.len) abort(); /* nobody may ask for that */
-    if (fake_llm.load_fails) return LLM_NO_PIECE;
+    if (fake_llm.load_fails) return LLM_BAD_STATE;
     if (!has_room_for(c, piece->to - piece->from)) return LLM_NO_ROOM;
     add_rows(c, s, format, piece);
     return LLM_LOADED;
 }
 
-bool llm_rows_load_all(struct llm_context *c, const struct llm_format *format, int32_t seq, const void *joined,
+bool llm_rows_load_all(struct llm_context *c, const struct llm_state_format *format, int32_t seq, const void *joined,
                        size_t size, int32_t n)
 {
     struct fake_seq *s = &c->seqs[seq];
     if (format->appends || s->copied_from || s->copied_to) return false;
     let_go(c, s, 0);
     if (!has_room_for(c, n)) return false;
-    add_rows(c, s, format, &(struct llm_piece){.bytes = joined, .size = size, .to = n});
+    add_rows(c, s, format, &(struct llm_state_slice){.bytes = joined, .size = size, .to = n});
     return true;
 }
 
-enum llm_loaded llm_moving_load(struct llm_context *c, const struct llm_format *format, int32_t seq, const void *piece,
-                                size_t size, int32_t n)
+enum llm_loaded llm_checkpoint_load(struct llm_context *c, const struct llm_state_format *format, int32_t seq,
+                                    const void *piece, size_t size, int32_t n)
 {
     struct fake_seq *s = &c->seqs[seq];
     struct fake_state state;
@@ -551,7 +553,7 @@ enum llm_loaded llm_moving_load(struct llm_context *c, const struct llm_format *
     memcpy(&state, piece, sizeof state);
     if (fake_llm.load_fails || state.hash != hash_of(&s->tokens, n)) {
         let_go(c, s, 0);
-        return LLM_NO_PIECE;
+        return LLM_BAD_STATE;
     }
     if (!has_room_for_moving()) return LLM_NO_ROOM;
     s->half = false;
@@ -641,44 +643,45 @@ int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t row)
 
 /* ---- src/llm/logprobs.h ---- */
 
-/* The chosen token has the chance e^-1 of a row and e^-2 as drawn; of the others the i-th has a further e^-i. */
-struct llm_chances {
-    hearth_chance top[FAKE_VOCAB];
-    hearth_chances result;
+/* The chosen token has probability e^-1 by the model and e^-2 post-sampling; the i-th other one a further factor e^-i.
+ */
+struct llm_logprobs {
+    hearth_logprob top[FAKE_VOCAB];
+    hearth_logprobs result;
 };
 
-struct llm_chances *llm_chances_open(const struct llm_model *model)
+struct llm_logprobs *llm_logprobs_open(const struct llm_model *model)
 {
     (void)model;
-    return mem_alloc(sizeof(struct llm_chances));
+    return mem_alloc(sizeof(struct llm_logprobs));
 }
 
-void llm_chances_close(struct llm_chances *chances)
+void llm_logprobs_close(struct llm_logprobs *logprobs)
 {
-    free(chances);
+    free(logprobs);
 }
 
-static const hearth_chances *tell(struct llm_chances *chances, int32_t chosen, int32_t n_top, double log)
+static const hearth_logprobs *tell(struct llm_logprobs *logprobs, int32_t chosen, int32_t n_top, double log)
 {
     for (int32_t i = 0; i < n_top; i++)
-        chances->top[i] =
-            (hearth_chance){.token = (chosen + i) % FAKE_VOCAB, .log = log - i, .bytes = "x", .n_bytes = 1};
-    chances->result = (hearth_chances){.chosen = {.token = chosen, .log = log, .bytes = "x", .n_bytes = 1},
-                                       .top = chances->top,
-                                       .n_top = (size_t)n_top};
-    return &chances->result;
+        logprobs->top[i] =
+            (hearth_logprob){.token = (chosen + i) % FAKE_VOCAB, .log = log - i, .bytes = "x", .n_bytes = 1};
+    logprobs->result = (hearth_logprobs){.chosen = {.token = chosen, .log = log, .bytes = "x", .n_bytes = 1},
+                                         .top = logprobs->top,
+                                         .n_top = (size_t)n_top};
+    return &logprobs->result;
 }
 
-const hearth_chances *llm_chances_of_row(struct llm_chances *chances, struct llm_context *c, int32_t row,
-                                         int32_t chosen, int32_t n_top)
+const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *c, int32_t row,
+                                             int32_t chosen, int32_t n_top)
 {
     if (c->row_tokens[row] < 0) abort(); /* the row has no logits */
-    return tell(chances, chosen, n_top, -1);
+    return tell(logprobs, chosen, n_top, -1);
 }
 
-const hearth_chances *llm_chances_as_drawn(struct llm_chances *chances, const struct llm_sampler *sampler,
-                                           int32_t chosen, int32_t n_top)
+const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *logprobs, const struct llm_sampler *sampler,
+                                                  int32_t chosen, int32_t n_top)
 {
     if (sampler->last != chosen) abort(); /* it did not draw that */
-    return tell(chances, chosen, n_top, -2);
+    return tell(logprobs, chosen, n_top, -2);
 }

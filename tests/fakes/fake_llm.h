@@ -5,8 +5,8 @@
 
 #include "fakes/fake_clock.h"
 #include "llm/logprobs.h"
-#include "llm/pieces.h"
 #include "llm/sampler.h"
+#include "llm/state_slices.h"
 
 #define FAKE_VOCAB                                                                                                     \
     200              /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
@@ -41,7 +41,7 @@ struct fake_llm {
     int32_t calls;
     int32_t max_rows, max_seqs; /* of one call */
     int32_t batch_rows[4096];   /* rows of each call */
-    struct llm_row last_rows[4096];
+    struct llm_batch_token last_rows[4096];
     int32_t last_n;
     int32_t last_threads;
     int32_t shares;                  /* prefixes given to another sequence */

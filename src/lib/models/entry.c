@@ -142,7 +142,7 @@ static void learn_texts(struct facts *facts, const struct config_model *config, 
     facts->chat_template = template_ != NULL ? template_ : mem_strdup("");
     facts->bos_text = mem_strdup(info->bos_text);
     facts->eos_text = mem_strdup(info->eos_text);
-    facts->chat_template_caps = chat_abilities(
+    facts->chat_template_caps = chat_capabilities(
         &(struct chat_template_params){.source = facts->chat_template, .bos = facts->bos_text, .eos = facts->eos_text});
     facts->info.chat_template_caps = facts->chat_template_caps;
     facts->info.chat_template = facts->chat_template;

@@ -144,7 +144,7 @@ static int report_pool(struct buf *out, const struct config_model *config, struc
     buf_printf(out, "%s, pooling %s: %lld contexts for calls of %d tokens, nothing kept between calls\n",
                model_type_name(embedding_decide_type(config, model)),
                llm_pooling_name(embedding_pooling(config, model)), (long long)config->n_seq_max,
-               llm_embedder_rows(embedder));
+               llm_embedder_max_tokens(embedder));
     memory.cells *= (uint64_t)config->n_seq_max;
     memory.compute *= (uint64_t)config->n_seq_max;
     put_memory(out, memory);

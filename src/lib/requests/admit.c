@@ -140,7 +140,7 @@ static struct chat_request chat_request_of(const hearth_request *request)
                                  .json_schema = p->json_schema,
                                  .continue_final = p->continue_final,
                                  .reasoning_in_text = p->reasoning_in_text,
-                                 .generation_cue = !p->without_cue,
+                                 .add_generation_prompt = !p->no_generation_prompt,
                                  .now = today(),
                                  .refuses_media = strcmp(request->model->config->media, "refuse") == 0};
 }
@@ -189,7 +189,7 @@ static void tokenise_parts(const hearth_request *request, bool markers, struct t
     const hearth_params *p = request->params;
     for (size_t i = 0; i < p->n_parts && !job_is_cancelled(&request->job); i++) {
         const hearth_part *part = &p->parts[i];
-        struct llm_text_in in = {part->text, part->len, markers && i == 0, !p->plain};
+        struct llm_tokenizer_input in = {part->text, part->len, markers && i == 0, !p->plain};
         if (part->text != NULL)
             llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, out);
         else
@@ -203,7 +203,7 @@ static void tokenise(hearth_request *request)
     const hearth_params *p = request->params;
     struct tokens *prompt = &request->job.prompt;
     bool markers = !p->without_markers && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
-    struct llm_text_in in = {p->text, p->text_len, markers, !plain};
+    struct llm_tokenizer_input in = {p->text, p->text_len, markers, !plain};
     if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, prompt);
     tokenise_parts(request, markers, prompt);
 }

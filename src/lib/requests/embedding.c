@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "lib/requests/vectors.h"
-#include "llm/input.h"
+#include "llm/embedder_input.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -40,13 +40,13 @@ struct hearth_embedding {
 enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
 {
     enum llm_pooling wanted = llm_pooling_of(config->pooling);
-    return wanted == LLM_POOLING_UNSAID ? llm_usual_pooling(weights) : wanted;
+    return wanted == LLM_POOLING_UNSPECIFIED ? llm_default_pooling(weights) : wanted;
 }
 
 enum model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
 {
     bool automatic = strcmp(config->embedding, "auto") == 0;
-    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != LLM_POOLING_UNSAID;
+    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != LLM_POOLING_UNSPECIFIED;
     if (automatic ? !pools : strcmp(config->embedding, "true") != 0) return MODEL_CHAT;
     return embedding_pooling(config, weights) == LLM_POOLING_RANK ? MODEL_RERANK : MODEL_EMBEDDING;
 }
@@ -149,7 +149,7 @@ static size_t most_bytes(const hearth_embedding *request)
 {
     size_t longest = llm_longest_token(request->model->weights);
     size_t window = (size_t)embed_window(request->model->pool), most = (size_t)request->model->config->max_prompt_bytes;
-    if (longest == SIZE_MAX) return LLM_STRETCH_MAX;
+    if (longest == SIZE_MAX) return LLM_UNSPLITTABLE_MAX;
     size_t bytes = window * longest < INPUT_BYTES ? INPUT_BYTES : window * longest;
     return bytes < most ? bytes : most;
 }
@@ -192,7 +192,7 @@ static int take_run(const hearth_embedding *request, size_t i, struct run *run, 
     size_t most = most_bytes(request);
     *run = (struct run){request->texts[i], request->lens[i]};
     if (request->params.truncate != 0)
-        *run = cut_run(*run, most < LLM_STRETCH_MAX ? most : LLM_STRETCH_MAX, request->params.truncate_left);
+        *run = cut_run(*run, most < LLM_UNSPLITTABLE_MAX ? most : LLM_UNSPLITTABLE_MAX, request->params.truncate_left);
     return check_run(request, *run, name_of_inputs(request), error);
 }
 
@@ -205,7 +205,7 @@ static int prepare_input(hearth_embedding *request, size_t i, hearth_error *erro
         if (take_run(request, i, &run, error) != HEARTH_OK) return (int)error->code;
         llm_tokenize(weights, run.text, run.len, true, false, tokens);
     }
-    llm_shorten(weights, tokens, limit_of(request), request->params.truncate_left);
+    llm_truncate_input(weights, tokens, limit_of(request), request->params.truncate_left);
     if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "input", "input[%zu] is empty", i);
     return HEARTH_OK;
 }
@@ -221,7 +221,7 @@ static int prepare_document(hearth_embedding *request, size_t i, hearth_error *e
                             .document_len = run.len,
                             .max_document = (size_t)request->params.max_document_tokens};
     struct tokens *tokens = &request->job.inputs[i].tokens;
-    if (!llm_join(request->model->weights, &pair, limit_of(request), tokens))
+    if (!llm_join_pair(request->model->weights, &pair, limit_of(request), tokens))
         return error_at(error, HEARTH_TOO_LONG, "query",
                         "the query leaves no room for a document within %zu tokens: shorten it", limit_of(request));
     if (tokens->len == 0) return error_at(error, HEARTH_INVALID, "documents", "query and documents[%zu] are empty", i);

@@ -29,7 +29,7 @@ static void append_file(const struct llm_model *weights, int32_t file, const cha
     buf_release(&line);
 }
 
-static void append_snippets(const struct llm_model *weights, const struct llm_gap_tokens *gap,
+static void append_snippets(const struct llm_model *weights, const struct llm_fim_tokens *gap,
                             const hearth_params *params, struct tokens *out)
 {
     if (gap->repository >= 0) {
@@ -71,7 +71,7 @@ static int64_t room_beside(const struct infill_model *model, size_t n, const hea
 static void append_core(const struct llm_model *weights, int32_t n_batch, const hearth_params *params,
                         const struct tokens *prefix, struct tokens *out)
 {
-    struct llm_gap_tokens gap = llm_gap_tokens(weights);
+    struct llm_fim_tokens gap = llm_fim_tokens(weights);
     struct tokens typed = {0}, suffix = {0};
     if (params->typed != NULL) llm_tokenize(weights, params->typed, params->typed_len, false, true, &typed);
     append(weights, params->suffix, params->suffix_len, &suffix);
@@ -91,7 +91,7 @@ static void append_core(const struct llm_model *weights, int32_t n_batch, const 
 int infill_prompt(const struct infill_model *model, const hearth_params *params, struct tokens *prompt,
                   hearth_error *error)
 {
-    struct llm_gap_tokens gap = llm_gap_tokens(model->weights);
+    struct llm_fim_tokens gap = llm_fim_tokens(model->weights);
     if (gap.prefix < 0 || gap.suffix < 0 || gap.middle < 0)
         return error_at(error, HEARTH_UNSUPPORTED, "suffix",
                         "model '%s' cannot fill in a gap: its vocabulary has no token for the %s. Leave the suffix "

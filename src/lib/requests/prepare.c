@@ -14,7 +14,7 @@ static bool spells_special(const struct llm_model *weights, const struct chat_pr
 {
     for (size_t i = 0; i < text->n_parts; i++) {
         const struct chat_part *part = &text->parts[i];
-        if (part->is_input && llm_spells_special(weights, text->text + part->offset, part->len)) return true;
+        if (part->is_input && llm_contains_special_token(weights, text->text + part->offset, part->len)) return true;
     }
     return false;
 }
@@ -24,14 +24,14 @@ static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *
                      struct tokens *tokens)
 {
     if (!chat->by_parts) {
-        struct llm_text_in in = {text->text + from, text->len - from, from == 0, true};
+        struct llm_tokenizer_input in = {text->text + from, text->len - from, from == 0, true};
         llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
         return;
     }
     for (size_t i = 0; i < text->n_parts; i++) {
         const struct chat_part *part = &text->parts[i];
         size_t end = part->offset + part->len, begin = part->offset > from ? part->offset : from;
-        struct llm_text_in in = {text->text + begin, end - begin, begin == 0, !part->is_input};
+        struct llm_tokenizer_input in = {text->text + begin, end - begin, begin == 0, !part->is_input};
         if (begin < end) llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
     }
 }
@@ -42,7 +42,7 @@ static int render(const struct prepare_chat *chat, size_t n_messages, struct cha
     struct chat_request request = chat->request;
     if (n_messages > 0) {
         request.n_messages = n_messages;
-        request.generation_cue = false;
+        request.add_generation_prompt = false;
         request.continue_final = HEARTH_CONTINUE_NEVER;
     }
     return chat_render_parts(chat->template_, &request, text, error);

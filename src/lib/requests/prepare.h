@@ -11,7 +11,7 @@
 struct prepare_chat {
     const struct llm_model *weights;
     const struct chat_template *template_;
-    struct chat_request request; /* generation_cue: as the whole prompt is to have it */
+    struct chat_request request; /* add_generation_prompt: as the whole prompt is to have it */
     /* Whether the text can be tokenised; asked once it is rendered. NULL: always. */
     int (*check)(const void *ud, const char *text, size_t len, hearth_error *error);
     const void *ud;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-struct token_logprobs *token_logprobs_copy(const hearth_chances *given)
+struct token_logprobs *token_logprobs_copy(const hearth_logprobs *given)
 {
     size_t n = given->n_top + 1, n_bytes = given->chosen.n_bytes;
     for (size_t i = 0; i < given->n_top; i++) n_bytes += given->top[i].n_bytes;
@@ -28,7 +28,7 @@ double logprob_finite(double log)
     return isfinite(log) ? log : -9999;
 }
 
-void logprob_put_text(struct buf *out, const hearth_chance *logprob)
+void logprob_put_text(struct buf *out, const hearth_logprob *logprob)
 {
     struct buf text = {0};
     utf8_put_clean(&text, logprob->bytes, logprob->n_bytes);
@@ -36,7 +36,7 @@ void logprob_put_text(struct buf *out, const hearth_chance *logprob)
     buf_release(&text);
 }
 
-void logprob_put_bytes(struct buf *out, const hearth_chance *logprob)
+void logprob_put_bytes(struct buf *out, const hearth_logprob *logprob)
 {
     buf_puts(out, "[");
     for (size_t i = 0; i < logprob->n_bytes; i++)
@@ -44,7 +44,7 @@ void logprob_put_bytes(struct buf *out, const hearth_chance *logprob)
     buf_puts(out, "]");
 }
 
-static void put_one(struct buf *out, const hearth_chance *logprob)
+static void put_one(struct buf *out, const hearth_logprob *logprob)
 {
     buf_puts(out, "{\"token\":");
     logprob_put_text(out, logprob);

@@ -224,7 +224,7 @@ static const struct field table[] = {
     {"top_logprobs", FIELDS_CHAT, FIELD_OTHER, 0, 0, 0, field_top_logprobs},
     {"logprobs", FIELDS_COMPLETION, FIELD_INT, PARAM(top_logprobs), 0, FIELDS_PROBS_MAX, NULL},
     {"n_probs", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, field_n_probs},
-    {"post_sampling_probs", FIELDS_BOTH, FIELD_BOOL, PARAM(chances_as_drawn), 0, 0, NULL},
+    {"post_sampling_probs", FIELDS_BOTH, FIELD_BOOL, PARAM(post_sampling_probs), 0, 0, NULL},
     {"return_progress", FIELDS_BOTH, FIELD_BOOL, PARAM(progress), 0, 0, NULL},
     {"verbose", FIELDS_BOTH, FIELD_BOOL, AT(verbose), 0, 0, NULL},
     {"timings_per_token", FIELDS_BOTH, FIELD_BOOL, AT(timings_per_token), 0, 0, NULL},

@@ -271,6 +271,6 @@ int field_continue_final(struct fields *fields, const char *name, const json_t *
 int field_generation_prompt(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
-    fields->params.without_cue = json_is_false(value);
+    fields->params.no_generation_prompt = json_is_false(value);
     return HEARTH_OK;
 }

@@ -63,7 +63,7 @@ int field_response_format(struct fields *fields, const char *name, const json_t 
     return HEARTH_OK;
 }
 
-/* ---- Chances of tokens ---- */
+/* ---- Logprobs of tokens ---- */
 
 /* A chat says with one field whether, and with the next how many beside the chosen one. */
 int field_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)

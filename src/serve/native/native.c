@@ -42,7 +42,7 @@ static void put_tokens(struct buf *out, const int32_t *tokens, size_t n)
     buf_puts(out, "]");
 }
 
-static void put_logprob(struct buf *out, const hearth_chance *logprob, bool post_sampling)
+static void put_logprob(struct buf *out, const hearth_logprob *logprob, bool post_sampling)
 {
     buf_printf(out, "{\"id\":%d,\"token\":", logprob->token);
     logprob_put_text(out, logprob);
@@ -277,7 +277,7 @@ void *native_state(const struct fields *fields, const char *model, hearth_error 
     native->model = mem_strdup(model);
     native->stream = fields->stream;
     native->timings_per_token = fields->timings_per_token;
-    native->post_sampling = fields->params.chances_as_drawn;
+    native->post_sampling = fields->params.post_sampling_probs;
     settings_put_request(&native->settings, fields);
     int rc = read_response_fields(native, json_object_get(fields->body, "response_fields"), error);
     if (rc == HEARTH_OK) rc = read_return_tokens(native, json_object_get(fields->body, "return_tokens"), error);

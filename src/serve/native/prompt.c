@@ -45,7 +45,7 @@ static void put_piece(struct buf *out, const char *bytes, size_t len)
     if (len == 0 || is_text(bytes, len))
         utf8_put_json_string(out, len == 0 ? "" : bytes, len);
     else
-        logprob_put_bytes(out, &(hearth_chance){.bytes = bytes, .n_bytes = len});
+        logprob_put_bytes(out, &(hearth_logprob){.bytes = bytes, .n_bytes = len});
 }
 
 static void put_pieces(void *state, const struct answer *answers, size_t n, struct buf *out)

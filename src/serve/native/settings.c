@@ -124,7 +124,7 @@ void settings_put_request(struct buf *out, const struct fields *fields)
     put_strings(out, "stop", p->stop, p->n_stop);
     put_bool(out, "stream", fields->stream);
     put_bool(out, "timings_per_token", fields->timings_per_token);
-    put_bool(out, "post_sampling_probs", p->chances_as_drawn);
+    put_bool(out, "post_sampling_probs", p->post_sampling_probs);
     put_bool(out, "backend_sampling", false);
     buf_puts(out, ",\"grammar\":");
     put_string(out, p->grammar == NULL ? "" : p->grammar);

@@ -34,7 +34,7 @@ static inline struct chat_template *opened(const char *source)
 
 static inline struct chat_request asking(const char *messages)
 {
-    return (struct chat_request){.messages_json = messages, .generation_cue = true, .now = MORNING_2026_3_01};
+    return (struct chat_request){.messages_json = messages, .add_generation_prompt = true, .now = MORNING_2026_3_01};
 }
 
 static inline char *templates_path(const char *name)

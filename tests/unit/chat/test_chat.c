@@ -53,7 +53,7 @@ static void chatml_renders_with_and_without_cue(void **state)
     struct chat_template *template_ = opened(CHATML);
     struct chat_request request = asking(CONVERSATION);
     char *with = rendered(template_, &request);
-    request.generation_cue = false;
+    request.add_generation_prompt = false;
     char *without = rendered(template_, &request);
     assert_string_equal(without, turns);
     assert_memory_equal(with, turns, strlen(turns));
@@ -72,7 +72,7 @@ static void the_render_without_cue_begins_the_one_with_it(void **state)
         struct chat_template *template_ = opened_file(names[i], "<s>", false);
         struct chat_request request = asking(CONVERSATION);
         char *with = rendered(template_, &request);
-        request.generation_cue = false;
+        request.add_generation_prompt = false;
         char *without = rendered(template_, &request);
         assert_memory_equal(with, without, strlen(without));
         assert_true(strlen(with) > strlen(without));
@@ -457,17 +457,17 @@ static void what_a_template_can_is_told(void **state)
     (void)state;
     char *source = file_text("Qwen-Qwen3-0.6B.jinja");
     struct chat_template_params params = {.source = source, .bos = "<s>", .eos = "</s>"};
-    char *abilities = chat_abilities(&params);
+    char *abilities = chat_capabilities(&params);
     assert_non_null(strstr(abilities, "\"supports_tools\":true"));
     free(abilities);
     params.source = CHATML;
-    abilities = chat_abilities(&params);
+    abilities = chat_capabilities(&params);
     assert_non_null(strstr(abilities, "\"supports_tools\":false"));
     free(abilities);
     static const char *const faulty[] = {"", "{% if"};
     for (size_t i = 0; i < 2; i++) {
         params.source = faulty[i];
-        abilities = chat_abilities(&params);
+        abilities = chat_capabilities(&params);
         assert_string_equal(abilities, "{}");
         free(abilities);
     }

@@ -35,7 +35,7 @@ void ask(const struct chat_template *template_, const char *messages, const char
     const chat_format *format;
     request.messages_json = messages;
     request.tools_json = tools;
-    request.generation_cue = true;
+    request.add_generation_prompt = true;
     if (chat_render_parts(template_, &request, &prompt, &error) != HEARTH_OK) fail_msg("%s", error.message);
     if (chat_format_open(template_, &request, &prompt, &format, &error) != HEARTH_OK) fail_msg("%s", error.message);
     chat_format_unref(format);

@@ -84,7 +84,7 @@ struct request {
         result.continue_final = continue_final;
         result.parallel_tool_calls = parallel;
         result.reasoning_in_text = reasoning_in_text;
-        result.generation_cue = cue;
+        result.add_generation_prompt = cue;
         result.now = std::time(nullptr);
         return result;
     }

@@ -10,7 +10,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 
 #include <random>
 

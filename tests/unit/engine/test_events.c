@@ -1,4 +1,4 @@
-/* What the events of a request tell beside its text: chances, how it stands, how far the prompt is; and how a reply
+/* What the events of a request tell beside its text: logprobs, how it stands, how far the prompt is; and how a reply
  * ends that has no more time, or no token that fits. */
 #include "rig.h"
 
@@ -10,10 +10,10 @@ struct watcher {
     void (*deliver)(void *ud, const hearth_event *event);
     int n_progress;
     hearth_result progress[32], last_text;
-    int n_chances;
+    int n_logprobs;
     double log;     /* of the last chosen token */
     size_t n_top;   /* likeliest tokens told of */
-    bool all_agree; /* the token of each event is the one that its chances are about */
+    bool all_agree; /* the token of each event is the one that its logprobs are about */
 };
 
 static void on_event(void *ud, const hearth_event *event)
@@ -21,11 +21,11 @@ static void on_event(void *ud, const hearth_event *event)
     struct watcher *w = ud;
     if (event->type == HEARTH_EVENT_PROGRESS && w->n_progress < 32) w->progress[w->n_progress++] = *event->result;
     if (event->type == HEARTH_EVENT_TEXT) w->last_text = *event->result;
-    if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL) {
-        w->n_chances++;
-        w->log = event->chances->chosen.log;
-        w->n_top = event->chances->n_top;
-        w->all_agree = w->all_agree && event->chances->chosen.token == event->token;
+    if (event->type == HEARTH_EVENT_TEXT && event->logprobs != NULL) {
+        w->n_logprobs++;
+        w->log = event->logprobs->chosen.log;
+        w->n_top = event->logprobs->n_top;
+        w->all_agree = w->all_agree && event->logprobs->chosen.token == event->token;
     }
     w->deliver(ud, event);
 }
@@ -38,7 +38,7 @@ static void watch(struct watcher *w, int32_t first, size_t n_prompt, int32_t max
     w->client.job.on_event = on_event;
 }
 
-static void chances_come_with_every_token_and_only_where_they_are_asked_for(void **state)
+static void logprobs_come_with_every_token_and_only_where_they_are_asked_for(void **state)
 {
     struct rig *rig = *state;
     struct watcher w;
@@ -47,7 +47,7 @@ static void chances_come_with_every_token_and_only_where_they_are_asked_for(void
         watch(&w, 5, 20, 7);
         w.client.job.top_logprobs = n_top;
         run_alone(rig, &w.client);
-        assert_int_equal(w.n_chances, n_top < 0 ? 0 : 7);
+        assert_int_equal(w.n_logprobs, n_top < 0 ? 0 : 7);
         assert_true(w.all_agree);
         if (n_top >= 0) assert_int_equal(w.n_top, n_top);
         if (n_top >= 0) assert_true(w.log == -1);
@@ -55,9 +55,9 @@ static void chances_come_with_every_token_and_only_where_they_are_asked_for(void
     }
     watch(&w, 5, 20, 7);
     w.client.job.top_logprobs = 0;
-    w.client.job.chances_as_drawn = true;
+    w.client.job.post_sampling_probs = true;
     run_alone(rig, &w.client);
-    assert_int_equal(w.n_chances, 7);
+    assert_int_equal(w.n_logprobs, 7);
     assert_true(w.log == -2 && w.n_top == 0);
     client_release(&w.client);
 }
@@ -171,7 +171,7 @@ int main(void)
 {
     hearth_error error;
     const struct CMUnitTest tests[] = {
-        engine_test(chances_come_with_every_token_and_only_where_they_are_asked_for),
+        engine_test(logprobs_come_with_every_token_and_only_where_they_are_asked_for),
         engine_test(text_tells_how_the_request_stands),
         engine_test(progress_is_told_after_each_call_until_the_prompt_is_there),
         engine_test(special_tokens_have_a_text_where_the_format_needs_it),

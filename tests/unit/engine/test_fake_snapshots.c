@@ -1,4 +1,4 @@
-/* The states of tests/fakes/fake_llm keep the promises of llm/context.h, as tests/unit/llm/test_state.c shows of the
+/* The states of tests/fakes/fake_llm keep the promises of llm/context.h, as tests/unit/llm/test_seq_state.c shows of the
  * real ones: the tests of the engine build on that. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_llm.h"
@@ -28,7 +28,7 @@ static void append(struct llm_context *context, int32_t seq, int32_t seed, int32
 {
     for (int32_t i = 0; i < n; i++) {
         int32_t pos = llm_seq_end(context, seq);
-        struct llm_row row = {.token = (seed + pos) % FAKE_VOCAB, .pos = pos, .seq = seq};
+        struct llm_batch_token row = {.token = (seed + pos) % FAKE_VOCAB, .pos = pos, .seq = seq};
         assert_int_equal(llm_decode(context, &row, 1), LLM_DECODED);
     }
 }
@@ -62,7 +62,7 @@ static void a_whole_state_is_loaded_into_another_sequence(void **unused)
     struct llm_context *context = open_context(true, true);
     append(context, 0, 1, N);
     append(context, 1, 2, N);
-    struct saved saved = save(context, 0, LLM_STATE_WHOLE);
+    struct saved saved = save(context, 0, LLM_STATE_SNAPSHOT);
     llm_seq_clear(context, 0);
     assert_int_equal(llm_seq_load(context, 1, saved.bytes, saved.size, N), LLM_LOADED);
     expect_tokens(context, 1, 1, N);
@@ -79,7 +79,7 @@ static void what_is_no_such_state_leaves_the_sequence_empty(void **unused)
     (void)unused;
     struct llm_context *context = open_context(true, false);
     append(context, 0, 1, N);
-    struct saved whole = save(context, 0, LLM_STATE_WHOLE), moving = save(context, 0, LLM_STATE_MOVING);
+    struct saved whole = save(context, 0, LLM_STATE_SNAPSHOT), moving = save(context, 0, LLM_STATE_CHECKPOINT);
     const struct {
         struct saved state;
         size_t size;
@@ -96,7 +96,7 @@ static void what_is_no_such_state_leaves_the_sequence_empty(void **unused)
         fake_llm.load_fails = cases[i].fails;
         enum llm_loaded (*take)(struct llm_context *, int32_t, const void *, size_t, int32_t) =
             cases[i].load ? llm_seq_load : llm_seq_rewind;
-        assert_int_equal(take(context, 1, cases[i].state.bytes, cases[i].size, cases[i].n), LLM_NO_PIECE);
+        assert_int_equal(take(context, 1, cases[i].state.bytes, cases[i].size, cases[i].n), LLM_BAD_STATE);
         expect_tokens(context, 1, 1, 0);
     }
     expect_tokens(context, 0, 1, N);
@@ -111,7 +111,7 @@ static void a_state_that_finds_no_cells_is_refused(void **unused)
     (void)unused;
     struct llm_context *context = open_context(true, true);
     append(context, 0, 1, N);
-    struct saved saved = save(context, 0, LLM_STATE_WHOLE);
+    struct saved saved = save(context, 0, LLM_STATE_SNAPSHOT);
     fake_llm.n_cells = 2 * N - 1;
     assert_int_equal(llm_seq_load(context, 1, saved.bytes, saved.size, N), LLM_NO_ROOM);
     expect_tokens(context, 1, 1, 0);
@@ -126,10 +126,10 @@ static void only_what_cannot_be_cut_has_a_moving_state(void **unused)
     (void)unused;
     for (int cuts = 0; cuts < 2; cuts++) {
         struct llm_context *context = open_context(true, cuts == 1);
-        assert_int_equal(llm_seq_state_size(context, 0, LLM_STATE_WHOLE), 0);
-        assert_int_equal(llm_seq_state_size(context, 0, LLM_STATE_MOVING), 0);
+        assert_int_equal(llm_seq_state_size(context, 0, LLM_STATE_SNAPSHOT), 0);
+        assert_int_equal(llm_seq_state_size(context, 0, LLM_STATE_CHECKPOINT), 0);
         append(context, 0, 1, N);
-        assert_int_equal(llm_seq_state_size(context, 0, LLM_STATE_MOVING) > 0, cuts == 0);
+        assert_int_equal(llm_seq_state_size(context, 0, LLM_STATE_CHECKPOINT) > 0, cuts == 0);
         llm_context_close(context);
     }
 }
@@ -139,7 +139,7 @@ static void a_sequence_goes_back_while_its_first_cells_are_there(void **unused)
     (void)unused;
     struct llm_context *context = open_context(true, false);
     append(context, 0, 1, N);
-    struct saved saved = save(context, 0, LLM_STATE_MOVING);
+    struct saved saved = save(context, 0, LLM_STATE_CHECKPOINT);
     for (int i = 0; i < 2; i++) {
         append(context, 0, 50, 10);
         assert_int_equal(llm_seq_rewind(context, 0, saved.bytes, saved.size, N), LLM_LOADED);
@@ -148,7 +148,7 @@ static void a_sequence_goes_back_while_its_first_cells_are_there(void **unused)
     assert_int_equal(fake_llm.rewinds, 2);
     llm_seq_clear(context, 0);
     append(context, 0, 1, N - 1);
-    assert_int_equal(llm_seq_rewind(context, 0, saved.bytes, saved.size, N), LLM_NO_PIECE);
+    assert_int_equal(llm_seq_rewind(context, 0, saved.bytes, saved.size, N), LLM_BAD_STATE);
     expect_tokens(context, 0, 1, 0);
     free(saved.bytes);
     llm_context_close(context);
@@ -161,7 +161,7 @@ static void nothing_can_be_cut_from_a_window_that_was_loaded(void **unused)
     struct llm_context *context = open_context(true, false);
     fake_llm.cuts_back = BACK;
     append(context, 0, 1, N);
-    struct saved whole = save(context, 0, LLM_STATE_WHOLE), moving = save(context, 0, LLM_STATE_MOVING);
+    struct saved whole = save(context, 0, LLM_STATE_SNAPSHOT), moving = save(context, 0, LLM_STATE_CHECKPOINT);
     for (int i = 0; i < 2; i++) {
         assert_true(llm_seq_can_cut(context, 0, N - 1));
         enum llm_loaded loaded = i == 0 ? llm_seq_load(context, 0, whole.bytes, whole.size, N)
@@ -186,11 +186,11 @@ static void a_copy_between_streams_is_neither_saved_nor_loaded_over_before_a_dec
     for (int32_t end = 0; end < 2; end++) {
         append(context, 0, 1, N - llm_seq_end(context, 0));
         assert_true(llm_seq_share(context, 0, 1, N));
-        assert_int_equal(llm_seq_state_size(context, 1, LLM_STATE_WHOLE), 0);
-        struct saved saved = save(context, 0, LLM_STATE_WHOLE);
-        assert_int_equal(llm_seq_load(context, end, saved.bytes, saved.size, N), LLM_NO_PIECE);
+        assert_int_equal(llm_seq_state_size(context, 1, LLM_STATE_SNAPSHOT), 0);
+        struct saved saved = save(context, 0, LLM_STATE_SNAPSHOT);
+        assert_int_equal(llm_seq_load(context, end, saved.bytes, saved.size, N), LLM_BAD_STATE);
         append(context, 2, 9, 1);
-        assert_true(llm_seq_state_size(context, 1 - end, LLM_STATE_WHOLE) > 0);
+        assert_true(llm_seq_state_size(context, 1 - end, LLM_STATE_SNAPSHOT) > 0);
         assert_int_equal(llm_seq_load(context, end, saved.bytes, saved.size, N), LLM_LOADED);
         expect_tokens(context, 0, 1, N);
         expect_tokens(context, 1, 1, N);
@@ -200,7 +200,7 @@ static void a_copy_between_streams_is_neither_saved_nor_loaded_over_before_a_dec
     context = open_context(true, true);
     append(context, 0, 1, N);
     assert_true(llm_seq_share(context, 0, 1, N));
-    assert_true(llm_seq_state_size(context, 1, LLM_STATE_WHOLE) > 0); /* in one pool nothing is copied */
+    assert_true(llm_seq_state_size(context, 1, LLM_STATE_SNAPSHOT) > 0); /* in one pool nothing is copied */
     llm_context_close(context);
 }
 

@@ -114,7 +114,7 @@ struct watch {
 };
 
 /* The row of the last decode call that has the token which this client was given last. */
-static bool is_row_of(const struct llm_row *row, const struct client *client)
+static bool is_row_of(const struct llm_batch_token *row, const struct client *client)
 {
     size_t said = (size_t)row->pos - client->job.prompt.len;
     return said < client->got.len && client->got.v[said] == row->token;

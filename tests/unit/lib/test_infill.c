@@ -170,7 +170,7 @@ static void snippets_are_set_apart_where_there_is_no_token_for_files(void **stat
     params.n_snippets = 1;
     struct tokens got = made(&model, "{", &params);
     struct tokens wanted = {0};
-    struct llm_gap_tokens tokens = llm_gap_tokens(weights);
+    struct llm_fim_tokens tokens = llm_fim_tokens(weights);
     if (tokens.repository >= 0) {
         tokens_push(&wanted, tokens.repository);
         add_text(weights, "myproject\n", &wanted);

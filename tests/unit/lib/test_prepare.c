@@ -70,7 +70,8 @@ static struct prepare_chat chat_of(const struct fixture *f, const char *messages
         .weights = f->weights,
         .template_ = f->template_,
         .cancelled = &never,
-        .request = {.messages_json = messages, .parallel_tool_calls = -1, .generation_cue = true, .now = 1772352000}};
+        .request = {
+            .messages_json = messages, .parallel_tool_calls = -1, .add_generation_prompt = true, .now = 1772352000}};
 }
 
 static struct job prepared(const struct fixture *f, const char *messages, const struct prepare_wishes *wishes)

@@ -63,10 +63,11 @@ static void sequences_in_one_batch_do_not_mix(void **state)
         params.unified = unified == 1;
         int32_t n_vocab = llm_model_info(*state)->n_vocab;
         struct llm_context *context = open_context(*state, &params);
-        struct llm_row rows[60];
-        for (int32_t i = 0; i < 20; i++) rows[i] = (struct llm_row){.token = tokens.v[i], .pos = i, .logits = i == 19};
+        struct llm_batch_token rows[60];
+        for (int32_t i = 0; i < 20; i++)
+            rows[i] = (struct llm_batch_token){.token = tokens.v[i], .pos = i, .logits = i == 19};
         for (int32_t i = 0; i < 40; i++)
-            rows[20 + i] = (struct llm_row){.token = tokens.v[39 - i], .pos = i, .seq = 1, .logits = i == 39};
+            rows[20 + i] = (struct llm_batch_token){.token = tokens.v[39 - i], .pos = i, .seq = 1, .logits = i == 39};
         assert_int_equal(llm_decode(context, rows, 60), LLM_DECODED);
         int32_t first = argmax(llm_logits(context, 19), n_vocab), second = argmax(llm_logits(context, 59), n_vocab);
         llm_seq_clear(context, 0);
@@ -109,7 +110,7 @@ static void invalid_rows_are_refused_and_change_nothing(void **state)
     params.n_batch = 64;
     struct llm_context *context = open_context(*state, &params);
     assert_int_equal(decode_range(context, &tokens, 0, 0, 10, 10), LLM_DECODED);
-    const struct llm_row bad[] = {
+    const struct llm_batch_token bad[] = {
         {.token = -1, .pos = 10},
         {.token = llm_model_info(*state)->n_vocab, .pos = 10},
         {.token = 5, .pos = 10, .seq = 2},
@@ -120,8 +121,8 @@ static void invalid_rows_are_refused_and_change_nothing(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(llm_decode(context, &bad[i], 1), LLM_REFUSED);
-    struct llm_row many[65];
-    for (int32_t i = 0; i < 65; i++) many[i] = (struct llm_row){.token = 5, .pos = i, .seq = 1};
+    struct llm_batch_token many[65];
+    for (int32_t i = 0; i < 65; i++) many[i] = (struct llm_batch_token){.token = 5, .pos = i, .seq = 1};
     assert_int_equal(llm_decode(context, many, 65), LLM_REFUSED);
     assert_int_equal(llm_decode(context, many, 0), LLM_REFUSED);
     assert_int_equal(llm_seq_end(context, 0), 10);

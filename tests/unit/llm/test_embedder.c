@@ -3,7 +3,7 @@
 #include "support.h"
 
 #include "llm/embedder.h"
-#include "llm/input.h"
+#include "llm/embedder_input.h"
 
 #include <llama.h>
 
@@ -175,7 +175,7 @@ static void check(const char *arch, const char *options, enum llm_pooling poolin
     int32_t width = llm_embedder_width(embedder);
     size_t size = INPUTS * (size_t)width * sizeof(float);
     float *packed = mem_alloc(size), *alone = mem_alloc(size);
-    int n = INPUTS < llm_embedder_inputs(embedder) ? INPUTS : llm_embedder_inputs(embedder);
+    int n = INPUTS < llm_embedder_max_inputs(embedder) ? INPUTS : llm_embedder_max_inputs(embedder);
     check_call(embedder, path, pooling, inputs, n, packed);
     for (int i = 0; i < n; i++) check_call(embedder, path, pooling, &inputs[i], 1, alone + i * width);
     check_apart(packed, alone, n, width);
@@ -344,7 +344,7 @@ static void what_a_model_is_for_is_known_from_its_file(void **state)
         char *path = make_file(rows[i].arch, rows[i].options);
         struct llm_model *model = open_model(path);
         assert_int_equal(llm_is_embedder(model), rows[i].embeds);
-        assert_int_equal(llm_usual_pooling(model), rows[i].pooling);
+        assert_int_equal(llm_default_pooling(model), rows[i].pooling);
         assert_int_equal(llm_model_info(model)->n_scores, rows[i].n_scores);
         llm_model_close(model);
         free(path);
@@ -364,15 +364,15 @@ static void a_shortened_input_keeps_its_markers(void **state)
     llm_tokenize(model, words, strlen(words), true, false, &whole);
     assert_int_equal(whole.len, text.len + 2); /* [CLS] and [SEP] */
     int32_t cls = whole.v[0], sep = whole.v[whole.len - 1];
-    llm_shorten(model, &whole, 5, false);
+    llm_truncate_input(model, &whole, 5, false);
     assert_int_equal(whole.len, 5);
     assert_memory_equal(whole.v, ((int32_t[]){cls, text.v[0], text.v[1], text.v[2], sep}), 5 * sizeof(int32_t));
     tokens_truncate(&whole, 0);
     llm_tokenize(model, words, strlen(words), true, false, &whole);
-    llm_shorten(model, &whole, 4, true);
+    llm_truncate_input(model, &whole, 4, true);
     assert_memory_equal(whole.v, ((int32_t[]){cls, text.v[text.len - 2], text.v[text.len - 1], sep}),
                         4 * sizeof(int32_t));
-    llm_shorten(model, &whole, 1, true);
+    llm_truncate_input(model, &whole, 1, true);
     assert_int_equal(whole.len, 1);
     tokens_release(&whole);
     tokens_release(&text);
@@ -389,14 +389,14 @@ static void a_document_is_shortened_by_itself_before_its_query_is_put_beside_it(
         .query = "what is it", .document = "one two three four five", .query_len = 10, .document_len = 23};
     struct tokens whole = {0}, document = {0}, cut = {0};
     llm_tokenize(model, pair.document, pair.document_len, false, false, &document);
-    assert_true(llm_join(model, &pair, SIZE_MAX, &whole));
+    assert_true(llm_join_pair(model, &pair, SIZE_MAX, &whole));
     pair.max_document = document.len - 3;
-    assert_true(llm_join(model, &pair, SIZE_MAX, &cut));
+    assert_true(llm_join_pair(model, &pair, SIZE_MAX, &cut));
     assert_int_equal(cut.len, whole.len - 3);
     assert_memory_equal(cut.v, whole.v, cut.len * sizeof(int32_t)); /* nothing comes after the document */
     tokens_truncate(&cut, 0);
     pair.max_document = document.len;
-    assert_true(llm_join(model, &pair, SIZE_MAX, &cut));
+    assert_true(llm_join_pair(model, &pair, SIZE_MAX, &cut));
     assert_int_equal(cut.len, whole.len);
     tokens_release(&whole);
     tokens_release(&document);
@@ -413,11 +413,11 @@ static void of_a_pair_that_is_too_long_the_end_of_the_document_goes(void **state
     struct llm_pair pair = {
         .query = "what is it", .document = "one two three four five", .query_len = 10, .document_len = 23};
     struct tokens whole = {0}, cut = {0};
-    assert_true(llm_join(model, &pair, SIZE_MAX, &whole));
-    assert_true(llm_join(model, &pair, whole.len - 2, &cut));
+    assert_true(llm_join_pair(model, &pair, SIZE_MAX, &whole));
+    assert_true(llm_join_pair(model, &pair, whole.len - 2, &cut));
     assert_int_equal(cut.len, whole.len - 2);
     assert_memory_equal(cut.v, whole.v, 4 * sizeof(int32_t)); /* [CLS] and the query */
-    assert_false(llm_join(model, &pair, 4, &cut));
+    assert_false(llm_join_pair(model, &pair, 4, &cut));
     assert_int_equal(cut.len, whole.len - 2);
     tokens_release(&whole);
     tokens_release(&cut);

@@ -98,7 +98,7 @@ static void a_chats_reply_is_taken_apart_whole_and_streamed(void **state)
     client_close(&client);
 }
 
-static void chances_come_with_their_tokens_and_not_at_the_end(void **state)
+static void logprobs_come_with_their_tokens_and_not_at_the_end(void **state)
 {
     static const char *const texts[] = {"a", "b\xc3\xa9"};
     static const struct fake_script script = {.texts = texts, .n_texts = 2, .result = {.cache_n = 8, .prompt_n = 2}};
@@ -414,7 +414,7 @@ int main(void)
         ROW(a_reply_is_one_json_object),
         ROW(a_stream_says_nothing_until_it_started_and_then_all_in_order),
         ROW(a_chats_reply_is_taken_apart_whole_and_streamed),
-        ROW(chances_come_with_their_tokens_and_not_at_the_end),
+        ROW(logprobs_come_with_their_tokens_and_not_at_the_end),
         ROW(choices_of_several_prompts_come_prompt_by_prompt),
         ROW(streams_of_several_choices_interleave_by_index),
         ROW(a_client_that_leaves_cancels_all_its_requests),

@@ -490,7 +490,7 @@ static void a_suffix_is_handed_on_unless_it_is_empty(void **state)
     fields_release(&fields);
 }
 
-static void echoing_with_chances_is_refused(void **state)
+static void echoing_with_logprobs_is_refused(void **state)
 {
     (void)state;
     assert_refused(FIELDS_COMPLETION, "\"echo\":true,\"logprobs\":0", HEARTH_UNSUPPORTED, "echo");
@@ -695,7 +695,7 @@ int main(void)
         cmocka_unit_test(a_prompt_may_mix_text_and_tokens),
         cmocka_unit_test(images_in_a_prompt_are_refused),
         cmocka_unit_test(a_suffix_is_handed_on_unless_it_is_empty),
-        cmocka_unit_test(echoing_with_chances_is_refused),
+        cmocka_unit_test(echoing_with_logprobs_is_refused),
         cmocka_unit_test(a_lookup_is_of_one_prompt),
         cmocka_unit_test(a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with),
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),

@@ -1,4 +1,4 @@
-/* Reading what a chat says of tools, reasoning, the form of its reply and the chances of its tokens. */
+/* Reading what a chat says of tools, reasoning, the form of its reply and the logprobs of its tokens. */
 #include "serve/fields/fields.h"
 
 #include "base/buf.h"
@@ -198,7 +198,7 @@ static void several_fields_speak_to_the_template(void **state)
     f = chat_with("\"reasoning_format\":\"deepseek\",\"add_generation_prompt\":false,"
                   "\"continue_final_message\":\"reasoning_content\"");
     assert_false(f.params.reasoning_in_text);
-    assert_true(f.params.without_cue);
+    assert_true(f.params.no_generation_prompt);
     assert_int_equal(f.params.continue_final, HEARTH_CONTINUE_REASONING);
     fields_release(&f);
 }
@@ -232,7 +232,7 @@ static void a_schema_comes_in_three_ways(void **state)
     fields_release(&f);
 }
 
-static void chances_are_told_only_where_they_were_asked_for(void **state)
+static void logprobs_are_told_only_where_they_were_asked_for(void **state)
 {
     (void)state;
     static const struct {
@@ -329,7 +329,7 @@ int main(void)
         cmocka_unit_test(thinking_is_said_in_the_forms_of_other_services),
         cmocka_unit_test(several_fields_speak_to_the_template),
         cmocka_unit_test(a_schema_comes_in_three_ways),
-        cmocka_unit_test(chances_are_told_only_where_they_were_asked_for),
+        cmocka_unit_test(logprobs_are_told_only_where_they_were_asked_for),
         cmocka_unit_test(what_is_wrong_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,10 +112,10 @@ static void tokens_are_returned_where_they_are_wanted(void **unused)
 
 static struct token_logprobs *two_logprobs(void)
 {
-    hearth_chance chosen = {.token = 5, .log = log(0.5), .bytes = "a", .n_bytes = 1};
-    hearth_chance never = {.token = 6, .log = -INFINITY, .bytes = "\xff", .n_bytes = 1};
-    hearth_chance top[] = {chosen, never};
-    return token_logprobs_copy(&(hearth_chances){.chosen = chosen, .top = top, .n_top = 2});
+    hearth_logprob chosen = {.token = 5, .log = log(0.5), .bytes = "a", .n_bytes = 1};
+    hearth_logprob never = {.token = 6, .log = -INFINITY, .bytes = "\xff", .n_bytes = 1};
+    hearth_logprob top[] = {chosen, never};
+    return token_logprobs_copy(&(hearth_logprobs){.chosen = chosen, .top = top, .n_top = 2});
 }
 
 static void chances_are_logarithms_or_as_drawn(void **unused)

@@ -420,12 +420,12 @@ static void a_request_reaches_the_library_and_is_answered(void **state)
     client_close(&client);
 }
 
-#define CHANCE(text)                                                                                                   \
+#define LOGPROB(text)                                                                                                  \
     "{\"token\":\"" text "\",\"logprob\":-0.5,\"bytes\":[%s],\"top_logprobs\":[{\"token\":\"" text                     \
     "\",\"logprob\":-0.5,\"bytes\":[%s]}]}"
 
-/* The last piece of text tells the chances of the token before it, which told no text of its own. */
-static void chances_are_told_with_the_text_of_their_tokens(void **state)
+/* The last piece of text tells the logprobs of the token before it, which told no text of its own. */
+static void logprobs_are_told_with_the_text_of_their_tokens(void **state)
 {
     struct client client = harness_start(*state);
     client_send(&client, "POST", "/v1/responses", "",
@@ -439,8 +439,8 @@ static void chances_are_told_with_the_text_of_their_tokens(void **state)
     fake_done(0, &result);
     struct response response = client_read(&client, true);
     struct buf a = {0}, b = {0}, all = {0};
-    buf_printf(&a, CHANCE("a"), "97", "97");
-    buf_printf(&b, CHANCE("") "," CHANCE("b"), "", "", "98", "98");
+    buf_printf(&a, LOGPROB("a"), "97", "97");
+    buf_printf(&b, LOGPROB("") "," LOGPROB("b"), "", "", "98", "98");
     buf_printf(&all, "\"text\":\"ab\",\"logprobs\":[%s,%s]}\n", a.v, b.v);
     assert_contains(response.body.v, all.v);
     buf_clear(&all);
@@ -528,7 +528,7 @@ int main(void)
         cmocka_unit_test(a_response_repeats_what_was_asked),
         cmocka_unit_test(what_the_library_says_of_messages_is_said_of_the_input),
         ROW(a_request_reaches_the_library_and_is_answered),
-        ROW(chances_are_told_with_the_text_of_their_tokens),
+        ROW(logprobs_are_told_with_the_text_of_their_tokens),
         ROW(errors_have_openais_form_and_the_clients_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* Inputs of embedders, made of tokens and of pairs of texts. */
-#include "llm/input.h"
+#include "llm/embedder_input.h"
 
 #include "llm/llm_parts.h"
 
@@ -12,7 +12,7 @@ static const struct llama_vocab *vocab_of(const struct llm_model *model)
 
 /* ---- Shortening ---- */
 
-void llm_shorten(const struct llm_model *model, struct tokens *input, size_t limit, bool from_left)
+void llm_truncate_input(const struct llm_model *model, struct tokens *input, size_t limit, bool from_left)
 {
     if (input->len <= limit) return;
     const struct llama_vocab *vocab = vocab_of(model);
@@ -130,11 +130,11 @@ static bool is_too_long(const struct llm_model *model, const struct llm_pair *pa
     return too_long;
 }
 
-bool llm_join(const struct llm_model *model, const struct llm_pair *pair, size_t limit, struct tokens *out)
+bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, size_t limit, struct tokens *out)
 {
     const char *text = llm_model_info(model)->rank_template;
-    bool spells_special = llm_spells_special(model, pair->query, pair->query_len) ||
-                          llm_spells_special(model, pair->document, pair->document_len);
+    bool spells_special = llm_contains_special_token(model, pair->query, pair->query_len) ||
+                          llm_contains_special_token(model, pair->document, pair->document_len);
     if (text != NULL && !spells_special && !is_too_long(model, pair)) {
         size_t before = out->len;
         render_whole(model, pair, out);

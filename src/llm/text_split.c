@@ -84,7 +84,7 @@ static bool adds_blank(const struct llm_model *model)
 {
     struct tokens tokens = {0};
     struct buf first = {0};
-    llm_tokenize_whole(model, &(struct llm_text_in){.text = "a", .len = 1}, &tokens);
+    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = "a", .len = 1}, &tokens);
     if (tokens.len > 0) llm_token_bytes(model, tokens.v[0], false, &first);
     bool adds = first.len > 0 && first.v[0] == ' ';
     tokens_release(&tokens);

@@ -1,4 +1,4 @@
-/* Chances against a naive softmax and a sort. */
+/* Logprobs against a naive softmax and a sort. */
 #include "support.h"
 
 #include "base/log.h"
@@ -18,9 +18,9 @@ static float *random_logits(size_t n, uint32_t seed)
     return logits;
 }
 
-static int by_chance(const void *a, const void *b)
+static int by_logprob(const void *a, const void *b)
 {
-    const hearth_chance *x = a, *y = b;
+    const hearth_logprob *x = a, *y = b;
     if (x->log != y->log) return x->log < y->log ? 1 : -1;
     return (x->token > y->token) - (x->token < y->token);
 }
@@ -33,9 +33,9 @@ static void the_likeliest_are_those_that_sorting_gives(void **state)
         for (size_t j = 0; j < sizeof tops / sizeof *tops; j++) {
             size_t n = sizes[i], expected = tops[j] < n ? tops[j] : n;
             float *logits = random_logits(n, (uint32_t)(i * 31 + j));
-            hearth_chance *all = mem_alloc((n + 1) * sizeof *all), *top = mem_alloc((tops[j] + 1) * sizeof *top);
-            for (size_t k = 0; k < n; k++) all[k] = (hearth_chance){.token = (int32_t)k, .log = (double)logits[k]};
-            qsort(all, n, sizeof *all, by_chance);
+            hearth_logprob *all = mem_alloc((n + 1) * sizeof *all), *top = mem_alloc((tops[j] + 1) * sizeof *top);
+            for (size_t k = 0; k < n; k++) all[k] = (hearth_logprob){.token = (int32_t)k, .log = (double)logits[k]};
+            qsort(all, n, sizeof *all, by_logprob);
             assert_int_equal(llm_largest(logits, n, top, tops[j]), expected);
             for (size_t k = 0; k < expected; k++) {
                 assert_int_equal(top[k].token, all[k].token);
@@ -47,7 +47,7 @@ static void the_likeliest_are_those_that_sorting_gives(void **state)
         }
 }
 
-static void chances_sum_to_one_and_do_not_overflow(void **state)
+static void logprobs_sum_to_one_and_do_not_overflow(void **state)
 {
     (void)state;
     static const float shifts[] = {0, 1e4F, -1e4F, 1e6F};
@@ -86,8 +86,8 @@ static void a_row_is_told_of_as_the_model_gave_it(void **state)
     picks.n_logit_bias = 1;
     struct llm_sampler *sampler = sampler_with(&picks);
     int32_t chosen = llm_sample(sampler, context, 0);
-    struct llm_chances *chances = llm_chances_open(model);
-    const hearth_chances *told = llm_chances_of_row(chances, context, 0, chosen, 5);
+    struct llm_logprobs *logprobs = llm_logprobs_open(model);
+    const hearth_logprobs *told = llm_logprobs_of_model(logprobs, context, 0, chosen, 5);
     const float *logits = llm_logits(context, 0);
     double sum = 0;
     for (size_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i]);
@@ -104,25 +104,25 @@ static void a_row_is_told_of_as_the_model_gave_it(void **state)
         assert_true(told->top[i].log <= 0 && (i == 0 || told->top[i].log <= told->top[i - 1].log));
         buf_release(&bytes);
     }
-    told = llm_chances_of_row(chances, context, 0, chosen, INT32_MAX); /* no more than there are tokens */
+    told = llm_logprobs_of_model(logprobs, context, 0, chosen, INT32_MAX); /* no more than there are tokens */
     assert_int_equal(told->n_top, n_vocab);
     double all = 0;
     for (size_t i = 0; i < n_vocab; i++) all += exp(told->top[i].log);
     assert_true(fabs(all - 1) < 1e-9);
-    assert_int_equal(llm_chances_of_row(chances, context, 0, chosen, 0)->n_top, 0);
-    llm_chances_close(chances);
+    assert_int_equal(llm_logprobs_of_model(logprobs, context, 0, chosen, 0)->n_top, 0);
+    llm_logprobs_close(logprobs);
     llm_sampler_close(sampler);
 }
 
-static void as_drawn_only_what_the_samplers_left_has_a_chance(void **state)
+static void as_drawn_only_what_the_samplers_left_has_a_logprob(void **state)
 {
     (void)state;
-    struct llm_chances *chances = llm_chances_open(model);
+    struct llm_logprobs *logprobs = llm_logprobs_open(model);
     hearth_sampling picks = drawing();
     picks.top_k = 4;
     struct llm_sampler *sampler = sampler_with(&picks);
     int32_t chosen = llm_sample(sampler, context, 0);
-    const hearth_chances *told = llm_chances_as_drawn(chances, sampler, chosen, 10);
+    const hearth_logprobs *told = llm_logprobs_post_sampling(logprobs, sampler, chosen, 10);
     double sum = 0, of_chosen = 0;
     assert_int_equal(told->n_top, 4);
     for (size_t i = 0; i < 4; i++) {
@@ -136,10 +136,10 @@ static void as_drawn_only_what_the_samplers_left_has_a_chance(void **state)
     picks.temperature = 0; /* nothing is drawn: it is certain */
     sampler = sampler_with(&picks);
     chosen = llm_sample(sampler, context, 0);
-    told = llm_chances_as_drawn(chances, sampler, chosen, 10);
+    told = llm_logprobs_post_sampling(logprobs, sampler, chosen, 10);
     assert_true(told->n_top == 1 && told->top[0].token == chosen && told->chosen.log == 0);
     llm_sampler_close(sampler);
-    llm_chances_close(chances);
+    llm_logprobs_close(logprobs);
 }
 
 static int set_up(void **state)
@@ -168,9 +168,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_likeliest_are_those_that_sorting_gives),
-        cmocka_unit_test(chances_sum_to_one_and_do_not_overflow),
+        cmocka_unit_test(logprobs_sum_to_one_and_do_not_overflow),
         cmocka_unit_test(a_row_is_told_of_as_the_model_gave_it),
-        cmocka_unit_test(as_drawn_only_what_the_samplers_left_has_a_chance),
+        cmocka_unit_test(as_drawn_only_what_the_samplers_left_has_a_logprob),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -7,8 +7,8 @@
  *
  * llama.cpp empties a sequence before it reads a state into it, and leaves the parts it had read when it finds a fault:
  * whatever goes wrong here ends with llm_seq_clear(). No bytes reach it whose structure was not checked. */
-#include "llm/layout.h"
 #include "llm/llm_parts.h"
+#include "llm/state_layout.h"
 
 #include <stdlib.h>
 
@@ -21,9 +21,9 @@ static size_t size_of(struct llm_context *context, int32_t seq, llama_state_seq_
 
 /* Takes what moves from the scratch, which was given it with the rows: a state that breaks off after its first count
  * makes llama.cpp empty that part and then refuse the rest. Where it should not, more is copied than is needed. */
-static void drop_moving(struct llm_context *context, const struct llm_format *format)
+static void drop_moving(struct llm_context *context, const struct llm_state_format *format)
 {
-    if (!llm_format_moves(format)) return;
+    if (!llm_state_format_has_checkpoints(format)) return;
     const uint32_t streams_and_cells[] = {format->magic, 0, 1, 1}, cells[] = {format->magic, 0, 1};
     bool window = format->n_kv > format->n_rows;
     llm_hush(true);
@@ -34,7 +34,7 @@ static void drop_moving(struct llm_context *context, const struct llm_format *fo
 }
 
 /* The sequence whose state holds the rows and, if can be, nothing else; -1: none has them. */
-static int32_t lay_out(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+static int32_t lay_out(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                        int32_t to)
 {
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
@@ -45,12 +45,12 @@ static int32_t lay_out(struct llm_context *context, const struct llm_format *for
     return llm_scratch(context);
 }
 
-static void clear_scratch(struct llm_context *context, const struct llm_format *format)
+static void clear_scratch(struct llm_context *context, const struct llm_state_format *format)
 {
     if (format->appends) llm_seq_clear(context, llm_scratch(context));
 }
 
-size_t llm_rows_size(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+size_t llm_rows_size(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to)
 {
     int32_t source = lay_out(context, format, seq, from, to);
@@ -60,7 +60,7 @@ size_t llm_rows_size(struct llm_context *context, const struct llm_format *forma
     return size;
 }
 
-size_t llm_rows_save(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t from,
+size_t llm_rows_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to, void *raw, size_t size)
 {
     int32_t source = lay_out(context, format, seq, from, to);
@@ -82,7 +82,7 @@ static bool set_state(struct llm_context *context, int32_t seq, const struct buf
 }
 
 /* Rows alone, in the order of their positions. */
-static bool is_piece(const struct llm_format *format, const struct llm_parsed *parsed, int32_t from, int32_t to)
+static bool is_piece(const struct llm_state_format *format, const struct llm_parsed *parsed, int32_t from, int32_t to)
 {
     const struct llm_view *rows = &parsed->kv[0];
     if (rows->n == 0 || parsed->state != NULL || (format->n_kv > 1 && parsed->kv[1].n > 0)) return false;
@@ -95,20 +95,20 @@ static bool is_piece(const struct llm_format *format, const struct llm_parsed *p
 }
 
 /* Where something moves, a sequence without it seems to be empty. */
-static bool ends_at(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t n)
+static bool ends_at(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t n)
 {
-    return llm_format_moves(format) || llm_seq_end(context, seq) == n;
+    return llm_state_format_has_checkpoints(format) || llm_seq_end(context, seq) == n;
 }
 
-enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
-                              const struct llm_piece *piece)
+enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
+                              const struct llm_state_slice *piece)
 {
     struct llm_parsed parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)piece->bytes, .len = piece->size};
     bool follows = format->appends && format->n_rows > 0 && ends_at(context, format, seq, piece->from) &&
-                   llm_parse(format, LLM_STATE_WHOLE, piece->bytes, piece->size, &parsed) &&
+                   llm_parse(format, LLM_STATE_SNAPSHOT, piece->bytes, piece->size, &parsed) &&
                    is_piece(format, &parsed, piece->from, piece->to);
-    if (!follows) return LLM_NO_PIECE;
+    if (!follows) return LLM_BAD_STATE;
     bool loaded = set_state(context, llm_scratch(context), &bytes, 0);
     if (loaded)
         llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq, piece->from,
@@ -117,13 +117,13 @@ enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_form
     return loaded ? LLM_LOADED : LLM_NO_ROOM;
 }
 
-bool llm_rows_load_all(struct llm_context *context, const struct llm_format *format, int32_t seq, const void *joined,
-                       size_t size, int32_t n)
+bool llm_rows_load_all(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
+                       const void *joined, size_t size, int32_t n)
 {
     struct llm_parsed parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)joined, .len = size};
     if (llm_seq_copying(context, seq) == 0 && format->n_rows > 0 &&
-        llm_parse(format, LLM_STATE_WHOLE, joined, size, &parsed) && is_piece(format, &parsed, 0, n) &&
+        llm_parse(format, LLM_STATE_SNAPSHOT, joined, size, &parsed) && is_piece(format, &parsed, 0, n) &&
         parsed.kv[0].n == (uint32_t)n && set_state(context, seq, &bytes, 0) && ends_at(context, format, seq, n))
         return true;
     llm_seq_clear(context, seq);
@@ -133,7 +133,7 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_format *for
 /* ---- In: what moves ---- */
 
 /* How many rows there are beside what moves tells only the size of a state. */
-static bool has_rows(struct llm_context *context, const struct llm_format *format, int32_t seq, int32_t n)
+static bool has_rows(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t n)
 {
     if (format->n_rows == 0) return true;
     size_t rows = size_of(context, seq, 0) - size_of(context, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
@@ -141,7 +141,7 @@ static bool has_rows(struct llm_context *context, const struct llm_format *forma
 }
 
 /* Loads the state of one pool, or with as many streams as there are here. */
-static bool load_moving(struct llm_context *context, const struct llm_format *format, int32_t seq,
+static bool load_moving(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                         const struct buf *piece, const struct llm_contents *contents)
 {
     if (format->n_stream == 1) return set_state(context, seq, piece, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
@@ -153,25 +153,25 @@ static bool load_moving(struct llm_context *context, const struct llm_format *fo
 }
 
 /* A piece of the right structure is refused for want of cells alone. */
-static enum llm_loaded complete(struct llm_context *context, const struct llm_format *format, int32_t seq,
+static enum llm_loaded complete(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                                 const struct buf *piece, int32_t n)
 {
     struct llm_parsed parsed;
-    struct llm_contents contents = {.what = LLM_STATE_MOVING, .n_stream = format->n_stream};
-    bool fits = llm_seq_copying(context, seq) == 0 && llm_format_moves(format) &&
-                llm_parse(format, LLM_STATE_MOVING, piece->v, piece->len, &parsed) &&
-                llm_find_moving(format, &parsed, n, &contents);
+    struct llm_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = format->n_stream};
+    bool fits = llm_seq_copying(context, seq) == 0 && llm_state_format_has_checkpoints(format) &&
+                llm_parse(format, LLM_STATE_CHECKPOINT, piece->v, piece->len, &parsed) &&
+                llm_find_checkpoint(format, &parsed, n, &contents);
     bool loaded = fits && load_moving(context, format, seq, piece, &contents);
     llm_contents_release(&contents);
     if (fits && !loaded && format->appends) return LLM_NO_ROOM;
-    return loaded && llm_seq_end(context, seq) == n && has_rows(context, format, seq, n) ? LLM_LOADED : LLM_NO_PIECE;
+    return loaded && llm_seq_end(context, seq) == n && has_rows(context, format, seq, n) ? LLM_LOADED : LLM_BAD_STATE;
 }
 
-enum llm_loaded llm_moving_load(struct llm_context *context, const struct llm_format *format, int32_t seq,
-                                const void *piece, size_t size, int32_t n)
+enum llm_loaded llm_checkpoint_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
+                                    const void *piece, size_t size, int32_t n)
 {
     const struct buf bytes = {.v = (char *)(uintptr_t)piece, .len = size};
     enum llm_loaded loaded = complete(context, format, seq, &bytes, n);
-    if (loaded == LLM_NO_PIECE) llm_seq_clear(context, seq);
+    if (loaded == LLM_BAD_STATE) llm_seq_clear(context, seq);
     return loaded;
 }

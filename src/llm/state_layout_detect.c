@@ -1,6 +1,6 @@
 /* Learns the layout of a context's states from one of them. What can be anything is read off; what must be as it is
  * decides whether the layout is known at all. No state; any thread. */
-#include "llm/layout.h"
+#include "llm/state_layout.h"
 
 #include "base/memory.h"
 
@@ -79,7 +79,7 @@ static bool learn_cells(struct lesson *lesson, size_t cell_bytes, uint64_t n_cel
     return !lesson->ended;
 }
 
-static bool learn_kv(struct lesson *lesson, struct llm_format *format, struct llm_kv *kv, bool with_values)
+static bool learn_kv(struct lesson *lesson, struct llm_state_format *format, struct llm_kv *kv, bool with_values)
 {
     bool learnt = false;
     if (number(lesson, 4) != format->n_stream) return false;
@@ -94,7 +94,7 @@ static bool learn_kv(struct lesson *lesson, struct llm_format *format, struct ll
 }
 
 /* One state after the other: half of them first ones, half second ones, in the order of their layers. */
-static bool learn_states(struct llm_format *format)
+static bool learn_states(struct llm_state_format *format)
 {
     struct lesson lesson = {.at = (const uint8_t *)format->state.v, .left = format->state.len};
     struct llm_regions *states = &format->states;
@@ -118,7 +118,7 @@ static bool learn_states(struct llm_format *format)
 }
 
 /* What cannot be told apart is one state: from the end of its one cell on. */
-static void learn_recurrent(struct llm_format *format, struct lesson *lesson)
+static void learn_recurrent(struct llm_state_format *format, struct lesson *lesson)
 {
     enum { CELL_END = 12 };
     buf_clear(&format->state);
@@ -132,7 +132,7 @@ static void learn_recurrent(struct llm_format *format, struct lesson *lesson)
     format->states.len = 1;
 }
 
-static void forget(struct llm_format *format)
+static void forget(struct llm_state_format *format)
 {
     for (size_t i = 0; i < format->n_kv; i++) {
         free(format->kv[i].tables);
@@ -142,7 +142,8 @@ static void forget(struct llm_format *format)
 }
 
 /* Two things cannot be read off: whether cells tell their place, and whether there are values. */
-static bool learn_as(struct llm_format *format, const struct buf *whole, int32_t n, bool with_places, bool with_values)
+static bool learn_as(struct llm_state_format *format, const struct buf *whole, int32_t n, bool with_places,
+                     bool with_values)
 {
     struct lesson lesson = {.at = (const uint8_t *)whole->v, .left = whole->len, .n = n};
     struct llm_parsed parsed;
@@ -153,11 +154,11 @@ static bool learn_as(struct llm_format *format, const struct buf *whole, int32_t
     for (size_t i = 0; i < format->n_kv; i++)
         if (!learn_kv(&lesson, format, &format->kv[i], with_values)) return false;
     if (format->recurrent) learn_recurrent(format, &lesson);
-    return llm_parse(format, LLM_STATE_WHOLE, whole->v, whole->len, &parsed) &&
+    return llm_parse(format, LLM_STATE_SNAPSHOT, whole->v, whole->len, &parsed) &&
            (!format->recurrent || (parsed.state != NULL && llm_state_pos(parsed.state) == n - 1));
 }
 
-bool llm_learn(struct llm_format *format, const struct buf *whole, int32_t n)
+bool llm_learn(struct llm_state_format *format, const struct buf *whole, int32_t n)
 {
     for (int way = 0; way < 4; way++)
         if (learn_as(format, whole, n, (way & 1) != 0, (way & 2) == 0)) return true;

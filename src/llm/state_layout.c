@@ -1,6 +1,6 @@
 /* Reads and writes states of llama.cpp's layout. No state of its own, any thread. Nothing that is read here is trusted:
  * a length decides where to read on only after it was found to be within the bytes. */
-#include "llm/layout.h"
+#include "llm/state_layout.h"
 
 #include "base/memory.h"
 
@@ -29,7 +29,8 @@ static uint64_t tables_size(const struct llm_kv *kv, uint32_t n_cells)
     return 8 + kv->n_tables * LLM_TABLE_HEAD + n_cells * kv->row_bytes;
 }
 
-uint64_t llm_kv_size(const struct llm_format *format, const struct llm_kv *kv, uint32_t n_cells, uint32_t n_stream)
+uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv *kv, uint32_t n_cells,
+                     uint32_t n_stream)
 {
     uint64_t size = 4 + 4 * (uint64_t)n_stream;
     return n_cells == 0 ? size : size + (uint64_t)n_cells * format->cell_bytes + tables_size(kv, n_cells);
@@ -88,7 +89,7 @@ static bool tables_are_ours(const struct llm_kv *kv, const struct llm_view *view
 }
 
 /* The cells of a sequence are in one stream. */
-static bool take_kv(const struct llm_format *format, const struct llm_kv *kv, struct reader *reader,
+static bool take_kv(const struct llm_state_format *format, const struct llm_kv *kv, struct reader *reader,
                     struct llm_view *view)
 {
     uint32_t n_stream;
@@ -107,7 +108,7 @@ static bool take_kv(const struct llm_format *format, const struct llm_kv *kv, st
 }
 
 /* All bytes but those of the states and the position are those of the model section. */
-static bool state_is_ours(const struct llm_format *format, const uint8_t *state)
+static bool state_is_ours(const struct llm_state_format *format, const uint8_t *state)
 {
     const uint8_t *model = (const uint8_t *)format->state.v;
     size_t at = 8;
@@ -120,7 +121,7 @@ static bool state_is_ours(const struct llm_format *format, const uint8_t *state)
     return memcmp(state + at, model + at, format->state.len - at) == 0;
 }
 
-static bool take_state(const struct llm_format *format, struct reader *reader, const uint8_t **state)
+static bool take_state(const struct llm_state_format *format, struct reader *reader, const uint8_t **state)
 {
     size_t size = reader->left;
     const uint8_t *at = take(reader, size);
@@ -131,21 +132,21 @@ static bool take_state(const struct llm_format *format, struct reader *reader, c
     return true;
 }
 
-bool llm_parse(const struct llm_format *format, enum llm_state what, const void *bytes, size_t size,
+bool llm_parse(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
                struct llm_parsed *parsed)
 {
     *parsed = (struct llm_parsed){0};
     struct reader reader = {.at = bytes, .left = size};
     const uint8_t *header = take(&reader, LLM_HEADER_BYTES);
     if (header == NULL || read_u32(header) != format->magic) return false;
-    for (size_t i = what == LLM_STATE_MOVING ? format->n_rows : 0; i < format->n_kv; i++)
+    for (size_t i = what == LLM_STATE_CHECKPOINT ? format->n_rows : 0; i < format->n_kv; i++)
         if (!take_kv(format, &format->kv[i], &reader, &parsed->kv[i])) return false;
     return (!format->recurrent || take_state(format, &reader, &parsed->state)) && reader.left == 0;
 }
 
 /* ---- Cells ---- */
 
-int32_t llm_view_pos(const struct llm_format *format, const struct llm_view *view, uint32_t cell)
+int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_view *view, uint32_t cell)
 {
     return read_i32(view->cells + cell * format->cell_bytes);
 }
@@ -170,7 +171,7 @@ static void add_cell(struct llm_runs *runs, const struct llm_view *view, uint32_
     runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
 }
 
-bool llm_find_cells(const struct llm_format *format, const struct llm_view *view, int32_t from, int32_t to,
+bool llm_find_cells(const struct llm_state_format *format, const struct llm_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs)
 {
     if (from < 0 || to < from || (uint32_t)(to - from) > view->n) return false;
@@ -217,7 +218,7 @@ static void note_region(struct writer *writer, struct llm_region region)
 }
 
 /* The sequence that a cell names is read by nobody: 0 wherever it came from. */
-static void put_cells(struct writer *writer, const struct llm_format *format, const struct llm_runs *runs)
+static void put_cells(struct writer *writer, const struct llm_state_format *format, const struct llm_runs *runs)
 {
     static const int32_t nobody = 0;
     for (size_t i = 0; i < runs->len; i++) {
@@ -258,7 +259,7 @@ static void put_table(struct writer *writer, const struct llm_kv *kv, size_t tab
     put_rows(writer, kv, table, runs);
 }
 
-static void put_kv(struct writer *writer, const struct llm_format *format, const struct llm_kv *kv,
+static void put_kv(struct writer *writer, const struct llm_state_format *format, const struct llm_kv *kv,
                    const struct llm_runs *runs, uint32_t n_stream)
 {
     put_u32(writer, n_stream);
@@ -272,14 +273,14 @@ static void put_kv(struct writer *writer, const struct llm_format *format, const
     for (uint32_t i = 1; i < n_stream; i++) put_u32(writer, 0);
 }
 
-static void put_state(struct writer *writer, const struct llm_format *format, const uint8_t *state)
+static void put_state(struct writer *writer, const struct llm_state_format *format, const uint8_t *state)
 {
     const struct buf *empty = &format->no_state;
     for (size_t i = 0; i < format->states.len && state != NULL; i++) note_region(writer, format->states.v[i]);
     put(writer, state == NULL ? (const uint8_t *)empty->v : state, state == NULL ? empty->len : format->state.len);
 }
 
-static uint64_t size_of(const struct llm_format *format, const struct llm_contents *contents, size_t first)
+static uint64_t size_of(const struct llm_state_format *format, const struct llm_contents *contents, size_t first)
 {
     uint64_t size = LLM_HEADER_BYTES;
     for (size_t i = first; i < format->n_kv; i++)
@@ -288,17 +289,17 @@ static uint64_t size_of(const struct llm_format *format, const struct llm_conten
     return size;
 }
 
-static void make_room_for_regions(const struct llm_format *format, struct llm_regions *regions)
+static void make_room_for_regions(const struct llm_state_format *format, struct llm_regions *regions)
 {
     size_t n = format->states.len + 1;
     for (size_t i = 0; i < format->n_kv; i++) n += format->kv[i].n_tables;
     *regions = (struct llm_regions){.v = mem_alloc(n * sizeof *regions->v)};
 }
 
-bool llm_compose(const struct llm_format *format, const struct llm_contents *contents, struct buf *out,
+bool llm_compose(const struct llm_state_format *format, const struct llm_contents *contents, struct buf *out,
                  struct llm_regions *regions)
 {
-    size_t first = contents->what == LLM_STATE_MOVING ? format->n_rows : 0;
+    size_t first = contents->what == LLM_STATE_CHECKPOINT ? format->n_rows : 0;
     uint64_t size = size_of(format, contents, first);
     uint8_t *bytes = malloc((size_t)size + 1);
     if (bytes == NULL) return false;

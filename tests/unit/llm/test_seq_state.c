@@ -77,7 +77,7 @@ static void a_whole_state_goes_on_in_another_sequence_as_from_its_own(struct rig
 {
     struct tokens prompt = random_tokens(rig, 1, PROMPT), other = random_tokens(rig, 2, PROMPT);
     put(rig, 0, &prompt, 0);
-    struct saved saved = save(rig, 0, LLM_STATE_WHOLE);
+    struct saved saved = save(rig, 0, LLM_STATE_SNAPSHOT);
     put(rig, 1, &other, 0); /* what the sequence held is gone */
     assert_true(load(rig, 1, &saved));
     expect_right(rig, 1, &prompt, PROMPT, 3);
@@ -91,7 +91,7 @@ static void a_whole_state_can_be_loaded_when_its_source_is_gone_and_more_than_on
 {
     struct tokens prompt = random_tokens(rig, 5, PROMPT), other = random_tokens(rig, 6, PROMPT);
     put(rig, 0, &prompt, 0);
-    struct saved saved = save(rig, 0, LLM_STATE_WHOLE);
+    struct saved saved = save(rig, 0, LLM_STATE_SNAPSHOT);
     llm_seq_clear(rig->context, 0);
     put(rig, 0, &other, 0);
     for (int32_t seq = 2; seq < 5; seq++) assert_true(load(rig, seq, &saved));
@@ -106,7 +106,7 @@ static void what_was_loaded_can_be_cut_where_anything_can_and_else_is_not(struct
 {
     struct tokens prompt = random_tokens(rig, 8, PROMPT);
     put(rig, 0, &prompt, 0);
-    struct saved saved = save(rig, 0, LLM_STATE_WHOLE);
+    struct saved saved = save(rig, 0, LLM_STATE_SNAPSHOT);
     assert_true(load(rig, 1, &saved));
     bool cut = llm_seq_cut(rig->context, 1, PROMPT - CHUNK);
     assert_int_equal(cut, rig->arch->cuts_anywhere);
@@ -121,7 +121,7 @@ static void a_state_of_a_shared_sequence_is_whole(struct rig *rig)
     put(rig, 0, &prompt, 0);
     assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
     put(rig, 1, &branch, PROMPT);
-    struct saved saved = save(rig, 1, LLM_STATE_WHOLE);
+    struct saved saved = save(rig, 1, LLM_STATE_SNAPSHOT);
     llm_seq_clear(rig->context, 1);
     assert_true(load(rig, 2, &saved));
     int32_t len = (int32_t)branch.len;
@@ -138,16 +138,16 @@ static void a_state_of_a_shared_sequence_is_whole(struct rig *rig)
 static void only_what_cannot_be_cut_has_a_moving_state(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 20, PROMPT);
-    for (enum llm_state what = LLM_STATE_WHOLE; what <= LLM_STATE_MOVING; what++)
+    for (enum llm_state what = LLM_STATE_SNAPSHOT; what <= LLM_STATE_CHECKPOINT; what++)
         assert_int_equal(llm_seq_state_size(rig->context, 0, what), 0); /* of an empty sequence */
     put(rig, 0, &prompt, 0);
-    size_t moving = llm_seq_state_size(rig->context, 0, LLM_STATE_MOVING);
-    size_t whole = llm_seq_state_size(rig->context, 0, LLM_STATE_WHOLE);
+    size_t moving = llm_seq_state_size(rig->context, 0, LLM_STATE_CHECKPOINT);
+    size_t whole = llm_seq_state_size(rig->context, 0, LLM_STATE_SNAPSHOT);
     assert_int_equal(moving > 0, !rig->arch->cuts_anywhere);
     assert_true(moving <= whole);
     uint8_t byte = 0;
-    if (moving == 0) assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_MOVING, &byte, 1), 0);
-    assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_WHOLE, &byte, 1), 0); /* too few bytes for it */
+    if (moving == 0) assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_CHECKPOINT, &byte, 1), 0);
+    assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_SNAPSHOT, &byte, 1), 0); /* too few bytes for it */
     tokens_release(&prompt);
 }
 
@@ -156,7 +156,7 @@ static void a_sequence_goes_back_to_where_its_moving_state_was_saved(struct rig 
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 21, PROMPT);
     put(rig, 0, &prompt, 0);
-    struct saved saved = save(rig, 0, LLM_STATE_MOVING);
+    struct saved saved = save(rig, 0, LLM_STATE_CHECKPOINT);
     go_wrong(rig, 0, &prompt, PROMPT, 22);
     assert_true(rewind_to(rig, 0, &saved));
     expect_right(rig, 0, &prompt, PROMPT, 23);
@@ -176,10 +176,10 @@ static void a_sequence_goes_back_to_any_of_several_bounds_but_never_forward(stru
     struct tokens prompt = random_tokens(rig, 26, WINDOW - OWN), start = {0};
     tokens_append(&start, prompt.v, HALF);
     put(rig, 0, &start, 0);
-    struct saved first = save(rig, 0, LLM_STATE_MOVING);
+    struct saved first = save(rig, 0, LLM_STATE_CHECKPOINT);
     tokens_append(&start, prompt.v + HALF, PROMPT - HALF);
     put(rig, 0, &start, HALF);
-    struct saved second = save(rig, 0, LLM_STATE_MOVING);
+    struct saved second = save(rig, 0, LLM_STATE_CHECKPOINT);
     put(rig, 0, &prompt, PROMPT);
     assert_true(rewind_to(rig, 0, &second));
     expect_right(rig, 0, &prompt, PROMPT, 27);
@@ -200,7 +200,7 @@ static void going_back_leaves_a_sharer_whole(struct rig *rig)
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 30, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 31);
     put(rig, 0, &prompt, 0);
-    struct saved saved = save(rig, 0, LLM_STATE_MOVING);
+    struct saved saved = save(rig, 0, LLM_STATE_CHECKPOINT);
     put(rig, 0, &branch, PROMPT);
     assert_true(llm_seq_share(rig->context, 0, 1, (int32_t)branch.len));
     go_wrong(rig, 2, &prompt, 0, 32); /* makes the copies between streams */
@@ -219,7 +219,7 @@ static void a_moving_state_is_nothing_without_the_cells_it_completes(struct rig 
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 36, PROMPT);
     put(rig, 0, &prompt, 0);
-    struct saved saved = save(rig, 0, LLM_STATE_MOVING);
+    struct saved saved = save(rig, 0, LLM_STATE_CHECKPOINT);
     llm_seq_clear(rig->context, 0);
     assert_false(rewind_to(rig, 0, &saved));
     expect_empty(rig, 0, "rewind of nothing");
@@ -278,10 +278,10 @@ static void a_faulty_state_leaves_the_sequence_empty_and_the_others_whole(struct
 {
     struct tokens prompt = random_tokens(rig, 41, PROMPT);
     put(rig, 0, &prompt, 0);
-    struct saved whole = save(rig, 0, LLM_STATE_WHOLE);
+    struct saved whole = save(rig, 0, LLM_STATE_SNAPSHOT);
     expect_faults_refused(rig, load, &whole);
     if (!rig->arch->cuts_anywhere) {
-        struct saved moving = save(rig, 0, LLM_STATE_MOVING);
+        struct saved moving = save(rig, 0, LLM_STATE_CHECKPOINT);
         expect_faults_refused(rig, rewind_to, &moving);
         free(moving.bytes);
     }
@@ -306,7 +306,7 @@ static void a_state_that_finds_no_cells_is_refused(struct rig *rig)
     narrow.context = open_context(rig->model, &params);
     struct tokens prompt = random_tokens(rig, 45, PROMPT), other = random_tokens(rig, 46, PROMPT + OWN);
     put(&narrow, 0, &prompt, 0);
-    struct saved saved = save(&narrow, 0, LLM_STATE_WHOLE);
+    struct saved saved = save(&narrow, 0, LLM_STATE_SNAPSHOT);
     llm_seq_clear(narrow.context, 0);
     put(&narrow, 1, &other, 0);
     assert_int_equal(llm_seq_load(narrow.context, 0, saved.bytes, saved.size, saved.n), LLM_NO_ROOM);
@@ -327,7 +327,7 @@ static void expect_nothing_saved(struct rig *rig, int32_t seq)
 {
     enum { PLENTY = 1 << 20 };
     void *bytes = mem_alloc(PLENTY);
-    for (enum llm_state what = LLM_STATE_WHOLE; what <= LLM_STATE_MOVING; what++) {
+    for (enum llm_state what = LLM_STATE_SNAPSHOT; what <= LLM_STATE_CHECKPOINT; what++) {
         assert_int_equal(llm_seq_state_size(rig->context, seq, what), 0);
         assert_int_equal(llm_seq_save(rig->context, seq, what, bytes, PLENTY), 0);
     }
@@ -342,12 +342,12 @@ static void a_copy_cannot_be_saved_before_it_is_made(struct rig *rig)
     put(rig, 0, &prompt, 0);
     assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
     expect_nothing_saved(rig, 1);
-    struct saved source = save(rig, 0, LLM_STATE_WHOLE);
-    struct llm_row bad = {.token = -1};
+    struct saved source = save(rig, 0, LLM_STATE_SNAPSHOT);
+    struct llm_batch_token bad = {.token = -1};
     assert_int_equal(llm_decode(rig->context, &bad, 1), LLM_REFUSED); /* a call that makes no copy */
     expect_nothing_saved(rig, 1);
     go_wrong(rig, 2, &prompt, 0, 52);
-    struct saved copy = save(rig, 1, LLM_STATE_WHOLE);
+    struct saved copy = save(rig, 1, LLM_STATE_SNAPSHOT);
     assert_true(load(rig, 3, &source));
     assert_true(load(rig, 4, &copy));
     expect_right(rig, 3, &prompt, PROMPT, 53);
@@ -364,7 +364,7 @@ static void nothing_is_loaded_into_either_end_of_a_copy_before_it_is_made(struct
     if (rig->unified) return;
     struct tokens prompt = random_tokens(rig, 55, PROMPT), other = random_tokens(rig, 56, PROMPT);
     put(rig, 2, &other, 0);
-    struct saved saved = save(rig, 2, LLM_STATE_WHOLE);
+    struct saved saved = save(rig, 2, LLM_STATE_SNAPSHOT);
     for (int32_t end = 0; end < 2; end++) {
         llm_seq_clear(rig->context, 0);
         put(rig, 0, &prompt, 0);
@@ -443,7 +443,7 @@ static void random_save(struct rig *rig, struct belief *belief)
     if (belief->held[seq].len == 0) return;
     release_kept(kept);
     bool moving = !rig->arch->cuts_anywhere && below(&belief->random, 2) == 0;
-    kept->what = moving ? LLM_STATE_MOVING : LLM_STATE_WHOLE;
+    kept->what = moving ? LLM_STATE_CHECKPOINT : LLM_STATE_SNAPSHOT;
     kept->saved = save(rig, seq, kept->what);
     tokens_append(&kept->tokens, belief->held[seq].v, belief->held[seq].len);
 }
@@ -454,7 +454,7 @@ static void random_restore(struct rig *rig, struct belief *belief)
     if (kept->saved.size == 0) return;
     for (int32_t i = 0, seq = below(&belief->random, N_SEQ); i < N_SEQ; i++, seq = (seq + 1) % N_SEQ) {
         struct tokens *held = &belief->held[seq];
-        bool moving = kept->what == LLM_STATE_MOVING;
+        bool moving = kept->what == LLM_STATE_CHECKPOINT;
         if (moving && tokens_common_prefix(held, &kept->tokens) < kept->tokens.len) continue;
         assert_true(moving ? rewind_to(rig, seq, &kept->saved) : load(rig, seq, &kept->saved));
         tokens_truncate(held, 0);

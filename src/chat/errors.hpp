@@ -1,8 +1,8 @@
 /* Failures inside the shim: they travel as exceptions and become a hearth_error at the boundary to C.
  *
  * Nothing may leave the shim as an exception: every function that C calls runs its work under guarded(). */
-#ifndef CHAT_FAULT_HPP
-#define CHAT_FAULT_HPP
+#ifndef CHAT_ERRORS_HPP
+#define CHAT_ERRORS_HPP
 
 #include "hearth.h"
 

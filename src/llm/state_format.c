@@ -1,7 +1,7 @@
 /* Opens the format of a context's states, which is learnt from a state, and tries it out before anybody relies on it:
  * what llama.cpp writes is its own affair and may be another thing tomorrow. The engine's thread; a format never
  * changes afterwards and may then be asked by any thread. */
-#include "llm/layout.h"
+#include "llm/state_layout.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -14,27 +14,27 @@
 /* Tokens computed to learn from, and where their rows are cut. */
 enum { TOKENS = 8, CUT = 3 };
 
-bool llm_format_has_rows(const struct llm_format *format)
+bool llm_state_format_has_rows(const struct llm_state_format *format)
 {
     return format->n_rows > 0;
 }
 
-bool llm_format_moves(const struct llm_format *format)
+bool llm_state_format_has_checkpoints(const struct llm_state_format *format)
 {
     return format->recurrent || format->n_kv > format->n_rows;
 }
 
-bool llm_format_appends(const struct llm_format *format)
+bool llm_state_format_appends(const struct llm_state_format *format)
 {
     return format->appends;
 }
 
-uint64_t llm_format_row_bytes(const struct llm_format *format)
+uint64_t llm_state_format_row_bytes(const struct llm_state_format *format)
 {
     return format->n_rows > 0 ? format->kv[0].row_bytes : 0;
 }
 
-void llm_format_close(struct llm_format *format)
+void llm_state_format_close(struct llm_state_format *format)
 {
     if (format == NULL) return;
     for (size_t i = 0; i < LLM_MAX_KV; i++) free(format->kv[i].tables);
@@ -56,7 +56,7 @@ static bool save(struct llm_context *context, int32_t seq, enum llm_state what, 
 }
 
 /* The recurrent section of a sequence without tokens: what is left behind the empty windows. */
-static bool save_nothing(struct llm_context *context, struct llm_format *format)
+static bool save_nothing(struct llm_context *context, struct llm_state_format *format)
 {
     if (!format->recurrent) return true;
     struct llama_context *handle = llm_context_handle(context);
@@ -82,7 +82,7 @@ static const int32_t bounds[] = {0, CUT, TOKENS};
 
 struct trial {
     struct llm_context *context;
-    const struct llm_format *format;
+    const struct llm_state_format *format;
     int32_t other; /* the sequence that gets what sequence 0 has: 1, or the same where there is no other */
     int32_t n_vocab, n_batch;
     struct pieces before, after;
@@ -104,11 +104,11 @@ static void release(struct trial *trial)
 
 static bool compute(struct trial *trial, int32_t seq, int32_t from, int32_t to)
 {
-    struct llm_row rows[TOKENS];
+    struct llm_batch_token rows[TOKENS];
     while (from < to) {
         int32_t n = 0;
         for (; n < to - from && n < trial->n_batch; n++)
-            rows[n] = (struct llm_row){
+            rows[n] = (struct llm_batch_token){
                 .token = (from + n + 1) % trial->n_vocab, .pos = from + n, .seq = seq, .logits = from + n + 1 == to};
         if (llm_decode(trial->context, rows, n) != LLM_DECODED) return false;
         from += n;
@@ -134,8 +134,8 @@ static bool cut_moving(const struct trial *trial, int32_t seq, struct buf *piece
 {
     struct llm_regions regions;
     struct buf raw = {0};
-    bool ok = save(trial->context, seq, LLM_STATE_MOVING, &raw) &&
-              llm_cut_moving(trial->format, raw.v, raw.len, TOKENS, piece, &regions);
+    bool ok = save(trial->context, seq, LLM_STATE_CHECKPOINT, &raw) &&
+              llm_cut_checkpoint(trial->format, raw.v, raw.len, TOKENS, piece, &regions);
     if (ok) free(regions.v);
     buf_release(&raw);
     return ok;
@@ -143,18 +143,19 @@ static bool cut_moving(const struct trial *trial, int32_t seq, struct buf *piece
 
 static bool cut(const struct trial *trial, int32_t seq, struct pieces *pieces)
 {
-    for (int i = 0; i < 2 && llm_format_has_rows(trial->format); i++)
+    for (int i = 0; i < 2 && llm_state_format_has_rows(trial->format); i++)
         if (!cut_rows(trial, seq, i, &pieces->rows[i])) return false;
-    return !llm_format_moves(trial->format) || cut_moving(trial, seq, &pieces->moving);
+    return !llm_state_format_has_checkpoints(trial->format) || cut_moving(trial, seq, &pieces->moving);
 }
 
 static bool load_rows(const struct trial *trial)
 {
     const struct buf *rows = trial->before.rows;
-    struct llm_piece pieces[2];
+    struct llm_state_slice pieces[2];
     for (int i = 0; i < 2; i++)
-        pieces[i] = (struct llm_piece){.bytes = rows[i].v, .size = rows[i].len, .from = bounds[i], .to = bounds[i + 1]};
-    if (llm_format_appends(trial->format))
+        pieces[i] =
+            (struct llm_state_slice){.bytes = rows[i].v, .size = rows[i].len, .from = bounds[i], .to = bounds[i + 1]};
+    if (llm_state_format_appends(trial->format))
         return llm_rows_load(trial->context, trial->format, trial->other, &pieces[0]) == LLM_LOADED &&
                llm_rows_load(trial->context, trial->format, trial->other, &pieces[1]) == LLM_LOADED;
     struct buf joined = {0};
@@ -167,9 +168,10 @@ static bool load_rows(const struct trial *trial)
 static bool load(const struct trial *trial)
 {
     const struct buf *moving = &trial->before.moving;
-    if (llm_format_has_rows(trial->format) && !load_rows(trial)) return false;
-    return !llm_format_moves(trial->format) ||
-           llm_moving_load(trial->context, trial->format, trial->other, moving->v, moving->len, TOKENS) == LLM_LOADED;
+    if (llm_state_format_has_rows(trial->format) && !load_rows(trial)) return false;
+    return !llm_state_format_has_checkpoints(trial->format) ||
+           llm_checkpoint_load(trial->context, trial->format, trial->other, moving->v, moving->len, TOKENS) ==
+               LLM_LOADED;
 }
 
 static bool equal(const struct buf *a, const struct buf *b)
@@ -215,7 +217,7 @@ static const char *try_out(struct trial *trial)
 /* ---- Opening ---- */
 
 /* The sections that such a model's states have. */
-static void expect_sections(struct llm_format *format, const struct llm_context *context)
+static void expect_sections(struct llm_state_format *format, const struct llm_context *context)
 {
     const struct llama_model *model = llama_get_model(llm_context_handle(context));
     bool has_rows = !llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
@@ -224,24 +226,24 @@ static void expect_sections(struct llm_format *format, const struct llm_context 
     format->n_kv = format->n_rows + (has_rows && llm_has_window(context) ? 1 : 0);
 }
 
-static const char *open_format(struct llm_format *format, struct trial *trial)
+static const char *open_format(struct llm_state_format *format, struct trial *trial)
 {
     struct llm_context *context = trial->context;
     struct buf whole = {0};
     if (!save_nothing(context, format)) return "the state of an empty sequence cannot be saved";
     if (!compute(trial, 0, 0, TOKENS)) return "its first tokens cannot be computed";
-    bool learnt = save(context, 0, LLM_STATE_WHOLE, &whole) && llm_learn(format, &whole, TOKENS);
+    bool learnt = save(context, 0, LLM_STATE_SNAPSHOT, &whole) && llm_learn(format, &whole, TOKENS);
     buf_release(&whole);
     return learnt ? try_out(trial) : "its states have a layout that this version does not know";
 }
 
-struct llm_format *llm_format_open(struct llm_context *context, hearth_error *error)
+struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
 {
     struct llama_context *handle = llm_context_handle(context);
     bool has_scratch = llm_scratch(context) >= 0;
     int32_t n_streams = llm_one_pool(context) ? 1 : (int32_t)llama_n_seq_max(handle);
     int32_t n_seq = (int32_t)llama_n_seq_max(handle) - (has_scratch ? 1 : 0);
-    struct llm_format *format = mem_alloc(sizeof *format);
+    struct llm_state_format *format = mem_alloc(sizeof *format);
     struct trial trial = {.context = context,
                           .format = format,
                           .other = n_seq > 1 ? 1 : 0,
@@ -256,6 +258,6 @@ struct llm_format *llm_format_open(struct llm_context *context, hearth_error *er
     release(&trial);
     if (why == NULL) return format;
     error_set(error, HEARTH_UNSUPPORTED, "the cells of this context cannot be stored: %s", why);
-    llm_format_close(format);
+    llm_state_format_close(format);
     return NULL;
 }

@@ -1,6 +1,6 @@
 /* What is no state, or cannot be loaded where it should be: it is refused, the sequence is empty then, and what is
  * beside it stays. For every architecture with a decoder and in both layouts. */
-#include "cutting.h"
+#include "slicing.h"
 
 /* ---- Damage ---- */
 
@@ -11,7 +11,7 @@ static bool cuts(const struct rig *rig, bool moving, const char *bytes, size_t s
     struct llm_regions regions = {0};
     char *copy = mem_alloc(size);
     memcpy(copy, bytes, size);
-    bool ok = moving ? llm_cut_moving(format_of(rig), copy, size, n, &piece, &regions)
+    bool ok = moving ? llm_cut_checkpoint(format_of(rig), copy, size, n, &piece, &regions)
                      : llm_cut_rows(format_of(rig), copy, size, 0, n, &piece, &regions);
     free(copy);
     free(regions.v);
@@ -27,7 +27,7 @@ static uint32_t accepted_flips(const struct rig *rig, bool moving, const struct 
     uint32_t accepted = 0, seed = 30;
     size_t region = 0;
     if (moving)
-        assert_true(llm_cut_moving(format_of(rig), piece->v, piece->len, n, &again, &regions));
+        assert_true(llm_cut_checkpoint(format_of(rig), piece->v, piece->len, n, &again, &regions));
     else
         assert_true(llm_cut_rows(format_of(rig), piece->v, piece->len, 0, n, &again, &regions));
     for (size_t at = 0; at < piece->len; at++) {
@@ -61,7 +61,7 @@ static void what_is_not_a_state_is_not_cut(struct rig *rig)
     struct tokens prompt = random_tokens(rig, 31, FEW);
     bool places = strcmp(rig->arch->name, "qwen2vl") == 0 || strcmp(rig->arch->name, "qwen35") == 0;
     put(rig, 0, &prompt, 0);
-    if (llm_format_has_rows(format_of(rig))) {
+    if (llm_state_format_has_rows(format_of(rig))) {
         struct buf piece = {0};
         cut_rows(rig, 0, 0, FEW, &piece);
         assert_int_equal(accepted_flips(rig, false, &piece, FEW), 4 + FEW * (places ? 16 : 4));
@@ -69,7 +69,7 @@ static void what_is_not_a_state_is_not_cut(struct rig *rig)
         assert_false(cuts(rig, false, piece.v, piece.len, FEW + 1));
         buf_release(&piece);
     }
-    if (llm_format_moves(format_of(rig))) {
+    if (llm_state_format_has_checkpoints(format_of(rig))) {
         struct buf piece = {0};
         bool window = llm_model_info(rig->model)->n_swa > 0;
         cut_moving(rig, 0, FEW, &piece);
@@ -85,14 +85,14 @@ static void what_is_not_a_state_is_not_cut(struct rig *rig)
 /* Every bit of a random byte of the structure, or of any: either refused with an empty sequence, or loaded. */
 static void damaged_rows_are_refused_and_what_is_beside_them_stays(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
+    const struct llm_state_format *format = format_of(rig);
     struct tokens prompt = random_tokens(rig, 32, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
     uint32_t seed = 33;
-    for (int i = 0; i < 200 && llm_format_appends(format); i++) {
+    for (int i = 0; i < 200 && llm_state_format_appends(format); i++) {
         struct buf *rows = &saved.rows[0];
-        struct llm_piece piece = piece_of(&saved, 0);
+        struct llm_state_slice piece = piece_of(&saved, 0);
         int32_t at = below(&seed, i % 2 == 0 ? 200 : (int32_t)rows->len);
         char flip = (char)(1 << below(&seed, 8));
         rows->v[at] ^= flip;
@@ -101,7 +101,7 @@ static void damaged_rows_are_refused_and_what_is_beside_them_stays(struct rig *r
             assert_int_equal(llm_seq_end(rig->context, 1), 0);
         rows->v[at] ^= flip;
     }
-    for (int i = 0; i < 100 && llm_format_moves(format); i++) {
+    for (int i = 0; i < 100 && llm_state_format_has_checkpoints(format); i++) {
         int32_t at = below(&seed, i % 2 == 0 && saved.moving.len > 100 ? 100 : (int32_t)saved.moving.len);
         char flip = (char)(1 << below(&seed, 8));
         saved.moving.v[at] ^= flip;
@@ -121,13 +121,13 @@ static void damaged_rows_are_refused_and_what_is_beside_them_stays(struct rig *r
 
 static void rows_must_follow_one_another(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
-    if (!llm_format_has_rows(format)) return;
+    const struct llm_state_format *format = format_of(rig);
+    if (!llm_state_format_has_rows(format)) return;
     struct tokens prompt = random_tokens(rig, 40, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    struct llm_piece second = piece_of(&saved, 1), first = piece_of(&saved, 0), beyond = first, empty = first;
-    struct llm_piece gap[] = {first, second};
+    struct llm_state_slice second = piece_of(&saved, 1), first = piece_of(&saved, 0), beyond = first, empty = first;
+    struct llm_state_slice gap[] = {first, second};
     struct buf joined = {0};
     beyond.to = HALF + 1;
     empty.to = 0;
@@ -137,10 +137,11 @@ static void rows_must_follow_one_another(struct rig *rig)
     assert_false(llm_join_rows(format, &beyond, 1, &joined));
     assert_false(llm_join_rows(format, &empty, 1, &joined));
     assert_false(llm_join_rows(format, gap, 0, &joined));
-    if (llm_format_appends(format)) {
-        assert_int_equal(llm_rows_load(rig->context, format, 1, &beyond), LLM_NO_PIECE);
-        assert_int_equal(llm_rows_load(rig->context, format, 1, &empty), LLM_NO_PIECE);
-        if (!llm_format_moves(format)) assert_int_equal(llm_rows_load(rig->context, format, 1, &second), LLM_NO_PIECE);
+    if (llm_state_format_appends(format)) {
+        assert_int_equal(llm_rows_load(rig->context, format, 1, &beyond), LLM_BAD_STATE);
+        assert_int_equal(llm_rows_load(rig->context, format, 1, &empty), LLM_BAD_STATE);
+        if (!llm_state_format_has_checkpoints(format))
+            assert_int_equal(llm_rows_load(rig->context, format, 1, &second), LLM_BAD_STATE);
     }
     assert_int_equal(llm_seq_end(rig->context, 1), 0);
     assert_int_equal(llm_rows_size(rig->context, format, 0, 0, PROMPT + 1), 0);
@@ -153,12 +154,12 @@ static void rows_must_follow_one_another(struct rig *rig)
 
 static void what_moves_completes_only_the_rows_of_as_many_tokens(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
-    if (!llm_format_has_rows(format) || !llm_format_moves(format)) return;
+    const struct llm_state_format *format = format_of(rig);
+    if (!llm_state_format_has_rows(format) || !llm_state_format_has_checkpoints(format)) return;
     struct tokens prompt = random_tokens(rig, 41, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    struct llm_piece first = piece_of(&saved, 0);
+    struct llm_state_slice first = piece_of(&saved, 0);
     assert_false(load_moving(rig, 1, &saved));
     assert_int_equal(llm_seq_end(rig->context, 1), 0);
     assert_true(load_rows(rig, 1, &first, 1));
@@ -172,14 +173,14 @@ static void what_moves_completes_only_the_rows_of_as_many_tokens(struct rig *rig
 
 static void a_copy_still_to_be_made_is_neither_saved_nor_loaded_over(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
+    const struct llm_state_format *format = format_of(rig);
     if (rig->unified) return;
     struct tokens prompt = random_tokens(rig, 43, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
     assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
-    if (llm_format_has_rows(format)) {
-        struct llm_piece pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
+    if (llm_state_format_has_rows(format)) {
+        struct llm_state_slice pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
         assert_int_equal(llm_rows_size(rig->context, format, 1, 0, PROMPT), 0);
         assert_false(load_rows(rig, 1, pieces, 2));
     } else {
@@ -207,17 +208,17 @@ static struct rig open_narrow(struct rig *rig)
 
 static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
-    if (!llm_format_appends(format)) return;
+    const struct llm_state_format *format = format_of(rig);
+    if (!llm_state_format_appends(format)) return;
     struct rig narrow = open_narrow(rig);
     struct tokens prompt = random_tokens(rig, 46, PROMPT), other = random_tokens(rig, 47, PROMPT + OWN);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    struct llm_piece pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
+    struct llm_state_slice pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
     put(&narrow, 1, &other, 0);
     assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[0]), LLM_LOADED);
     assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_NO_ROOM);
-    assert_int_equal(llm_seq_end(narrow.context, 0), llm_format_moves(format) ? 0 : HALF);
+    assert_int_equal(llm_seq_end(narrow.context, 0), llm_state_format_has_checkpoints(format) ? 0 : HALF);
     llm_seq_clear(narrow.context, 1);
     assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_LOADED);
     assert_true(load_moving(&narrow, 0, &saved));
@@ -240,8 +241,8 @@ static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct
 static void what_moves_is_refused_where_others_hold_all_windows_and_fits_when_one_is_gone(struct rig *rig)
 {
     enum { LONG = 400, CELLS = 512 };
-    const struct llm_format *format = format_of(rig);
-    if (!llm_format_appends(format) || llm_model_info(rig->model)->n_swa <= 0) return;
+    const struct llm_state_format *format = format_of(rig);
+    if (!llm_state_format_appends(format) || llm_model_info(rig->model)->n_swa <= 0) return;
     struct llm_context_params params = context_params(CELLS, 4);
     params.type_k = params.type_v = rig_cells;
     params.flash_attention = rig_flash_attention;
@@ -255,19 +256,19 @@ static void what_moves_is_refused_where_others_hold_all_windows_and_fits_when_on
     put(&wide, 0, &prompt, 0);
     cut_rows(&wide, 0, 0, LONG, &rows);
     cut_moving(&wide, 0, LONG, &moving);
-    size_t size = llm_seq_state_size(wide.context, 0, LLM_STATE_MOVING);
+    size_t size = llm_seq_state_size(wide.context, 0, LLM_STATE_CHECKPOINT);
     void *state = mem_alloc(size);
-    assert_int_equal(llm_seq_save(wide.context, 0, LLM_STATE_MOVING, state, size), size);
-    struct llm_piece piece = {.bytes = rows.v, .size = rows.len, .to = LONG};
+    assert_int_equal(llm_seq_save(wide.context, 0, LLM_STATE_CHECKPOINT, state, size), size);
+    struct llm_state_slice piece = {.bytes = rows.v, .size = rows.len, .to = LONG};
     assert_true(llm_seq_share(wide.context, 0, 1, LONG));
     assert_true(llm_seq_share(wide.context, 0, 3, LONG));
     assert_int_equal(llm_rows_load(wide.context, format, 2, &piece), LLM_LOADED);
     for (int i = 0; i < 2; i++) /* it can be asked for again */
-        assert_int_equal(llm_moving_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_NO_ROOM);
+        assert_int_equal(llm_checkpoint_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_NO_ROOM);
     assert_int_equal(llm_seq_rewind(wide.context, 3, state, size, LONG), LLM_NO_ROOM);
     assert_int_equal(llm_seq_end(wide.context, 3), 0);
     llm_seq_clear(wide.context, 1);
-    assert_int_equal(llm_moving_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_LOADED);
+    assert_int_equal(llm_checkpoint_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_LOADED);
     assert_int_equal(llm_seq_end(wide.context, 2), LONG);
     assert_int_equal(llm_seq_end(wide.context, 0), LONG);
     llm_context_close(wide.context);

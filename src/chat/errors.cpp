@@ -1,5 +1,5 @@
 /* Failures inside the shim: see fault.hpp. */
-#include "chat/fault.hpp"
+#include "chat/errors.hpp"
 
 extern "C" {
 #include "base/error.h"

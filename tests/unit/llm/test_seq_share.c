@@ -69,9 +69,9 @@ static void cells_that_lie_among_those_of_others_can_be_shared(struct rig *rig)
     struct tokens tokens[3];
     for (int32_t seq = 0; seq < 3; seq++) tokens[seq] = random_tokens(rig, 10 + (uint32_t)seq, PROMPT);
     for (int32_t pos = 0; pos < PROMPT; pos += 8) {
-        struct llm_row rows[24];
+        struct llm_batch_token rows[24];
         for (int32_t i = 0; i < 24; i++)
-            rows[i] = (struct llm_row){.token = tokens[i % 3].v[pos + i / 3], .pos = pos + i / 3, .seq = i % 3};
+            rows[i] = (struct llm_batch_token){.token = tokens[i % 3].v[pos + i / 3], .pos = pos + i / 3, .seq = i % 3};
         rows[23].logits = true;
         assert_int_equal(llm_decode(rig->context, rows, 24), LLM_DECODED);
     }
@@ -226,7 +226,7 @@ static void nothing_and_more_than_there_is_are_refused_and_leave_nothing(struct 
 /* Rows for one to three sequences in one batch; each is compared with a cold run of its own. */
 static void random_decode(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
 {
-    struct llm_row rows[3 * 24];
+    struct llm_batch_token rows[3 * 24];
     /* llama.cpp v0.5.0 may lose cells of a window in one pool when it computes a batch in several parts, as it does
      * with several sequences of a hybrid. */
     int32_t most = rig->arch->window > 0 ? 1 : 3;
@@ -237,7 +237,7 @@ static void random_decode(struct rig *rig, struct tokens held[N_SEQ], uint32_t *
         if (n > LONGEST - pos) n = LONGEST - pos;
         add_random(rig, tokens, next_random(random), n);
         for (int32_t k = 0; k < n; k++, pos++)
-            rows[n_rows++] = (struct llm_row){.token = tokens->v[pos], .pos = pos, .seq = (first + i) % N_SEQ};
+            rows[n_rows++] = (struct llm_batch_token){.token = tokens->v[pos], .pos = pos, .seq = (first + i) % N_SEQ};
         if (n > 0) rows[n_rows - 1].logits = true;
         last_row[i] = n > 0 ? n_rows - 1 : -1;
     }

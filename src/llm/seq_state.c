@@ -8,7 +8,7 @@
 
 static llama_state_seq_flags flags_of(enum llm_state what)
 {
-    return what == LLM_STATE_MOVING ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0;
+    return what == LLM_STATE_CHECKPOINT ? LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY : 0;
 }
 
 /* ---- Saving ---- */
@@ -16,7 +16,7 @@ static llama_state_seq_flags flags_of(enum llm_state what)
 size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_state what)
 {
     /* Where everything can be cut, llama.cpp takes everything for the part that moves. */
-    bool nothing_moves = what == LLM_STATE_MOVING && llm_cuts_anywhere(context);
+    bool nothing_moves = what == LLM_STATE_CHECKPOINT && llm_cuts_anywhere(context);
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
     if (nothing_moves || awaits_copy || llm_seq_end(context, seq) == 0) return 0;
     return llama_state_seq_get_size_ext(llm_context_handle(context), seq, flags_of(what));
@@ -36,17 +36,17 @@ static enum llm_loaded restore(struct llm_context *context, int32_t seq, enum ll
                                size_t size, int32_t n)
 {
     /* A copy between streams would be of, or be laid over, what is written here before the copy is made. */
-    if (size == 0 || llm_seq_copying(context, seq) != 0) return LLM_NO_PIECE;
+    if (size == 0 || llm_seq_copying(context, seq) != 0) return LLM_BAD_STATE;
     llm_hush(true);
     size_t n_read = llama_state_seq_set_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
     llm_hush(false);
-    if (n_read != size) return llm_one_pool(context) ? LLM_NO_ROOM : LLM_NO_PIECE;
-    return llm_seq_end(context, seq) == n ? LLM_LOADED : LLM_NO_PIECE;
+    if (n_read != size) return llm_one_pool(context) ? LLM_NO_ROOM : LLM_BAD_STATE;
+    return llm_seq_end(context, seq) == n ? LLM_LOADED : LLM_BAD_STATE;
 }
 
 enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
-    enum llm_loaded loaded = restore(context, seq, LLM_STATE_WHOLE, bytes, size, n);
+    enum llm_loaded loaded = restore(context, seq, LLM_STATE_SNAPSHOT, bytes, size, n);
     if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
     return loaded;
 }
@@ -55,9 +55,9 @@ enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const voi
 enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
     struct llama_memory_i *memory = llama_get_memory(llm_context_handle(context));
-    enum llm_loaded loaded = LLM_NO_PIECE;
-    if (llm_seq_end(context, seq) >= n) loaded = restore(context, seq, LLM_STATE_MOVING, bytes, size, n);
-    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, n, -1)) loaded = LLM_NO_PIECE;
+    enum llm_loaded loaded = LLM_BAD_STATE;
+    if (llm_seq_end(context, seq) >= n) loaded = restore(context, seq, LLM_STATE_CHECKPOINT, bytes, size, n);
+    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, n, -1)) loaded = LLM_BAD_STATE;
     if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
     return loaded;
 }

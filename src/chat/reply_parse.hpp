@@ -1,8 +1,8 @@
 /* One text of a reply, read once from its beginning; and where JSON that is not complete ends.
  *
  * Pure functions; any thread. */
-#ifndef CHAT_READING_HPP
-#define CHAT_READING_HPP
+#ifndef CHAT_REPLY_PARSE_HPP
+#define CHAT_REPLY_PARSE_HPP
 
 #include "chat/format.hpp"
 

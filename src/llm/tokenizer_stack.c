@@ -27,7 +27,7 @@
 
 struct task {
     const struct llm_model *model;
-    const struct llm_text_in *in;
+    const struct llm_tokenizer_input *in;
     struct tokens *out;
 };
 
@@ -81,7 +81,7 @@ static int use_of_run(const struct llm_model *model, const char *character, size
     struct buf text = {0};
     struct tokens tokens = {0};
     for (size_t i = 0; i < n; i++) buf_puts(&text, character);
-    struct llm_text_in in = {.text = text.v, .len = text.len};
+    struct llm_tokenizer_input in = {.text = text.v, .len = text.len};
     int rc = run_on(MEASURE_STACK, &(struct task){model, &in, &tokens}, used, error);
     tokens_release(&tokens);
     buf_release(&text);
@@ -131,7 +131,7 @@ int llm_check_run(const struct llm_model *model, const char *text, size_t len, h
                      RUN_STACK_MAX / each);
 }
 
-void llm_tokenize_whole(const struct llm_model *model, const struct llm_text_in *in, struct tokens *out)
+void llm_tokenize_whole(const struct llm_model *model, const struct llm_tokenizer_input *in, struct tokens *out)
 {
     size_t each = llm_model_recursion(model);
     size_t need = each == 0 || in->len * each <= OWN_STACK ? 0 : longest_run(in->text, in->len) * each, used;

@@ -76,7 +76,7 @@ static void fill(struct buf *text, size_t len)
 static void compare(const struct llm_model *model, const struct buf *text, bool add_special, bool parse_special)
 {
     struct tokens whole = {0}, pieces = {0};
-    struct llm_text_in in = {text->v, text->len, add_special, parse_special};
+    struct llm_tokenizer_input in = {text->v, text->len, add_special, parse_special};
     llm_tokenize_whole(model, &in, &whole);
     llm_tokenize(model, text->v, text->len, add_special, parse_special, &pieces);
     assert_int_equal(pieces.len, whole.len);
@@ -90,10 +90,11 @@ static size_t compare_at_every_cut(const struct llm_model *model, const struct b
 {
     struct tokens whole = {0}, pieces = {0};
     size_t n = 0;
-    llm_tokenize_whole(model, &(struct llm_text_in){.text = text->v, .len = text->len}, &whole);
+    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v, .len = text->len}, &whole);
     for (size_t from = 0; from < text->len; n++) {
         struct llm_cut cut = llm_next_cut(llm_model_cuts(model), text->v, text->len, from);
-        llm_tokenize_whole(model, &(struct llm_text_in){.text = text->v + from, .len = cut.end - from}, &pieces);
+        llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v + from, .len = cut.end - from},
+                           &pieces);
         from = cut.next;
     }
     size_t same = tokens_common_prefix(&whole, &pieces);
@@ -193,10 +194,10 @@ static void a_text_that_cannot_be_cut_is_refused_by_its_length(void **state)
     struct llm_model *model = open_vocabulary(path);
     struct buf text = {0};
     hearth_error error;
-    while (text.len < LLM_STRETCH_MAX) buf_puts(&text, "word.wo\n\n");
+    while (text.len < LLM_UNSPLITTABLE_MAX) buf_puts(&text, "word.wo\n\n");
     assert_int_equal(llm_check_text(model, text.v, text.len, &error), HEARTH_TOO_LONG);
     assert_non_null(strstr(error.message, "without a single blank between two words"));
-    text.len = LLM_STRETCH_MAX;
+    text.len = LLM_UNSPLITTABLE_MAX;
     assert_int_equal(llm_check_text(model, text.v, text.len, &error), HEARTH_OK);
     for (int i = 0; i < 10; i++) buf_puts(&text, "more and more");
     assert_int_equal(llm_check_text(model, text.v + 4000, text.len - 4000, &error), HEARTH_OK);
@@ -216,10 +217,10 @@ static void tokenising_stops_between_two_pieces(void **state)
     struct tokens tokens = {0};
     atomic_bool stop = true;
     while (text.len < 300 << 10) buf_puts(&text, "some words ");
-    llm_tokenize_until(model, &(struct llm_text_in){.text = text.v, .len = text.len}, &stop, &tokens);
+    llm_tokenize_until(model, &(struct llm_tokenizer_input){.text = text.v, .len = text.len}, &stop, &tokens);
     assert_int_equal(tokens.len, 0);
     atomic_store(&stop, false);
-    llm_tokenize_until(model, &(struct llm_text_in){.text = text.v, .len = text.len}, &stop, &tokens);
+    llm_tokenize_until(model, &(struct llm_tokenizer_input){.text = text.v, .len = text.len}, &stop, &tokens);
     assert_true(tokens.len > 1000);
     tokens_release(&tokens);
     buf_release(&text);

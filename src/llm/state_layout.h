@@ -15,10 +15,10 @@
  *
  * What is not recurrent and without a window is rows; the rest moves. A state of what moves alone has the same header
  * and leaves the rows out. */
-#ifndef LLM_LAYOUT_H
-#define LLM_LAYOUT_H
+#ifndef LLM_STATE_LAYOUT_H
+#define LLM_STATE_LAYOUT_H
 
-#include "llm/pieces.h"
+#include "llm/state_slices.h"
 
 enum {
     LLM_HEADER_BYTES = 8,
@@ -43,7 +43,7 @@ struct llm_kv {
     uint64_t row_bytes; /* of a cell, in all tables */
 };
 
-struct llm_format {
+struct llm_state_format {
     uint32_t magic, n_stream;
     size_t cell_bytes;   /* an entry of a table of cells */
     size_t n_kv, n_rows; /* sections of keys and values; the first n_rows of them (one or none) are not windows */
@@ -57,7 +57,7 @@ struct llm_format {
 
 /* Fills in what the state of the first n tokens of sequence 0 tells, given n_stream, n_kv, n_rows, recurrent and
  * no_state. False: it is not laid out as expected. */
-bool llm_learn(struct llm_format *format, const struct buf *whole, int32_t n);
+bool llm_learn(struct llm_state_format *format, const struct buf *whole, int32_t n);
 
 /* ---- Reading ---- */
 
@@ -74,10 +74,10 @@ struct llm_parsed {
 
 /* Whether the bytes are a state of this layout, or of the same in one pool, from the first byte to the last. Which
  * sections it has says `what`. */
-bool llm_parse(const struct llm_format *format, enum llm_state what, const void *bytes, size_t size,
+bool llm_parse(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
                struct llm_parsed *parsed);
 
-int32_t llm_view_pos(const struct llm_format *format, const struct llm_view *view, uint32_t cell);
+int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_view *view, uint32_t cell);
 int32_t llm_state_pos(const uint8_t *state); /* the last position that went into it */
 
 /* Finds the cells of the positions [from, to), each of which must be there exactly once. Appends runs of neighbours. */
@@ -92,12 +92,13 @@ struct llm_runs {
     uint32_t n_cells;
 };
 
-bool llm_find_cells(const struct llm_format *format, const struct llm_view *view, int32_t from, int32_t to,
+bool llm_find_cells(const struct llm_state_format *format, const struct llm_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs);
 
 /* ---- Writing ---- */
 
-uint64_t llm_kv_size(const struct llm_format *format, const struct llm_kv *kv, uint32_t n_cells, uint32_t n_stream);
+uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv *kv, uint32_t n_cells,
+                     uint32_t n_stream);
 
 /* A state with these cells in each section of keys and values, and that recurrent section, in place of what `out` held.
  * False: no memory. Regions may be NULL; those of no cells are left out. */
@@ -108,12 +109,12 @@ struct llm_contents {
     uint32_t n_stream;
 };
 
-bool llm_compose(const struct llm_format *format, const struct llm_contents *contents, struct buf *out,
+bool llm_compose(const struct llm_state_format *format, const struct llm_contents *contents, struct buf *out,
                  struct llm_regions *regions);
 
-/* What moves after n tokens, in order, out of a state of LLM_STATE_MOVING. False: it is not that, or not whole. */
-bool llm_find_moving(const struct llm_format *format, const struct llm_parsed *parsed, int32_t n,
-                     struct llm_contents *contents);
+/* What moves after n tokens, in order, out of a state of LLM_STATE_CHECKPOINT. False: it is not that, or not whole. */
+bool llm_find_checkpoint(const struct llm_state_format *format, const struct llm_parsed *parsed, int32_t n,
+                         struct llm_contents *contents);
 void llm_contents_release(struct llm_contents *contents); /* the runs */
 
 #endif

@@ -1,5 +1,5 @@
 /* States taken apart and put together again, for every architecture with a decoder and in both layouts. */
-#include "cutting.h"
+#include "slicing.h"
 
 /* ---- What comes back ---- */
 
@@ -109,13 +109,13 @@ static void saving_changes_nothing(struct rig *rig)
 
 static void rows_around_those_wanted_are_left_out(struct rig *rig)
 {
-    if (!llm_format_has_rows(format_of(rig))) return;
+    if (!llm_state_format_has_rows(format_of(rig))) return;
     struct tokens prompt = random_tokens(rig, 23, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0), overlapping = saved;
     struct buf all = {0};
     cut_rows(rig, 0, 0, PROMPT, &all);
-    const struct llm_piece pieces[] = {
+    const struct llm_state_slice pieces[] = {
         {.bytes = all.v, .size = all.len, .from = 0, .to = 9},
         {.bytes = saved.rows[0].v, .size = saved.rows[0].len, .from = 9, .to = HALF - 1},
         {.bytes = all.v, .size = all.len, .from = HALF - 1, .to = HALF + 1},
@@ -132,8 +132,8 @@ static void rows_around_those_wanted_are_left_out(struct rig *rig)
 
 static void a_piece_is_cut_like_what_it_came_from(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
-    if (!llm_format_has_rows(format)) return;
+    const struct llm_state_format *format = format_of(rig);
+    if (!llm_state_format_has_rows(format)) return;
     struct tokens prompt = random_tokens(rig, 25, PROMPT);
     struct buf all = {0}, direct = {0}, again = {0};
     put(rig, 0, &prompt, 0);
@@ -155,9 +155,9 @@ static void a_piece_is_cut_like_what_it_came_from(struct rig *rig)
 /* What moves is left behind, but for the tiny states of a model with windows. */
 static void in_one_pool_no_more_is_copied_than_the_rows(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
+    const struct llm_state_format *format = format_of(rig);
     bool both = llm_model_info(rig->model)->kind == LLM_HYBRID && llm_model_info(rig->model)->n_swa > 0;
-    if (!llm_format_appends(format) || both) return;
+    if (!llm_state_format_appends(format) || both) return;
     struct tokens prompt = random_tokens(rig, 27, PROMPT);
     struct buf piece = {0};
     put(rig, 0, &prompt, 0);
@@ -183,24 +183,24 @@ static void expect_regions(const struct rig *rig, const struct buf *piece, const
 
 static void regions_name_every_table_of_a_piece(struct rig *rig)
 {
-    const struct llm_format *format = format_of(rig);
+    const struct llm_state_format *format = format_of(rig);
     struct tokens prompt = random_tokens(rig, 26, PROMPT);
     struct llm_regions regions;
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    if (llm_format_has_rows(format)) {
+    if (llm_state_format_has_rows(format)) {
         struct buf again = {0};
         uint64_t bytes = 0;
         assert_true(llm_cut_rows(format, saved.rows[0].v, saved.rows[0].len, 0, HALF, &again, &regions));
         expect_regions(rig, &again, &regions);
         for (size_t i = 0; i < regions.len; i++) bytes += regions.v[i].row_bytes;
-        assert_int_equal(bytes, llm_format_row_bytes(format));
+        assert_int_equal(bytes, llm_state_format_row_bytes(format));
         free(regions.v);
         buf_release(&again);
     }
-    if (llm_format_moves(format)) {
+    if (llm_state_format_has_checkpoints(format)) {
         struct buf again = {0};
-        assert_true(llm_cut_moving(format, saved.moving.v, saved.moving.len, PROMPT, &again, &regions));
+        assert_true(llm_cut_checkpoint(format, saved.moving.v, saved.moving.len, PROMPT, &again, &regions));
         expect_same(rig, &again, &saved.moving, "what moves is cut otherwise a second time");
         expect_regions(rig, &again, &regions);
         free(regions.v);
@@ -215,7 +215,7 @@ static void regions_name_every_table_of_a_piece(struct rig *rig)
 static void expect_unsupported(struct llm_context *context, const char *why)
 {
     hearth_error error = {0};
-    assert_null(llm_format_open(context, &error));
+    assert_null(llm_state_format_open(context, &error));
     assert_int_equal(error.code, HEARTH_UNSUPPORTED);
     if (strstr(error.message, why) == NULL) fail_msg("%s", error.message);
     for (int32_t seq = 0; seq < 2; seq++) assert_int_equal(llm_seq_end(context, seq), 0);
@@ -253,10 +253,10 @@ static void one_sequence_is_enough_and_so_are_small_batches(void **state)
             params.unified = unified == 1;
             params.n_batch = params.n_ubatch = 3;
             struct llm_context *context = open_context(models[i], &params);
-            struct llm_format *format = llm_format_open(context, &error);
+            struct llm_state_format *format = llm_state_format_open(context, &error);
             if (format == NULL) fail_msg("%s: %s", archs[i].name, error.message);
             assert_int_equal(llm_seq_end(context, 0), 0);
-            llm_format_close(format);
+            llm_state_format_close(format);
             llm_context_close(context);
         }
     }
@@ -265,11 +265,12 @@ static void one_sequence_is_enough_and_so_are_small_batches(void **state)
 /* The sequence that rows pass through is nobody's. */
 static void the_last_sequence_is_still_refused_to_others(struct rig *rig)
 {
-    struct llm_row row = {.seq = N_SEQ};
+    struct llm_batch_token row = {.seq = N_SEQ};
     assert_int_equal(llm_decode(rig->context, &row, 1), LLM_REFUSED);
-    assert_int_equal(llm_format_has_rows(format_of(rig)), llm_model_info(rig->model)->kind != LLM_RECURRENT);
-    assert_int_equal(llm_format_moves(format_of(rig)), !llm_cuts_anywhere(rig->context));
-    assert_int_equal(llm_format_appends(format_of(rig)), rig->unified && llm_format_has_rows(format_of(rig)));
+    assert_int_equal(llm_state_format_has_rows(format_of(rig)), llm_model_info(rig->model)->kind != LLM_RECURRENT);
+    assert_int_equal(llm_state_format_has_checkpoints(format_of(rig)), !llm_cuts_anywhere(rig->context));
+    assert_int_equal(llm_state_format_appends(format_of(rig)),
+                     rig->unified && llm_state_format_has_rows(format_of(rig)));
 }
 
 int main(void)

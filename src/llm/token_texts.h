@@ -1,7 +1,7 @@
 /* The bytes of all tokens of a vocabulary, special ones included, and their order as bytes: what is known of a
  * beginning need be found out only once for all tokens that share it. Constant; any thread. */
-#ifndef LLM_TEXTS_H
-#define LLM_TEXTS_H
+#ifndef LLM_TOKEN_TEXTS_H
+#define LLM_TOKEN_TEXTS_H
 
 #include "llm/model.h"
 

@@ -9,13 +9,13 @@
 
 #include "rigs.h"
 
-#include "llm/pieces.h"
+#include "llm/state_slices.h"
 
 enum { MAX_CUTS = 8, HALF = PROMPT / 2 };
 
-static struct llm_format *formats[2 * N_ARCHS];
+static struct llm_state_format *formats[2 * N_ARCHS];
 
-static inline struct llm_format *format_of(const struct rig *rig)
+static inline struct llm_state_format *format_of(const struct rig *rig)
 {
     size_t i = 0;
     while (archs + i / 2 != rig->arch || (i % 2 == 1) != rig->unified) i++;
@@ -55,7 +55,7 @@ static inline void release(struct saved *saved)
 
 static inline void cut_rows(struct rig *rig, int32_t seq, int32_t from, int32_t to, struct buf *piece)
 {
-    const struct llm_format *format = format_of(rig);
+    const struct llm_state_format *format = format_of(rig);
     struct llm_regions regions;
     size_t size = llm_rows_size(rig->context, format, seq, from, to);
     if (size == 0) fail_in(rig, "no rows");
@@ -69,11 +69,11 @@ static inline void cut_rows(struct rig *rig, int32_t seq, int32_t from, int32_t 
 static inline void cut_moving(struct rig *rig, int32_t seq, int32_t n, struct buf *piece)
 {
     struct llm_regions regions;
-    size_t size = llm_seq_state_size(rig->context, seq, LLM_STATE_MOVING);
+    size_t size = llm_seq_state_size(rig->context, seq, LLM_STATE_CHECKPOINT);
     assert_true(size > 0);
     void *raw = mem_alloc(size);
-    assert_int_equal(llm_seq_save(rig->context, seq, LLM_STATE_MOVING, raw, size), size);
-    if (!llm_cut_moving(format_of(rig), raw, size, n, piece, &regions)) fail_in(rig, "what moves is not cut");
+    assert_int_equal(llm_seq_save(rig->context, seq, LLM_STATE_CHECKPOINT, raw, size), size);
+    if (!llm_cut_checkpoint(format_of(rig), raw, size, n, piece, &regions)) fail_in(rig, "what moves is not cut");
     free(regions.v);
     free(raw);
 }
@@ -92,16 +92,16 @@ static inline struct saved save(struct rig *rig, int32_t seq, uint32_t seed)
 {
     struct saved saved = {0};
     choose_cuts(&saved, llm_seq_end(rig->context, seq), seed);
-    for (size_t i = 0; i < saved.n_pieces && llm_format_has_rows(format_of(rig)); i++)
+    for (size_t i = 0; i < saved.n_pieces && llm_state_format_has_rows(format_of(rig)); i++)
         cut_rows(rig, seq, saved.bounds[i], saved.bounds[i + 1], &saved.rows[i]);
-    if (llm_format_moves(format_of(rig))) cut_moving(rig, seq, saved.n, &saved.moving);
+    if (llm_state_format_has_checkpoints(format_of(rig))) cut_moving(rig, seq, saved.n, &saved.moving);
     return saved;
 }
 
-static inline bool load_rows(struct rig *rig, int32_t seq, const struct llm_piece *pieces, size_t n)
+static inline bool load_rows(struct rig *rig, int32_t seq, const struct llm_state_slice *pieces, size_t n)
 {
-    const struct llm_format *format = format_of(rig);
-    if (llm_format_appends(format)) {
+    const struct llm_state_format *format = format_of(rig);
+    if (llm_state_format_appends(format)) {
         for (size_t i = 0; i < n; i++)
             if (llm_rows_load(rig->context, format, seq, &pieces[i]) != LLM_LOADED) return false;
         return true;
@@ -115,22 +115,23 @@ static inline bool load_rows(struct rig *rig, int32_t seq, const struct llm_piec
 
 static inline bool load_moving(struct rig *rig, int32_t seq, const struct saved *saved)
 {
-    return !llm_format_moves(format_of(rig)) || llm_moving_load(rig->context, format_of(rig), seq, saved->moving.v,
-                                                                saved->moving.len, saved->n) == LLM_LOADED;
+    return !llm_state_format_has_checkpoints(format_of(rig)) ||
+           llm_checkpoint_load(rig->context, format_of(rig), seq, saved->moving.v, saved->moving.len, saved->n) ==
+               LLM_LOADED;
 }
 
-static inline struct llm_piece piece_of(const struct saved *saved, size_t i)
+static inline struct llm_state_slice piece_of(const struct saved *saved, size_t i)
 {
-    return (struct llm_piece){
+    return (struct llm_state_slice){
         .bytes = saved->rows[i].v, .size = saved->rows[i].len, .from = saved->bounds[i], .to = saved->bounds[i + 1]};
 }
 
 static inline void load(struct rig *rig, int32_t seq, const struct saved *saved)
 {
-    struct llm_piece pieces[MAX_CUTS];
+    struct llm_state_slice pieces[MAX_CUTS];
     for (size_t i = 0; i < saved->n_pieces; i++) pieces[i] = piece_of(saved, i);
     llm_seq_clear(rig->context, seq);
-    if (llm_format_has_rows(format_of(rig)) && !load_rows(rig, seq, pieces, saved->n_pieces))
+    if (llm_state_format_has_rows(format_of(rig)) && !load_rows(rig, seq, pieces, saved->n_pieces))
         fail_in(rig, "rows are not loaded");
     if (!load_moving(rig, seq, saved)) fail_in(rig, "what moves is not loaded");
 }
@@ -144,11 +145,11 @@ static inline void expect_same(const struct rig *rig, const struct buf *a, const
 static inline void expect_holds(struct rig *rig, int32_t seq, const struct saved *saved)
 {
     struct buf piece = {0};
-    for (size_t i = 0; i < saved->n_pieces && llm_format_has_rows(format_of(rig)); i++) {
+    for (size_t i = 0; i < saved->n_pieces && llm_state_format_has_rows(format_of(rig)); i++) {
         cut_rows(rig, seq, saved->bounds[i], saved->bounds[i + 1], &piece);
         expect_same(rig, &piece, &saved->rows[i], "other rows");
     }
-    if (llm_format_moves(format_of(rig))) {
+    if (llm_state_format_has_checkpoints(format_of(rig))) {
         cut_moving(rig, seq, saved->n, &piece);
         expect_same(rig, &piece, &saved->moving, "another state");
     }
@@ -175,7 +176,7 @@ static inline int open_all(void **state)
     hearth_error error = {0};
     if (rigs_open(state) != 0) return -1;
     for (size_t i = 0; i < 2 * N_ARCHS; i++) {
-        formats[i] = llm_format_open(rigs[i].context, &error);
+        formats[i] = llm_state_format_open(rigs[i].context, &error);
         if (formats[i] == NULL) fail_in(&rigs[i], error.message);
     }
     return 0;
@@ -183,7 +184,7 @@ static inline int open_all(void **state)
 
 static inline int close_all(void **state)
 {
-    for (size_t i = 0; i < 2 * N_ARCHS; i++) llm_format_close(formats[i]);
+    for (size_t i = 0; i < 2 * N_ARCHS; i++) llm_state_format_close(formats[i]);
     return rigs_close(state);
 }
 

@@ -1,5 +1,5 @@
 /* One block of bytes with the place of each token in it, and the list of tokens sorted by their bytes. */
-#include "llm/texts.h"
+#include "llm/token_texts.h"
 
 #include "base/memory.h"
 #include "llm/llm_parts.h"

@@ -1,6 +1,6 @@
 /* Cuts raw states into pieces and joins pieces to one state. No state of its own, any thread. Nothing is believed of
  * the bytes that can be read out of them: a cell that is missing, or there twice, fails the call. */
-#include "llm/layout.h"
+#include "llm/state_layout.h"
 
 #include "base/memory.h"
 
@@ -11,21 +11,21 @@ void llm_contents_release(struct llm_contents *contents)
     for (size_t i = 0; i < LLM_MAX_KV; i++) free(contents->runs[i].v);
 }
 
-bool llm_cut_rows(const struct llm_format *format, const void *raw, size_t size, int32_t from, int32_t to,
+bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,
                   struct buf *piece, struct llm_regions *regions)
 {
     struct llm_parsed parsed;
-    struct llm_contents contents = {.what = LLM_STATE_WHOLE, .n_stream = 1};
+    struct llm_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = 1};
     *regions = (struct llm_regions){0};
-    bool ok = format->n_rows > 0 && from < to && llm_parse(format, LLM_STATE_WHOLE, raw, size, &parsed) &&
+    bool ok = format->n_rows > 0 && from < to && llm_parse(format, LLM_STATE_SNAPSHOT, raw, size, &parsed) &&
               llm_find_cells(format, &parsed.kv[0], from, to, &contents.runs[0]) &&
               llm_compose(format, &contents, piece, regions);
     llm_contents_release(&contents);
     return ok;
 }
 
-bool llm_find_moving(const struct llm_format *format, const struct llm_parsed *parsed, int32_t n,
-                     struct llm_contents *contents)
+bool llm_find_checkpoint(const struct llm_state_format *format, const struct llm_parsed *parsed, int32_t n,
+                         struct llm_contents *contents)
 {
     if (n <= 0 || (format->recurrent && parsed->state == NULL)) return false;
     if (format->recurrent && llm_state_pos(parsed->state) != n - 1) return false;
@@ -38,33 +38,34 @@ bool llm_find_moving(const struct llm_format *format, const struct llm_parsed *p
     return true;
 }
 
-bool llm_cut_moving(const struct llm_format *format, const void *raw, size_t size, int32_t n, struct buf *piece,
-                    struct llm_regions *regions)
+bool llm_cut_checkpoint(const struct llm_state_format *format, const void *raw, size_t size, int32_t n,
+                        struct buf *piece, struct llm_regions *regions)
 {
     struct llm_parsed parsed;
-    struct llm_contents contents = {.what = LLM_STATE_MOVING, .n_stream = 1};
+    struct llm_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = 1};
     *regions = (struct llm_regions){0};
-    bool ok = llm_format_moves(format) && llm_parse(format, LLM_STATE_MOVING, raw, size, &parsed) &&
-              llm_find_moving(format, &parsed, n, &contents) && llm_compose(format, &contents, piece, regions);
+    bool ok = llm_state_format_has_checkpoints(format) && llm_parse(format, LLM_STATE_CHECKPOINT, raw, size, &parsed) &&
+              llm_find_checkpoint(format, &parsed, n, &contents) && llm_compose(format, &contents, piece, regions);
     llm_contents_release(&contents);
     return ok;
 }
 
-static bool find_all(const struct llm_format *format, const struct llm_piece *pieces, size_t n,
+static bool find_all(const struct llm_state_format *format, const struct llm_state_slice *pieces, size_t n,
                      struct llm_parsed *parsed, struct llm_runs *runs)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct llm_piece *piece = &pieces[i];
+        const struct llm_state_slice *piece = &pieces[i];
         if (piece->from != (i == 0 ? 0 : pieces[i - 1].to) || piece->to <= piece->from) return false;
-        if (!llm_parse(format, LLM_STATE_WHOLE, piece->bytes, piece->size, &parsed[i])) return false;
+        if (!llm_parse(format, LLM_STATE_SNAPSHOT, piece->bytes, piece->size, &parsed[i])) return false;
         if (!llm_find_cells(format, &parsed[i].kv[0], piece->from, piece->to, runs)) return false;
     }
     return n > 0;
 }
 
-bool llm_join_rows(const struct llm_format *format, const struct llm_piece *pieces, size_t n, struct buf *joined)
+bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *pieces, size_t n,
+                   struct buf *joined)
 {
-    struct llm_contents contents = {.what = LLM_STATE_WHOLE, .n_stream = format->n_stream};
+    struct llm_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = format->n_stream};
     struct llm_parsed *parsed = mem_alloc((n + 1) * sizeof *parsed); /* the runs point into it */
     bool ok = format->n_rows > 0 && find_all(format, pieces, n, parsed, &contents.runs[0]) &&
               llm_compose(format, &contents, joined, NULL);

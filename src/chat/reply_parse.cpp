@@ -1,5 +1,5 @@
 /* One text of a reply, read once: see reading.hpp. */
-#include "chat/reading.hpp"
+#include "chat/reply_parse.hpp"
 
 #include <algorithm>
 #include <cctype>
