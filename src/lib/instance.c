@@ -1,8 +1,9 @@
-/* An instance: its models, from loading to closing.
+/* An instance from hearth_open() to hearth_close(): how one model is loaded and unloaded, and draining.
  *
- * The list of models is filled by the one thread that calls hearth_load(); n_known is raised only when the facts of a
- * model are, so that other threads can use those below it without a lock. Which of them are in memory is the model
- * manager's business (model_manager.h): it opens and closes them with what is here. */
+ * The thread that calls hearth_load() fills the model entries; it raises n_entries only when the facts of the next
+ * entry are complete, so that other threads read the entries below it without a lock. The model manager
+ * (model_manager.h) decides which models are in memory; it calls model_open() and model_close(), on the thread that
+ * loads. */
 #include "lib/models/loaded_model.h"
 
 #include "base/error.h"
@@ -23,7 +24,9 @@
 #include <string.h>
 #include <time.h>
 
-/* What llama.cpp can tell apart in one context, less the one through which rows are taken out and put in. */
+/* llama.cpp's limit of sequences in one context, less the scratch sequence through which KV most_tokens are read and
+ * written.
+ */
 #define MAX_SEQUENCES 255
 
 /* ---- Loading ---- */
@@ -43,7 +46,7 @@ static char *read_text_file(const char *path, hearth_error *error)
     return buf_take(&text);
 }
 
-/* What llama.cpp, too, takes for a model without a template. */
+/* The template that llama.cpp, too, uses for a model without one. */
 static const char chatml[] =
     "{%- for message in messages -%}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}";
@@ -74,8 +77,8 @@ static int open_template(struct model *model, hearth_error *error)
     return (int)error->code;
 }
 
-/* The window that a slot gets: beyond what a model was trained for it writes nonsense, unless its positions are
- * stretched. */
+/* The context window of a slot, in tokens. Beyond what it was trained for a model writes nonsense, unless RoPE scaling
+ * stretches its positions. */
 static int32_t decide_window(const struct config_model *config, const struct llm_model_info *info)
 {
     int32_t wanted = (int32_t)config->context_window, trained = info->n_ctx_train;
@@ -83,9 +86,9 @@ static int32_t decide_window(const struct config_model *config, const struct llm
     return trained <= 0 || stretched || wanted <= trained ? wanted : trained;
 }
 
-/* One pool of cells lets sequences share a prefix, and more of them stay than there are slots. Where nothing is ever
- * shared a stream for each slot is faster: by 3 % with one slot, by 9 to 13 % with four. It also makes every slot's
- * numbers independent of the others, which deterministic mode promises. */
+/* A unified KV cache, one pool of cells, lets sequences share a prefix, and keeps more sequences resident than there
+ * are slots. Without sharing, a stream of cells for each slot is faster: by 3 % with one slot, by 9 to 13 % with four.
+ * It also makes the numbers of a slot independent of the others, which deterministic mode promises. */
 static bool decide_unified(const struct config_model *config)
 {
     bool shares = config->incremental_cache || config->system_prompt_cache;
@@ -93,7 +96,7 @@ static bool decide_unified(const struct config_model *config)
     return strcmp(config->kv_unified, "true") == 0;
 }
 
-/* Whether each sequence takes memory for itself, a recurrent state or a sliding window, used or not. */
+/* Whether every sequence takes memory for a recurrent state or a sliding window, used or not. */
 static bool has_state_each(const struct llm_model_info *info)
 {
     return info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT || info->n_swa > 0;
@@ -104,8 +107,9 @@ static int64_t at_least(int64_t n, int64_t least)
     return n < least ? least : n;
 }
 
-/* Conversations that nobody computes on stay resident in sequences beside those of the slots. What keeps none needs
- * none, and with a stream each there is one for every slot. */
+/* The number of sequences: one for each slot, and spare ones in which conversations stay resident that no slot
+ * computes. A model that does not cache conversations needs no spare ones, and with a stream per slot there can be
+ * none. */
 static int32_t decide_sequences(const struct config_model *config, const struct llm_model_info *info, bool unified)
 {
     int64_t slots = config->n_seq_max, spare = config->n_seq_spare;
@@ -115,7 +119,7 @@ static int32_t decide_sequences(const struct config_model *config, const struct 
     return (int32_t)(n > slots ? n : slots);
 }
 
-/* Whether rows are taken out of cells and put in: for the store, of what has any. */
+/* Whether the store reads and writes KV most_tokens of the context: a recurrent model has none. */
 static bool needs_scratch(const struct config_model *config, const struct llm_model_info *info)
 {
     return info->kind != LLM_RECURRENT && (config->incremental_cache || config->system_prompt_cache);
@@ -131,18 +135,19 @@ int instance_context_params(const struct config_model *config, const struct llm_
                         "models.%s.n_batch is %lld: deterministic mode computes pieces of %d tokens and needs as many",
                         config->name, (long long)config->n_batch, PREFILL_CHUNK);
     bool unified = decide_unified(config);
-    /* In one pool llama.cpp 0.5.0 gives wrong logits when a call with a sliding window is computed in several parts. */
-    bool in_one_part = unified && info->n_swa > 0 && config->n_batch > config->n_ubatch;
-    int64_t rows = in_one_part ? config->n_ubatch : config->n_batch;
-    const char *limit = in_one_part ? "n_ubatch" : "n_batch";
-    if (rows < config->n_seq_max)
+    /* With a unified cache llama.cpp 0.5.0 gives wrong logits when it splits a decode call of a model with a sliding
+     * window into several micro-batches. */
+    bool one_ubatch = unified && info->n_swa > 0 && config->n_batch > config->n_ubatch;
+    int64_t most_tokens = one_ubatch ? config->n_ubatch : config->n_batch;
+    const char *limit = one_ubatch ? "n_ubatch" : "n_batch";
+    if (most_tokens < config->n_seq_max)
         return error_at(error, HEARTH_INVALID, limit, "models.%s.%s is %lld: it must be at least n_seq_max (%lld)",
-                        config->name, limit, (long long)rows, (long long)config->n_seq_max);
+                        config->name, limit, (long long)most_tokens, (long long)config->n_seq_max);
     *params = (struct llm_context_params){
         .window = window,
         .n_seq = decide_sequences(config, info, unified),
         .n_cells = window * (int32_t)config->n_seq_max,
-        .n_batch = (int32_t)rows,
+        .n_batch = (int32_t)most_tokens,
         .n_ubatch = (int32_t)config->n_ubatch,
         .unified = unified,
         .scratch = needs_scratch(config, info),
@@ -170,8 +175,9 @@ static enum engine_caching decide_caching(const struct config_model *config)
     return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
 }
 
-/* Under what name the model's states are stored; without one they are not. */
-static void name_states(struct hearth *instance, struct model *model, struct engine_params *params)
+/* Gives the engine the store and the identity of the model's states in it. Where the fingerprint of the model or an
+ * adapter is missing, the model's states are not stored. */
+static void set_store(struct hearth *instance, struct model *model, struct engine_params *params)
 {
     const struct config_cache *cache = &instance->config->cache;
     if (instance->store == NULL) return;
@@ -185,7 +191,7 @@ static void name_states(struct hearth *instance, struct model *model, struct eng
         return;
     }
     params->store = instance->store;
-    params->identity = cache_identity(model->config, fingerprint->digest);
+    params->identity = instance_store_identity(model->config, fingerprint->digest);
     store_name_model(instance->store, fingerprint->digest, model->config->name);
     params->stride = (int32_t)cache->boundary_align_tokens;
     params->continued_interval = (int32_t)cache->continued_interval;
@@ -207,7 +213,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .cache_min_tokens = (int32_t)config->cache_min_tokens,
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = strcmp(config->preempt, "fail") == 0,
-                                   .state_budget = cache_state_budget(instance->config),
+                                   .state_budget = instance_store_state_budget(instance->config),
                                    .logs_words = model->logs_words,
                                    .clock = instance->clock,
                                    .stats = &model->entry->engine_stats};
@@ -215,13 +221,13 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
     if (rc == HEARTH_OK) rc = instance_context_params(config, model->weights, &params.context, error);
     if (rc == HEARTH_OK) rc = estimate_check(config, &params.context, llm_model_info(model->weights), error);
     if (rc != HEARTH_OK) return rc;
-    name_states(instance, model, &params);
+    set_store(instance, model, &params);
     model->engine = engine_open(&params, error);
     return model->engine == NULL ? (int)error->code : HEARTH_OK;
 }
 
-/* On a thread of the store: a save has ended that requests may be parked for. */
-static void resume_parked(void *ud)
+/* Called on a thread of the store: a save has ended that suspended requests may be waiting for. */
+static void resume_suspended(void *ud)
 {
     admission_resume(((struct model *)ud)->admission);
 }
@@ -231,7 +237,7 @@ static int start_preparers(struct model *model, struct clock *clock, hearth_erro
     const struct config_model *config = model->config;
     model->admission = admission_open(clock, (size_t)(config->n_seq_max * config->queue_depth),
                                       clock_from_ms((int64_t)(config->admission_timeout * 1e3)));
-    model->waiter = (struct store_user){.wake = resume_parked, .ud = model};
+    model->waiter = (struct store_user){.wake = resume_suspended, .ud = model};
     int rc = HEARTH_OK;
     for (; rc == HEARTH_OK && model->n_preparers < MODEL_PREPARERS; model->n_preparers += rc == HEARTH_OK)
         rc = thread_start(&model->preparers[model->n_preparers], request_prepare_loop, model, "prepares requests",
@@ -254,7 +260,7 @@ static void join_preparers(struct model *model)
     while (model->n_preparers > 0) pthread_join(model->preparers[--model->n_preparers], NULL);
 }
 
-/* The engine stores what is resident before it ends. */
+/* engine_close() stores what is resident. */
 static void model_close(struct model *model)
 {
     if (model == NULL) return;
@@ -277,24 +283,24 @@ static bool report_progress(void *ud, float fraction)
     return p->progress == NULL || p->progress(p->ud, p->name, fraction);
 }
 
-/* Keys that are read and checked but not served by this version: better refused than ignored. */
-static int refuse_unserved(const struct config_model *config, hearth_error *error)
+/* Refuses keys that the configuration knows but this version does not support, in place of ignoring them. */
+static int refuse_unsupported(const struct config_model *config, hearth_error *error)
 {
     const struct {
         bool set;
         const char *key;
-    } unserved[] = {{config->mmproj != NULL, "mmproj"}};
-    for (size_t i = 0; i < sizeof unserved / sizeof *unserved; i++)
-        if (unserved[i].set)
-            return error_at(error, HEARTH_UNSUPPORTED, unserved[i].key,
+    } unsupported[] = {{config->mmproj != NULL, "mmproj"}};
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        if (unsupported[i].set)
+            return error_at(error, HEARTH_UNSUPPORTED, unsupported[i].key,
                             "models.%s.%s: this version cannot serve it; remove the key", config->name,
-                            unserved[i].key);
+                            unsupported[i].key);
     return HEARTH_OK;
 }
 
-/* The documents behind hearth force f16 cells on hybrids; llama.cpp computes them with any type by now. Of threads
- * those without a CPU of their own would hold up the others. */
-static void advise(const struct config_model *config, const struct llm_model_info *info)
+/* Logs warnings about settings. Hybrid models: the source documents force f16 cells on them; llama.cpp by now computes
+ * them with any type. Threads: those without a CPU of their own would hold up the others. */
+static void warn_about_settings(const struct config_model *config, const struct llm_model_info *info)
 {
     if (config_is_set(config->notes, "models.*.context_window") && decide_window(config, info) < config->context_window)
         log_event(LOG_WARN, "model",
@@ -348,7 +354,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     model->weights = llm_model_open(&params, error);
     if (model->weights == NULL) return (int)error->code;
     const struct llm_model_info *info = llm_model_info(model->weights);
-    /* Before anything is computed with what may be damaged. */
+    /* The integrity check comes first: the file may be damaged. */
     if (fingerprint->verify && !fingerprint_finish(fingerprint)) {
         *error = fingerprint->error;
         return (int)error->code;
@@ -358,7 +364,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     rc = model->entry->facts.type == MODEL_CHAT ? open_chat(instance, model, error)
                                                 : embedding_open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
-    advise(model->config, info);
+    warn_about_settings(model->config, info);
     atomic_store(&model->entry->created, (int64_t)time(NULL));
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
               log_str("type", model_type_name(model->entry->facts.type)), log_str("kind", llm_kind_name(info->kind)),
@@ -384,8 +390,8 @@ static struct model *model_open(struct hearth *instance, struct model_entry *ent
     return NULL;
 }
 
-/* What its file says of itself. */
-static int look_at(struct model_entry *entry, hearth_error *error)
+/* Reads the facts of a model from its file's metadata, without loading the weights. */
+static int read_metadata(struct model_entry *entry, hearth_error *error)
 {
     struct llm_model_params params = {.path = entry->config->path, .split_mode = entry->config->split_mode};
     struct llm_model *model = llm_model_open(&params, error);
@@ -401,15 +407,16 @@ static bool loads_on_demand(const struct model_entry *entry)
     return strcmp(entry->config->load, "demand") == 0;
 }
 
-/* With a budget a model is looked at before it is loaded: what cannot fit is not begun. */
-static int get_to_know(struct hearth *instance, struct model_entry *entry, hearth_error *error)
+/* Opens an entry. With server.memory_budget_mb the metadata is read before the weights, so that a model that cannot fit
+ * is refused before it is loaded. */
+static int open_entry(struct hearth *instance, struct model_entry *entry, hearth_error *error)
 {
-    int rc = refuse_unserved(entry->config, error);
+    int rc = refuse_unsupported(entry->config, error);
     if (rc != HEARTH_OK) return rc;
     entry->adapters = adapters_open(entry->config, error);
     if (entry->adapters == NULL) return (int)error->code;
     bool limited = instance->config->server.memory_budget_mb > 0;
-    if (limited || loads_on_demand(entry)) rc = look_at(entry, error);
+    if (limited || loads_on_demand(entry)) rc = read_metadata(entry, error);
     if (rc == HEARTH_OK && limited) rc = manager_check(instance->manager, entry, error);
     return rc;
 }
@@ -420,7 +427,7 @@ static int load_all(struct hearth *instance, hearth_progress progress, void *ud,
         struct model_entry *entry = &instance->entries[i];
         entry->config = &instance->config->models[i];
         entry->manager = instance->manager;
-        int rc = get_to_know(instance, entry, error);
+        int rc = open_entry(instance, entry, error);
         if (rc == HEARTH_OK && !loads_on_demand(entry))
             rc = manager_load(instance->manager, entry, progress, ud, error);
         if (rc != HEARTH_OK) return rc;
@@ -452,7 +459,7 @@ hearth *hearth_open(const hearth_config *config, hearth_error *error)
     instance->clock = clock_monotonic();
     instance->entries = mem_alloc((config->n_models + 1) * sizeof *instance->entries);
     instance->manager = manager_open(instance, &(struct model_loader){.open = model_open, .close = model_close});
-    if (cache_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
+    if (instance_store_open(instance->config, &instance->store, error) == HEARTH_OK) return instance;
     hearth_close(instance);
     return NULL;
 }
@@ -465,7 +472,7 @@ static void drain_model(struct model *model, int64_t deadline)
         engine_drain(model->engine, deadline);
 }
 
-/* Calls `act` for every model in memory, once nothing moves any more. */
+/* Calls `act` for every model in memory; after manager_stop(). */
 static void each_model(hearth *instance, void (*act)(struct model *model))
 {
     size_t n = atomic_load(&instance->n_entries);
@@ -492,7 +499,7 @@ void hearth_close(hearth *instance)
     manager_close(instance->manager);
     for (size_t i = 0; i < instance->config->n_models; i++) entry_release(&instance->entries[i]);
     if (instance->store != NULL) {
-        /* Engines have waited for a disk that hangs already. */
+        /* Where the store is off the disk hangs, and the engines have waited for it already. */
         int64_t patience_ms = store_is_on(instance->store) ? instance->config->cache.evict_save_timeout_ms : 1000;
         store_close(instance->store, clock_now(clock_monotonic()) + clock_from_ms(patience_ms));
     }
@@ -501,7 +508,7 @@ void hearth_close(hearth *instance)
     free(instance);
 }
 
-/* ---- What is there ---- */
+/* ---- hearth.h: slots, tokens, versions, log ---- */
 
 size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
 {

@@ -1,6 +1,7 @@
-/* Adapters as requests see them. A set of adapters is a scale for each of the model's; who is not named has 0, and the
- * set in which all have 0 is that of the bare model: NULL. So equal sets are equal arrays, in whatever order a request
- * wrote them. */
+/* LoRA adapters: loading them with their model, checking and completing the scales of requests, and the scope and
+ * identity that keep states of different adapters apart. A request's scales are an array with one for each adapter of
+ * the model, 0 for those not named; all 0 is NULL, the model without adapters. So equal sets are equal arrays, in
+ * whatever order a request wrote them. */
 #include "lib/models/adapters.h"
 
 #include "base/error.h"
@@ -12,23 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond that no adapter means anything, and an identity could not tell scales apart. */
+/* A larger scale makes no sense, and an identity could not distinguish such scales. */
 #define SCALE_MAX 1000.0
 
 struct adapters {
-    const char *name;                  /* of the model */
-    const struct config_loras *config; /* the instance's */
+    const char *name;                  /* of the model, borrowed from the configuration */
+    const struct config_loras *config; /* borrowed from the instance's configuration */
     size_t n;
     struct llm_adapter **handles;
     struct fingerprint *fingerprints;
-    pthread_mutex_t mutex; /* guards: */
-    double *scales;        /* of requests that name none */
+    pthread_mutex_t mutex; /* guards what follows */
+    double *scales;        /* defaults, for requests that name no adapters */
 };
 
 /* ---- Scales ---- */
 
-/* Identities know scales to 32 binary places: what they cannot tell apart must not be computed apart. */
-static double as_told(double scale)
+/* An identity holds scales with 32 binary places: scales that it cannot distinguish are rounded to the same number, so
+ * that they compute the same. */
+static double round_scale(double scale)
 {
     return round(scale * 0x1p32) / 0x1p32;
 }
@@ -57,17 +59,17 @@ static int check_wanted(const struct adapters *adapters, const hearth_lora *want
 
 static void write_scales(double *scales, const hearth_lora *wanted, size_t n)
 {
-    for (size_t i = 0; i < n; i++) scales[wanted[i].id] = as_told(wanted[i].scale) + 0.0; /* never -0 */
+    for (size_t i = 0; i < n; i++) scales[wanted[i].id] = round_scale(wanted[i].scale) + 0.0; /* never -0 */
 }
 
-static bool any_counts(const double *scales, size_t n)
+static bool any_nonzero(const double *scales, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (scales[i] != 0) return true;
     return false;
 }
 
-static void copy_scales(struct adapters *adapters, double *scales)
+static void copy_default_scales(struct adapters *adapters, double *scales)
 {
     pthread_mutex_lock(&adapters->mutex);
     memcpy(scales, adapters->scales, adapters->n * sizeof *scales);
@@ -82,17 +84,17 @@ int adapters_choose(struct adapters *adapters, const hearth_lora *wanted, size_t
     if (rc != HEARTH_OK || adapters->n == 0) return rc;
     double *chosen = mem_alloc(adapters->n * sizeof *chosen);
     if (wanted == NULL)
-        copy_scales(adapters, chosen);
+        copy_default_scales(adapters, chosen);
     else
         write_scales(chosen, wanted, n);
-    if (any_counts(chosen, adapters->n))
+    if (any_nonzero(chosen, adapters->n))
         *scales = chosen;
     else
         free(chosen);
     return HEARTH_OK;
 }
 
-/* ---- Telling sets apart ---- */
+/* ---- Scope and identity ---- */
 
 uint64_t adapters_scope(const struct adapters *adapters, const char *salt, const double *scales)
 {
@@ -127,7 +129,7 @@ struct identity adapters_identity(const struct adapters *adapters, const struct 
 
 /* ---- Life ---- */
 
-static int set_scales(struct adapters *adapters, const struct config_model *config, hearth_error *error)
+static int set_default_scales(struct adapters *adapters, const struct config_model *config, hearth_error *error)
 {
     for (size_t i = 0; i < adapters->n; i++) {
         double scale = adapters->config->v[i].scale;
@@ -135,7 +137,7 @@ static int set_scales(struct adapters *adapters, const struct config_model *conf
             error_prefix(error, "models.%s.lora[%zu].path: ", config->name, i);
             return HEARTH_INVALID;
         }
-        adapters->scales[i] = as_told(scale) + 0.0;
+        adapters->scales[i] = round_scale(scale) + 0.0;
     }
     return HEARTH_OK;
 }
@@ -151,7 +153,7 @@ struct adapters *adapters_open(const struct config_model *config, hearth_error *
     adapters->fingerprints = mem_alloc((n + 1) * sizeof *adapters->fingerprints);
     adapters->scales = mem_alloc((n + 1) * sizeof *adapters->scales);
     pthread_mutex_init(&adapters->mutex, NULL);
-    if (set_scales(adapters, config, error) == HEARTH_OK) return adapters;
+    if (set_default_scales(adapters, config, error) == HEARTH_OK) return adapters;
     adapters_close(adapters);
     return NULL;
 }

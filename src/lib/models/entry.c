@@ -1,4 +1,4 @@
-/* What is known of models: finding them by name and type, their facts, and how hearth.h tells of them. */
+/* Model entries: finding them by name and type, reading the facts of a model, and reporting them through hearth.h. */
 #include "lib/models/entry.h"
 
 #include "base/error.h"
@@ -45,8 +45,9 @@ const char *model_type_name(enum model_type type)
     return names[type];
 }
 
-/* The model for requests that name none, or one that does not exist; NULL: there is none. */
-static struct model_entry *stand_in(const struct hearth *instance, bool is_named, enum model_type type)
+/* The model for requests that name none, or one that does not exist: server.default_model, else the first of the type,
+ * and for an unknown name only where the choice is unambiguous; NULL: there is none. */
+static struct model_entry *default_model(const struct hearth *instance, bool is_named, enum model_type type)
 {
     const struct config_server *server = &instance->config->server;
     const struct config_model *chosen =
@@ -68,9 +69,9 @@ struct model_entry *instance_pick_model(const struct hearth *instance, const cha
 {
     static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
     bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
-    /* Vectors of another model than the one that is named would be worse than none. */
+    /* server.any_model_name holds for chat models alone: vectors of another model than the named one are useless. */
     bool any = !is_there && type == MODEL_CHAT && instance->config->server.any_model_name;
-    struct model_entry *other = name == NULL || any ? stand_in(instance, name != NULL, type) : NULL;
+    struct model_entry *other = name == NULL || any ? default_model(instance, name != NULL, type) : NULL;
     if (other != NULL) return other;
     struct model_entry *entry = instance_find_model(instance, name, error);
     if (entry == NULL || entry->facts.type == type) return entry;
@@ -83,8 +84,8 @@ struct model_entry *instance_pick_model(const struct hearth *instance, const cha
 
 /* ---- Facts ---- */
 
-static int learn(struct facts *facts, const struct config_model *config, const struct llm_model *weights,
-                 hearth_error *error)
+static int read_facts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights,
+                      hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(weights);
     struct llm_context_params context;
@@ -119,8 +120,8 @@ static int learn(struct facts *facts, const struct config_model *config, const s
     return HEARTH_OK;
 }
 
-/* As far as requests were checked with them. */
-static bool are_equal(const struct facts *a, const struct facts *b)
+/* Compares the facts that requests were checked with. */
+static bool are_equal(const struct model_facts *a, const struct model_facts *b)
 {
     const hearth_model_info *i = &a->info, *k = &b->info;
     return a->type == b->type && strcmp(a->architecture, b->architecture) == 0 && strcmp(i->pooling, k->pooling) == 0 &&
@@ -129,8 +130,9 @@ static bool are_equal(const struct facts *a, const struct facts *b)
            i->has_chat_template == k->has_chat_template;
 }
 
-/* What is told of it beside numbers. A template that cannot be read is found out when it is opened. */
-static void learn_texts(struct facts *facts, const struct config_model *config, const struct llm_model *weights)
+/* The texts that hearth_model() reports. A template file that cannot be read fails later, when the template is opened.
+ */
+static void read_texts(struct model_facts *facts, const struct config_model *config, const struct llm_model *weights)
 {
     const struct llm_model_info *info = llm_model_info(weights);
     hearth_params nothing = hearth_params_default();
@@ -154,8 +156,8 @@ static void learn_texts(struct facts *facts, const struct config_model *config, 
 
 int entry_learn(struct model_entry *entry, const struct llm_model *weights, hearth_error *error)
 {
-    struct facts facts = {0};
-    int rc = learn(&facts, entry->config, weights, error);
+    struct model_facts facts = {0};
+    int rc = read_facts(&facts, entry->config, weights, error);
     if (rc != HEARTH_OK) return rc;
     bool first = entry->facts.info.name == NULL;
     if (!first && !are_equal(&facts, &entry->facts))
@@ -163,7 +165,7 @@ int entry_learn(struct model_entry *entry, const struct llm_model *weights, hear
                         "%s is another model than it was: start hearth anew to serve it", entry->config->path);
     if (!first) return HEARTH_OK;
     entry->facts = facts;
-    learn_texts(&entry->facts, entry->config, weights);
+    read_texts(&entry->facts, entry->config, weights);
     return HEARTH_OK;
 }
 

@@ -1,13 +1,14 @@
-/* How much memory a model will take, before anything is allocated.
+/* Estimates the memory of a model (weights, KV cells, recurrent states) before anything is allocated. No state; any
+ * thread.
  *
- * The arithmetic is that of the manual everybody uses:
+ * The arithmetic is the usual one:
  *     row       = head_count_kv x (key_length + value_length) x bytes per element
  *     sequence  = context_window x layers x row
  *     cells     = n_seq_max x sequence
  *     total     = weights + cells
  * with heads counted layer by layer, and quantised elements with their block scales (q8_0: 34 bytes for 32). Layers
- * with a sliding window and recurrent ones keep something for each sequence instead, of which there are more than
- * slots: llm_cells_of() counts these as llama.cpp does. */
+ * with a sliding window and recurrent layers keep a window or a state for each sequence instead, and there are more
+ * sequences than slots: llm_cells_of() counts these as llama.cpp does. */
 #include "lib/models/loaded_model.h"
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
-/* From the configuration to the store, and back to numbers for people. No data of its own. */
+/* The KV store of an instance: store parameters from the configuration, the fingerprint of a model's file, and the
+ * store's status as hearth.h reports it. No data of its own. */
 #include "lib/models/instance_store.h"
 
 #include "base/error.h"
@@ -7,10 +8,10 @@
 
 #include <string.h>
 
-/* Saves under way may take so much memory; what comes on top of it waits or is dropped. */
+/* Bytes of memory that saves in the queue may take; further saves wait or are dropped. */
 #define BACKLOG_BYTES (256u << 20)
 
-/* A disk that takes longer for one entry hangs, however short an eviction's patience may be. */
+/* Milliseconds after which a disk counts as hung on one slab; cache.evict_save_timeout_ms may only lengthen it. */
 #define HANGS_MS 10000
 
 /* ---- Opening ---- */
@@ -22,7 +23,7 @@ static enum store_tier tier_named(const char *name)
     return tier;
 }
 
-static bool keeps_anything(const struct config_model *model)
+static bool caches(const struct config_model *model)
 {
     return model->incremental_cache || model->system_prompt_cache;
 }
@@ -32,27 +33,27 @@ static uint64_t quota_of(const struct config_cache *cache, enum store_tier tier)
     return (uint64_t)cache->tiers[tier].quota_mb << 20;
 }
 
-/* States that engines keep in memory, and slabs of a tier there, are bounded together: each has half of the quota where
- * saves go to that tier, else states have all of it. */
-static uint64_t slab_share(const struct config_cache *cache, enum store_tier tier)
+/* The quota of the tier `ram` bounds the states that engines keep in memory and the tier's slabs together: each has
+ * half where saves go to that tier, else states have all of it. */
+static uint64_t slab_quota(const struct config_cache *cache, enum store_tier tier)
 {
     if (store_tier_has_folder(tier)) return quota_of(cache, tier);
     return tier == tier_named(cache->save_tier) ? quota_of(cache, tier) / 2 : 0;
 }
 
-uint64_t cache_state_budget(const struct hearth_config *config)
+uint64_t instance_store_state_budget(const struct hearth_config *config)
 {
     uint64_t states = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (!store_tier_has_folder(i)) states += quota_of(&config->cache, i) - slab_share(&config->cache, i);
+        if (!store_tier_has_folder(i)) states += quota_of(&config->cache, i) - slab_quota(&config->cache, i);
     return states / (config->n_models > 0 ? config->n_models : 1);
 }
 
-int cache_open(const struct hearth_config *config, struct store **store, hearth_error *error)
+int instance_store_open(const struct hearth_config *config, struct store **store, hearth_error *error)
 {
     const struct config_cache *cache = &config->cache;
     bool any = false, any_tier = false;
-    for (size_t i = 0; i < config->n_models; i++) any = any || keeps_anything(&config->models[i]);
+    for (size_t i = 0; i < config->n_models; i++) any = any || caches(&config->models[i]);
     int64_t hangs_ms = cache->evict_save_timeout_ms > HANGS_MS ? cache->evict_save_timeout_ms : HANGS_MS;
     struct store_params params = {.stride = (int32_t)cache->boundary_align_tokens,
                                   .save_tier = tier_named(cache->save_tier),
@@ -62,7 +63,7 @@ int cache_open(const struct hearth_config *config, struct store **store, hearth_
                                   .scan_grace_ns = clock_from_ms(cache->session_resume_wait_ms),
                                   .files = files_machine()};
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        params.tiers[i] = (struct store_tier_params){.quota = slab_share(cache, i), .path = cache->tiers[i].path};
+        params.tiers[i] = (struct store_tier_params){.quota = slab_quota(cache, i), .path = cache->tiers[i].path};
         any_tier = any_tier || params.tiers[i].quota > 0;
     }
     *store = NULL;
@@ -73,7 +74,7 @@ int cache_open(const struct hearth_config *config, struct store **store, hearth_
 
 /* ---- Identity ---- */
 
-static void *compute(void *ud)
+static void *compute_fingerprint(void *ud)
 {
     struct fingerprint *f = ud;
     struct llm_reading how = {.stop = &f->stop, .verify = f->verify};
@@ -94,7 +95,7 @@ int fingerprint_start(struct fingerprint *fingerprint, const char *path, bool ve
     if (fingerprint->rc != HEARTH_OK) return HEARTH_OK;
     fingerprint->known = known && memcmp(former, fingerprint->stamp, sizeof former) == 0;
     if (fingerprint->known) return HEARTH_OK;
-    int rc = thread_start(&fingerprint->thread, compute, fingerprint, "reads the model's file", error);
+    int rc = thread_start(&fingerprint->thread, compute_fingerprint, fingerprint, "reads the model's file", error);
     fingerprint->running = rc == HEARTH_OK;
     return rc;
 }
@@ -126,7 +127,7 @@ void fingerprint_stop(struct fingerprint *fingerprint)
     fingerprint_finish(fingerprint);
 }
 
-struct identity cache_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
+struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
 {
     struct identity identity = {.quant = quant_code(llm_file_quant(config->path))};
     memcpy(identity.model, digest, SHA256_BYTES);
@@ -144,7 +145,7 @@ const char *hearth_tier_name(size_t i)
     return i < STORE_TIERS ? store_tier_names[i] : NULL;
 }
 
-static void put_tier(struct store *store, enum store_tier tier, hearth_tier *out)
+static void fill_tier(struct store *store, enum store_tier tier, hearth_tier *out)
 {
     struct store_tier_status status = {0};
     if (store != NULL) store_tier_status(store, tier, &status);
@@ -160,7 +161,7 @@ static void put_tier(struct store *store, enum store_tier tier, hearth_tier *out
 void hearth_cache_status(const hearth *instance, hearth_cache *out)
 {
     *out = (hearth_cache){0};
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) put_tier(instance->store, i, &out->tiers[i]);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) fill_tier(instance->store, i, &out->tiers[i]);
     if (instance->store == NULL) return;
     const struct store_stats *stats = store_stats(instance->store);
     const struct {

@@ -1,19 +1,19 @@
-/* Holding on to models: leases of requests, of which some have to wait, and visits of other calls. The manager's mutex
- * guards it all; the usher's thread tells those that wait. */
+/* Leases on models: those of requests, which wait in a FIFO queue while their model is not loaded, and brief ones of
+ * other calls. The manager's mutex guards them all; the notifier thread grants or fails those that wait. */
 #include "lib/models/model_manager_parts.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-/* ---- Waiting; locked ---- */
+/* ---- The queue of waiting leases; with the mutex held ---- */
 
 void manager_want(struct model_entry *entry)
 {
     if (!entry->asked && entry->n_waiting == 0) entry->wanted_at = ++entry->manager->n_wanted;
 }
 
-static void append(struct model_manager *manager, struct lease *lease)
+static void enqueue(struct model_manager *manager, struct lease *lease)
 {
     manager_want(lease->entry);
     lease->entry->n_waiting++;
@@ -22,7 +22,7 @@ static void append(struct model_manager *manager, struct lease *lease)
     manager->tail = &lease->next;
 }
 
-static void strike(struct model_manager *manager, struct lease **link)
+static void dequeue(struct model_manager *manager, struct lease **link)
 {
     struct lease *lease = *link;
     *link = lease->next;
@@ -30,15 +30,16 @@ static void strike(struct model_manager *manager, struct lease **link)
     if (!lease->failed) lease->entry->n_waiting--;
 }
 
-static void hold(struct lease *lease)
+static void grant(struct lease *lease)
 {
     lease->entry->n_requests++;
     lease->entry->n_active++;
     atomic_store(&lease->model, lease->entry->model);
 }
 
-/* What is wrong with a model's file is no fault of the request's. */
-static hearth_error as_told(const struct model_entry *entry)
+/* The error of the load as the request gets it: a bad model file is HEARTH_UNAVAILABLE, since the request is not at
+ * fault. */
+static hearth_error load_error_of(const struct model_entry *entry)
 {
     hearth_error error = entry->error;
     if (error.code != HEARTH_NO_MEMORY) error.code = HEARTH_UNAVAILABLE;
@@ -47,10 +48,10 @@ static hearth_error as_told(const struct model_entry *entry)
     return error;
 }
 
-/* They are out of the count at once: whoever comes after them has the model tried anew. */
+/* Failed leases leave n_waiting at once, so that a later request has the model loaded anew. */
 void leases_fail(struct model_entry *entry)
 {
-    hearth_error error = as_told(entry);
+    hearth_error error = load_error_of(entry);
     for (struct lease *lease = entry->manager->first; lease != NULL; lease = lease->next) {
         if (lease->entry != entry || lease->failed) continue;
         lease->failed = true;
@@ -59,9 +60,9 @@ void leases_fail(struct model_entry *entry)
     }
 }
 
-/* ---- The usher ---- */
+/* ---- The notifier thread ---- */
 
-static void say_late(const struct lease *lease, hearth_error *error)
+static void set_timeout_error(const struct lease *lease, hearth_error *error)
 {
     const struct model_entry *entry = lease->entry;
     if (entry->presence == MODEL_LOADING || manager_can_fit(entry->manager, entry))
@@ -73,8 +74,8 @@ static void say_late(const struct lease *lease, hearth_error *error)
                  entry->config->name, (unsigned long long)(entry->manager->budget >> 20));
 }
 
-/* Whether it waits no longer; the error says why it goes without its model. */
-static bool decide(struct model_manager *manager, struct lease *lease, hearth_error *error)
+/* Whether the wait is over. HEARTH_OK in the error: the model is loaded; else why the request gets none. */
+static bool is_decided(struct model_manager *manager, struct lease *lease, hearth_error *error)
 {
     struct clock *clock = manager->instance->clock;
     *error = lease->failed ? lease->error : (hearth_error){0};
@@ -85,7 +86,7 @@ static bool decide(struct model_manager *manager, struct lease *lease, hearth_er
     else if (!lease->failed && lease->entry->presence == MODEL_LOADED)
         return true;
     else if (!lease->failed && lease->deadline != CLOCK_NEVER && clock_now(clock) >= lease->deadline)
-        say_late(lease, error);
+        set_timeout_error(lease, error);
     return error->code != HEARTH_OK;
 }
 
@@ -93,15 +94,15 @@ static struct lease *take_decided(struct model_manager *manager, hearth_error *e
 {
     for (struct lease **link = &manager->first; *link != NULL; link = &(*link)->next) {
         struct lease *lease = *link;
-        if (!decide(manager, lease, error)) continue;
-        strike(manager, link);
-        if (error->code == HEARTH_OK) hold(lease);
+        if (!is_decided(manager, lease, error)) continue;
+        dequeue(manager, link);
+        if (error->code == HEARTH_OK) grant(lease);
         return lease;
     }
     return NULL;
 }
 
-static int64_t next_deadline(const struct model_manager *manager)
+static int64_t next_lease_deadline(const struct model_manager *manager)
 {
     int64_t deadline = CLOCK_NEVER;
     for (const struct lease *lease = manager->first; lease != NULL; lease = lease->next)
@@ -118,10 +119,10 @@ void *leases_notify_loop(void *ud)
     while (!manager->stopping || manager->first != NULL) {
         struct lease *lease = take_decided(manager, &error);
         if (lease == NULL) {
-            clock->wait(clock, &manager->changed, &manager->mutex, next_deadline(manager));
+            clock->wait(clock, &manager->changed, &manager->mutex, next_lease_deadline(manager));
             continue;
         }
-        pthread_cond_broadcast(&manager->changed); /* whoever loads or leaves for it may think again */
+        pthread_cond_broadcast(&manager->changed); /* n_waiting and n_requests changed: the loader thread looks again */
         pthread_mutex_unlock(&manager->mutex);
         lease->on_ready(lease->ud, error.code == HEARTH_OK ? NULL : &error);
         pthread_mutex_lock(&manager->mutex);
@@ -132,7 +133,7 @@ void *leases_notify_loop(void *ud)
 
 /* ---- Leases ---- */
 
-/* Whoever finds others waiting waits behind them. */
+/* A lease waits behind those that wait for the same model, even when it is loaded: first come, first served. */
 enum lease_taken lease_take(struct lease *lease, hearth_error *error)
 {
     struct model_entry *entry = lease->entry;
@@ -144,10 +145,10 @@ enum lease_taken lease_take(struct lease *lease, hearth_error *error)
         error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
         taken = LEASE_REFUSED;
     } else if (entry->presence == MODEL_LOADED && entry->n_waiting == 0) {
-        hold(lease);
+        grant(lease);
         taken = LEASE_READY;
     } else {
-        append(manager, lease);
+        enqueue(manager, lease);
         pthread_cond_broadcast(&manager->changed);
     }
     pthread_mutex_unlock(&manager->mutex);
@@ -162,7 +163,7 @@ void lease_wake_notifier(struct lease *lease)
     pthread_mutex_unlock(&manager->mutex);
 }
 
-static void drop_active(struct model_entry *entry)
+static void uncount_active(struct model_entry *entry)
 {
     pthread_mutex_lock(&entry->manager->mutex);
     entry->n_active--;
@@ -172,7 +173,7 @@ static void drop_active(struct model_entry *entry)
 void lease_drop_party(struct lease *lease)
 {
     bool last = atomic_fetch_sub(&lease->parties, 1) == 1;
-    if (last && atomic_load(&lease->model) != NULL) drop_active(lease->entry);
+    if (last && atomic_load(&lease->model) != NULL) uncount_active(lease->entry);
 }
 
 void lease_end(struct lease *lease)
@@ -186,7 +187,7 @@ void lease_end(struct lease *lease)
     pthread_mutex_unlock(&manager->mutex);
 }
 
-/* ---- Visits ---- */
+/* ---- Brief leases ---- */
 
 struct model *brief_lease_take(struct model_entry *entry)
 {

@@ -1,5 +1,5 @@
-/* The manager's mover: what is loaded and unloaded next, and the calls that ask for it. lease.c has what holds on to
- * models. */
+/* The loader thread of the model manager: decides which model is loaded or unloaded next and does it; and the calls of
+ * hearth.h that ask for it. Leases are in lease.c. */
 #include "lib/models/model_manager_parts.h"
 
 #include "base/error.h"
@@ -13,7 +13,7 @@
 #include <malloc.h>
 #endif
 
-/* ---- What is to be done; locked ---- */
+/* ---- Choosing the next model to load or unload; with the mutex held ---- */
 
 static bool is_in_memory(const struct model_entry *entry)
 {
@@ -55,7 +55,7 @@ bool manager_can_fit(const struct model_manager *manager, const struct model_ent
     return manager->budget == 0 || stay + entry->facts.bytes <= manager->budget;
 }
 
-/* The one that matches and whose number is lowest; NULL: none matches. */
+/* The matching entry with the lowest number; NULL: none matches. */
 static struct model_entry *lowest(const struct model_manager *manager, bool (*matches)(const struct model_entry *entry),
                                   int64_t (*number)(const struct model_entry *entry))
 {
@@ -88,31 +88,31 @@ static int64_t idle_until(const struct model_entry *entry)
     return entry->used_at + clock_from_ms((int64_t)(entry->config->idle_unload * 1e3));
 }
 
-static bool is_known(const struct model_entry *entry)
+static bool is_any(const struct model_entry *entry)
 {
     (void)entry;
     return true;
 }
 
-/* ---- Moving ---- */
+/* ---- Loading and unloading ---- */
 
-static void give_memory_back(void)
+static void trim_heap(void)
 {
 #ifdef __GLIBC__
-    malloc_trim(0); /* what was freed piece by piece stays with the process otherwise */
+    malloc_trim(0); /* otherwise glibc keeps what was freed in small pieces */
 #endif
 }
 
-/* Locked when called and on return, not between. */
-static void move_out(struct model_manager *manager, struct model_entry *entry)
+/* The mutex is held on entry and on return, not between. */
+static void unload(struct model_manager *manager, struct model_entry *entry)
 {
     struct model *model = entry->model;
     int64_t begin = clock_now(manager->instance->clock);
     pthread_mutex_unlock(&manager->mutex);
     manager->loader.close(model);
-    give_memory_back();
+    trim_heap();
     double took = clock_to_ms(clock_now(manager->instance->clock) - begin);
-    metric_add(&entry->moves.unloads, 1);
+    metric_add(&entry->load_metrics.unloads, 1);
     log_event(LOG_INFO, "model", "unloaded", log_str("model", entry->config->name), log_num("took_ms", took));
     pthread_mutex_lock(&manager->mutex);
     entry->model = NULL;
@@ -120,7 +120,7 @@ static void move_out(struct model_manager *manager, struct model_entry *entry)
     pthread_cond_broadcast(&manager->changed);
 }
 
-static void settle(struct model_entry *entry, struct model *model, const hearth_error *error)
+static void finish_load(struct model_entry *entry, struct model *model, const hearth_error *error)
 {
     entry->model = model;
     entry->presence = model != NULL ? MODEL_LOADED : MODEL_FAILED;
@@ -144,15 +144,16 @@ int manager_load(struct model_manager *manager, struct model_entry *entry, heart
     struct model_progress of = {.progress = progress, .ud = ud, .name = entry->config->name};
     struct model *model = manager->loader.open(manager->instance, entry, &of, error);
     if (model != NULL)
-        histogram_observe(&entry->moves.load_seconds, &histogram_seconds, clock_to_ms(clock_now(clock) - begin) / 1e3);
-    metric_add(model != NULL ? &entry->moves.loads : &entry->moves.failures, 1);
+        histogram_observe(&entry->load_metrics.load_seconds, &histogram_seconds,
+                          clock_to_ms(clock_now(clock) - begin) / 1e3);
+    metric_add(model != NULL ? &entry->load_metrics.loads : &entry->load_metrics.failures, 1);
     pthread_mutex_lock(&manager->mutex);
-    settle(entry, model, error);
+    finish_load(entry, model, error);
     pthread_mutex_unlock(&manager->mutex);
     return (int)error->code;
 }
 
-static bool goes_on(void *ud, const char *name, float fraction)
+static bool continue_load(void *ud, const char *name, float fraction)
 {
     struct model_manager *manager = ud;
     (void)name;
@@ -163,57 +164,58 @@ static bool goes_on(void *ud, const char *name, float fraction)
     return !stopping;
 }
 
-/* Locked when called and on return, not between. */
-static void move_in(struct model_manager *manager, struct model_entry *entry)
+/* The mutex is held on entry and on return, not between. */
+static void load_wanted(struct model_manager *manager, struct model_entry *entry)
 {
     hearth_error error;
     pthread_mutex_unlock(&manager->mutex);
-    if (manager_load(manager, entry, goes_on, manager, &error) != HEARTH_OK)
+    if (manager_load(manager, entry, continue_load, manager, &error) != HEARTH_OK)
         log_event(LOG_ERROR, "model", "not loaded", log_str("model", entry->config->name),
                   log_str("reason", error.message));
     pthread_mutex_lock(&manager->mutex);
 }
 
-static void send_out(struct model_entry *entry, const char *reason)
+static void begin_unload(struct model_entry *entry, const char *reason)
 {
     entry->presence = MODEL_UNLOADING;
     log_event(LOG_INFO, "model", "unloading", log_str("model", entry->config->name), log_str("reason", reason));
     pthread_cond_broadcast(&entry->manager->changed);
 }
 
-/* Does the next thing, if there is one. Locked when called and on return, not between. */
-static bool step(struct model_manager *manager)
+/* Loads or unloads the next model, or begins to unload one; false: there is nothing to do. The mutex is held on entry
+ * and on return, not between. */
+static bool loader_step(struct model_manager *manager)
 {
     struct model_entry *leaving = lowest(manager, is_leaving, used_at);
     struct model_entry *wanted = lowest(manager, is_wanted_and_can_fit, wanted_at);
-    struct model_entry *overdue = lowest(manager, is_known, idle_until);
+    struct model_entry *overdue = lowest(manager, is_any, idle_until);
     if (leaving != NULL && leaving->n_requests + leaving->n_brief > 0) return false;
     if (leaving != NULL)
-        move_out(manager, leaving);
+        unload(manager, leaving);
     else if (wanted != NULL && fits(manager, wanted))
-        move_in(manager, wanted);
+        load_wanted(manager, wanted);
     else if (wanted != NULL)
-        send_out(lowest(manager, is_idle, used_at), "server.memory_budget_mb");
+        begin_unload(lowest(manager, is_idle, used_at), "server.memory_budget_mb");
     else if (overdue != NULL && idle_until(overdue) <= clock_now(manager->instance->clock))
-        send_out(overdue, "idle_unload");
+        begin_unload(overdue, "idle_unload");
     else
         return false;
     return true;
 }
 
-static int64_t next_deadline(const struct model_manager *manager)
+static int64_t next_idle_unload(const struct model_manager *manager)
 {
-    struct model_entry *first = lowest(manager, is_known, idle_until);
+    struct model_entry *first = lowest(manager, is_any, idle_until);
     return first == NULL ? CLOCK_NEVER : idle_until(first);
 }
 
-static void *move(void *ud)
+static void *loader_loop(void *ud)
 {
     struct model_manager *manager = ud;
     struct clock *clock = manager->instance->clock;
     pthread_mutex_lock(&manager->mutex);
     while (!manager->stopping)
-        if (!step(manager)) clock->wait(clock, &manager->changed, &manager->mutex, next_deadline(manager));
+        if (!loader_step(manager)) clock->wait(clock, &manager->changed, &manager->mutex, next_idle_unload(manager));
     pthread_mutex_unlock(&manager->mutex);
     return NULL;
 }
@@ -246,7 +248,7 @@ int manager_check(const struct model_manager *manager, const struct model_entry 
 
 int manager_start(struct model_manager *manager, hearth_error *error)
 {
-    int rc = thread_start(&manager->loader_thread, move, manager, "loads and unloads models", error);
+    int rc = thread_start(&manager->loader_thread, loader_loop, manager, "loads and unloads models", error);
     manager->has_loader = rc == HEARTH_OK;
     if (rc == HEARTH_OK)
         rc = thread_start(&manager->notifier_thread, leases_notify_loop, manager, "tells requests of their models",
@@ -279,7 +281,7 @@ void manager_close(struct model_manager *manager)
     free(manager);
 }
 
-/* ---- How it stands ---- */
+/* ---- Status ---- */
 
 static const char *state_of(const struct model_entry *entry)
 {
@@ -313,7 +315,7 @@ size_t manager_waiting(struct model_entry *entry)
 
 /* ---- hearth.h ---- */
 
-static int ask_for(struct model_entry *entry, hearth_error *error)
+static int request_load(struct model_entry *entry, hearth_error *error)
 {
     struct model_manager *manager = entry->manager;
     if (manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "load: engine shutting down");
@@ -324,8 +326,8 @@ static int ask_for(struct model_entry *entry, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* The texts are those that people search for: they are kept word for word. */
-static int send_away(struct model_entry *entry, hearth_error *error)
+/* Users search for these error texts: they stay word for word. */
+static int request_unload(struct model_entry *entry, hearth_error *error)
 {
     bool asked = entry->asked;
     size_t n = entry->n_active + entry->n_waiting;
@@ -334,13 +336,13 @@ static int send_away(struct model_entry *entry, hearth_error *error)
     if (entry->presence == MODEL_LOADING) return error_set(error, HEARTH_BUSY, "unload: still loading");
     entry->asked = false;
     if (entry->presence == MODEL_LOADED)
-        send_out(entry, "unload");
+        begin_unload(entry, "unload");
     else if (!asked)
         return error_at(error, HEARTH_INVALID, "model", "unload: already unloaded");
     return HEARTH_OK;
 }
 
-static int wait_for(struct model_entry *entry, hearth_error *error)
+static int await_load(struct model_entry *entry, hearth_error *error)
 {
     struct model_manager *manager = entry->manager;
     struct clock *clock = manager->instance->clock;
@@ -367,15 +369,15 @@ static int with_model(hearth *instance, const char *model, int (*act)(struct mod
 
 int hearth_load_model(hearth *instance, const char *model, hearth_error *error)
 {
-    return with_model(instance, model, ask_for, error);
+    return with_model(instance, model, request_load, error);
 }
 
 int hearth_unload_model(hearth *instance, const char *model, hearth_error *error)
 {
-    return with_model(instance, model, send_away, error);
+    return with_model(instance, model, request_unload, error);
 }
 
 int hearth_await_model(hearth *instance, const char *model, hearth_error *error)
 {
-    return with_model(instance, model, wait_for, error);
+    return with_model(instance, model, await_load, error);
 }

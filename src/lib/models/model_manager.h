@@ -1,9 +1,11 @@
-/* Which models are in memory: one is loaded when somebody wants it, and leaves when it has been idle for long, when
- * another needs its room, or when it is told to.
+/* The model manager: loads and unloads the models of an instance, and counts who uses them. A model is loaded when a
+ * request or hearth_load_model() wants it. It is unloaded after `idle_unload` seconds without use, when another model
+ * needs its memory (the least recently used one first), or by hearth_unload_model().
  *
- * Whoever uses a model holds on to it: requests with a lease from submission to the end of their handle, other calls
- * with a visit while they last. Only what nobody holds on to leaves. Two threads: the mover loads and unloads, one
- * model at a time; the usher tells requests that waited that their model is there, or that it will not be. */
+ * A request holds a lease on its model from submission until its handle is released; other calls hold a brief lease
+ * while they last. Only a model without leases is unloaded. Two threads: the loader thread loads and unloads, one model
+ * at a time; the notifier thread calls requests that waited, once their model is loaded or failed to load. The
+ * manager's mutex guards what all threads share. */
 #ifndef LIB_MODELS_MODEL_MANAGER_H
 #define LIB_MODELS_MODEL_MANAGER_H
 
@@ -12,8 +14,8 @@
 
 struct model_manager;
 
-/* How a model gets into memory and out of it. Nobody else holds on to one that is closed; what is resident of it is
- * stored first. */
+/* Callbacks that load and unload one model. close() is called when nobody holds a lease on the model; it stores what is
+ * resident first. */
 struct model_loader {
     struct model *(*open)(struct hearth *instance, struct model_entry *entry, struct model_progress *progress,
                           hearth_error *error);
@@ -23,59 +25,65 @@ struct model_loader {
 struct model_manager *manager_open(struct hearth *instance, const struct model_loader *loader);
 void manager_close(struct model_manager *manager); /* after manager_stop(), and after the last request; NULL is fine */
 
-/* Loads a model on the calling thread: before manager_start(), where nothing else moves. */
+/* Loads a model on the calling thread; until manager_start() any thread may call it, afterwards only the loader thread.
+ */
 int manager_load(struct model_manager *manager, struct model_entry *entry, hearth_progress progress, void *ud,
                  hearth_error *error);
 
-/* Whether a model could ever have room. */
+/* Fails with HEARTH_NO_MEMORY where server.memory_budget_mb has no room for the model: beside those loaded, or with
+ * load: demand even alone. */
 int manager_check(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error);
 
-/* From here on models come and go. Where its threads cannot be had, everything is refused as after manager_stop(). */
+/* Starts both threads. Where one cannot be started, the manager refuses everything, as after manager_stop(). */
 int manager_start(struct model_manager *manager, hearth_error *error);
 
-/* Breaks off a load, fails requests that wait, refuses those to come. Afterwards nothing moves any more. */
+/* Aborts a load, fails requests that wait, refuses later ones, and joins both threads: afterwards nothing is loaded or
+ * unloaded any more. */
 void manager_stop(struct model_manager *manager);
 
 /* ---- Leases ---- */
 
-/* A request's hold on a model. Whoever takes it fills in the first part. */
+/* A request's use of a model. The caller of lease_take() fills in the first part. */
 struct lease {
     struct model_entry *entry;
-    const _Atomic bool *cancelled; /* it waits no longer once this is set: lease_wake_notifier() */
-    int64_t deadline;              /* nor after that */
-    /* On the usher's thread, if it had to wait: the model is there, or with an error never will be for it. */
+    const _Atomic bool *cancelled; /* a set flag ends the wait; lease_wake_notifier() makes the notifier thread look */
+    int64_t deadline;              /* clock time in nanoseconds at which the wait ends; CLOCK_NEVER */
+    /* Called on the notifier thread, if the request had to wait: without an error the model is loaded, with one the
+     * request gets none. */
     void (*on_ready)(void *ud, const hearth_error *error);
     void *ud;
 
-    struct model *_Atomic model; /* NULL: not there yet */
-    _Atomic int parties;         /* who still stands for the request: lease_drop_party() */
-    /* The manager's: */
+    struct model *_Atomic model; /* NULL: not granted yet */
+    _Atomic int parties;         /* 2, 1 or 0 of those that call lease_drop_party() */
+    /* Guarded by the manager's mutex: */
     bool failed;
     hearth_error error;
     struct lease *next;
 };
 
-/* on_ready is called only of one that waits, and then exactly once. */
+/* on_ready is called only for LEASE_WAITS, and then exactly once. */
 enum lease_taken { LEASE_READY, LEASE_WAITS, LEASE_REFUSED };
 
 enum lease_taken lease_take(struct lease *lease, hearth_error *error);
 void lease_wake_notifier(struct lease *lease);
 
-/* Called by each of a request's two parties: before its last event is told, and when its handle is given back. After
- * both it counts as active no longer, though its thread may not be quite through with it. */
+/* Called by both parties of a request: the engine side before it emits the last event, the caller's side when the
+ * handle is released. After both the request no longer counts as active (hearth_unload_model() does not refuse because
+ * of it), though its thread may not be quite through with the model. */
 void lease_drop_party(struct lease *lease);
-void lease_end(struct lease *lease); /* nobody needs the model; also of one that never got it */
+void lease_end(struct lease *lease); /* the request no longer needs the model; also for one that never got it */
 
-/* ---- Visits ---- */
+/* ---- Brief leases ---- */
 
-/* The model while it is looked at, or NULL: it is not in memory. Must be short. */
+/* Keeps a loaded model in memory until brief_lease_end(); NULL: it is not loaded. The manager waits for it before it
+ * unloads, so the time in between must be short. */
 struct model *brief_lease_take(struct model_entry *entry);
 void brief_lease_end(struct model_entry *entry);
 
-/* ---- How it stands ---- */
+/* ---- Status ---- */
 
-const char *manager_state(struct model_entry *entry); /* as hearth.h tells it */
-bool manager_has(struct model_entry *entry);          /* in memory */
-size_t manager_waiting(struct model_entry *entry);    /* requests that wait for it */
+const char *manager_state(struct model_entry *entry); /* loaded | loading | ..., as hearth_model_info has it */
+bool manager_has(struct model_entry *entry);          /* whether the model is in memory */
+size_t manager_waiting(struct model_entry *entry);    /* number of requests that wait for it */
 
 #endif

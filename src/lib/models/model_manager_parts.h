@@ -1,4 +1,5 @@
-/* What model_manager.c and lease.c share: the manager from inside. */
+/* The fields of the model manager and the functions that model_manager.c (the loader thread) and lease.c (the notifier
+ * thread) share. */
 #ifndef LIB_MODELS_MODEL_MANAGER_PARTS_H
 #define LIB_MODELS_MODEL_MANAGER_PARTS_H
 
@@ -11,14 +12,14 @@ struct model_manager {
     uint64_t budget; /* bytes; 0: no limit */
     pthread_t loader_thread, notifier_thread;
 
-    pthread_mutex_t mutex; /* guards what follows, and what of each known model is marked so */
+    pthread_mutex_t mutex; /* guards what follows, and the fields of each model entry that are marked so */
     pthread_cond_t changed;
-    bool has_loader, has_notifier, stopping;
-    uint64_t n_wanted;           /* so often was a model wanted: their order */
-    struct lease *first, **tail; /* that wait, in order */
+    bool has_loader, has_notifier, stopping; /* has_*: the thread was started and is not joined */
+    uint64_t n_wanted;                       /* counts the models asked for: numbers their order (wanted_at) */
+    struct lease *first, **tail;             /* FIFO queue of leases that wait */
 };
 
-/* Models that are known so far. */
+/* Number of entries whose facts are complete. */
 static inline size_t manager_count(const struct model_manager *manager)
 {
     return atomic_load(&manager->instance->n_entries);
@@ -30,12 +31,14 @@ static inline struct model_entry *manager_at(const struct model_manager *manager
 }
 
 /* With the mutex held: */
-bool manager_can_fit(const struct model_manager *manager,
-                     const struct model_entry *entry); /* if all that is idle left */
-void manager_want(struct model_entry *entry);          /* gives it its place, unless it has one */
-void leases_fail(struct model_entry *entry);           /* of those that wait for it, with its error */
+/* Whether the model would fit if every idle model were unloaded. */
+bool manager_can_fit(const struct model_manager *manager, const struct model_entry *entry);
+/* Numbers the entry in the order in which models are loaded, unless it has a number. */
+void manager_want(struct model_entry *entry);
+/* Marks the leases that wait for the model as failed, with the entry's error. */
+void leases_fail(struct model_entry *entry);
 
-/* The usher's loop; `ud` is the manager. Ends once that stops and nobody waits. */
+/* The notifier thread; `ud` is the manager. Returns once the manager is stopping and no lease waits. */
 void *leases_notify_loop(void *ud);
 
 #endif

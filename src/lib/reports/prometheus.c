@@ -55,14 +55,14 @@ static const struct value_row pool_rows[] = {
 
 /* Of models that come and go. */
 static const struct value_row move_rows[] = {
-    {"hearth_model_loads_total", "counter", "How often the model was loaded.", offsetof(struct moves, loads)},
-    {"hearth_model_load_failures_total", "counter", "How often it could not be.", offsetof(struct moves, failures)},
-    {"hearth_model_unloads_total", "counter", "How often it left memory.", offsetof(struct moves, unloads)},
+    {"hearth_model_loads_total", "counter", "How often the model was loaded.", offsetof(struct load_metrics, loads)},
+    {"hearth_model_load_failures_total", "counter", "How often it could not be.", offsetof(struct load_metrics, failures)},
+    {"hearth_model_unloads_total", "counter", "How often it left memory.", offsetof(struct load_metrics, unloads)},
 };
 
 static const struct histogram_row {
     const char *name, *help;
-    size_t offset; /* of a struct histogram in struct engine_stats, or struct moves */
+    size_t offset; /* of a struct histogram in struct engine_stats, or struct load_metrics */
     const struct histogram_bounds *bounds;
 } histogram_rows[] = {
     {"hearth_queue_wait_seconds", "From submission to a slot.", offsetof(struct engine_stats, queue_wait),
@@ -74,7 +74,7 @@ static const struct histogram_row {
 };
 
 static const struct histogram_row move_histogram_rows[] = {
-    {"hearth_model_load_seconds", "Time of a load.", offsetof(struct moves, load_seconds), &histogram_seconds},
+    {"hearth_model_load_seconds", "Time of a load.", offsetof(struct load_metrics, load_seconds), &histogram_seconds},
 };
 
 /* Of the store, which all models share. */
@@ -200,7 +200,7 @@ static const void *pool_numbers(const struct model_entry *entry)
 
 static const void *move_numbers(const struct model_entry *entry)
 {
-    return &entry->moves;
+    return &entry->load_metrics;
 }
 
 /* The numbers of every model that has some: `of` tells where a model's are, or NULL. */
