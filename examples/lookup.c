@@ -56,7 +56,7 @@ int main(int argc, char **argv)
     request = run(instance, argv[3], true, &result, &error);
     if (request == NULL) return fail(&error);
     hearth_divergence d = hearth_request_divergence(request);
-    printf("%d of %d tokens need not be computed\n", result.warmth.reusable, result.warmth.prompt);
+    printf("%d of %d tokens need not be computed\n", result.lookup.reusable, result.lookup.prompt);
     if (d.where != NULL)
         printf("after %d tokens (\"...%s\") one says \"%s\", the other \"%s\"\n", d.position, d.common, d.prompt,
                d.nearest);

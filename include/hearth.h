@@ -297,7 +297,7 @@ typedef struct hearth_params {
 
     const char *text; /* completion: text, tokenised with begin marker */
     size_t text_len;
-    bool without_markers; /* the text is tokenised without begin and end markers */
+    bool without_bos_eos; /* the text is tokenised without begin and end markers */
     bool plain;           /* special tokens that the text spells stay text */
     const char *suffix;   /* completion: what comes after the reply; for models with fill-in-the-middle tokens; NULL */
     size_t suffix_len;
@@ -322,7 +322,7 @@ typedef struct hearth_params {
     const char *cache_salt; /* prompts with different salts never share anything; NULL or "": the common one */
     const char *parent_key; /* 64 hexadecimal digits: what is stored of the turn that this one continues. A hint: it is
                                waited for while it is still being written. NULL: none */
-    bool only_lookup;       /* compute nothing: result->warmth tells how much of the prompt is there */
+    bool only_lookup;       /* compute nothing: result->lookup tells how much of the prompt is there */
     bool only_prompt; /* compute nothing: a PROMPT event tells the prompt, of up to HEARTH_PROMPT_TOLD tokens. It takes
                          no place, and may exceed the context window */
     bool keep_prompt; /* hearth_request_prompt() tells the prompt */
@@ -346,28 +346,28 @@ typedef enum hearth_finish {
 HEARTH_API const char *hearth_tier_name(size_t i);
 
 /* How many leading tokens of a prompt need not be computed, by the place where they are. */
-typedef struct hearth_warmth {
+typedef struct hearth_cache_lookup {
     int32_t prompt;              /* tokens of the prompt */
     int32_t resident;            /* in cells, or in memory beside them */
     int32_t tiers[HEARTH_TIERS]; /* in the tiers of the store, hearth_tier_name() */
     int32_t reusable;            /* of all these, what is worth it and can be gone on from: the rest is computed */
     char key[65];                /* of the longest entry that the store found; "" */
-} hearth_warmth;
+} hearth_cache_lookup;
 
 typedef struct hearth_result {
     hearth_finish finish;
-    const char *stop_string; /* the stop string that ended it, or NULL */
-    int32_t slot;            /* the slot that computed it */
-    int32_t n_prompt;        /* tokens of the prompt: in the end cache_n + prompt_n */
-    int32_t cache_n;         /* prompt tokens that were not computed */
-    int32_t prompt_n;        /* prompt tokens that were */
-    int32_t too_short_n;     /* of these, tokens that were there, but fewer than cache_min_tokens */
-    int32_t predicted_n;     /* tokens generated, the end-of-generation token included */
-    double queue_ms;         /* from submission to a slot */
-    double restore_ms;       /* fetching cached state */
-    double prompt_ms;        /* from the slot to the first token */
-    double predicted_ms;     /* from the first token to the last */
-    hearth_warmth warmth;    /* DONE of a lookup */
+    const char *stop_string;    /* the stop string that ended it, or NULL */
+    int32_t slot;               /* the slot that computed it */
+    int32_t n_prompt;           /* tokens of the prompt: in the end cache_n + prompt_n */
+    int32_t cache_n;            /* prompt tokens that were not computed */
+    int32_t prompt_n;           /* prompt tokens that were */
+    int32_t too_short_n;        /* of these, tokens that were there, but fewer than cache_min_tokens */
+    int32_t predicted_n;        /* tokens generated, the end-of-generation token included */
+    double queue_ms;            /* from submission to a slot */
+    double restore_ms;          /* fetching cached state */
+    double prompt_ms;           /* from the slot to the first token */
+    double predicted_ms;        /* from the first token to the last */
+    hearth_cache_lookup lookup; /* DONE of a lookup */
 } hearth_result;
 
 /* How likely a token was, as the natural logarithm: 0 is certain, -INFINITY is never. */

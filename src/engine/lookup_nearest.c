@@ -55,20 +55,20 @@ static void find_nearest(const struct engine *engine, struct job *job, int32_t r
 
 void lookup_answer(struct engine *engine, struct job *job)
 {
-    hearth_result result = {.slot = -1, .warmth = {.prompt = (int32_t)job->prompt.len}};
-    hearth_warmth *warmth = &result.warmth;
-    warmth->resident = find_resident(engine, job);
-    warmth->reusable = find_reusable(engine, job, warmth->resident);
+    hearth_result result = {.slot = -1, .lookup = {.prompt = (int32_t)job->prompt.len}};
+    hearth_cache_lookup *lookup = &result.lookup;
+    lookup->resident = find_resident(engine, job);
+    lookup->reusable = find_reusable(engine, job, lookup->resident);
     int32_t most = 0;
     for (enum store_tier i = 0; job->hit != NULL && i < STORE_TIERS; i++) {
         struct slab_key key;
-        warmth->tiers[i] = store_hit_tokens_in(job->hit, i);
-        if (warmth->tiers[i] <= most || !store_hit_key(job->hit, i, &key)) continue;
-        most = warmth->tiers[i];
-        sha256_to_hex(key.v, warmth->key);
+        lookup->tiers[i] = store_hit_tokens_in(job->hit, i);
+        if (lookup->tiers[i] <= most || !store_hit_key(job->hit, i, &key)) continue;
+        most = lookup->tiers[i];
+        sha256_to_hex(key.v, lookup->key);
     }
     fetch_forget(job);
-    find_nearest(engine, job, warmth->reusable);
+    find_nearest(engine, job, lookup->reusable);
     if (job->on_looked_up != NULL)
         job->on_looked_up(job, &result);
     else

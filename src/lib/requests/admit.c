@@ -202,7 +202,7 @@ static void tokenise(hearth_request *request)
 {
     const hearth_params *p = request->params;
     struct tokens *prompt = &request->job.prompt;
-    bool markers = !p->without_markers && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
+    bool markers = !p->without_bos_eos && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
     struct llm_tokenizer_input in = {p->text, p->text_len, markers, !plain};
     if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, prompt);
     tokenise_parts(request, markers, prompt);

@@ -198,7 +198,7 @@ static int read_text(struct prompt_request *request, const json_t *body, hearth_
     if (rc == HEARTH_OK) rc = body_bool(body, "add_special", &add_special, error);
     if (rc == HEARTH_OK) rc = body_bool(body, "parse_special", &parse_special, error);
     if (rc == HEARTH_OK) rc = body_bool(body, "with_pieces", &request->with_pieces, error);
-    request->params.without_markers = !add_special;
+    request->params.without_bos_eos = !add_special;
     request->params.plain = !parse_special;
     request->params.keep_prompt = true;
     return rc;

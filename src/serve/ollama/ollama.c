@@ -258,7 +258,7 @@ static void load_model(struct call *call, struct ollama_request *request)
     hearth_params params = hearth_params_default();
     params.model = request->model;
     params.text = "";
-    params.without_markers = true;
+    params.without_bos_eos = true;
     params.only_prompt = true;
     exchange_start(call,
                    &(struct exchange_plan){.dialect = &load_dialect,

@@ -114,7 +114,7 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 {
     (void)n; /* 1 */
     const char *model = state;
-    const hearth_warmth *w = &answers[0].result.warmth;
+    const hearth_cache_lookup *w = &answers[0].result.lookup;
     int32_t most = w->resident;
     for (size_t i = 0; i < HEARTH_TIERS; i++)
         if (w->tiers[i] > most) most = w->tiers[i];

@@ -485,7 +485,7 @@ static void whoever_is_answered_may_cancel(void **state)
     c.on_done = poke;
     ask(&s, &c);
     run_alone(s.rig, &c);
-    assert_int_equal(c.result.warmth.prompt, 300);
+    assert_int_equal(c.result.lookup.prompt, 300);
     stop(&s);
     client_release(&c);
 }
@@ -505,11 +505,11 @@ static void a_lookup_tells_what_is_where_and_computes_nothing(void **state)
         asked.job.only_lookup = true;
         ask(&s, &asked);
         run_alone(rig, &asked);
-        assert_int_equal(asked.result.warmth.prompt, 330);
-        assert_int_equal(asked.result.warmth.resident, i == 0 ? 319 : 0);
-        assert_int_equal(asked.result.warmth.tiers[STORE_RAM], 319);
-        assert_int_equal(asked.result.warmth.tiers[STORE_DISK], 0);
-        assert_int_equal(strlen(asked.result.warmth.key), 64);
+        assert_int_equal(asked.result.lookup.prompt, 330);
+        assert_int_equal(asked.result.lookup.resident, i == 0 ? 319 : 0);
+        assert_int_equal(asked.result.lookup.tiers[STORE_RAM], 319);
+        assert_int_equal(asked.result.lookup.tiers[STORE_DISK], 0);
+        assert_int_equal(strlen(asked.result.lookup.key), 64);
         client_release(&asked);
         if (i == 0) restart(&s, one_pool);
     }

@@ -27,8 +27,8 @@ static void a_lookup_tells_the_words_where_prompts_diverge(void **state)
     hearth_result result = wait_for(&callers[1], instance, &params);
     hearth_divergence d = hearth_request_divergence(callers[1].request);
     assert_string_equal(d.where, "resident");
-    assert_int_equal(d.position, result.warmth.resident);
-    assert_int_equal(d.position, result.warmth.reusable);
+    assert_int_equal(d.position, result.lookup.resident);
+    assert_int_equal(d.position, result.lookup.reusable);
     assert_non_null(strstr(d.common, "Today is"));
     assert_non_null(strstr(d.prompt, "Sunday, and"));
     assert_non_null(strstr(d.nearest, "Monday, and"));
@@ -38,8 +38,8 @@ static void a_lookup_tells_the_words_where_prompts_diverge(void **state)
     params.only_lookup = true;
     result = wait_for(&callers[2], instance, &params);
     d = hearth_request_divergence(callers[2].request);
-    assert_int_equal(d.position, result.warmth.prompt);
-    assert_int_equal(result.warmth.reusable, result.warmth.prompt - 1);
+    assert_int_equal(d.position, result.lookup.prompt);
+    assert_int_equal(result.lookup.reusable, result.lookup.prompt - 1);
     assert_string_equal(d.prompt, "");
     params.cache_salt = "another";
     wait_for(&callers[3], instance, &params);

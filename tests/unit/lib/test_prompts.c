@@ -107,7 +107,7 @@ static void a_begin_marker_stands_before_text_that_comes_first_and_nowhere_else(
     const hearth_part token_first[] = {{.token = 300}, {.text = "b", .len = 1}};
     const struct {
         const hearth_part *parts;
-        bool without_markers;
+        bool without_bos_eos;
         size_t n_markers;
     } rows[] = {{text_first, false, 1}, {text_first, true, 0}, {token_first, false, 0}};
     struct caller callers[3];
@@ -116,7 +116,7 @@ static void a_begin_marker_stands_before_text_that_comes_first_and_nowhere_else(
         hearth_params params = hearth_params_default();
         params.parts = rows[i].parts;
         params.n_parts = 2;
-        params.without_markers = rows[i].without_markers;
+        params.without_bos_eos = rows[i].without_bos_eos;
         tell_prompt(&callers[i], instance, &params);
         hearth_prompt prompt = hearth_request_prompt(callers[i].request);
         size_t n = 0;

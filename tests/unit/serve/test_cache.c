@@ -26,9 +26,9 @@ static void the_cache_tells_its_tiers_and_counters(void **state)
 }
 
 /* Asks and plays the request, which is the only one. */
-static struct response look_up(struct client *client, const char *body, const hearth_warmth *warmth)
+static struct response look_up(struct client *client, const char *body, const hearth_cache_lookup *lookup)
 {
-    struct hearth_result result = {.warmth = *warmth};
+    struct hearth_result result = {.lookup = *lookup};
     client_send(client, "POST", "/cache/lookup", "", body);
     assert_true(fake_wait(0)->only_lookup);
     assert_true(fake_done(0, &result));
@@ -37,11 +37,11 @@ static struct response look_up(struct client *client, const char *body, const he
 
 static void a_lookup_tells_how_much_is_where(void **state)
 {
-    static const hearth_warmth warmth = {
+    static const hearth_cache_lookup lookup = {
         .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .reusable = 2560, .key = KEY};
     struct client client = harness_start(*state);
     struct response response =
-        look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &warmth);
+        look_up(&client, "{\"prompt\":\"Once\",\"cache_salt\":\"s\",\"stream\":true,\"n\":3}", &lookup);
     assert_int_equal(response.status, 200);
     assert_string_equal(response_header(&response, "Content-Type"), "application/json");
     assert_string_equal(response.body.v,
@@ -56,10 +56,10 @@ static void a_lookup_tells_how_much_is_where(void **state)
 
 static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
 {
-    static const hearth_warmth warmth = {.prompt = 12};
+    static const hearth_cache_lookup lookup = {.prompt = 12};
     struct client client = harness_start(*state);
     struct response response =
-        look_up(&client, "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", &warmth);
+        look_up(&client, "{\"model\":\"demo\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", &lookup);
     assert_string_equal(response.body.v,
                         "{\"model\":\"demo\",\"prompt_tokens\":12,\"tokens\":0,\"resident\":0,\"ram\":0,"
                         "\"ram_file\":0,\"disk\":0,\"computed\":12,\"key\":null,\"divergence\":null}");
@@ -70,9 +70,9 @@ static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
 
 static void a_lookup_tells_where_the_prompt_diverges_and_the_words_there(void **state)
 {
-    static const hearth_warmth warmth = {.prompt = 9};
+    static const hearth_cache_lookup lookup = {.prompt = 9};
     struct client client = harness_start(*state);
-    struct response response = look_up(&client, "{\"prompt\":\"diverges\"}", &warmth);
+    struct response response = look_up(&client, "{\"prompt\":\"diverges\"}", &lookup);
     assert_contains(response.body.v, ",\"divergence\":{\"position\":7,\"where\":\"disk\",\"limit\":\"checkpoints\","
                                      "\"common\":\"It is\",\"prompt\":\" \\\"Monday\\\"\",\"nearest\":\"\","
                                      "\"message\":2,\"role\":\"user\"}}");
@@ -105,7 +105,7 @@ static void a_lookup_takes_the_body_of_any_api(void **state)
     };
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct hearth_result result = {.warmth = {.prompt = 9}};
+        struct hearth_result result = {.lookup = {.prompt = 9}};
         char target[64];
         snprintf(target, sizeof target, "/cache/lookup%s", rows[i].target);
         client_send(&client, "POST", target, "", rows[i].body);
@@ -129,7 +129,7 @@ static void a_lookup_takes_the_body_of_any_api(void **state)
 
 static void the_most_may_lie_anywhere(void **state)
 {
-    static const hearth_warmth rows[] = {
+    static const hearth_cache_lookup rows[] = {
         {.prompt = 9, .resident = 8, .tiers = {7, 0, 6}},
         {.prompt = 9, .tiers = {8, 7, 0}},
         {.prompt = 9, .tiers = {0, 8, 0}, .resident = 7},
@@ -137,7 +137,7 @@ static void the_most_may_lie_anywhere(void **state)
     };
     struct client client = harness_start(*state);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct hearth_result result = {.warmth = rows[i]};
+        struct hearth_result result = {.lookup = rows[i]};
         client_send(&client, "POST", "/cache/lookup", "", "{\"prompt\":[1,2]}");
         assert_int_equal(fake_wait(i)->n_tokens, 2);
         assert_true(fake_done(i, &result));

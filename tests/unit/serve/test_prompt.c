@@ -63,13 +63,13 @@ static void markers_and_special_tokens_are_as_asked(void **state)
     fake_play(&script);
     struct response response = ask(&client, "POST", "/tokenize", "{\"content\":\"a\\u0000b\"}");
     const hearth_params *p = fake_wait(0);
-    assert_true(p->without_markers && !p->plain);
+    assert_true(p->without_bos_eos && !p->plain);
     assert_int_equal(p->text_len, 3);
     response_release(&response);
     response = ask(&client, "POST", "/tokenize",
                    "{\"content\":[5,\"x\"],\"add_special\":true,\"parse_special\":false,\"model\":\"demo\"}");
     p = fake_wait(1);
-    assert_true(!p->without_markers && p->plain);
+    assert_true(!p->without_bos_eos && p->plain);
     assert_int_equal(p->n_parts, 2);
     assert_int_equal(p->parts[0].token, 5);
     assert_string_equal(p->model, "demo");
