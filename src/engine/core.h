@@ -12,7 +12,7 @@
 #include "engine/tick_budget.h"
 #include "llm/adapter.h"
 #include "llm/logprobs.h"
-#include "llm/pieces.h"
+#include "llm/state_slices.h"
 
 /* No request has this scope. */
 #define SCOPE_OF_NOBODY UINT64_MAX
@@ -197,7 +197,7 @@ struct engine {
     struct plan_need *needs;
     struct llm_batch_token *batch;
     struct buf token_bytes;      /* of the token being sampled; kept so that none is allocated for each */
-    struct llm_logprobs *chances; /* likewise */
+    struct llm_logprobs *logprobs; /* likewise */
     size_t turn;
     struct engine_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
     pthread_t thread;

@@ -108,13 +108,13 @@ static bool is_shown(const struct job *job, int32_t token)
     return false;
 }
 
-static const hearth_logprobs *chances_of(struct engine *engine, const struct slot *slot, int32_t token, int32_t row)
+static const hearth_logprobs *logprobs_of(struct engine *engine, const struct slot *slot, int32_t token, int32_t row)
 {
     const struct job *job = slot->job;
     if (job->top_logprobs < 0) return NULL;
     if (job->post_sampling_probs)
-        return llm_logprobs_post_sampling(engine->chances, slot->run->sampler, token, job->top_logprobs);
-    return llm_logprobs_of_model(engine->chances, engine->context, row, token, job->top_logprobs);
+        return llm_logprobs_post_sampling(engine->logprobs, slot->run->sampler, token, job->top_logprobs);
+    return llm_logprobs_of_model(engine->logprobs, engine->context, row, token, job->top_logprobs);
 }
 
 /* The time for the reply is over, and so is its line. */
@@ -136,7 +136,7 @@ static void add_token(struct engine *engine, struct slot *slot, const struct job
     llm_token_bytes(engine->model, text->token, is_shown(slot->job, text->token), bytes);
     const char *stop = reply_add(&run->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
     struct job_text sent = *text;
-    if (stop != NULL && run->reply.ready.len == 0) sent.chances = NULL; /* the token is no part of the reply */
+    if (stop != NULL && run->reply.ready.len == 0) sent.logprobs = NULL; /* the token is no part of the reply */
     job_send_text(slot->job, &sent);
     if (stop != NULL)
         finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
@@ -175,7 +175,7 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
     }
     struct job_text text = {.text = &run->reply.ready,
                             .token = token,
-                            .chances = chances_of(engine, slot, token, row),
+                            .logprobs = logprobs_of(engine, slot, token, row),
                             .standing = slot_standing(slot)};
     add_token(engine, slot, &text);
 }

@@ -9,7 +9,7 @@
 #include "serve/core/answer.h"
 #include "serve/core/call.h"
 
-/* What a stream has more of: text, a token's chances, or both. */
+/* What a stream has more of: text, a token's logprobs, or both. */
 struct exchange_piece {
     size_t index;                          /* of the choice */
     const hearth_delta *delta;             /* NULL: a token that adds no text yet */

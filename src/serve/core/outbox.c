@@ -41,8 +41,8 @@ static struct outbox_event *copy_event(size_t choice, const hearth_event *event)
     made->choice = choice;
     made->len = len;
     made->token = event->token;
-    if (event->type == HEARTH_EVENT_TEXT && event->chances != NULL)
-        made->logprobs = token_logprobs_copy(event->chances);
+    if (event->type == HEARTH_EVENT_TEXT && event->logprobs != NULL)
+        made->logprobs = token_logprobs_copy(event->logprobs);
     if (len > 0) memcpy(made->text, text, len);
     if (event->type == HEARTH_EVENT_FAILED) {
         made->error = mem_alloc(sizeof *made->error);
@@ -63,7 +63,7 @@ static size_t event_bytes(const struct outbox_event *event)
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event)
 {
     bool is_text = event->type == HEARTH_EVENT_TEXT || event->type == HEARTH_EVENT_PROGRESS;
-    bool is_empty = event->type == HEARTH_EVENT_TEXT && event->text_len == 0 && event->chances == NULL;
+    bool is_empty = event->type == HEARTH_EVENT_TEXT && event->text_len == 0 && event->logprobs == NULL;
     if (is_empty && !outbox->keeps_empty) return false;
     struct outbox_event *made = copy_event(choice, event);
     pthread_mutex_lock(&outbox->mutex);

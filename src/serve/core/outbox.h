@@ -26,7 +26,7 @@ struct outbox {
     pthread_mutex_t mutex;
     struct outbox_event *head, **tail;
     size_t bytes, limit; /* bytes of the events inside */
-    bool keeps_empty;    /* TEXT events without text, which else are dropped unless they have chances */
+    bool keeps_empty;    /* TEXT events without text, which else are dropped unless they have logprobs */
     bool awake;          /* the reader was woken and has not answered yet */
     bool overflown;      /* text was thrown away: the reader is too slow */
 };

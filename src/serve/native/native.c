@@ -23,7 +23,7 @@ struct native {
     char *model;
     struct buf settings; /* what the request says beside its sampling */
     bool stream, return_tokens, timings_per_token;
-    bool post_sampling; /* chances are those after the samplers */
+    bool post_sampling; /* logprobs are those after the samplers */
     json_t *selected;   /* "response_fields": paths; NULL: all of an answer */
 };
 

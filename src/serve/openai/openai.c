@@ -131,7 +131,7 @@ static void put_verbose(const struct openai *openai, size_t index, const struct 
     if (n > 1) buf_puts(out, "]");
 }
 
-/* A chunk that says nothing of chances. */
+/* A chunk that says nothing of logprobs. */
 static void put_plain(const struct openai *openai, size_t index, const char *members, struct buf *out)
 {
     open_chunk(openai, index, out);

@@ -14,7 +14,7 @@ static void put_whole(struct buf *out, const struct answer *answer)
     member_put(out, "text", answer->text.v, answer->text.len);
 }
 
-/* ---- Chances, in the older of OpenAI's two forms: four lists of the same length ---- */
+/* ---- Logprobs, in the older of OpenAI's two forms: four lists of the same length ---- */
 
 static void put_tokens(struct buf *out, struct token_logprobs *const *logprobs, size_t n)
 {

@@ -103,7 +103,7 @@ static void put_logprobs(struct buf *out, const struct answer *answer, const siz
     buf_puts(out, "]");
 }
 
-/* The chances of a part's tokens are those up to where the next part begins. */
+/* The logprobs of a part's tokens are those up to where the next part begins. */
 static void put_part_logprobs(struct buf *out, const struct answer *answer, size_t i)
 {
     size_t from = answer->parts[i].first_logprobs;
@@ -376,7 +376,7 @@ static void end_item(struct buf *out, struct responses *state)
     put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
 }
 
-/* With the chances of the tokens that told no text before this one. */
+/* With the logprobs of the tokens that told no text before this one. */
 static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
 {
     const struct answer *answer = piece->answer;

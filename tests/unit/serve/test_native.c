@@ -118,7 +118,7 @@ static struct token_logprobs *two_logprobs(void)
     return token_logprobs_copy(&(hearth_logprobs){.chosen = chosen, .top = top, .n_top = 2});
 }
 
-static void chances_are_logarithms_or_as_drawn(void **unused)
+static void logprobs_are_logarithms_or_post_sampling(void **unused)
 {
     (void)unused;
     struct token_logprobs *logprobs = two_logprobs();
@@ -366,7 +366,7 @@ int main(void)
         BYTES(a_whole_answer_has_llama_servers_members),
         BYTES(the_end_is_of_a_word_of_the_length_or_of_the_models),
         BYTES(tokens_are_returned_where_they_are_wanted),
-        BYTES(chances_are_logarithms_or_as_drawn),
+        BYTES(logprobs_are_logarithms_or_post_sampling),
         BYTES(several_choices_are_a_list),
         BYTES(paths_pick_parts_of_an_answer),
         BYTES(a_stream_tells_each_token_and_at_the_end_all_but_its_text),
