@@ -1,4 +1,5 @@
-/* The headers that a key may come in, and what is said to who lacks one. */
+/* Authorization: the headers that an API key may come in, and the errors for a missing, unknown or insufficient one.
+ * HTTP thread only; no state. */
 #include "serve/core/access.h"
 
 #include "base/error.h"

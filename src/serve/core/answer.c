@@ -1,4 +1,4 @@
-/* Answers grow by deltas: see answer.h. */
+/* Accumulates the deltas of one choice's response: see answer.h. */
 #include "serve/core/answer.h"
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* What one choice of a request came to, as far as it has come: grown from the events of hearth, read by the dialects.
- * HTTP thread only. */
+/* The accumulated response of one choice of a request: its text, reasoning, tool calls, tokens and logprobs so far.
+ * The exchange adds what each event of the library brings; the dialects read it. HTTP thread only. */
 #ifndef SERVE_CORE_ANSWER_H
 #define SERVE_CORE_ANSWER_H
 
@@ -14,38 +14,40 @@ struct answer_call {
     struct buf arguments; /* JSON text */
 };
 
-/* A run of one kind in the order in which it came: reasoning, content, a call with its arguments. */
+/* A part of the response, in the order of generation: a run of reasoning, a run of content, or a tool call with its
+ * arguments. */
 struct answer_part {
     hearth_delta_type type; /* REASONING, CONTENT, CALL */
-    size_t call;            /* its index */
-    size_t start, len;      /* in the reasoning, in the text */
-    size_t first_logprobs;  /* the first of its tokens' */
+    size_t call;            /* CALL: its index in `calls` */
+    size_t start, len;      /* bytes of `reasoning` or of `text` */
+    size_t first_logprobs;  /* index of its first token's logprobs */
 };
 
 struct answer {
-    struct buf text, reasoning; /* text: of a chat its content */
+    struct buf text, reasoning; /* text: a chat's content, a completion's text */
     struct answer_call *calls;
     size_t n_calls;
     struct answer_part *parts;
     size_t n_parts;
-    struct token_logprobs **logprobs; /* of its tokens, in order; none where nobody asked */
+    struct token_logprobs **logprobs; /* one for each token, in order; none if the request does not ask for logprobs */
     size_t n_logprobs;
-    struct tokens tokens; /* none where nobody asked */
-    int32_t reasoning_n;  /* tokens that were told while the reasoning lasted */
-    hearth_result result; /* how it stands; its stop_string is the exchange's */
-    /* The request's, from when it has started: */
+    struct tokens tokens; /* empty if the request does not ask for token ids */
+    int32_t reasoning_n;  /* tokens of reasoning */
+    hearth_result result; /* counts, times and finish reason so far; the exchange owns its stop_string */
+    /* Borrowed from the library's request once it has started: */
     const hearth_sampling *sampling;
-    hearth_prompt prompt;         /* empty where nobody asked */
-    hearth_divergence divergence; /* of a lookup */
+    hearth_prompt prompt;         /* empty if the request does not ask for its prompt */
+    hearth_divergence divergence; /* of a cache lookup */
     bool started, done;
 };
 
 void answer_add(struct answer *answer, const hearth_delta *delta);
-void answer_add_token(struct answer *answer);                                     /* after what it added */
-void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs); /* which it takes over */
+void answer_add_token(struct answer *answer); /* counts a token, after its deltas were added */
+void answer_add_logprobs(struct answer *answer, struct token_logprobs *logprobs); /* takes them over */
 void answer_release(struct answer *answer);
 
-/* A call's arguments as an object: {} where they broke off, and are no JSON. */
+/* Appends a call's arguments as a JSON object; {} if generation broke off within them, so that they are not valid
+ * JSON. */
 void answer_put_arguments(struct buf *out, const struct answer_call *call);
 
 #endif

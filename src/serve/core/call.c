@@ -1,4 +1,5 @@
-/* Requests as the routes see them. HTTP thread only; a call belongs to who answers it. */
+/* HTTP requests that are being served: ids, access log, request metrics. HTTP thread only; the handler that answers
+ * a call owns it. */
 #include "serve/core/call.h"
 
 #include "base/clock.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* A client that left before its answer: nginx's number for it, in the log and in the counts only. */
+/* A client that disconnected before its answer: nginx's status for it, in the log and the metrics only. */
 #define STATUS_CLIENT_GONE 499
 
 void call_random_name(char *out, size_t size)
@@ -25,7 +26,7 @@ void call_random_name(char *out, size_t size)
     out[size - 1] = '\0';
 }
 
-/* An id of the client's is used where it can be written into a header, a log line and a fixed-size field. */
+/* Whether the client's own id can be written into a header, a log line and a fixed-size field. */
 static bool is_sane_id(const char *id)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
@@ -146,7 +147,7 @@ void call_fail(struct call *call, const hearth_error *error, call_error_form *fo
 void call_begin(struct call *call, const char *content_type)
 {
     http_set_header(call->http, "Cache-Control", "no-cache");
-    http_set_header(call->http, "X-Accel-Buffering", "no"); /* nginx in front would hold the stream back */
+    http_set_header(call->http, "X-Accel-Buffering", "no"); /* else nginx as a reverse proxy buffers the stream */
     http_begin(call->http, 200, content_type);
 }
 

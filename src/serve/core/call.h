@@ -1,7 +1,8 @@
-/* One HTTP request on its way through the routes: its id, its answer, its line in the log, its place in the counts.
+/* One HTTP request that is being served: its request id, its API key's owner, grants and rate limit, its access log
+ * line and its entry in the request metrics.
  *
- * HTTP thread only. A call ends with exactly one of call_reply(), call_fail(), call_end(), call_gone(), which
- * frees it. */
+ * HTTP thread only. A call ends with exactly one of call_reply(), call_fail(), call_end(), call_gone(), which frees
+ * it. */
 #ifndef SERVE_CORE_CALL_H
 #define SERVE_CORE_CALL_H
 
@@ -22,52 +23,52 @@ struct server;
 struct call {
     struct server *server;
     struct http_request *http;
-    const char *route; /* for the counts: the pattern, never what a client wrote */
+    const char *route; /* metrics label: the route's pattern, never the path that a client wrote */
     char *method, *path;
     char id[CALL_ID_SIZE];
-    char *key, *owner;       /* the name of the API key, and whose it is (see access.h); NULL: no key was asked for */
-    struct ratelimit *limit; /* of the key; NULL: none */
-    int grants;              /* of the key; none without one */
+    char *key, *owner;       /* the API key's name and owner (see access.h); NULL: the server has no API keys */
+    struct ratelimit *limit; /* of the API key; NULL: it has no limits */
+    int grants;              /* of the API key; 0 without one */
     int64_t start;
-    size_t counted; /* bytes of what its body has become, in the sum of all bodies; an exchange takes them over */
+    size_t counted; /* bytes of the parsed body, counted in the sum of all bodies; an exchange takes them over */
 };
 
-/* How an API writes an error, which the request of this id met. NULL: in a stream, whose head told the id. */
+/* Writes an error in an API's form. `request_id` is NULL within a stream, whose headers have named the id already. */
 typedef void call_error_form(struct buf *out, const hearth_error *error, const char *request_id);
 
-/* Finds the id of a request: the client's own where it will do. Its answer gets what every answer has: the id, and
- * leave for web pages that may ask to read it. */
+/* Sets the request id: the client's own if it is fit for headers and logs, else a random one. Adds the headers that
+ * every response has: the id, and CORS headers for web pages that may read it. */
 void call_set_id(const struct server *server, struct http_request *http, char id[CALL_ID_SIZE]);
 
 struct call *call_open(struct server *server, struct http_request *http);
 
-/* Notes with which key the request came; NULL: none. */
+/* Sets the API key that the request came with; NULL: none. */
 void call_set_key(struct call *call, const struct key *key);
 
-/* Whether the request may do what needs this grant: its key says so, or no keys are asked for. */
+/* Whether the request has this grant: its API key has it, or the server has no API keys. */
 bool call_may(const struct call *call, int grant);
 
-/* The salt under which what this request computes is kept: its own, and with server.isolate_keys also the owner of its
- * key. NULL: none. free() it. */
+/* The cache salt of the request, which separates cached prefixes: `own`, the request's field, and with
+ * server.isolate_keys also the owner of its API key. NULL: none. free() it. */
 char *call_salt(const struct call *call, const char *own);
 
-/* The name of the model that answers: `named`, or where that is NULL that of the first chat model. */
+/* The name of the model that answers: `named`, or if that is NULL the first chat model's. */
 const char *call_model(const struct call *call, const char *named);
 
-/* Answers at once. `body` is released. */
+/* Sends a whole response. `body` is released. */
 void call_reply(struct call *call, int status, const char *content_type, struct buf *body);
 
-/* Says when to try again, where the error passes. */
+/* Sets Retry-After if the error is temporary. */
 void call_set_retry(struct http_request *http, const struct errors_kind *kind);
 
-/* Answers with the error's status, with Retry-After where the error passes. */
+/* Sends the error with its HTTP status, and Retry-After if it is temporary. */
 void call_fail(struct call *call, const hearth_error *error, call_error_form *form);
 
-/* A stream: call_begin(), http_send()…, call_end(). */
+/* A streamed response: call_begin(), http_send()…, call_end(). */
 void call_begin(struct call *call, const char *content_type);
 void call_end(struct call *call);
 
-/* The client went away: the request is invalid already. */
+/* The client disconnected: `call->http` is invalid already. */
 void call_gone(struct call *call);
 
 /* Fills `out` (of `size` > 1) with random letters and digits. */

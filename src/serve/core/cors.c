@@ -1,5 +1,5 @@
-/* Origins are compared as texts: browsers write each in one way. The same answer goes to a page with and without keys,
- * for a page may have a key, and then its origin is listed. */
+/* CORS: the list of allowed origins and the headers. Origins are compared as texts, since browsers write each in one
+ * way. The check is the same with and without API keys: a page that has a key has its origin listed too. */
 #include "serve/core/cors.h"
 
 #include "base/error.h"
@@ -61,10 +61,10 @@ void cors_close(struct cors *cors)
     free(cors);
 }
 
-/* ---- Whose page it is ---- */
+/* ---- Origins ---- */
 
-/* A page that was loaded from this very server. Whether the server is known by that name is for others to judge
- * (hosts.h); the scheme is the one of the proxy in front, if there is one. */
+/* A page that was loaded from this very server. hosts.h checks whether the server has that name; the scheme is the
+ * reverse proxy's, if there is one. */
 static bool is_same_origin(const char *origin, const char *host)
 {
     static const char *const schemes[] = {"http://", "https://"};
@@ -75,8 +75,7 @@ static bool is_same_origin(const char *origin, const char *host)
     return false;
 }
 
-/* Pages that this machine serves, and those that programs installed on it carry with them; the latter as Ollama has
- * them. */
+/* Pages that this machine serves, and pages embedded in desktop programs, in the same list as Ollama's. */
 static bool is_local(const char *origin)
 {
     static const char *const apps[] = {"app://", "file://", "tauri://", "vscode-webview://"};
@@ -109,10 +108,10 @@ static bool is_allowed(const struct cors *cors, const char *origin, const char *
     return false;
 }
 
-/* ---- What it sends ---- */
+/* ---- Content types ---- */
 
-/* A form, or a text, is sent by any page without asking. Nothing that is read here is one, and a list of what needs
- * leave is shorter than one of what does not. */
+/* Browsers send forms and plain text of any page without a preflight. No route reads those, so only JSON, which
+ * needs a preflight, is accepted. */
 static bool is_json(const char *type)
 {
     static const char json[] = "application/json", suffix[] = "+json";
@@ -126,7 +125,7 @@ int cors_check(const struct cors *cors, const struct http_request *http, hearth_
     const char *origin = http_header(http, "Origin");
     if (origin == NULL) return HEARTH_OK;
     if (!is_allowed(cors, origin, http_header(http, "Host"))) {
-        /* A browser hides the answer from its page, and mostly from its user too. */
+        /* The log names it, since the browser hides the answer from the page and mostly from the user too. */
         log_event(LOG_WARN, "http", "a web page was refused: server.allowed_origins lacks its origin",
                   log_str("origin", origin));
         return error_set(error, (hearth_code)ERRORS_ORIGIN,
@@ -152,8 +151,8 @@ void cors_put_headers(const struct cors *cors, struct http_request *http)
                     "X-RateLimit-Reset-Tokens, X-Hearth-Unknown-Fields");
 }
 
-/* What the official clients send, and whatever else the page names. Authorization has to be named: the asterisk does
- * not cover it, and older browsers do not know the asterisk. */
+/* The headers of the official clients, and those that the preflight asks for. Authorization has to be listed: the
+ * asterisk does not cover it, and older browsers do not know the asterisk. */
 static void put_allowed_headers(struct http_request *http)
 {
     static const char usual[] =
@@ -175,7 +174,8 @@ void cors_put_preflight_headers(struct http_request *http)
     http_set_header(http, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
     http_set_header(http, "Access-Control-Max-Age", "86400");
     put_allowed_headers(http);
-    /* Chromium asks so before a public page may reach an address of this machine or of its network. */
+    /* Chromium's private network access: a preflight before a public page may reach an address of this machine or
+     * network. */
     const char *private = http_header(http, "Access-Control-Request-Private-Network");
     if (private != NULL && strcmp(private, "true") == 0)
         http_set_header(http, "Access-Control-Allow-Private-Network", "true");

@@ -1,6 +1,6 @@
-/* Which web pages may ask. A browser lets any page send requests to this machine, and says in the Origin header whose
- * page it is: that of a foreign one is refused, and only the others get leave to read answers (CORS). HTTP thread
- * only. */
+/* CORS: which web pages may use the server. A browser lets any page send requests to this machine and names the
+ * page's origin in the Origin header. Requests of foreign origins are refused, and only allowed origins get the
+ * headers that let a page read the answer. HTTP thread only. */
 #ifndef SERVE_CORE_CORS_H
 #define SERVE_CORE_CORS_H
 
@@ -8,16 +8,17 @@
 
 struct cors;
 
-/* Allows the pages of this machine, those of desktop apps, and the origins of server.allowed_origins, with commas
- * between (NULL: none). */
+/* Allows pages of this machine, pages of desktop apps, and the comma-separated origins of server.allowed_origins
+ * (NULL: none). */
 struct cors *cors_open(const char *allowed);
 void cors_close(struct cors *cors);
 
-/* HEARTH_OK where no page asks, or one that may, and it sends nothing that a browser would have sent without asking
- * first (a preflight). */
+/* HEARTH_OK if the request has no Origin, or an allowed one and a body type that browsers send only after a
+ * preflight. */
 int cors_check(const struct cors *cors, const struct http_request *http, hearth_error *error);
 
-/* The headers that let a page which may ask read the answer, and, of a preflight's answer, send its request. */
+/* Sets the headers that let an allowed page read the answer; and those of the answer to a preflight, which let it
+ * send its request. */
 void cors_put_headers(const struct cors *cors, struct http_request *http);
 void cors_put_preflight_headers(struct http_request *http);
 

@@ -24,7 +24,7 @@ static const struct errors_kind kinds[] = {
     /* Not 501: official clients send what was answered with 5xx again. */
     {HEARTH_UNSUPPORTED, 400, "invalid_request_error", "not_supported", 0},
     {HEARTH_UNAVAILABLE, 503, "unavailable_error", "unavailable", 1},
-    /* A client that cancels does not read the answer: who sees this one was cut off by a shutdown. */
+    /* A client that cancels does not read the answer; one that reads this was cut off by a shutdown. */
     {HEARTH_CANCELLED, 503, "unavailable_error", "cancelled", 1},
     {HEARTH_NO_MEMORY, 500, "server_error", "out_of_memory", 0},
     {HEARTH_IO, 500, "server_error", "io_error", 0},
@@ -47,7 +47,7 @@ const struct errors_kind *errors_kind(int code)
     return &kinds[N_KINDS - 1];
 }
 
-/* Routes begin with a slash too, but come after their method: "GET /v1/models". */
+/* Whether the word is a route, which begins with a slash too but follows its method: "GET /v1/models". */
 static bool follows_method(const char *message, const char *word)
 {
     static const char *const methods[] = {"GET ", "POST "};
@@ -58,7 +58,7 @@ static bool follows_method(const char *message, const char *word)
     return false;
 }
 
-/* A path stands where a word begins, and has a slash followed by more than a blank. */
+/* Whether a file system path begins at `at`: at the beginning of a word, a slash followed by more than a blank. */
 static bool is_path(const char *message, const char *at)
 {
     bool begins_word = at == message || strchr(" \t'\"(:=", at[-1]) != NULL;

@@ -1,8 +1,11 @@
-/* The life of one exchange.
+/* Generation requests in flight: from the submission of the choices to the last byte of the answer.
  *
- * It is open while its call wants an answer: until that was given, or the client went away. From then on it only
- * waits for the last event of each of its requests, and is freed with the last of them. hearth's threads touch
- * nothing but the outbox; all else is the HTTP thread's, so that an exchange needs no lock of its own. */
+ * An exchange is open until its call has been answered or the client has disconnected. Then it only waits for the last
+ * event of each of its library requests, and the last of them frees it. The library's threads touch nothing but the
+ * outbox; everything else belongs to the HTTP thread, so that an exchange needs no lock.
+ *
+ * Backpressure: while the client has not taken what was sent, events stay in the outbox; one that overflows cancels
+ * the request, so that a slow client never holds up the engine thread. */
 #include "serve/core/exchange.h"
 
 #include "base/error.h"
@@ -17,35 +20,35 @@
 const struct exchange_limits exchange_limits_default = {
     .outbox_bytes = 4 << 20, .backlog_bytes = 256 << 10, .recheck_ms = 20, .ping_ms = 5000};
 
-/* What is formatted goes to the socket in pieces of about this size, to keep chunks few and memory small. */
+/* Formatted output goes to the socket in pieces of about this many bytes, to keep chunks few and memory small. */
 #define PIECE_BYTES (16 << 10)
 
 struct exchange;
 
-/* What an event finds its way back with. */
+/* One choice: the `ud` of its library request's events. */
 struct choice {
     struct exchange *exchange;
     size_t index;
     hearth_request *request; /* NULL: never submitted */
-    hearth_reader *reader;   /* of a chat */
+    hearth_reader *reader;   /* parses a chat's reply into content, reasoning and tool calls */
     char *stop_string;
-    int64_t counted; /* tokens, against the limit of the key; -1: it has no slot yet */
+    int64_t counted; /* tokens counted against the API key's rate limit; -1: no slot yet */
 };
 
 struct exchange {
     struct call *call; /* NULL: closed */
     struct http_server *http;
     struct exchange_limits limits;
-    struct ratelimit *ratelimit; /* of the API key: holds a slot for each choice that runs */
+    struct ratelimit *ratelimit; /* of the API key: holds one of its slots for each running choice */
     const struct dialect *dialect;
     void *state;
-    bool stream, begun; /* begun: the headers are out */
-    bool blocked;       /* the timer waits for the client to take bytes, not for a ping */
+    bool stream, begun; /* begun: the headers have been sent */
+    bool blocked;       /* backpressure: the timer checks whether the client has taken bytes, else it sends pings */
     struct outbox outbox;
     struct event *timer; /* NULL unless streaming */
     struct buf out;      /* formatted, not sent */
     size_t n, n_running, n_done;
-    size_t counted; /* bytes of its choices' parameters, in the sum of all bodies */
+    size_t counted; /* bytes of the parsed request, in the sum of all bodies */
     struct choice *choices;
     struct answer *answers;
 };
@@ -82,7 +85,7 @@ static void free_exchange(struct exchange *ex)
     free(ex);
 }
 
-/* A wake-up that is still under way points at the exchange, so it must arrive before the end. */
+/* A posted wake-up that has not run yet points at the exchange, so it must run first. */
 static bool is_over(struct exchange *ex)
 {
     return ex->call == NULL && ex->n_running == 0 && !outbox_is_awake(&ex->outbox);
@@ -97,7 +100,7 @@ static void flush_output(struct exchange *ex)
     buf_clear(&ex->out);
 }
 
-/* Headers wait for the first sign of success: what fails before it is a proper HTTP error. */
+/* Sends the headers at the first sign of success, so that what fails before is a proper HTTP error. */
 static void begin_stream(struct exchange *ex)
 {
     if (ex->begun) return;
@@ -171,11 +174,11 @@ static void note_progress(struct exchange *ex, const struct outbox_event *event)
         ex->dialect->progress(ex->state, event->choice, &event->result, &ex->out);
 }
 
-/* A piece of a stream that is being told. */
+/* A piece of a stream that is being emitted. */
 struct emission {
     struct exchange *ex;
     struct exchange_piece piece;
-    bool emitted; /* its token was */
+    bool emitted; /* a delta with its token has been */
 };
 
 static void emit_delta(void *ud, const hearth_delta *delta)
@@ -192,7 +195,7 @@ static void emit_delta(void *ud, const hearth_delta *delta)
     emission->emitted = true;
 }
 
-/* Text of a completion is content as it is. */
+/* A completion has no parser: its text is content as it is. */
 static void emit_text(struct emission *emission, const char *text, size_t len)
 {
     hearth_reader *reader = emission->ex->choices[emission->piece.index].reader;
@@ -233,8 +236,8 @@ static void note_done(struct exchange *ex, const struct outbox_event *event)
     if (++ex->n_done == ex->n) finish_exchange(ex);
 }
 
-/* A prompt counts from its beginning, so that whoever leaves early has paid for it, and a reply as it comes. The last
- * event says what it came to. */
+/* Counts tokens against the API key's rate limit: the prompt as soon as it starts, so that a client that disconnects
+ * early is charged for it, the reply as it comes. The last event has the final number. */
 static void count_tokens(struct exchange *ex, const struct outbox_event *event)
 {
     struct choice *choice = &ex->choices[event->choice];
@@ -292,7 +295,7 @@ static void arm_timer(struct exchange *ex)
     event_add(ex->timer, &delay);
 }
 
-/* Moves events from the outbox to the client, as many as it takes, and frees the exchange when it is over. */
+/* Sends events from the outbox to the client until backpressure stops it, and frees the exchange when it is over. */
 static void drain_outbox(struct exchange *ex)
 {
     if (ex->call != NULL && outbox_is_overflown(&ex->outbox)) {
@@ -327,8 +330,8 @@ static void put_ping(struct exchange *ex)
         buf_puts(&ex->out, ":\n\n");
 }
 
-/* Either the client may have taken bytes meanwhile, or nothing was sent for a while: then it gets a comment line, so
- * that nobody between takes the connection for dead during a long prefill. */
+/* Under backpressure: sends more if the client has taken bytes. Else the stream was idle: sends a keep-alive, so
+ * that no proxy drops the connection during a long prefill. */
 static void on_timer(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;
@@ -347,8 +350,8 @@ static void on_gone(void *ud)
     drain_outbox(ex);
 }
 
-/* On a thread of hearth's. Once the outbox has the last event the exchange may end at any moment, unless it was this
- * call that has to wake the HTTP thread: then it waits for that. */
+/* Runs on the library's threads. Once the outbox has the last event the exchange may be freed at any moment, unless
+ * outbox_put() says that this call has to wake the HTTP thread: then it lives until that wake-up has run. */
 static void on_event(void *ud, const hearth_event *event)
 {
     struct choice *choice = ud;
@@ -378,7 +381,7 @@ static struct exchange *new_exchange(struct call *call, const struct exchange_pl
     return ex;
 }
 
-/* What the requests of an exchange share. */
+/* What the library requests of an exchange share. */
 struct common {
     void *owner;
     void (*release_owner)(void *owner);
@@ -413,7 +416,7 @@ static int submit_choice(struct exchange *ex, const hearth_params *asked, const 
     params.shared = common->shared;
     params.request_id = call->id;
     params.cache_salt = common->salt;
-    params.patient = ex->n_running > 0; /* once the first is let in, the others may have to wait for it */
+    params.patient = ex->n_running > 0; /* once the first is admitted, the others may have to wait until it ends */
     *choice = (struct choice){.exchange = ex, .index = ex->n_running, .counted = -1};
     choice->request = hearth_submit(call->server->instance, &params, on_event, choice, error);
     if (choice->request == NULL) return (int)error->code;

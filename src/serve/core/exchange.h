@@ -1,7 +1,8 @@
-/* One HTTP request that models answer: its choices, their events, and the answer, streamed or whole.
+/* A generation request in flight: submits the choices of one HTTP request to the library, consumes their events, and
+ * sends the answer, streamed or whole, with backpressure from slow clients.
  *
- * An exchange knows nothing of any API's JSON: a dialect writes that. Everything here runs on the HTTP thread but
- * for the callback that takes hearth's events. */
+ * An exchange knows no API's JSON: a dialect, the API's protocol adapter, writes that. Everything runs on the HTTP
+ * thread except the callback that queues the library's events. */
 #ifndef SERVE_CORE_EXCHANGE_H
 #define SERVE_CORE_EXCHANGE_H
 
@@ -9,28 +10,29 @@
 #include "serve/core/answer.h"
 #include "serve/core/call.h"
 
-/* What a stream has more of: text, a token's logprobs, or both. */
+/* A piece of a stream: text, a token's logprobs, or both. */
 struct exchange_piece {
-    size_t index;                          /* of the choice */
-    const hearth_delta *delta;             /* NULL: a token that adds no text yet */
-    int32_t token;                         /* -1: a further delta of the same token, or text without one */
-    const struct token_logprobs *logprobs; /* NULL: not asked for, or no token */
-    const struct answer *answer;           /* with the delta in it; its result says how it stands */
+    size_t index;              /* of the choice */
+    const hearth_delta *delta; /* NULL: a token that adds no text yet (part of a character or of a stop string) */
+    int32_t token;             /* -1: another delta of the same token, or text without a token */
+    const struct token_logprobs *logprobs; /* NULL: not requested, or no token */
+    const struct answer *answer; /* the response so far, with this delta; its `result` has the counts so far */
 };
 
-/* How an API speaks. `state` is the dialect's own; the functions append bytes to `out`. */
+/* The protocol adapter of an API: writes responses and streams in the API's form. The functions append bytes to
+ * `out`; `state` is the dialect's own. */
 struct dialect {
-    /* Streams: a slot took choice `index`; more of its prompt is there (NULL: nobody asks); it has more; it is done;
-     * all are done; the stream breaks off. */
+    /* Events of a stream: choice `index` has been placed in a slot; more of its prompt is computed (NULL: not
+     * reported); a piece; the choice is complete; all choices are complete; the stream breaks off with an error. */
     void (*started)(void *state, size_t index, const hearth_result *result, struct buf *out);
     void (*progress)(void *state, size_t index, const hearth_result *result, struct buf *out);
     void (*more)(void *state, const struct exchange_piece *piece, struct buf *out);
     void (*done)(void *state, size_t index, const struct answer *answer, struct buf *out);
     void (*ended)(void *state, const struct answer *answers, size_t n, struct buf *out);
     void (*broken)(void *state, const hearth_error *error, struct buf *out);
-    void (*ping)(void *state, struct buf *out); /* what keeps a quiet stream alive; NULL: a comment line */
-    const char *stream_type;                    /* of a stream's content; NULL: server-sent events */
-    /* The whole answer at once. */
+    void (*ping)(void *state, struct buf *out); /* keep-alive of an idle stream; NULL: an SSE comment line */
+    const char *stream_type;                    /* content type of a stream; NULL: server-sent events */
+    /* The body of an answer that is not streamed. */
     void (*whole)(void *state, const struct answer *answers, size_t n, struct buf *out);
     /* The body of an HTTP error. */
     call_error_form *error;
@@ -39,26 +41,26 @@ struct dialect {
 
 struct exchange_plan {
     const struct dialect *dialect;
-    void *state; /* the exchange's from here on, released by the dialect */
+    void *state; /* owned by the exchange from here on, released by the dialect */
     bool stream;
-    bool tokens;                  /* replies hold their tokens, and streams have a piece for each, also without text */
-    const hearth_params *choices; /* one request of hearth's each; borrowed for the call */
+    bool tokens; /* answers contain token ids, and streams have a piece for every token, also without text */
+    const hearth_params *choices; /* one library request each; borrowed for the call */
     size_t n_choices;
-    void *owner; /* of what the choices point at, which they share; the exchange's from here on */
+    void *owner; /* owns what the choices point at, which they share; owned by the exchange from here on */
     void (*release_owner)(void *owner);
 };
 
 /* Bounds of a streamed answer. */
 struct exchange_limits {
-    size_t outbox_bytes;  /* events that wait for a slow client; beyond it its request is cancelled */
-    size_t backlog_bytes; /* bytes at the socket above which events wait */
-    int recheck_ms;       /* how often a backlog is looked at again */
-    int ping_ms;          /* after so long without a byte a comment line keeps the connection alive */
+    size_t outbox_bytes;  /* bytes of queued events; beyond it the client is too slow and its request is cancelled */
+    size_t backlog_bytes; /* backpressure: unsent bytes at the socket above which events stay queued */
+    int recheck_ms;       /* ms between checks whether a slow client has taken bytes */
+    int ping_ms;          /* ms without a byte after which a keep-alive is sent */
 };
 
 extern const struct exchange_limits exchange_limits_default;
 
-/* Submits all choices and answers `call`, now or later. */
+/* Submits all choices and answers `call`, now or later. HTTP thread only. */
 void exchange_start(struct call *call, const struct exchange_plan *plan);
 
 #endif

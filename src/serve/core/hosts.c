@@ -1,4 +1,4 @@
-/* The list of names and addresses, and the look at a request. */
+/* The allowed host names and addresses, and the check of a request's Host header. HTTP thread only. */
 #include "serve/core/hosts.h"
 
 #include "base/error.h"
@@ -14,8 +14,8 @@ struct hosts {
     struct host *v;
     size_t len;
     bool any;         /* "*" is allowed */
-    bool any_address; /* a socket listens on all addresses of the machine: which these are changes, and a network in
-                         between may call them otherwise. An address was looked up by nobody, so no DNS lied about it */
+    bool any_address; /* a socket listens on all addresses of the machine: these change, and NAT may give others. A
+                         numeric address needs no DNS, so that rebinding cannot forge it */
 };
 
 /* ---- What is allowed ---- */
@@ -77,7 +77,7 @@ void hosts_add_sockets(struct hosts *hosts, const struct http_server *http)
     http_each_address(http, add_socket, hosts);
 }
 
-/* ---- Asking ---- */
+/* ---- The check ---- */
 
 bool hosts_allow(const struct hosts *hosts, const char *text)
 {

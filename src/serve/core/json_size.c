@@ -3,11 +3,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Bytes of one value in jansson's trees, with malloc's own and with its place in the list or object around it while
- * that is being copied into a larger one. Strings may be names of members, which take most. */
+/* Bytes of one value in jansson's trees: with malloc's overhead, and with its slot in the list or object around it
+ * while that is being reallocated. Strings are counted as member names, which take most. */
 enum { OBJECT_BYTES = 256, LIST_BYTES = 160, STRING_BYTES = 128, OTHER_BYTES = 56 };
 
-/* Behind the string whose first quote has been passed. */
+/* The end of the string whose opening quote precedes `at`. */
 static const char *skip_string(const char *at, const char *end)
 {
     for (; at < end && *at != '"'; at++)

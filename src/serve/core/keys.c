@@ -1,5 +1,5 @@
-/* Reading the file of keys, and finding one. A file that has a single fault is refused whole: half of the keys would
- * be a riddle to whoever holds the others. */
+/* Parses the file of API keys and looks keys up. A file with a single error is refused as a whole: with half of the
+ * keys loaded, the holders of the others could not tell why they are refused. */
 #include "serve/core/keys.h"
 
 #include "base/buf.h"
@@ -16,7 +16,7 @@
 
 #define FILE_MAX  (1 << 20)
 #define KEY_MAX   512
-#define KEY_SHORT 16 /* characters below which a key can be guessed */
+#define KEY_SHORT 16 /* characters below which a key can be guessed by brute force */
 #define LIMIT_MAX 1000000000
 
 struct keys {
@@ -50,13 +50,13 @@ const char *keys_grant_name(int wanted)
 
 /* ---- One line ---- */
 
-/* A run of bytes of the file. */
+/* A slice of the file's text. */
 struct word {
     const char *at;
     size_t len;
 };
 
-/* The line being read. */
+/* The line that is being parsed. */
 struct line {
     const char *file;
     int number;
@@ -74,7 +74,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Of no bytes where the line has no more; a word that begins with '#' and all after it is a comment. */
+/* The next blank-separated word; empty at the end of the line. '#' at the beginning of a word starts a comment. */
 static struct word next_word(struct line *line)
 {
     struct word *rest = &line->rest;
@@ -105,7 +105,7 @@ static int read_key(struct line *line, struct word word, struct key *key)
     return HEARTH_OK;
 }
 
-/* What is wrong may be a key that slipped out of its place, so that it is not repeated. */
+/* The message does not repeat the word: it may be a key in the wrong column. */
 static int read_name(struct line *line, struct word word, struct key *key)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.@+";
@@ -117,7 +117,7 @@ static int read_name(struct line *line, struct word word, struct key *key)
     return HEARTH_OK;
 }
 
-/* 0 where there is none of that name. */
+/* 0: unknown. */
 static int find_grant(struct word word)
 {
     for (size_t i = 0; i < N_GRANTS; i++)
@@ -126,8 +126,8 @@ static int find_grant(struct word word)
     return 0;
 }
 
-/* Takes what stands before the next comma off a list. A comma with nothing behind it is taken with what stands before
- * it, and makes a fault of that. */
+/* Removes the item before the next comma from a list. A trailing comma stays part of its item, which makes that
+ * invalid. */
 static struct word next_item(struct word *list)
 {
     const char *comma = memchr(list->at, ',', list->len), *end = list->at + list->len;
@@ -151,7 +151,7 @@ static int read_grants(struct line *line, struct word list, struct key *key)
     return HEARTH_OK;
 }
 
-/* A number of digits alone, from 1 to LIMIT_MAX; 0 for anything else. */
+/* Decimal digits, from 1 to LIMIT_MAX; 0 for anything else. */
 static int64_t read_count(struct word word)
 {
     int64_t count = 0;
@@ -162,7 +162,7 @@ static int64_t read_count(struct word word)
     return count <= LIMIT_MAX ? count : 0;
 }
 
-/* "rpm=60"; false where it is none, or comes a second time. */
+/* "rpm=60"; false if it is invalid or a repetition. */
 static bool read_limit(struct word word, struct key_limits *limits)
 {
     const struct {
@@ -238,7 +238,7 @@ struct keys *keys_parse(const char *file, const char *text, size_t len, hearth_e
     return NULL;
 }
 
-/* Whoever can read the file has the keys. */
+/* Whoever can read the file has the keys, so other readers than its owner are worth a warning. */
 static void warn_of_readers(FILE *file, const char *path)
 {
     struct stat info;

@@ -1,4 +1,4 @@
-/* Likelihoods of tokens as the APIs write them: see logprobs_json.h. */
+/* Logprobs of tokens in the APIs' JSON: see logprobs_json.h. */
 #include "serve/core/logprobs_json.h"
 
 #include "base/memory.h"

@@ -1,4 +1,5 @@
-/* A linked list under a mutex: events come at the rate of tokens, so nothing cleverer is needed. */
+/* The event queue between the library's threads and the HTTP thread: a linked list under a mutex, which suffices
+ * since events come at the rate of tokens. */
 #include "serve/core/outbox.h"
 
 #include "base/memory.h"

@@ -1,6 +1,6 @@
-/* Events on their way from hearth's threads to the HTTP thread: copied, in order, bounded.
+/* A bounded FIFO queue of generation events from the library's threads to the HTTP thread. Events are copied.
  *
- * Any thread puts; one thread, the reader, takes. */
+ * Any thread puts; one thread, the reader, takes. The outbox locks for itself. */
 #ifndef SERVE_CORE_OUTBOX_H
 #define SERVE_CORE_OUTBOX_H
 
@@ -16,8 +16,8 @@ struct outbox_event {
     size_t choice;
     int32_t token;                   /* TEXT */
     struct token_logprobs *logprobs; /* TEXT; NULL: none */
-    hearth_result result;            /* all but FAILED; without its stop_string */
-    hearth_error *error;             /* FAILED; apart, since it is large and events are many */
+    hearth_result result;            /* all types but FAILED; without its stop_string */
+    hearth_error *error;             /* FAILED; allocated apart, since it is large and events are many */
     size_t len;
     char text[]; /* TEXT, PROMPT: the text; DONE: the stop string; zero-terminated */
 };
@@ -25,24 +25,24 @@ struct outbox_event {
 struct outbox {
     pthread_mutex_t mutex;
     struct outbox_event *head, **tail;
-    size_t bytes, limit; /* bytes of the events inside */
-    bool keeps_empty;    /* TEXT events without text, which else are dropped unless they have logprobs */
-    bool awake;          /* the reader was woken and has not answered yet */
-    bool overflown;      /* text was thrown away: the reader is too slow */
+    size_t bytes, limit; /* bytes of the queued events, and their maximum */
+    bool keeps_empty;    /* also keeps TEXT events without text, which else are dropped unless they have logprobs */
+    bool awake;          /* the reader was woken and has not called outbox_answer() yet */
+    bool overflown;      /* text was dropped: the reader is too slow */
 };
 
 void outbox_init(struct outbox *outbox, size_t limit, bool keeps_empty);
 void outbox_release(struct outbox *outbox);
 
-/* True: the caller has to wake the reader, who answers with outbox_answer(). Text beyond the limit is thrown away
- * and noted; the last event of a request always finds room. */
+/* True: the caller has to wake the reader, which then calls outbox_answer(). Text beyond the limit is dropped and
+ * the queue marked overflown; the last event of a request is always queued. */
 bool outbox_put(struct outbox *outbox, size_t choice, const hearth_event *event);
 
-/* For the reader. NULL: nothing is there. An event taken is freed by who took it. */
+/* For the reader. NULL: the queue is empty. The caller frees the event. */
 struct outbox_event *outbox_take(struct outbox *outbox);
 void outbox_free_event(struct outbox_event *event);
 void outbox_answer(struct outbox *outbox);
-bool outbox_is_awake(struct outbox *outbox); /* a wake-up is still under way */
+bool outbox_is_awake(struct outbox *outbox); /* a wake-up has not been answered yet */
 bool outbox_is_overflown(struct outbox *outbox);
 
 #endif

@@ -1,11 +1,11 @@
-/* Patterns of paths: see path.h. */
+/* Route patterns: see path.h. */
 #include "serve/core/path.h"
 
 #include "base/memory.h"
 
 #include <string.h>
 
-/* How much of a path, from what precedes it on, is in the place of the braces that `pattern` begins with. */
+/* Bytes at the beginning of `path` that match the parameter in braces at the beginning of `pattern`. */
 static size_t part_len(const char *pattern, const char *path)
 {
     bool is_last = strchr(pattern, '}')[1] == '\0';

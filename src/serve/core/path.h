@@ -1,5 +1,5 @@
-/* Paths of requests against the patterns of routes, in which words in braces stand for any text: "/v1/models/{id}". The
- * last one may hold slashes, each of the others ends with one. Pure functions; any thread. */
+/* Matches request paths against route patterns, in which a parameter in braces matches any text: "/v1/models/{id}".
+ * A parameter at the end of the pattern may match slashes, others end at the next slash. Pure functions; any thread. */
 #ifndef SERVE_CORE_PATH_H
 #define SERVE_CORE_PATH_H
 
@@ -8,10 +8,10 @@
 
 bool path_matches(const char *pattern, const char *path);
 
-/* What a path that matches has in the place of the first braces, and all that follows. */
+/* Of a path that matches: the value of the first parameter and all that follows it. */
 const char *path_rest(const char *pattern, const char *path);
 
-/* What a path that matches has in the place of the n-th word in braces; free() it. */
+/* Of a path that matches: the value of the n-th parameter (from 0); free() it. */
 char *path_part(const char *pattern, const char *path, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* A bucket is kept as what was taken out of it and has not flowed back, so that one which nobody uses says nothing and
- * can be forgotten. */
+/* Token buckets of API keys. A bucket stores what was taken out and has not flowed back yet, so that an unused key's
+ * is 0 and need not stay in memory. HTTP thread only. */
 #include "serve/core/ratelimit.h"
 
 #include "base/error.h"
@@ -25,7 +25,7 @@ struct ratelimit {
     struct clock *clock;
     uint8_t digest[SHA256_BYTES]; /* of the key */
     struct bucket requests, tokens;
-    size_t max_slots, slots; /* max 0: as many as there are */
+    size_t max_slots, slots; /* max_slots 0: unlimited */
     size_t refs;
 };
 
@@ -50,14 +50,14 @@ static void take_from_bucket(struct bucket *b, int64_t now, int64_t n)
     b->at = now;
 }
 
-/* Seconds until there is one to take. */
+/* Seconds until one can be taken. */
 static double seconds_until_one(const struct bucket *b, int64_t now)
 {
     double missing = used_now(b, now) + 1 - (double)b->limit;
     return b->limit == 0 || missing <= 0 ? 0 : missing * MINUTE_NS / 1e9 / (double)b->limit;
 }
 
-/* What it holds may be less than nothing. */
+/* Never negative, though the bucket may be. */
 static int64_t remaining(const struct bucket *b, int64_t now)
 {
     return (int64_t)fmax(floor((double)b->limit - used_now(b, now)), 0);
@@ -102,7 +102,8 @@ static bool is_idle(const struct ratelimit *limit, int64_t now)
            used_now(&limit->tokens, now) <= 0;
 }
 
-/* Forgets what says nothing; only when there are twice as many as were left the last time, so that it costs little. */
+/* Frees unused entries; only when there are twice as many entries as the last sweep left, so that the cost is
+ * amortised. */
 static void sweep(struct ratelimits *all)
 {
     if (all->n < all->sweep_at) return;

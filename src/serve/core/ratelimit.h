@@ -1,7 +1,7 @@
-/* What an API key may use: requests a minute, tokens a minute, and slots at once (docs/security.md). Token buckets,
- * which begin full and hold a minute's worth: after a pause a key may use as much at once.
+/* Rate limits of API keys: requests a minute, tokens a minute, and slots at once (docs/security.md). Token buckets that
+ * begin full and hold a minute's worth, so that after a pause a key may use as much at once.
  *
- * HTTP thread only. Whoever is told to wait has used up its own; nobody waits for another key. */
+ * HTTP thread only. Each key has its own buckets: no key waits for another. */
 #ifndef SERVE_CORE_RATELIMIT_H
 #define SERVE_CORE_RATELIMIT_H
 
@@ -9,37 +9,38 @@
 #include "http/http.h"
 #include "serve/core/keys.h"
 
-struct ratelimit;  /* what a key has used */
-struct ratelimits; /* what all have: no more of them than keys that lately used something */
+struct ratelimit;  /* what one API key has used */
+struct ratelimits; /* of all keys; only those that lately used something are kept in memory */
 
 struct ratelimits *ratelimits_open(struct clock *clock);
 void ratelimits_close(struct ratelimits *all);
 
-/* The number of keys whose use is kept. */
+/* The number of keys whose use is in memory. */
 size_t ratelimits_kept(const struct ratelimits *all);
 
-/* Whether another request with the key (NULL: none) may begin; counting it is for who lets it in. */
+/* HEARTH_OK if another request with the key (NULL: none) may begin. Does not count it: ratelimit_count_request()
+ * does. */
 int ratelimit_check(struct ratelimits *all, const struct key *key, hearth_error *error);
 
-/* What the key has used. NULL for one without limits, and for none: the functions below take that and allow everything.
- * A key that was reloaded keeps what it has used, under its new limits. */
+/* The use of a key. NULL for a key without limits and for no key: the functions below take that and allow
+ * everything. A key that is reloaded keeps what it has used, under its new limits. */
 struct ratelimit *ratelimit_ref(struct ratelimits *all, const struct key *key);
 void ratelimit_unref(struct ratelimit *limit);
 
 void ratelimit_count_request(struct ratelimit *limit);
 
-/* Tokens that were computed. They are known afterwards only: a key may come to owe some, and waits until it does not.
- * Negative: fewer than was said before. */
+/* Counts computed tokens. Their number is known only afterwards, so that a bucket may become negative; the key's
+ * next request waits until it is not. Negative `tokens` correct an earlier count. */
 void ratelimit_count_tokens(struct ratelimit *limit, int64_t tokens);
 
-/* Slots for `n` computations, all or none, each until it is given back; `limit` lives as long. */
+/* Takes `n` slots, all or none, until they are returned; the caller holds `limit` as long. */
 int ratelimit_take_slots(struct ratelimit *limit, size_t n, hearth_error *error);
 void ratelimit_return_slots(struct ratelimit *limit, size_t n);
 
-/* OpenAI's headers: the limits, what remains of them, and in how long all of it will again. */
+/* Sets OpenAI's headers: the limits, what remains of them, and the time until they are whole again. */
 void ratelimit_put_headers(const struct ratelimit *limit, struct http_request *http);
 
-/* Retry-After: in how many seconds another request may begin. Not of NULL. */
+/* Sets Retry-After: the seconds until another request may begin. `limit` is not NULL. */
 void ratelimit_put_retry(const struct ratelimit *limit, struct http_request *http);
 
 #endif

@@ -1,6 +1,6 @@
-/* The queue of bodies and the thread that reads them. A job belongs to the HTTP thread until it is queued and again
- * when it comes back by a post; in between to the reading thread, but for `call`, which stays the HTTP thread's, and
- * `cancelled`, which the HTTP thread sets and the reading thread looks at. */
+/* The body parser's queues and thread. A job belongs to the HTTP thread until it is queued and again once it is
+ * posted back; in between to the parser thread, except `call`, which stays the HTTP thread's, and `cancelled`, which
+ * the HTTP thread sets and the parser thread reads. */
 #include "serve/core/reading.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Bytes up to which a body is read at once, and up to which it is a short one of those that wait. */
+/* Bytes up to which a body is parsed at once on the HTTP thread, and up to which a queued one is short. */
 #define READ_AT_ONCE (16 << 10)
 #define SHORT_BODY   (1 << 20)
 
@@ -20,15 +20,15 @@ enum { LANE_SHORT, LANE_LONG, N_LANES };
 
 struct reading_job {
     struct reading_job *next;
-    struct call *call; /* NULL: the client went away */
+    struct call *call; /* NULL: the client disconnected */
     atomic_bool cancelled;
     struct http_server *http;
     const struct reading_form *form;
     const struct server *server;
     struct buf body;
-    char *owner;    /* the call's */
-    size_t counted; /* bytes, in the sum of all bodies */
-    void *request;  /* NULL: `error` says why */
+    char *owner;    /* owner of the call's API key */
+    size_t counted; /* bytes of the body, in the sum of all bodies */
+    void *request;  /* the parsed request; NULL: `error` says why not */
     size_t size;
     hearth_error error;
 };
@@ -40,10 +40,10 @@ struct lane {
 struct reading {
     struct http_server *http;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
     struct lane lanes[N_LANES];
-    int next_lane; /* the lane that is served first */
+    int next_lane; /* index of the lane that is served first */
     bool closing;
 };
 
@@ -83,7 +83,7 @@ static void on_gone(void *ud)
     call_gone(call);
 }
 
-/* ---- The reading thread ---- */
+/* ---- The parser thread ---- */
 
 static void read_body(struct reading_job *job)
 {
@@ -135,7 +135,7 @@ static void *read_bodies(void *ud)
     return NULL;
 }
 
-/* ---- Life ---- */
+/* ---- Opening and closing ---- */
 
 static void free_reading(struct reading *reading)
 {

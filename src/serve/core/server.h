@@ -1,4 +1,5 @@
-/* What the files of this folder share: the instance that is served, how far it is, and what HTTP counted. */
+/* State shared by the routes: the library instance, its loading stage, API keys, limits, the stores and the HTTP
+ * metrics. serve.c owns it. */
 #ifndef SERVE_CORE_SERVER_H
 #define SERVE_CORE_SERVER_H
 
@@ -14,9 +15,9 @@
 
 enum server_stage { SERVER_LOADING, SERVER_READY, SERVER_STOPPING };
 
-/* Requests answered on one route with one status. */
+/* hearth_http_requests_total: requests answered on one route with one status. */
 struct server_count {
-    const char *route; /* of the route table */
+    const char *route; /* a pattern of the route table */
     int status;
     int64_t n;
 };
@@ -29,21 +30,21 @@ struct server {
     struct http_server *http;
     struct reading *reading;
     struct exchange_limits limits;
-    struct stored *stored; /* responses and conversations */
+    struct stored *stored; /* stored responses and conversations */
     size_t max_body;       /* bytes */
 
-    /* The HTTP thread's. */
-    struct keys *keys; /* NULL: no key is asked for */
-    bool isolate_keys; /* the owners of keys share no cached state */
+    /* HTTP thread only. */
+    struct keys *keys; /* NULL: the server has no API keys */
+    bool isolate_keys; /* owners of API keys share no cached prefixes */
     struct ratelimits *ratelimits;
     struct cors *cors;
-    struct hosts *hosts; /* NULL: there are keys, and any name will do */
-    int ollama_port;     /* that Ollama's clients come to; 0: none */
+    struct hosts *hosts; /* NULL: there are API keys, and the Host header is not checked */
+    int ollama_port;     /* port of server.ollama_listen; 0: none */
     struct server_count *counts;
     size_t n_counts;
-    struct unknown_log *unknown; /* fields that the log was told of */
+    struct unknown_log *unknown; /* unknown fields that were logged already */
 
-    /* Written by the loading thread and by signals, read by the HTTP thread. */
+    /* Under the mutex: written by the loading thread and the signal handlers, read by the HTTP thread. */
     pthread_mutex_t mutex;
     enum server_stage stage;
     char loading_model[128];

@@ -1,4 +1,4 @@
-/* Timings: see timings.h. */
+/* llama-server's "timings": see timings.h. */
 #include "serve/core/timings.h"
 
 static double per_second(int32_t n, double ms)
@@ -11,7 +11,7 @@ static double per_token(int32_t n, double ms)
     return n > 0 ? ms / n : 0;
 }
 
-/* The first token comes with the prompt: what was predicted after it took predicted_ms. */
+/* The first token comes with the prompt's last decode call: predicted_ms is the time of those after it. */
 void timings_put(struct buf *out, const hearth_result *r)
 {
     int32_t timed = r->predicted_n - 1;

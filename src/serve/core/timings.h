@@ -1,4 +1,4 @@
-/* How long a reply took, as llama-server's clients read it. Pure functions; any thread. */
+/* Times and token counts of a reply in llama-server's form. Pure functions; any thread. */
 #ifndef SERVE_CORE_TIMINGS_H
 #define SERVE_CORE_TIMINGS_H
 
@@ -8,7 +8,7 @@
 /* ,"timings":{…} */
 void timings_put(struct buf *out, const hearth_result *result);
 
-/* ,"prompt_progress":{…}: what was cached counts as processed. */
+/* ,"prompt_progress":{…}: cached tokens count as processed. */
 void timings_put_progress(struct buf *out, const hearth_result *result);
 
 #endif
