@@ -152,15 +152,15 @@ static int64_t play_to_index(const struct trace *trace, int32_t quota)
     int32_t *tokens = mem_alloc((size_t)trace->n_blocks * sizeof *tokens);
     int64_t found = 0;
     for (int32_t i = 0; i < trace->n_requests; i++) {
-        struct wanted wanted = {.identity = &identity, .tokens = tokens, .n = trace->depths[trace->requests[i]]};
-        for (int32_t b = trace->requests[i], at = wanted.n; b >= 0; b = trace->parents[b]) tokens[--at] = b;
-        wanted.now_ms = i + 1;
+        struct index_lookup lookup = {.identity = &identity, .tokens = tokens, .n = trace->depths[trace->requests[i]]};
+        for (int32_t b = trace->requests[i], at = lookup.n; b >= 0; b = trace->parents[b]) tokens[--at] = b;
+        lookup.now_ms = i + 1;
         struct match match;
-        index_find(index, &wanted, &match);
+        index_find(index, &lookup, &match);
         found += match.n_rows;
         struct entry *last = match.rows;
         if (last != NULL) index_lease(index, last);
-        for (int32_t at = match.n_rows; at < wanted.n; at++) {
+        for (int32_t at = match.n_rows; at < lookup.n; at++) {
             struct entry *next = store_block(index, last, at, tokens[at], i + 1);
             if (next == NULL) break;
             if (last != NULL) index_unlease(index, last);

@@ -105,12 +105,12 @@ static void look_up_some(struct index *index, const struct planned *slabs, int32
             uint64_t own = (uint64_t)i;
             for (int32_t j = 0; j < BLOCK; j++) tokens[slabs[i].depth * BLOCK + j] = (int32_t)draw(&own, 150000);
         }
-        struct wanted wanted = {.identity = &identity, .tokens = tokens, .n = (depth + 1) * BLOCK, .now_ms = 1};
+        struct index_lookup lookup = {.identity = &identity, .tokens = tokens, .n = (depth + 1) * BLOCK, .now_ms = 1};
         struct match match;
         double start = cpu_ms();
-        index_find(index, &wanted, &match);
+        index_find(index, &lookup, &match);
         took += ms_since(start);
-        matched += match.n_rows == wanted.n;
+        matched += match.n_rows == lookup.n;
         index_release(index, &match);
     }
     printf(" %10.1f us%s", took * 1e3 / LOOKUPS, matched == LOOKUPS ? "" : " (not all found)");
@@ -193,19 +193,19 @@ static void converse(struct conversation c)
     double start = cpu_ms();
     publish_all(index, tokens, keys, c);
     double published = ms_since(start);
-    struct wanted wanted = {.identity = &identity, .tokens = tokens, .n = c.tokens, .keys = keys, .now_ms = 1};
+    struct index_lookup lookup = {.identity = &identity, .tokens = tokens, .n = c.tokens, .keys = keys, .now_ms = 1};
     struct match match;
     start = cpu_ms();
-    index_find(index, &wanted, &match);
+    index_find(index, &lookup, &match);
     double found = ms_since(start);
     struct entry *root = match.rows;
     while (root->parent != NULL) root = root->parent;
     start = cpu_ms();
-    index_set_aside(index, root, 0);
+    index_mark_unreadable(index, root, 0);
     double detached = ms_since(start);
     index_release(index, &match);
     start = cpu_ms();
-    index_take_back(index, INT64_MAX);
+    index_retry_unreadable(index, INT64_MAX);
     double attached = ms_since(start);
     printf("%10d %10d %10.2f ms %10.3f ms %10.2f ms %10.2f ms\n", c.tokens, c.stride, published, found, detached,
            attached);

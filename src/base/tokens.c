@@ -41,13 +41,13 @@ size_t tokens_common_prefix(const struct tokens *a, const struct tokens *b)
     return n;
 }
 
-bool tokens_note_divergence(const struct tokens *t, const struct tokens *other, struct divergence *nearest)
+bool tokens_note_divergence(const struct tokens *t, const struct tokens *other, struct divergence *divergence)
 {
     size_t common = tokens_common_prefix(t, other), rest = other->len - common;
-    if (common <= (size_t)nearest->common) return false;
-    *nearest = (struct divergence){.common = (int32_t)common,
-                                   .n_next = (int32_t)(rest < DIVERGENCE_NEXT ? rest : DIVERGENCE_NEXT)};
-    memcpy(nearest->next, other->v + common, (size_t)nearest->n_next * sizeof *nearest->next);
+    if (common <= (size_t)divergence->common) return false;
+    *divergence = (struct divergence){.common = (int32_t)common,
+                                      .n_next = (int32_t)(rest < DIVERGENCE_NEXT ? rest : DIVERGENCE_NEXT)};
+    memcpy(divergence->next, other->v + common, (size_t)divergence->n_next * sizeof *divergence->next);
     return true;
 }
 

@@ -29,7 +29,7 @@ struct divergence {
 #define DIVERGENCE_NEXT (sizeof((struct divergence *)NULL)->next / sizeof(int32_t))
 
 /* Notes the other list where it has more tokens in common with this one than what is noted. Whether it has. */
-bool tokens_note_divergence(const struct tokens *t, const struct tokens *other, struct divergence *nearest);
+bool tokens_note_divergence(const struct tokens *t, const struct tokens *other, struct divergence *divergence);
 
 /* 64 bits of a hash over the tokens, for people to tell lists apart; never decides whether a state is reused. */
 uint64_t tokens_short_hash(const struct tokens *t);

@@ -1,6 +1,6 @@
-/* Records: what is known and not found. Those that are detached or aside wait for what they hang on, in a table by its
- * key. */
-#include "store/node.h"
+/* Records: entries that are known and that lookups do not find. Those that are detached or unreadable are listed by the
+ * key of their missing parent, and return to the tree with it. */
+#include "store/index_parts.h"
 
 #include "base/memory.h"
 
@@ -20,11 +20,11 @@ struct record *record_open(struct index *index, const struct slab_key *key, enum
     return record;
 }
 
-void record_list(struct index *index, struct record *record)
+void record_register(struct index *index, struct record *record)
 {
     index_require_held(index);
-    if (record->listed) return;
-    record->listed = true;
+    if (record->registered) return;
+    record->registered = true;
     hash_add(&index->records, &record->link, key_hash(&record->victim.key));
 }
 
@@ -32,13 +32,14 @@ void record_close(struct index *index, struct record *record)
 {
     index_require_held(index);
     if (record->leased != NULL) record->leased->record = NULL;
-    if (record->listed) hash_remove(&index->records, &record->link);
+    if (record->registered) hash_remove(&index->records, &record->link);
     space_leave(index, record->space);
     packed_release(&record->tokens);
     free(record);
 }
 
-static struct record *find(const struct index *index, const struct slab_key *key, enum slab_kind kind, bool writing)
+static struct record *record_find(const struct index *index, const struct slab_key *key, enum slab_kind kind,
+                                  bool writing)
 {
     struct hash_link *link = hash_first(&index->records, key_hash(key));
     for (; link != NULL; link = hash_next(link)) {
@@ -51,22 +52,22 @@ static struct record *find(const struct index *index, const struct slab_key *key
 
 struct record *record_writing(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
-    return find(index, key, kind, true);
+    return record_find(index, key, kind, true);
 }
 
 struct record *record_known(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
-    return find(index, key, kind, false);
+    return record_find(index, key, kind, false);
 }
 
-/* ---- Waiting for a parent ---- */
+/* ---- Missing parents ---- */
 
-static struct awaited *awaited_find(const struct index *index, const struct slab_key *key)
+static struct missing_parent *missing_parent_find(const struct index *index, const struct slab_key *key)
 {
-    struct hash_link *link = hash_first(&index->awaited, key_hash(key));
+    struct hash_link *link = hash_first(&index->missing_parents, key_hash(key));
     for (; link != NULL; link = hash_next(link)) {
-        struct awaited *awaited = container_of(struct awaited, link, link);
-        if (slab_key_equal(&awaited->key, key)) return awaited;
+        struct missing_parent *missing_parent = container_of(struct missing_parent, link, link);
+        if (slab_key_equal(&missing_parent->key, key)) return missing_parent;
     }
     return NULL;
 }
@@ -74,151 +75,153 @@ static struct awaited *awaited_find(const struct index *index, const struct slab
 void record_detach(struct index *index, struct record *record)
 {
     index_require_held(index);
-    struct awaited *awaited = awaited_find(index, &record->parent);
-    if (awaited == NULL) {
-        awaited = mem_alloc(sizeof *awaited);
-        awaited->key = record->parent;
-        hash_add(&index->awaited, &awaited->link, key_hash(&record->parent));
+    struct missing_parent *missing_parent = missing_parent_find(index, &record->parent);
+    if (missing_parent == NULL) {
+        missing_parent = mem_alloc(sizeof *missing_parent);
+        missing_parent->key = record->parent;
+        hash_add(&index->missing_parents, &missing_parent->link, key_hash(&record->parent));
     }
-    record_list(index, record);
+    record_register(index, record);
     record->state = RECORD_DETACHED;
-    record->awaited = awaited;
-    record->next = awaited->first;
+    record->missing_parent = missing_parent;
+    record->next = missing_parent->first;
     if (record->next != NULL) record->next->prev = record;
-    awaited->first = record;
+    missing_parent->first = record;
     index->n_detached++;
-    order_record(index, record);
+    lru_update_record(index, record);
 }
 
-void record_take_out(struct index *index, struct record *record)
+void record_undetach(struct index *index, struct record *record)
 {
     index_require_held(index);
-    heap_remove(&index->aside, &record->retry);
-    struct awaited *awaited = record->awaited;
+    heap_remove(&index->unreadable, &record->retry);
+    struct missing_parent *missing_parent = record->missing_parent;
     if (record->next != NULL) record->next->prev = record->prev;
-    *(record->prev != NULL ? &record->prev->next : &awaited->first) = record->next;
+    *(record->prev != NULL ? &record->prev->next : &missing_parent->first) = record->next;
     record->prev = record->next = NULL;
-    record->awaited = NULL;
-    order_record(index, record);
+    record->missing_parent = NULL;
+    lru_update_record(index, record);
     index->n_detached--;
-    if (awaited->first != NULL) return;
-    hash_remove(&index->awaited, &awaited->link);
-    free(awaited);
+    if (missing_parent->first != NULL) return;
+    hash_remove(&index->missing_parents, &missing_parent->link);
+    free(missing_parent);
 }
 
 /* ---- Attaching ---- */
 
-static bool fits(const struct node *parent, const struct record *record)
+static bool accepts(const struct indexed *parent, const struct record *record)
 {
-    return node_fits(parent, record->space, record->victim.kind, record->start, record->end);
+    return indexed_accepts_child(parent, record->space, record->victim.kind, record->start, record->end);
 }
 
-static struct node *parent_of(const struct index *index, const struct record *record)
+static struct indexed *indexed_parent_of(const struct index *index, const struct record *record)
 {
     bool alone = record->victim.kind == SLAB_STATE && record->start < record->end;
-    struct node *parent = node_find(index, &record->parent, alone ? SLAB_STATE : SLAB_ROWS);
-    return parent != NULL && fits(parent, record) ? parent : NULL;
+    struct indexed *parent = indexed_find(index, &record->parent, alone ? SLAB_STATE : SLAB_ROWS);
+    return parent != NULL && accepts(parent, record) ? parent : NULL;
 }
 
-/* One that could hang on the node now. */
-static struct record *next_below(const struct index *index, const struct node *node)
+/* A detached record that can become a child of the entry now. */
+static struct record *next_orphan_of(const struct index *index, const struct indexed *indexed)
 {
-    const struct awaited *awaited = awaited_find(index, &node->entry.key);
-    struct record *record = awaited == NULL ? NULL : awaited->first;
-    while (record != NULL && (record->state != RECORD_DETACHED || record->replaced || !fits(node, record)))
+    const struct missing_parent *missing_parent = missing_parent_find(index, &indexed->entry.key);
+    struct record *record = missing_parent == NULL ? NULL : missing_parent->first;
+    while (record != NULL && (record->state != RECORD_DETACHED || record->replaced || !accepts(indexed, record)))
         record = record->next;
     return record;
 }
 
-struct node *record_appear(struct index *index, struct record *record)
+struct indexed *record_index(struct index *index, struct record *record)
 {
-    struct node *parent = record->start > 0 ? parent_of(index, record) : NULL;
+    struct indexed *parent = record->start > 0 ? indexed_parent_of(index, record) : NULL;
     if (record->start > 0 && parent == NULL) return NULL;
-    if (record->awaited != NULL) record_take_out(index, record);
-    return node_appear(index, record, parent);
+    if (record->missing_parent != NULL) record_undetach(index, record);
+    return indexed_add(index, record, parent);
 }
 
 /* ---- In steps ----
- * A whole tree may hang on one entry: it is detached and attached a few entries at a time, and others have the mutex in
- * between. What they find then is right, if not all. */
+ * An entry may have a whole tree of descendants: it is detached and attached a few entries at a time, and the mutex is
+ * released in between. A lookup then finds a correct match, if not the longest. */
 
-enum { AT_ONCE = 16 };
+enum { BATCH_ENTRIES = 16 };
 
-static void let_others(struct index *index, int *steps)
+static void yield_mutex(struct index *index, int *steps)
 {
-    if (++*steps % AT_ONCE > 0) return;
+    if (++*steps % BATCH_ENTRIES > 0) return;
     index_unlock(index);
     index_lock(index);
 }
 
-/* Down to the first that nothing more can hang on, and back up: no recursion, which would be as deep as a conversation
- * has slabs. Where it is, it has a reference, and so all that this hangs on. */
-void attach_below(struct index *index, struct node *top)
+/* Depth first without recursion, which would be as deep as a conversation has slabs. A reference to the current entry,
+ * and so to its ancestors, keeps the way back while the mutex is released. */
+void attach_below(struct index *index, struct indexed *top)
 {
-    struct node *at = top;
+    struct indexed *at = top;
     int steps = 0;
-    node_ref(index, at);
+    indexed_ref(index, at);
     for (;;) {
-        struct record *record = at->there ? next_below(index, at) : NULL;
-        struct node *next = record != NULL ? record_appear(index, record) : node_of(at->entry.parent);
+        struct record *record = at->there ? next_orphan_of(index, at) : NULL;
+        struct indexed *next = record != NULL ? record_index(index, record) : indexed_of(at->entry.parent);
         bool done = record == NULL && at == top;
-        if (!done) node_ref(index, next);
-        node_unref(index, at);
+        if (!done) indexed_ref(index, next);
+        indexed_unref(index, at);
         if (done) break;
         at = next;
-        let_others(index, &steps);
+        yield_mutex(index, &steps);
     }
 }
 
-/* Leaves first: each hands its last use up. */
-void detach_below(struct index *index, struct node *node)
+/* Leaves first: each hands its time of last use up to its parent. */
+void detach_below(struct index *index, struct indexed *indexed)
 {
-    struct node *at = node;
-    for (int steps = 0; node->there;) {
-        if (!at->there) at = node; /* somebody else has taken it out */
+    struct indexed *at = indexed;
+    for (int steps = 0; indexed->there;) {
+        if (!at->there) at = indexed; /* another thread removed it */
         while (at->first_child != NULL) at = at->first_child;
-        if (at == node) break;
-        struct node *parent = node_of(at->entry.parent);
-        node_ref(index, parent);
-        record_detach(index, node_leave(index, at));
-        let_others(index, &steps);
-        node_unref(index, parent);
+        if (at == indexed) break;
+        struct indexed *parent = indexed_of(at->entry.parent);
+        indexed_ref(index, parent);
+        record_detach(index, indexed_remove(index, at));
+        yield_mutex(index, &steps);
+        indexed_unref(index, parent);
         at = parent;
     }
 }
 
-/* ---- What hangs on nothing ---- */
+/* ---- What may still find a parent ---- */
 
-/* Above all that hang on `top` in the list of those whose own are still to be looked at. */
-static void need_below(const struct index *index, const struct slab_key *key, struct record **to_look)
+/* Marks the records that wait for this key, and pushes them on the list of those whose own children are still to be
+ * marked. */
+static void mark_children_needed(const struct index *index, const struct slab_key *key, struct record **pending)
 {
-    const struct awaited *awaited = awaited_find(index, key);
-    for (struct record *record = awaited == NULL ? NULL : awaited->first; record != NULL; record = record->next) {
+    const struct missing_parent *missing_parent = missing_parent_find(index, key);
+    for (struct record *record = missing_parent == NULL ? NULL : missing_parent->first; record != NULL;
+         record = record->next) {
         if (record->needed) continue;
         record->needed = true;
-        record->next_needed = *to_look;
-        *to_look = record;
+        record->next_needed = *pending;
+        *pending = record;
     }
 }
 
 void detached_mark_needed(struct index *index)
 {
     struct hash_link *link;
-    struct record *to_look = NULL;
+    struct record *pending = NULL;
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++)
         for (; link != NULL; link = link->next) container_of(struct record, link, link)->needed = false;
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
             struct record *record = container_of(struct record, link, link);
-            bool comes = record->state == RECORD_WRITING || record->state == RECORD_ASIDE || record->replaced;
-            if (!comes) continue;
+            bool may_return = record->state == RECORD_WRITING || record->state == RECORD_UNREADABLE || record->replaced;
+            if (!may_return) continue;
             record->needed = true;
-            need_below(index, &record->victim.key, &to_look);
+            mark_children_needed(index, &record->victim.key, &pending);
         }
     }
-    while (to_look != NULL) {
-        struct record *record = to_look;
-        to_look = record->next_needed;
-        need_below(index, &record->victim.key, &to_look);
+    while (pending != NULL) {
+        struct record *record = pending;
+        pending = record->next_needed;
+        mark_children_needed(index, &record->victim.key, &pending);
     }
 }

@@ -344,7 +344,7 @@ static void lose_entry(const struct task *task, int result)
         tier_drop(tier, task->entry, result == HEARTH_INVALID); /* what is of a newer version is left alone */
         return;
     }
-    index_set_aside(tier->index, task->entry, clock_now(clock_monotonic()));
+    index_mark_unreadable(tier->index, task->entry, clock_now(clock_monotonic()));
     store_lock(tier->store);
     tier->take_back_at = 0;
     if (result == HEARTH_UNAVAILABLE) tier_lose(tier, "the backend is gone");
@@ -393,7 +393,7 @@ static void run_read(const struct task *task, struct worker *worker)
     if (result != 0)
         lose_entry(task, result);
     else
-        index_was_read(task->tier->index, task->entry);
+        index_mark_readable(task->tier->index, task->entry);
     store_lock(store);
     fill_image(task->image, &slab, result);
     note_progress(task->tier, task->image);

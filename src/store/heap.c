@@ -4,20 +4,20 @@
 
 #include <stdlib.h>
 
-static void put(struct heap *heap, uint32_t i, struct heaped *item)
+static void put(struct heap *heap, uint32_t i, struct heap_link *item)
 {
     heap->v[i] = item;
     item->at = i + 1;
 }
 
-static void rise(struct heap *heap, uint32_t i, struct heaped *item)
+static void rise(struct heap *heap, uint32_t i, struct heap_link *item)
 {
     for (uint32_t above; i > 0 && heap->before(item, heap->v[above = (i - 1) / 2]); i = above)
         put(heap, i, heap->v[above]);
     put(heap, i, item);
 }
 
-static void sink(struct heap *heap, uint32_t i, struct heaped *item)
+static void sink(struct heap *heap, uint32_t i, struct heap_link *item)
 {
     for (uint32_t below; (below = 2 * i + 1) < heap->n; i = below) {
         if (below + 1 < heap->n && heap->before(heap->v[below + 1], heap->v[below])) below++;
@@ -27,22 +27,22 @@ static void sink(struct heap *heap, uint32_t i, struct heaped *item)
     put(heap, i, item);
 }
 
-void heap_add(struct heap *heap, struct heaped *item)
+void heap_add(struct heap *heap, struct heap_link *item)
 {
     if (item->at != 0) return;
     if (heap->n == heap->cap) {
         heap->cap = heap->cap == 0 ? 16 : heap->cap + heap->cap / 2;
-        heap->v = mem_grow(heap->v, heap->cap, sizeof(struct heaped *));
+        heap->v = mem_grow(heap->v, heap->cap, sizeof(struct heap_link *));
     }
     heap->n++;
     rise(heap, heap->n - 1, item);
 }
 
-void heap_remove(struct heap *heap, struct heaped *item)
+void heap_remove(struct heap *heap, struct heap_link *item)
 {
     if (item->at == 0) return;
     uint32_t i = item->at - 1;
-    struct heaped *last = heap->v[--heap->n];
+    struct heap_link *last = heap->v[--heap->n];
     item->at = 0;
     if (last == item) return;
     if (i > 0 && heap->before(last, heap->v[(i - 1) / 2]))
@@ -51,7 +51,7 @@ void heap_remove(struct heap *heap, struct heaped *item)
         sink(heap, i, last);
 }
 
-struct heaped *heap_first(const struct heap *heap)
+struct heap_link *heap_first(const struct heap *heap)
 {
     return heap->n == 0 ? NULL : heap->v[0];
 }

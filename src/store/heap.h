@@ -9,21 +9,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct heaped {
+struct heap_link {
     uint32_t at; /* 1 + its index in the heap; 0: it is in none */
 };
 
 struct heap {
-    bool (*before)(const struct heaped *a, const struct heaped *b);
-    struct heaped **v;
+    bool (*before)(const struct heap_link *a, const struct heap_link *b);
+    struct heap_link **v;
     uint32_t n, cap;
 };
 
 /* Each does nothing where there is nothing to do: add, if it is there already; remove, if it is in no heap. */
-void heap_add(struct heap *heap, struct heaped *item);
-void heap_remove(struct heap *heap, struct heaped *item);
+void heap_add(struct heap *heap, struct heap_link *item);
+void heap_remove(struct heap *heap, struct heap_link *item);
 
-struct heaped *heap_first(const struct heap *heap); /* NULL: the heap is empty */
-void heap_release(struct heap *heap);               /* not the items */
+struct heap_link *heap_first(const struct heap *heap); /* NULL: the heap is empty */
+void heap_release(struct heap *heap);                  /* not the items */
 
 #endif

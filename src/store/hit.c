@@ -90,14 +90,14 @@ static void choose(struct store_hit *hit)
     }
 }
 
-static struct wanted wanted_of(const struct store_hit *hit, const struct slab_key *keys, int64_t now_ms)
+static struct index_lookup lookup_of(const struct store_hit *hit, const struct slab_key *keys, int64_t now_ms)
 {
-    return (struct wanted){.identity = &hit->identity,
-                           .tokens = hit->tokens.v,
-                           .n = (int32_t)hit->tokens.len,
-                           .keys = keys,
-                           .states = uses_states(hit),
-                           .now_ms = now_ms};
+    return (struct index_lookup){.identity = &hit->identity,
+                                 .tokens = hit->tokens.v,
+                                 .n = (int32_t)hit->tokens.len,
+                                 .keys = keys,
+                                 .states = uses_states(hit),
+                                 .now_ms = now_ms};
 }
 
 static void set_tokens(struct store_hit *hit, const int32_t *tokens, int32_t n)
@@ -112,10 +112,10 @@ static void search(struct store_hit *hit)
     size_t stride = (size_t)store->params.stride;
     struct slab_key *keys = mem_alloc((hit->tokens.len / stride + 1) * sizeof *keys);
     slab_keys_at_strides(&hit->identity, hit->tokens.v, hit->tokens.len, stride, keys);
-    struct wanted wanted = wanted_of(hit, keys, clock_unix_ms());
+    struct index_lookup lookup = lookup_of(hit, keys, clock_unix_ms());
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         if (!hit->searched[i]) continue;
-        index_find(store->tiers[i].index, &wanted, &hit->matches[i]);
+        index_find(store->tiers[i].index, &lookup, &hit->matches[i]);
         metric_add(&store->stats.longest_prefix_probes, hit->matches[i].probes);
     }
     free(keys);
@@ -140,9 +140,9 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
 void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n)
 {
     set_tokens(hit, tokens, n);
-    struct wanted wanted = wanted_of(hit, NULL, 0);
+    struct index_lookup lookup = lookup_of(hit, NULL, 0);
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (hit->searched[i]) index_find_again(hit->store->tiers[i].index, &wanted, &hit->matches[i]);
+        if (hit->searched[i]) index_find_again(hit->store->tiers[i].index, &lookup, &hit->matches[i]);
     choose(hit);
 }
 
@@ -188,13 +188,13 @@ int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier)
     return most;
 }
 
-bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *nearest,
+bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *divergence,
                            enum store_tier *tier)
 {
     bool nearer = false;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         if (!tier_serves(&store->tiers[i]) ||
-            !index_note_divergence(store->tiers[i].index, identity_of(query), query->tokens, query->n, nearest))
+            !index_note_divergence(store->tiers[i].index, identity_of(query), query->tokens, query->n, divergence))
             continue;
         *tier = i;
         nearer = true;
@@ -215,13 +215,13 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct sla
 static struct match covered(struct store *store, const struct store_query *query, bool states)
 {
     struct tier *tier = save_tier(store);
-    struct wanted wanted = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
-                            .tokens = query->tokens,
-                            .n = query->n,
-                            .states = states};
+    struct index_lookup lookup = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
+                                  .tokens = query->tokens,
+                                  .n = query->n,
+                                  .states = states};
     struct match match = {0};
     if (tier->index == NULL) return match; /* what is stored the index knows, whether or not the tier answers now */
-    index_find(tier->index, &wanted, &match);
+    index_find(tier->index, &lookup, &match);
     struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
     index_release(tier->index, &match);
     return found;

@@ -1,9 +1,10 @@
-/* What others do with an index: they reserve and publish, adopt, drop, ask. */
+/* The operations of an index that change it from outside: reserve and publish, adopt what an earlier process left, drop
+ * what is damaged, hide what cannot be read for now. Each takes the mutex itself. */
 #include "store/index.h"
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "store/node.h"
+#include "store/index_parts.h"
 
 #include <stdlib.h>
 
@@ -23,21 +24,22 @@ static uint64_t excess(uint64_t bytes, uint64_t budget)
 
 static enum reserved refusal(struct index *index, uint64_t need)
 {
-    return order_could_evict(index, need, NULL) ? RESERVED_NOT_ADMITTED : RESERVED_NO_ROOM;
+    return lru_could_evict(index, need, NULL) ? RESERVED_NOT_ADMITTED : RESERVED_NO_ROOM;
 }
 
-/* What others still delete is nothing to rely on; index_trim() is called when it is gone. */
-static enum reserved make_room(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
+/* Victims that others are still deleting count as used, but for a save with `over`, after which index_trim() is called.
+ */
+static enum reserved evict_for(struct index *index, struct reservation *reservation, bool over, struct victim **victims)
 {
-    uint64_t need = excess(index->bytes - (over ? index->leaving : 0), index->budget);
-    if (over) return order_could_evict(index, need, reservation) ? RESERVED : refusal(index, need);
+    uint64_t need = excess(index->bytes - (over ? index->victim_bytes : 0), index->budget);
+    if (over) return lru_could_evict(index, need, reservation) ? RESERVED : refusal(index, need);
     if (need == 0) return RESERVED;
-    uint64_t bytes = order_evict(index, need, reservation, victims), size = reservation->record->size;
+    uint64_t bytes = lru_evict(index, need, reservation, victims), size = reservation->record->size;
     if (bytes < need) return refusal(index, need);
     index->evictions += count_victims(*victims);
     reservation->owed = bytes < size ? bytes : size;
     index->bytes -= reservation->owed;
-    index->leaving -= reservation->owed;
+    index->victim_bytes -= reservation->owed;
     return RESERVED;
 }
 
@@ -46,43 +48,43 @@ static struct reservation *reservation_open(struct index *index, const struct re
     struct reservation *reservation = mem_alloc(sizeof *reservation);
     struct record *record = record_open(index, &what->key, what->kind, what->identity);
     record->state = RECORD_WRITING;
-    record_list(index, record);
+    record_register(index, record);
     record->start = what->start;
     record->end = what->end;
     record->size = what->size;
     if (what->start > 0) {
         record->parent = what->parent->key;
-        reservation->parent = node_of(what->parent);
-        node_ref(index, reservation->parent);
+        reservation->parent = indexed_of(what->parent);
+        indexed_ref(index, reservation->parent);
     }
     record->tokens = packed_of(what->tokens, (size_t)(what->end - what->start));
     reservation->record = record;
     index->bytes += what->size;
-    order_count(index, record);
-    order_space_use(index, record->space);
+    lru_count(index, record);
+    lru_space_use(index, record->space);
     index->n_reservations++;
     return reservation;
 }
 
-/* The record is the caller's. */
+/* Returns the record, which the caller owns. */
 static struct record *reservation_end(struct index *index, struct reservation *reservation)
 {
     struct record *record = reservation->record;
     reservation->record = NULL;
-    order_uncount(index, record);
+    lru_uncount(index, record);
     index->bytes -= record->size - reservation->owed;
-    index->leaving += reservation->owed;
+    index->victim_bytes += reservation->owed;
     index->n_reservations--;
-    if (reservation->parent != NULL) node_unref(index, reservation->parent);
+    if (reservation->parent != NULL) indexed_unref(index, reservation->parent);
     if (reservation->n_victims == 0) free(reservation);
     return record;
 }
 
-/* What is detached under the same key and kind may not leave or appear as long as its file is about to be replaced. */
+/* A detached record whose file is about to be replaced is neither evicted nor indexed meanwhile. */
 static void set_replaced(struct index *index, struct record *known, bool replaced)
 {
     known->replaced = replaced;
-    order_record(index, known);
+    lru_update_record(index, known);
 }
 
 static bool is_orphan(const struct index *index, const struct reserve *what)
@@ -90,21 +92,21 @@ static bool is_orphan(const struct index *index, const struct reserve *what)
     if (what->start == 0) return false;
     const struct space *space = space_find(index, what->identity);
     return space == NULL || what->parent == NULL ||
-           !node_fits(node_of(what->parent), space, what->kind, what->start, what->end);
+           !indexed_accepts_child(indexed_of(what->parent), space, what->kind, what->start, what->end);
 }
 
 static enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                              struct victim **victims)
 {
     struct record *known = record_known(index, &what->key, what->kind);
-    if (node_find(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
+    if (indexed_find(index, &what->key, what->kind) != NULL) return RESERVED_PRESENT;
     if (record_writing(index, &what->key, what->kind) != NULL) return RESERVED_WRITING;
-    if (known != NULL && known->state == RECORD_LEAVING) return RESERVED_WRITING;
+    if (known != NULL && known->state == RECORD_VICTIM) return RESERVED_WRITING;
     if (is_orphan(index, what)) return RESERVED_ORPHAN;
     if (what->size > index->budget) return RESERVED_NO_ROOM;
     struct reservation *opened = reservation_open(index, what);
     if (known != NULL) set_replaced(index, known, true);
-    enum reserved result = make_room(index, opened, what->over, victims);
+    enum reserved result = evict_for(index, opened, what->over, victims);
     if (result == RESERVED) {
         *reservation = opened;
         return RESERVED;
@@ -127,25 +129,25 @@ enum reserved index_reserve(struct index *index, const struct reserve *what, str
 
 /* ---- Publishing ---- */
 
-static struct node *appear_or_detach(struct index *index, struct record *record)
+static struct indexed *index_or_detach(struct index *index, struct record *record)
 {
-    struct node *node = record_appear(index, record);
-    if (node == NULL && record->awaited == NULL) record_detach(index, record);
-    return node;
+    struct indexed *indexed = record_index(index, record);
+    if (indexed == NULL && record->missing_parent == NULL) record_detach(index, record);
+    return indexed;
 }
 
-/* With all that hangs on it. */
-static void attach_or_detach(struct index *index, struct record *record)
+/* With its descendants. */
+static void index_or_detach_all(struct index *index, struct record *record)
 {
-    struct node *node = appear_or_detach(index, record);
-    if (node != NULL) attach_below(index, node);
+    struct indexed *indexed = index_or_detach(index, record);
+    if (indexed != NULL) attach_below(index, indexed);
 }
 
-static void forget_replaced(struct index *index, struct record *known)
+static void close_replaced(struct index *index, struct record *known)
 {
     index->bytes -= known->size;
-    order_uncount(index, known);
-    record_take_out(index, known);
+    lru_uncount(index, known);
+    record_undetach(index, known);
     record_close(index, known);
 }
 
@@ -155,18 +157,18 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
     index_lock(index);
     struct record *record = reservation->record;
     struct record *known = record_known(index, &record->victim.key, record->victim.kind);
-    if (known != NULL) forget_replaced(index, known);
+    if (known != NULL) close_replaced(index, known);
     reservation_end(index, reservation);
     record->size = size;
     index->bytes += size;
     index->written += size;
-    order_count(index, record);
-    record->candidate.used = order_stamp(index, now_ms);
-    struct node *node = appear_or_detach(index, record);
-    struct entry *entry = node == NULL ? NULL : node_lease(index, node);
+    lru_count(index, record);
+    record->candidate.used = lru_stamp(index, now_ms);
+    struct indexed *indexed = index_or_detach(index, record);
+    struct entry *entry = indexed == NULL ? NULL : indexed_lease(index, indexed);
     if (entry != NULL) {
         entry->user = user;
-        attach_below(index, node);
+        attach_below(index, indexed);
     }
     index_unlock(index);
     return entry;
@@ -180,7 +182,7 @@ void index_cancel(struct index *index, struct reservation *reservation)
     record_close(index, record);
     if (known != NULL) {
         set_replaced(index, known, false);
-        if (known->state == RECORD_DETACHED) attach_or_detach(index, known);
+        if (known->state == RECORD_DETACHED) index_or_detach_all(index, known);
     }
     index_unlock(index);
 }
@@ -196,11 +198,11 @@ static bool is_sound(const struct slab_head *head)
 
 static bool is_known(const struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
-    return node_find(index, key, kind) != NULL || record_known(index, key, kind) != NULL ||
+    return indexed_find(index, key, kind) != NULL || record_known(index, key, kind) != NULL ||
            record_writing(index, key, kind) != NULL;
 }
 
-static void adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
+static void adopt_record(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
 {
     struct record *record = record_open(index, &head->key, head->kind, &head->identity);
     record->parent = head->parent;
@@ -210,10 +212,10 @@ static void adopt(struct index *index, const struct slab_head *head, uint64_t si
     record->tokens = packed_of(head->tokens.v, head->tokens.len);
     record->candidate.hits = head->hits;
     record->candidate.reused = head->hits > 0;
-    record->candidate.used = order_adopted(head->used_ms, now_ms);
+    record->candidate.used = lru_stamp_of_adopted(head->used_ms, now_ms);
     index->bytes += size;
-    order_count(index, record);
-    attach_or_detach(index, record);
+    lru_count(index, record);
+    index_or_detach_all(index, record);
 }
 
 bool index_adopt(struct index *index, const struct slab_head *head, uint64_t size, int64_t now_ms)
@@ -221,61 +223,62 @@ bool index_adopt(struct index *index, const struct slab_head *head, uint64_t siz
     if (!is_sound(head)) return false;
     index_lock(index);
     bool adopted = !is_known(index, &head->key, head->kind);
-    if (adopted) adopt(index, head, size, now_ms);
+    if (adopted) adopt_record(index, head, size, now_ms);
     index_unlock(index);
     return adopted;
 }
 
 /* ---- Victims ---- */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* It does not leave any more, or has left: the reservation that waits for its bytes counts them itself. */
-static void settle(struct index *index, struct record *record)
+/* Its slab was deleted, or is kept after all: the reservation that waited for its bytes counts them itself from now on.
+ */
+static void settle_victim(struct index *index, struct record *record)
 {
-    struct reservation *room_for = record->room_for;
-    index->leaving -= record->size;
-    record->room_for = NULL;
-    if (room_for == NULL) return;
-    uint64_t part = room_for->record == NULL ? 0 : smaller(record->size, room_for->owed);
+    struct reservation *reservation = record->reservation;
+    index->victim_bytes -= record->size;
+    record->reservation = NULL;
+    if (reservation == NULL) return;
+    uint64_t part = reservation->record == NULL ? 0 : min_u64(record->size, reservation->owed);
     index->bytes += part;
-    index->leaving += part;
-    room_for->owed -= part;
-    if (--room_for->n_victims == 0 && room_for->record == NULL) free(room_for);
+    index->victim_bytes += part;
+    reservation->owed -= part;
+    if (--reservation->n_victims == 0 && reservation->record == NULL) free(reservation);
 }
 
 void index_deleted(struct index *index, struct victim *victim)
 {
     struct record *record = record_of(victim);
     index_lock(index);
-    settle(index, record);
+    settle_victim(index, record);
     index->bytes -= record->size;
     record_close(index, record);
     index_unlock(index);
 }
 
-void index_spare(struct index *index, struct victim *victim, bool stuck)
+void index_reinstate(struct index *index, struct victim *victim, bool stuck)
 {
     struct record *record = record_of(victim);
     index_lock(index);
-    settle(index, record);
-    order_count(index, record);
-    if (stuck) record->candidate.used = order_stamp(index, 0);
+    settle_victim(index, record);
+    lru_count(index, record);
+    if (stuck) record->candidate.used = lru_stamp(index, 0);
     victim->next = NULL;
-    attach_or_detach(index, record);
+    index_or_detach_all(index, record);
     index_unlock(index);
 }
 
-/* A small part of the budget at a time: others have the mutex in between. */
+/* Evicts a small part of the budget at a time, and releases the mutex in between. */
 static bool trim_some(struct index *index, struct victim **victims)
 {
     enum { STEPS = 1024 };
     index_lock(index);
-    uint64_t need = excess(index->bytes - index->leaving, index->budget), most = index->budget / STEPS + 1;
-    uint64_t bytes = order_evict(index, smaller(need, most), NULL, victims);
+    uint64_t need = excess(index->bytes - index->victim_bytes, index->budget), most = index->budget / STEPS + 1;
+    uint64_t bytes = lru_evict(index, min_u64(need, most), NULL, victims);
     index->evictions += count_victims(*victims);
     index_unlock(index);
     return bytes > 0 && bytes < need;
@@ -289,24 +292,24 @@ struct victim *index_trim(struct index *index)
     return first;
 }
 
-/* ---- Damage, and what cannot be read for now ---- */
+/* ---- Damaged and unreadable slabs ---- */
 
-/* The record that an entry is from now on, in no state; NULL: it has left for good. Nothing hangs on it any more. */
-static struct record *take_out(struct index *index, struct node *node)
+/* Unlinks a leaf, indexed or detached, and returns its record, in no state. NULL: it has left for good. */
+static struct record *unlink_entry(struct index *index, struct indexed *indexed)
 {
-    struct record *record = node->record;
-    if (node->there) return node_leave(index, node);
-    if (record == NULL || record->awaited == NULL || record->replaced) return NULL;
-    record_take_out(index, record);
+    struct record *record = indexed->record;
+    if (indexed->there) return indexed_remove(index, indexed);
+    if (record == NULL || record->missing_parent == NULL || record->replaced) return NULL;
+    record_undetach(index, record);
     return record;
 }
 
 struct victim *index_drop(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    detach_below(index, node_of(entry));
-    struct record *record = take_out(index, node_of(entry));
-    struct victim *victim = record == NULL ? NULL : order_retire(index, record);
+    detach_below(index, indexed_of(entry));
+    struct record *record = unlink_entry(index, indexed_of(entry));
+    struct victim *victim = record == NULL ? NULL : lru_make_victim(index, record);
     index_unlock(index);
     return victim;
 }
@@ -314,19 +317,19 @@ struct victim *index_drop(struct index *index, struct entry *entry)
 struct victim *index_drop_named(struct index *index, const struct slab_key *key, enum slab_kind kind)
 {
     index_lock(index);
-    struct node *node = node_find(index, key, kind);
+    struct indexed *indexed = indexed_find(index, key, kind);
     struct record *record = record_known(index, key, kind);
-    if (node != NULL) {
-        node_ref(index, node);
-        detach_below(index, node);
-        record = take_out(index, node);
-        node_unref(index, node);
-    } else if (record != NULL && record->awaited != NULL && !record->replaced) {
-        record_take_out(index, record);
+    if (indexed != NULL) {
+        indexed_ref(index, indexed);
+        detach_below(index, indexed);
+        record = unlink_entry(index, indexed);
+        indexed_unref(index, indexed);
+    } else if (record != NULL && record->missing_parent != NULL && !record->replaced) {
+        record_undetach(index, record);
     } else {
         record = NULL;
     }
-    struct victim *victim = record == NULL ? NULL : order_retire(index, record);
+    struct victim *victim = record == NULL ? NULL : lru_make_victim(index, record);
     index_unlock(index);
     return victim;
 }
@@ -336,44 +339,44 @@ enum { MOST_DOUBLINGS = 12 };
 static int64_t retry_after(uint8_t failures)
 {
     int doublings = failures - 1 < MOST_DOUBLINGS ? failures - 1 : MOST_DOUBLINGS;
-    return (int64_t)smaller((uint64_t)clock_from_ms(1000) << doublings, (uint64_t)clock_from_ms(3600 * 1000));
+    return (int64_t)min_u64((uint64_t)clock_from_ms(1000) << doublings, (uint64_t)clock_from_ms(3600 * 1000));
 }
 
-void index_set_aside(struct index *index, struct entry *entry, int64_t now)
+void index_mark_unreadable(struct index *index, struct entry *entry, int64_t now)
 {
     index_lock(index);
-    detach_below(index, node_of(entry));
-    const struct record *already = node_of(entry)->record;
-    bool is_aside = already != NULL && already->state == RECORD_ASIDE;
-    struct record *record = is_aside ? NULL : take_out(index, node_of(entry));
+    detach_below(index, indexed_of(entry));
+    const struct record *already = indexed_of(entry)->record;
+    bool already_unreadable = already != NULL && already->state == RECORD_UNREADABLE;
+    struct record *record = already_unreadable ? NULL : unlink_entry(index, indexed_of(entry));
     if (record != NULL) {
         record_detach(index, record);
-        record->state = RECORD_ASIDE;
+        record->state = RECORD_UNREADABLE;
         if (record->candidate.failures < UINT8_MAX) record->candidate.failures++;
         record->retry_at = now + retry_after(record->candidate.failures);
-        heap_add(&index->aside, &record->retry);
+        heap_add(&index->unreadable, &record->retry);
     }
     index_unlock(index);
 }
 
-static bool retried_before(const struct heaped *a, const struct heaped *b)
+static bool retried_before(const struct heap_link *a, const struct heap_link *b)
 {
     return container_of(const struct record, retry, a)->retry_at <
            container_of(const struct record, retry, b)->retry_at;
 }
 
-int64_t index_take_back(struct index *index, int64_t now)
+int64_t index_retry_unreadable(struct index *index, int64_t now)
 {
     int64_t next = INT64_MAX;
     index_lock(index);
-    for (struct heaped *first; (first = heap_first(&index->aside)) != NULL;) {
+    for (struct heap_link *first; (first = heap_first(&index->unreadable)) != NULL;) {
         struct record *record = container_of(struct record, retry, first);
         next = record->retry_at;
         if (next > now) break;
         next = INT64_MAX;
-        heap_remove(&index->aside, first);
+        heap_remove(&index->unreadable, first);
         record->state = RECORD_DETACHED;
-        if (!record->replaced) attach_or_detach(index, record);
+        if (!record->replaced) index_or_detach_all(index, record);
     }
     index_unlock(index);
     return next;
@@ -388,9 +391,9 @@ struct victim *index_drop_detached(struct index *index)
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
             struct record *record = container_of(struct record, link, link);
-            if (record->awaited == NULL || record->needed || record->leased != NULL) continue;
-            record_take_out(index, record);
-            *end = order_retire(index, record);
+            if (record->missing_parent == NULL || record->needed || record->leased != NULL) continue;
+            record_undetach(index, record);
+            *end = lru_make_victim(index, record);
             end = &(*end)->next;
         }
     }
@@ -398,39 +401,39 @@ struct victim *index_drop_detached(struct index *index)
     return victims;
 }
 
-/* ---- Asking ---- */
+/* ---- Queries ---- */
 
 void index_lease(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    node_lease(index, node_of(entry));
+    indexed_lease(index, indexed_of(entry));
     index_unlock(index);
 }
 
 void index_unlease(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    node_unlease(index, node_of(entry));
+    indexed_unlease(index, indexed_of(entry));
     index_unlock(index);
 }
 
-/* Of the node, which is there or has a record. */
-static bool stands_for(const struct node *node, const struct slab_head *head)
+/* Of an entry that is in the tree or has a record. */
+static bool has_same_content(const struct indexed *indexed, const struct slab_head *head)
 {
-    const struct space *space = node->there ? node->space : node->record->space;
-    const struct entry *entry = &node->entry;
+    const struct space *space = indexed->there ? indexed->space : indexed->record->space;
+    const struct entry *entry = &indexed->entry;
     return head->start == entry->start && head->end == entry->end &&
-           identity_equal(&space->identity, &head->identity) && node_has_tokens(node, head->tokens.v);
+           identity_equal(&space->identity, &head->identity) && indexed_has_tokens(indexed, head->tokens.v);
 }
 
-/* One that left may be there again, as another node. */
+/* An entry that left the tree may be back as another struct indexed. */
 bool index_matches(struct index *index, const struct entry *entry, const struct slab_head *head)
 {
     if (!is_sound(head) || head->kind != entry->kind || !slab_key_equal(&head->key, &entry->key)) return false;
     index_lock(index);
-    const struct node *node = node_of(entry);
-    if (!node->there && node->record == NULL) node = node_find(index, &entry->key, entry->kind);
-    bool same = node != NULL && stands_for(node, head);
+    const struct indexed *indexed = indexed_of(entry);
+    if (!indexed->there && indexed->record == NULL) indexed = indexed_find(index, &entry->key, entry->kind);
+    bool same = indexed != NULL && has_same_content(indexed, head);
     index_unlock(index);
     return same;
 }
@@ -441,7 +444,7 @@ enum index_has index_has(struct index *index, const struct slab_key *key)
     enum index_has result = INDEX_ABSENT;
     index_lock(index);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds && result != INDEX_WRITING; i++) {
-        if (node_find(index, key, kinds[i]) != NULL) result = INDEX_THERE;
+        if (indexed_find(index, key, kinds[i]) != NULL) result = INDEX_THERE;
         if (record_writing(index, key, kinds[i]) != NULL) result = INDEX_WRITING;
     }
     index_unlock(index);
@@ -461,7 +464,7 @@ struct index_usage index_usage(struct index *index)
     struct index_usage usage = {.bytes = index->bytes,
                                 .budget = index->budget,
                                 .evictions = index->evictions,
-                                .entries = index->nodes.n,
+                                .entries = index->indexed.n,
                                 .detached = index->n_detached,
                                 .reservations = index->n_reservations,
                                 .leases = index->n_leases};
@@ -474,10 +477,10 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
 {
     index_lock(index);
     const struct hash_link *link;
-    for (size_t bucket = 0; (link = hash_any(&index->nodes, &bucket)) != NULL; bucket++) {
+    for (size_t bucket = 0; (link = hash_any(&index->indexed, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
-            const struct node *node = container_of(const struct node, link, link);
-            each(ud, &node->entry, &node->space->identity);
+            const struct indexed *indexed = container_of(const struct indexed, link, link);
+            each(ud, &indexed->entry, &indexed->space->identity);
         }
     }
     index_unlock(index);
@@ -485,7 +488,7 @@ void index_each(struct index *index, void (*each)(void *ud, const struct entry *
 
 void index_copy_tokens(const struct entry *entry, int32_t *tokens)
 {
-    radix_copy(node_of(entry)->place, 0, tokens);
+    radix_copy_tokens(indexed_of(entry)->node, 0, tokens);
 }
 
 void index_each_detached(struct index *index, void (*each)(void *ud, const struct slab_key *key, enum slab_kind kind),
@@ -496,7 +499,7 @@ void index_each_detached(struct index *index, void (*each)(void *ud, const struc
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
             const struct record *record = container_of(const struct record, link, link);
-            if (record->awaited != NULL) each(ud, &record->victim.key, record->victim.kind);
+            if (record->missing_parent != NULL) each(ud, &record->victim.key, record->victim.kind);
         }
     }
     index_unlock(index);
@@ -504,8 +507,8 @@ void index_each_detached(struct index *index, void (*each)(void *ud, const struc
 
 /* ---- Opening and closing ---- */
 
-/* It is held for about a microsecond: whoever finds it taken does better to spin than to sleep and be woken, which
- * would make a lookup a hundred times as long. */
+/* The mutex is held for about a microsecond: a thread that finds it taken spins, since to sleep and be woken would make
+ * a lookup a hundred times as long. */
 static void init_mutex(pthread_mutex_t *mutex)
 {
     pthread_mutexattr_t attributes;
@@ -521,7 +524,7 @@ struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void
     index->stride = stride;
     index->quota = index->budget = budget;
     index->free_user = free_user;
-    index->aside.before = retried_before;
+    index->unreadable.before = retried_before;
     init_mutex(&index->mutex);
     return index;
 }
@@ -530,10 +533,10 @@ static void close_all(struct index *index)
 {
     struct hash_link *link;
     index_lock(index);
-    node_discard_all(index);
+    indexed_discard_all(index);
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL;) {
         struct record *record = container_of(struct record, link, link);
-        if (record->awaited != NULL) record_take_out(index, record);
+        if (record->missing_parent != NULL) record_undetach(index, record);
         record_close(index, record);
     }
     index_unlock(index);
@@ -543,13 +546,13 @@ void index_close(struct index *index)
 {
     if (index == NULL) return;
     close_all(index);
-    hash_release(&index->nodes);
+    hash_release(&index->indexed);
     hash_release(&index->records);
-    hash_release(&index->awaited);
+    hash_release(&index->missing_parents);
     hash_release(&index->spaces);
     hash_release(&index->radix.edges);
-    heap_release(&index->aside);
-    tokens_release(&index->own);
+    heap_release(&index->unreadable);
+    tokens_release(&index->scratch);
     pthread_mutex_destroy(&index->mutex);
     free(index);
 }

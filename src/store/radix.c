@@ -1,3 +1,4 @@
+/* Radix tree operations: walks, insertion with edge splits, removal with edge merges. Contracts are in radix.h. */
 #include "store/radix.h"
 
 #include "base/memory.h"
@@ -7,22 +8,22 @@
 
 /* ---- Edges ---- */
 
-static uint64_t edge_hash(const struct place *parent, int32_t first)
+static uint64_t edge_hash(const struct radix_node *parent, int32_t first)
 {
     return ((uint64_t)(uintptr_t)parent >> 4) * 0x100000001b3u ^ (uint32_t)first;
 }
 
-static struct place *child_at(const struct radix *radix, const struct place *parent, int32_t first)
+static struct radix_node *child_at(const struct radix *radix, const struct radix_node *parent, int32_t first)
 {
     struct hash_link *link = hash_first(&radix->edges, edge_hash(parent, first));
     for (; link != NULL; link = hash_next(link)) {
-        struct place *child = container_of(struct place, edge, link);
+        struct radix_node *child = container_of(struct radix_node, edge, link);
         if (child->parent == parent && packed_at(&child->tokens, 0) == first) return child;
     }
     return NULL;
 }
 
-static void attach(struct radix *radix, struct place *parent, struct place *child)
+static void attach_child(struct radix *radix, struct radix_node *parent, struct radix_node *child)
 {
     child->parent = parent;
     child->prev = NULL;
@@ -32,7 +33,7 @@ static void attach(struct radix *radix, struct place *parent, struct place *chil
     hash_add(&radix->edges, &child->edge, edge_hash(parent, packed_at(&child->tokens, 0)));
 }
 
-static void detach(struct radix *radix, struct place *child)
+static void detach_child(struct radix *radix, struct radix_node *child)
 {
     hash_remove(&radix->edges, &child->edge);
     if (child->next != NULL) child->next->prev = child->prev;
@@ -42,178 +43,179 @@ static void detach(struct radix *radix, struct place *child)
         child->parent->first_child = child->next;
 }
 
-struct place *radix_open(void)
+struct radix_node *radix_open(void)
 {
-    return mem_alloc(sizeof(struct place));
+    return mem_alloc(sizeof(struct radix_node));
 }
 
-void radix_close(struct place *place)
+void radix_close(struct radix_node *node)
 {
-    packed_release(&place->tokens);
-    free(place);
+    packed_release(&node->tokens);
+    free(node);
 }
 
 /* ---- Walking ---- */
 
-struct spot radix_walk(const struct radix *radix, struct spot from, const int32_t *next, size_t n)
+struct radix_position radix_walk(const struct radix *radix, struct radix_position from, const int32_t *next, size_t n)
 {
-    struct spot at = from;
+    struct radix_position at = from;
     while (n > 0) {
-        size_t rest = (size_t)(at.place->end - at.end), most = rest < n ? rest : n;
-        size_t same = packed_common(&at.place->tokens, at.place->tokens.len - rest, next, most);
+        size_t rest = (size_t)(at.node->end - at.end), most = rest < n ? rest : n;
+        size_t same = packed_common(&at.node->tokens, at.node->tokens.len - rest, next, most);
         at.end += (int32_t)same;
         next += same;
         n -= same;
         if (same < rest || n == 0) break;
-        struct place *child = child_at(radix, at.place, *next);
+        struct radix_node *child = child_at(radix, at.node, *next);
         if (child == NULL) break;
-        at.place = child;
+        at.node = child;
     }
     return at;
 }
 
-size_t radix_next(struct spot spot, int32_t *tokens, size_t max)
+size_t radix_next_tokens(struct radix_position position, int32_t *tokens, size_t max)
 {
-    size_t n = 0, rest = (size_t)(spot.place->end - spot.end);
-    for (const struct place *place = spot.place; place != NULL && n < max; place = place->first_child) {
-        if (place != spot.place) rest = place->tokens.len;
+    size_t n = 0, rest = (size_t)(position.node->end - position.end);
+    for (const struct radix_node *node = position.node; node != NULL && n < max; node = node->first_child) {
+        if (node != position.node) rest = node->tokens.len;
         size_t some = rest < max - n ? rest : max - n;
-        packed_copy(&place->tokens, place->tokens.len - rest, some, tokens + n);
+        packed_copy(&node->tokens, node->tokens.len - rest, some, tokens + n);
         n += some;
     }
     return n;
 }
 
-struct spot radix_spot(struct place *place, int32_t end)
+struct radix_position radix_position_at(struct radix_node *node, int32_t end)
 {
-    while (place->parent != NULL && place->parent->end >= end) place = place->parent;
-    return (struct spot){place, end};
+    while (node->parent != NULL && node->parent->end >= end) node = node->parent;
+    return (struct radix_position){node, end};
 }
 
-/* Of the tokens [from, end) that lead to a place, those of its own edge begin here. */
-static int32_t begin_of(const struct place *place, int32_t from)
+/* The first of the tokens [from, end) of a path that belongs to the last edge. */
+static int32_t edge_begin(const struct radix_node *node, int32_t from)
 {
-    return place->parent->end > from ? place->parent->end : from;
+    return node->parent->end > from ? node->parent->end : from;
 }
 
-bool radix_has(const struct place *place, int32_t from, const int32_t *tokens)
+bool radix_matches(const struct radix_node *node, int32_t from, const int32_t *tokens)
 {
-    for (; place->end > from; place = place->parent) {
-        int32_t begin = begin_of(place, from);
-        size_t before = (size_t)(begin - place->parent->end), n = (size_t)(place->end - begin);
-        if (packed_common(&place->tokens, before, tokens + (begin - from), n) < n) return false;
+    for (; node->end > from; node = node->parent) {
+        int32_t begin = edge_begin(node, from);
+        size_t before = (size_t)(begin - node->parent->end), n = (size_t)(node->end - begin);
+        if (packed_common(&node->tokens, before, tokens + (begin - from), n) < n) return false;
     }
     return true;
 }
 
-void radix_copy(const struct place *place, int32_t from, int32_t *tokens)
+void radix_copy_tokens(const struct radix_node *node, int32_t from, int32_t *tokens)
 {
-    for (; place->end > from; place = place->parent) {
-        int32_t begin = begin_of(place, from);
-        size_t before = (size_t)(begin - place->parent->end), n = (size_t)(place->end - begin);
-        packed_copy(&place->tokens, before, n, tokens + (begin - from));
+    for (; node->end > from; node = node->parent) {
+        int32_t begin = edge_begin(node, from);
+        size_t before = (size_t)(begin - node->parent->end), n = (size_t)(node->end - begin);
+        packed_copy(&node->tokens, before, n, tokens + (begin - from));
     }
 }
 
 /* ---- Rows ---- */
 
-/* Each place counts those of its children that have any: a change goes up only as far as it is one. */
-static void add_rows(struct place *place)
+/* A parent counts only whether a child has any, so a change stops at the first ancestor that it leaves as it was. */
+static void add_rows(struct radix_node *node)
 {
-    while (place != NULL && place->n_rows++ == 0) place = place->parent;
+    while (node != NULL && node->n_rows++ == 0) node = node->parent;
 }
 
-static void take_rows(struct place *place)
+static void remove_rows(struct radix_node *node)
 {
-    while (place != NULL && --place->n_rows == 0) place = place->parent;
+    while (node != NULL && --node->n_rows == 0) node = node->parent;
 }
 
-struct spot radix_with_rows(struct spot spot)
+struct radix_position radix_deepest_with_rows(struct radix_position position)
 {
-    while (spot.place->n_rows == 0 && spot.place->parent != NULL)
-        spot = (struct spot){spot.place->parent, spot.place->parent->end};
-    return spot;
+    while (position.node->n_rows == 0 && position.node->parent != NULL)
+        position = (struct radix_position){position.node->parent, position.node->parent->end};
+    return position;
 }
 
-struct guest *radix_rows_of(struct spot spot)
+struct radix_entry *radix_entry_with_rows(struct radix_position position)
 {
-    for (const struct place *place = spot.place;;) {
-        for (struct guest *guest = place->guests; guest != NULL; guest = guest->next)
-            if (guest->rows) return guest;
-        place = place->first_child;
-        while (place->n_rows == 0) place = place->next;
+    for (const struct radix_node *node = position.node;;) {
+        for (struct radix_entry *entry = node->entries; entry != NULL; entry = entry->next)
+            if (entry->rows) return entry;
+        node = node->first_child;
+        while (node->n_rows == 0) node = node->next;
     }
 }
 
 /* ---- Growing and shrinking ---- */
 
-static struct place *leaf(struct radix *radix, struct place *parent, const int32_t *tokens, size_t n)
+static struct radix_node *leaf(struct radix *radix, struct radix_node *parent, const int32_t *tokens, size_t n)
 {
-    struct place *place = mem_alloc(sizeof *place);
-    place->tokens = packed_of(tokens, n);
-    place->end = parent->end + (int32_t)n;
-    attach(radix, parent, place);
-    return place;
+    struct radix_node *node = mem_alloc(sizeof *node);
+    node->tokens = packed_of(tokens, n);
+    node->end = parent->end + (int32_t)n;
+    attach_child(radix, parent, node);
+    return node;
 }
 
-/* A place in the middle of an edge. The lower place stays what it is, since its guests know it. */
-static struct place *split(struct radix *radix, struct spot spot)
+/* Puts a node into the middle of an edge. The lower node keeps its address, since its entries' owners point to it. */
+static struct radix_node *split(struct radix *radix, struct radix_position position)
 {
-    struct place *lower = spot.place;
-    size_t rest = (size_t)(lower->end - spot.end), n = lower->tokens.len - rest;
+    struct radix_node *lower = position.node;
+    size_t rest = (size_t)(lower->end - position.end), n = lower->tokens.len - rest;
     int32_t *above = mem_grow(NULL, n, sizeof *above);
     packed_copy(&lower->tokens, 0, n, above);
-    detach(radix, lower);
-    struct place *upper = leaf(radix, lower->parent, above, n);
+    detach_child(radix, lower);
+    struct radix_node *upper = leaf(radix, lower->parent, above, n);
     free(above);
     packed_cut(&lower->tokens, n, n + rest);
-    attach(radix, upper, lower);
+    attach_child(radix, upper, lower);
     upper->n_rows = lower->n_rows > 0 ? 1 : 0;
     return upper;
 }
 
-struct place *radix_enter(struct radix *radix, struct spot from, const int32_t *next, size_t n, struct guest *guest)
+struct radix_node *radix_insert(struct radix *radix, struct radix_position from, const int32_t *next, size_t n,
+                                struct radix_entry *entry)
 {
-    struct spot at = radix_walk(radix, from, next, n);
+    struct radix_position at = radix_walk(radix, from, next, n);
     size_t known = (size_t)(at.end - from.end);
-    struct place *place = at.end < at.place->end ? split(radix, at) : at.place;
-    if (known < n) place = leaf(radix, place, next + known, n - known);
-    guest->next = place->guests;
-    place->guests = guest;
-    if (guest->rows) add_rows(place);
-    return place;
+    struct radix_node *node = at.end < at.node->end ? split(radix, at) : at.node;
+    if (known < n) node = leaf(radix, node, next + known, n - known);
+    entry->next = node->entries;
+    node->entries = entry;
+    if (entry->rows) add_rows(node);
+    return node;
 }
 
-/* An edge that nothing parts from any more is one with the next. */
-static void join(struct radix *radix, struct place *place)
+/* Joins the edges above and below a node that neither ends a list nor branches. */
+static void merge_with_child(struct radix *radix, struct radix_node *node)
 {
-    struct place *child = place->first_child;
-    size_t above = place->tokens.len, n = above + child->tokens.len;
+    struct radix_node *child = node->first_child;
+    size_t above = node->tokens.len, n = above + child->tokens.len;
     int32_t *both = mem_grow(NULL, n, sizeof *both);
-    packed_copy(&place->tokens, 0, above, both);
+    packed_copy(&node->tokens, 0, above, both);
     packed_copy(&child->tokens, 0, n - above, both + above);
-    detach(radix, child);
-    detach(radix, place);
-    packed_release(&place->tokens);
+    detach_child(radix, child);
+    detach_child(radix, node);
+    packed_release(&node->tokens);
     packed_release(&child->tokens);
     child->tokens = packed_of(both, n);
     free(both);
-    attach(radix, place->parent, child);
-    free(place);
+    attach_child(radix, node->parent, child);
+    free(node);
 }
 
-void radix_leave(struct radix *radix, struct place *place, struct guest *guest)
+void radix_remove(struct radix *radix, struct radix_node *node, struct radix_entry *entry)
 {
-    struct guest **at = &place->guests;
-    while (*at != guest) at = &(*at)->next;
-    *at = guest->next;
-    if (guest->rows) take_rows(place);
-    while (place->guests == NULL && place->first_child == NULL && place->parent != NULL) {
-        struct place *parent = place->parent;
-        detach(radix, place);
-        radix_close(place);
-        place = parent;
+    struct radix_entry **at = &node->entries;
+    while (*at != entry) at = &(*at)->next;
+    *at = entry->next;
+    if (entry->rows) remove_rows(node);
+    while (node->entries == NULL && node->first_child == NULL && node->parent != NULL) {
+        struct radix_node *parent = node->parent;
+        detach_child(radix, node);
+        radix_close(node);
+        node = parent;
     }
-    bool passes = place->guests == NULL && place->first_child != NULL && place->first_child->next == NULL;
-    if (passes && place->parent != NULL) join(radix, place);
+    bool passes_through = node->entries == NULL && node->first_child != NULL && node->first_child->next == NULL;
+    if (passes_through && node->parent != NULL) merge_with_child(radix, node);
 }

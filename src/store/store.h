@@ -139,7 +139,7 @@ int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier);
 
 /* Notes the stored list that has most tokens in common with the query's, where that is more than what is noted; `tier`:
  * where it is. Whether it is nearer. No use of it, and nothing is counted. */
-bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *nearest,
+bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *divergence,
                            enum store_tier *tier);
 
 /* What fetching the tokens [from, to) of what was found will take, in nanoseconds, as reading from its tier took

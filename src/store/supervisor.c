@@ -163,7 +163,7 @@ static void take_back(struct tier *tier)
     store_lock(tier->store);
     tier->take_back_at = CLOCK_NEVER;
     store_unlock(tier->store);
-    int64_t next = index_take_back(tier->index, clock_now(clock_monotonic()));
+    int64_t next = index_retry_unreadable(tier->index, clock_now(clock_monotonic()));
     store_lock(tier->store);
     if (next < tier->take_back_at) tier->take_back_at = next;
     store_unlock(tier->store);

@@ -154,7 +154,7 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
         if (result == 0)
             index_deleted(tier->index, victim);
         else
-            index_spare(tier->index, victim, !others);
+            index_reinstate(tier->index, victim, !others);
     }
     return result;
 }

@@ -36,12 +36,12 @@ static void look(struct writing *writing)
     writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
     slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)writing->store->params.stride,
                          writing->keys);
-    struct wanted wanted = {.identity = &job->identity,
-                            .tokens = job->tokens.v,
-                            .n = job->to,
-                            .keys = writing->keys,
-                            .states = job->kind == SLAB_STATE};
-    index_find(writing->tier->index, &wanted, &writing->match);
+    struct index_lookup lookup = {.identity = &job->identity,
+                                  .tokens = job->tokens.v,
+                                  .n = job->to,
+                                  .keys = writing->keys,
+                                  .states = job->kind == SLAB_STATE};
+    index_find(writing->tier->index, &lookup, &writing->match);
 }
 
 static struct slab_key key_at(const struct writing *writing, int32_t end)
@@ -202,9 +202,9 @@ static enum outcome write_slab(struct writing *writing, int32_t start, int32_t e
 static void look_again(struct writing *writing)
 {
     const struct job *job = writing->job;
-    struct wanted wanted = {
+    struct index_lookup lookup = {
         .identity = &job->identity, .tokens = job->tokens.v, .n = job->to, .states = job->kind == SLAB_STATE};
-    index_find_again(writing->tier->index, &wanted, &writing->match);
+    index_find_again(writing->tier->index, &lookup, &writing->match);
 }
 
 static enum outcome write_rows(struct writing *writing)

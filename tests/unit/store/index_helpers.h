@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "fakes/cmocka_all.h"
-#include "store/node.h"
+#include "store/index_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,9 +60,10 @@ static inline struct reserve reserve_of(const struct identity *identity, const i
 static inline struct entry *find_parent(struct index *index, const struct reserve *what)
 {
     bool alone = what->kind == SLAB_STATE && what->start < what->end;
-    struct wanted wanted = {.identity = what->identity, .tokens = what->tokens, .n = what->start, .states = alone};
+    struct index_lookup lookup = {
+        .identity = what->identity, .tokens = what->tokens, .n = what->start, .states = alone};
     struct match match;
-    index_find(index, &wanted, &match);
+    index_find(index, &lookup, &match);
     struct entry *parent = alone ? match.state : match.rows;
     bool fits = parent != NULL && (alone ? match.n_state : match.n_rows) == what->start;
     if (fits) index_lease(index, parent);
@@ -102,9 +103,9 @@ static inline struct match find(struct index *index, const struct identity *iden
 {
     struct slab_key *keys = mem_alloc((size_t)(n / stride + 1) * sizeof *keys);
     slab_keys_at_strides(identity, tokens, (size_t)n, (size_t)stride, keys);
-    struct wanted wanted = {.identity = identity, .tokens = tokens, .n = n, .keys = keys, .states = states};
+    struct index_lookup lookup = {.identity = identity, .tokens = tokens, .n = n, .keys = keys, .states = states};
     struct match match;
-    index_find(index, &wanted, &match);
+    index_find(index, &lookup, &match);
     free(keys);
     return match;
 }
@@ -117,7 +118,7 @@ static inline int32_t verified(struct index *index, const struct entry *entry, c
     if (entry == NULL) return 0;
     int32_t *are = mem_grow(NULL, (size_t)entry->end, sizeof *are);
     index_lock(index);
-    bool there = node_of(entry)->there;
+    bool there = indexed_of(entry)->there;
     if (there) index_copy_tokens(entry, are);
     index_unlock(index);
     while (good < n && (!there || are[good] == tokens[good])) good++;

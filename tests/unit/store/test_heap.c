@@ -5,12 +5,12 @@
 enum { ITEMS = 60, STEPS = 20000 };
 
 struct item {
-    struct heaped heaped;
+    struct heap_link heaped;
     uint32_t rank;
     bool there;
 };
 
-static bool before(const struct heaped *a, const struct heaped *b)
+static bool before(const struct heap_link *a, const struct heap_link *b)
 {
     return container_of(const struct item, heaped, a)->rank < container_of(const struct item, heaped, b)->rank;
 }
@@ -23,7 +23,7 @@ static void expect_first(const struct heap *heap, const struct item items[ITEMS]
         n++;
         if (items[i].rank < least) least = items[i].rank;
     }
-    struct heaped *first = heap_first(heap);
+    struct heap_link *first = heap_first(heap);
     assert_int_equal(heap->n, n);
     assert_int_equal(first != NULL, n > 0);
     if (first != NULL) assert_int_equal(container_of(struct item, heaped, first)->rank, least);

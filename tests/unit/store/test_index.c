@@ -1,6 +1,6 @@
 /* The index by example: finding, reservations, and that its size costs no time. */
 #include "index_texts.h"
-#include "store/node.h"
+#include "store/index_parts.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -177,8 +177,8 @@ static void looking_again_finds_what_came_meanwhile(void **state)
     assert_int_equal(match.n_rows, 6);
     put(index, 6, "abcdefghi", 1);
     put_kind(index, SLAB_STATE, 8, "abcdefgh", 1);
-    struct wanted wanted = {.identity = &mine, .tokens = tokens, .n = n, .states = true};
-    index_find_again(index, &wanted, &match);
+    struct index_lookup lookup = {.identity = &mine, .tokens = tokens, .n = n, .states = true};
+    index_find_again(index, &lookup, &match);
     assert_int_equal(match.n_rows, 9);
     assert_int_equal(match.n_state, 8);
     assert_int_equal(match.probes, 0);
@@ -186,14 +186,14 @@ static void looking_again_finds_what_came_meanwhile(void **state)
     struct entry *rows = match.rows;
     while (rows->parent != NULL) rows = rows->parent;
     assert_int_equal(delete_all(index, index_drop(index, rows)), 1); /* the others are detached */
-    index_find_again(index, &wanted, &match);
+    index_find_again(index, &lookup, &match);
     assert_int_equal(match.n_rows + match.n_state, 0);
     assert_int_equal(index_usage(index).leases, 0);
     put(index, 0, "ab", 1);
-    index_find_again(index, &wanted, &match);
+    index_find_again(index, &lookup, &match);
     assert_int_equal(match.n_rows, 2);
     put(index, 0, "abcdef", 1);
-    index_find_again(index, &wanted, &match);
+    index_find_again(index, &lookup, &match);
     assert_int_equal(match.n_rows, 9);
     assert_int_equal(match.n_state, 8);
     index_release(index, &match);
@@ -324,8 +324,8 @@ static void whoever_changes_an_index_without_its_mutex_is_stopped(void **state)
     pid_t child = fork();
     if (child == 0) {
         fclose(stderr);
-        struct entry *entry = &container_of(struct node, link, hash_any(&index->nodes, &(size_t){0}))->entry;
-        node_lease(index, node_of(entry));
+        struct entry *entry = &container_of(struct indexed, link, hash_any(&index->indexed, &(size_t){0}))->entry;
+        indexed_lease(index, indexed_of(entry));
         _exit(0);
     }
     int status;

@@ -15,8 +15,8 @@ static int64_t at_ms(int64_t ms)
 static void set_aside(struct index *index, const char *text, int64_t now)
 {
     struct entry *entry = lease(index, text);
-    index_set_aside(index, entry, now);
-    index_set_aside(index, entry, now + at_ms(500)); /* another reader of the same */
+    index_mark_unreadable(index, entry, now);
+    index_mark_unreadable(index, entry, now + at_ms(500)); /* another reader of the same */
     index_unlease(index, entry);
 }
 
@@ -28,16 +28,16 @@ static void what_could_not_be_read_comes_back_with_all_that_hangs_on_it(void **s
     put(index, 3, "abcdef", 10);
     put(index, 6, "abcdefghi", 10);
     struct entry *entry = lease(index, "abcdef");
-    index_set_aside(index, entry, 0);
+    index_mark_unreadable(index, entry, 0);
     index_unlease(index, entry);
     expect_rows(index, "abcdefghi", 3);
     assert_int_equal(has(index, "abcdef"), INDEX_ABSENT);
     struct index_usage usage = index_usage(index);
     assert_int_equal(usage.detached, 2);
     assert_int_equal(usage.bytes, 30);
-    assert_int_equal(index_take_back(index, at_ms(999)), at_ms(1000));
+    assert_int_equal(index_retry_unreadable(index, at_ms(999)), at_ms(1000));
     expect_rows(index, "abcdefghi", 3);
-    assert_int_equal(index_take_back(index, at_ms(1000)), INT64_MAX);
+    assert_int_equal(index_retry_unreadable(index, at_ms(1000)), INT64_MAX);
     expect_rows(index, "abcdefghi", 9);
     assert_int_equal(index_usage(index).detached, 0);
     close_quiet(index);
@@ -51,19 +51,19 @@ static void it_takes_twice_as_long_each_time_and_an_hour_at_most(void **state)
     int64_t now = 0, wait_ms = 1000;
     for (int i = 0; i < 300; i++) {
         struct entry *entry = lease(index, "abc");
-        index_set_aside(index, entry, now);
+        index_mark_unreadable(index, entry, now);
         index_unlease(index, entry);
-        assert_int_equal(index_take_back(index, now), now + at_ms(wait_ms));
+        assert_int_equal(index_retry_unreadable(index, now), now + at_ms(wait_ms));
         now += at_ms(wait_ms);
-        assert_int_equal(index_take_back(index, now), INT64_MAX);
+        assert_int_equal(index_retry_unreadable(index, now), INT64_MAX);
         wait_ms = 2 * wait_ms < 3600000 ? 2 * wait_ms : 3600000;
     }
     touch(index, "abc", 1);
     struct entry *entry = lease(index, "abc");
-    index_was_read(index, entry);
-    index_set_aside(index, entry, now);
+    index_mark_readable(index, entry);
+    index_mark_unreadable(index, entry, now);
     index_unlease(index, entry);
-    assert_int_equal(index_take_back(index, now), now + at_ms(1000));
+    assert_int_equal(index_retry_unreadable(index, now), now + at_ms(1000));
     close_quiet(index);
 }
 
@@ -73,8 +73,8 @@ static void two_that_fail_to_read_the_same_at_once_count_once(void **state)
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     set_aside(index, "abc", 0);
-    assert_int_equal(index_take_back(index, 0), at_ms(1000));
-    assert_int_equal(index_take_back(index, at_ms(1000)), INT64_MAX);
+    assert_int_equal(index_retry_unreadable(index, 0), at_ms(1000));
+    assert_int_equal(index_retry_unreadable(index, at_ms(1000)), INT64_MAX);
     expect_rows(index, "abc", 3);
     close_quiet(index);
 }
@@ -86,12 +86,12 @@ static void what_hangs_on_what_is_set_aside_waits_for_it(void **state)
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
     struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
-    index_set_aside(index, root, at_ms(5000));
-    index_set_aside(index, leaf, 0);
+    index_mark_unreadable(index, root, at_ms(5000));
+    index_mark_unreadable(index, leaf, 0);
     index_unlease(index, leaf);
-    assert_int_equal(index_take_back(index, at_ms(2000)), at_ms(6000));
+    assert_int_equal(index_retry_unreadable(index, at_ms(2000)), at_ms(6000));
     assert_int_equal(index_usage(index).detached, 2);
-    assert_int_equal(index_take_back(index, at_ms(6000)), INT64_MAX);
+    assert_int_equal(index_retry_unreadable(index, at_ms(6000)), INT64_MAX);
     expect_rows(index, "abcdef", 6);
     close_quiet(index);
 }
@@ -103,12 +103,12 @@ static void what_is_set_aside_waits_for_its_own_time(void **state)
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
     struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
-    index_set_aside(index, leaf, at_ms(5000));
-    index_set_aside(index, root, 0);
+    index_mark_unreadable(index, leaf, at_ms(5000));
+    index_mark_unreadable(index, root, 0);
     index_unlease(index, leaf);
-    assert_int_equal(index_take_back(index, at_ms(2000)), at_ms(6000));
+    assert_int_equal(index_retry_unreadable(index, at_ms(2000)), at_ms(6000));
     expect_rows(index, "abcdef", 3);
-    assert_int_equal(index_take_back(index, at_ms(6000)), INT64_MAX);
+    assert_int_equal(index_retry_unreadable(index, at_ms(6000)), INT64_MAX);
     expect_rows(index, "abcdef", 6);
     close_quiet(index);
 }
@@ -125,7 +125,7 @@ static void a_slab_saved_under_its_key_takes_its_place(void **state)
     struct reservation *reservation = begin(index, 0, "abc", 30);
     assert_int_equal(index_usage(index).bytes, 50); /* both files may be there */
     assert_int_equal(has(index, "abc"), INDEX_WRITING);
-    assert_int_equal(index_take_back(index, at_ms(9000)), INT64_MAX); /* not while its file is being replaced */
+    assert_int_equal(index_retry_unreadable(index, at_ms(9000)), INT64_MAX); /* not while its file is being replaced */
     expect_rows(index, "abc", 0);
     index_unlease(index, index_publish(index, reservation, 30, NULL, 1));
     expect_rows(index, "abcdef", 6);
@@ -143,14 +143,14 @@ static void what_was_there_stays_when_the_save_is_cancelled(void **state)
     put(index, 0, "abc", 10);
     set_aside(index, "abc", 0);
     struct reservation *reservation = begin(index, 0, "abc", 30);
-    index_take_back(index, at_ms(9000));
+    index_retry_unreadable(index, at_ms(9000));
     index_cancel(index, reservation);
     expect_rows(index, "abc", 3);
     assert_int_equal(index_usage(index).bytes, 10);
     set_aside(index, "abc", 0);
     index_cancel(index, begin(index, 0, "abc", 30));
     expect_rows(index, "abc", 0);
-    index_take_back(index, at_ms(9000));
+    index_retry_unreadable(index, at_ms(9000));
     expect_rows(index, "abc", 3);
     close_quiet(index);
 }
@@ -163,9 +163,9 @@ static void what_is_about_to_be_replaced_does_not_come_back_with_its_parent(void
     put(index, 3, "abcdef", 10);
     set_aside(index, "abcdef", 0);
     struct reservation *reservation = begin(index, 3, "abcdef", 20);
-    index_take_back(index, at_ms(9000));
+    index_retry_unreadable(index, at_ms(9000));
     set_aside(index, "abc", at_ms(9000));
-    index_take_back(index, at_ms(99000));
+    index_retry_unreadable(index, at_ms(99000));
     expect_rows(index, "abcdef", 3);
     assert_int_equal(index_usage(index).detached, 1);
     index_unlease(index, index_publish(index, reservation, 20, NULL, 1));
@@ -223,10 +223,10 @@ static void a_victim_that_could_not_be_deleted_is_there_again(void **state)
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
     struct victim *second = victims->next;
     assert_null(second->next);
-    index_spare(index, victims, false); /* the leaf, before what it hangs on */
+    index_reinstate(index, victims, false); /* the leaf, before what it hangs on */
     expect_rows(index, "abcdef", 0);
     assert_int_equal(index_usage(index).detached, 1);
-    index_spare(index, second, false);
+    index_reinstate(index, second, false);
     expect_rows(index, "abcdef", 6);
     index_cancel(index, reservation);
     struct index_usage usage = index_usage(index);
@@ -248,7 +248,7 @@ static void a_spared_victim_is_as_old_as_it_was(void **state)
     struct victim *victims;
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
     index_cancel(index, reservation);
-    index_spare(index, victims, false);
+    index_reinstate(index, victims, false);
     assert_int_equal(put(index, 0, "c", 40), RESERVED);
     assert_int_equal(has(index, "a"), INDEX_ABSENT);
     assert_int_equal(has(index, "b"), INDEX_THERE);
@@ -332,7 +332,7 @@ static void only_what_hangs_on_nothing_is_dropped(void **state)
     assert_int_equal(delete_all(index, index_drop_detached(index)), 2);
     index_unlease(index, index_publish(index, soon, 10, NULL, 1));
     expect_rows(index, "soon!!", 6);
-    index_take_back(index, INT64_MAX);
+    index_retry_unreadable(index, INT64_MAX);
     expect_rows(index, "abcdefghi", 9);
     assert_int_equal(index_usage(index).detached, 0);
     close_quiet(index);
@@ -388,9 +388,9 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
         assert_false(stands_for(index, leaf, 2, "abdefg"));
         mine = plain;
         if (i == 0) set_aside(index, "abc", 0); /* detached, then there again as another */
-        if (i == 1) index_take_back(index, INT64_MAX);
+        if (i == 1) index_retry_unreadable(index, INT64_MAX);
     }
-    assert_false(node_of(leaf)->there);
+    assert_false(indexed_of(leaf)->there);
     index_unlease(index, leaf);
     leaf = lease(index, "abdefg");
     delete_all(index, index_drop(index, leaf));
@@ -450,7 +450,7 @@ static void a_trim_within_the_budget_evicts_nothing(void **state)
         assert_null(index_trim(index));
         if (cancelled_first) index_cancel(index, reservation);
         if (spared)
-            index_spare(index, victims, false);
+            index_reinstate(index, victims, false);
         else
             delete_all(index, victims);
         if (!cancelled_first && spared) index_cancel(index, reservation);

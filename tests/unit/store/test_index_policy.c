@@ -29,9 +29,9 @@ static int32_t prompt(int32_t id, int32_t n, int32_t tokens[LONGEST])
 static int32_t found(struct index *index, int32_t id, int32_t n, int64_t now_ms)
 {
     static int32_t tokens[LONGEST];
-    struct wanted wanted = {.identity = &mine, .tokens = tokens, .n = prompt(id, n, tokens), .now_ms = now_ms};
+    struct index_lookup lookup = {.identity = &mine, .tokens = tokens, .n = prompt(id, n, tokens), .now_ms = now_ms};
     struct match match;
-    index_find(index, &wanted, &match);
+    index_find(index, &lookup, &match);
     int32_t blocks = match.n_rows / STRIDE;
     index_release(index, &match);
     return blocks;
@@ -123,16 +123,16 @@ static void a_prompt_that_parts_early_is_no_use(void **state)
         struct reserve what = reserve_of(&mine, tokens, 0, 100, 100);
         assert_int_equal(save(index, &what, ++now), RESERVED);
     }
-    struct wanted wanted = {.identity = &mine, .tokens = tokens, .n = 49, .now_ms = ++now};
+    struct index_lookup lookup = {.identity = &mine, .tokens = tokens, .n = 49, .now_ms = ++now};
     struct match match;
     tokens[1] = 1;
-    index_find(index, &wanted, &match); /* not half of the first one */
+    index_find(index, &lookup, &match); /* not half of the first one */
     assert_int_equal(match.n_rows, 49);
     index_release(index, &match);
     tokens[1] = 2;
-    wanted.n = 50;
-    wanted.now_ms = ++now;
-    index_find(index, &wanted, &match); /* half of the second one */
+    lookup.n = 50;
+    lookup.now_ms = ++now;
+    index_find(index, &lookup, &match); /* half of the second one */
     index_release(index, &match);
     prompt(100, 50, tokens);
     struct reserve what = reserve_of(&mine, tokens, 0, 200, 200);
@@ -140,8 +140,8 @@ static void a_prompt_that_parts_early_is_no_use(void **state)
     for (int32_t id = 1; id <= 10; id++) {
         prompt(0, 25, tokens);
         tokens[1] = id;
-        wanted = (struct wanted){.identity = &mine, .tokens = tokens, .n = 100};
-        index_find(index, &wanted, &match);
+        lookup = (struct index_lookup){.identity = &mine, .tokens = tokens, .n = 100};
+        index_find(index, &lookup, &match);
         assert_int_equal(match.n_rows, id == 1 || id == 3 ? 1 : 100);
         index_release(index, &match);
     }

@@ -352,7 +352,7 @@ static void look(struct world *w)
     int32_t first = random_below(&w->random, 3) == 0 ? (int32_t)random_below(&w->random, (uint32_t)n + 1) : n;
     struct match match = find(w->index, &w->identities[family], tokens, first, STRIDE, states);
     expect_match(w, family, tokens, first, states, &match);
-    struct wanted all = {.identity = &w->identities[family], .tokens = tokens, .n = n, .states = states};
+    struct index_lookup all = {.identity = &w->identities[family], .tokens = tokens, .n = n, .states = states};
     index_find_again(w->index, &all, &match);
     expect_match(w, family, tokens, n, states, &match);
     index_release(w->index, &match);
@@ -464,7 +464,7 @@ static bool delete_some(struct world *w, struct victim *victims, const struct wo
         int i = item_of_victim(w, victims, before);
         failed = failed || (fails && random_below(&w->random, 2) == 0);
         if (failed) {
-            index_spare(w->index, victims, false);
+            index_reinstate(w->index, victims, false);
             w->items[i].where = DETACHED;
             attach_all(w);
         } else {
@@ -554,7 +554,7 @@ static void touch_one(struct world *w, int i)
 {
     struct entry *entry = entry_of(w, &w->items[i]);
     index_touch(w->index, entry, w->step);
-    index_was_read(w->index, entry);
+    index_mark_readable(w->index, entry);
     index_unlease(w->index, entry);
     w->items[i].failures = 0;
     use(w, i);
@@ -588,7 +588,7 @@ static void fail_to_read(struct world *w, int i)
 {
     struct item *item = &w->items[i];
     struct entry *entry = entry_of(w, item);
-    index_set_aside(w->index, entry, w->now);
+    index_mark_unreadable(w->index, entry, w->now);
     index_unlease(w->index, entry);
     leave(w, i, ASIDE);
     item->failures++;
@@ -609,7 +609,7 @@ static void take_back(struct world *w)
             next = item->retry_at;
     }
     attach_all(w);
-    assert_int_equal(index_take_back(w->index, w->now), next);
+    assert_int_equal(index_retry_unreadable(w->index, w->now), next);
 }
 
 static bool adopt(struct world *w, const struct item *item)

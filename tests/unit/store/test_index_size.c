@@ -128,8 +128,8 @@ static void measure(int32_t n, struct times *times)
     for (int i = 0; i < TOUCHES; i++) index_touch(index, last, n + i);
     take_least(&times->touched, cpu_us() - start);
     start = cpu_us();
-    index_set_aside(index, first, 0);
-    index_take_back(index, INT64_MAX);
+    index_mark_unreadable(index, first, 0);
+    index_retry_unreadable(index, INT64_MAX);
     take_least(&times->detached, cpu_us() - start);
     assert_int_equal(index_usage(index).entries, n);
     index_unlease(index, last);

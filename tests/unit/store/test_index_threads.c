@@ -94,8 +94,8 @@ static void publish(struct fair *fair, struct reservation *reservation, uint64_t
         return;
     }
     if (random_below(random, 10) == 0) delete_all(fair->index, index_drop(fair->index, entry));
-    if (random_below(random, 10) == 0) index_set_aside(fair->index, entry, 0);
-    if (random_below(random, 10) == 0) index_take_back(fair->index, INT64_MAX);
+    if (random_below(random, 10) == 0) index_mark_unreadable(fair->index, entry, 0);
+    if (random_below(random, 10) == 0) index_retry_unreadable(fair->index, INT64_MAX);
     index_unlease(fair->index, entry);
 }
 
@@ -128,13 +128,13 @@ static void *look_up(void *ud)
     int64_t *times = fair->times[fair->readers++];
     for (int i = 0; i < LOOKUPS; i++) {
         int32_t tokens[LONGEST], n = draw(&random, tokens);
-        struct wanted wanted = {.identity = &mine, .tokens = tokens, .n = n};
+        struct index_lookup lookup = {.identity = &mine, .tokens = tokens, .n = n};
         struct slab_key keys[LONGEST / STRIDE];
         slab_keys_at_strides(&mine, tokens, (size_t)n, STRIDE, keys);
-        wanted.keys = keys;
+        lookup.keys = keys;
         struct match match;
         int64_t start = clock_now(clock_monotonic());
-        index_find(fair->index, &wanted, &match);
+        index_find(fair->index, &lookup, &match);
         times[i] = clock_now(clock_monotonic()) - start;
         if (match.rows == NULL) continue;
         fair->hits++;
@@ -220,9 +220,9 @@ static void grow_tree(struct tree *tree)
 
 static struct match find_all(struct tree *tree)
 {
-    struct wanted wanted = {.identity = &mine, .tokens = tree->tokens, .n = DEEP * STRIDE, .now_ms = 1};
+    struct index_lookup lookup = {.identity = &mine, .tokens = tree->tokens, .n = DEEP * STRIDE, .now_ms = 1};
     struct match match;
-    index_find(tree->index, &wanted, &match);
+    index_find(tree->index, &lookup, &match);
     assert_int_equal(verified(tree->index, match.rows, tree->tokens, match.n_rows), match.n_rows);
     return match;
 }
@@ -248,8 +248,8 @@ static void *set_roots_aside(void *ud)
         struct match match = find_all(tree);
         struct entry *root = match.rows;
         while (root != NULL && root->parent != NULL) root = root->parent;
-        if (root != NULL) index_set_aside(tree->index, root, 0);
-        index_take_back(tree->index, INT64_MAX);
+        if (root != NULL) index_mark_unreadable(tree->index, root, 0);
+        index_retry_unreadable(tree->index, INT64_MAX);
         index_release(tree->index, &match);
     }
     return NULL;
@@ -269,7 +269,7 @@ static void a_tree_that_comes_and_goes_is_whole_in_the_end(void **state)
     join_all(writers, 2);
     tree.over = true;
     join_all(&reader, 1);
-    index_take_back(tree.index, INT64_MAX);
+    index_retry_unreadable(tree.index, INT64_MAX);
     struct index_usage usage = index_usage(tree.index);
     assert_int_equal(usage.entries, 2 * DEEP);
     assert_int_equal(usage.detached + usage.leases, 0);
