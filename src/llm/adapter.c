@@ -16,7 +16,7 @@ struct llm_adapter {
 /* ---- Looking at the file ---- */
 
 /* An adapter's file while it is looked at. */
-struct looking {
+struct adapter_file {
     const char *path;
     const struct llm_model_info *model;
     struct gguf_context *file;
@@ -28,15 +28,15 @@ static bool is_text(const struct gguf_context *file, const char *key, const char
     return value != NULL && strcmp(value, text) == 0;
 }
 
-static int check_metadata(const struct looking *looking, hearth_error *error)
+static int check_metadata(const struct adapter_file *adapter_file, hearth_error *error)
 {
-    const struct gguf_context *file = looking->file;
-    const char *path = looking->path, *architecture = llm_file_text(file, "general.architecture");
+    const struct gguf_context *file = adapter_file->file;
+    const char *path = adapter_file->path, *architecture = llm_file_text(file, "general.architecture");
     if (!is_text(file, "general.type", "adapter") || !is_text(file, "adapter.type", "lora"))
         return error_at(error, HEARTH_INVALID, path, "%s is not a LoRA adapter", path);
-    if (architecture == NULL || strcmp(architecture, looking->model->architecture) != 0)
+    if (architecture == NULL || strcmp(architecture, adapter_file->model->architecture) != 0)
         return error_at(error, HEARTH_INVALID, path, "%s is an adapter for models of the architecture '%s', not '%s'",
-                        path, architecture == NULL ? "" : architecture, looking->model->architecture);
+                        path, architecture == NULL ? "" : architecture, adapter_file->model->architecture);
     int64_t alpha = gguf_find_key(file, "adapter.lora.alpha");
     if (alpha >= 0 && gguf_get_kv_type(file, alpha) != GGUF_TYPE_FLOAT32)
         return error_at(error, HEARTH_INVALID, path, "%s is damaged: its adapter.lora.alpha is no number", path);
@@ -61,38 +61,38 @@ static bool is_weight_type(enum ggml_type type)
 
 /* The rank of both, and for how many experts they are. Whether the product has the shape of the model's own matrix
  * llama.cpp looks itself. */
-static bool is_pair(const struct looking *looking, int64_t a, int64_t b)
+static bool is_lora_pair(const struct adapter_file *adapter_file, int64_t a, int64_t b)
 {
-    const char *name = gguf_get_tensor_name(looking->file, a);
-    const int64_t *of_a = gguf_get_tensor_ne(looking->file, a), *of_b = gguf_get_tensor_ne(looking->file, b);
+    const char *name = gguf_get_tensor_name(adapter_file->file, a);
+    const int64_t *of_a = gguf_get_tensor_ne(adapter_file->file, a), *of_b = gguf_get_tensor_ne(adapter_file->file, b);
     bool embedding = ends_with(name, "token_embd.weight.lora_a"); /* the one whose first matrix is looked up */
-    int64_t experts = strstr(name, "_exps.") != NULL ? looking->model->n_expert : 1;
-    bool typed = is_weight_type(gguf_get_tensor_type(looking->file, a)) &&
-                 is_weight_type(gguf_get_tensor_type(looking->file, b));
+    int64_t experts = strstr(name, "_exps.") != NULL ? adapter_file->model->n_expert : 1;
+    bool typed = is_weight_type(gguf_get_tensor_type(adapter_file->file, a)) &&
+                 is_weight_type(gguf_get_tensor_type(adapter_file->file, b));
     bool depths = of_a[2] == experts && of_b[2] == experts && of_a[3] == 1 && of_b[3] == 1;
     return typed && depths && (embedding ? of_a[0] : of_a[1]) == of_b[0];
 }
 
-static int check_tensor(const struct looking *looking, int64_t a, hearth_error *error)
+static int check_tensor(const struct adapter_file *adapter_file, int64_t a, hearth_error *error)
 {
-    const char *name = gguf_get_tensor_name(looking->file, a);
+    const char *name = gguf_get_tensor_name(adapter_file->file, a);
     if (!ends_with(name, ".lora_a")) return HEARTH_OK;
     char *other = mem_format("%.*s.lora_b", (int)(strlen(name) - strlen(".lora_a")), name);
-    int64_t b = gguf_find_tensor(looking->file, other);
+    int64_t b = gguf_find_tensor(adapter_file->file, other);
     free(other);
-    if (b >= 0 && is_pair(looking, a, b)) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, looking->path, "%s does not fit the model: its tensor %s %s", looking->path,
-                    name, b < 0 ? "has no other half" : "has another shape or type than it should");
+    if (b >= 0 && is_lora_pair(adapter_file, a, b)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, adapter_file->path, "%s does not fit the model: its tensor %s %s",
+                    adapter_file->path, name, b < 0 ? "has no other half" : "has another shape or type than it should");
 }
 
-static int look_at(const char *path, const struct llm_model *model, hearth_error *error)
+static int check_file(const char *path, const struct llm_model *model, hearth_error *error)
 {
-    struct looking looking = {path, llm_model_info(model), llm_file_open(path, error)};
-    if (looking.file == NULL) return (int)error->code;
-    int rc = check_metadata(&looking, error);
-    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(looking.file); i++)
-        rc = check_tensor(&looking, i, error);
-    gguf_free(looking.file);
+    struct adapter_file adapter_file = {path, llm_model_info(model), llm_file_open(path, error)};
+    if (adapter_file.file == NULL) return (int)error->code;
+    int rc = check_metadata(&adapter_file, error);
+    for (int64_t i = 0; rc == HEARTH_OK && i < gguf_get_n_tensors(adapter_file.file); i++)
+        rc = check_tensor(&adapter_file, i, error);
+    gguf_free(adapter_file.file);
     return rc;
 }
 
@@ -100,13 +100,13 @@ static int look_at(const char *path, const struct llm_model *model, hearth_error
 
 struct llm_adapter *llm_adapter_open(struct llm_model *model, const char *path, hearth_error *error)
 {
-    if (look_at(path, model, error) != HEARTH_OK) return NULL;
-    struct llm_heard heard;
-    llm_listen(&heard);
+    if (check_file(path, model, error) != HEARTH_OK) return NULL;
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
     struct llama_adapter_lora *handle = llama_adapter_lora_init(llm_model_handle(model), path);
-    llm_listen_end();
+    llm_log_capture_end();
     if (handle == NULL) {
-        error_at(error, HEARTH_INVALID, path, "%s cannot be loaded: %s", path, heard.reason);
+        error_at(error, HEARTH_INVALID, path, "%s cannot be loaded: %s", path, captured.reason);
         return NULL;
     }
     struct llm_adapter *adapter = mem_alloc(sizeof *adapter);
@@ -134,9 +134,9 @@ void llm_adapt(struct llm_context *context, const struct llm_adapters *adapters)
         handles[i] = adapters->v[i]->handle;
         scales[i] = (float)adapters->scales[i];
     }
-    llm_hush(true);
+    llm_log_quiet(true);
     llama_set_adapters_lora(llm_context_handle(context), handles, n, scales);
-    llm_hush(false);
+    llm_log_quiet(false);
     free(handles);
     free(scales);
 }

@@ -1,5 +1,6 @@
 /* Starts llama.cpp and listens to its log: every line goes to ours, and what it says about failures and buffer sizes
- * goes to the thread that asked for it (llm_listen). Lines come on any thread; what is collected is per thread. */
+ * goes to the thread that asked for it (llm_log_capture_begin). Lines come on any thread; what is collected is per
+ * thread. */
 #include "base/log.h"
 #include "llm/llm_parts.h"
 
@@ -16,23 +17,23 @@ struct pending_line {
 };
 
 static _Thread_local struct pending_line pending;
-static _Thread_local struct llm_heard *listener;
-static _Thread_local bool hushed;
+static _Thread_local struct llm_log_capture *capture;
+static _Thread_local bool quiet;
 
-void llm_listen(struct llm_heard *heard)
+void llm_log_capture_begin(struct llm_log_capture *captured)
 {
-    *heard = (struct llm_heard){0};
-    listener = heard;
+    *captured = (struct llm_log_capture){0};
+    capture = captured;
 }
 
-void llm_listen_end(void)
+void llm_log_capture_end(void)
 {
-    listener = NULL;
+    capture = NULL;
 }
 
-void llm_hush(bool on)
+void llm_log_quiet(bool on)
 {
-    hushed = on;
+    quiet = on;
 }
 
 /* "llama_kv_cache: failed to …" without the function, which says nothing to a user. */
@@ -43,78 +44,78 @@ static const char *without_function(const char *line)
     return colon + 2;
 }
 
-static void hear_size(struct llm_heard *heard, const char *line)
+static void parse_buffer_size(struct llm_log_capture *captured, const char *line)
 {
     static const struct {
         const char *phrase;
         size_t member;
     } sizes[] = {
-        {"model buffer size = ", offsetof(struct llm_heard, weights)},
-        {"KV buffer size = ", offsetof(struct llm_heard, cells)},
-        {"RS buffer size = ", offsetof(struct llm_heard, cells)},
-        {"state buffer size = ", offsetof(struct llm_heard, cells)},
-        {"compute buffer size = ", offsetof(struct llm_heard, compute)},
-        {"output buffer size = ", offsetof(struct llm_heard, compute)},
+        {"model buffer size = ", offsetof(struct llm_log_capture, weights)},
+        {"KV buffer size = ", offsetof(struct llm_log_capture, cells)},
+        {"RS buffer size = ", offsetof(struct llm_log_capture, cells)},
+        {"state buffer size = ", offsetof(struct llm_log_capture, cells)},
+        {"compute buffer size = ", offsetof(struct llm_log_capture, compute)},
+        {"output buffer size = ", offsetof(struct llm_log_capture, compute)},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const char *at = strstr(line, sizes[i].phrase);
         if (at == NULL) continue;
-        uint64_t *sum = (uint64_t *)(void *)((char *)heard + sizes[i].member);
+        uint64_t *sum = (uint64_t *)(void *)((char *)captured + sizes[i].member);
         *sum += (uint64_t)(strtod(at + strlen(sizes[i].phrase), NULL) * 1024 * 1024);
         return;
     }
 }
 
-/* Layers are told one by one, first those that look at the whole window, then those with a sliding one. */
-static void hear_layer(struct llm_heard *heard, const char *line)
+/* Layers are told one by one, first those that look at the whole window, then those with a in_swa one. */
+static void parse_layer(struct llm_log_capture *captured, const char *line)
 {
     static const char start[] = "llama_kv_cache: layer ";
-    if (strstr(line, " SWA KV cache, size") != NULL) heard->sliding = true;
-    if (strstr(line, " non-SWA KV cache, size") != NULL) heard->sliding = false;
+    if (strstr(line, " SWA KV cache, size") != NULL) captured->in_swa = true;
+    if (strstr(line, " non-SWA KV cache, size") != NULL) captured->in_swa = false;
     if (strncmp(line, start, strlen(start)) != 0 || strstr(line, ": dev = ") == NULL) return;
     long layer = strtol(line + strlen(start), NULL, 10);
-    if (layer < 0 || layer >= heard->kept->n_layer) return;
-    heard->kept->cells[layer] = true;
-    heard->kept->slides[layer] = heard->sliding;
+    if (layer < 0 || layer >= captured->layers->n_layer) return;
+    captured->layers->cells[layer] = true;
+    captured->layers->is_swa[layer] = captured->in_swa;
 }
 
-static void hear_number(const char *line, const char *name, double *number)
+static void parse_number(const char *line, const char *name, double *number)
 {
     const char *at = strstr(line, name);
     const char *equals = at == NULL ? NULL : strchr(at, '=');
     if (equals != NULL) *number = strtod(equals + 1, NULL);
 }
 
-static void hear(struct llm_heard *heard, enum ggml_log_level level, const char *line)
+static void parse_line(struct llm_log_capture *captured, enum ggml_log_level level, const char *line)
 {
-    if (level == GGML_LOG_LEVEL_ERROR && heard->reason[0] == '\0') {
+    if (level == GGML_LOG_LEVEL_ERROR && captured->reason[0] == '\0') {
         const char *reason = without_function(line);
         static const char verb[] = "error loading model: ";
         if (strncmp(reason, verb, strlen(verb)) == 0) reason += strlen(verb);
-        snprintf(heard->reason, sizeof heard->reason, "%.*s", (int)sizeof heard->reason - 1, reason);
+        snprintf(captured->reason, sizeof captured->reason, "%.*s", (int)sizeof captured->reason - 1, reason);
     }
     if (strstr(line, "Flash Attention not supported") != NULL || strstr(line, "flash_attn is not compatible") != NULL)
-        heard->flash_attention_refused = true;
-    hear_size(heard, line);
-    if (heard->kept != NULL) hear_layer(heard, line);
-    hear_number(line, "llama_context: freq_base ", &heard->freq_base);
-    hear_number(line, "llama_context: freq_scale ", &heard->freq_scale);
+        captured->flash_attention_refused = true;
+    parse_buffer_size(captured, line);
+    if (captured->layers != NULL) parse_layer(captured, line);
+    parse_number(line, "llama_context: freq_base ", &captured->freq_base);
+    parse_number(line, "llama_context: freq_scale ", &captured->freq_scale);
 }
 
 /* What goes wrong while somebody listens, or in a decode, is reported by hearth itself, once and in its own words. */
 static enum log_level level_of(enum ggml_log_level level)
 {
-    if (listener != NULL || hushed) return LOG_DEBUG;
+    if (capture != NULL || quiet) return LOG_DEBUG;
     if (level == GGML_LOG_LEVEL_ERROR) return LOG_ERROR;
     return level == GGML_LOG_LEVEL_WARN ? LOG_WARN : LOG_DEBUG;
 }
 
-static void finish_line(void)
+static void end_line(void)
 {
     pending.text[pending.len] = '\0';
     if (pending.len > 0) {
         log_event(level_of(pending.level), "llama.cpp", pending.text);
-        if (listener != NULL) hear(listener, pending.level, pending.text);
+        if (capture != NULL) parse_line(capture, pending.level, pending.text);
     }
     pending.len = 0;
 }
@@ -123,12 +124,12 @@ static void on_log(enum ggml_log_level level, const char *text, void *ud)
 {
     (void)ud;
     if (level != GGML_LOG_LEVEL_CONT) {
-        finish_line();
+        end_line();
         pending.level = level;
     }
     for (; *text != '\0'; text++) {
         if (*text == '\n')
-            finish_line();
+            end_line();
         else if (pending.len < sizeof pending.text - 1)
             pending.text[pending.len++] = *text;
     }

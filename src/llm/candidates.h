@@ -5,6 +5,6 @@
 #include "llm/llm_parts.h"
 #include "llm/sampler.h"
 
-const llama_token_data_array *llm_drawn_from(const struct llm_sampler *sampler);
+const llama_token_data_array *llm_sampler_candidates(const struct llm_sampler *sampler);
 
 #endif

@@ -11,7 +11,7 @@ static uint64_t padded(uint64_t cells)
     return (cells + CELL_PADDING - 1) / CELL_PADDING * CELL_PADDING;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -35,8 +35,8 @@ static uint64_t window_cells(const struct llm_context_params *params, const stru
 {
     uint64_t all = llm_total_cells(params), n = params->unified ? 1 : (uint64_t)params->n_seq;
     uint64_t windows = (uint64_t)info->n_swa * (params->unified ? llm_total_sequences(params) : 1);
-    uint64_t rows = least(least((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
-    return n * padded(least(padded(all) / n, windows + rows));
+    uint64_t rows = smaller(smaller((uint64_t)params->n_ubatch, (uint64_t)params->n_batch), all);
+    return n * padded(smaller(padded(all) / n, windows + rows));
 }
 
 struct llm_cells llm_cells_of(const struct llm_context_params *params, const struct llm_model_info *info)
@@ -46,7 +46,7 @@ struct llm_cells llm_cells_of(const struct llm_context_params *params, const str
     double head =
         info->n_embd_head_k * llm_type_bytes(params->type_k) + info->n_embd_head_v * llm_type_bytes(params->type_v);
     for (int32_t i = 0; i < info->n_layer; i++) {
-        bool slides = info->slides != NULL && info->slides[i];
+        bool slides = info->is_swa != NULL && info->is_swa[i];
         if (slides)
             cells.windows += (double)n_in_window * info->n_head_kv[i] * head;
         else

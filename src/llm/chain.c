@@ -9,120 +9,121 @@
 #include <string.h>
 
 /* What the samplers are made from. */
-struct plan {
+struct build {
     const struct llama_vocab *vocab;
-    const hearth_sampling *picks;
+    const hearth_sampling *params;
     int32_t window;
     uint32_t seed; /* of every sampler that draws */
 };
 
 /* llama.cpp allocates what it is told to look at, so a number out of a request must not go beyond the window. */
-static int32_t look_back(const struct plan *plan, int32_t n)
+static int32_t look_back(const struct build *build, int32_t n)
 {
-    return n < 0 || n > plan->window ? plan->window : n;
+    return n < 0 || n > build->window ? build->window : n;
 }
 
-static size_t min_keep(const struct plan *plan)
+static size_t min_keep(const struct build *build)
 {
-    return plan->picks->min_keep > 0 ? (size_t)plan->picks->min_keep : 0;
+    return build->params->min_keep > 0 ? (size_t)build->params->min_keep : 0;
 }
 
 /* ---- The samplers; NULL: this one changes nothing ---- */
 
-static struct llama_sampler *penalties(const struct plan *plan)
+static struct llama_sampler *penalties(const struct build *build)
 {
-    const hearth_sampling *p = plan->picks;
-    int32_t last_n = look_back(plan, p->repeat_last_n);
+    const hearth_sampling *p = build->params;
+    int32_t last_n = look_back(build, p->repeat_last_n);
     if (last_n == 0 || (p->repeat_penalty == 1 && p->frequency_penalty == 0 && p->presence_penalty == 0)) return NULL;
-    return llama_sampler_init_penalties(llama_vocab_n_tokens(plan->vocab), last_n, (float)p->repeat_penalty,
+    return llama_sampler_init_penalties(llama_vocab_n_tokens(build->vocab), last_n, (float)p->repeat_penalty,
                                         (float)p->frequency_penalty, (float)p->presence_penalty);
 }
 
-static struct llama_sampler *dry(const struct plan *plan)
+static struct llama_sampler *dry(const struct build *build)
 {
-    const hearth_sampling *p = plan->picks;
-    int32_t last_n = look_back(plan, p->dry_penalty_last_n);
+    const hearth_sampling *p = build->params;
+    int32_t last_n = look_back(build, p->dry_penalty_last_n);
     if (p->dry_multiplier == 0 || p->dry_base < 1 || last_n == 0) return NULL;
-    return llama_sampler_init_dry(plan->vocab, (float)p->dry_multiplier, (float)p->dry_base, p->dry_allowed_length,
+    return llama_sampler_init_dry(build->vocab, (float)p->dry_multiplier, (float)p->dry_base, p->dry_allowed_length,
                                   last_n, (const char **)(uintptr_t)p->dry_breakers, p->n_dry_breakers);
 }
 
-static struct llama_sampler *top_n_sigma(const struct plan *plan)
+static struct llama_sampler *top_n_sigma(const struct build *build)
 {
-    return plan->picks->top_n_sigma > 0 ? llama_sampler_init_top_n_sigma((float)plan->picks->top_n_sigma) : NULL;
+    return build->params->top_n_sigma > 0 ? llama_sampler_init_top_n_sigma((float)build->params->top_n_sigma) : NULL;
 }
 
-static struct llama_sampler *top_k(const struct plan *plan)
+static struct llama_sampler *top_k(const struct build *build)
 {
-    return plan->picks->top_k > 0 ? llama_sampler_init_top_k(plan->picks->top_k) : NULL;
+    return build->params->top_k > 0 ? llama_sampler_init_top_k(build->params->top_k) : NULL;
 }
 
-static struct llama_sampler *typical(const struct plan *plan)
+static struct llama_sampler *typical(const struct build *build)
 {
-    double p = plan->picks->typical_p;
-    return p < 1 ? llama_sampler_init_typical((float)p, min_keep(plan)) : NULL;
+    double p = build->params->typical_p;
+    return p < 1 ? llama_sampler_init_typical((float)p, min_keep(build)) : NULL;
 }
 
-static struct llama_sampler *top_p(const struct plan *plan)
+static struct llama_sampler *top_p(const struct build *build)
 {
-    double p = plan->picks->top_p;
-    return p < 1 ? llama_sampler_init_top_p((float)p, min_keep(plan)) : NULL;
+    double p = build->params->top_p;
+    return p < 1 ? llama_sampler_init_top_p((float)p, min_keep(build)) : NULL;
 }
 
-static struct llama_sampler *min_p(const struct plan *plan)
+static struct llama_sampler *min_p(const struct build *build)
 {
-    double p = plan->picks->min_p;
-    return p > 0 ? llama_sampler_init_min_p((float)p, min_keep(plan)) : NULL;
+    double p = build->params->min_p;
+    return p > 0 ? llama_sampler_init_min_p((float)p, min_keep(build)) : NULL;
 }
 
-static struct llama_sampler *xtc(const struct plan *plan)
+static struct llama_sampler *xtc(const struct build *build)
 {
-    const hearth_sampling *p = plan->picks;
+    const hearth_sampling *p = build->params;
     if (p->xtc_probability <= 0 || p->xtc_threshold > 0.5) return NULL;
-    return llama_sampler_init_xtc((float)p->xtc_probability, (float)p->xtc_threshold, min_keep(plan), plan->seed);
+    return llama_sampler_init_xtc((float)p->xtc_probability, (float)p->xtc_threshold, min_keep(build), build->seed);
 }
 
-static struct llama_sampler *temperature(const struct plan *plan)
+static struct llama_sampler *temperature(const struct build *build)
 {
-    const hearth_sampling *p = plan->picks;
+    const hearth_sampling *p = build->params;
     if (p->temperature == 1 && p->dynatemp_range <= 0) return NULL;
     return llama_sampler_init_temp_ext((float)p->temperature, (float)p->dynatemp_range, (float)p->dynatemp_exponent);
 }
 
 /* Needs an end of turn or of text to choose where it rejects all else. */
-static struct llama_sampler *infill(const struct plan *plan)
+static struct llama_sampler *infill(const struct build *build)
 {
-    bool has_end = llama_vocab_eot(plan->vocab) != LLAMA_TOKEN_NULL || llama_vocab_eos(plan->vocab) != LLAMA_TOKEN_NULL;
-    return has_end ? llama_sampler_init_infill(plan->vocab) : NULL;
+    bool has_end =
+        llama_vocab_eot(build->vocab) != LLAMA_TOKEN_NULL || llama_vocab_eos(build->vocab) != LLAMA_TOKEN_NULL;
+    return has_end ? llama_sampler_init_infill(build->vocab) : NULL;
 }
 
-/* `kind` says what becomes of it where only the likeliest token counts. */
-enum kind {
-    CHANGES_LIKELIEST, /* may make another token the likeliest */
-    KEEPS_LIKELIEST,   /* only takes others away */
-    MAY_TAKE_LIKELIEST,
+/* `sampler_kind` says what becomes of it where only the likeliest token counts. */
+enum sampler_kind {
+    MAY_CHANGE_ARGMAX, /* may make another token the likeliest */
+    KEEPS_ARGMAX,      /* only takes others away */
+    MAY_DROP_ARGMAX,
     IS_TEMPERATURE,
-    PICKS /* in place of drawing, at the end */
+    SELECTS_TOKEN /* in place of drawing, at the end */
 };
 
 static const struct sampler {
     const char *name;
     char letter;
-    enum kind kind;
-    struct llama_sampler *(*open)(const struct plan *plan);
+    enum sampler_kind sampler_kind;
+    struct llama_sampler *(*open)(const struct build *build);
     const char *aliases[2];
 } samplers[] = {
-    {"penalties", 'e', CHANGES_LIKELIEST, penalties, {NULL}},
-    {"dry", 'd', CHANGES_LIKELIEST, dry, {NULL}},
-    {"top_n_sigma", 's', KEEPS_LIKELIEST, top_n_sigma, {NULL}},
-    {"top_k", 'k', KEEPS_LIKELIEST, top_k, {NULL}},
-    {"typ_p", 'y', MAY_TAKE_LIKELIEST, typical, {"typ", "typical_p"}},
-    {"top_p", 'p', KEEPS_LIKELIEST, top_p, {"nucleus", NULL}},
-    {"min_p", 'm', KEEPS_LIKELIEST, min_p, {NULL}},
-    {"xtc", 'x', MAY_TAKE_LIKELIEST, xtc, {NULL}},
+    {"penalties", 'e', MAY_CHANGE_ARGMAX, penalties, {NULL}},
+    {"dry", 'd', MAY_CHANGE_ARGMAX, dry, {NULL}},
+    {"top_n_sigma", 's', KEEPS_ARGMAX, top_n_sigma, {NULL}},
+    {"top_k", 'k', KEEPS_ARGMAX, top_k, {NULL}},
+    {"typ_p", 'y', MAY_DROP_ARGMAX, typical, {"typ", "typical_p"}},
+    {"top_p", 'p', KEEPS_ARGMAX, top_p, {"nucleus", NULL}},
+    {"min_p", 'm', KEEPS_ARGMAX, min_p, {NULL}},
+    {"xtc", 'x', MAY_DROP_ARGMAX, xtc, {NULL}},
     {"temperature", 't', IS_TEMPERATURE, temperature, {"temp", NULL}},
-    {"infill", 'i', MAY_TAKE_LIKELIEST, infill, {NULL}},
-    {"adaptive_p", 'a', PICKS, NULL, {NULL}},
+    {"infill", 'i', MAY_DROP_ARGMAX, infill, {NULL}},
+    {"adaptive_p", 'a', SELECTS_TOKEN, NULL, {NULL}},
 };
 
 #define N_SAMPLERS (sizeof samplers / sizeof *samplers)
@@ -193,16 +194,16 @@ static void add_forbidden(struct bias_list *list, const struct llama_vocab *voca
         if (llama_vocab_is_eog(vocab, token)) add_bias(list, token, -INFINITY);
 }
 
-static struct llama_sampler *bias(const struct plan *plan)
+static struct llama_sampler *bias(const struct build *build)
 {
     struct bias_list list = {0};
     struct llama_sampler *sampler = NULL;
-    int32_t n_vocab = llama_vocab_n_tokens(plan->vocab);
-    for (size_t i = 0; i < plan->picks->n_logit_bias; i++) {
-        const hearth_bias *one = &plan->picks->logit_bias[i];
+    int32_t n_vocab = llama_vocab_n_tokens(build->vocab);
+    for (size_t i = 0; i < build->params->n_logit_bias; i++) {
+        const hearth_bias *one = &build->params->logit_bias[i];
         if (one->token >= 0 && one->token < n_vocab) add_bias(&list, one->token, one->bias);
     }
-    add_forbidden(&list, plan->vocab, plan->picks->ignore_eos);
+    add_forbidden(&list, build->vocab, build->params->ignore_eos);
     if (list.len > 0) sampler = llama_sampler_init_logit_bias(n_vocab, (int32_t)list.len, list.v);
     free(list.v);
     return sampler;
@@ -210,75 +211,77 @@ static struct llama_sampler *bias(const struct plan *plan)
 
 /* ---- The chain ---- */
 
-static bool add(struct llama_sampler *chain, struct llama_sampler *sampler)
+static bool add_sampler(struct llama_sampler *chain, struct llama_sampler *sampler)
 {
     if (sampler != NULL) llama_sampler_chain_add(chain, sampler);
     return sampler != NULL;
 }
 
-static void add_mirostat(struct llama_sampler *chain, const struct plan *plan)
+static void add_mirostat(struct llama_sampler *chain, const struct build *build)
 {
-    const hearth_sampling *p = plan->picks;
+    const hearth_sampling *p = build->params;
     float tau = (float)p->mirostat_tau, eta = (float)p->mirostat_eta;
-    add(chain, llama_sampler_init_temp((float)p->temperature));
+    add_sampler(chain, llama_sampler_init_temp((float)p->temperature));
     if (p->mirostat == 1)
-        add(chain, llama_sampler_init_mirostat(llama_vocab_n_tokens(plan->vocab), plan->seed, tau, eta, 100));
+        add_sampler(chain, llama_sampler_init_mirostat(llama_vocab_n_tokens(build->vocab), build->seed, tau, eta, 100));
     else
-        add(chain, llama_sampler_init_mirostat_v2(plan->seed, tau, eta));
+        add_sampler(chain, llama_sampler_init_mirostat_v2(build->seed, tau, eta));
 }
 
 /* Adds them in order; those after temperature 0, which leaves one token, change nothing more. */
-static void add_samplers(struct llama_sampler *chain, const struct plan *plan, bool greedy)
+static void add_samplers(struct llama_sampler *chain, const struct build *build, bool greedy)
 {
-    const hearth_sampling *p = plan->picks;
+    const hearth_sampling *p = build->params;
     bool adaptive = false, over = false;
     for (size_t i = 0; i < p->n_samplers; i++) {
         const struct sampler *sampler = find_sampler(p->samplers[i]);
         if (sampler == NULL) continue;
-        adaptive = adaptive || sampler->kind == PICKS;
-        over = over || (greedy && sampler->kind == IS_TEMPERATURE);
-        if (sampler->open != NULL && !over && (!greedy || sampler->kind == CHANGES_LIKELIEST))
-            add(chain, sampler->open(plan));
+        adaptive = adaptive || sampler->sampler_kind == SELECTS_TOKEN;
+        over = over || (greedy && sampler->sampler_kind == IS_TEMPERATURE);
+        if (sampler->open != NULL && !over && (!greedy || sampler->sampler_kind == MAY_CHANGE_ARGMAX))
+            add_sampler(chain, sampler->open(build));
     }
     if (greedy)
-        add(chain, llama_sampler_init_greedy());
+        add_sampler(chain, llama_sampler_init_greedy());
     else if (adaptive)
-        add(chain, llama_sampler_init_adaptive_p((float)p->adaptive_target, (float)p->adaptive_decay, plan->seed));
+        add_sampler(chain,
+                    llama_sampler_init_adaptive_p((float)p->adaptive_target, (float)p->adaptive_decay, build->seed));
     else
-        add(chain, llama_sampler_init_dist(plan->seed));
+        add_sampler(chain, llama_sampler_init_dist(build->seed));
 }
 
-static bool is_active(const struct sampler *sampler, const struct plan *plan)
+static bool is_active(const struct sampler *sampler, const struct build *build)
 {
-    struct llama_sampler *made = sampler->open == NULL ? NULL : sampler->open(plan);
+    struct llama_sampler *made = sampler->open == NULL ? NULL : sampler->open(build);
     if (made != NULL) llama_sampler_free(made);
     return made != NULL;
 }
 
 /* Whether all samplers together do no more than take the likeliest token after the penalties. Temperature 0 takes the
  * likeliest of what those before it leave, which must therefore neither take that away nor come before a penalty. */
-static bool is_greedy(const struct plan *plan)
+static bool is_greedy(const struct build *build)
 {
-    const hearth_sampling *p = plan->picks;
+    const hearth_sampling *p = build->params;
     if (p->temperature > 0 || p->dynatemp_range > 0 || p->mirostat != 0) return false;
     bool cut = false, over = false;
     for (size_t i = 0; i < p->n_samplers; i++) {
         const struct sampler *sampler = find_sampler(p->samplers[i]);
         if (sampler == NULL) continue;
-        if (sampler->kind == IS_TEMPERATURE) over = true;
-        if (sampler->kind == PICKS) return false;
+        if (sampler->sampler_kind == IS_TEMPERATURE) over = true;
+        if (sampler->sampler_kind == SELECTS_TOKEN) return false;
         if (over && strcmp(sampler->name, "infill") != 0) continue;
-        if (sampler->kind == IS_TEMPERATURE || !is_active(sampler, plan)) continue;
-        if (sampler->kind == MAY_TAKE_LIKELIEST || (sampler->kind == CHANGES_LIKELIEST && cut)) return false;
-        cut = cut || sampler->kind == KEEPS_LIKELIEST;
+        if (sampler->sampler_kind == IS_TEMPERATURE || !is_active(sampler, build)) continue;
+        if (sampler->sampler_kind == MAY_DROP_ARGMAX || (sampler->sampler_kind == MAY_CHANGE_ARGMAX && cut))
+            return false;
+        cut = cut || sampler->sampler_kind == KEEPS_ARGMAX;
     }
     return over;
 }
 
-static void replay(struct llama_sampler *chain, const struct plan *plan, const struct tokens *prompt)
+static void replay(struct llama_sampler *chain, const struct build *build, const struct tokens *prompt)
 {
-    int32_t back = look_back(plan, plan->picks->repeat_last_n),
-            dry_back = look_back(plan, plan->picks->dry_penalty_last_n);
+    int32_t back = look_back(build, build->params->repeat_last_n),
+            dry_back = look_back(build, build->params->dry_penalty_last_n);
     size_t n = (size_t)(back > dry_back ? back : dry_back);
     for (size_t i = prompt->len > n ? prompt->len - n : 0; i < prompt->len; i++)
         llama_sampler_accept(chain, prompt->v[i]);
@@ -293,18 +296,19 @@ static uint32_t seed_of(int64_t seed)
 struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampling *sampling,
                         const struct tokens *prompt)
 {
-    hearth_sampling picks = sampling->picks;
-    if (picks.samplers == NULL) picks.samplers = llm_sampler_order(&picks.n_samplers);
-    struct plan plan = {.vocab = vocab, .picks = &picks, .window = sampling->window, .seed = seed_of(picks.seed)};
-    struct chain chain = {.greedy = is_greedy(&plan)};
+    hearth_sampling complete = sampling->params;
+    if (complete.samplers == NULL) complete.samplers = llm_sampler_order(&complete.n_samplers);
+    struct build build = {
+        .vocab = vocab, .params = &complete, .window = sampling->window, .seed = seed_of(complete.seed)};
+    struct chain chain = {.greedy = is_greedy(&build)};
     struct llama_sampler_chain_params params = {.no_perf = true};
     chain.samplers = llama_sampler_chain_init(params);
-    add(chain.samplers, bias(&plan));
-    if (picks.mirostat != 0)
-        add_mirostat(chain.samplers, &plan);
+    add_sampler(chain.samplers, bias(&build));
+    if (complete.mirostat != 0)
+        add_mirostat(chain.samplers, &build);
     else
-        add_samplers(chain.samplers, &plan, chain.greedy);
+        add_samplers(chain.samplers, &build, chain.greedy);
     chain.plain = chain.greedy && llama_sampler_chain_n(chain.samplers) == 1;
-    replay(chain.samplers, &plan, prompt);
+    replay(chain.samplers, &build, prompt);
     return chain;
 }

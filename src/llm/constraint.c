@@ -14,14 +14,14 @@
 
 struct constraint {
     const struct llm_model *model;
-    const struct llm_texts *texts;
+    const struct llm_token_texts *texts;
     struct grammar *grammar;
-    struct grammar_state now, next, by_name;
-    struct grammar_state *ways; /* while going through the vocabulary: after each byte of a token */
+    struct grammar_state now, next, scratch;
+    struct grammar_state *states; /* while going through the vocabulary: after each byte of a token */
     bool *allowed;
     size_t passes;
 
-    bool waits; /* for a trigger */
+    bool awaits_trigger; /* for a trigger */
     char **words;
     size_t n_words, longest_word;
     struct patterns *patterns; /* NULL: none; else the whole reply is looked at */
@@ -52,14 +52,14 @@ static const char *find_trigger(const struct constraint *c)
     return first;
 }
 
-static void look_at(struct constraint *c, struct llm_text text)
+static void set_seen(struct constraint *c, struct llm_token_text text)
 {
     buf_clear(&c->seen);
     buf_append(&c->seen, c->tail.v, c->tail.len);
     buf_append(&c->seen, text.v, text.len);
 }
 
-static void remember_tail(struct constraint *c)
+static void keep_tail(struct constraint *c)
 {
     size_t keep = c->longest_word > 0 ? c->longest_word - 1 : 0;
     buf_clear(&c->tail);
@@ -69,7 +69,7 @@ static void remember_tail(struct constraint *c)
 
 /* ---- One token ---- */
 
-static void swap(struct grammar_state *a, struct grammar_state *b)
+static void swap_states(struct grammar_state *a, struct grammar_state *b)
 {
     struct grammar_state kept = *a;
     *a = *b;
@@ -77,47 +77,47 @@ static void swap(struct grammar_state *a, struct grammar_state *b)
 }
 
 /* c->next is c->now after the bytes. */
-static bool eat(struct constraint *c, const char *text, size_t len)
+static bool match_bytes(struct constraint *c, const char *text, size_t len)
 {
     bool good = len > 0;
     grammar_copy(&c->next, &c->now);
     for (size_t i = 0; good && i < len; i++) {
-        good = grammar_eat(c->grammar, &c->next, (unsigned char)text[i], &c->by_name);
-        swap(&c->next, &c->by_name);
+        good = grammar_eat(c->grammar, &c->next, (unsigned char)text[i], &c->scratch);
+        swap_states(&c->next, &c->scratch);
     }
     good = good && grammar_goes_on(c->grammar, &c->next);
     if (!good) c->next.len = 0;
     return good;
 }
 
-static bool eat_token(struct constraint *c, int32_t token, struct llm_text text)
+static bool match_token(struct constraint *c, int32_t token, struct llm_token_text text)
 {
-    if (!eat(c, text.v, text.len)) c->next = (struct grammar_state){.v = c->next.v, .cap = c->next.cap};
+    if (!match_bytes(c, text.v, text.len)) c->next = (struct grammar_state){.v = c->next.v, .cap = c->next.cap};
     if (c->next.missing == 0) {
-        grammar_eat_token(c->grammar, &c->now, token, &c->by_name);
-        grammar_join(&c->next, &c->by_name);
+        grammar_eat_token(c->grammar, &c->now, token, &c->scratch);
+        grammar_join(&c->next, &c->scratch);
     }
     return c->next.len > 0 && !grammar_failed(c->grammar);
 }
 
-/* What a token does to a lazy grammar that still waits. */
+/* What a token does to a lazy grammar that still awaits_trigger. */
 enum trigger { NO_TRIGGER, TRIGGERED, MISFIT };
 
 static enum trigger look_for_trigger(struct constraint *c, int32_t token)
 {
-    struct llm_text text = llm_text_of(c->texts, token);
-    if (is_trigger(c, token)) return eat_token(c, token, text) ? TRIGGERED : MISFIT;
-    look_at(c, text);
+    struct llm_token_text text = llm_token_text_of(c->texts, token);
+    if (is_trigger(c, token)) return match_token(c, token, text) ? TRIGGERED : MISFIT;
+    set_seen(c, text);
     const char *word = find_trigger(c);
     if (word == NULL) return NO_TRIGGER;
-    return eat(c, word, (size_t)(c->seen.v + c->seen.len - word)) ? TRIGGERED : MISFIT;
+    return match_bytes(c, word, (size_t)(c->seen.v + c->seen.len - word)) ? TRIGGERED : MISFIT;
 }
 
 static bool allows(struct constraint *c, int32_t token)
 {
-    if (llm_token_ends_generation(c->model, token)) return c->waits || grammar_complete(&c->now);
-    if (c->waits) return look_for_trigger(c, token) != MISFIT;
-    return eat_token(c, token, llm_text_of(c->texts, token));
+    if (llm_token_ends_generation(c->model, token)) return c->awaits_trigger || grammar_complete(&c->now);
+    if (c->awaits_trigger) return look_for_trigger(c, token) != MISFIT;
+    return match_token(c, token, llm_token_text_of(c->texts, token));
 }
 
 bool constraint_allows(struct constraint *c, int32_t token)
@@ -130,11 +130,11 @@ bool constraint_accept(struct constraint *c, int32_t token)
 {
     grammar_rest(c->grammar);
     if (llm_token_ends_generation(c->model, token)) return allows(c, token);
-    enum trigger trigger = c->waits ? look_for_trigger(c, token) : allows(c, token) ? TRIGGERED : MISFIT;
-    if (trigger == NO_TRIGGER) remember_tail(c);
+    enum trigger trigger = c->awaits_trigger ? look_for_trigger(c, token) : allows(c, token) ? TRIGGERED : MISFIT;
+    if (trigger == NO_TRIGGER) keep_tail(c);
     if (trigger == TRIGGERED) {
-        swap(&c->now, &c->next);
-        c->waits = false;
+        swap_states(&c->now, &c->next);
+        c->awaits_trigger = false;
     }
     return trigger != MISFIT;
 }
@@ -142,48 +142,49 @@ bool constraint_accept(struct constraint *c, int32_t token)
 /* ---- All tokens ---- */
 
 /* In the order of their bytes: what was found out about a beginning holds for the next token as far as it shares it. */
-static void go_through(struct constraint *c)
+static void match_vocabulary(struct constraint *c)
 {
-    struct llm_order order = llm_texts_in_order(c->texts);
+    struct llm_token_order order = llm_token_texts_sorted(c->texts);
     size_t ate = 0; /* bytes of the last token that the grammar allows */
-    grammar_copy(&c->ways[0], &c->now);
+    grammar_copy(&c->states[0], &c->now);
     for (size_t i = 0; i < order.n; i++) {
-        struct llm_text text = llm_text_of(c->texts, order.tokens[i]);
+        struct llm_token_text text = llm_token_text_of(c->texts, order.tokens[i]);
         c->allowed[order.tokens[i]] = false;
         if (order.shared[i] > ate) continue;
         ate = order.shared[i];
-        while (ate < text.len && grammar_eat(c->grammar, &c->ways[ate], (unsigned char)text.v[ate], &c->ways[ate + 1]))
+        while (ate < text.len &&
+               grammar_eat(c->grammar, &c->states[ate], (unsigned char)text.v[ate], &c->states[ate + 1]))
             ate++;
-        c->allowed[order.tokens[i]] = ate == text.len && ate > 0 && grammar_goes_on(c->grammar, &c->ways[ate]);
+        c->allowed[order.tokens[i]] = ate == text.len && ate > 0 && grammar_goes_on(c->grammar, &c->states[ate]);
     }
 }
 
-static void allow_named(struct constraint *c, size_t n)
+static void allow_named_tokens(struct constraint *c, size_t n)
 {
     if (!grammar_names_tokens(c->grammar, &c->now)) return;
     for (size_t i = 0; i < n; i++) {
-        grammar_eat_token(c->grammar, &c->now, (int32_t)i, &c->by_name);
-        c->allowed[i] = c->allowed[i] || c->by_name.len > 0;
+        grammar_eat_token(c->grammar, &c->now, (int32_t)i, &c->scratch);
+        c->allowed[i] = c->allowed[i] || c->scratch.len > 0;
     }
 }
 
 const bool *constraint_allowed(struct constraint *c)
 {
-    size_t n = llm_texts_in_order(c->texts).n;
+    size_t n = llm_token_texts_sorted(c->texts).n;
     c->passes++;
     grammar_rest(c->grammar);
-    if (!c->waits) {
-        go_through(c);
-        allow_named(c, n);
+    if (!c->awaits_trigger) {
+        match_vocabulary(c);
+        allow_named_tokens(c, n);
     }
     for (size_t i = 0; i < n; i++)
-        if (c->waits || llm_token_ends_generation(c->model, (int32_t)i)) c->allowed[i] = allows(c, (int32_t)i);
+        if (c->awaits_trigger || llm_token_ends_generation(c->model, (int32_t)i)) c->allowed[i] = allows(c, (int32_t)i);
     return c->allowed;
 }
 
-bool constraint_waits(const struct constraint *c)
+bool constraint_awaits_trigger(const struct constraint *c)
 {
-    return c->waits;
+    return c->awaits_trigger;
 }
 
 size_t constraint_passes(const struct constraint *c)
@@ -194,7 +195,7 @@ size_t constraint_passes(const struct constraint *c)
 /* ---- Life ---- */
 
 /* The reply begins in the middle of what must match. */
-static bool take_prefill(struct constraint *c, const char *prefill)
+static bool accept_prefill(struct constraint *c, const char *prefill)
 {
     struct tokens tokens = {0};
     llm_tokenize_prefill(c->model, prefill, &tokens);
@@ -206,7 +207,7 @@ static bool take_prefill(struct constraint *c, const char *prefill)
 
 static void copy_triggers(struct constraint *c, const struct llm_grammar *grammar)
 {
-    c->waits = grammar->lazy;
+    c->awaits_trigger = grammar->lazy;
     c->words = mem_alloc((grammar->n_words + 1) * sizeof *c->words);
     c->tokens = mem_alloc((grammar->n_tokens + 1) * sizeof *c->tokens);
     for (size_t i = 0; i < grammar->n_words; i++) {
@@ -237,9 +238,9 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
     struct constraint *c = mem_alloc(sizeof *c);
     c->model = model;
     c->grammar = read;
-    c->texts = llm_model_texts(model);
-    struct llm_order order = llm_texts_in_order(c->texts);
-    c->ways = mem_alloc((order.longest + 1) * sizeof *c->ways);
+    c->texts = llm_model_token_texts(model);
+    struct llm_token_order order = llm_token_texts_sorted(c->texts);
+    c->states = mem_alloc((order.longest + 1) * sizeof *c->states);
     c->allowed = mem_alloc(order.n * sizeof *c->allowed);
     copy_triggers(c, grammar);
     if (grammar->n_patterns > 0) {
@@ -250,7 +251,7 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
         }
     }
     grammar_start(c->grammar, &c->now);
-    if (grammar->lazy || grammar->prefill == NULL || take_prefill(c, grammar->prefill)) return c;
+    if (grammar->lazy || grammar->prefill == NULL || accept_prefill(c, grammar->prefill)) return c;
     constraint_close(c);
     error_at(error, HEARTH_INVALID, "grammar", "the grammar does not allow what the prompt has begun the reply with");
     return NULL;
@@ -259,17 +260,17 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
 void constraint_close(struct constraint *c)
 {
     if (c == NULL) return;
-    size_t longest = llm_texts_in_order(c->texts).longest;
-    for (size_t i = 0; i <= longest; i++) grammar_release(&c->ways[i]);
+    size_t longest = llm_token_texts_sorted(c->texts).longest;
+    for (size_t i = 0; i <= longest; i++) grammar_release(&c->states[i]);
     grammar_release(&c->now);
     grammar_release(&c->next);
-    grammar_release(&c->by_name);
+    grammar_release(&c->scratch);
     grammar_close(c->grammar);
     patterns_close(c->patterns);
     for (size_t i = 0; i < c->n_words; i++) free(c->words[i]);
     free(c->words);
     free(c->tokens);
-    free(c->ways);
+    free(c->states);
     free(c->allowed);
     buf_release(&c->tail);
     buf_release(&c->seen);

@@ -24,7 +24,7 @@ const bool *constraint_allowed(struct constraint *constraint);
 
 /* A trigger has not come yet: nearly every token is allowed, and to find the others means to search the reply once for
  * each of the vocabulary. */
-bool constraint_waits(const struct constraint *constraint);
+bool constraint_awaits_trigger(const struct constraint *constraint);
 
 /* How often the whole vocabulary was gone through. */
 size_t constraint_passes(const struct constraint *constraint);

@@ -16,12 +16,12 @@ struct llm_context {
     struct llama_context *handle;
     struct ggml_threadpool *threads;
     struct llama_batch batch;
-    int32_t capacity; /* rows of the batch */
+    int32_t capacity; /* tokens of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
     bool recurrent;   /* a state that moves forward only: recurrent and hybrid models */
     uint8_t *copying; /* of each sequence: its part in copies that the next decode makes, enum llm_copying */
-    int32_t scratch;  /* the sequence through which rows are taken out and put in, the last; -1: there is none */
+    int32_t scratch;  /* the sequence through which tokens are taken out and put in, the last; -1: there is none */
     bool flash_attention;
     struct llm_memory memory;
     struct llama_context_params translated;
@@ -32,37 +32,38 @@ struct llm_context {
 
 /* ---- Opening ---- */
 
-static int check_model(const struct llm_model_info *info, hearth_error *error)
+static int check_has_decoder(const struct llm_model_info *info, hearth_error *error)
 {
     if (info->has_decoder) return HEARTH_OK;
     return error_set(error, HEARTH_UNSUPPORTED,
                      "a model of the architecture '%s' cannot generate text: it is an encoder", info->architecture);
 }
 
-static int explain(const struct llm_context_params *params, const struct llm_heard *heard, hearth_error *error)
+static int explain_open_failure(const struct llm_context_params *params, const struct llm_log_capture *captured,
+                                hearth_error *error)
 {
-    if (strstr(heard->reason, "alloc") == NULL)
+    if (strstr(captured->reason, "alloc") == NULL)
         return error_set(error, HEARTH_UNSUPPORTED,
                          "no context of %d sequences of %d tokens (cache_type_k %s, cache_type_v %s, flash_attention "
                          "%s): %s",
                          params->n_seq, params->window, params->type_k, params->type_v, params->flash_attention,
-                         heard->reason);
+                         captured->reason);
     return error_set(error, HEARTH_NO_MEMORY,
                      "no memory for a context of %d sequences of %d tokens (%s; %.2f GiB free): lower context_window, "
                      "n_seq_max or n_ubatch, or take a smaller cache_type_k and cache_type_v",
-                     params->n_seq, params->window, heard->reason,
+                     params->n_seq, params->window, captured->reason,
                      (double)llm_free_memory(params->offload_kqv && llm_has_gpu()) / (1024.0 * 1024 * 1024));
 }
 
-int llm_check_buffers(const struct llm_heard *heard, hearth_error *error)
+int llm_check_buffers(const struct llm_log_capture *captured, hearth_error *error)
 {
     const double gib = 1024.0 * 1024 * 1024;
     uint64_t available = llm_free_memory(false);
-    if (llm_has_gpu() || heard->compute <= available) return HEARTH_OK;
+    if (llm_has_gpu() || captured->compute <= available) return HEARTH_OK;
     return error_set(error, HEARTH_NO_MEMORY,
                      "no memory for the buffers to compute in (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
                      "context_window",
-                     (double)heard->compute / gib, (double)available / gib);
+                     (double)captured->compute / gib, (double)available / gib);
 }
 
 static void *wait_at(void *gate)
@@ -98,9 +99,10 @@ struct ggml_threadpool *llm_start_threads(int n_threads, hearth_error *error)
     return ggml_threadpool_new(&params);
 }
 
-struct llm_memory llm_memory_of(const struct llm_model *model, const struct llm_heard *heard)
+struct llm_memory llm_memory_of(const struct llm_model *model, const struct llm_log_capture *captured)
 {
-    return (struct llm_memory){.weights = llm_model_weights(model), .cells = heard->cells, .compute = heard->compute};
+    return (struct llm_memory){
+        .weights = llm_model_weights(model), .cells = captured->cells, .compute = captured->compute};
 }
 
 struct llm_context *llm_context_open(struct llm_model *model, const struct llm_context_params *params,
@@ -108,17 +110,17 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
 {
     const struct llm_model_info *info = llm_model_info(model);
     struct llama_context_params translated;
-    if (check_model(info, error) < 0 || llm_translate(&translated, params, info, error) < 0) return NULL;
-    struct llm_heard heard;
-    llm_listen(&heard);
+    if (check_has_decoder(info, error) < 0 || llm_translate_params(&translated, params, info, error) < 0) return NULL;
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
     struct llama_context *handle = llama_init_from_model(llm_model_handle(model), translated);
-    llm_listen_end();
+    llm_log_capture_end();
     if (handle == NULL) {
-        explain(params, &heard, error);
+        explain_open_failure(params, &captured, error);
         return NULL;
     }
     struct ggml_threadpool *threads = NULL;
-    if (llm_check_buffers(&heard, error) == HEARTH_OK) threads = llm_start_threads(translated.n_threads, error);
+    if (llm_check_buffers(&captured, error) == HEARTH_OK) threads = llm_start_threads(translated.n_threads, error);
     if (threads == NULL) {
         llama_free(handle);
         return NULL;
@@ -138,13 +140,13 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->n_swa = info->n_swa;
     context->recurrent = info->kind == LLM_RECURRENT || info->kind == LLM_HYBRID;
     context->flash_attention =
-        translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !heard.flash_attention_refused;
-    context->memory = llm_memory_of(model, &heard);
+        translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
+    context->memory = llm_memory_of(model, &captured);
     context->translated = translated;
     context->trained = info->n_ctx_train;
     context->window_factors = info->window_factors;
-    context->freq_base = heard.freq_base;
-    context->freq_scale = heard.freq_scale;
+    context->freq_base = captured.freq_base;
+    context->freq_scale = captured.freq_scale;
     return context;
 }
 
@@ -188,7 +190,7 @@ bool llm_context_window_factors(const struct llm_context *context)
     return context->window_factors;
 }
 
-void llm_context_heard_rope(const struct llm_context *context, double *freq_base, double *freq_scale)
+void llm_context_logged_rope(const struct llm_context *context, double *freq_base, double *freq_scale)
 {
     *freq_base = context->freq_base;
     *freq_scale = context->freq_scale;
@@ -199,7 +201,7 @@ int32_t llm_scratch(const struct llm_context *context)
     return context->scratch;
 }
 
-bool llm_one_pool(const struct llm_context *context)
+bool llm_is_unified(const struct llm_context *context)
 {
     return context->unified;
 }
@@ -221,7 +223,7 @@ void llm_seq_clear(struct llm_context *context, int32_t seq)
     llama_memory_seq_rm(llama_get_memory(context->handle), seq, -1, -1);
 }
 
-/* Whether the window before `from` would be complete. llama.cpp removes cells from a sliding window without a word
+/* Whether the window before `from` would be complete. llama.cpp removes cells from a in_swa window without a word
  * when older ones, which the new end would need, have been overwritten. All positions from pos_min on are there. */
 static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t from)
 {
@@ -288,42 +290,42 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
 /* ---- Decoding ---- */
 
 /* What llama.cpp does not check by itself, or checks by ending the process. */
-static bool is_valid(const struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows)
+static bool is_valid_batch(const struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
-    if (n_rows < 1 || n_rows > context->capacity) return false;
-    for (int32_t i = 0; i < n_rows; i++) {
-        if (rows[i].seq < 0 || rows[i].seq >= context->n_seq) return false;
-        if (rows[i].pos < 0 || rows[i].pos >= context->window) return false;
-        if (rows[i].token < 0 || rows[i].token >= context->n_vocab) return false;
+    if (n_tokens < 1 || n_tokens > context->capacity) return false;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        if (tokens[i].seq < 0 || tokens[i].seq >= context->n_seq) return false;
+        if (tokens[i].pos < 0 || tokens[i].pos >= context->window) return false;
+        if (tokens[i].token < 0 || tokens[i].token >= context->n_vocab) return false;
     }
     return true;
 }
 
-static void fill_batch(struct llama_batch *batch, const struct llm_batch_token *rows, int32_t n_rows)
+static void fill_decode_batch(struct llama_batch *batch, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
-    batch->n_tokens = n_rows;
-    for (int32_t i = 0; i < n_rows; i++) {
-        batch->token[i] = rows[i].token;
-        batch->pos[i] = rows[i].pos;
+    batch->n_tokens = n_tokens;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        batch->token[i] = tokens[i].token;
+        batch->pos[i] = tokens[i].pos;
         batch->n_seq_id[i] = 1;
-        batch->seq_id[i][0] = rows[i].seq;
-        batch->logits[i] = rows[i].logits;
+        batch->seq_id[i][0] = tokens[i].seq;
+        batch->logits[i] = tokens[i].logits;
     }
 }
 
 /* A broken-off decode leaves recurrent states that must not be used again, though their positions look right. Those of
- * the batch have moved on by an unknown part of its rows. With several sequences in the batch, others may have been
+ * the batch have moved on by an unknown part of its tokens. With several sequences in the batch, others may have been
  * moved to other cells so that those of the batch lie side by side, and the copy of their data was left to the
  * computation that never came: then every sequence goes. */
-static void drop_broken_states(struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows)
+static void drop_broken_states(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     if (!context->recurrent) return;
     bool several = false;
-    for (int32_t i = 1; i < n_rows; i++) several = several || rows[i].seq != rows[0].seq;
+    for (int32_t i = 1; i < n_tokens; i++) several = several || tokens[i].seq != tokens[0].seq;
     if (several)
         llama_memory_clear(llama_get_memory(context->handle), false);
     else
-        llm_seq_clear(context, rows[0].seq);
+        llm_seq_clear(context, tokens[0].seq);
 }
 
 void llm_renew_buffers(struct llama_context *handle, bool causal)
@@ -332,14 +334,14 @@ void llm_renew_buffers(struct llama_context *handle, bool causal)
     llama_set_causal_attn(handle, causal);
 }
 
-enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows)
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     char fault[256] = "";
-    if (!is_valid(context, rows, n_rows)) return LLM_REFUSED;
-    fill_batch(&context->batch, rows, n_rows);
-    llm_hush(true);
+    if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
+    fill_decode_batch(&context->batch, tokens, n_tokens);
+    llm_log_quiet(true);
     int32_t result = llm_guarded_decode(context->handle, context->batch, fault, sizeof fault);
-    llm_hush(false);
+    llm_log_quiet(false);
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
     case 0:
@@ -351,7 +353,7 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
         return LLM_REFUSED;
     default:
         if (result != 2) llm_renew_buffers(context->handle, true);
-        drop_broken_states(context, rows, n_rows);
+        drop_broken_states(context, tokens, n_tokens);
         return result == 2 ? LLM_ABORTED : LLM_FAILED;
     }
 }

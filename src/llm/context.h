@@ -11,14 +11,14 @@
 struct llm_context;
 
 struct llm_context_params {
-    int32_t window;   /* tokens of one sequence */
-    int32_t n_seq;    /* sequences; up to 255 with rows that can be stored in one pool (llm/state_slices.h), else 256 */
+    int32_t window; /* tokens of one sequence */
+    int32_t n_seq;  /* sequences; up to 255 with tokens that can be stored in one pool (llm/state_slices.h), else 256 */
     int32_t n_cells;  /* in one pool: cells of all sequences together; 0, or a stream each: window x n_seq */
-    int32_t n_batch;  /* rows of one llm_decode() at most */
-    int32_t n_ubatch; /* rows computed together */
+    int32_t n_batch;  /* tokens of one llm_decode() at most */
+    int32_t n_ubatch; /* tokens computed together */
     bool unified;     /* one pool of cells for all sequences, or one stream each */
-    bool scratch;     /* a pool has one sequence more, nobody's, if there can be: rows are taken out and put in through
-                         it (llm/state_slices.h). It has no cells of its own, but a recurrent state or a sliding window */
+    bool scratch; /* a pool has one sequence more, nobody's, if there can be: tokens are taken out and put in through
+                     it (llm/state_slices.h). It has no cells of its own, but a recurrent state or a sliding window */
     const char *type_k; /* auto | f32 | f16 | bf16 | q8_0 | q4_0 … */
     const char *type_v;
     const char *flash_attention; /* auto | on | off */
@@ -39,8 +39,8 @@ struct llm_batch_token {
 };
 
 enum llm_decoded {
-    LLM_DECODED,  /* all rows are in their cells */
-    LLM_NO_CELLS, /* no room for the rows; nothing was changed */
+    LLM_DECODED,  /* all tokens are in their cells */
+    LLM_NO_CELLS, /* no room for the tokens; nothing was changed */
     LLM_ABORTED,  /* the abort callback said so; any sequence may have other cells now: ask llm_seq_end() of each */
     LLM_REFUSED,  /* the batch is invalid; nothing was changed */
     LLM_FAILED    /* a fault below; as with LLM_ABORTED */
@@ -55,7 +55,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
                                      hearth_error *error);
 void llm_context_close(struct llm_context *context);
 
-enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *rows, int32_t n_rows);
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens);
 
 /* How many threads there are to compute with, and how many of them compute from the next llm_decode() on: all, until
  * something else is said. The others sleep meanwhile; changing the number costs nothing. */
@@ -82,7 +82,7 @@ bool llm_cuts_anywhere(const struct llm_context *context);
 /* Whether attention is limited to a sliding window in some layers. */
 bool llm_has_window(const struct llm_context *context);
 
-/* Whether a call may only have rows of one sequence: with recurrent states and a sliding window in one pool of cells
+/* Whether a call may only have tokens of one sequence: with recurrent states and a sliding window in one pool of cells
  * llama.cpp 0.5.0 gives wrong logits otherwise. */
 bool llm_one_seq_a_call(const struct llm_context *context);
 

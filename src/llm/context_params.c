@@ -161,8 +161,8 @@ int llm_translate_cells(struct llama_context_params *out, const struct llm_conte
     return HEARTH_OK;
 }
 
-int llm_translate(struct llama_context_params *out, const struct llm_context_params *params,
-                  const struct llm_model_info *info, hearth_error *error)
+int llm_translate_params(struct llama_context_params *out, const struct llm_context_params *params,
+                         const struct llm_model_info *info, hearth_error *error)
 {
     *out = llama_context_default_params();
     int code = check_sizes(params, error);

@@ -92,7 +92,7 @@ struct llm_rope llm_context_rope(const struct llm_context *context)
                             .ext_factor = given_or(t->yarn_ext_factor, of_model(handle, "yarn_ext_factor", -1)),
                             .orig_ctx = t->yarn_orig_ctx};
     name_scaling(handle, t, rope.scaling);
-    llm_context_heard_rope(context, &rope.freq_base, &rope.freq_scale);
+    llm_context_logged_rope(context, &rope.freq_base, &rope.freq_scale);
     if (rope.ext_factor < 0) rope.ext_factor = strcmp(rope.scaling, "yarn") == 0;
     if (rope.orig_ctx == 0)
         rope.orig_ctx = (uint32_t)of_model(handle, "original_context_length", llm_context_trained(context));

@@ -18,7 +18,7 @@ struct llm_embedder {
     enum llm_pooling pooling;
     bool encodes; /* an encoder has a call of its own */
     bool causal;
-    int32_t window, rows, n_inputs, n_vocab, width;
+    int32_t window, max_tokens, n_inputs, n_vocab, width;
     int32_t *first; /* row of each input of the last call */
     struct llm_memory memory;
 };
@@ -43,8 +43,8 @@ enum llm_pooling llm_default_pooling(const struct llm_model *model)
 
 /* ---- Opening ---- */
 
-static int check_model(struct llm_model *model, const struct llm_context_params *params, enum llm_pooling pooling,
-                       hearth_error *error)
+static int check_can_embed(struct llm_model *model, const struct llm_context_params *params, enum llm_pooling pooling,
+                           hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model);
     const struct llama_model *handle = llm_model_handle(model);
@@ -64,7 +64,7 @@ static int check_model(struct llm_model *model, const struct llm_context_params 
 }
 
 /* What has to be computed together: whatever looks at all tokens of an input at once, and, as llama.cpp 0.5.0 gives
- * wrong numbers otherwise, sliding windows in one pool of cells. */
+ * wrong numbers otherwise, in_swa windows in one pool of cells. */
 static bool needs_one_part(const struct llm_model_info *info, enum llm_pooling pooling)
 {
     bool from_the_end = pooling == LLM_POOLING_NONE || pooling == LLM_POOLING_LAST;
@@ -72,9 +72,9 @@ static bool needs_one_part(const struct llm_model_info *info, enum llm_pooling p
 }
 
 /* llama.cpp lays out its buffers for equally long sequences, and ends the process where that leaves a rest. */
-static int32_t round_up(int32_t rows, int32_t n_seq)
+static int32_t round_up_to_sequences(int32_t max_tokens, int32_t n_seq)
 {
-    return (rows + n_seq - 1) / n_seq * n_seq;
+    return (max_tokens + n_seq - 1) / n_seq * n_seq;
 }
 
 static struct llm_context_params choose_sizes(const struct llm_context_params *wanted,
@@ -84,8 +84,8 @@ static struct llm_context_params choose_sizes(const struct llm_context_params *w
     bool state_each = info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT;
     if (params.n_batch < params.window) params.n_batch = params.window;
     if (state_each && params.n_seq > MAX_STATES) params.n_seq = MAX_STATES;
-    params.n_batch = round_up(params.n_batch, params.n_seq);
-    params.n_ubatch = round_up(params.n_ubatch, params.n_seq);
+    params.n_batch = round_up_to_sequences(params.n_batch, params.n_seq);
+    params.n_ubatch = round_up_to_sequences(params.n_ubatch, params.n_seq);
     if (needs_one_part(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
     params.unified = true;
     params.scratch = false;
@@ -101,17 +101,18 @@ struct llm_cells llm_embedder_cells(const struct llm_context_params *wanted, con
 }
 
 static struct llama_context *open_handle(struct llm_model *model, const struct llama_context_params *params,
-                                         struct llm_heard *heard, hearth_error *error)
+                                         struct llm_log_capture *captured, hearth_error *error)
 {
-    llm_listen(heard);
+    llm_log_capture_begin(captured);
     struct llama_context *handle = llama_init_from_model(llm_model_handle(model), *params);
-    llm_listen_end();
-    if (handle == NULL && strstr(heard->reason, "alloc") != NULL)
+    llm_log_capture_end();
+    if (handle == NULL && strstr(captured->reason, "alloc") != NULL)
         error_set(error, HEARTH_NO_MEMORY, "no memory for a context of %u tokens (%s): lower context_window or n_batch",
-                  params->n_batch, heard->reason);
+                  params->n_batch, captured->reason);
     else if (handle == NULL)
-        error_set(error, HEARTH_UNSUPPORTED, "no context for vectors of %u tokens: %s", params->n_batch, heard->reason);
-    if (handle == NULL || llm_check_buffers(heard, error) == HEARTH_OK) return handle;
+        error_set(error, HEARTH_UNSUPPORTED, "no context for vectors of %u tokens: %s", params->n_batch,
+                  captured->reason);
+    if (handle == NULL || llm_check_buffers(captured, error) == HEARTH_OK) return handle;
     llama_free(handle);
     return NULL;
 }
@@ -122,12 +123,13 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     const struct llm_model_info *info = llm_model_info(model);
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
     struct llama_context_params translated;
-    if (check_model(model, &params, pooling, error) < 0 || llm_translate(&translated, &params, info, error) < 0)
+    if (check_can_embed(model, &params, pooling, error) < 0 ||
+        llm_translate_params(&translated, &params, info, error) < 0)
         return NULL;
     translated.embeddings = true;
     translated.pooling_type = (enum llama_pooling_type)pooling;
-    struct llm_heard heard;
-    struct llama_context *handle = open_handle(model, &translated, &heard, error);
+    struct llm_log_capture captured;
+    struct llama_context *handle = open_handle(model, &translated, &captured, error);
     if (handle == NULL) return NULL;
     struct ggml_threadpool *threads = llm_start_threads(translated.n_threads, error);
     if (threads == NULL) {
@@ -143,12 +145,12 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     embedder->encodes = llama_model_has_encoder(llm_model_handle(model));
     embedder->causal = info->has_decoder;
     embedder->window = params.window;
-    embedder->rows = params.n_batch;
+    embedder->max_tokens = params.n_batch;
     embedder->n_inputs = params.n_seq;
     embedder->n_vocab = info->n_vocab;
     embedder->width = pooling == LLM_POOLING_RANK ? 1 : info->n_embd_out;
     embedder->first = mem_alloc((size_t)params.n_seq * sizeof *embedder->first);
-    embedder->memory = llm_memory_of(model, &heard);
+    embedder->memory = llm_memory_of(model, &captured);
     return embedder;
 }
 
@@ -164,7 +166,7 @@ void llm_embedder_close(struct llm_embedder *embedder)
 
 int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder)
 {
-    return embedder->rows;
+    return embedder->max_tokens;
 }
 
 int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder)
@@ -184,20 +186,20 @@ struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder)
 
 /* ---- Computing ---- */
 
-static bool is_valid(const struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+static bool are_valid_inputs(const struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
-    int64_t rows = 0;
+    int64_t max_tokens = 0;
     if (n < 1 || n > embedder->n_inputs) return false;
     for (int32_t i = 0; i < n; i++) {
         if (inputs[i].n < 1 || inputs[i].n > embedder->window) return false;
-        rows += inputs[i].n;
+        max_tokens += inputs[i].n;
         for (int32_t t = 0; t < inputs[i].n; t++)
             if (inputs[i].tokens[t] < 0 || inputs[i].tokens[t] >= embedder->n_vocab) return false;
     }
-    return rows <= embedder->rows;
+    return max_tokens <= embedder->max_tokens;
 }
 
-static void fill_batch(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
+static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
     struct llama_batch *batch = &embedder->batch;
     int32_t row = 0;
@@ -217,14 +219,14 @@ static void fill_batch(struct llm_embedder *embedder, const struct llm_input *in
 enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
     char fault[256] = "";
-    if (!is_valid(embedder, inputs, n)) return LLM_REFUSED;
-    fill_batch(embedder, inputs, n);
+    if (!are_valid_inputs(embedder, inputs, n)) return LLM_REFUSED;
+    fill_embedding_batch(embedder, inputs, n);
     llama_memory_t memory = llama_get_memory(embedder->handle);
     if (memory != NULL) llama_memory_clear(memory, false);
-    llm_hush(true);
+    llm_log_quiet(true);
     int32_t result = (embedder->encodes ? llm_guarded_encode : llm_guarded_decode)(embedder->handle, embedder->batch,
                                                                                    fault, sizeof fault);
-    llm_hush(false);
+    llm_log_quiet(false);
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
     case 0:

@@ -19,23 +19,23 @@ void llm_truncate_input(const struct llm_model *model, struct tokens *input, siz
     size_t excess = input->len - limit;
     size_t head = llama_vocab_is_control(vocab, input->v[0]) && limit > 1;
     size_t tail = llama_vocab_is_control(vocab, input->v[input->len - 1]) && limit > head + 1;
-    size_t gap = from_left ? head : input->len - tail - excess; /* where what goes begins */
-    memmove(&input->v[gap], &input->v[gap + excess], (input->len - gap - excess) * sizeof *input->v);
+    size_t cut_at = from_left ? head : input->len - tail - excess; /* where what goes begins */
+    memmove(&input->v[cut_at], &input->v[cut_at + excess], (input->len - cut_at - excess) * sizeof *input->v);
     tokens_truncate(input, limit);
 }
 
 /* ---- Pairs ---- */
 
 /* An input around its document. */
-struct parts {
+struct pair_parts {
     struct tokens before, document, after;
 };
 
-static void release(struct parts *parts)
+static void release_pair_parts(struct pair_parts *pair_parts)
 {
-    tokens_release(&parts->before);
-    tokens_release(&parts->document);
-    tokens_release(&parts->after);
+    tokens_release(&pair_parts->before);
+    tokens_release(&pair_parts->document);
+    tokens_release(&pair_parts->after);
 }
 
 static void push_if(struct tokens *out, bool wanted, llama_token token)
@@ -44,17 +44,18 @@ static void push_if(struct tokens *out, bool wanted, llama_token token)
 }
 
 /* As llama.cpp's server puts them: the separator stands for an end marker that a vocabulary does not have. */
-static void put_side_by_side(const struct llm_model *model, const struct llm_pair *pair, struct parts *parts)
+static void join_with_separators(const struct llm_model *model, const struct llm_pair *pair,
+                                 struct pair_parts *pair_parts)
 {
     const struct llama_vocab *vocab = vocab_of(model);
     llama_token sep = llama_vocab_sep(vocab), eos = llama_vocab_eos(vocab);
     if (eos == LLAMA_TOKEN_NULL) eos = sep;
-    push_if(&parts->before, llama_vocab_get_add_bos(vocab), llama_vocab_bos(vocab));
-    llm_tokenize(model, pair->query, pair->query_len, false, false, &parts->before);
-    push_if(&parts->before, llama_vocab_get_add_eos(vocab), eos);
-    push_if(&parts->before, llama_vocab_get_add_sep(vocab), sep);
-    llm_tokenize(model, pair->document, pair->document_len, false, false, &parts->document);
-    push_if(&parts->after, llama_vocab_get_add_eos(vocab), eos);
+    push_if(&pair_parts->before, llama_vocab_get_add_bos(vocab), llama_vocab_bos(vocab));
+    llm_tokenize(model, pair->query, pair->query_len, false, false, &pair_parts->before);
+    push_if(&pair_parts->before, llama_vocab_get_add_eos(vocab), eos);
+    push_if(&pair_parts->before, llama_vocab_get_add_sep(vocab), sep);
+    llm_tokenize(model, pair->document, pair->document_len, false, false, &pair_parts->document);
+    push_if(&pair_parts->after, llama_vocab_get_add_eos(vocab), eos);
 }
 
 static const char query_mark[] = "{query}", document_mark[] = "{document}";
@@ -72,17 +73,17 @@ static size_t literal_len(const char *text)
     return len;
 }
 
-static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct parts *parts)
+static void fill_template(const struct llm_model *model, const struct llm_pair *pair, struct pair_parts *pair_parts)
 {
     const char *text = llm_model_info(model)->rank_template;
-    struct tokens *around = &parts->before;
+    struct tokens *around = &pair_parts->before;
     while (*text != '\0') {
         if (starts_with(text, query_mark)) {
             llm_tokenize(model, pair->query, pair->query_len, false, false, around);
             text += strlen(query_mark);
         } else if (starts_with(text, document_mark)) {
-            llm_tokenize(model, pair->document, pair->document_len, false, false, &parts->document);
-            around = &parts->after;
+            llm_tokenize(model, pair->document, pair->document_len, false, false, &pair_parts->document);
+            around = &pair_parts->after;
             text += strlen(document_mark);
         } else {
             size_t len = literal_len(text);
@@ -92,7 +93,7 @@ static void fill_template(const struct llm_model *model, const struct llm_pair *
     }
 }
 
-/* A text as one is cut into tokens otherwise than in parts, and as one the model has learned it. */
+/* A text as one is cut into tokens otherwise than in pair_parts, and as one the model has learned it. */
 static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
 {
     struct buf whole = {0};
@@ -110,14 +111,14 @@ static void render_whole(const struct llm_model *model, const struct llm_pair *p
     buf_release(&whole);
 }
 
-static bool join_parts(struct parts *parts, size_t limit, struct tokens *out)
+static bool join_parts(struct pair_parts *pair_parts, size_t limit, struct tokens *out)
 {
-    size_t around = parts->before.len + parts->after.len;
-    if (around > limit || (around == limit && parts->document.len > 0)) return false;
-    if (parts->document.len > limit - around) tokens_truncate(&parts->document, limit - around);
-    tokens_append(out, parts->before.v, parts->before.len);
-    tokens_append(out, parts->document.v, parts->document.len);
-    tokens_append(out, parts->after.v, parts->after.len);
+    size_t around = pair_parts->before.len + pair_parts->after.len;
+    if (around > limit || (around == limit && pair_parts->document.len > 0)) return false;
+    if (pair_parts->document.len > limit - around) tokens_truncate(&pair_parts->document, limit - around);
+    tokens_append(out, pair_parts->before.v, pair_parts->before.len);
+    tokens_append(out, pair_parts->document.v, pair_parts->document.len);
+    tokens_append(out, pair_parts->after.v, pair_parts->after.len);
     return true;
 }
 
@@ -141,13 +142,13 @@ bool llm_join_pair(const struct llm_model *model, const struct llm_pair *pair, s
         if (out->len - before <= limit) return true;
         tokens_truncate(out, before);
     }
-    struct parts parts = {0};
+    struct pair_parts pair_parts = {0};
     if (text != NULL)
-        fill_template(model, pair, &parts);
+        fill_template(model, pair, &pair_parts);
     else
-        put_side_by_side(model, pair, &parts);
-    if (pair->max_document > 0) tokens_truncate(&parts.document, pair->max_document);
-    bool fits = join_parts(&parts, limit, out);
-    release(&parts);
+        join_with_separators(model, pair, &pair_parts);
+    if (pair->max_document > 0) tokens_truncate(&pair_parts.document, pair->max_document);
+    bool fits = join_parts(&pair_parts, limit, out);
+    release_pair_parts(&pair_parts);
     return fits;
 }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int unreadable(const char *path, hearth_error *error)
+static int cannot_open(const char *path, hearth_error *error)
 {
     hearth_code code = errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO;
     return error_at(error, code, path, "cannot open the model %s: %s", path, strerror(errno));
@@ -21,7 +21,7 @@ static int check_magic(int fd, const char *path, hearth_error *error)
 {
     char magic[4];
     ssize_t n = pread(fd, magic, sizeof magic, 0);
-    if (n < 0) return unreadable(path, error);
+    if (n < 0) return cannot_open(path, error);
     if (n == (ssize_t)sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, path, "%s is not a GGUF file: it does not begin with the letters GGUF",
                     path);
@@ -31,13 +31,13 @@ static int check_magic(int fd, const char *path, hearth_error *error)
 static int64_t check_kind(const char *path, hearth_error *error)
 {
     struct stat st;
-    if (stat(path, &st) != 0) return unreadable(path, error);
+    if (stat(path, &st) != 0) return cannot_open(path, error);
     if (S_ISDIR(st.st_mode))
         return error_at(error, HEARTH_INVALID, path, "%s is a folder: name the GGUF file in it", path);
     if (!S_ISREG(st.st_mode)) return error_at(error, HEARTH_INVALID, path, "%s is not a regular file", path);
     if (st.st_size == 0) return error_at(error, HEARTH_INVALID, path, "%s is empty: copy it again", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return unreadable(path, error);
+    if (fd < 0) return cannot_open(path, error);
     int code = check_magic(fd, path, error);
     close(fd);
     return code < 0 ? code : (int64_t)st.st_size;
@@ -61,14 +61,14 @@ struct gguf_context *llm_file_open(const char *path, hearth_error *error)
 {
     int64_t size = check_kind(path, error);
     if (size < 0) return NULL;
-    struct llm_heard heard;
-    llm_listen(&heard);
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
     struct gguf_context *file = gguf_init_from_file(path, (struct gguf_init_params){.no_alloc = true});
-    llm_listen_end();
+    llm_log_capture_end();
     if (file == NULL) {
         error_at(error, HEARTH_IO, path,
                  "%s is truncated or damaged within its first part (%s; %" PRId64 " bytes in all): copy it again", path,
-                 heard.reason, size);
+                 captured.reason, size);
         return NULL;
     }
     if (check_whole(file, path, size, error) < 0) {

@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-static size_t size_of(struct llm_context *context, int32_t seq, llama_state_seq_flags flags)
+static size_t state_size(struct llm_context *context, int32_t seq, llama_state_seq_flags flags)
 {
     return llama_state_seq_get_size_ext(llm_context_handle(context), seq, flags);
 }
@@ -21,27 +21,27 @@ static size_t size_of(struct llm_context *context, int32_t seq, llama_state_seq_
 
 /* Takes what moves from the scratch, which was given it with the rows: a state that breaks off after its first count
  * makes llama.cpp empty that part and then refuse the rest. Where it should not, more is copied than is needed. */
-static void drop_moving(struct llm_context *context, const struct llm_state_format *format)
+static void drop_checkpoint_state(struct llm_context *context, const struct llm_state_format *format)
 {
     if (!llm_state_format_has_checkpoints(format)) return;
     const uint32_t streams_and_cells[] = {format->magic, 0, 1, 1}, cells[] = {format->magic, 0, 1};
     bool window = format->n_kv > format->n_rows;
-    llm_hush(true);
+    llm_log_quiet(true);
     llama_state_seq_set_data_ext(llm_context_handle(context), (const uint8_t *)(window ? streams_and_cells : cells),
                                  window ? sizeof streams_and_cells : sizeof cells, llm_scratch(context),
                                  LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
-    llm_hush(false);
+    llm_log_quiet(false);
 }
 
 /* The sequence whose state holds the rows and, if can be, nothing else; -1: none has them. */
-static int32_t lay_out(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
-                       int32_t to)
+static int32_t select_source(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
+                             int32_t from, int32_t to)
 {
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
     if (format->n_rows == 0 || from < 0 || from >= to || to > llm_seq_end(context, seq) || awaits_copy) return -1;
     if (!format->appends) return seq;
     llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), seq, llm_scratch(context), from, to);
-    drop_moving(context, format);
+    drop_checkpoint_state(context, format);
     return llm_scratch(context);
 }
 
@@ -53,9 +53,9 @@ static void clear_scratch(struct llm_context *context, const struct llm_state_fo
 size_t llm_rows_size(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to)
 {
-    int32_t source = lay_out(context, format, seq, from, to);
+    int32_t source = select_source(context, format, seq, from, to);
     if (source < 0) return 0;
-    size_t size = size_of(context, source, 0);
+    size_t size = state_size(context, source, 0);
     clear_scratch(context, format);
     return size;
 }
@@ -63,7 +63,7 @@ size_t llm_rows_size(struct llm_context *context, const struct llm_state_format 
 size_t llm_rows_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to, void *raw, size_t size)
 {
-    int32_t source = lay_out(context, format, seq, from, to);
+    int32_t source = select_source(context, format, seq, from, to);
     if (source < 0) return 0;
     size_t n = llama_state_seq_get_data_ext(llm_context_handle(context), raw, size, source, 0);
     clear_scratch(context, format);
@@ -74,17 +74,18 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_state_format 
 
 static bool set_state(struct llm_context *context, int32_t seq, const struct buf *state, llama_state_seq_flags flags)
 {
-    llm_hush(true);
+    llm_log_quiet(true);
     size_t n =
         llama_state_seq_set_data_ext(llm_context_handle(context), (const uint8_t *)state->v, state->len, seq, flags);
-    llm_hush(false);
+    llm_log_quiet(false);
     return n == state->len;
 }
 
 /* Rows alone, in the order of their positions. */
-static bool is_piece(const struct llm_state_format *format, const struct llm_parsed *parsed, int32_t from, int32_t to)
+static bool is_slice_of(const struct llm_state_format *format, const struct llm_parsed_state *parsed, int32_t from,
+                        int32_t to)
 {
-    const struct llm_view *rows = &parsed->kv[0];
+    const struct llm_kv_view *rows = &parsed->kv[0];
     if (rows->n == 0 || parsed->state != NULL || (format->n_kv > 1 && parsed->kv[1].n > 0)) return false;
     int64_t first = llm_view_pos(format, rows, 0), end = first + rows->n;
     if (first < 0 || from < first || from >= to || to > end || end > INT32_MAX) return false;
@@ -103,11 +104,11 @@ static bool ends_at(struct llm_context *context, const struct llm_state_format *
 enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                               const struct llm_state_slice *piece)
 {
-    struct llm_parsed parsed;
+    struct llm_parsed_state parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)piece->bytes, .len = piece->size};
     bool follows = format->appends && format->n_rows > 0 && ends_at(context, format, seq, piece->from) &&
-                   llm_parse(format, LLM_STATE_SNAPSHOT, piece->bytes, piece->size, &parsed) &&
-                   is_piece(format, &parsed, piece->from, piece->to);
+                   llm_parse_state(format, LLM_STATE_SNAPSHOT, piece->bytes, piece->size, &parsed) &&
+                   is_slice_of(format, &parsed, piece->from, piece->to);
     if (!follows) return LLM_BAD_STATE;
     bool loaded = set_state(context, llm_scratch(context), &bytes, 0);
     if (loaded)
@@ -120,10 +121,10 @@ enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_stat
 bool llm_rows_load_all(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                        const void *joined, size_t size, int32_t n)
 {
-    struct llm_parsed parsed;
+    struct llm_parsed_state parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)joined, .len = size};
     if (llm_seq_copying(context, seq) == 0 && format->n_rows > 0 &&
-        llm_parse(format, LLM_STATE_SNAPSHOT, joined, size, &parsed) && is_piece(format, &parsed, 0, n) &&
+        llm_parse_state(format, LLM_STATE_SNAPSHOT, joined, size, &parsed) && is_slice_of(format, &parsed, 0, n) &&
         parsed.kv[0].n == (uint32_t)n && set_state(context, seq, &bytes, 0) && ends_at(context, format, seq, n))
         return true;
     llm_seq_clear(context, seq);
@@ -133,45 +134,46 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_state_forma
 /* ---- In: what moves ---- */
 
 /* How many rows there are beside what moves tells only the size of a state. */
-static bool has_rows(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t n)
+static bool has_kv_rows(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t n)
 {
     if (format->n_rows == 0) return true;
-    size_t rows = size_of(context, seq, 0) - size_of(context, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    size_t rows = state_size(context, seq, 0) - state_size(context, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     return rows == llm_kv_size(format, &format->kv[0], (uint32_t)n, format->n_stream);
 }
 
 /* Loads the state of one pool, or with as many streams as there are here. */
-static bool load_moving(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                        const struct buf *piece, const struct llm_contents *contents)
+static bool load_checkpoint(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
+                            const struct buf *piece, const struct llm_state_contents *contents)
 {
     if (format->n_stream == 1) return set_state(context, seq, piece, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     struct buf state = {0};
-    bool ok = llm_compose(format, contents, &state, NULL) &&
+    bool ok = llm_compose_state(format, contents, &state, NULL) &&
               set_state(context, seq, &state, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     buf_release(&state);
     return ok;
 }
 
 /* A piece of the right structure is refused for want of cells alone. */
-static enum llm_loaded complete(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                                const struct buf *piece, int32_t n)
+static enum llm_loaded complete_sequence(struct llm_context *context, const struct llm_state_format *format,
+                                         int32_t seq, const struct buf *piece, int32_t n)
 {
-    struct llm_parsed parsed;
-    struct llm_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = format->n_stream};
+    struct llm_parsed_state parsed;
+    struct llm_state_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = format->n_stream};
     bool fits = llm_seq_copying(context, seq) == 0 && llm_state_format_has_checkpoints(format) &&
-                llm_parse(format, LLM_STATE_CHECKPOINT, piece->v, piece->len, &parsed) &&
+                llm_parse_state(format, LLM_STATE_CHECKPOINT, piece->v, piece->len, &parsed) &&
                 llm_find_checkpoint(format, &parsed, n, &contents);
-    bool loaded = fits && load_moving(context, format, seq, piece, &contents);
-    llm_contents_release(&contents);
+    bool loaded = fits && load_checkpoint(context, format, seq, piece, &contents);
+    llm_state_contents_release(&contents);
     if (fits && !loaded && format->appends) return LLM_NO_ROOM;
-    return loaded && llm_seq_end(context, seq) == n && has_rows(context, format, seq, n) ? LLM_LOADED : LLM_BAD_STATE;
+    return loaded && llm_seq_end(context, seq) == n && has_kv_rows(context, format, seq, n) ? LLM_LOADED
+                                                                                            : LLM_BAD_STATE;
 }
 
 enum llm_loaded llm_checkpoint_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                                     const void *piece, size_t size, int32_t n)
 {
     const struct buf bytes = {.v = (char *)(uintptr_t)piece, .len = size};
-    enum llm_loaded loaded = complete(context, format, seq, &bytes, n);
+    enum llm_loaded loaded = complete_sequence(context, format, seq, &bytes, n);
     if (loaded == LLM_BAD_STATE) llm_seq_clear(context, seq);
     return loaded;
 }

@@ -35,7 +35,7 @@ static bool is_less(const hearth_logprob *a, const hearth_logprob *b)
 }
 
 /* The first one has changed: it goes down to its place. */
-static void sink(hearth_logprob *heap, size_t n)
+static void heap_sift_down(hearth_logprob *heap, size_t n)
 {
     hearth_logprob moved = heap[0];
     size_t at = 0;
@@ -48,7 +48,7 @@ static void sink(hearth_logprob *heap, size_t n)
     heap[at] = moved;
 }
 
-static void rise(hearth_logprob *heap, size_t at)
+static void heap_sift_up(hearth_logprob *heap, size_t at)
 {
     hearth_logprob moved = heap[at];
     for (; at > 0 && is_less(&moved, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
@@ -56,16 +56,16 @@ static void rise(hearth_logprob *heap, size_t at)
 }
 
 /* A heap of n of n_top places takes one more. */
-static size_t offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_logprob one)
+static size_t heap_offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_logprob one)
 {
     if (n < n_top) {
         heap[n] = one;
-        rise(heap, n);
+        heap_sift_up(heap, n);
         return n + 1;
     }
     if (n > 0 && is_less(&heap[0], &one)) {
         heap[0] = one;
-        sink(heap, n);
+        heap_sift_down(heap, n);
     }
     return n;
 }
@@ -76,7 +76,7 @@ static void sort_heap(hearth_logprob *heap, size_t n)
     while (n > 1) {
         hearth_logprob smallest = heap[0];
         heap[0] = heap[--n];
-        sink(heap, n);
+        heap_sift_down(heap, n);
         heap[n] = smallest;
     }
 }
@@ -85,14 +85,14 @@ size_t llm_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_
 {
     size_t kept = 0;
     for (size_t i = 0; i < n; i++)
-        kept = offer(top, kept, n_top, (hearth_logprob){.token = (int32_t)i, .log = (double)logits[i]});
+        kept = heap_offer(top, kept, n_top, (hearth_logprob){.token = (int32_t)i, .log = (double)logits[i]});
     sort_heap(top, kept);
     return kept;
 }
 
 /* ---- What is told ---- */
 
-static size_t make_room(struct llm_logprobs *c, int32_t n_top)
+static size_t reserve_top(struct llm_logprobs *c, int32_t n_top)
 {
     size_t n = n_top > 0 ? (size_t)n_top : 0, n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
     if (n > n_vocab) n = n_vocab;
@@ -117,7 +117,7 @@ static void point_at_bytes(const struct llm_logprobs *c, hearth_logprob *logprob
     *at += logprob->n_bytes;
 }
 
-static const hearth_logprobs *tell(struct llm_logprobs *c, hearth_logprob chosen, size_t n_top)
+static const hearth_logprobs *report(struct llm_logprobs *c, hearth_logprob chosen, size_t n_top)
 {
     size_t at = 0;
     buf_clear(&c->bytes);
@@ -135,34 +135,34 @@ const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_
     const float *logits = llm_logits(context, row);
     size_t n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
     double sum = llm_log_sum(logits, n_vocab);
-    size_t room = make_room(c, n_top), n = llm_largest(logits, n_vocab, c->top, room);
+    size_t room = reserve_top(c, n_top), n = llm_largest(logits, n_vocab, c->top, room);
     for (size_t i = 0; i < n; i++) c->top[i].log -= sum;
-    return tell(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
+    return report(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
 }
 
 /* The token was certain. */
-static const hearth_logprobs *tell_certain(struct llm_logprobs *c, int32_t chosen, size_t n_top)
+static const hearth_logprobs *report_certain(struct llm_logprobs *c, int32_t chosen, size_t n_top)
 {
     hearth_logprob certain = {.token = chosen};
     if (n_top > 0) c->top[0] = certain;
-    return tell(c, certain, n_top > 0 ? 1 : 0);
+    return report(c, certain, n_top > 0 ? 1 : 0);
 }
 
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top)
 {
-    const llama_token_data_array *drawn = llm_drawn_from(sampler);
-    size_t room = make_room(c, n_top), n = 0;
-    if (drawn == NULL) return tell_certain(c, chosen, room);
+    const llama_token_data_array *drawn = llm_sampler_candidates(sampler);
+    size_t room = reserve_top(c, n_top), n = 0;
+    if (drawn == NULL) return report_certain(c, chosen, room);
     hearth_logprob one = {.token = chosen, .log = -INFINITY};
     for (size_t i = 0; i < drawn->size; i++) {
         const llama_token_data *data = &drawn->data[i];
         hearth_logprob other = {.token = data->id, .log = log((double)data->p)};
         if (data->id == chosen) one = other;
-        if (data->p > 0) n = offer(c->top, n, room, other);
+        if (data->p > 0) n = heap_offer(c->top, n, room, other);
     }
     sort_heap(c->top, n);
-    return tell(c, one, n);
+    return report(c, one, n);
 }
 
 /* ---- Life ---- */

@@ -87,7 +87,7 @@ static const struct group_version group_versions[] = {
 };
 
 /* What one group may still take: its limit less what it uses and could not give back at once. */
-static uint64_t room_in_group(const struct group_version *version, const char *group)
+static uint64_t free_in_group(const struct group_version *version, const char *group)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s%s/%s", version->root, group, version->limit);
@@ -104,7 +104,7 @@ static uint64_t room_in_group(const struct group_version *version, const char *g
 
 /* The least room of a group and all above it. A group that is not visible under its name is one seen from inside a
  * container, where the root stands for it: the walk ends there in any case. */
-static uint64_t room_in_groups(const struct group_version *version)
+static uint64_t free_in_groups(const struct group_version *version)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
     if (file == NULL) return UINT64_MAX;
@@ -116,7 +116,7 @@ static uint64_t room_in_groups(const struct group_version *version)
         group += strlen(version->line);
         group[strcspn(group, "\n")] = '\0';
         for (;;) {
-            uint64_t here = room_in_group(version, group);
+            uint64_t here = free_in_group(version, group);
             if (here < room) room = here;
             char *slash = strrchr(group, '/');
             if (slash == NULL) break;
@@ -132,7 +132,7 @@ static uint64_t free_on_machine(void)
 {
     uint64_t bytes = read_entry("/proc/meminfo", "MemAvailable:") * 1024;
     for (size_t i = 0; i < sizeof group_versions / sizeof group_versions[0]; i++) {
-        uint64_t room = room_in_groups(&group_versions[i]);
+        uint64_t room = free_in_groups(&group_versions[i]);
         if (room < bytes) bytes = room;
     }
     return bytes;

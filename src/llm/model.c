@@ -16,16 +16,16 @@
 /* Made when somebody asks, on whatever thread. */
 struct lazy_texts {
     pthread_mutex_t mutex;
-    struct llm_texts *v;
+    struct llm_token_texts *v;
 };
 
 struct llm_model {
     struct llama_model *handle;
     uint64_t weights; /* bytes in buffers */
     int32_t *n_head_kv;
-    bool *slides;
-    struct llm_specials *specials;
-    struct llm_cuts *cuts;
+    bool *is_swa;
+    struct llm_special_tokens *special_tokens;
+    struct llm_splitter *splitter;
     size_t recursion;
     const char *samplers[MAX_SAMPLERS];
     struct lazy_texts *texts;
@@ -96,22 +96,22 @@ static int32_t count_scores(const struct llama_model *handle, const struct gguf_
 
 /* The heads that each layer keeps cells of: all layers of a decoder are alike, unless some are recurrent or slide.
  * Where llama.cpp cannot be asked every layer counts. */
-static void find_kept(struct llm_model *model, const struct gguf_context *file)
+static void find_layer_memory(struct llm_model *model, const struct gguf_context *file)
 {
     struct llm_model_info *info = &model->info;
     size_t n = info->n_layer > 0 ? (size_t)info->n_layer : 0;
     info->n_head_kv = model->n_head_kv = mem_alloc((n + 1) * sizeof *model->n_head_kv);
-    info->slides = model->slides = mem_alloc((n + 1) * sizeof *model->slides);
+    info->is_swa = model->is_swa = mem_alloc((n + 1) * sizeof *model->is_swa);
     bool *cells = mem_alloc((n + 1) * sizeof *cells);
-    struct llm_kept kept = {.n_layer = (int32_t)n, .cells = cells, .slides = model->slides};
+    struct llm_layer_memory layers = {.n_layer = (int32_t)n, .cells = cells, .is_swa = model->is_swa};
     bool alike = info->n_swa <= 0 && info->kind != LLM_HYBRID && info->kind != LLM_RECURRENT;
-    bool asked = info->has_decoder && n > 0 && !alike && llm_probe(model->handle, &kept);
+    bool asked = info->has_decoder && n > 0 && !alike && llm_probe(model->handle, &layers);
     for (int32_t i = 0; i < info->n_layer; i++) {
         int64_t n_head = llm_file_hparam(file, "attention.head_count", i, 0);
         if (asked ? cells[i] : info->has_decoder)
             model->n_head_kv[i] = (int32_t)llm_file_hparam(file, "attention.head_count_kv", i, n_head);
     }
-    info->state_bytes = kept.state_bytes;
+    info->state_bytes = layers.state_bytes;
     free(cells);
 }
 
@@ -124,7 +124,7 @@ static void find_head_sizes(struct llm_model_info *info, const struct gguf_conte
     if (llm_file_has_hparam(file, "attention.key_length_mla")) info->n_embd_head_v = 0;
 }
 
-static const char *token_text(const struct llama_vocab *vocab, llama_token token)
+static const char *special_token_text(const struct llama_vocab *vocab, llama_token token)
 {
     const char *text = token == LLAMA_TOKEN_NULL ? NULL : llama_vocab_get_text(vocab, token);
     return text == NULL ? "" : text;
@@ -135,8 +135,8 @@ static void describe_vocabulary(struct llm_model_info *info, const struct llama_
     const struct llama_vocab *vocab = llama_model_get_vocab(handle);
     info->n_vocab = llama_vocab_n_tokens(vocab);
     info->vocab_type = (int32_t)llama_vocab_type(vocab);
-    info->bos_text = token_text(vocab, llama_vocab_bos(vocab));
-    info->eos_text = token_text(vocab, llama_vocab_eos(vocab));
+    info->bos_text = special_token_text(vocab, llama_vocab_bos(vocab));
+    info->eos_text = special_token_text(vocab, llama_vocab_eos(vocab));
     info->adds_bos = llama_vocab_get_add_bos(vocab);
     info->adds_eos = llama_vocab_get_add_eos(vocab);
     info->chat_template = llama_model_chat_template(handle, NULL);
@@ -189,7 +189,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->n_scores = count_scores(handle, file, info->n_embd);
     info->rank_template = llama_model_chat_template(handle, "rerank");
     find_head_sizes(info, file);
-    find_kept(model, file);
+    find_layer_memory(model, file);
     describe_vocabulary(info, handle);
     find_samplers(model, file);
 }
@@ -201,7 +201,7 @@ struct loading {
     const struct gguf_context *file;
     bool only_vocabulary; /* the file holds no tensors */
     bool aborted;
-    struct llm_heard heard;
+    struct llm_log_capture captured;
 };
 
 static bool on_progress(float fraction, void *ud)
@@ -243,7 +243,7 @@ static int check_contents(struct loading *loading, hearth_error *error)
     return HEARTH_OK;
 }
 
-static struct llama_model *load(struct loading *loading, enum llama_split_mode split_mode)
+static struct llama_model *load_model(struct loading *loading, enum llama_split_mode split_mode)
 {
     struct llama_model_params params = llama_model_default_params();
     params.n_gpu_layers = llm_layers_on_gpu(loading->params->n_gpu_layers);
@@ -253,15 +253,15 @@ static struct llama_model *load(struct loading *loading, enum llama_split_mode s
     if (params.no_alloc) params.load_mode = LLAMA_LOAD_MODE_NONE; /* what is not allocated must not be mapped either */
     params.progress_callback = on_progress;
     params.progress_callback_user_data = loading;
-    llm_listen(&loading->heard);
+    llm_log_capture_begin(&loading->captured);
     struct llama_model *handle = llama_model_load_from_file(loading->params->path, params);
-    llm_listen_end();
+    llm_log_capture_end();
     return handle;
 }
 
-static int explain(const struct loading *loading, hearth_error *error)
+static int explain_load_failure(const struct loading *loading, hearth_error *error)
 {
-    const char *path = loading->params->path, *reason = loading->heard.reason;
+    const char *path = loading->params->path, *reason = loading->captured.reason;
     if (loading->aborted) return error_at(error, HEARTH_CANCELLED, path, "loading %s was aborted", path);
     if (strstr(reason, "unknown model architecture") != NULL)
         return error_at(error, HEARTH_UNSUPPORTED, path,
@@ -280,9 +280,9 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     enum llama_split_mode split_mode = LLAMA_SPLIT_MODE_LAYER;
     if (check_contents(loading, error) < 0) return NULL;
     if (find_split_mode(loading->params->split_mode, &split_mode, error) < 0) return NULL;
-    struct llama_model *handle = load(loading, split_mode);
+    struct llama_model *handle = load_model(loading, split_mode);
     if (handle == NULL) {
-        explain(loading, error);
+        explain_load_failure(loading, error);
         return NULL;
     }
     if (llama_vocab_type(llama_model_get_vocab(handle)) == LLAMA_VOCAB_TYPE_NONE) {
@@ -292,10 +292,10 @@ static struct llm_model *open_file(struct loading *loading, hearth_error *error)
     }
     struct llm_model *model = mem_alloc(sizeof *model);
     model->handle = handle;
-    model->weights = loading->heard.weights;
+    model->weights = loading->captured.weights;
     describe(model, loading->file);
-    model->specials = llm_specials_open(handle);
-    model->cuts = llm_cuts_open(model);
+    model->special_tokens = llm_special_tokens_open(handle);
+    model->splitter = llm_splitter_open(model);
     model->texts = mem_alloc(sizeof *model->texts);
     pthread_mutex_init(&model->texts->mutex, NULL);
     if (llm_measure_recursion(model, &model->recursion, error) == HEARTH_OK) return model;
@@ -316,14 +316,14 @@ struct llm_model *llm_model_open(const struct llm_model_params *params, hearth_e
 void llm_model_close(struct llm_model *model)
 {
     if (model == NULL) return;
-    llm_specials_close(model->specials);
-    llm_cuts_close(model->cuts);
-    llm_texts_close(model->texts->v);
+    llm_special_tokens_close(model->special_tokens);
+    llm_splitter_close(model->splitter);
+    llm_token_texts_close(model->texts->v);
     pthread_mutex_destroy(&model->texts->mutex);
     free(model->texts);
     llama_model_free(model->handle);
     free(model->n_head_kv);
-    free(model->slides);
+    free(model->is_swa);
     free(model);
 }
 
@@ -340,23 +340,23 @@ bool llm_model_number(const struct llm_model *model, const char *key, double *ou
     return end != text;
 }
 
-const struct llm_texts *llm_model_texts(const struct llm_model *model)
+const struct llm_token_texts *llm_model_token_texts(const struct llm_model *model)
 {
     pthread_mutex_lock(&model->texts->mutex);
-    if (model->texts->v == NULL) model->texts->v = llm_texts_open(model);
-    const struct llm_texts *texts = model->texts->v;
+    if (model->texts->v == NULL) model->texts->v = llm_token_texts_open(model);
+    const struct llm_token_texts *texts = model->texts->v;
     pthread_mutex_unlock(&model->texts->mutex);
     return texts;
 }
 
 bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len)
 {
-    return llm_specials_in(model->specials, text, len);
+    return llm_special_tokens_in(model->special_tokens, text, len);
 }
 
-const struct llm_cuts *llm_model_cuts(const struct llm_model *model)
+const struct llm_splitter *llm_model_splitter(const struct llm_model *model)
 {
-    return model->cuts;
+    return model->splitter;
 }
 
 size_t llm_model_recursion(const struct llm_model *model)

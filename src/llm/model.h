@@ -48,7 +48,7 @@ struct llm_model_info {
     /* For the estimate of the cells (llm_cells_of()): per layer, 0 where a layer keeps none, and whether it keeps those
      * of a sliding window alone (NULL: none does). n_layer entries. */
     const int32_t *n_head_kv;
-    const bool *slides;
+    const bool *is_swa;
     int32_t n_embd_head_k, n_embd_head_v;
     uint64_t state_bytes;            /* recurrent states of one sequence */
     const char *chat_template;       /* NULL if there is none */

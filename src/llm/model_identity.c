@@ -21,7 +21,7 @@
 /* At this many bytes `stop` is looked at again. */
 enum { CHUNK = 1 << 20 };
 
-static int unreadable(const char *path, hearth_error *error)
+static int cannot_read(const char *path, hearth_error *error)
 {
     return error_at(error, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, path, "cannot read the model %s: %s", path,
                     strerror(errno));
@@ -41,7 +41,7 @@ static int feed_bytes(const struct feeding *feeding, int fd, const char *path, h
         if (stop != NULL && atomic_load(stop)) return error_at(error, HEARTH_CANCELLED, path, "stopped");
         ssize_t n = read(fd, feeding->chunk, CHUNK);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return unreadable(path, error);
+        if (n < 0) return cannot_read(path, error);
         if (n == 0) return HEARTH_OK;
         sha256_feed(feeding->all, feeding->chunk, (size_t)n);
         if (feeding->own != NULL) sha256_feed(feeding->own, feeding->chunk, (size_t)n);
@@ -51,7 +51,7 @@ static int feed_bytes(const struct feeding *feeding, int fd, const char *path, h
 static int feed_file(const struct feeding *feeding, const char *path, hearth_error *error)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return unreadable(path, error);
+    if (fd < 0) return cannot_read(path, error);
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     int code = feed_bytes(feeding, fd, path, error);
     close(fd);

@@ -27,21 +27,21 @@ static uint64_t sum_states(struct llama_context *context, bool has_window)
     return sum;
 }
 
-bool llm_probe(struct llama_model *handle, struct llm_kept *kept)
+bool llm_probe(struct llama_model *handle, struct llm_layer_memory *layers)
 {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = params.n_batch = params.n_ubatch = params.n_seq_max = 1;
     params.kv_unified = true;
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
     params.no_perf = true;
-    struct llm_heard heard;
-    llm_listen(&heard);
-    heard.kept = kept;
+    struct llm_log_capture captured;
+    llm_log_capture_begin(&captured);
+    captured.layers = layers;
     struct llama_context *context = llama_init_from_model(handle, params);
-    llm_listen_end();
+    llm_log_capture_end();
     if (context == NULL) return false;
     bool recurrent = llama_model_is_recurrent(handle) || llama_model_is_hybrid(handle);
-    if (recurrent) kept->state_bytes = sum_states(context, llama_model_n_swa(handle) > 0);
+    if (recurrent) layers->state_bytes = sum_states(context, llama_model_n_swa(handle) > 0);
     llama_free(context);
     return true;
 }

@@ -1,5 +1,5 @@
-/* One pick: the chain first, then the grammar is asked about the token picked; only where that does not fit is the
- * vocabulary gone through and the chain used again. The reasoning's budget comes before both. Owned by the request,
+/* One sample_token: the chain first, then the grammar is asked about the token picked; only where that does not fit is
+ * the vocabulary gone through and the chain used again. The reasoning's budget comes before both. Owned by the request,
  * used on the thread that decodes. */
 #include "llm/sampler.h"
 
@@ -12,15 +12,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { TRIES = 16 }; /* before the vocabulary is gone through while a trigger is waited for */
+enum { MAX_RESAMPLES = 16 }; /* before the vocabulary is gone through while a trigger is waited for */
 
 struct llm_sampler {
     struct chain chain;
     struct constraint *constraint; /* NULL: none */
     bool lazy;
     struct thinking *thinking; /* NULL: nothing is counted */
-    llama_token_data *tokens;  /* n_vocab; what the last pick was drawn from */
-    llama_token_data_array drawn;
+    llama_token_data *tokens;  /* n_vocab; what the last sample_token was candidates from */
+    llama_token_data_array candidates;
     int32_t n_vocab;
 };
 
@@ -29,17 +29,17 @@ struct llm_sampler {
 static void put_logits(struct llm_sampler *s, const float *logits)
 {
     for (int32_t i = 0; i < s->n_vocab; i++) s->tokens[i] = (llama_token_data){.id = i, .logit = logits[i]};
-    s->drawn = (llama_token_data_array){.data = s->tokens, .size = (size_t)s->n_vocab, .selected = -1};
+    s->candidates = (llama_token_data_array){.data = s->tokens, .size = (size_t)s->n_vocab, .selected = -1};
 }
 
 /* Takes everything away but one token, or but those allowed. */
-static void leave_one(struct llm_sampler *s, int32_t token)
+static void keep_only(struct llm_sampler *s, int32_t token)
 {
     for (int32_t i = 0; i < s->n_vocab; i++)
         if (i != token) s->tokens[i].logit = -INFINITY;
 }
 
-static void leave_allowed(struct llm_sampler *s, const bool *allowed)
+static void keep_allowed(struct llm_sampler *s, const bool *allowed)
 {
     for (int32_t i = 0; i < s->n_vocab; i++)
         if (!allowed[i]) s->tokens[i].logit = -INFINITY;
@@ -47,7 +47,7 @@ static void leave_allowed(struct llm_sampler *s, const bool *allowed)
 
 static int32_t selected(const struct llm_sampler *s)
 {
-    return s->drawn.selected < 0 ? -1 : s->drawn.data[s->drawn.selected].id;
+    return s->candidates.selected < 0 ? -1 : s->candidates.data[s->candidates.selected].id;
 }
 
 /* Eight at a time, none of which waits for another: this is all that a greedy token costs. */
@@ -62,7 +62,7 @@ static float largest(const float *logits, int32_t n)
     return most[0];
 }
 
-static int32_t likeliest(const float *logits, int32_t n)
+static int32_t argmax(const float *logits, int32_t n)
 {
     float most = largest(logits, n);
     for (int32_t i = 0; i < n; i++)
@@ -72,37 +72,37 @@ static int32_t likeliest(const float *logits, int32_t n)
 
 /* ---- Picking ---- */
 
-static int32_t pick_freely(struct llm_sampler *s, const float *logits)
+static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
 {
     int32_t forced = s->thinking == NULL ? -1 : thinking_forced(s->thinking);
     if (s->chain.plain) {
-        s->drawn.size = 0;
-        return forced >= 0 ? forced : likeliest(logits, s->n_vocab);
+        s->candidates.size = 0;
+        return forced >= 0 ? forced : argmax(logits, s->n_vocab);
     }
     put_logits(s, logits);
-    if (forced >= 0) leave_one(s, forced); /* through the chain all the same: it counts what it draws */
-    llama_sampler_apply(s->chain.samplers, &s->drawn);
+    if (forced >= 0) keep_only(s, forced); /* through the chain all the same: it counts what it draws */
+    llama_sampler_apply(s->chain.samplers, &s->candidates);
     return forced >= 0 ? forced : selected(s);
 }
 
-static int32_t pick_allowed(struct llm_sampler *s, const float *logits)
+static int32_t sample_constrained(struct llm_sampler *s, const float *logits)
 {
     put_logits(s, logits);
-    leave_allowed(s, constraint_allowed(s->constraint));
-    llama_sampler_apply(s->chain.samplers, &s->drawn);
+    keep_allowed(s, constraint_allowed(s->constraint));
+    llama_sampler_apply(s->chain.samplers, &s->candidates);
     int32_t token = selected(s);
     return token >= 0 && constraint_allows(s->constraint, token) ? token : -1; /* no token may be left */
 }
 
 /* Takes away one token after the other that does not fit. -1: still none that does. */
-static int32_t pick_another(struct llm_sampler *s, const float *logits, int32_t token)
+static int32_t resample(struct llm_sampler *s, const float *logits, int32_t token)
 {
-    int32_t refused[TRIES];
-    for (int n = 0; n < TRIES; n++) {
+    int32_t refused[MAX_RESAMPLES];
+    for (int n = 0; n < MAX_RESAMPLES; n++) {
         refused[n] = token;
         put_logits(s, logits);
         for (int i = 0; i <= n; i++) s->tokens[refused[i]].logit = -INFINITY;
-        llama_sampler_apply(s->chain.samplers, &s->drawn);
+        llama_sampler_apply(s->chain.samplers, &s->candidates);
         token = selected(s);
         if (token < 0 || constraint_allows(s->constraint, token)) return token;
     }
@@ -115,44 +115,44 @@ static bool constraint_holds(const struct llm_sampler *s)
     return s->constraint != NULL && !(s->lazy && s->thinking != NULL && thinking_is_on(s->thinking));
 }
 
-static int32_t pick(struct llm_sampler *s, const float *logits)
+static int32_t sample_token(struct llm_sampler *s, const float *logits)
 {
-    int32_t token = pick_freely(s, logits);
+    int32_t token = sample_unconstrained(s, logits);
     if (token < 0 || !constraint_holds(s) || constraint_allows(s->constraint, token)) return token;
-    token = constraint_waits(s->constraint) ? pick_another(s, logits, token) : -1;
-    return token >= 0 ? token : pick_allowed(s, logits);
+    token = constraint_awaits_trigger(s->constraint) ? resample(s, logits, token) : -1;
+    return token >= 0 ? token : sample_constrained(s, logits);
 }
 
 /* ---- Remembering ---- */
 
 /* The marker that ended the reasoning may be a trigger. */
-static void accept_end(struct llm_sampler *s)
+static void accept_reasoning_end(struct llm_sampler *s)
 {
     struct tokens end = thinking_end(s->thinking);
     for (size_t i = 0; i < end.len; i++) constraint_accept(s->constraint, end.v[i]);
 }
 
-static void accept(struct llm_sampler *s, int32_t token)
+static void accept_token(struct llm_sampler *s, int32_t token)
 {
     bool holds = constraint_holds(s);
     if (s->thinking != NULL) thinking_accept(s->thinking, token);
     if (holds)
         constraint_accept(s->constraint, token);
     else if (s->constraint != NULL)
-        accept_end(s);
+        accept_reasoning_end(s);
     llama_sampler_accept(s->chain.samplers, token);
 }
 
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t row)
 {
-    int32_t token = pick(s, llm_logits(context, row));
-    if (token >= 0) accept(s, token);
+    int32_t token = sample_token(s, llm_logits(context, row));
+    if (token >= 0) accept_token(s, token);
     return token;
 }
 
-const llama_token_data_array *llm_drawn_from(const struct llm_sampler *s)
+const llama_token_data_array *llm_sampler_candidates(const struct llm_sampler *s)
 {
-    return s->chain.greedy ? NULL : &s->drawn;
+    return s->chain.greedy ? NULL : &s->candidates;
 }
 
 size_t llm_sampler_passes(const struct llm_sampler *s)

@@ -33,7 +33,7 @@ struct llm_thinking {
 };
 
 struct llm_sampling {
-    hearth_sampling picks; /* everything is given */
+    hearth_sampling params; /* everything is given */
     int32_t window;        /* tokens that penalties can look back at */
     struct llm_grammar grammar;
     struct llm_thinking thinking;

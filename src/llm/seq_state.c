@@ -37,10 +37,10 @@ static enum llm_loaded restore(struct llm_context *context, int32_t seq, enum ll
 {
     /* A copy between streams would be of, or be laid over, what is written here before the copy is made. */
     if (size == 0 || llm_seq_copying(context, seq) != 0) return LLM_BAD_STATE;
-    llm_hush(true);
+    llm_log_quiet(true);
     size_t n_read = llama_state_seq_set_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
-    llm_hush(false);
-    if (n_read != size) return llm_one_pool(context) ? LLM_NO_ROOM : LLM_BAD_STATE;
+    llm_log_quiet(false);
+    if (n_read != size) return llm_is_unified(context) ? LLM_NO_ROOM : LLM_BAD_STATE;
     return llm_seq_end(context, seq) == n ? LLM_LOADED : LLM_BAD_STATE;
 }
 

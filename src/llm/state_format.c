@@ -1,4 +1,4 @@
-/* Opens the format of a context's states, which is learnt from a state, and tries it out before anybody relies on it:
+/* Opens the format of a context's states, which is detected from a state, and tries it out before anybody relies on it:
  * what llama.cpp writes is its own affair and may be another thing tomorrow. The engine's thread; a format never
  * changes afterwards and may then be asked by any thread. */
 #include "llm/state_layout.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens computed to learn from, and where their rows are cut. */
+/* Tokens computed to learn from, and where their rows are cut_state. */
 enum { TOKENS = 8, CUT = 3 };
 
 bool llm_state_format_has_rows(const struct llm_state_format *format)
@@ -46,7 +46,7 @@ void llm_state_format_close(struct llm_state_format *format)
 
 /* ---- States ---- */
 
-static bool save(struct llm_context *context, int32_t seq, enum llm_state what, struct buf *out)
+static bool save_state(struct llm_context *context, int32_t seq, enum llm_state what, struct buf *out)
 {
     buf_release(out);
     out->len = llm_seq_state_size(context, seq, what);
@@ -56,7 +56,7 @@ static bool save(struct llm_context *context, int32_t seq, enum llm_state what, 
 }
 
 /* The recurrent section of a sequence without tokens: what is left behind the empty windows. */
-static bool save_nothing(struct llm_context *context, struct llm_state_format *format)
+static bool save_empty_state(struct llm_context *context, struct llm_state_format *format)
 {
     if (!format->recurrent) return true;
     struct llama_context *handle = llm_context_handle(context);
@@ -74,144 +74,150 @@ static bool save_nothing(struct llm_context *context, struct llm_state_format *f
 /* ---- Trying out ---- */
 
 /* What the rows [0, CUT) and [CUT, TOKENS) and what moves come to. */
-struct pieces {
-    struct buf rows[2], moving;
+struct saved_state {
+    struct buf rows[2], checkpoint;
 };
 
-static const int32_t bounds[] = {0, CUT, TOKENS};
+static const int32_t cut_positions[] = {0, CUT, TOKENS};
 
-struct trial {
+struct self_test {
     struct llm_context *context;
     const struct llm_state_format *format;
     int32_t other; /* the sequence that gets what sequence 0 has: 1, or the same where there is no other */
     int32_t n_vocab, n_batch;
-    struct pieces before, after;
+    struct saved_state before, after;
     float *expected;
 };
 
-static void release(struct trial *trial)
+static void release_self_test(struct self_test *self_test)
 {
-    struct pieces *both[] = {&trial->before, &trial->after};
+    struct saved_state *both[] = {&self_test->before, &self_test->after};
     for (size_t i = 0; i < 2; i++) {
         buf_release(&both[i]->rows[0]);
         buf_release(&both[i]->rows[1]);
-        buf_release(&both[i]->moving);
+        buf_release(&both[i]->checkpoint);
     }
-    free(trial->expected);
-    llm_seq_clear(trial->context, 0);
-    llm_seq_clear(trial->context, trial->other);
+    free(self_test->expected);
+    llm_seq_clear(self_test->context, 0);
+    llm_seq_clear(self_test->context, self_test->other);
 }
 
-static bool compute(struct trial *trial, int32_t seq, int32_t from, int32_t to)
+static bool decode_tokens(struct self_test *self_test, int32_t seq, int32_t from, int32_t to)
 {
     struct llm_batch_token rows[TOKENS];
     while (from < to) {
         int32_t n = 0;
-        for (; n < to - from && n < trial->n_batch; n++)
-            rows[n] = (struct llm_batch_token){
-                .token = (from + n + 1) % trial->n_vocab, .pos = from + n, .seq = seq, .logits = from + n + 1 == to};
-        if (llm_decode(trial->context, rows, n) != LLM_DECODED) return false;
+        for (; n < to - from && n < self_test->n_batch; n++)
+            rows[n] = (struct llm_batch_token){.token = (from + n + 1) % self_test->n_vocab,
+                                               .pos = from + n,
+                                               .seq = seq,
+                                               .logits = from + n + 1 == to};
+        if (llm_decode(self_test->context, rows, n) != LLM_DECODED) return false;
         from += n;
     }
     return true;
 }
 
-static bool cut_rows(const struct trial *trial, int32_t seq, int i, struct buf *piece)
+static bool cut_kv_rows(const struct self_test *self_test, int32_t seq, int i, struct buf *piece)
 {
-    struct llm_context *context = trial->context;
+    struct llm_context *context = self_test->context;
     struct llm_regions regions;
-    size_t size = llm_rows_size(context, trial->format, seq, bounds[i], bounds[i + 1]);
+    size_t size = llm_rows_size(context, self_test->format, seq, cut_positions[i], cut_positions[i + 1]);
     void *raw = malloc(size + 1);
-    bool ok = raw != NULL && size > 0 &&
-              llm_rows_save(context, trial->format, seq, bounds[i], bounds[i + 1], raw, size) == size &&
-              llm_cut_rows(trial->format, raw, size, bounds[i], bounds[i + 1], piece, &regions);
+    bool ok =
+        raw != NULL && size > 0 &&
+        llm_rows_save(context, self_test->format, seq, cut_positions[i], cut_positions[i + 1], raw, size) == size &&
+        llm_cut_rows(self_test->format, raw, size, cut_positions[i], cut_positions[i + 1], piece, &regions);
     if (ok) free(regions.v);
     free(raw);
     return ok;
 }
 
-static bool cut_moving(const struct trial *trial, int32_t seq, struct buf *piece)
+static bool cut_checkpoint(const struct self_test *self_test, int32_t seq, struct buf *piece)
 {
     struct llm_regions regions;
     struct buf raw = {0};
-    bool ok = save(trial->context, seq, LLM_STATE_CHECKPOINT, &raw) &&
-              llm_cut_checkpoint(trial->format, raw.v, raw.len, TOKENS, piece, &regions);
+    bool ok = save_state(self_test->context, seq, LLM_STATE_CHECKPOINT, &raw) &&
+              llm_cut_checkpoint(self_test->format, raw.v, raw.len, TOKENS, piece, &regions);
     if (ok) free(regions.v);
     buf_release(&raw);
     return ok;
 }
 
-static bool cut(const struct trial *trial, int32_t seq, struct pieces *pieces)
+static bool cut_state(const struct self_test *self_test, int32_t seq, struct saved_state *saved_state)
 {
-    for (int i = 0; i < 2 && llm_state_format_has_rows(trial->format); i++)
-        if (!cut_rows(trial, seq, i, &pieces->rows[i])) return false;
-    return !llm_state_format_has_checkpoints(trial->format) || cut_moving(trial, seq, &pieces->moving);
+    for (int i = 0; i < 2 && llm_state_format_has_rows(self_test->format); i++)
+        if (!cut_kv_rows(self_test, seq, i, &saved_state->rows[i])) return false;
+    return !llm_state_format_has_checkpoints(self_test->format) ||
+           cut_checkpoint(self_test, seq, &saved_state->checkpoint);
 }
 
-static bool load_rows(const struct trial *trial)
+static bool load_kv_rows(const struct self_test *self_test)
 {
-    const struct buf *rows = trial->before.rows;
-    struct llm_state_slice pieces[2];
+    const struct buf *rows = self_test->before.rows;
+    struct llm_state_slice saved_state[2];
     for (int i = 0; i < 2; i++)
-        pieces[i] =
-            (struct llm_state_slice){.bytes = rows[i].v, .size = rows[i].len, .from = bounds[i], .to = bounds[i + 1]};
-    if (llm_state_format_appends(trial->format))
-        return llm_rows_load(trial->context, trial->format, trial->other, &pieces[0]) == LLM_LOADED &&
-               llm_rows_load(trial->context, trial->format, trial->other, &pieces[1]) == LLM_LOADED;
+        saved_state[i] = (struct llm_state_slice){
+            .bytes = rows[i].v, .size = rows[i].len, .from = cut_positions[i], .to = cut_positions[i + 1]};
+    if (llm_state_format_appends(self_test->format))
+        return llm_rows_load(self_test->context, self_test->format, self_test->other, &saved_state[0]) == LLM_LOADED &&
+               llm_rows_load(self_test->context, self_test->format, self_test->other, &saved_state[1]) == LLM_LOADED;
     struct buf joined = {0};
-    bool ok = llm_join_rows(trial->format, pieces, 2, &joined) &&
-              llm_rows_load_all(trial->context, trial->format, trial->other, joined.v, joined.len, TOKENS);
+    bool ok = llm_join_rows(self_test->format, saved_state, 2, &joined) &&
+              llm_rows_load_all(self_test->context, self_test->format, self_test->other, joined.v, joined.len, TOKENS);
     buf_release(&joined);
     return ok;
 }
 
-static bool load(const struct trial *trial)
+static bool load_state(const struct self_test *self_test)
 {
-    const struct buf *moving = &trial->before.moving;
-    if (llm_state_format_has_rows(trial->format) && !load_rows(trial)) return false;
-    return !llm_state_format_has_checkpoints(trial->format) ||
-           llm_checkpoint_load(trial->context, trial->format, trial->other, moving->v, moving->len, TOKENS) ==
-               LLM_LOADED;
+    const struct buf *checkpoint = &self_test->before.checkpoint;
+    if (llm_state_format_has_rows(self_test->format) && !load_kv_rows(self_test)) return false;
+    return !llm_state_format_has_checkpoints(self_test->format) ||
+           llm_checkpoint_load(self_test->context, self_test->format, self_test->other, checkpoint->v, checkpoint->len,
+                               TOKENS) == LLM_LOADED;
 }
 
-static bool equal(const struct buf *a, const struct buf *b)
+static bool same_bytes(const struct buf *a, const struct buf *b)
 {
     return a->len == b->len && (a->len == 0 || memcmp(a->v, b->v, a->len) == 0);
 }
 
-static bool same_pieces(const struct pieces *a, const struct pieces *b)
+static bool same_states(const struct saved_state *a, const struct saved_state *b)
 {
-    return equal(&a->rows[0], &b->rows[0]) && equal(&a->rows[1], &b->rows[1]) && equal(&a->moving, &b->moving);
+    return same_bytes(&a->rows[0], &b->rows[0]) && same_bytes(&a->rows[1], &b->rows[1]) &&
+           same_bytes(&a->checkpoint, &b->checkpoint);
 }
 
 /* The same cells at other indices are summed up in another order: bits may differ, by far less than what a wrong cell
  * does to one of nine. */
-static bool same_logits(const struct trial *trial, const float *logits)
+static bool same_logits(const struct self_test *self_test, const float *logits)
 {
     float low = INFINITY, high = -INFINITY, most = 0;
-    for (int32_t i = 0; i < trial->n_vocab; i++) {
-        low = fminf(low, trial->expected[i]);
-        high = fmaxf(high, trial->expected[i]);
-        float difference = fabsf(trial->expected[i] - logits[i]);
+    for (int32_t i = 0; i < self_test->n_vocab; i++) {
+        low = fminf(low, self_test->expected[i]);
+        high = fmaxf(high, self_test->expected[i]);
+        float difference = fabsf(self_test->expected[i] - logits[i]);
         most = difference <= most ? most : difference;
     }
     return most <= 0.01F * (high - low);
 }
 
 /* Why states cannot be trusted to come back as they were; NULL: they do. Sequence 0 has TOKENS tokens. */
-static const char *try_out(struct trial *trial)
+static const char *run_self_test(struct self_test *self_test)
 {
-    if (!cut(trial, 0, &trial->before)) return "its states cannot be cut";
-    if (!compute(trial, 0, TOKENS, TOKENS + 1)) return "a token cannot be computed";
-    size_t size = (size_t)trial->n_vocab * sizeof *trial->expected;
-    trial->expected = mem_alloc(size);
-    memcpy(trial->expected, llm_logits(trial->context, 0), size);
-    if (trial->other == 0) llm_seq_clear(trial->context, 0);
-    if (!load(trial)) return "its states cannot be put together again";
-    if (!cut(trial, trial->other, &trial->after) || !same_pieces(&trial->before, &trial->after))
+    if (!cut_state(self_test, 0, &self_test->before)) return "its states cannot be cut";
+    if (!decode_tokens(self_test, 0, TOKENS, TOKENS + 1)) return "a token cannot be computed";
+    size_t size = (size_t)self_test->n_vocab * sizeof *self_test->expected;
+    self_test->expected = mem_alloc(size);
+    memcpy(self_test->expected, llm_logits(self_test->context, 0), size);
+    if (self_test->other == 0) llm_seq_clear(self_test->context, 0);
+    if (!load_state(self_test)) return "its states cannot be put together again";
+    if (!cut_state(self_test, self_test->other, &self_test->after) ||
+        !same_states(&self_test->before, &self_test->after))
         return "states come back with other bytes";
-    if (!compute(trial, trial->other, TOKENS, TOKENS + 1)) return "a token cannot be computed";
-    return same_logits(trial, llm_logits(trial->context, 0)) ? NULL : "states come back with other meaning";
+    if (!decode_tokens(self_test, self_test->other, TOKENS, TOKENS + 1)) return "a token cannot be computed";
+    return same_logits(self_test, llm_logits(self_test->context, 0)) ? NULL : "states come back with other meaning";
 }
 
 /* ---- Opening ---- */
@@ -226,36 +232,37 @@ static void expect_sections(struct llm_state_format *format, const struct llm_co
     format->n_kv = format->n_rows + (has_rows && llm_has_window(context) ? 1 : 0);
 }
 
-static const char *open_format(struct llm_state_format *format, struct trial *trial)
+static const char *detect_and_test(struct llm_state_format *format, struct self_test *self_test)
 {
-    struct llm_context *context = trial->context;
+    struct llm_context *context = self_test->context;
     struct buf whole = {0};
-    if (!save_nothing(context, format)) return "the state of an empty sequence cannot be saved";
-    if (!compute(trial, 0, 0, TOKENS)) return "its first tokens cannot be computed";
-    bool learnt = save(context, 0, LLM_STATE_SNAPSHOT, &whole) && llm_learn(format, &whole, TOKENS);
+    if (!save_empty_state(context, format)) return "the state of an empty sequence cannot be saved";
+    if (!decode_tokens(self_test, 0, 0, TOKENS)) return "its first tokens cannot be computed";
+    bool detected =
+        save_state(context, 0, LLM_STATE_SNAPSHOT, &whole) && llm_detect_state_layout(format, &whole, TOKENS);
     buf_release(&whole);
-    return learnt ? try_out(trial) : "its states have a layout that this version does not know";
+    return detected ? run_self_test(self_test) : "its states have a layout that this version does not know";
 }
 
 struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
 {
     struct llama_context *handle = llm_context_handle(context);
     bool has_scratch = llm_scratch(context) >= 0;
-    int32_t n_streams = llm_one_pool(context) ? 1 : (int32_t)llama_n_seq_max(handle);
+    int32_t n_streams = llm_is_unified(context) ? 1 : (int32_t)llama_n_seq_max(handle);
     int32_t n_seq = (int32_t)llama_n_seq_max(handle) - (has_scratch ? 1 : 0);
     struct llm_state_format *format = mem_alloc(sizeof *format);
-    struct trial trial = {.context = context,
-                          .format = format,
-                          .other = n_seq > 1 ? 1 : 0,
-                          .n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(handle))),
-                          .n_batch = (int32_t)llama_n_batch(handle)};
+    struct self_test self_test = {.context = context,
+                                  .format = format,
+                                  .other = n_seq > 1 ? 1 : 0,
+                                  .n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(handle))),
+                                  .n_batch = (int32_t)llama_n_batch(handle)};
     format->n_stream = (uint32_t)n_streams;
     expect_sections(format, context);
     format->appends = has_scratch && format->n_rows > 0;
-    const char *why = llm_one_pool(context) && !has_scratch && format->n_rows > 0
+    const char *why = llm_is_unified(context) && !has_scratch && format->n_rows > 0
                           ? "all sequences that there can be in one pool are in use: take one less"
-                          : open_format(format, &trial);
-    release(&trial);
+                          : detect_and_test(format, &self_test);
+    release_self_test(&self_test);
     if (why == NULL) return format;
     error_set(error, HEARTH_UNSUPPORTED, "the cells of this context cannot be stored: %s", why);
     llm_state_format_close(format);

@@ -24,12 +24,12 @@ static int32_t read_i32(const uint8_t *at)
 /* ---- Sizes ---- */
 
 /* Of the tables of a section with cells, with what stands before them. */
-static uint64_t tables_size(const struct llm_kv *kv, uint32_t n_cells)
+static uint64_t tables_size(const struct llm_kv_section *kv, uint32_t n_cells)
 {
     return 8 + kv->n_tables * LLM_TABLE_HEAD + n_cells * kv->row_bytes;
 }
 
-uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv *kv, uint32_t n_cells,
+uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv_section *kv, uint32_t n_cells,
                      uint32_t n_stream)
 {
     uint64_t size = 4 + 4 * (uint64_t)n_stream;
@@ -37,7 +37,7 @@ uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv 
 }
 
 /* Where the head of a table is, from the beginning of all tables. */
-static size_t table_at(const struct llm_kv *kv, size_t table, uint32_t n_cells)
+static size_t table_at(const struct llm_kv_section *kv, size_t table, uint32_t n_cells)
 {
     return (size_t)(8 + table * LLM_TABLE_HEAD + n_cells * kv->tables[table].before);
 }
@@ -49,7 +49,7 @@ struct reader {
     size_t left;
 };
 
-static const uint8_t *take(struct reader *reader, uint64_t size)
+static const uint8_t *read_bytes(struct reader *reader, uint64_t size)
 {
     if (size > reader->left) return NULL;
     const uint8_t *at = reader->at;
@@ -58,14 +58,14 @@ static const uint8_t *take(struct reader *reader, uint64_t size)
     return at;
 }
 
-static bool take_u32(struct reader *reader, uint32_t *value)
+static bool read_next_u32(struct reader *reader, uint32_t *value)
 {
-    const uint8_t *at = take(reader, sizeof *value);
+    const uint8_t *at = read_bytes(reader, sizeof *value);
     if (at != NULL) *value = read_u32(at);
     return at != NULL;
 }
 
-static void put_table_head(const struct llm_table *table, uint8_t head[LLM_TABLE_HEAD])
+static void encode_table_head(const struct llm_table *table, uint8_t head[LLM_TABLE_HEAD])
 {
     memcpy(head, &table->type, 4);
     if (table->element == 0) {
@@ -77,38 +77,38 @@ static void put_table_head(const struct llm_table *table, uint8_t head[LLM_TABLE
     memcpy(head + 8, &elements, 4);
 }
 
-static bool tables_are_ours(const struct llm_kv *kv, const struct llm_view *view)
+static bool tables_match(const struct llm_kv_section *kv, const struct llm_kv_view *view)
 {
     if (read_u32(view->tables) != kv->transposed || read_u32(view->tables + 4) != kv->n_keys) return false;
     for (size_t i = 0; i < kv->n_tables; i++) {
         uint8_t head[LLM_TABLE_HEAD];
-        put_table_head(&kv->tables[i], head);
+        encode_table_head(&kv->tables[i], head);
         if (memcmp(view->tables + table_at(kv, i, view->n), head, sizeof head) != 0) return false;
     }
     return true;
 }
 
 /* The cells of a sequence are in one stream. */
-static bool take_kv(const struct llm_state_format *format, const struct llm_kv *kv, struct reader *reader,
-                    struct llm_view *view)
+static bool read_kv_section(const struct llm_state_format *format, const struct llm_kv_section *kv,
+                            struct reader *reader, struct llm_kv_view *view)
 {
     uint32_t n_stream;
-    if (!take_u32(reader, &n_stream) || (n_stream != 1 && n_stream != format->n_stream)) return false;
+    if (!read_next_u32(reader, &n_stream) || (n_stream != 1 && n_stream != format->n_stream)) return false;
     for (uint32_t i = 0; i < n_stream; i++) {
         uint32_t n_cells;
-        if (!take_u32(reader, &n_cells)) return false;
+        if (!read_next_u32(reader, &n_cells)) return false;
         if (n_cells == 0) continue;
         if (view->n > 0) return false;
         view->n = n_cells;
-        view->cells = take(reader, (uint64_t)n_cells * format->cell_bytes);
-        view->tables = take(reader, tables_size(kv, n_cells));
-        if (view->cells == NULL || view->tables == NULL || !tables_are_ours(kv, view)) return false;
+        view->cells = read_bytes(reader, (uint64_t)n_cells * format->cell_bytes);
+        view->tables = read_bytes(reader, tables_size(kv, n_cells));
+        if (view->cells == NULL || view->tables == NULL || !tables_match(kv, view)) return false;
     }
     return true;
 }
 
 /* All bytes but those of the states and the position are those of the model section. */
-static bool state_is_ours(const struct llm_state_format *format, const uint8_t *state)
+static bool state_matches(const struct llm_state_format *format, const uint8_t *state)
 {
     const uint8_t *model = (const uint8_t *)format->state.v;
     size_t at = 8;
@@ -121,32 +121,32 @@ static bool state_is_ours(const struct llm_state_format *format, const uint8_t *
     return memcmp(state + at, model + at, format->state.len - at) == 0;
 }
 
-static bool take_state(const struct llm_state_format *format, struct reader *reader, const uint8_t **state)
+static bool read_recurrent(const struct llm_state_format *format, struct reader *reader, const uint8_t **state)
 {
     size_t size = reader->left;
-    const uint8_t *at = take(reader, size);
+    const uint8_t *at = read_bytes(reader, size);
     *state = NULL;
     if (size == format->no_state.len && memcmp(at, format->no_state.v, size) == 0) return true;
-    if (size != format->state.len || !state_is_ours(format, at)) return false;
+    if (size != format->state.len || !state_matches(format, at)) return false;
     *state = at;
     return true;
 }
 
-bool llm_parse(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
-               struct llm_parsed *parsed)
+bool llm_parse_state(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
+                     struct llm_parsed_state *parsed)
 {
-    *parsed = (struct llm_parsed){0};
+    *parsed = (struct llm_parsed_state){0};
     struct reader reader = {.at = bytes, .left = size};
-    const uint8_t *header = take(&reader, LLM_HEADER_BYTES);
+    const uint8_t *header = read_bytes(&reader, LLM_HEADER_BYTES);
     if (header == NULL || read_u32(header) != format->magic) return false;
     for (size_t i = what == LLM_STATE_CHECKPOINT ? format->n_rows : 0; i < format->n_kv; i++)
-        if (!take_kv(format, &format->kv[i], &reader, &parsed->kv[i])) return false;
-    return (!format->recurrent || take_state(format, &reader, &parsed->state)) && reader.left == 0;
+        if (!read_kv_section(format, &format->kv[i], &reader, &parsed->kv[i])) return false;
+    return (!format->recurrent || read_recurrent(format, &reader, &parsed->state)) && reader.left == 0;
 }
 
 /* ---- Cells ---- */
 
-int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_view *view, uint32_t cell)
+int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_kv_view *view, uint32_t cell)
 {
     return read_i32(view->cells + cell * format->cell_bytes);
 }
@@ -156,7 +156,7 @@ int32_t llm_state_pos(const uint8_t *state)
     return read_i32(state + 4);
 }
 
-static void add_cell(struct llm_runs *runs, const struct llm_view *view, uint32_t cell)
+static void add_cell(struct llm_runs *runs, const struct llm_kv_view *view, uint32_t cell)
 {
     struct llm_run *last = runs->len == 0 ? NULL : &runs->v[runs->len - 1];
     runs->n_cells++;
@@ -171,7 +171,7 @@ static void add_cell(struct llm_runs *runs, const struct llm_view *view, uint32_
     runs->v[runs->len++] = (struct llm_run){.view = view, .first = cell, .n = 1};
 }
 
-bool llm_find_cells(const struct llm_state_format *format, const struct llm_view *view, int32_t from, int32_t to,
+bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs)
 {
     if (from < 0 || to < from || (uint32_t)(to - from) > view->n) return false;
@@ -199,15 +199,15 @@ struct writer {
     struct llm_regions *regions; /* NULL: not wanted */
 };
 
-static void put(struct writer *writer, const void *bytes, size_t size)
+static void write_bytes(struct writer *writer, const void *bytes, size_t size)
 {
     memcpy(writer->at, bytes, size);
     writer->at += size;
 }
 
-static void put_u32(struct writer *writer, uint32_t value)
+static void write_u32(struct writer *writer, uint32_t value)
 {
-    put(writer, &value, sizeof value);
+    write_bytes(writer, &value, sizeof value);
 }
 
 static void note_region(struct writer *writer, struct llm_region region)
@@ -217,20 +217,21 @@ static void note_region(struct writer *writer, struct llm_region region)
     writer->regions->v[writer->regions->len++] = region;
 }
 
-/* The sequence that a cell names is read by nobody: 0 wherever it came from. */
-static void put_cells(struct writer *writer, const struct llm_state_format *format, const struct llm_runs *runs)
+/* The sequence that a cell names is read by no_sequence: 0 wherever it came from. */
+static void write_cells(struct writer *writer, const struct llm_state_format *format, const struct llm_runs *runs)
 {
-    static const int32_t nobody = 0;
+    static const int32_t no_sequence = 0;
     for (size_t i = 0; i < runs->len; i++) {
         const uint8_t *cell = runs->v[i].view->cells + runs->v[i].first * format->cell_bytes;
         for (uint32_t j = 0; j < runs->v[i].n; j++, cell += format->cell_bytes) {
-            put(writer, cell, format->cell_bytes - sizeof nobody);
-            put(writer, &nobody, sizeof nobody);
+            write_bytes(writer, cell, format->cell_bytes - sizeof no_sequence);
+            write_bytes(writer, &no_sequence, sizeof no_sequence);
         }
     }
 }
 
-static void put_rows(struct writer *writer, const struct llm_kv *kv, size_t table, const struct llm_runs *runs)
+static void write_rows(struct writer *writer, const struct llm_kv_section *kv, size_t table,
+                       const struct llm_runs *runs)
 {
     size_t element = kv->tables[table].element, row = (size_t)kv->tables[table].row_bytes;
     size_t strips = element == 0 ? 1 : row / element, width = element == 0 ? row : element;
@@ -238,17 +239,18 @@ static void put_rows(struct writer *writer, const struct llm_kv *kv, size_t tabl
         for (size_t i = 0; i < runs->len; i++) {
             const struct llm_run *run = &runs->v[i];
             const uint8_t *rows = run->view->tables + table_at(kv, table, run->view->n) + LLM_TABLE_HEAD;
-            put(writer, rows + (strip * run->view->n + run->first) * width, run->n * width);
+            write_bytes(writer, rows + (strip * run->view->n + run->first) * width, run->n * width);
         }
     }
 }
 
-static void put_table(struct writer *writer, const struct llm_kv *kv, size_t table, const struct llm_runs *runs)
+static void write_table(struct writer *writer, const struct llm_kv_section *kv, size_t table,
+                        const struct llm_runs *runs)
 {
     const struct llm_table *t = &kv->tables[table];
     uint8_t head[LLM_TABLE_HEAD];
-    put_table_head(t, head);
-    put(writer, head, sizeof head);
+    encode_table_head(t, head);
+    write_bytes(writer, head, sizeof head);
     bool keys = table < kv->n_keys;
     note_region(writer, (struct llm_region){.what = keys ? 'K' : (kv->transposed ? 'v' : 'V'),
                                             .layer = (uint16_t)(keys ? table : table - kv->n_keys),
@@ -256,31 +258,33 @@ static void put_table(struct writer *writer, const struct llm_kv *kv, size_t tab
                                             .rows = runs->n_cells,
                                             .row_bytes = t->row_bytes,
                                             .size = runs->n_cells * t->row_bytes});
-    put_rows(writer, kv, table, runs);
+    write_rows(writer, kv, table, runs);
 }
 
-static void put_kv(struct writer *writer, const struct llm_state_format *format, const struct llm_kv *kv,
-                   const struct llm_runs *runs, uint32_t n_stream)
+static void write_kv_section(struct writer *writer, const struct llm_state_format *format,
+                             const struct llm_kv_section *kv, const struct llm_runs *runs, uint32_t n_stream)
 {
-    put_u32(writer, n_stream);
-    put_u32(writer, runs->n_cells);
+    write_u32(writer, n_stream);
+    write_u32(writer, runs->n_cells);
     if (runs->n_cells > 0) {
-        put_cells(writer, format, runs);
-        put_u32(writer, kv->transposed);
-        put_u32(writer, kv->n_keys);
-        for (size_t i = 0; i < kv->n_tables; i++) put_table(writer, kv, i, runs);
+        write_cells(writer, format, runs);
+        write_u32(writer, kv->transposed);
+        write_u32(writer, kv->n_keys);
+        for (size_t i = 0; i < kv->n_tables; i++) write_table(writer, kv, i, runs);
     }
-    for (uint32_t i = 1; i < n_stream; i++) put_u32(writer, 0);
+    for (uint32_t i = 1; i < n_stream; i++) write_u32(writer, 0);
 }
 
-static void put_state(struct writer *writer, const struct llm_state_format *format, const uint8_t *state)
+static void write_recurrent(struct writer *writer, const struct llm_state_format *format, const uint8_t *state)
 {
     const struct buf *empty = &format->no_state;
     for (size_t i = 0; i < format->states.len && state != NULL; i++) note_region(writer, format->states.v[i]);
-    put(writer, state == NULL ? (const uint8_t *)empty->v : state, state == NULL ? empty->len : format->state.len);
+    write_bytes(writer, state == NULL ? (const uint8_t *)empty->v : state,
+                state == NULL ? empty->len : format->state.len);
 }
 
-static uint64_t size_of(const struct llm_state_format *format, const struct llm_contents *contents, size_t first)
+static uint64_t composed_size(const struct llm_state_format *format, const struct llm_state_contents *contents,
+                              size_t first)
 {
     uint64_t size = LLM_HEADER_BYTES;
     for (size_t i = first; i < format->n_kv; i++)
@@ -289,27 +293,27 @@ static uint64_t size_of(const struct llm_state_format *format, const struct llm_
     return size;
 }
 
-static void make_room_for_regions(const struct llm_state_format *format, struct llm_regions *regions)
+static void reserve_regions(const struct llm_state_format *format, struct llm_regions *regions)
 {
     size_t n = format->states.len + 1;
     for (size_t i = 0; i < format->n_kv; i++) n += format->kv[i].n_tables;
     *regions = (struct llm_regions){.v = mem_alloc(n * sizeof *regions->v)};
 }
 
-bool llm_compose(const struct llm_state_format *format, const struct llm_contents *contents, struct buf *out,
-                 struct llm_regions *regions)
+bool llm_compose_state(const struct llm_state_format *format, const struct llm_state_contents *contents,
+                       struct buf *out, struct llm_regions *regions)
 {
     size_t first = contents->what == LLM_STATE_CHECKPOINT ? format->n_rows : 0;
-    uint64_t size = size_of(format, contents, first);
+    uint64_t size = composed_size(format, contents, first);
     uint8_t *bytes = malloc((size_t)size + 1);
     if (bytes == NULL) return false;
-    if (regions != NULL) make_room_for_regions(format, regions);
+    if (regions != NULL) reserve_regions(format, regions);
     struct writer writer = {.start = bytes, .at = bytes, .regions = regions};
-    put_u32(&writer, format->magic);
-    put_u32(&writer, 0);
+    write_u32(&writer, format->magic);
+    write_u32(&writer, 0);
     for (size_t i = first; i < format->n_kv; i++)
-        put_kv(&writer, format, &format->kv[i], &contents->runs[i], contents->n_stream);
-    if (format->recurrent) put_state(&writer, format, contents->state);
+        write_kv_section(&writer, format, &format->kv[i], &contents->runs[i], contents->n_stream);
+    if (format->recurrent) write_recurrent(&writer, format, contents->state);
     *writer.at = '\0';
     buf_release(out);
     *out = (struct buf){.v = (char *)bytes, .len = (size_t)size, .cap = (size_t)size + 1};

@@ -35,7 +35,7 @@ struct llm_table {
 };
 
 /* A section of keys and values. */
-struct llm_kv {
+struct llm_kv_section {
     bool transposed;
     uint32_t n_keys;
     size_t n_tables; /* keys, then values: as many, or none */
@@ -47,7 +47,7 @@ struct llm_state_format {
     uint32_t magic, n_stream;
     size_t cell_bytes;   /* an entry of a table of cells */
     size_t n_kv, n_rows; /* sections of keys and values; the first n_rows of them (one or none) are not windows */
-    struct llm_kv kv[LLM_MAX_KV];
+    struct llm_kv_section kv[LLM_MAX_KV];
     bool recurrent;
     struct buf state;          /* the recurrent section after some token, as a model of others */
     struct llm_regions states; /* within it */
@@ -57,32 +57,32 @@ struct llm_state_format {
 
 /* Fills in what the state of the first n tokens of sequence 0 tells, given n_stream, n_kv, n_rows, recurrent and
  * no_state. False: it is not laid out as expected. */
-bool llm_learn(struct llm_state_format *format, const struct buf *whole, int32_t n);
+bool llm_detect_state_layout(struct llm_state_format *format, const struct buf *whole, int32_t n);
 
 /* ---- Reading ---- */
 
 /* The cells of a section as they lie in somebody's bytes. */
-struct llm_view {
+struct llm_kv_view {
     const uint8_t *cells, *tables; /* tables: from "whether values are transposed" on */
     uint32_t n;
 };
 
-struct llm_parsed {
-    struct llm_view kv[LLM_MAX_KV];
+struct llm_parsed_state {
+    struct llm_kv_view kv[LLM_MAX_KV];
     const uint8_t *state; /* the recurrent section; NULL: an empty one, or none at all */
 };
 
 /* Whether the bytes are a state of this layout, or of the same in one pool, from the first byte to the last. Which
  * sections it has says `what`. */
-bool llm_parse(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
-               struct llm_parsed *parsed);
+bool llm_parse_state(const struct llm_state_format *format, enum llm_state what, const void *bytes, size_t size,
+                     struct llm_parsed_state *parsed);
 
-int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_view *view, uint32_t cell);
+int32_t llm_view_pos(const struct llm_state_format *format, const struct llm_kv_view *view, uint32_t cell);
 int32_t llm_state_pos(const uint8_t *state); /* the last position that went into it */
 
 /* Finds the cells of the positions [from, to), each of which must be there exactly once. Appends runs of neighbours. */
 struct llm_run {
-    const struct llm_view *view;
+    const struct llm_kv_view *view;
     uint32_t first, n;
 };
 
@@ -92,29 +92,29 @@ struct llm_runs {
     uint32_t n_cells;
 };
 
-bool llm_find_cells(const struct llm_state_format *format, const struct llm_view *view, int32_t from, int32_t to,
+bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs);
 
 /* ---- Writing ---- */
 
-uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv *kv, uint32_t n_cells,
+uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv_section *kv, uint32_t n_cells,
                      uint32_t n_stream);
 
 /* A state with these cells in each section of keys and values, and that recurrent section, in place of what `out` held.
  * False: no memory. Regions may be NULL; those of no cells are left out. */
-struct llm_contents {
+struct llm_state_contents {
     enum llm_state what;
     struct llm_runs runs[LLM_MAX_KV];
     const uint8_t *state; /* NULL: an empty one */
     uint32_t n_stream;
 };
 
-bool llm_compose(const struct llm_state_format *format, const struct llm_contents *contents, struct buf *out,
-                 struct llm_regions *regions);
+bool llm_compose_state(const struct llm_state_format *format, const struct llm_state_contents *contents,
+                       struct buf *out, struct llm_regions *regions);
 
 /* What moves after n tokens, in order, out of a state of LLM_STATE_CHECKPOINT. False: it is not that, or not whole. */
-bool llm_find_checkpoint(const struct llm_state_format *format, const struct llm_parsed *parsed, int32_t n,
-                         struct llm_contents *contents);
-void llm_contents_release(struct llm_contents *contents); /* the runs */
+bool llm_find_checkpoint(const struct llm_state_format *format, const struct llm_parsed_state *parsed, int32_t n,
+                         struct llm_state_contents *contents);
+void llm_state_contents_release(struct llm_state_contents *contents); /* the runs */
 
 #endif

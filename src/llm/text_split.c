@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct llm_cuts {
+struct llm_splitter {
     bool words, lines;
     bool drops_blank;       /* the blank between two words goes: the tokenizer adds it */
     bool before_blank[256]; /* this byte and a blank are next to each other in some token, or it ends one found first */
@@ -59,28 +59,28 @@ static bool is_found_first(const struct llama_vocab *vocab, llama_token token)
             (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN | LLAMA_TOKEN_ATTR_USER_DEFINED)) != 0;
 }
 
-static void note_token(struct llm_cuts *cuts, const struct buf *text)
+static void note_token(struct llm_splitter *splitter, const struct buf *text)
 {
     const char *v = text->v;
-    if (text->len > cuts->longest) cuts->longest = text->len;
+    if (text->len > splitter->longest) splitter->longest = text->len;
     for (size_t i = 0; i + 1 < text->len; i++) {
-        if (v[i + 1] == ' ') cuts->before_blank[(unsigned char)v[i]] = true;
-        if (v[i] == '\n') cuts->after_line[(unsigned char)v[i + 1]] = true;
+        if (v[i + 1] == ' ') splitter->before_blank[(unsigned char)v[i]] = true;
+        if (v[i] == '\n') splitter->after_line[(unsigned char)v[i + 1]] = true;
     }
 }
 
 /* It may take the blanks around it with it. */
-static void note_found_first(struct llm_cuts *cuts, const struct buf *text)
+static void note_found_first(struct llm_splitter *splitter, const struct buf *text)
 {
     if (text->len == 0) return;
-    cuts->before_blank[(unsigned char)text->v[text->len - 1]] = true;
-    cuts->after_blank[(unsigned char)text->v[0]] = true;
-    cuts->after_line[(unsigned char)text->v[0]] = true;
-    if (text->v[text->len - 1] == '\n') cuts->lines = false;
+    splitter->before_blank[(unsigned char)text->v[text->len - 1]] = true;
+    splitter->after_blank[(unsigned char)text->v[0]] = true;
+    splitter->after_line[(unsigned char)text->v[0]] = true;
+    if (text->v[text->len - 1] == '\n') splitter->lines = false;
 }
 
 /* Whether a text that begins with a letter gets a blank before it. */
-static bool adds_blank(const struct llm_model *model)
+static bool adds_leading_blank(const struct llm_model *model)
 {
     struct tokens tokens = {0};
     struct buf first = {0};
@@ -92,61 +92,61 @@ static bool adds_blank(const struct llm_model *model)
     return adds;
 }
 
-struct llm_cuts *llm_cuts_open(const struct llm_model *model)
+struct llm_splitter *llm_splitter_open(const struct llm_model *model)
 {
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
     enum llama_vocab_type type = llama_vocab_type(vocab);
-    struct llm_cuts *cuts = mem_alloc(sizeof *cuts);
+    struct llm_splitter *splitter = mem_alloc(sizeof *splitter);
     struct buf text = {0};
-    cuts->represents_all = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
-    cuts->words = cuts->lines = cuts->represents_all;
+    splitter->represents_all = type == LLAMA_VOCAB_TYPE_SPM || type == LLAMA_VOCAB_TYPE_BPE;
+    splitter->words = splitter->lines = splitter->represents_all;
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
         buf_clear(&text);
         llm_token_bytes(model, token, true, &text);
-        note_token(cuts, &text);
-        if (is_found_first(vocab, token)) note_found_first(cuts, &text);
+        note_token(splitter, &text);
+        if (is_found_first(vocab, token)) note_found_first(splitter, &text);
     }
     buf_release(&text);
-    cuts->drops_blank = adds_blank(model);
-    if (cuts->drops_blank) cuts->lines = false;
-    return cuts;
+    splitter->drops_blank = adds_leading_blank(model);
+    if (splitter->drops_blank) splitter->lines = false;
+    return splitter;
 }
 
-void llm_cuts_close(struct llm_cuts *cuts)
+void llm_splitter_close(struct llm_splitter *splitter)
 {
-    free(cuts);
+    free(splitter);
 }
 
-size_t llm_cuts_longest_token(const struct llm_cuts *cuts)
+size_t llm_splitter_longest_token(const struct llm_splitter *splitter)
 {
-    return cuts->represents_all ? cuts->longest : SIZE_MAX;
+    return splitter->represents_all ? splitter->longest : SIZE_MAX;
 }
 
 /* Whether the one byte that text[at] is stands between other characters than blanks. */
-static bool stands_alone(const char *text, size_t len, size_t at)
+static bool is_single_blank(const char *text, size_t len, size_t at)
 {
     if (may_be_blank(text + at + 1, len - at - 1)) return false;
     size_t before = begin_of_character(text, at);
     return !may_be_blank(text + before, at - before);
 }
 
-static bool parts_words(const struct llm_cuts *cuts, const char *text, size_t len, size_t at)
+static bool splits_words(const struct llm_splitter *splitter, const char *text, size_t len, size_t at)
 {
-    if (!cuts->words || text[at] != ' ' || cuts->before_blank[(unsigned char)text[at - 1]]) return false;
-    return !cuts->after_blank[(unsigned char)text[at + 1]] && stands_alone(text, len, at);
+    if (!splitter->words || text[at] != ' ' || splitter->before_blank[(unsigned char)text[at - 1]]) return false;
+    return !splitter->after_blank[(unsigned char)text[at + 1]] && is_single_blank(text, len, at);
 }
 
-static bool parts_lines(const struct llm_cuts *cuts, const char *text, size_t len, size_t at)
+static bool splits_lines(const struct llm_splitter *splitter, const char *text, size_t len, size_t at)
 {
-    if (!cuts->lines || at < 2 || text[at - 1] != '\n') return false;
-    return !cuts->after_line[(unsigned char)text[at]] && stands_alone(text, len, at - 1);
+    if (!splitter->lines || at < 2 || text[at - 1] != '\n') return false;
+    return !splitter->after_line[(unsigned char)text[at]] && is_single_blank(text, len, at - 1);
 }
 
-struct llm_cut llm_next_cut(const struct llm_cuts *cuts, const char *text, size_t len, size_t from)
+struct llm_split llm_next_split(const struct llm_splitter *splitter, const char *text, size_t len, size_t from)
 {
     for (size_t at = from + 1; at + 1 < len; at++) {
-        if (parts_words(cuts, text, len, at)) return (struct llm_cut){at, at + (cuts->drops_blank ? 1 : 0)};
-        if (parts_lines(cuts, text, len, at)) return (struct llm_cut){at, at};
+        if (splits_words(splitter, text, len, at)) return (struct llm_split){at, at + (splitter->drops_blank ? 1 : 0)};
+        if (splits_lines(splitter, text, len, at)) return (struct llm_split){at, at};
     }
-    return (struct llm_cut){len, len};
+    return (struct llm_split){len, len};
 }

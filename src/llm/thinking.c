@@ -30,8 +30,8 @@ struct thinking {
     struct tokens forced;
     int32_t budget, left;
     enum state state;
-    size_t n_forced;          /* of `forced`, those that have come */
-    const struct tokens *met; /* the end marker; NULL: none */
+    size_t n_forced;               /* of `forced`, those that have come */
+    const struct tokens *ended_by; /* the end marker; NULL: none */
 };
 
 /* ---- Markers ---- */
@@ -49,31 +49,32 @@ static void add_sequence(struct marker *marker, const struct llm_model *model, c
     if (tokens.len > marker->longest) marker->longest = tokens.len;
 }
 
-static void forget(struct marker *marker)
+static void marker_reset(struct marker *marker)
 {
     tokens_truncate(&marker->last, 0);
 }
 
-static bool ends_with(const struct tokens *tokens, const struct tokens *end)
+static bool tokens_end_with(const struct tokens *tokens, const struct tokens *end)
 {
     return end->len <= tokens->len &&
            memcmp(tokens->v + (tokens->len - end->len), end->v, end->len * sizeof *end->v) == 0;
 }
 
 /* The longest sequence that ends with this token, or NULL. A token is part of one sequence only. */
-static const struct tokens *meet(struct marker *marker, int32_t token)
+static const struct tokens *marker_match(struct marker *marker, int32_t token)
 {
-    const struct tokens *met = NULL;
+    const struct tokens *ended_by = NULL;
     if (marker->last.len > 0 && marker->last.len >= marker->longest) {
         marker->last.len--;
         memmove(marker->last.v, marker->last.v + 1, marker->last.len * sizeof *marker->last.v);
     }
     tokens_push(&marker->last, token);
     for (size_t i = 0; i < marker->n; i++)
-        if (ends_with(&marker->last, &marker->sequences[i]) && (met == NULL || marker->sequences[i].len > met->len))
-            met = &marker->sequences[i];
-    if (met != NULL) forget(marker);
-    return met;
+        if (tokens_end_with(&marker->last, &marker->sequences[i]) &&
+            (ended_by == NULL || marker->sequences[i].len > ended_by->len))
+            ended_by = &marker->sequences[i];
+    if (ended_by != NULL) marker_reset(marker);
+    return ended_by;
 }
 
 static void release_marker(struct marker *marker)
@@ -85,20 +86,20 @@ static void release_marker(struct marker *marker)
 
 /* ---- The machine ---- */
 
-static void force(struct thinking *t)
+static void force_end(struct thinking *t)
 {
     t->state = t->forced.len > 0 ? FORCING : AFTER;
     t->n_forced = 0;
-    forget(&t->end);
+    marker_reset(&t->end);
 }
 
-static void begin(struct thinking *t)
+static void begin_reasoning(struct thinking *t)
 {
-    t->met = NULL;
+    t->ended_by = NULL;
     t->left = t->budget;
     t->state = COUNTING;
-    forget(&t->end);
-    if (t->budget == 0) force(t);
+    marker_reset(&t->end);
+    if (t->budget == 0) force_end(t);
 }
 
 static bool ends_a_character(const struct thinking *t, int32_t token)
@@ -110,38 +111,38 @@ static bool ends_a_character(const struct thinking *t, int32_t token)
     return ends;
 }
 
-static void count(struct thinking *t, int32_t token)
+static void count_token(struct thinking *t, int32_t token)
 {
-    t->met = meet(&t->end, token);
-    if (t->met != NULL) {
+    t->ended_by = marker_match(&t->end, token);
+    if (t->ended_by != NULL) {
         t->state = AFTER;
         return;
     }
     if (t->state == COUNTING && (t->budget < 0 || --t->left > 0)) return;
     if (ends_a_character(t, token)) {
-        force(t);
+        force_end(t);
         return;
     }
-    if (t->state == COUNTING) forget(&t->end);
+    if (t->state == COUNTING) marker_reset(&t->end);
     t->state = BREAKING;
 }
 
-static void follow(struct thinking *t, int32_t token)
+static void follow_forced(struct thinking *t, int32_t token)
 {
-    const struct tokens *met = meet(&t->end, token);
+    const struct tokens *ended_by = marker_match(&t->end, token);
     if (++t->n_forced < t->forced.len) return;
     t->state = AFTER;
-    t->met = met;
+    t->ended_by = ended_by;
 }
 
 void thinking_accept(struct thinking *t, int32_t token)
 {
     if (t->state == FORCING)
-        follow(t, token);
+        follow_forced(t, token);
     else if (thinking_is_on(t))
-        count(t, token);
-    else if (meet(&t->start, token) != NULL)
-        begin(t);
+        count_token(t, token);
+    else if (marker_match(&t->start, token) != NULL)
+        begin_reasoning(t);
 }
 
 int32_t thinking_forced(const struct thinking *t)
@@ -156,12 +157,12 @@ bool thinking_is_on(const struct thinking *t)
 
 struct tokens thinking_end(const struct thinking *t)
 {
-    return t->state == AFTER && t->met != NULL ? *t->met : (struct tokens){0};
+    return t->state == AFTER && t->ended_by != NULL ? *t->ended_by : (struct tokens){0};
 }
 
 /* ---- Life ---- */
 
-static void plan_the_end(struct thinking *t, const struct llm_thinking *how)
+static void build_forced_end(struct thinking *t, const struct llm_thinking *how)
 {
     const char *message = how->message;
     if (message != NULL) llm_tokenize(t->model, message, strlen(message), false, true, &t->forced);
@@ -169,7 +170,7 @@ static void plan_the_end(struct thinking *t, const struct llm_thinking *how)
 }
 
 /* What the prompt has said of the reasoning is none of what the budget counts, and nothing can be forced into it. */
-static void take_prefill(struct thinking *t, const char *text)
+static void replay_prefill(struct thinking *t, const char *text)
 {
     struct tokens prefill = {0};
     int32_t budget = t->budget;
@@ -178,7 +179,7 @@ static void take_prefill(struct thinking *t, const char *text)
     for (size_t i = 0; i < prefill.len; i++) thinking_accept(t, prefill.v[i]);
     tokens_release(&prefill);
     t->budget = t->left = budget;
-    if (budget == 0 && thinking_is_on(t)) force(t);
+    if (budget == 0 && thinking_is_on(t)) force_end(t);
 }
 
 struct thinking *thinking_open(const struct llm_model *model, const struct llm_thinking *how)
@@ -188,8 +189,8 @@ struct thinking *thinking_open(const struct llm_model *model, const struct llm_t
     t->budget = how->budget;
     add_sequence(&t->start, model, how->start);
     for (size_t i = 0; i < how->n_ends; i++) add_sequence(&t->end, model, how->ends[i]);
-    plan_the_end(t, how);
-    if (how->prefill != NULL) take_prefill(t, how->prefill);
+    build_forced_end(t, how);
+    if (how->prefill != NULL) replay_prefill(t, how->prefill);
     return t;
 }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct llm_texts {
+struct llm_token_texts {
     struct buf bytes;
     size_t *starts; /* n + 1 of them */
     int32_t *tokens;
@@ -15,20 +15,20 @@ struct llm_texts {
     size_t n, longest;
 };
 
-struct llm_text llm_text_of(const struct llm_texts *texts, int32_t token)
+struct llm_token_text llm_token_text_of(const struct llm_token_texts *texts, int32_t token)
 {
-    if (token < 0 || (size_t)token >= texts->n) return (struct llm_text){.v = ""};
+    if (token < 0 || (size_t)token >= texts->n) return (struct llm_token_text){.v = ""};
     size_t start = texts->starts[token];
-    return (struct llm_text){.v = texts->bytes.v + start, .len = texts->starts[token + 1] - start};
+    return (struct llm_token_text){.v = texts->bytes.v + start, .len = texts->starts[token + 1] - start};
 }
 
-struct llm_order llm_texts_in_order(const struct llm_texts *texts)
+struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *texts)
 {
-    return (struct llm_order){
+    return (struct llm_token_order){
         .tokens = texts->tokens, .shared = texts->shared, .n = texts->n, .longest = texts->longest};
 }
 
-static size_t common(struct llm_text a, struct llm_text b)
+static size_t common(struct llm_token_text a, struct llm_token_text b)
 {
     size_t n = 0;
     while (n < a.len && n < b.len && a.v[n] == b.v[n]) n++;
@@ -37,15 +37,16 @@ static size_t common(struct llm_text a, struct llm_text b)
 
 static int by_bytes(const void *a, const void *b, void *texts)
 {
-    struct llm_text x = llm_text_of(texts, *(const int32_t *)a), y = llm_text_of(texts, *(const int32_t *)b);
+    struct llm_token_text x = llm_token_text_of(texts, *(const int32_t *)a),
+                          y = llm_token_text_of(texts, *(const int32_t *)b);
     int order = memcmp(x.v, y.v, x.len < y.len ? x.len : y.len);
     if (order != 0) return order;
     return (x.len > y.len) - (x.len < y.len);
 }
 
-struct llm_texts *llm_texts_open(const struct llm_model *model)
+struct llm_token_texts *llm_token_texts_open(const struct llm_model *model)
 {
-    struct llm_texts *texts = mem_alloc(sizeof *texts);
+    struct llm_token_texts *texts = mem_alloc(sizeof *texts);
     texts->n = (size_t)llm_model_info(model)->n_vocab;
     texts->starts = mem_alloc((texts->n + 1) * sizeof *texts->starts);
     texts->tokens = mem_alloc((texts->n + 1) * sizeof *texts->tokens);
@@ -60,12 +61,12 @@ struct llm_texts *llm_texts_open(const struct llm_model *model)
     }
     if (texts->n > 0) qsort_r(texts->tokens, texts->n, sizeof *texts->tokens, by_bytes, texts);
     for (size_t i = 1; i < texts->n; i++)
-        texts->shared[i] =
-            (uint32_t)common(llm_text_of(texts, texts->tokens[i - 1]), llm_text_of(texts, texts->tokens[i]));
+        texts->shared[i] = (uint32_t)common(llm_token_text_of(texts, texts->tokens[i - 1]),
+                                            llm_token_text_of(texts, texts->tokens[i]));
     return texts;
 }
 
-void llm_texts_close(struct llm_texts *texts)
+void llm_token_texts_close(struct llm_token_texts *texts)
 {
     if (texts == NULL) return;
     buf_release(&texts->bytes);

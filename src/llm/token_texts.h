@@ -5,29 +5,29 @@
 
 #include "llm/model.h"
 
-struct llm_texts;
+struct llm_token_texts;
 
 /* Of this model: made when it is first asked for, and the model's. */
-const struct llm_texts *llm_model_texts(const struct llm_model *model);
+const struct llm_token_texts *llm_model_token_texts(const struct llm_model *model);
 
-struct llm_text {
+struct llm_token_text {
     const char *v;
     size_t len;
 };
 
-struct llm_text llm_text_of(const struct llm_texts *texts, int32_t token);
+struct llm_token_text llm_token_text_of(const struct llm_token_texts *texts, int32_t token);
 
 /* The tokens in the order of their bytes, and how many of its first bytes each shares with the one before. */
-struct llm_order {
+struct llm_token_order {
     const int32_t *tokens;
     const uint32_t *shared;
     size_t n;
     size_t longest; /* bytes */
 };
 
-struct llm_order llm_texts_in_order(const struct llm_texts *texts);
+struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *texts);
 
-struct llm_texts *llm_texts_open(const struct llm_model *model);
-void llm_texts_close(struct llm_texts *texts);
+struct llm_token_texts *llm_token_texts_open(const struct llm_model *model);
+void llm_token_texts_close(struct llm_token_texts *texts);
 
 #endif

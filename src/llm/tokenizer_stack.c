@@ -38,7 +38,7 @@ static void *work(void *ud)
     return NULL;
 }
 
-static size_t round_up(size_t bytes)
+static size_t round_up_to_page(size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) / page * page;
@@ -76,7 +76,8 @@ static int run_on(size_t size, struct task *task, size_t *used, hearth_error *er
 
 /* ---- Measuring ---- */
 
-static int use_of_run(const struct llm_model *model, const char *character, size_t n, size_t *used, hearth_error *error)
+static int measure_run(const struct llm_model *model, const char *character, size_t n, size_t *used,
+                       hearth_error *error)
 {
     struct buf text = {0};
     struct tokens tokens = {0};
@@ -94,8 +95,8 @@ int llm_measure_recursion(const struct llm_model *model, size_t *bytes, hearth_e
     size_t most = 0;
     for (size_t i = 0; i < sizeof characters / sizeof *characters; i++) {
         size_t one, many;
-        if (use_of_run(model, characters[i], 1, &one, error) < 0 ||
-            use_of_run(model, characters[i], MEASURE_RUN, &many, error) < 0)
+        if (measure_run(model, characters[i], 1, &one, error) < 0 ||
+            measure_run(model, characters[i], MEASURE_RUN, &many, error) < 0)
             return HEARTH_NO_MEMORY;
         size_t each = many > one ? (many - one) / MEASURE_RUN : 0;
         if (each > most) most = each;
@@ -142,6 +143,6 @@ void llm_tokenize_whole(const struct llm_model *model, const struct llm_tokenize
     }
     /* Threads that cannot be had now can be had when others have ended; without this text it would be another prompt.
      */
-    while (run_on(round_up(need + SPARE_STACK), &(struct task){model, in, out}, &used, NULL) < 0)
+    while (run_on(round_up_to_page(need + SPARE_STACK), &(struct task){model, in, out}, &used, NULL) < 0)
         nanosleep(&pause, NULL);
 }

@@ -26,25 +26,25 @@ void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer
     free(v);
 }
 
-/* Pieces end at the first cut after so many bytes. */
-#define PIECE_BYTES (64 << 10)
+/* Pieces end at the first split after so many bytes. */
+#define CHUNK_BYTES (64 << 10)
 
 void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
                         struct tokens *out)
 {
-    const struct llm_cuts *cuts = llm_model_cuts(model);
+    const struct llm_splitter *splitter = llm_model_splitter(model);
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
-    struct llm_cut cut = llm_next_cut(cuts, in->text, in->len, PIECE_BYTES);
-    if (cut.end >= in->len) {
+    struct llm_split split = llm_next_split(splitter, in->text, in->len, CHUNK_BYTES);
+    if (split.end >= in->len) {
         llm_tokenize_whole(model, in, out);
         return;
     }
     if (in->add_special && llama_vocab_get_add_bos(vocab)) tokens_push(out, llama_vocab_bos(vocab));
-    for (size_t from = 0; from < in->len && !atomic_load_explicit(stop, memory_order_relaxed); from = cut.next) {
-        struct llm_tokenizer_input piece = {.text = in->text + from, .parse_special = in->parse_special};
-        cut = llm_next_cut(cuts, in->text, in->len, from + PIECE_BYTES);
-        piece.len = cut.end - from;
-        llm_tokenize_whole(model, &piece, out);
+    for (size_t from = 0; from < in->len && !atomic_load_explicit(stop, memory_order_relaxed); from = split.next) {
+        struct llm_tokenizer_input chunk = {.text = in->text + from, .parse_special = in->parse_special};
+        split = llm_next_split(splitter, in->text, in->len, from + CHUNK_BYTES);
+        chunk.len = split.end - from;
+        llm_tokenize_whole(model, &chunk, out);
     }
     if (in->add_special && llama_vocab_get_add_eos(vocab)) tokens_push(out, llama_vocab_eos(vocab));
 }
@@ -57,29 +57,29 @@ void llm_tokenize(const struct llm_model *model, const char *text, size_t len, b
 }
 
 /* The most bytes in a row that cannot be tokenised in parts. */
-static size_t longest_stretch(const struct llm_model *model, const char *text, size_t len)
+static size_t longest_unsplittable(const struct llm_model *model, const char *text, size_t len)
 {
     size_t longest = 0;
     for (size_t from = 0; from < len;) {
-        struct llm_cut cut = llm_next_cut(llm_model_cuts(model), text, len, from);
-        if (cut.end - from > longest) longest = cut.end - from;
-        from = cut.next;
+        struct llm_split split = llm_next_split(llm_model_splitter(model), text, len, from);
+        if (split.end - from > longest) longest = split.end - from;
+        from = split.next;
     }
     return longest;
 }
 
 int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error)
 {
-    size_t stretch = longest_stretch(model, text, len);
-    if (stretch <= LLM_UNSPLITTABLE_MAX) return llm_check_run(model, text, len, error);
+    size_t longest = longest_unsplittable(model, text, len);
+    if (longest <= LLM_UNSPLITTABLE_MAX) return llm_check_run(model, text, len, error);
     return error_set(error, HEARTH_TOO_LONG,
                      "%zu bytes in a row without a single blank between two words: at most %d can be tokenised",
-                     stretch, LLM_UNSPLITTABLE_MAX);
+                     longest, LLM_UNSPLITTABLE_MAX);
 }
 
 size_t llm_longest_token(const struct llm_model *model)
 {
-    return llm_cuts_longest_token(llm_model_cuts(model));
+    return llm_splitter_longest_token(llm_model_splitter(model));
 }
 
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)

@@ -624,7 +624,7 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
     (void)prompt;
     (void)error;
     struct llm_sampler *s = mem_alloc(sizeof *s);
-    s->ignore_eos = sampling->picks.ignore_eos;
+    s->ignore_eos = sampling->params.ignore_eos;
     return s;
 }
 

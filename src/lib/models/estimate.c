@@ -19,7 +19,7 @@ static void count_layers(struct estimate *e, const struct llm_context_params *co
     double head = info->n_embd_head_k * e->element_k + info->n_embd_head_v * e->element_v;
     for (int32_t layer = 0; layer < info->n_layer; layer++) {
         double row = info->n_head_kv[layer] * head;
-        bool slides = info->slides != NULL && info->slides[layer];
+        bool slides = info->is_swa != NULL && info->is_swa[layer];
         if (row == 0) continue;
         if (e->attention_layers++ == 0) e->row = row;
         e->sliding_layers += slides;

@@ -281,7 +281,7 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     int rc = output_constraint_open(&constraint, model->weights, request->params, request->format, error);
     if (rc != HEARTH_OK) return rc;
     request->picks = sampling_complete(&request->params->sampling, model->config, model->weights);
-    struct llm_sampling sampling = {.picks = request->picks,
+    struct llm_sampling sampling = {.params = request->picks,
                                     .window = engine_window(model->engine),
                                     .grammar = constraint.grammar,
                                     .thinking = constraint.thinking};

@@ -103,7 +103,7 @@ struct llm_sampler *__wrap_llm_sampler_open(const struct llm_model *model, const
 struct llm_sampler *__wrap_llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
                                             const struct tokens *prompt, hearth_error *error)
 {
-    seen.picks = sampling->picks;
+    seen.picks = sampling->params;
     return __real_llm_sampler_open(model, sampling, prompt, error);
 }
 

@@ -398,7 +398,7 @@ static struct tokens prompt;
 static struct llm_sampler *sampler_with(const char *rules)
 {
     hearth_error error = {0};
-    struct llm_sampling sampling = {.picks = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
+    struct llm_sampling sampling = {.params = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
                                     .window = 256};
     sampling.grammar.text = rules;
     struct llm_sampler *sampler = llm_sampler_open(model, &sampling, &prompt, &error);
@@ -428,7 +428,7 @@ static void while_a_trigger_is_waited_for_another_token_takes_the_place_of_a_mis
 {
     (void)state;
     hearth_error error = {0};
-    struct llm_sampling sampling = {.picks = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
+    struct llm_sampling sampling = {.params = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
                                     .window = 256};
     struct llm_sampler *freely = llm_sampler_open(model, &sampling, &prompt, &error);
     int32_t likeliest = llm_sample(freely, context, 0);

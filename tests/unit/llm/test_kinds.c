@@ -143,8 +143,8 @@ static void what_is_kept_is_known_without_weights(void **state)
         bool any = false;
         for (int32_t layer = 0; layer < a->n_layer; layer++) {
             assert_int_equal(a->n_head_kv[layer], b->n_head_kv[layer]);
-            assert_int_equal(a->slides[layer], b->slides[layer]);
-            any = any || a->slides[layer];
+            assert_int_equal(a->is_swa[layer], b->is_swa[layer]);
+            any = any || a->is_swa[layer];
         }
         assert_int_equal(any, a->n_swa > 0);
         llm_model_close(described);

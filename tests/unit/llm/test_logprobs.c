@@ -68,7 +68,7 @@ static void logprobs_sum_to_one_and_do_not_overflow(void **state)
 
 static struct llm_sampler *sampler_with(const hearth_sampling *picks)
 {
-    return llm_sampler_open(model, &(struct llm_sampling){.picks = *picks, .window = 256}, &prompt, NULL);
+    return llm_sampler_open(model, &(struct llm_sampling){.params = *picks, .window = 256}, &prompt, NULL);
 }
 
 static hearth_sampling drawing(void)

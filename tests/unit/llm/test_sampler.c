@@ -11,29 +11,29 @@ static int32_t row; /* with the logits after the prompt */
 
 static struct llm_sampling greedy(void)
 {
-    return (struct llm_sampling){.picks = {.temperature = 0,
-                                           .dynatemp_exponent = 1,
-                                           .top_p = 1,
-                                           .typical_p = 1,
-                                           .top_n_sigma = -1,
-                                           .xtc_threshold = 0.1,
-                                           .repeat_penalty = 1,
-                                           .repeat_last_n = -1,
-                                           .dry_base = 1.75,
-                                           .dry_allowed_length = 2,
-                                           .dry_penalty_last_n = -1,
-                                           .mirostat_tau = 5,
-                                           .mirostat_eta = 0.1,
-                                           .adaptive_target = -1,
-                                           .adaptive_decay = 0.9},
+    return (struct llm_sampling){.params = {.temperature = 0,
+                                            .dynatemp_exponent = 1,
+                                            .top_p = 1,
+                                            .typical_p = 1,
+                                            .top_n_sigma = -1,
+                                            .xtc_threshold = 0.1,
+                                            .repeat_penalty = 1,
+                                            .repeat_last_n = -1,
+                                            .dry_base = 1.75,
+                                            .dry_allowed_length = 2,
+                                            .dry_penalty_last_n = -1,
+                                            .mirostat_tau = 5,
+                                            .mirostat_eta = 0.1,
+                                            .adaptive_target = -1,
+                                            .adaptive_decay = 0.9},
                                  .window = 256};
 }
 
 static struct llm_sampling drawing(uint32_t seed)
 {
     struct llm_sampling sampling = greedy();
-    sampling.picks.temperature = 2;
-    sampling.picks.seed = seed;
+    sampling.params.temperature = 2;
+    sampling.params.seed = seed;
     return sampling;
 }
 
@@ -62,8 +62,8 @@ static void without_temperature_the_likeliest_token_is_taken(void **state)
     (void)state;
     struct llm_sampling sampling = greedy();
     assert_int_equal(pick(&sampling), likeliest());
-    sampling.picks.temperature = -1;
-    sampling.picks.top_k = 5;
+    sampling.params.temperature = -1;
+    sampling.params.top_k = 5;
     assert_int_equal(pick(&sampling), likeliest());
     int32_t picks[4];
     pick_many(&sampling, picks, 4);
@@ -105,16 +105,16 @@ static void top_k_top_p_and_min_p_narrow_the_choice(void **state)
 {
     (void)state;
     struct llm_sampling wide = drawing(1);
-    wide.picks.temperature = 20;
+    wide.params.temperature = 20;
     assert_true(variety(&wide) > 20);
     struct llm_sampling narrow = wide;
-    narrow.picks.top_k = 3;
+    narrow.params.top_k = 3;
     assert_int_equal(variety(&narrow), 3);
     narrow = wide;
-    narrow.picks.top_p = 1e-6;
+    narrow.params.top_p = 1e-6;
     assert_int_equal(variety(&narrow), 1);
     narrow = wide;
-    narrow.picks.min_p = 1;
+    narrow.params.min_p = 1;
     assert_int_equal(variety(&narrow), 1);
 }
 
@@ -122,10 +122,10 @@ static void temperature_comes_after_the_filters(void **state)
 {
     (void)state;
     struct llm_sampling sampling = drawing(1);
-    sampling.picks.temperature = 1;
-    sampling.picks.top_p = 0.5;
+    sampling.params.temperature = 1;
+    sampling.params.top_p = 0.5;
     int kept = variety(&sampling);
-    sampling.picks.temperature = 1000; /* were it first, half of the probability would be half of the vocabulary */
+    sampling.params.temperature = 1000; /* were it first, half of the probability would be half of the vocabulary */
     assert_true(variety(&sampling) < 5 * kept + 50);
 }
 
@@ -134,13 +134,13 @@ static void a_forbidden_token_is_never_picked_and_a_favoured_one_always(void **s
     (void)state;
     struct llm_sampling sampling = greedy();
     hearth_bias forbid = {.token = likeliest(), .bias = -INFINITY};
-    sampling.picks.logit_bias = &forbid;
-    sampling.picks.n_logit_bias = 1;
+    sampling.params.logit_bias = &forbid;
+    sampling.params.n_logit_bias = 1;
     assert_int_not_equal(pick(&sampling), likeliest());
     hearth_bias favour = {.token = 17, .bias = 1000};
-    sampling.picks.logit_bias = &favour;
+    sampling.params.logit_bias = &favour;
     assert_int_equal(pick(&sampling), 17);
-    sampling.picks.temperature = 1;
+    sampling.params.temperature = 1;
     assert_int_equal(pick(&sampling), 17);
 }
 
@@ -149,8 +149,8 @@ static void bias_of_tokens_that_do_not_exist_is_ignored(void **state)
     (void)state;
     struct llm_sampling sampling = greedy();
     const hearth_bias bias[] = {{.token = -1, .bias = 100}, {.token = INT32_MAX, .bias = 100}};
-    sampling.picks.logit_bias = bias;
-    sampling.picks.n_logit_bias = 2;
+    sampling.params.logit_bias = bias;
+    sampling.params.n_logit_bias = 2;
     assert_int_equal(pick(&sampling), likeliest());
 }
 
@@ -164,10 +164,10 @@ static void ignore_eos_forbids_every_token_that_ends_generation(void **state)
         if (llm_token_ends_generation(model, token)) bias[n++] = (hearth_bias){.token = token, .bias = 1000};
     assert_true(n > 0);
     struct llm_sampling sampling = greedy();
-    sampling.picks.logit_bias = bias;
-    sampling.picks.n_logit_bias = n;
+    sampling.params.logit_bias = bias;
+    sampling.params.n_logit_bias = n;
     assert_true(llm_token_ends_generation(model, pick(&sampling)));
-    sampling.picks.ignore_eos = true;
+    sampling.params.ignore_eos = true;
     assert_int_equal(pick(&sampling), likeliest());
     free(bias);
 }
@@ -176,7 +176,7 @@ static void penalties_look_at_the_prompt_and_at_what_was_picked(void **state)
 {
     (void)state;
     struct llm_sampling sampling = greedy();
-    sampling.picks.presence_penalty = 100;
+    sampling.params.presence_penalty = 100;
     int32_t picks[8];
     pick_many(&sampling, picks, 8);
     for (int i = 0; i < 8; i++) {
@@ -184,11 +184,11 @@ static void penalties_look_at_the_prompt_and_at_what_was_picked(void **state)
         for (size_t j = 0; j < prompt.len; j++) assert_int_not_equal(picks[i], prompt.v[j]);
     }
     sampling = greedy();
-    sampling.picks.frequency_penalty = 100;
+    sampling.params.frequency_penalty = 100;
     pick_many(&sampling, picks, 2);
     assert_int_not_equal(picks[0], picks[1]);
     sampling = greedy();
-    sampling.picks.repeat_penalty = 1000;
+    sampling.params.repeat_penalty = 1000;
     pick_many(&sampling, picks, 2);
     assert_int_not_equal(picks[0], picks[1]);
 }
@@ -198,8 +198,8 @@ static void penalties_forget_what_lies_further_back_than_they_look(void **state)
     (void)state;
     /* A prompt that ends in the likeliest token, and one where it lies two tokens back. */
     struct llm_sampling sampling = greedy();
-    sampling.picks.presence_penalty = 100;
-    sampling.picks.repeat_last_n = 2;
+    sampling.params.presence_penalty = 100;
+    sampling.params.repeat_last_n = 2;
     int32_t best = likeliest();
     int32_t others[] = {best == 20 ? 21 : 20, best == 22 ? 23 : 22};
     struct tokens kept = prompt;
@@ -208,9 +208,9 @@ static void penalties_forget_what_lies_further_back_than_they_look(void **state)
     assert_int_not_equal(pick(&sampling), best);
     tokens_append(&prompt, others, 2);
     assert_int_equal(pick(&sampling), best);
-    sampling.picks.repeat_last_n = INT32_MAX; /* no more than the window */
+    sampling.params.repeat_last_n = INT32_MAX; /* no more than the window */
     assert_int_not_equal(pick(&sampling), best);
-    sampling.picks.repeat_last_n = 0;
+    sampling.params.repeat_last_n = 0;
     tokens_push(&prompt, best);
     assert_int_equal(pick(&sampling), best);
     tokens_release(&prompt);
@@ -284,7 +284,7 @@ static void assert_as_llama_server(const struct llm_sampling *sampling, const ch
     enum { N = 40 };
     int32_t picks[N];
     pick_many(sampling, picks, N);
-    struct llama_sampler *chain = whole_chain(&sampling->picks);
+    struct llama_sampler *chain = whole_chain(&sampling->params);
     for (int i = 0; i < N; i++) {
         int32_t expected = llama_sampler_sample(chain, llm_context_handle(context), row);
         if (picks[i] != expected) fail_msg("%s, pick %d: %d and not %d", what, i, picks[i], expected);
@@ -302,40 +302,40 @@ static void every_sampler_picks_what_it_picks_in_llama_server(void **state)
     for (int seed = 1; seed <= 2; seed++)
         for (int zero = 0; zero < 2; zero++) {
             struct llm_sampling base = drawing((uint32_t)seed), s;
-            base.picks.temperature = zero ? 0 : 1.5;
-            base.picks.repeat_last_n = base.picks.dry_penalty_last_n = 64;
-            base.picks.dry_breakers = breakers;
-            base.picks.n_dry_breakers = 4;
+            base.params.temperature = zero ? 0 : 1.5;
+            base.params.repeat_last_n = base.params.dry_penalty_last_n = 64;
+            base.params.dry_breakers = breakers;
+            base.params.n_dry_breakers = 4;
 #define TRY(what, ...)                                                                                                 \
     s = base;                                                                                                          \
     __VA_ARGS__;                                                                                                       \
     assert_as_llama_server(&s, what)
             TRY("nothing", (void)0);
-            TRY("temperature 1", s.picks.temperature = 1);
-            TRY("penalties", s.picks.repeat_penalty = 1.3, s.picks.frequency_penalty = 0.5);
-            TRY("presence", s.picks.presence_penalty = 2);
-            TRY("dry", s.picks.dry_multiplier = 5, s.picks.dry_allowed_length = 1);
-            TRY("top_n_sigma", s.picks.top_n_sigma = 1);
-            TRY("top_k", s.picks.top_k = 5);
-            TRY("typical_p", s.picks.typical_p = 0.5);
-            TRY("top_p", s.picks.top_p = 0.5);
-            TRY("min_keep", s.picks.top_p = 0.01, s.picks.min_keep = 4);
-            TRY("min_p", s.picks.min_p = 0.2);
-            TRY("xtc", s.picks.xtc_probability = 0.5, s.picks.xtc_threshold = 0.01);
-            TRY("dynatemp", s.picks.dynatemp_range = 0.5, s.picks.dynatemp_exponent = 2);
-            TRY("mirostat 1", s.picks.mirostat = 1);
-            TRY("mirostat 2", s.picks.mirostat = 2);
-            TRY("all", s.picks.repeat_penalty = 1.1, s.picks.dry_multiplier = 0.8, s.picks.top_n_sigma = 3,
-                s.picks.top_k = 40, s.picks.typical_p = 0.9, s.picks.top_p = 0.95, s.picks.min_p = 0.05,
-                s.picks.xtc_probability = 0.3);
-            TRY("infill", s.picks.samplers = infill, s.picks.n_samplers = 3);
-            TRY("adaptive_p", s.picks.samplers = adaptive, s.picks.n_samplers = 1, s.picks.adaptive_target = 0.4);
-            TRY("late", s.picks.samplers = late, s.picks.n_samplers = 4, s.picks.presence_penalty = 9,
-                s.picks.top_k = 3);
-            TRY("penalty after top_k", s.picks.samplers = penalty_last, s.picks.n_samplers = 3,
-                s.picks.presence_penalty = 9, s.picks.top_k = 2);
-            TRY("no temperature", s.picks.samplers = cold, s.picks.n_samplers = 1, s.picks.top_k = 20);
-            TRY("no samplers", s.picks.samplers = cold, s.picks.n_samplers = 0);
+            TRY("temperature 1", s.params.temperature = 1);
+            TRY("penalties", s.params.repeat_penalty = 1.3, s.params.frequency_penalty = 0.5);
+            TRY("presence", s.params.presence_penalty = 2);
+            TRY("dry", s.params.dry_multiplier = 5, s.params.dry_allowed_length = 1);
+            TRY("top_n_sigma", s.params.top_n_sigma = 1);
+            TRY("top_k", s.params.top_k = 5);
+            TRY("typical_p", s.params.typical_p = 0.5);
+            TRY("top_p", s.params.top_p = 0.5);
+            TRY("min_keep", s.params.top_p = 0.01, s.params.min_keep = 4);
+            TRY("min_p", s.params.min_p = 0.2);
+            TRY("xtc", s.params.xtc_probability = 0.5, s.params.xtc_threshold = 0.01);
+            TRY("dynatemp", s.params.dynatemp_range = 0.5, s.params.dynatemp_exponent = 2);
+            TRY("mirostat 1", s.params.mirostat = 1);
+            TRY("mirostat 2", s.params.mirostat = 2);
+            TRY("all", s.params.repeat_penalty = 1.1, s.params.dry_multiplier = 0.8, s.params.top_n_sigma = 3,
+                s.params.top_k = 40, s.params.typical_p = 0.9, s.params.top_p = 0.95, s.params.min_p = 0.05,
+                s.params.xtc_probability = 0.3);
+            TRY("infill", s.params.samplers = infill, s.params.n_samplers = 3);
+            TRY("adaptive_p", s.params.samplers = adaptive, s.params.n_samplers = 1, s.params.adaptive_target = 0.4);
+            TRY("late", s.params.samplers = late, s.params.n_samplers = 4, s.params.presence_penalty = 9,
+                s.params.top_k = 3);
+            TRY("penalty after top_k", s.params.samplers = penalty_last, s.params.n_samplers = 3,
+                s.params.presence_penalty = 9, s.params.top_k = 2);
+            TRY("no temperature", s.params.samplers = cold, s.params.n_samplers = 1, s.params.top_k = 20);
+            TRY("no samplers", s.params.samplers = cold, s.params.n_samplers = 0);
 #undef TRY
         }
 }

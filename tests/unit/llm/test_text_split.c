@@ -92,7 +92,7 @@ static size_t compare_at_every_cut(const struct llm_model *model, const struct b
     size_t n = 0;
     llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v, .len = text->len}, &whole);
     for (size_t from = 0; from < text->len; n++) {
-        struct llm_cut cut = llm_next_cut(llm_model_cuts(model), text->v, text->len, from);
+        struct llm_split cut = llm_next_split(llm_model_splitter(model), text->v, text->len, from);
         llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v + from, .len = cut.end - from},
                            &pieces);
         from = cut.next;

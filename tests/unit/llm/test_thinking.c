@@ -132,7 +132,7 @@ static void a_character_is_not_broken_off(void **state)
 
 static struct llm_sampling sampling(void)
 {
-    return (struct llm_sampling){.picks = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
+    return (struct llm_sampling){.params = {.temperature = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1},
                                  .window = 256,
                                  .thinking = with_budget(5)};
 }
@@ -143,7 +143,7 @@ static void a_sampler_obeys(void **state)
     for (int temperature = 0; temperature < 2; temperature++) {
         struct llm_sampling how = sampling();
         struct buf reply = {0};
-        how.picks.temperature = temperature;
+        how.params.temperature = temperature;
         how.thinking.prefill = "<think>";
         struct llm_sampler *sampler = llm_sampler_open(model, &how, &prompt, NULL);
         for (int i = 0; i < 40; i++) llm_token_bytes(model, llm_sample(sampler, context, 0), true, &reply);
