@@ -1,5 +1,5 @@
-/* One call of one context: from the inputs that a worker was given to their vectors. The worker's thread alone runs it,
- * and nobody else touches these inputs meanwhile. */
+/* One call of one context: from the inputs that a worker was call_input to their vectors. The worker's thread alone
+ * runs it, and nobody else touches these inputs meanwhile. */
 #include "embed/embed_parts.h"
 
 #include "base/log.h"
@@ -33,16 +33,16 @@ static bool keep(struct worker *worker, int32_t index, struct embed_input *input
 static enum llm_decoded call(struct worker *worker, int32_t from, int32_t n)
 {
     struct embed_stats *stats = worker->pool->stats;
-    enum llm_decoded decoded = llm_embed(worker->embedder, worker->rows + from, n);
+    enum llm_decoded decoded = llm_embed(worker->embedder, worker->batch + from, n);
     metric_add(&stats->calls, 1);
     if (decoded != LLM_DECODED) return decoded;
     for (int32_t i = 0; i < n; i++) {
-        struct given *given = &worker->call[from + i];
+        struct call_input *call_input = &worker->call[from + i];
         metric_add(&stats->inputs, 1);
-        metric_add(&stats->tokens, worker->rows[from + i].n);
-        if (keep(worker, i, given->input)) continue;
-        free(given->input->vectors);
-        given->input->vectors = NULL;
+        metric_add(&stats->tokens, worker->batch[from + i].n);
+        if (keep(worker, i, call_input->input)) continue;
+        free(call_input->input->vectors);
+        call_input->input->vectors = NULL;
     }
     return decoded;
 }

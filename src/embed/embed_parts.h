@@ -12,7 +12,7 @@ struct queue {
 };
 
 /* One input of a call. */
-struct given {
+struct call_input {
     struct embed_job *job;
     struct embed_input *input;
 };
@@ -23,8 +23,8 @@ struct worker {
     struct llm_embedder *embedder;
     pthread_t thread;
     bool started;
-    struct given *call; /* guarded while it is put together; then the thread's own */
-    struct llm_input *rows;
+    struct call_input *call; /* guarded while it is put together; then the thread's own */
+    struct llm_input *batch;
     int32_t n;
     _Atomic bool abort;
 };
@@ -33,22 +33,23 @@ struct embed_pool {
     char name[128];
     struct clock *clock;
     int64_t timeout;
-    size_t places;
+    size_t permits;
     int32_t window, width;
     enum llm_pooling pooling;
     struct embed_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    struct queue door, in_flight;
+    struct queue waiting, in_flight;
     size_t n_ending; /* jobs out of the queues whose end is still being told */
-    bool draining, hurry, closing;
+    bool draining, past_deadline, closing;
 
     int32_t n_workers;
     struct worker workers[];
 };
 
-/* embed_call.c: computes what the worker was given, on its thread. Inputs that could not be computed have no vectors.
+/* embed_call.c: computes what the worker was call_input, on its thread. Inputs that could not be computed have no
+ * vectors.
  */
 void embed_compute(struct worker *worker);
 

@@ -17,7 +17,7 @@
 
 /* ---- Queues ---- */
 
-static void append(struct queue *list, struct embed_job *job)
+static void queue_append(struct queue *list, struct embed_job *job)
 {
     if (list->first == NULL) list->tail = &list->first;
     job->next = NULL;
@@ -27,7 +27,7 @@ static void append(struct queue *list, struct embed_job *job)
 }
 
 /* Takes out the job that the link leads to, which leads to the next one then. */
-static struct embed_job *take_at(struct queue *list, struct embed_job **link)
+static struct embed_job *queue_take(struct queue *list, struct embed_job **link)
 {
     struct embed_job *job = *link;
     *link = job->next;
@@ -46,9 +46,9 @@ static void fail(struct embed_job *job, hearth_code code, const char *message)
     error_set(&job->error, code, "%s", message);
 }
 
-static bool is_over(const struct embed_job *job)
+static bool is_finished(const struct embed_job *job)
 {
-    return job->n_running == 0 && (job->failed || job->n_given == job->n_inputs);
+    return job->n_running == 0 && (job->failed || job->n_assigned == job->n_inputs);
 }
 
 static void fail_list(struct queue *list, hearth_code code, const char *message)
@@ -63,75 +63,75 @@ static void fail_cancelled(struct queue *list)
 }
 
 /* When the first job at the door has waited too long: they came in this order. */
-static int64_t next_deadline(const struct embed_pool *pool)
+static int64_t next_expiry(const struct embed_pool *pool)
 {
-    return pool->door.first == NULL ? CLOCK_NEVER : pool->door.first->submitted_at + pool->timeout;
+    return pool->waiting.first == NULL ? CLOCK_NEVER : pool->waiting.first->submitted_at + pool->timeout;
 }
 
-static void fail_late(struct embed_pool *pool)
+static void fail_expired(struct embed_pool *pool)
 {
     int64_t now = clock_now(pool->clock);
-    for (struct embed_job *job = pool->door.first; job != NULL; job = job->next)
+    for (struct embed_job *job = pool->waiting.first; job != NULL; job = job->next)
         if (now >= job->submitted_at + pool->timeout)
             fail(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");
 }
 
 /* ---- What to do next ---- */
 
-static struct embed_job *take_over_of(struct queue *list)
+static struct embed_job *take_finished_from(struct queue *list)
 {
     struct embed_job **link = &list->first;
-    while (*link != NULL && !is_over(*link)) link = &(*link)->next;
-    return *link == NULL ? NULL : take_at(list, link);
+    while (*link != NULL && !is_finished(*link)) link = &(*link)->next;
+    return *link == NULL ? NULL : queue_take(list, link);
 }
 
-static void let_in(struct embed_pool *pool)
+static void admit_jobs(struct embed_pool *pool)
 {
-    while (pool->door.first != NULL && pool->in_flight.len < pool->places)
-        append(&pool->in_flight, take_at(&pool->door, &pool->door.first));
+    while (pool->waiting.first != NULL && pool->in_flight.len < pool->permits)
+        queue_append(&pool->in_flight, queue_take(&pool->waiting, &pool->waiting.first));
 }
 
 /* A job that is over, out of its list. */
-static struct embed_job *take_over(struct embed_pool *pool)
+static struct embed_job *take_finished(struct embed_pool *pool)
 {
-    fail_cancelled(&pool->door);
+    fail_cancelled(&pool->waiting);
     fail_cancelled(&pool->in_flight);
-    if (pool->in_flight.len >= pool->places) fail_late(pool);
-    struct embed_job *job = take_over_of(&pool->door);
-    if (job == NULL) job = take_over_of(&pool->in_flight);
+    if (pool->in_flight.len >= pool->permits) fail_expired(pool);
+    struct embed_job *job = take_finished_from(&pool->waiting);
+    if (job == NULL) job = take_finished_from(&pool->in_flight);
     pool->n_ending += job != NULL;
     return job;
 }
 
 /* What a call still takes. */
-struct room {
-    int32_t inputs, rows;
+struct capacity {
+    int32_t inputs, tokens;
 };
 
-static struct room room_of_call(const struct worker *worker)
+static struct capacity capacity_of_call(const struct worker *worker)
 {
-    return (struct room){llm_embedder_max_inputs(worker->embedder), llm_embedder_max_tokens(worker->embedder)};
+    return (struct capacity){llm_embedder_max_inputs(worker->embedder), llm_embedder_max_tokens(worker->embedder)};
 }
 
 /* False: no further input fits. */
-static bool fit(struct room *room, const struct embed_input *input)
+static bool fit(struct capacity *capacity, const struct embed_input *input)
 {
     int32_t n = (int32_t)input->tokens.len;
-    if (room->inputs == 0 || n > room->rows) return false;
-    room->inputs--;
-    room->rows -= n;
+    if (capacity->inputs == 0 || n > capacity->tokens) return false;
+    capacity->inputs--;
+    capacity->tokens -= n;
     return true;
 }
 
 static bool is_call_full(const struct embed_pool *pool, const struct worker *worker)
 {
-    struct room room = room_of_call(worker);
+    struct capacity capacity = capacity_of_call(worker);
     for (const struct embed_job *job = pool->in_flight.first; job != NULL; job = job->next) {
         if (job->failed) continue;
-        for (size_t i = job->n_given; i < job->n_prepared; i++)
-            if (!fit(&room, &job->inputs[i])) return true;
+        for (size_t i = job->n_assigned; i < job->n_prepared; i++)
+            if (!fit(&capacity, &job->inputs[i])) return true;
     }
-    return room.inputs == 0 || room.rows == 0;
+    return capacity.inputs == 0 || capacity.tokens == 0;
 }
 
 static struct embed_job *find_unprepared(const struct embed_pool *pool)
@@ -141,13 +141,13 @@ static struct embed_job *find_unprepared(const struct embed_pool *pool)
     return job;
 }
 
-static bool give(struct worker *worker, struct embed_job *job, struct room *room)
+static bool assign_input(struct worker *worker, struct embed_job *job, struct capacity *capacity)
 {
-    struct embed_input *input = &job->inputs[job->n_given];
-    if (!fit(room, input)) return false;
-    worker->call[worker->n] = (struct given){job, input};
-    worker->rows[worker->n++] = (struct llm_input){input->tokens.v, (int32_t)input->tokens.len};
-    job->n_given++;
+    struct embed_input *input = &job->inputs[job->n_assigned];
+    if (!fit(capacity, input)) return false;
+    worker->call[worker->n] = (struct call_input){job, input};
+    worker->batch[worker->n++] = (struct llm_input){input->tokens.v, (int32_t)input->tokens.len};
+    job->n_assigned++;
     job->n_running++;
     return true;
 }
@@ -157,16 +157,16 @@ static bool give(struct worker *worker, struct embed_job *job, struct room *room
  */
 static bool fill_call(struct embed_pool *pool, struct worker *worker)
 {
-    struct room room = room_of_call(worker);
+    struct capacity capacity = capacity_of_call(worker);
     struct embed_job **link = &pool->in_flight.first;
     bool fits = true;
     worker->n = 0;
     for (size_t left = pool->in_flight.len; fits && left > 0 && *link != NULL; left--) {
         struct embed_job *job = *link;
-        size_t before = job->n_given;
-        while (fits && !job->failed && job->n_given < job->n_prepared) fits = give(worker, job, &room);
-        if (job->n_given > before && job->n_given < job->n_inputs)
-            append(&pool->in_flight, take_at(&pool->in_flight, link));
+        size_t before = job->n_assigned;
+        while (fits && !job->failed && job->n_assigned < job->n_prepared) fits = assign_input(worker, job, &capacity);
+        if (job->n_assigned > before && job->n_assigned < job->n_inputs)
+            queue_append(&pool->in_flight, queue_take(&pool->in_flight, link));
         else
             link = &job->next;
     }
@@ -176,7 +176,7 @@ static bool fill_call(struct embed_pool *pool, struct worker *worker)
 /* ---- After a call ---- */
 
 /* An input without vectors fails its job. That of a call which was broken off belongs to one that has failed. */
-static void give_back(struct worker *worker)
+static void finish_call(struct worker *worker)
 {
     for (int32_t i = 0; i < worker->n; i++) {
         struct embed_job *job = worker->call[i].job;
@@ -216,7 +216,7 @@ static void end_job(struct embed_pool *pool, struct embed_job *job)
 /* Inputs of the job, until they fill a call. Locked when called and on return, not between. */
 static void prepare_some(struct embed_pool *pool, const struct worker *worker, struct embed_job *job)
 {
-    struct room room = room_of_call(worker);
+    struct capacity capacity = capacity_of_call(worker);
     size_t n = job->n_prepared;
     hearth_error error;
     int rc = HEARTH_OK;
@@ -226,7 +226,7 @@ static void prepare_some(struct embed_pool *pool, const struct worker *worker, s
     pthread_mutex_unlock(&pool->mutex);
     for (; rc == HEARTH_OK && fits && n < job->n_inputs && !atomic_load(&job->cancelled); n++) {
         rc = job->prepare(job, n, &error);
-        if (rc == HEARTH_OK) fits = fit(&room, &job->inputs[n]);
+        if (rc == HEARTH_OK) fits = fit(&capacity, &job->inputs[n]);
     }
     pthread_mutex_lock(&pool->mutex);
     job->n_running--;
@@ -237,20 +237,20 @@ static void prepare_some(struct embed_pool *pool, const struct worker *worker, s
     job->error = error;
 }
 
-static void run_call(struct embed_pool *pool, struct worker *worker)
+static void run_embed_call(struct embed_pool *pool, struct worker *worker)
 {
     metric_add(&pool->stats->contexts_busy, 1);
     pthread_mutex_unlock(&pool->mutex);
     embed_compute(worker);
     pthread_mutex_lock(&pool->mutex);
     metric_add(&pool->stats->contexts_busy, -1);
-    give_back(worker);
+    finish_call(worker);
 }
 
 /* False: there is nothing to do. */
 static bool step(struct embed_pool *pool, struct worker *worker)
 {
-    struct embed_job *job = take_over(pool);
+    struct embed_job *job = take_finished(pool);
     if (job != NULL) {
         pthread_cond_broadcast(&pool->changed); /* its place is free */
         pthread_mutex_unlock(&pool->mutex);
@@ -260,25 +260,25 @@ static bool step(struct embed_pool *pool, struct worker *worker)
         pthread_cond_broadcast(&pool->changed);
         return true;
     }
-    let_in(pool);
+    admit_jobs(pool);
     job = is_call_full(pool, worker) ? NULL : find_unprepared(pool);
     if (job != NULL)
         prepare_some(pool, worker, job);
     else if (fill_call(pool, worker))
-        run_call(pool, worker);
+        run_embed_call(pool, worker);
     else
         return false;
     pthread_cond_broadcast(&pool->changed);
     return true;
 }
 
-static void *work(void *ud)
+static void *run_worker(void *ud)
 {
     struct worker *worker = ud;
     struct embed_pool *pool = worker->pool;
     pthread_mutex_lock(&pool->mutex);
     while (!pool->closing)
-        if (!step(pool, worker)) pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, next_deadline(pool));
+        if (!step(pool, worker)) pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, next_expiry(pool));
     pthread_mutex_unlock(&pool->mutex);
     return NULL;
 }
@@ -299,7 +299,7 @@ static int open_worker(struct worker *worker, const struct embed_params *params,
     if (worker->embedder == NULL) return (int)error->code;
     size_t most = (size_t)llm_embedder_max_inputs(worker->embedder);
     worker->call = mem_alloc(most * sizeof *worker->call);
-    worker->rows = mem_alloc(most * sizeof *worker->rows);
+    worker->batch = mem_alloc(most * sizeof *worker->batch);
     return HEARTH_OK;
 }
 
@@ -308,7 +308,7 @@ static int start_workers(struct embed_pool *pool, hearth_error *error)
     int rc = HEARTH_OK;
     for (int32_t i = 0; i < pool->n_workers && rc == HEARTH_OK; i++) {
         struct worker *worker = &pool->workers[i];
-        rc = thread_start(&worker->thread, work, worker, "computes vectors", error);
+        rc = thread_start(&worker->thread, run_worker, worker, "computes vectors", error);
         worker->started = rc == HEARTH_OK;
     }
     return rc;
@@ -322,7 +322,7 @@ struct embed_pool *embed_open(const struct embed_params *params, hearth_error *e
     pool->clock = params->clock;
     pool->stats = params->stats != NULL ? params->stats : &pool->own_stats;
     pool->timeout = params->timeout_ns;
-    pool->places = params->places;
+    pool->permits = params->permits;
     pool->window = params->context.window;
     pool->pooling = params->pooling;
     pthread_mutex_init(&pool->mutex, NULL);
@@ -344,7 +344,7 @@ bool embed_submit(struct embed_pool *pool, struct embed_job *job)
 {
     pthread_mutex_lock(&pool->mutex);
     bool open = !pool->draining;
-    if (open) append(&pool->door, job);
+    if (open) queue_append(&pool->waiting, job);
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
     return open;
@@ -362,7 +362,7 @@ void embed_stop(struct embed_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
     pool->draining = true;
-    fail_list(&pool->door, HEARTH_UNAVAILABLE, "engine shutting down");
+    fail_list(&pool->waiting, HEARTH_UNAVAILABLE, "engine shutting down");
     pthread_cond_broadcast(&pool->changed);
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -371,14 +371,14 @@ void embed_drain(struct embed_pool *pool, int64_t deadline)
 {
     embed_stop(pool);
     pthread_mutex_lock(&pool->mutex);
-    while (pool->door.len + pool->in_flight.len + pool->n_ending > 0) {
-        if (clock_now(pool->clock) >= deadline && !pool->hurry) {
-            pool->hurry = true;
+    while (pool->waiting.len + pool->in_flight.len + pool->n_ending > 0) {
+        if (clock_now(pool->clock) >= deadline && !pool->past_deadline) {
+            pool->past_deadline = true;
             fail_list(&pool->in_flight, HEARTH_CANCELLED, "engine shutting down");
             abort_unwanted(pool);
             pthread_cond_broadcast(&pool->changed);
         }
-        pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, pool->hurry ? CLOCK_NEVER : deadline);
+        pool->clock->wait(pool->clock, &pool->changed, &pool->mutex, pool->past_deadline ? CLOCK_NEVER : deadline);
     }
     pthread_mutex_unlock(&pool->mutex);
 }
@@ -396,7 +396,7 @@ void embed_close(struct embed_pool *pool)
         if (worker->started) pthread_join(worker->thread, NULL);
         llm_embedder_close(worker->embedder);
         free(worker->call);
-        free(worker->rows);
+        free(worker->batch);
     }
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->mutex);
@@ -423,7 +423,7 @@ enum llm_pooling embed_pooling(const struct embed_pool *pool)
 size_t embed_waiting(struct embed_pool *pool)
 {
     pthread_mutex_lock(&pool->mutex);
-    size_t n = pool->door.len;
+    size_t n = pool->waiting.len;
     pthread_mutex_unlock(&pool->mutex);
     return n;
 }

@@ -1,7 +1,7 @@
 /* A pool of contexts for vectors and scores: `n_contexts` embedders on one model's weights, each with a thread.
  *
  * A job is a list of inputs. It waits at the door until a place is free (at most `places` jobs are in flight, as for
- * chats). Its inputs are prepared on the pool's threads, about a call's worth at a time, and given out: whichever
+ * chats). Its inputs are prepared on the pool's threads, about a call's worth at a time, and call_input out: whichever
  * context is free takes as many inputs, of one job or of several, as fit one call. When none is free they wait. Jobs
  * come in from any thread. */
 #ifndef EMBED_POOL_H
@@ -35,8 +35,8 @@ struct embed_job {
     /* The pool's: */
     bool preparing, failed; /* preparing: some thread does, and counts as one of n_running */
     hearth_error error;     /* where it failed: the first fault */
-    size_t n_prepared, n_given,
-        n_running; /* inputs; n_given: contexts took them; n_running: their vectors are to come */
+    size_t n_prepared, n_assigned,
+        n_running; /* inputs; n_assigned: contexts took them; n_running: their vectors are to come */
     struct embed_job *next;
 };
 
@@ -48,7 +48,7 @@ struct embed_params {
     enum llm_pooling pooling;
     int32_t n_contexts;
     struct llm_context_params context; /* of one of them, as llm_embedder_open() takes it; abort and ud are set here */
-    size_t places;                     /* jobs in flight */
+    size_t permits;                    /* jobs in flight */
     int64_t timeout_ns;                /* a job waits so long for its place */
     struct clock *clock;
     struct embed_stats *stats; /* where to count on from; NULL: the pool has its own. Borrowed */

@@ -9,19 +9,19 @@ struct admission {
     int64_t timeout;
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
-    struct job_list waiting, parked;
+    struct job_list waiting, suspended;
     uint64_t resumes;
-    size_t places, taken;
-    bool telling; /* somebody's prompt is being told */
+    size_t permits, permits_in_use;
+    bool prompt_only_running; /* somebody's prompt is being told */
     bool closed;
 };
 
-struct admission *admission_open(struct clock *clock, size_t places, int64_t timeout_ns)
+struct admission *admission_open(struct clock *clock, size_t permits, int64_t timeout_ns)
 {
     struct admission *a = mem_alloc(sizeof *a);
     a->clock = clock;
     a->timeout = timeout_ns;
-    a->places = places;
+    a->permits = permits;
     pthread_mutex_init(&a->mutex, NULL);
     clock_cond_init(&a->changed);
     return a;
@@ -47,40 +47,40 @@ bool admission_enter(struct admission *a, struct job *job)
     return open;
 }
 
-static bool wants_prompt(const struct job *job)
+static bool is_prompt_only(const struct job *job)
 {
     return job->only_prompt;
 }
 
-static bool wants_place(const struct job *job)
+static bool needs_permit(const struct job *job)
 {
     return !job->only_prompt;
 }
 
-static bool wants_either(const struct job *job)
+static bool is_any_job(const struct job *job)
 {
     (void)job;
     return true;
 }
 
 /* The first in line for what is free; NULL: it has to wait. */
-static struct job *let_in(struct admission *a)
+static struct job *admit(struct admission *a)
 {
-    bool place = a->taken < a->places;
-    if (!place && a->telling) return NULL;
-    struct job *job = job_list_take_first_matching(&a->waiting, !place       ? wants_prompt
-                                                                : a->telling ? wants_place
-                                                                             : wants_either);
+    bool free_permit = a->permits_in_use < a->permits;
+    if (!free_permit && a->prompt_only_running) return NULL;
+    struct job *job = job_list_take_first_matching(&a->waiting, !free_permit             ? is_prompt_only
+                                                                : a->prompt_only_running ? needs_permit
+                                                                                         : is_any_job);
     if (job == NULL) return NULL;
-    job->let_in = true;
+    job->admitted = true;
     if (job->only_prompt)
-        a->telling = true;
+        a->prompt_only_running = true;
     else
-        a->taken++;
+        a->permits_in_use++;
     return job;
 }
 
-static bool is_impatient(const struct job *job)
+static bool can_expire(const struct job *job)
 {
     return !job->patient;
 }
@@ -96,43 +96,43 @@ static int64_t next_expiry(const struct admission *a)
 static int64_t next_deadline(const struct admission *a)
 {
     int64_t next = next_expiry(a);
-    for (const struct job *job = a->parked.first; job != NULL; job = job->next)
-        if (job->parked_until < next) next = job->parked_until;
+    for (const struct job *job = a->suspended.first; job != NULL; job = job->next)
+        if (job->suspended_until < next) next = job->suspended_until;
     return next;
 }
 
-/* A parked job that is to be looked at again. */
-static struct job *take_resumed(struct admission *a)
+/* A suspended job that is to be looked at again. */
+static struct job *take_due(struct admission *a)
 {
     int64_t now = clock_now(a->clock);
     struct job_list kept = {0};
     struct job *job, *resumed = NULL;
-    while ((job = job_list_take_first(&a->parked)) != NULL) {
-        bool is_due = job_is_cancelled(job) || job->parked_after != a->resumes || now >= job->parked_until;
+    while ((job = job_list_take_first(&a->suspended)) != NULL) {
+        bool is_due = job_is_cancelled(job) || job->suspended_after != a->resumes || now >= job->suspended_until;
         if (is_due && resumed == NULL)
             resumed = job;
         else
             job_list_append(&kept, job);
     }
-    a->parked = kept;
+    a->suspended = kept;
     return resumed;
 }
 
 /* The verdict on some job, if there is one to be given now. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
-    if ((*job = take_resumed(a)) != NULL) {
-        *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_AGAIN;
+    if ((*job = take_due(a)) != NULL) {
+        *verdict = job_is_cancelled(*job) ? ADMISSION_CANCELLED : ADMISSION_RESUMED;
     } else if ((*job = job_list_take_first_matching(&a->waiting, job_is_cancelled)) != NULL) {
         *verdict = ADMISSION_CANCELLED;
-    } else if ((*job = let_in(a)) != NULL) {
-        *verdict = ADMISSION_GO;
+    } else if ((*job = admit(a)) != NULL) {
+        *verdict = ADMISSION_ADMITTED;
     } else if (a->waiting.first == NULL) {
         *verdict = ADMISSION_CLOSED;
         return a->closed;
     } else if (clock_now(a->clock) >= next_expiry(a)) {
         *verdict = ADMISSION_EXPIRED;
-        *job = job_list_take_first_matching(&a->waiting, is_impatient);
+        *job = job_list_take_first_matching(&a->waiting, can_expire);
     } else {
         return false;
     }
@@ -156,14 +156,14 @@ uint64_t admission_resumes(struct admission *a)
     return n;
 }
 
-bool admission_park(struct admission *a, struct job *job, int64_t deadline, uint64_t seen)
+bool admission_suspend(struct admission *a, struct job *job, int64_t deadline, uint64_t seen)
 {
     pthread_mutex_lock(&a->mutex);
     bool open = !a->closed;
     if (open) {
-        job->parked_until = deadline;
-        job->parked_after = seen;
-        job_list_append(&a->parked, job);
+        job->suspended_until = deadline;
+        job->suspended_after = seen;
+        job_list_append(&a->suspended, job);
         pthread_cond_broadcast(&a->changed); /* whoever sleeps looks at its deadline */
     }
     pthread_mutex_unlock(&a->mutex);
@@ -182,9 +182,9 @@ void admission_leave(struct admission *a, const struct job *job)
 {
     pthread_mutex_lock(&a->mutex);
     if (job->only_prompt)
-        a->telling = false;
+        a->prompt_only_running = false;
     else
-        a->taken--;
+        a->permits_in_use--;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->mutex);
 }
@@ -201,7 +201,7 @@ struct job_list admission_close(struct admission *a)
     pthread_mutex_lock(&a->mutex);
     struct job_list left = a->waiting;
     struct job *job;
-    while ((job = job_list_take_first(&a->parked)) != NULL) job_list_append(&left, job);
+    while ((job = job_list_take_first(&a->suspended)) != NULL) job_list_append(&left, job);
     a->waiting = (struct job_list){0};
     a->closed = true;
     pthread_cond_broadcast(&a->changed);

@@ -6,8 +6,8 @@
 
 #include <stdlib.h>
 
-static bool cut(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
-                struct buf *payload, struct slab_region **regions, size_t *n_regions)
+static bool cut_slab(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
+                     struct buf *payload, struct slab_region **regions, size_t *n_regions)
 {
     const struct llm_state_format *format = ud;
     struct llm_regions parts = {0};
@@ -28,7 +28,7 @@ static bool cut(const void *ud, enum slab_kind kind, const void *raw, size_t siz
     return true;
 }
 
-static bool join(const void *ud, const struct store_piece *pieces, size_t n, struct buf *joined)
+static bool join_slabs(const void *ud, const struct store_piece *pieces, size_t n, struct buf *joined)
 {
     struct llm_state_slice *parts = mem_alloc(n * sizeof *parts);
     for (size_t i = 0; i < n; i++)
@@ -45,6 +45,6 @@ struct store_codec codec_of(const struct llm_state_format *format)
                                 .rows = llm_state_format_has_rows(format),
                                 .has_state = llm_state_format_has_checkpoints(format),
                                 .appends = llm_state_format_appends(format),
-                                .cut = cut,
-                                .join = join};
+                                .cut = cut_slab,
+                                .join = join_slabs};
 }

@@ -21,25 +21,25 @@
 struct save_event {
     int32_t to;
     enum slab_reason reason;
-    void *state; /* store_buffer(); NULL: nothing moves */
-    size_t state_size;
+    void *checkpoint; /* store_buffer(); NULL: nothing moves */
+    size_t checkpoint_size;
 };
 
 #define SAVE_EVENTS 8
 
 /* What of a sequence is on its way to the store. */
 struct saving {
-    int32_t n;        /* leading tokens whose rows were stored or copied out at the last event */
-    int32_t n_state;  /* where what moves was copied out last */
-    int32_t last_end; /* where the last event ended: intervals are counted from there */
-    uint64_t ticket;  /* of the last save that was queued: when it is done the store knows better */
+    int32_t n;            /* leading tokens whose rows were stored or copied out at the last event */
+    int32_t n_checkpoint; /* where what moves was copied out last */
+    int32_t last_end;     /* where the last event ended: intervals are counted from there */
+    uint64_t ticket;      /* of the last save that was queued: when it is done the store knows better */
     struct save_event events[SAVE_EVENTS]; /* still to be copied out, ascending */
     size_t n_events;
     struct identity identity; /* of the request that computed it */
 };
 
 /* A resident sequence that gives up cells as soon as they are stored, or that was given up. */
-struct leaving {
+struct pending_eviction {
     bool on;
     int32_t keep;               /* cells that stay */
     int attempts;               /* how often what the store lacked was to be copied out */
@@ -60,7 +60,8 @@ struct seq {
     int32_t id;
     struct slot *slot; /* computes on it; NULL: resident, or free */
     bool pinned;       /* a placement that is being carried out needs it: it is not evicted meanwhile */
-    bool lingers;      /* its request has ended, and it has cells only until a system prompt is copied out of them */
+    bool
+        clear_when_saved; /* its request has ended, and it has cells only until a system prompt is copied out of them */
     struct tokens tokens;
     int32_t n_cells;
     int32_t n_exact;   /* leading cells that were computed in whole pieces */
@@ -77,7 +78,7 @@ struct seq {
     uint64_t message_hash;
 
     struct saving saving;
-    struct leaving leaving;
+    struct pending_eviction eviction;
 };
 
 /* How far a request has come: goes with its job when that makes way for another and comes back. */
@@ -87,13 +88,13 @@ struct run {
     int32_t n_prompt, n_cached, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
     bool continues; /* a conversation that was there: for the log */
-    bool said_started;
+    bool started_sent;
     double restore_ms; /* that fetching its cells took */
 
     /* While it is parked, its cells: resident in this sequence if that was not used since, or this pinned state. */
-    struct seq *parked_in;
-    uint64_t parked_use;
-    const struct state *parked;
+    struct seq *suspended_in;
+    uint64_t suspended_use;
+    const struct snapshot *snapshot;
 };
 
 enum slot_state {
@@ -120,7 +121,7 @@ struct slot {
         bool on;
         int32_t n; /* tokens */
         int64_t began_at;
-        bool holds_piece; /* which there was no room for yet */
+        bool piece_held; /* which there was no room for yet */
         struct store_piece piece;
     } fetching;
     struct job_list queue; /* those who wait for this very slot, because it computes on their conversation */
@@ -131,15 +132,15 @@ struct slot {
 struct placement {
     enum {
         PLACE_FRESH,
-        PLACE_TAKE,    /* go on from the source, which keeps n cells */
-        PLACE_SHARE,   /* have the first n cells of the source in a sequence of its own */
-        PLACE_RESTORE, /* load the state */
-        PLACE_FETCH,   /* have the first n cells from the store, job->hit; of them `shared` from the source, if any */
-        PLACE_WAIT,    /* in a slot, until the source has n cells */
-        PLACE_QUEUE    /* in the list of the slot that computes on the source */
+        PLACE_CONTINUE, /* go on from the source, which keeps n cells */
+        PLACE_SHARE,    /* have the first n cells of the source in a sequence of its own */
+        PLACE_RESTORE,  /* load the state */
+        PLACE_FETCH,    /* have the first n cells from the store, job->hit; of them `shared` from the source, if any */
+        PLACE_WAIT,     /* in a slot, until the source has n cells */
+        PLACE_QUEUE     /* in the list of the slot that computes on the source */
     } how;
     struct seq *source;
-    const struct state *state;
+    const struct snapshot *snapshot;
     int32_t n;         /* tokens to go on from, or to wait for */
     int32_t shared;    /* of a fetch: leading tokens that lie in the source's cells */
     int32_t too_short; /* where it begins anew: tokens that are there, but fewer than cache_min_tokens */
@@ -167,17 +168,17 @@ struct engine {
     int32_t cache_min_tokens;
     int64_t slot_timeout_ns;
 
-    bool unified;       /* one pool of cells; else sequence i has the stream i, and there are as many as slots */
-    bool cuts_anywhere; /* cells can be cut and shared at any length */
-    bool exact_states;  /* what was saved and restored gives the same bits as before */
+    bool unified;         /* one pool of cells; else sequence i has the stream i, and there are as many as slots */
+    bool cuts_anywhere;   /* cells can be cut and shared at any length */
+    bool exact_snapshots; /* what was saved and restored gives the same bits as before */
     struct seq *seqs;
     size_t n_seqs;
     struct sharing sharing; /* of the cells of all sequences */
     struct slot *slots;
     size_t n_slots;
-    struct states *states;   /* outside the context */
-    struct store *store;     /* what outlives the cells; NULL: nothing */
-    struct store_user *user; /* this engine, as the store knows it */
+    struct snapshots *snapshots; /* outside the context */
+    struct store *store;         /* what outlives the cells; NULL: nothing */
+    struct store_user *user;     /* this engine, as the store knows it */
     struct llm_state_format *format;
     int32_t stride, continued_interval;
     int64_t evict_timeout_ns;
@@ -196,7 +197,7 @@ struct engine {
     struct plan plan;
     struct plan_need *needs;
     struct llm_batch_token *batch;
-    struct buf token_bytes;      /* of the token being sampled; kept so that none is allocated for each */
+    struct buf token_bytes;        /* of the token being sampled; kept so that none is allocated for each */
     struct llm_logprobs *logprobs; /* likewise */
     size_t turn;
     struct engine_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
@@ -206,9 +207,9 @@ struct engine {
     struct plan_share *running;
     size_t n_running;
 
-    pthread_mutex_t mutex; /* guards the mailbox: */
-    pthread_cond_t mail;   /* something came in */
-    pthread_cond_t calm;   /* a drained engine has nothing left to do */
+    pthread_mutex_t mutex;  /* guards the mailbox: */
+    pthread_cond_t mail;    /* something came in */
+    pthread_cond_t drained; /* a drained engine has nothing left to do */
     struct job_list inbox;
     bool poked, draining, closing, busy;
     size_t drained_pending; /* jobs without a slot that a drain failed */
@@ -233,7 +234,7 @@ enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct 
 void seq_clear(struct engine *engine, struct seq *seq);
 
 /* The state in memory that takes the sequence's cells back to n. NULL: there is none, or none is needed. */
-const struct state *seq_state_at(const struct engine *engine, const struct seq *seq, int32_t n);
+const struct snapshot *seq_checkpoint_at(const struct engine *engine, const struct seq *seq, int32_t n);
 
 /* After a decode that broke off: sequences that have other cells than they should are cut back or cleared. */
 void seq_verify_all(struct engine *engine);
@@ -246,10 +247,10 @@ void seq_settle(struct seq *seq);
 
 /* The sequence has reached a bound of its request: keeps what is needed to begin there again when the sequence itself
  * has moved on. */
-void seq_remember(struct engine *engine, const struct seq *seq);
+void seq_save_checkpoint(struct engine *engine, const struct seq *seq);
 
 /* Copies the whole sequence out of the context, as a state that nothing drives out. NULL: there is no room. */
-const struct state *seq_park(struct engine *engine, const struct seq *seq);
+const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq);
 
 /* evict.c: what goes when there is no room. */
 
@@ -257,25 +258,25 @@ const struct state *seq_park(struct engine *engine, const struct seq *seq);
 struct seq *evict_for_seq(struct engine *engine);
 
 /* Whether no sequence is free, and as many leave as are awaited. */
-bool evict_is_under_way(const struct engine *engine);
+bool evict_is_pending(const struct engine *engine);
 bool slot_awaits_seq(const struct slot *slot);
 
 /* Room for so many rows, at least for some of them. */
-enum room {
-    ROOM_MADE,
-    ROOM_COMING, /* when a sequence has left, which it does as soon as it is stored: lacks_cells */
-    ROOM_NONE    /* nothing resident is left */
+enum evict_outcome {
+    EVICT_DONE,
+    EVICT_PENDING, /* when a sequence has left, which it does as soon as it is stored: lacks_cells */
+    EVICT_NOTHING  /* nothing resident is left */
 };
-enum room evict_for_cells(struct engine *engine, int32_t rows);
+enum evict_outcome evict_for_cells(struct engine *engine, int32_t rows);
 
 /* Whether a load of so many rows that found no room can be tried again now; `room` says why not. */
-bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum room *room);
+bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum evict_outcome *outcome);
 
 /* The same for replies, which wait for no disk. False: nothing resident is left. */
 bool evict_now(struct engine *engine, int32_t rows);
 
-/* The sequence (NULL is fine) is wanted again: if it was leaving, it stays. */
-void evict_take_back(struct engine *engine, struct seq *seq);
+/* The sequence (NULL is fine) is wanted again: if it was eviction, it stays. */
+void evict_cancel(struct engine *engine, struct seq *seq);
 
 /* Cuts what leaves and is stored, or is to be given up. */
 void evict_step(struct engine *engine);
@@ -284,7 +285,7 @@ void evict_step(struct engine *engine);
 int64_t evict_deadline(const struct engine *engine);
 
 /* Whether a request that made way comes back to these cells. */
-bool seq_is_parked(const struct engine *engine, const struct seq *seq);
+bool seq_is_suspended(const struct engine *engine, const struct seq *seq);
 
 /* weigh.c: what could be gone on from, and what it costs, for a job that has come as far as `run` (NULL: it has not
  * begun). One that has its slot already may not queue for another. */
@@ -297,7 +298,7 @@ int32_t find_resident(const struct engine *engine, const struct job *job);
 int32_t find_reusable(const struct engine *engine, const struct job *job, int32_t resident);
 
 /* Where the prompt parts from the one that is most like it. */
-int32_t find_parting(const struct engine *engine, const struct job *job);
+int32_t find_divergence(const struct engine *engine, const struct job *job);
 
 /* lookup_nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like
  * it. Nothing changes. */
@@ -331,7 +332,7 @@ void preempt_note_unblocked(struct job *job); /* it is no longer held up by prom
 void tick(struct engine *engine);
 
 /* finish.c: how far the slot's request has come. */
-hearth_result slot_standing(const struct slot *slot);
+hearth_result slot_result(const struct slot *slot);
 
 /* A slot's request ends, one way or the other; the slot is idle afterwards. */
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string);
@@ -339,7 +340,7 @@ void finish_failed(struct engine *engine, struct slot *slot, const hearth_error 
 void finish_cancelled(struct engine *engine);
 
 /* Clears sequences that had their cells only until they were copied out. */
-void finish_lingering(struct engine *engine);
+void finish_clear_saved(struct engine *engine);
 
 /* A job that has no slot fails, whether it began earlier or not. */
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
@@ -356,7 +357,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 /* save.c: when cells are stored, and copying them out. All of it does nothing where there is no store. */
 
 /* A request begins on a sequence. */
-void save_adopt(struct engine *engine, struct seq *seq, const struct job *job);
+void save_begin(struct engine *engine, struct seq *seq, const struct job *job);
 
 /* It shares the first n cells of another, and what was copied out of them. */
 void save_inherit(struct seq *seq, const struct seq *from, int32_t n);
@@ -364,29 +365,29 @@ void save_inherit(struct seq *seq, const struct seq *from, int32_t n);
 /* The sequence was cut back to n cells. */
 void save_cut(struct seq *seq, int32_t n);
 
-/* Rows were computed; `at_bound`: up to a bound of the prompt. */
-void save_progress(struct engine *engine, struct slot *slot, bool at_bound);
+/* Rows were computed; `at_checkpoint`: up to a bound of the prompt. */
+void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint);
 
 /* The request ends; its cells stay. */
 void save_finished(struct engine *engine, struct seq *seq);
 
 /* What would be lost with the resident sequence's cells. */
-enum save_standing {
-    SAVE_SAFE,      /* nothing: it is in the store, or nothing of it is to be stored */
-    SAVE_UNDER_WAY, /* it is being copied out or written; the engine is woken when that is done */
-    SAVE_LACKING    /* something: its saves have ended, and the store does not have it */
+enum save_status {
+    SAVE_COMPLETE, /* nothing: it is in the store, or nothing of it is to be stored */
+    SAVE_PENDING,  /* it is being copied out or written; the engine is woken when that is done */
+    SAVE_MISSING   /* something: its saves have ended, and the store does not have it */
 };
-enum save_standing save_standing(const struct engine *engine, const struct seq *seq);
+enum save_status save_status(const struct engine *engine, const struct seq *seq);
 
 /* Its cells are to go: what the store lacks is to be copied out. */
 void save_before_eviction(struct engine *engine, struct seq *seq);
 
 /* They go now: what is to be copied out is copied as far as the backlog takes it. False: some is left. */
-bool save_hurry(struct engine *engine, struct seq *seq);
+bool save_flush(struct engine *engine, struct seq *seq);
 
 /* The engine ends: the one time that its thread waits for the store, for evict_timeout_ns at most. */
 void save_all(struct engine *engine);
-void save_forget(struct seq *seq);
+void save_release(struct seq *seq);
 
 /* Copies out a bounded part of what waits for it. False: nothing could be. */
 bool save_step(struct engine *engine);
@@ -406,14 +407,14 @@ void fetch_stop(struct engine *engine, struct slot *slot);
 bool fetch_step(struct engine *engine);
 
 /* The request needs the store no more. */
-void fetch_forget(struct job *job);
+void fetch_release(struct job *job);
 
 /* codec.c: how the store takes states of this format apart. */
 struct store_codec codec_of(const struct llm_state_format *format);
 
 /* reuse_log.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
  * conversation is continued. */
-bool scan_log(const struct engine *engine, const struct job *job, const struct placement *placement);
-void scan_log_built(const struct slot *slot);
+bool reuse_log(const struct engine *engine, const struct job *job, const struct placement *placement);
+void reuse_log_built(const struct slot *slot);
 
 #endif

@@ -18,7 +18,7 @@
 /* A decode is given up when nobody wants what it computes. One client more or less does not end it: the others would
  * lose their rows, and while anybody streams a tick is short anyway. Where cells cannot be cut, breaking off may cost
  * everybody's: only a prompt that is alone, and therefore perhaps long, is worth that. */
-static bool nobody_wants_it(void *ud)
+static bool should_abort(void *ud)
 {
     const struct engine *engine = ud;
     if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
@@ -90,7 +90,7 @@ const struct store_user *engine_store_user(const struct engine *engine)
     return engine->user;
 }
 
-bool engine_wants_bounds(const struct engine *engine)
+bool engine_wants_checkpoints(const struct engine *engine)
 {
     return engine->caching == ENGINE_CACHES_CONVERSATIONS && !engine->cuts_anywhere;
 }
@@ -118,35 +118,35 @@ static bool has_work(const struct engine *engine)
 
 /* Where a prompt without messages is remembered: in its middle and near its end, since nothing tells where the next one
  * will part from it. */
-static void add_bounds_of_plain_prompt(struct job *job)
+static void add_checkpoints_of_plain_prompt(struct job *job)
 {
     int32_t n = (int32_t)job->prompt.len, ends[] = {n / 2, n - 64, n - 16};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) job_add_bound(job, ends[i]);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) job_add_checkpoint(job, ends[i]);
 }
 
 /* Where the prompt stops for a moment, to be remembered there. */
-static void settle_bounds(const struct engine *engine, struct job *job)
+static void set_checkpoints(const struct engine *engine, struct job *job)
 {
     int32_t system = job->conversation.system_end;
     if (engine->caching == ENGINE_CACHES_SYSTEM) {
-        job->bounds[0] = system;
-        job->n_bounds = system >= engine->cache_min_tokens && system > 0;
-    } else if (engine_wants_bounds(engine) && job->cache_prompt && job->conversation.n_messages == 0) {
-        add_bounds_of_plain_prompt(job);
+        job->checkpoints[0] = system;
+        job->n_checkpoints = system >= engine->cache_min_tokens && system > 0;
+    } else if (engine_wants_checkpoints(engine) && job->cache_prompt && job->conversation.n_messages == 0) {
+        add_checkpoints_of_plain_prompt(job);
     }
     if (!engine->deterministic) return;
-    if (!engine->exact_states) job->n_bounds = 0;
+    if (!engine->exact_snapshots) job->n_checkpoints = 0;
     size_t n = 0;
-    for (size_t i = 0; i < job->n_bounds; i++) {
-        int32_t whole = job->bounds[i] / PREFILL_CHUNK * PREFILL_CHUNK;
-        if (whole > 0 && (n == 0 || whole > job->bounds[n - 1])) job->bounds[n++] = whole;
+    for (size_t i = 0; i < job->n_checkpoints; i++) {
+        int32_t whole = job->checkpoints[i] / PREFILL_CHUNK * PREFILL_CHUNK;
+        if (whole > 0 && (n == 0 || whole > job->checkpoints[n - 1])) job->checkpoints[n++] = whole;
     }
-    job->n_bounds = n;
+    job->n_checkpoints = n;
 }
 
-static void take_in(struct engine *engine, struct job *job)
+static void accept_job(struct engine *engine, struct job *job)
 {
-    settle_bounds(engine, job);
+    set_checkpoints(engine, job);
     if (job->only_lookup) {
         lookup_answer(engine, job);
         return;
@@ -183,7 +183,7 @@ static struct job_list take_refused(struct engine *engine)
     return refused;
 }
 
-static void refuse(struct engine *engine)
+static void fail_refused(struct engine *engine)
 {
     struct job_list jobs = take_refused(engine);
     hearth_error error;
@@ -200,7 +200,7 @@ static void refuse(struct engine *engine)
 static void sleep_until_mail(struct engine *engine)
 {
     engine->busy = engine->stalled;
-    if (!engine->busy) pthread_cond_broadcast(&engine->calm);
+    if (!engine->busy) pthread_cond_broadcast(&engine->drained);
     int64_t deadline = engine->stalled ? evict_deadline(engine) : CLOCK_NEVER;
     if (engine->stalled && engine->waiting.first != NULL) {
         int64_t step = clock_now(engine->clock) + STALLED_STEP;
@@ -223,8 +223,8 @@ static bool take_mail(struct engine *engine)
     bool draining = engine->draining, closing = engine->closing;
     pthread_mutex_unlock(&engine->mutex);
     struct job *job;
-    while ((job = job_list_take_first(&mail)) != NULL) take_in(engine, job);
-    if (draining) refuse(engine);
+    while ((job = job_list_take_first(&mail)) != NULL) accept_job(engine, job);
+    if (draining) fail_refused(engine);
     return !closing || has_work(engine);
 }
 
@@ -242,7 +242,7 @@ static void work(struct engine *engine)
     bool fetched = fetch_step(engine), computes = any_slot_computes(engine);
     if (computes) tick(engine);
     engine->copied = save_step(engine) || fetched;
-    finish_lingering(engine);
+    finish_clear_saved(engine);
     engine->stalled = any_slot_busy(engine) && !computes && !engine->copied;
 }
 
@@ -309,7 +309,7 @@ void engine_drain(struct engine *engine, int64_t deadline)
             pthread_cond_signal(&engine->mail);
         }
         int64_t until = atomic_load(&engine->stop_now) ? CLOCK_NEVER : deadline;
-        engine->clock->wait(engine->clock, &engine->calm, &engine->mutex, until);
+        engine->clock->wait(engine->clock, &engine->drained, &engine->mutex, until);
     }
     if (first)
         log_event(LOG_INFO, "batch-engine", "drain-finished", log_str("model", engine->name),
@@ -339,7 +339,7 @@ static void clear_gauges(struct engine_stats *stats)
 {
     atomic_store(&stats->slots_busy, 0);
     atomic_store(&stats->jobs_waiting, 0);
-    atomic_store(&stats->state_bytes, 0);
+    atomic_store(&stats->snapshot_bytes, 0);
     atomic_store(&stats->threads, 0);
 }
 
@@ -349,17 +349,17 @@ static void free_engine(struct engine *engine)
     if (engine->store != NULL) store_remove_user(engine->store, engine->user);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
-        save_forget(&engine->seqs[i]);
+        save_release(&engine->seqs[i]);
     }
     free(engine->user);
     llm_state_format_close(engine->format);
-    states_close(engine->states);
+    snapshots_close(engine->snapshots);
     llm_context_close(engine->context);
     plan_release(&engine->plan);
     pthread_mutex_destroy(&engine->mutex);
     pthread_mutex_destroy(&engine->status_mutex);
     pthread_cond_destroy(&engine->mail);
-    pthread_cond_destroy(&engine->calm);
+    pthread_cond_destroy(&engine->drained);
     sharing_release(&engine->sharing);
     free(engine->slots);
     free(engine->seqs);
@@ -404,7 +404,7 @@ static struct identity identity_of(const struct engine *engine, const struct eng
  * and this memory can be taken apart. */
 static void join_store(struct engine *engine, const struct engine_params *params)
 {
-    bool exact = !engine->deterministic || engine->exact_states;
+    bool exact = !engine->deterministic || engine->exact_snapshots;
     if (params->store == NULL || engine->caching == ENGINE_CACHES_NOTHING || !exact) return;
     hearth_error error;
     engine->format = llm_state_format_open(engine->context, &error);
@@ -427,7 +427,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
 {
     struct engine *engine = mem_alloc(sizeof *engine);
     struct llm_context_params context = params->context;
-    context.abort = nobody_wants_it;
+    context.abort = should_abort;
     context.ud = engine;
     engine->context = llm_context_open(params->model, &context, error);
     if (engine->context == NULL) {
@@ -449,19 +449,19 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->slot_timeout_ns = params->slot_timeout_ns;
     engine->preempt_fails = params->preempt_fails;
     engine->logs_words = params->logs_words;
-    engine->states = states_open(params->state_budget);
+    engine->snapshots = snapshots_open(params->snapshot_budget);
     engine->batch = mem_alloc((size_t)context.n_batch * sizeof *engine->batch);
-    tick_budget_init(&engine->tick_budget, params->max_gap_ns, PREFILL_CHUNK / 2);
+    tick_budget_init(&engine->tick_budget, params->max_token_gap_ns, PREFILL_CHUNK / 2);
     /* Flash attention of one row is split among the threads, and what comes out depends on where. And of what a GPU
      * computes the time of a decode call and that of the threads tell nothing. */
     thread_scaling_init(&engine->scaling, llm_threads(engine->context), engine->deterministic || llm_has_gpu());
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);
-    clock_cond_init(&engine->calm);
+    clock_cond_init(&engine->drained);
     engine->unified = context.unified;
     engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
-    engine->exact_states = !engine->unified && !llm_has_window(engine->context);
+    engine->exact_snapshots = !engine->unified && !llm_has_window(engine->context);
     engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);

@@ -30,14 +30,14 @@ struct engine_params {
     int32_t n_slots;                   /* requests computed at once */
     struct llm_context_params context; /* n_seq: at least n_slots, exactly as many unless unified; abort and ud are set
                                           by the engine */
-    int64_t max_gap_ns;                /* a tick with a prompt in it may take so long while a reply is being streamed */
+    int64_t max_token_gap_ns;          /* a tick with a prompt in it may take so long while a reply is being streamed */
     bool deterministic;                /* fixed cuts, one slot a decode call */
     int32_t n_gpu_layers;              /* as the model was opened with: tells deterministic runs apart */
     enum engine_caching caching;
     int32_t cache_min_tokens;           /* less than that is not worth going on from */
     int64_t slot_timeout_ns;            /* a job that waited so long takes the slot of another */
     bool preempt_fails;                 /* which then fails; else it is parked and goes on later */
-    uint64_t state_budget;              /* bytes of states kept outside the context */
+    uint64_t snapshot_budget;           /* bytes of states kept outside the context */
     struct store *store;                /* where cells go that are evicted; NULL: nowhere. Borrowed */
     struct identity identity;           /* under which they are stored; the engine adds what its context depends on */
     int32_t stride, continued_interval; /* tokens: of the store; between two saves of what is growing */
@@ -49,8 +49,8 @@ struct engine_params {
 
 struct engine *engine_open(const struct engine_params *params, hearth_error *error);
 
-/* Whether jobs should come with bounds: only where cells cannot be cut anywhere. */
-bool engine_wants_bounds(const struct engine *engine);
+/* Whether jobs should come with checkpoints: only where cells cannot be cut anywhere. */
+bool engine_wants_checkpoints(const struct engine *engine);
 
 /* As whom jobs ask the store, and the identity that theirs are made of; NULL: they do not. Any thread. */
 const struct store_user *engine_store_user(const struct engine *engine);
@@ -78,7 +78,7 @@ struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
-    metric_value preemptions, states_saved, states_restored, state_bytes;
+    metric_value preemptions, snapshots_saved, snapshots_restored, snapshot_bytes;
     metric_value threads; /* that computed the last tick */
     struct histogram queue_wait, first_token, tick, batch;
 };

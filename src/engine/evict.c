@@ -1,31 +1,31 @@
 /* Eviction: which resident sequences give up their cells, and when.
  *
- * A sequence that is stored is cut at once. Another one leaves: it is copied out in slices, as everything that is
- * saved, and cut when the store has it, or when that fails or takes longer than `evict_save_timeout_ms`. Meanwhile its
- * cells are what they were, and a request that wants them takes the sequence back. Whoever needs the room waits in its
- * slot, without rows in any batch; nothing here waits on the engine's thread. A reply that is being streamed waits for
- * no disk at all: for its next row the least recently used sequence is cut once what the backlog takes was copied
- * out. */
+ * A sequence that is stored is evict_cells at once. Another one leaves: it is copied out in slices, as everything that
+ * is saved, and evict_cells when the store has it, or when that fails or takes longer than `evict_save_timeout_ms`.
+ * Meanwhile its cells are what they were, and a request that wants them takes the sequence back. Whoever needs the room
+ * waits in its slot, without rows in any batch; nothing here waits on the engine's thread. A reply that is being
+ * streamed waits for no disk at all: for its next row the least recently used sequence is evict_cells once what the
+ * backlog takes was copied out. */
 #include "engine/core.h"
 
 #include "base/log.h"
 
 /* Cells are given up in pieces of at least so many, so that a full pool does not ask for room at every tick. */
-#define ROOM_STEP 256
+#define EVICT_STEP 256
 
 /* ---- Choosing ---- */
 
 /* The run that comes back to these cells. */
-static struct run *parked_in(const struct engine *engine, const struct seq *seq)
+static struct run *run_suspended_in(const struct engine *engine, const struct seq *seq)
 {
     for (const struct job *job = engine->waiting.first; job != NULL; job = job->next)
-        if (job->run != NULL && job->run->parked_in == seq && job->run->parked_use == seq->uses) return job->run;
+        if (job->run != NULL && job->run->suspended_in == seq && job->run->suspended_use == seq->uses) return job->run;
     return NULL;
 }
 
-bool seq_is_parked(const struct engine *engine, const struct seq *seq)
+bool seq_is_suspended(const struct engine *engine, const struct seq *seq)
 {
-    return parked_in(engine, seq) != NULL;
+    return run_suspended_in(engine, seq) != NULL;
 }
 
 /* And may be evicted. */
@@ -34,31 +34,32 @@ static bool is_resident(const struct seq *seq)
     return seq->slot == NULL && seq->n_cells > 0 && !seq->pinned;
 }
 
-/* Whether all its cells live on in another sequence, which whoever wants them can go on from: nothing is lost with it,
- * and nothing won but the sequence. What cannot be cut is more than its cells. */
+/* Whether all its cells live on in another sequence, which whoever wants them can carry_out_eviction on from: nothing
+ * is lost with it, and nothing won but the sequence. What cannot be evict_cells is more than its cells. */
 static bool is_held_elsewhere(const struct engine *engine, const struct seq *seq)
 {
     return engine->cuts_anywhere && sharing_most(&engine->sharing, seq->id) == seq->n_cells;
 }
 
-static bool loses_nothing(const struct engine *engine, const struct seq *seq)
+static bool is_safe_to_evict(const struct engine *engine, const struct seq *seq)
 {
-    return is_held_elsewhere(engine, seq) || save_standing(engine, seq) == SAVE_SAFE;
+    return is_held_elsewhere(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
 }
 
-/* Of those that leave, or of those that do not. A request that made way comes back to its cells: they go after
- * everybody else's. */
-static struct seq *least_recently_used(struct engine *engine, bool leaving)
+/* Of those that begin_eviction, or of those that do not. A request that made way comes back to its cells: they
+ * carry_out_eviction after everybody else's. */
+static struct seq *least_recently_used(struct engine *engine, bool pending)
 {
     struct seq *oldest = NULL;
-    bool oldest_parked = false;
+    bool oldest_suspended = false;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq->leaving.on != leaving) continue;
-        bool parked = seq_is_parked(engine, seq), better = oldest_parked && !parked;
-        if (oldest != NULL && !better && (parked != oldest_parked || seq->last_used >= oldest->last_used)) continue;
+        if (!is_resident(seq) || seq->eviction.on != pending) continue;
+        bool suspended = seq_is_suspended(engine, seq), better = oldest_suspended && !suspended;
+        if (oldest != NULL && !better && (suspended != oldest_suspended || seq->last_used >= oldest->last_used))
+            continue;
         oldest = seq;
-        oldest_parked = parked;
+        oldest_suspended = suspended;
     }
     return oldest;
 }
@@ -73,24 +74,25 @@ static struct victim choose_victim(struct engine *engine)
 {
     struct seq *oldest = least_recently_used(engine, false), *stored = NULL;
     if (oldest == NULL) return (struct victim){0};
-    if (loses_nothing(engine, oldest)) return (struct victim){oldest, true};
-    bool parked = seq_is_parked(engine, oldest);
+    if (is_safe_to_evict(engine, oldest)) return (struct victim){oldest, true};
+    bool suspended = seq_is_suspended(engine, oldest);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq->leaving.on || seq_is_parked(engine, seq) != parked) continue;
+        if (!is_resident(seq) || seq->eviction.on || seq_is_suspended(engine, seq) != suspended) continue;
         if (stored != NULL && seq->last_used >= stored->last_used) continue;
-        if (loses_nothing(engine, seq)) stored = seq;
+        if (is_safe_to_evict(engine, seq)) stored = seq;
     }
     return stored != NULL ? (struct victim){stored, true} : (struct victim){oldest, false};
 }
 
-/* Where sequences are wanted, and not cells, the first to go are those whose cells all stay. */
+/* Where sequences are wanted, and not cells, the first to carry_out_eviction are those whose cells all keep_resident.
+ */
 static struct victim choose_victim_for_seq(struct engine *engine)
 {
     struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq_is_parked(engine, seq) || !is_held_elsewhere(engine, seq)) continue;
+        if (!is_resident(seq) || seq_is_suspended(engine, seq) || !is_held_elsewhere(engine, seq)) continue;
         if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
     }
     return oldest != NULL ? (struct victim){oldest, true} : choose_victim(engine);
@@ -126,24 +128,24 @@ static size_t count_free(const struct engine *engine)
     return n;
 }
 
-static struct seq *find_partly_leaving(struct engine *engine)
+static struct seq *find_partly_evicted(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (seq->leaving.on && seq->leaving.keep > 0 && !seq->pinned) return seq;
+        if (seq->eviction.on && seq->eviction.keep > 0 && !seq->pinned) return seq;
     }
     return NULL;
 }
 
 /* Sequences that will be free. */
-static size_t count_emptied(const struct engine *engine)
+static size_t count_to_be_free(const struct engine *engine)
 {
     size_t n = 0;
-    for (size_t i = 0; i < engine->n_seqs; i++) n += engine->seqs[i].leaving.on && engine->seqs[i].leaving.keep == 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) n += engine->seqs[i].eviction.on && engine->seqs[i].eviction.keep == 0;
     return n;
 }
 
-static bool is_anybody_waiting(const struct engine *engine)
+static bool is_any_slot_waiting(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
         if (engine->slots[i].lacks_cells) return true;
@@ -151,24 +153,25 @@ static bool is_anybody_waiting(const struct engine *engine)
 }
 
 /* They may try again. */
-static void let_go_on(struct engine *engine)
+static void wake_waiting(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].lacks_cells = false;
 }
 
-static void let_go_on_unless_coming(struct engine *engine)
+static void wake_waiting_unless_pending(struct engine *engine)
 {
-    if (least_recently_used(engine, true) == NULL) let_go_on(engine);
+    if (least_recently_used(engine, true) == NULL) wake_waiting(engine);
 }
 
 /* ---- Going ---- */
 
 /* Returns how many cells are free now that were not: those that no other sequence has. */
-static int32_t cut(struct engine *engine, struct seq *seq, int32_t keep)
+static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int32_t had = seq->n_cells, shared = sharing_most(&engine->sharing, seq->id);
-    struct run *run = parked_in(engine, seq);
-    if (run != NULL && run->parked == NULL && !is_held_elsewhere(engine, seq)) run->parked = seq_park(engine, seq);
+    struct run *run = run_suspended_in(engine, seq);
+    if (run != NULL && run->snapshot == NULL && !is_held_elsewhere(engine, seq))
+        run->snapshot = seq_save_pinned(engine, seq);
     if (keep == 0)
         log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
                   log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", had));
@@ -180,21 +183,21 @@ static int32_t cut(struct engine *engine, struct seq *seq, int32_t keep)
 }
 
 /* Before it is stored: what is still to be copied out is copied as far as the backlog takes it. */
-static int32_t cut_short(struct engine *engine, struct seq *seq, int32_t keep)
+static int32_t evict_unsaved(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock);
-    save_hurry(engine, seq);
+    save_flush(engine, seq);
     if (seq->saving.n_events > 0) store_count_dropped(engine->store);
     log_event(LOG_WARN, "store", "evicted before it was stored", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells), log_int("copied", seq->saving.n),
-              log_num("waited_ms", seq->leaving.on ? clock_to_ms(now - seq->leaving.began_at) : 0));
-    return cut(engine, seq, keep);
+              log_num("waited_ms", seq->eviction.on ? clock_to_ms(now - seq->eviction.began_at) : 0));
+    return evict_cells(engine, seq, keep);
 }
 
-static void stay(struct engine *engine, struct seq *seq)
+static void keep_resident(struct engine *engine, struct seq *seq)
 {
-    seq->leaving = (struct leaving){0};
-    let_go_on(engine);
+    seq->eviction = (struct pending_eviction){0};
+    wake_waiting(engine);
 }
 
 /* A disk that let one wait end in vain is not waited for again before it has got past that. */
@@ -212,89 +215,89 @@ static void note_hung(struct engine *engine)
     engine->hung_at = engine->last_ticket;
 }
 
-enum verdict { STAYS, GOES, GOES_LOST };
+enum eviction_check { EVICT_LATER, EVICT_SAVED, EVICT_UNSAVED };
 
 /* What of it is missing after its saves have ended was dropped by the store, or failed: it is copied out once more. */
-static enum verdict judge(struct engine *engine, struct seq *seq)
+static enum eviction_check check_eviction(struct engine *engine, struct seq *seq)
 {
-    struct leaving *leaving = &seq->leaving;
-    enum save_standing standing = save_standing(engine, seq);
-    while (standing == SAVE_LACKING && leaving->attempts < SAVE_ATTEMPTS) {
-        leaving->attempts++;
+    struct pending_eviction *eviction = &seq->eviction;
+    enum save_status status = save_status(engine, seq);
+    while (status == SAVE_MISSING && eviction->attempts < SAVE_ATTEMPTS) {
+        eviction->attempts++;
         save_before_eviction(engine, seq);
-        standing = save_standing(engine, seq);
+        status = save_status(engine, seq);
     }
-    if (standing == SAVE_SAFE) return GOES;
-    if (standing == SAVE_LACKING) return GOES_LOST;
-    if (engine->hung && is_hung(engine)) return GOES_LOST;
-    if (clock_now(engine->clock) < leaving->deadline) return STAYS;
+    if (status == SAVE_COMPLETE) return EVICT_SAVED;
+    if (status == SAVE_MISSING) return EVICT_UNSAVED;
+    if (engine->hung && is_hung(engine)) return EVICT_UNSAVED;
+    if (clock_now(engine->clock) < eviction->deadline) return EVICT_LATER;
     note_hung(engine);
-    return GOES_LOST;
+    return EVICT_UNSAVED;
 }
 
-static void go(struct engine *engine, struct seq *seq, enum verdict verdict)
+static void carry_out_eviction(struct engine *engine, struct seq *seq, enum eviction_check check)
 {
-    if (verdict == GOES_LOST)
-        cut_short(engine, seq, seq->leaving.keep);
+    if (check == EVICT_UNSAVED)
+        evict_unsaved(engine, seq, seq->eviction.keep);
     else
-        cut(engine, seq, seq->leaving.keep);
-    let_go_on(engine);
+        evict_cells(engine, seq, seq->eviction.keep);
+    wake_waiting(engine);
 }
 
 /* False: it goes later. */
-static bool leave(struct engine *engine, struct seq *seq, int32_t keep)
+static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock), left = CLOCK_NEVER - now;
-    seq->leaving =
-        (struct leaving){.on = true,
-                         .keep = keep,
-                         .began_at = now,
-                         .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
-                         .attempts = 1};
+    seq->eviction = (struct pending_eviction){
+        .on = true,
+        .keep = keep,
+        .began_at = now,
+        .deadline = engine->evict_timeout_ns < left ? now + engine->evict_timeout_ns : CLOCK_NEVER,
+        .attempts = 1};
     save_before_eviction(engine, seq);
-    enum verdict verdict = judge(engine, seq);
-    if (verdict != STAYS) go(engine, seq, verdict);
-    return verdict != STAYS;
+    enum eviction_check check = check_eviction(engine, seq);
+    if (check != EVICT_LATER) carry_out_eviction(engine, seq, check);
+    return check != EVICT_LATER;
 }
 
-void evict_take_back(struct engine *engine, struct seq *seq)
+void evict_cancel(struct engine *engine, struct seq *seq)
 {
-    if (seq == NULL || !seq->leaving.on) return;
+    if (seq == NULL || !seq->eviction.on) return;
     log_event(LOG_DEBUG, "batch-engine", "eviction-taken-back", log_int("seq", seq->id),
               log_int("tokens", seq->n_cells));
     seq->last_used = clock_now(engine->clock);
-    stay(engine, seq);
+    keep_resident(engine, seq);
 }
 
 void evict_step(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        enum verdict verdict = seq->leaving.on ? judge(engine, seq) : STAYS;
-        if (verdict == STAYS) continue;
-        if (is_anybody_waiting(engine))
-            go(engine, seq, verdict);
+        enum eviction_check check = seq->eviction.on ? check_eviction(engine, seq) : EVICT_LATER;
+        if (check == EVICT_LATER) continue;
+        if (is_any_slot_waiting(engine))
+            carry_out_eviction(engine, seq, check);
         else
-            stay(engine, seq);
+            keep_resident(engine, seq);
     }
-    let_go_on_unless_coming(engine);
+    wake_waiting_unless_pending(engine);
 }
 
 int64_t evict_deadline(const struct engine *engine)
 {
     int64_t first = CLOCK_NEVER;
     for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct leaving *leaving = &engine->seqs[i].leaving;
-        if (leaving->on && leaving->deadline < first) first = leaving->deadline;
+        const struct pending_eviction *eviction = &engine->seqs[i].eviction;
+        if (eviction->on && eviction->deadline < first) first = eviction->deadline;
     }
     return first;
 }
 
 /* ---- Asking for room ---- */
 
-bool evict_is_under_way(const struct engine *engine)
+bool evict_is_pending(const struct engine *engine)
 {
-    return count_free(engine) == 0 && count_emptied(engine) >= count_awaiting(engine);
+    return count_free(engine) == 0 && count_to_be_free(engine) >= count_awaiting(engine);
 }
 
 struct seq *evict_for_seq(struct engine *engine)
@@ -303,50 +306,50 @@ struct seq *evict_for_seq(struct engine *engine)
     if (seq != NULL) return seq;
     struct victim victim = choose_victim_for_seq(engine);
     if (victim.safe) {
-        cut(engine, victim.seq, 0);
+        evict_cells(engine, victim.seq, 0);
         return victim.seq;
     }
-    if (count_emptied(engine) >= count_awaiting(engine)) return NULL;
-    if (victim.seq != NULL) return leave(engine, victim.seq, 0) ? victim.seq : NULL;
-    struct seq *partly = find_partly_leaving(engine);
-    if (partly != NULL) partly->leaving.keep = 0;
+    if (count_to_be_free(engine) >= count_awaiting(engine)) return NULL;
+    if (victim.seq != NULL) return begin_eviction(engine, victim.seq, 0) ? victim.seq : NULL;
+    struct seq *partly = find_partly_evicted(engine);
+    if (partly != NULL) partly->eviction.keep = 0;
     return NULL;
 }
 
 /* Cells that the sequence keeps when it is to free so many. None where all that it would keep are another's as well. */
-static int32_t keep_without(const struct engine *engine, const struct seq *seq, int32_t rows)
+static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq, int32_t rows)
 {
-    int32_t keep = seq->n_cells - (rows > ROOM_STEP ? rows : ROOM_STEP);
+    int32_t keep = seq->n_cells - (rows > EVICT_STEP ? rows : EVICT_STEP);
     if (keep > 0) keep = seq_can_keep(engine, seq, keep);
     return keep > sharing_most(&engine->sharing, seq->id) ? keep : 0;
 }
 
-enum room evict_for_cells(struct engine *engine, int32_t rows)
+enum evict_outcome evict_for_cells(struct engine *engine, int32_t rows)
 {
-    bool coming = least_recently_used(engine, true) != NULL;
+    bool pending = least_recently_used(engine, true) != NULL;
     int32_t freed = 0;
     struct victim victim = choose_victim(engine);
-    for (; victim.safe && freed < ROOM_STEP; victim = choose_victim(engine))
-        freed += cut(engine, victim.seq, keep_without(engine, victim.seq, rows - freed));
-    if (freed > 0) return ROOM_MADE;
-    if (coming || victim.seq == NULL) return coming ? ROOM_COMING : ROOM_NONE;
-    return leave(engine, victim.seq, keep_without(engine, victim.seq, rows)) ? ROOM_MADE : ROOM_COMING;
+    for (; victim.safe && freed < EVICT_STEP; victim = choose_victim(engine))
+        freed += evict_cells(engine, victim.seq, cells_to_keep(engine, victim.seq, rows - freed));
+    if (freed > 0) return EVICT_DONE;
+    if (pending || victim.seq == NULL) return pending ? EVICT_PENDING : EVICT_NOTHING;
+    return begin_eviction(engine, victim.seq, cells_to_keep(engine, victim.seq, rows)) ? EVICT_DONE : EVICT_PENDING;
 }
 
-bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum room *room)
+bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum evict_outcome *outcome)
 {
     if (loaded != LLM_NO_ROOM) return false;
-    *room = evict_for_cells(engine, rows);
-    return *room == ROOM_MADE;
+    *outcome = evict_for_cells(engine, rows);
+    return *outcome == EVICT_DONE;
 }
 
-/* The next to go for a reply, and what is free then. */
+/* The next to carry_out_eviction for a reply, and what is free then. */
 static int32_t free_some_now(struct engine *engine, struct victim victim, int32_t rows)
 {
-    int32_t keep = keep_without(engine, victim.seq, rows);
-    if (victim.safe) return cut(engine, victim.seq, keep);
-    if (!victim.seq->leaving.on) save_before_eviction(engine, victim.seq);
-    return cut_short(engine, victim.seq, keep);
+    int32_t keep = cells_to_keep(engine, victim.seq, rows);
+    if (victim.safe) return evict_cells(engine, victim.seq, keep);
+    if (!victim.seq->eviction.on) save_before_eviction(engine, victim.seq);
+    return evict_unsaved(engine, victim.seq, keep);
 }
 
 bool evict_now(struct engine *engine, int32_t rows)
@@ -354,11 +357,11 @@ bool evict_now(struct engine *engine, int32_t rows)
     int32_t freed = 0;
     while (freed < rows) {
         struct victim victim = choose_victim(engine);
-        struct seq *leaving = least_recently_used(engine, true);
-        if (!victim.safe && leaving != NULL) victim.seq = leaving;
+        struct seq *pending = least_recently_used(engine, true);
+        if (!victim.safe && pending != NULL) victim.seq = pending;
         if (victim.seq == NULL) break;
         freed += free_some_now(engine, victim, rows - freed);
     }
-    let_go_on_unless_coming(engine); /* these cells are not for prompts */
+    wake_waiting_unless_pending(engine); /* these cells are not for prompts */
     return freed > 0;
 }

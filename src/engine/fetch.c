@@ -12,7 +12,7 @@
 #define SLICE_BYTES      (16 << 20)
 #define SLICE_BYTES_IDLE (256 << 20)
 
-void fetch_forget(struct job *job)
+void fetch_release(struct job *job)
 {
     store_hit_close(job->hit);
     job->hit = NULL;
@@ -30,7 +30,7 @@ void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
     struct job *job = slot->job;
     slot->fetching = (struct fetching){.on = true, .n = n, .began_at = clock_now(engine->clock)};
     /* Others may wait for what comes; where cells cannot be cut, for all of it. */
-    if (!engine->cuts_anywhere) job_add_bound(job, n);
+    if (!engine->cuts_anywhere) job_add_checkpoint(job, n);
     if (!store_is_fetching(job->hit)) store_fetch(job->hit, n);
     store_skip(job->hit, slot->seq->n_cells);
 }
@@ -61,8 +61,8 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     log_fetched(slot, took_ms);
     slot->fetching = (struct fetching){0};
     store_hit_count(slot->job->hit, seq->n_cells);
-    fetch_forget(slot->job);
-    if (seq->n_cells > 0 && !engine->cuts_anywhere) seq_remember(engine, seq);
+    fetch_release(slot->job);
+    if (seq->n_cells > 0 && !engine->cuts_anywhere) seq_save_checkpoint(engine, seq);
 }
 
 /* ---- Pieces ---- */
@@ -80,20 +80,20 @@ static enum loading load_rows(struct engine *engine, struct seq *seq, const stru
         return all ? LOAD_DONE : LOAD_FAILED;
     }
     enum llm_loaded loaded;
-    enum room room = ROOM_MADE;
+    enum evict_outcome evicted = EVICT_DONE;
     do loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
-    while (evict_for_load(engine, loaded, piece->to - from, &room));
-    return loaded == LLM_LOADED ? LOAD_DONE : room == ROOM_COMING ? LOAD_LATER : LOAD_FAILED;
+    while (evict_for_load(engine, loaded, piece->to - from, &evicted));
+    return loaded == LLM_LOADED ? LOAD_DONE : evicted == EVICT_PENDING ? LOAD_LATER : LOAD_FAILED;
 }
 
 /* Of a window nobody counts the cells that it needs: room is made a step at a time. */
-static enum loading load_moving(struct engine *engine, struct seq *seq, const struct store_piece *piece)
+static enum loading load_checkpoint(struct engine *engine, struct seq *seq, const struct store_piece *piece)
 {
     enum llm_loaded loaded;
-    enum room room = ROOM_MADE;
+    enum evict_outcome evicted = EVICT_DONE;
     do loaded = llm_checkpoint_load(engine->context, engine->format, seq->id, piece->bytes, piece->size, piece->to);
-    while (evict_for_load(engine, loaded, 1, &room));
-    if (loaded == LLM_NO_ROOM && room == ROOM_COMING) return LOAD_LATER;
+    while (evict_for_load(engine, loaded, 1, &evicted));
+    if (loaded == LLM_NO_ROOM && evicted == EVICT_PENDING) return LOAD_LATER;
     seq->n_cells = loaded == LLM_LOADED ? piece->to : 0;
     return loaded == LLM_LOADED ? LOAD_DONE : LOAD_FAILED;
 }
@@ -101,7 +101,7 @@ static enum loading load_moving(struct engine *engine, struct seq *seq, const st
 static enum loading load(struct engine *engine, struct slot *slot, const struct store_piece *piece)
 {
     struct seq *seq = slot->seq;
-    if (piece->kind == SLAB_STATE) return load_moving(engine, seq, piece);
+    if (piece->kind == SLAB_STATE) return load_checkpoint(engine, seq, piece);
     enum loading loading = load_rows(engine, seq, piece);
     if (loading == LOAD_DONE && !llm_state_format_has_checkpoints(engine->format)) seq->n_cells = piece->to;
     return loading;
@@ -111,8 +111,8 @@ static enum loading load(struct engine *engine, struct slot *slot, const struct 
 static enum store_next take_piece(struct slot *slot)
 {
     struct fetching *fetching = &slot->fetching;
-    if (!fetching->holds_piece) return store_next_piece(slot->job->hit, &fetching->piece);
-    fetching->holds_piece = false;
+    if (!fetching->piece_held) return store_next_piece(slot->job->hit, &fetching->piece);
+    fetching->piece_held = false;
     return STORE_PIECE;
 }
 
@@ -126,7 +126,7 @@ static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
         if (next == STORE_PENDING) return any;
         enum loading loading = next == STORE_PIECE ? load(engine, slot, &fetching->piece) : LOAD_FAILED;
         if (loading == LOAD_LATER) {
-            fetching->holds_piece = slot->lacks_cells = true;
+            fetching->piece_held = slot->lacks_cells = true;
             return any;
         }
         any = true;

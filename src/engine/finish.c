@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-hearth_result slot_standing(const struct slot *slot)
+hearth_result slot_result(const struct slot *slot)
 {
     const struct run *run = slot->run;
     bool any = run->n_predicted > 0;
@@ -43,10 +43,10 @@ bool cells_stay(const struct engine *engine, const struct job *job)
     return job->cache_prompt && engine->caching == ENGINE_CACHES_CONVERSATIONS;
 }
 
-static void drop_parked_cells(struct engine *engine, const struct run *run)
+static void drop_suspended_cells(struct engine *engine, const struct run *run)
 {
-    struct seq *seq = run->parked_in;
-    if (seq == NULL || seq->uses != run->parked_use || seq->slot != NULL) return;
+    struct seq *seq = run->suspended_in;
+    if (seq == NULL || seq->uses != run->suspended_use || seq->slot != NULL) return;
     seq_keep(engine, seq, 0);
     seq_retire(engine, seq);
 }
@@ -55,8 +55,8 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
 {
     if (run == NULL) return;
     run_forget_reply(job, run);
-    if (!cells_stay(engine, job)) drop_parked_cells(engine, run);
-    if (run->parked != NULL) states_drop(engine->states, run->parked);
+    if (!cells_stay(engine, job)) drop_suspended_cells(engine, run);
+    if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
     llm_sampler_close(run->sampler);
     reply_release(&run->reply);
     free(run);
@@ -67,13 +67,13 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     struct job *job = slot->job;
     if (slot->seq != NULL) {
         struct seq *seq = slot->seq;
-        if (keep == 0) save_hurry(engine, seq);
+        if (keep == 0) save_flush(engine, seq);
         seq_keep(engine, seq, keep);
         seq_retire(engine, seq);
         if (keep == 0)
             log_event(LOG_DEBUG, "finish-slot", "seq-cleared", log_int("slot", slot->id), log_int("seq", seq->id));
     }
-    fetch_forget(job);
+    fetch_release(job);
     slot->state = SLOT_IDLE;
     slot->seq = NULL;
     slot->job = NULL;
@@ -88,26 +88,26 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
 
 /* The job's last event is still to be sent: the slot must be free before the client hears of the end, or its next
  * request could find it busy. */
-static struct job *let_go(struct engine *engine, struct slot *slot, const char *how)
+static struct job *end_slot(struct engine *engine, struct slot *slot, const char *how)
 {
     struct seq *seq = slot->seq;
     log_finished(engine, slot, how);
     nearest_log(engine, slot);
     fetch_stop(engine, slot);
     bool stays = seq != NULL && cells_stay(engine, slot->job);
-    bool lingers = seq != NULL && !stays && !save_hurry(engine, seq);
+    bool clear_when_saved = seq != NULL && !stays && !save_flush(engine, seq);
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;
     if (stays && seq->n_cells > 0) save_finished(engine, seq);
-    if (lingers) seq->lingers = true;
-    return slot_release(engine, slot, stays || lingers ? seq->n_cells : 0);
+    if (clear_when_saved) seq->clear_when_saved = true;
+    return slot_release(engine, slot, stays || clear_when_saved ? seq->n_cells : 0);
 }
 
-void finish_lingering(struct engine *engine)
+void finish_clear_saved(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!seq->lingers || save_standing(engine, seq) != SAVE_SAFE) continue;
+        if (!seq->clear_when_saved || save_status(engine, seq) != SAVE_COMPLETE) continue;
         seq_keep(engine, seq, 0);
         seq_retire(engine, seq);
     }
@@ -115,24 +115,24 @@ void finish_lingering(struct engine *engine)
 
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string)
 {
-    hearth_result result = slot_standing(slot);
+    hearth_result result = slot_result(slot);
     result.finish = finish;
     result.stop_string = stop_string;
     if (stop_string == NULL) {
         reply_finish(&slot->run->reply);
         if (slot->run->reply.ready.len > 0)
             job_send_text(slot->job,
-                          &(struct job_text){.text = &slot->run->reply.ready, .token = -1, .standing = result});
+                          &(struct job_text){.text = &slot->run->reply.ready, .token = -1, .result = result});
     }
     metric_add(&engine->stats->requests_done, 1);
-    job_done(let_go(engine, slot, finish == HEARTH_FINISH_STOP ? "stop" : "length"), &result);
+    job_done(end_slot(engine, slot, finish == HEARTH_FINISH_STOP ? "stop" : "length"), &result);
 }
 
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error)
 {
     bool cancelled = error->code == HEARTH_CANCELLED;
     metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
-    job_fail(let_go(engine, slot, error->message), error);
+    job_fail(end_slot(engine, slot, error->message), error);
 }
 
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error)
@@ -141,7 +141,7 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
     metric_add(cancelled ? &engine->stats->requests_cancelled : &engine->stats->requests_failed, 1);
     end_run(engine, job, job->run);
     job->run = NULL;
-    fetch_forget(job);
+    fetch_release(job);
     job_fail(job, error);
 }
 

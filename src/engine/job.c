@@ -49,15 +49,15 @@ struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(
     return found;
 }
 
-void job_add_bound(struct job *job, int32_t bound)
+void job_add_checkpoint(struct job *job, int32_t position)
 {
     size_t i = 0;
-    while (i < job->n_bounds && job->bounds[i] < bound) i++;
-    bool there = i < job->n_bounds && job->bounds[i] == bound;
-    if (there || job->n_bounds == JOB_BOUNDS || bound <= 0 || bound >= (int32_t)job->prompt.len) return;
-    memmove(&job->bounds[i + 1], &job->bounds[i], (job->n_bounds - i) * sizeof *job->bounds);
-    job->bounds[i] = bound;
-    job->n_bounds++;
+    while (i < job->n_checkpoints && job->checkpoints[i] < position) i++;
+    bool there = i < job->n_checkpoints && job->checkpoints[i] == position;
+    if (there || job->n_checkpoints == JOB_CHECKPOINTS || position <= 0 || position >= (int32_t)job->prompt.len) return;
+    memmove(&job->checkpoints[i + 1], &job->checkpoints[i], (job->n_checkpoints - i) * sizeof *job->checkpoints);
+    job->checkpoints[i] = position;
+    job->n_checkpoints++;
 }
 
 bool job_is_cancelled(const struct job *job)
@@ -97,7 +97,7 @@ void job_send_text(struct job *job, const struct job_text *text)
                               .text_len = text->text->len,
                               .token = text->token,
                               .logprobs = text->logprobs,
-                              .result = &text->standing});
+                              .result = &text->result});
 }
 
 void job_done(struct job *job, const hearth_result *result)

@@ -15,7 +15,7 @@
 
 #include <stdatomic.h>
 
-#define JOB_BOUNDS 8
+#define JOB_CHECKPOINTS 8
 
 /* What a chat request says of its messages. It is shown and logged, and tells where states are worth keeping; what is
  * reused is decided by tokens alone. All zero where a prompt has no messages. */
@@ -57,23 +57,24 @@ struct job {
     bool only_lookup; /* nothing is computed: the result says what is there of the prompt */
     /* Of a lookup: gets the job back with what was found, before its end. NULL: that is its end. */
     void (*on_looked_up)(struct job *job, const hearth_result *result);
-    bool only_prompt;           /* nothing at all is done but to tell the prompt; takes no place */
-    uint64_t scope;             /* prompts of different scopes never share anything */
-    struct identity identity;   /* the same for the store, where there is one */
-    const double *scales;       /* what each of the model's adapters counts for; NULL: none takes part */
-    struct store_hit *hit;      /* what the store has of the prompt; NULL: it was not asked, or is needed no more */
-    struct nearest nearest;     /* of a lookup: the store's, then of all; of others the engine notes it */
-    bool patient;               /* does not expire at the door */
-    int32_t bounds[JOB_BOUNDS]; /* where other prompts are likely to part from this one: ends of messages, ascending */
-    size_t n_bounds;
+    bool only_prompt;         /* nothing at all is done but to tell the prompt; takes no place */
+    uint64_t scope;           /* prompts of different scopes never share anything */
+    struct identity identity; /* the same for the store, where there is one */
+    const double *scales;     /* what each of the model's adapters counts for; NULL: none takes part */
+    struct store_hit *hit;    /* what the store has of the prompt; NULL: it was not asked, or is needed no more */
+    struct nearest nearest;   /* of a lookup: the store's, then of all; of others the engine notes it */
+    bool patient;             /* does not expire at the door */
+    int32_t checkpoints[JOB_CHECKPOINTS]; /* where other prompts are likely to part from this one: ends of messages,
+                                             ascending */
+    size_t n_checkpoints;
 
     _Atomic bool cancelled;
     int64_t submitted_at; /* clock of the engine */
-    bool let_in;          /* by admission, which wants to know when it is over */
+    bool admitted;        /* by admission, which wants to know when it is over */
 
     /* While it is parked there: until when, and how often others had been resumed before. */
-    int64_t parked_until;
-    uint64_t parked_after;
+    int64_t suspended_until;
+    uint64_t suspended_after;
 
     /* While the engine has it: */
     int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */
@@ -97,8 +98,9 @@ struct job_list job_list_take_matching(struct job_list *list, bool (*matches)(co
 /* Takes out the first job for which `matches` holds; NULL if there is none. */
 struct job *job_list_take_first_matching(struct job_list *list, bool (*matches)(const struct job *job));
 
-/* Adds a bound in its place. Nothing happens where it is one already, or there is no room, or the prompt ends there. */
-void job_add_bound(struct job *job, int32_t bound);
+/* Adds a position in its place. Nothing happens where it is one already, or there is no room, or the prompt ends there.
+ */
+void job_add_checkpoint(struct job *job, int32_t position);
 
 bool job_is_cancelled(const struct job *job);
 
@@ -109,7 +111,7 @@ struct job_text {
     const struct buf *text;
     int32_t token;                   /* -1: none came with it */
     const hearth_logprobs *logprobs; /* NULL: not asked for */
-    hearth_result standing;
+    hearth_result result;
 };
 
 void job_send_started(struct job *job, const hearth_result *result);

@@ -25,9 +25,9 @@ static void note_resident(const struct engine *engine, struct job *job, struct d
         const struct seq *seq = &engine->seqs[i];
         if (seq->scope == job->scope) found = tokens_note_divergence(&job->prompt, &seq->tokens, nearest) || found;
     }
-    const struct state *state =
-        states_find(engine->states, job->prompt.v, (int32_t)job->prompt.len, job->scope, true, &common);
-    if (state != NULL) found = tokens_note_divergence(&job->prompt, &state->tokens, nearest) || found;
+    const struct snapshot *snapshot =
+        snapshots_find(engine->snapshots, job->prompt.v, (int32_t)job->prompt.len, job->scope, true, &common);
+    if (snapshot != NULL) found = tokens_note_divergence(&job->prompt, &snapshot->tokens, nearest) || found;
     if (!found || nearest->common < job->nearest.divergence.common) return;
     job->nearest = (struct nearest){.divergence = *nearest, .where = resident};
 }
@@ -43,7 +43,7 @@ static const char *limit_of(const struct engine *engine, const struct job *job, 
     return engine->deterministic ? "deterministic" : "unfinished";
 }
 
-static void find_nearest(const struct engine *engine, struct job *job, int32_t reused)
+static void note_nearest(const struct engine *engine, struct job *job, int32_t reused)
 {
     struct divergence nearest = {0};
     note_resident(engine, job, &nearest);
@@ -67,8 +67,8 @@ void lookup_answer(struct engine *engine, struct job *job)
         most = lookup->tiers[i];
         sha256_to_hex(key.v, lookup->key);
     }
-    fetch_forget(job);
-    find_nearest(engine, job, lookup->reusable);
+    fetch_release(job);
+    note_nearest(engine, job, lookup->reusable);
     if (job->on_looked_up != NULL)
         job->on_looked_up(job, &result);
     else
@@ -92,11 +92,11 @@ void nearest_note(const struct engine *engine, struct job *job, const struct pla
     if (common > job->nearest.divergence.common)
         job->nearest = (struct nearest){.divergence.common = common, .where = store_tier_names[tier]};
     int32_t reusable = find_reusable(engine, job, find_resident(engine, job));
-    find_nearest(engine, job, reusable);
+    note_nearest(engine, job, reusable);
     if (placement->n < reusable) job->nearest.limit = "price"; /* computing it is cheaper, or there is no room for it */
 }
 
-static void put_words(const struct engine *engine, const int32_t *tokens, int32_t n, struct buf *out)
+static void append_words(const struct engine *engine, const int32_t *tokens, int32_t n, struct buf *out)
 {
     for (int32_t i = 0; i < n; i++) llm_token_bytes(engine->model, tokens[i], true, out);
 }
@@ -106,9 +106,9 @@ static void log_words(const struct engine *engine, const struct job *job)
     const struct divergence *divergence = &job->nearest.divergence;
     struct buf prompt = {0}, nearest = {0};
     int32_t rest = (int32_t)job->prompt.len - divergence->common;
-    put_words(engine, job->prompt.v + divergence->common, rest < LOGGED_TOKENS ? rest : LOGGED_TOKENS, &prompt);
-    put_words(engine, divergence->next, divergence->n_next < LOGGED_TOKENS ? divergence->n_next : LOGGED_TOKENS,
-              &nearest);
+    append_words(engine, job->prompt.v + divergence->common, rest < LOGGED_TOKENS ? rest : LOGGED_TOKENS, &prompt);
+    append_words(engine, divergence->next, divergence->n_next < LOGGED_TOKENS ? divergence->n_next : LOGGED_TOKENS,
+                 &nearest);
     log_event(LOG_INFO, "imc", "words where the prompt diverges", log_str("id", job->id),
               log_str("prompt", buf_text(&prompt)), log_str("nearest", buf_text(&nearest)));
     buf_release(&prompt);

@@ -9,7 +9,7 @@
 
 /* ---- Carrying out ---- */
 
-static enum llm_loaded share(struct engine *engine, struct seq *seq, const struct placement *p, int32_t n)
+static enum llm_loaded share_prefix(struct engine *engine, struct seq *seq, const struct placement *p, int32_t n)
 {
     seq->n_exact = p->source->n_exact;
     seq->n_messages = p->source->n_messages;
@@ -20,13 +20,13 @@ static enum llm_loaded share(struct engine *engine, struct seq *seq, const struc
     return seq_share(engine, p->source, seq, n);
 }
 
-static enum llm_loaded restore(struct engine *engine, struct seq *seq, const struct placement *p)
+static enum llm_loaded restore_snapshot(struct engine *engine, struct seq *seq, const struct placement *p)
 {
-    const struct state *state = p->state;
-    int32_t n = (int32_t)state->tokens.len;
-    seq->n_exact = state->n_exact;
-    states_touch(engine->states, state);
-    enum llm_loaded loaded = llm_seq_load(engine->context, seq->id, state->bytes, state->size, n);
+    const struct snapshot *snapshot = p->snapshot;
+    int32_t n = (int32_t)snapshot->tokens.len;
+    seq->n_exact = snapshot->n_exact;
+    snapshots_touch(engine->snapshots, snapshot);
+    enum llm_loaded loaded = llm_seq_load(engine->context, seq->id, snapshot->bytes, snapshot->size, n);
     bool fits = loaded != LLM_LOADED || n == p->n || llm_seq_cut(engine->context, seq->id, p->n);
     return fits ? loaded : LLM_BAD_STATE;
 }
@@ -34,7 +34,7 @@ static enum llm_loaded restore(struct engine *engine, struct seq *seq, const str
 static void note_restored(struct engine *engine, const struct seq *seq, const struct placement *p, double took_ms)
 {
     bool loaded = seq->n_cells > 0;
-    metric_add(&engine->stats->states_restored, loaded);
+    metric_add(&engine->stats->snapshots_restored, loaded);
     log_event(loaded ? LOG_INFO : LOG_WARN, "start-slot",
               loaded ? "spc-restore" : "restore-spc: StateSeqSetData failed", log_int("dst_seq", seq->id),
               log_int("cached_tokens", loaded ? p->n : 0), log_num("took_ms", took_ms));
@@ -43,24 +43,24 @@ static void note_restored(struct engine *engine, const struct seq *seq, const st
 /* Rows that a load is sure to need when it found no room: of a window nobody counts them, and a step is made. */
 static int32_t rows_to_load(const struct placement *p)
 {
-    return p->how == PLACE_RESTORE ? (int32_t)p->state->tokens.len : 1;
+    return p->how == PLACE_RESTORE ? (int32_t)p->snapshot->tokens.len : 1;
 }
 
 /* Puts the first cells that the placement says in place, in what it takes or an empty sequence; none of them when that
- * fails, which costs time and nothing else. ROOM_COMING: there is no room for them yet, and the sequence is empty. */
-static enum room obtain(struct engine *engine, const struct placement *p, struct seq *seq)
+ * fails, which costs time and nothing else. EVICT_PENDING: there is no room for them yet, and the sequence is empty. */
+static enum evict_outcome obtain(struct engine *engine, const struct placement *p, struct seq *seq)
 {
-    if (p->how == PLACE_TAKE) {
+    if (p->how == PLACE_CONTINUE) {
         seq_keep(engine, seq, p->n);
-        return ROOM_MADE;
+        return EVICT_DONE;
     }
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
     enum llm_loaded loaded = LLM_BAD_STATE;
-    enum room room = ROOM_MADE;
+    enum evict_outcome evicted = EVICT_DONE;
     do {
-        if (p->source != NULL && n > 0) loaded = share(engine, seq, p, n);
-        if (p->how == PLACE_RESTORE) loaded = restore(engine, seq, p);
-    } while (evict_for_load(engine, loaded, rows_to_load(p), &room));
+        if (p->source != NULL && n > 0) loaded = share_prefix(engine, seq, p, n);
+        if (p->how == PLACE_RESTORE) loaded = restore_snapshot(engine, seq, p);
+    } while (evict_for_load(engine, loaded, rows_to_load(p), &evicted));
     if (loaded == LLM_LOADED) {
         seq->n_cells = n;
     } else {
@@ -68,7 +68,7 @@ static enum room obtain(struct engine *engine, const struct placement *p, struct
         save_cut(seq, 0);
     }
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
-    return room == ROOM_COMING ? ROOM_COMING : ROOM_MADE;
+    return evicted == EVICT_PENDING ? EVICT_PENDING : EVICT_DONE;
 }
 
 static void log_started(const struct engine *engine, const struct slot *slot)
@@ -84,43 +84,44 @@ static void log_too_short(const struct engine *engine, const struct job *job, in
               log_int("tokens", n), log_int("cache_min_tokens", engine->cache_min_tokens));
 }
 
-static bool leaves_bounds(const struct engine *engine, const struct job *job)
+static bool saves_checkpoints(const struct engine *engine, const struct job *job)
 {
-    return engine_wants_bounds(engine) && job->cache_prompt && (engine->exact_states || !engine->deterministic);
+    return engine_wants_checkpoints(engine) && job->cache_prompt && (engine->exact_snapshots || !engine->deterministic);
 }
 
 /* Cells that cannot be cut are remembered where prompts were seen to part, so that the third agent with the same system
  * prompt finds it, whether or not it comes as a message; and where a request begins, since others may have to begin
  * there again once the sequence has moved on. */
-static void leave_bounds(struct engine *engine, struct slot *slot, int32_t parting)
+static void add_own_checkpoints(struct engine *engine, struct slot *slot, int32_t divergence)
 {
-    job_add_bound(slot->job, parting);
-    if (slot->seq->n_cells > 0) seq_remember(engine, slot->seq);
+    job_add_checkpoint(slot->job, divergence);
+    if (slot->seq->n_cells > 0) seq_save_checkpoint(engine, slot->seq);
 }
 
 /* What the store has of the prompt may be what the sequence begins with. */
 static void use_store(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     struct job *job = slot->job;
-    save_adopt(engine, slot->seq, job);
+    save_begin(engine, slot->seq, job);
     if (job->hit == NULL) return;
     if (p->how == PLACE_FETCH) {
         fetch_begin(engine, slot, p->n);
         return;
     }
     if (p->how == PLACE_FRESH) store_hit_count(job->hit, 0);
-    fetch_forget(job);
+    fetch_release(job);
 }
 
 /* The sequence has what was to be had. */
-static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq, int32_t parting)
+static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq,
+                 int32_t divergence)
 {
     const struct tokens *prompt = &slot->job->prompt;
     tokens_truncate(&seq->tokens, 0);
     tokens_append(&seq->tokens, prompt->v, prompt->len);
     run_forget_reply(slot->job, slot->run);
     seq->slot = slot;
-    seq->lingers = false;
+    seq->clear_when_saved = false;
     seq->uses++;
     seq->last_slot = slot->id;
     seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_OF_NOBODY;
@@ -128,7 +129,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     slot->seq = seq;
     slot->state = SLOT_PREFILL;
     use_store(engine, slot, p);
-    if (leaves_bounds(engine, slot->job)) leave_bounds(engine, slot, parting);
+    if (saves_checkpoints(engine, slot->job)) add_own_checkpoints(engine, slot, divergence);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
         slot->run->n_too_short = p->too_short;
@@ -176,11 +177,11 @@ static struct run *begin_run(struct engine *engine, struct job *job)
     return run;
 }
 
-static void say_started(struct slot *slot, const struct placement *p)
+static void send_started(struct slot *slot, const struct placement *p)
 {
     struct job *job = slot->job;
     struct run *run = slot->run;
-    run->said_started = true;
+    run->started_sent = true;
     bool to_come = p->how == PLACE_WAIT || p->how == PLACE_FETCH;
     int32_t cached = to_come ? p->n : run->n_cached;
     job_send_started(job, &(hearth_result){.slot = slot->id,
@@ -191,47 +192,47 @@ static void say_started(struct slot *slot, const struct placement *p)
 }
 
 /* The cells of a request that made way are its own again, or they are lost. */
-static void unpark(struct engine *engine, struct run *run)
+static void end_suspension(struct engine *engine, struct run *run)
 {
-    if (run->parked != NULL) states_drop(engine->states, run->parked);
-    run->parked = NULL;
-    run->parked_in = NULL;
+    if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
+    run->snapshot = NULL;
+    run->suspended_in = NULL;
 }
 
 /* What it takes, or a free one. NULL: one is still to leave. */
 static struct seq *find_seq(struct engine *engine, const struct placement *p)
 {
-    if (p->how != PLACE_TAKE) return evict_for_seq(engine);
-    evict_take_back(engine, p->source);
+    if (p->how != PLACE_CONTINUE) return evict_for_seq(engine);
+    evict_cancel(engine, p->source);
     return p->source;
 }
 
 /* The state in memory that is needed once room was made. */
-static const struct state *state_of(const struct engine *engine, const struct placement *p)
+static const struct snapshot *snapshot_of(const struct engine *engine, const struct placement *p)
 {
-    return p->how == PLACE_SHARE ? seq_state_at(engine, p->source, p->n) : p->state;
+    return p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot;
 }
 
 /* Gives the slot a sequence with the cells that the placement says. Room is made for both, and what is evicted for that
  * may be put into memory: nothing that the placement goes on from goes for it. False: there is no room yet. */
 static bool give_seq(struct engine *engine, struct slot *slot, const struct placement *p)
 {
-    int32_t parting = leaves_bounds(engine, slot->job) ? find_parting(engine, slot->job) : 0;
-    const struct state *state = state_of(engine, p);
+    int32_t divergence = saves_checkpoints(engine, slot->job) ? find_divergence(engine, slot->job) : 0;
+    const struct snapshot *snapshot = snapshot_of(engine, p);
     if (p->source != NULL) p->source->pinned = true;
-    if (state != NULL) states_hold(engine->states, state);
+    if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);
     struct seq *seq = find_seq(engine, p);
     int64_t begun_at = clock_now(engine->clock);
-    if (seq != NULL) slot->lacks_cells = obtain(engine, p, seq) == ROOM_COMING;
+    if (seq != NULL) slot->lacks_cells = obtain(engine, p, seq) == EVICT_PENDING;
     double took_ms = clock_to_ms(clock_now(engine->clock) - begun_at);
     if (p->source != NULL) p->source->pinned = false;
-    if (state != NULL) states_let_go(engine->states, state);
+    if (snapshot != NULL) snapshots_unhold(engine->snapshots, snapshot);
     if (seq == NULL || slot->lacks_cells) return false;
     if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += took_ms;
     if (p->how == PLACE_RESTORE) note_restored(engine, seq, p, took_ms);
-    if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->state != slot->run->parked)
-        states_drop(engine->states, p->state); /* it is computed now, and can be saved again */
-    bind(engine, slot, p, seq, parting);
+    if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->snapshot != slot->run->snapshot)
+        snapshots_drop(engine->snapshots, p->snapshot); /* it is computed now, and can be saved again */
+    bind(engine, slot, p, seq, divergence);
     return true;
 }
 
@@ -244,8 +245,8 @@ static void settle(struct engine *engine, struct slot *slot, const struct placem
         wait_for(slot, p);
     else if (!give_seq(engine, slot, p))
         return;
-    unpark(engine, slot->run);
-    if (!slot->run->said_started) say_started(slot, p);
+    end_suspension(engine, slot->run);
+    if (!slot->run->started_sent) send_started(slot, p);
 }
 
 static void assign(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)
@@ -257,9 +258,9 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     slot->suspect_until = 0;
     slot->taken_at = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, 1);
-    slot->run->continues = scan_log(engine, job, p);
-    if (!slot->run->said_started) nearest_note(engine, job, p);
-    evict_take_back(engine, p->source); /* once: or two could take from each other for ever */
+    slot->run->continues = reuse_log(engine, job, p);
+    if (!slot->run->started_sent) nearest_note(engine, job, p);
+    evict_cancel(engine, p->source); /* once: or two could take from each other for ever */
     settle(engine, slot, p);
 }
 
@@ -267,7 +268,7 @@ static bool is_still_coming(const struct engine *engine, const struct slot *slot
 {
     const struct seq *seq = slot->awaited;
     if (slot->lacks_cells) return true;
-    if (seq == NULL) return evict_is_under_way(engine);
+    if (seq == NULL) return evict_is_pending(engine);
     return seq->uses == slot->awaited_use && seq_is_coming(seq) && seq->n_cells < slot->awaited_cells;
 }
 
@@ -307,7 +308,7 @@ static void place(struct engine *engine, struct slot *own, struct job *job)
         queue_for(p.source->slot, job);
         return;
     }
-    struct slot *slot = own != NULL ? own : choose_slot(engine, p.how == PLACE_TAKE ? p.source : NULL);
+    struct slot *slot = own != NULL ? own : choose_slot(engine, p.how == PLACE_CONTINUE ? p.source : NULL);
     assign(engine, slot, job, &p);
 }
 
@@ -341,6 +342,6 @@ void place_jobs(struct engine *engine)
     while (engine->waiting.first != NULL && choose_slot(engine, NULL) != NULL)
         place(engine, NULL, job_list_take_first(&engine->waiting));
     atomic_store_explicit(&engine->stats->jobs_waiting, (int64_t)count_waiting(engine), memory_order_relaxed);
-    atomic_store_explicit(&engine->stats->state_bytes, (int64_t)states_usage(engine->states).bytes,
+    atomic_store_explicit(&engine->stats->snapshot_bytes, (int64_t)snapshots_usage(engine->snapshots).bytes,
                           memory_order_relaxed);
 }

@@ -34,7 +34,7 @@ static int64_t blocked_since(const struct engine *engine, const struct job *job)
     return job->queued_at > engine->blocked_at ? job->queued_at : engine->blocked_at;
 }
 
-static void note_blocked(struct job *job)
+static void mark_blocked(struct job *job)
 {
     if (job->blocked) return;
     job->blocked = true;
@@ -56,12 +56,12 @@ static void fail_busy(struct engine *engine, struct job *job)
     finish_waiting(engine, job, &error);
 }
 
-static void hold_up(struct engine *engine, struct job_list *list, int64_t now)
+static void block_jobs(struct engine *engine, struct job_list *list, int64_t now)
 {
     struct job_list kept = {0};
     struct job *job;
     while ((job = job_list_take_first(list)) != NULL) {
-        note_blocked(job);
+        mark_blocked(job);
         if (job->run == NULL && now - blocked_since(engine, job) >= engine->slot_timeout_ns)
             fail_busy(engine, job);
         else
@@ -71,7 +71,7 @@ static void hold_up(struct engine *engine, struct job_list *list, int64_t now)
 }
 
 /* The time that prompts held up everybody has its own limit and does not count against the other. */
-static void let_go_on(struct engine *engine, struct job_list *list, int64_t now)
+static void unblock_jobs(struct engine *engine, struct job_list *list, int64_t now)
 {
     for (struct job *job = list->first; job != NULL; job = job->next) {
         job->queued_at += now - blocked_since(engine, job);
@@ -79,15 +79,15 @@ static void let_go_on(struct engine *engine, struct job_list *list, int64_t now)
     }
 }
 
-static void note_block(struct engine *engine, int64_t now)
+static void update_blocked(struct engine *engine, int64_t now)
 {
     bool blocked = all_compute_prompts(engine), was_blocked = engine->blocked_at != 0;
     if (blocked && !was_blocked) engine->blocked_at = now;
     for (size_t i = 0; i <= engine->n_slots; i++) {
         if (blocked)
-            hold_up(engine, list_at(engine, i), now);
+            block_jobs(engine, list_at(engine, i), now);
         else if (was_blocked)
-            let_go_on(engine, list_at(engine, i), now);
+            unblock_jobs(engine, list_at(engine, i), now);
     }
     if (!blocked) engine->blocked_at = 0;
 }
@@ -95,18 +95,19 @@ static void note_block(struct engine *engine, int64_t now)
 /* ---- Choosing ---- */
 
 /* In a layout where its cells will be needed by the next request, a victim must be kept outside the context. */
-static bool can_make_way(const struct engine *engine, const struct slot *slot)
+static bool can_be_preempted(const struct engine *engine, const struct slot *slot)
 {
     /* One that has to compute its cells again has done nothing since it came. */
     bool has_its_cells = slot->state == SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
     if (!has_its_cells || slot->deferred) return false;
     if (engine->unified || engine->preempt_fails) return true;
-    if (engine->deterministic && !engine->exact_states) return false;
-    return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_SNAPSHOT) <= states_room(engine->states);
+    if (engine->deterministic && !engine->exact_snapshots) return false;
+    return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_SNAPSHOT) <=
+           snapshots_available(engine->snapshots);
 }
 
 /* The slot that computes on the job's own conversation. */
-static struct slot *holder_of(struct engine *engine, const struct job *job)
+static struct slot *slot_of_conversation(struct engine *engine, const struct job *job)
 {
     if (job->conversation.stable_end == 0 || !job->cache_prompt) return NULL;
     for (size_t i = 0; i < engine->n_slots; i++) {
@@ -123,7 +124,7 @@ static struct slot *longest_running(struct engine *engine)
     struct slot *longest = NULL;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (!can_make_way(engine, slot)) continue;
+        if (!can_be_preempted(engine, slot)) continue;
         if (longest == NULL || slot->taken_at < longest->taken_at) longest = slot;
     }
     return longest;
@@ -131,11 +132,11 @@ static struct slot *longest_running(struct engine *engine)
 
 static struct slot *victim_for(struct engine *engine, const struct job *job)
 {
-    struct slot *holder = holder_of(engine, job);
-    return holder != NULL && can_make_way(engine, holder) ? holder : longest_running(engine);
+    struct slot *own_slot = slot_of_conversation(engine, job);
+    return own_slot != NULL && can_be_preempted(engine, own_slot) ? own_slot : longest_running(engine);
 }
 
-static void schedule(struct engine *engine, struct slot *victim, const struct job *job, int64_t waited)
+static void schedule_preemption(struct engine *engine, struct slot *victim, const struct job *job, int64_t waited)
 {
     engine->preemption = (struct preemption){victim, job, waited};
     log_event(LOG_INFO, "batch-engine", "preempting-slot", log_int("slot", victim->id),
@@ -145,22 +146,22 @@ static void schedule(struct engine *engine, struct slot *victim, const struct jo
 }
 
 /* The one that has waited longest is the first in its list. */
-static bool schedule_for(struct engine *engine, const struct job *job, struct slot *own, int64_t now)
+static bool preempt_for(struct engine *engine, const struct job *job, struct slot *own, int64_t now)
 {
     if (job == NULL || now - job->queued_at < engine->slot_timeout_ns) return false;
     struct slot *victim = own != NULL ? own : victim_for(engine, job);
-    if (victim == NULL || !can_make_way(engine, victim)) return false;
-    schedule(engine, victim, job, now - job->queued_at);
+    if (victim == NULL || !can_be_preempted(engine, victim)) return false;
+    schedule_preemption(engine, victim, job, now - job->queued_at);
     return true;
 }
 
 void preempt_decide(struct engine *engine)
 {
     int64_t now = clock_now(engine->clock);
-    note_block(engine, now);
+    update_blocked(engine, now);
     for (size_t i = 0; i <= engine->n_slots; i++) {
         struct slot *own = i < engine->n_slots ? &engine->slots[i] : NULL;
-        if (schedule_for(engine, list_at(engine, i)->first, own, now)) return;
+        if (preempt_for(engine, list_at(engine, i)->first, own, now)) return;
     }
 }
 
@@ -182,7 +183,7 @@ static struct job *take_job(struct engine *engine, const struct preemption *p)
 }
 
 /* The reply so far becomes part of what the request wants in its cells. */
-static void park(struct engine *engine, struct slot *slot)
+static void suspend(struct engine *engine, struct slot *slot)
 {
     struct job *job = slot->job;
     struct run *run = slot->run;
@@ -190,10 +191,10 @@ static void park(struct engine *engine, struct slot *slot)
     size_t from = job->prompt.len;
     tokens_append(&job->prompt, all->v + from, all->len - from);
     if (engine->unified) {
-        run->parked_in = slot->seq;
-        run->parked_use = slot->seq->uses;
+        run->suspended_in = slot->seq;
+        run->suspended_use = slot->seq->uses;
     } else {
-        run->parked = seq_park(engine, slot->seq);
+        run->snapshot = seq_save_pinned(engine, slot->seq);
     }
     log_event(LOG_INFO, "batch-engine", "slot-parked", log_int("slot", slot->id), log_str("id", job->id),
               log_int("output_tokens", run->n_predicted), log_int("tokens", slot->seq->n_cells));
@@ -217,13 +218,13 @@ void preempt_carry_out(struct engine *engine)
 {
     struct preemption p = engine->preemption;
     engine->preemption = (struct preemption){0};
-    if (p.victim == NULL || !can_make_way(engine, p.victim)) return; /* its slot is idle if it has ended */
+    if (p.victim == NULL || !can_be_preempted(engine, p.victim)) return; /* its slot is idle if it has ended */
     struct job *job = take_job(engine, &p);
     if (job == NULL) return;
     metric_add(&engine->stats->preemptions, 1);
     if (engine->preempt_fails)
         fail_preempted(engine, p.victim, &p);
     else
-        park(engine, p.victim);
+        suspend(engine, p.victim);
     place_in(engine, p.victim, job);
 }

@@ -14,42 +14,42 @@
 /* ---- Cutting back ---- */
 
 /* The state saved at a bound within the first n tokens, for cells that cannot be cut. */
-static const struct state *find_saved(const struct engine *engine, const struct seq *seq, int32_t n)
+static const struct snapshot *find_checkpoint(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    return engine->cuts_anywhere ? NULL : states_find_at(engine->states, seq->id, seq->tokens.v, n);
+    return engine->cuts_anywhere ? NULL : snapshots_find_checkpoint(engine->snapshots, seq->id, seq->tokens.v, n);
 }
 
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     if (engine->cuts_anywhere || n == seq->n_cells || n <= 0) return n;
     /* What has wrapped around and is cut goes on in other cells: right, but not to the last bit. */
-    if (engine->deterministic && !engine->exact_states) return 0;
+    if (engine->deterministic && !engine->exact_snapshots) return 0;
     if (llm_seq_can_cut(engine->context, seq->id, n)) return n;
-    const struct state *saved = find_saved(engine, seq, n);
-    return saved == NULL ? 0 : (int32_t)saved->tokens.len;
+    const struct snapshot *checkpoint = find_checkpoint(engine, seq, n);
+    return checkpoint == NULL ? 0 : (int32_t)checkpoint->tokens.len;
 }
 
-const struct state *seq_state_at(const struct engine *engine, const struct seq *seq, int32_t n)
+const struct snapshot *seq_checkpoint_at(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    const struct state *saved = find_saved(engine, seq, n);
-    return saved != NULL && (int32_t)saved->tokens.len == n ? saved : NULL;
+    const struct snapshot *checkpoint = find_checkpoint(engine, seq, n);
+    return checkpoint != NULL && (int32_t)checkpoint->tokens.len == n ? checkpoint : NULL;
 }
 
 /* Takes a sequence that has the cells of `of` back to its first n. */
 static enum llm_loaded rewind_to(struct engine *engine, const struct seq *seq, const struct seq *of, int32_t n)
 {
-    const struct state *saved = seq_state_at(engine, of, n);
-    if (saved == NULL) {
+    const struct snapshot *checkpoint = seq_checkpoint_at(engine, of, n);
+    if (checkpoint == NULL) {
         log_event(LOG_DEBUG, "batch-engine", "imc-hybrid-no-snapshot", log_int("seq", of->id), log_int("trim_pos", n));
         return LLM_BAD_STATE;
     }
-    states_touch(engine->states, saved);
-    enum llm_loaded loaded = llm_seq_rewind(engine->context, seq->id, saved->bytes, saved->size, n);
+    snapshots_touch(engine->snapshots, checkpoint);
+    enum llm_loaded loaded = llm_seq_rewind(engine->context, seq->id, checkpoint->bytes, checkpoint->size, n);
     bool done = loaded == LLM_LOADED;
-    metric_add(&engine->stats->states_restored, done);
+    metric_add(&engine->stats->snapshots_restored, done);
     log_event(done ? LOG_INFO : LOG_WARN, "batch-engine", done ? "imc-hybrid-restore" : "imc-hybrid-restore-failed",
-              log_int("trim_pos", n), log_int("snapshot_bytes", (int64_t)saved->size),
-              log_int("restored_bytes", done ? (int64_t)saved->size : 0));
+              log_int("trim_pos", n), log_int("snapshot_bytes", (int64_t)checkpoint->size),
+              log_int("restored_bytes", done ? (int64_t)checkpoint->size : 0));
     return loaded;
 }
 
@@ -58,7 +58,7 @@ void seq_clear(struct engine *engine, struct seq *seq)
     llm_seq_clear(engine->context, seq->id);
     sharing_cut(&engine->sharing, seq->id, 0);
     seq->n_cells = 0;
-    seq->lingers = false;
+    seq->clear_when_saved = false;
 }
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
@@ -72,9 +72,9 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
          * along: then everything is computed again. */
         seq_clear(engine, seq);
     }
-    states_forget(engine->states, seq->id, seq->n_cells);
+    snapshots_invalidate(engine->snapshots, seq->id, seq->n_cells);
     save_cut(seq, seq->n_cells);
-    if (seq->n_cells <= seq->leaving.keep) seq->leaving = (struct leaving){0};
+    if (seq->n_cells <= seq->eviction.keep) seq->eviction = (struct pending_eviction){0};
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
@@ -117,48 +117,49 @@ void seq_verify_all(struct engine *engine)
 /* ---- Remembering ---- */
 
 /* Copies the sequence's state out of the context and keeps it; NULL when it cannot be had or there is no room. */
-static const struct state *save(struct engine *engine, const struct seq *seq, enum llm_state what)
+static const struct snapshot *save_snapshot(struct engine *engine, const struct seq *seq, enum llm_state what)
 {
     size_t size = llm_seq_state_size(engine->context, seq->id, what);
-    if (size == 0 || size > states_room(engine->states)) return NULL;
-    struct state state = {.n_exact = seq->n_exact,
-                          .home = what == LLM_STATE_SNAPSHOT ? -1 : seq->id,
-                          .scope = seq->scope,
-                          .bytes = mem_alloc(size)};
-    state.size = llm_seq_save(engine->context, seq->id, what, state.bytes, size);
-    if (state.size == 0) {
-        free(state.bytes);
+    if (size == 0 || size > snapshots_available(engine->snapshots)) return NULL;
+    struct snapshot snapshot = {.n_exact = seq->n_exact,
+                                .home = what == LLM_STATE_SNAPSHOT ? -1 : seq->id,
+                                .scope = seq->scope,
+                                .bytes = mem_alloc(size)};
+    snapshot.size = llm_seq_save(engine->context, seq->id, what, snapshot.bytes, size);
+    if (snapshot.size == 0) {
+        free(snapshot.bytes);
         return NULL;
     }
-    tokens_append(&state.tokens, seq->tokens.v, (size_t)seq->n_cells);
-    const struct state *kept = states_put(engine->states, state);
-    metric_add(&engine->stats->states_saved, kept != NULL);
+    tokens_append(&snapshot.tokens, seq->tokens.v, (size_t)seq->n_cells);
+    const struct snapshot *kept = snapshots_put(engine->snapshots, snapshot);
+    metric_add(&engine->stats->snapshots_saved, kept != NULL);
     return kept;
 }
 
-static void remember_bound(struct engine *engine, const struct seq *seq)
+static void save_checkpoint(struct engine *engine, const struct seq *seq)
 {
-    const struct state *kept = states_find_at(engine->states, seq->id, seq->tokens.v, seq->n_cells);
+    const struct snapshot *kept = snapshots_find_checkpoint(engine->snapshots, seq->id, seq->tokens.v, seq->n_cells);
     if (kept != NULL && (int32_t)kept->tokens.len == seq->n_cells) {
-        states_touch(engine->states, kept);
+        snapshots_touch(engine->snapshots, kept);
         return;
     }
     if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT) == 0)
         return; /* its copy is still to be made */
-    kept = save(engine, seq, LLM_STATE_CHECKPOINT);
+    kept = save_snapshot(engine, seq, LLM_STATE_CHECKPOINT);
     log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
               kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),
               log_int("seq", seq->id), log_int("cached_tokens", seq->n_cells),
               log_int("snapshot_bytes", kept == NULL ? 0 : (int64_t)kept->size),
-              log_int("kv_alloc", (int64_t)states_usage(engine->states).bytes));
+              log_int("kv_alloc", (int64_t)snapshots_usage(engine->snapshots).bytes));
 }
 
-static void remember_system_prompt(struct engine *engine, const struct seq *seq)
+static void save_system_prompt(struct engine *engine, const struct seq *seq)
 {
     int32_t common = 0;
-    const struct state *kept = states_find(engine->states, seq->tokens.v, seq->n_cells, seq->scope, false, &common);
+    const struct snapshot *kept =
+        snapshots_find(engine->snapshots, seq->tokens.v, seq->n_cells, seq->scope, false, &common);
     if (kept != NULL && common == seq->n_cells) return;
-    kept = save(engine, seq, LLM_STATE_SNAPSHOT);
+    kept = save_snapshot(engine, seq, LLM_STATE_SNAPSHOT);
     if (kept == NULL) {
         log_event(LOG_WARN, "spc", "failed to extract KV state", log_int("seq", seq->id),
                   log_int("tokens", seq->n_cells));
@@ -170,18 +171,18 @@ static void remember_system_prompt(struct engine *engine, const struct seq *seq)
               log_int("kv_bytes", (int64_t)kept->size));
 }
 
-void seq_remember(struct engine *engine, const struct seq *seq)
+void seq_save_checkpoint(struct engine *engine, const struct seq *seq)
 {
     if (engine->deterministic && seq->n_cells % PREFILL_CHUNK != 0) return;
     if (engine->caching == ENGINE_CACHES_SYSTEM)
-        remember_system_prompt(engine, seq);
+        save_system_prompt(engine, seq);
     else if (!engine->cuts_anywhere)
-        remember_bound(engine, seq);
+        save_checkpoint(engine, seq);
 }
 
-const struct state *seq_park(struct engine *engine, const struct seq *seq)
+const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq)
 {
-    const struct state *state = save(engine, seq, LLM_STATE_SNAPSHOT);
-    if (state != NULL) states_pin(engine->states, state);
-    return state;
+    const struct snapshot *snapshot = save_snapshot(engine, seq, LLM_STATE_SNAPSHOT);
+    if (snapshot != NULL) snapshots_pin(engine->snapshots, snapshot);
+    return snapshot;
 }

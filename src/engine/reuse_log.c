@@ -89,7 +89,7 @@ static void log_salvaged(const struct job *job, const struct placement *p)
 {
     const struct conversation *c = &job->conversation;
     const struct seq *seq = p->how == PLACE_FETCH ? NULL : p->source;
-    int32_t beside = p->state == NULL ? p->n : (int32_t)p->state->tokens.len; /* in memory, or in the store */
+    int32_t beside = p->snapshot == NULL ? p->n : (int32_t)p->snapshot->tokens.len; /* in memory, or in the store */
     struct found f = {.slot = seq == NULL ? -1 : seq->last_slot, .n = p->n, .had = seq == NULL ? beside : seq->n_cells};
     log_found(job, &f);
     log_event(LOG_INFO, "imc", "token prefix match found", log_int("slot", f.slot), log_int("common-prefix", f.n),
@@ -101,7 +101,7 @@ static void log_salvaged(const struct job *job, const struct placement *p)
 
 /* The longest prefix that any sequence has in common with the prompt, whether it can be gone on from or not. False:
  * there is none. */
-static bool find_nearest(const struct engine *engine, const struct job *job, struct found *nearest)
+static bool find_longest_prefix(const struct engine *engine, const struct job *job, struct found *nearest)
 {
     *nearest = (struct found){.slot = -1};
     for (size_t i = 0; i < engine->n_seqs; i++) {
@@ -129,7 +129,7 @@ static void log_unusable(const struct engine *engine, const struct job *job, con
 static void log_built_anew(const struct engine *engine, const struct job *job)
 {
     struct found nearest;
-    if (find_nearest(engine, job, &nearest)) log_unusable(engine, job, &nearest);
+    if (find_longest_prefix(engine, job, &nearest)) log_unusable(engine, job, &nearest);
     log_event(LOG_INFO, "imc", "cache build prepared", log_int("msgs", (int64_t)job->conversation.n_messages - 1),
               log_int("tokens", job->conversation.stable_end));
     log_event(LOG_INFO, "start-slot", "imc-build", log_int("tokens", job->conversation.stable_end));
@@ -165,7 +165,7 @@ static void log_system_prompt(const struct engine *engine, const struct job *job
         log_event(LOG_INFO, "spc", "cache hit", log_int("tokens", p->n));
 }
 
-bool scan_log(const struct engine *engine, const struct job *job, const struct placement *placement)
+bool reuse_log(const struct engine *engine, const struct job *job, const struct placement *placement)
 {
     if (!job->cache_prompt) return false;
     if (engine->caching == ENGINE_CACHES_CONVERSATIONS) return log_conversation(engine, job, placement);
@@ -173,7 +173,7 @@ bool scan_log(const struct engine *engine, const struct job *job, const struct p
     return false;
 }
 
-void scan_log_built(const struct slot *slot)
+void reuse_log_built(const struct slot *slot)
 {
     const struct run *run = slot->run;
     int32_t total = slot->job->conversation.stable_end;

@@ -1,7 +1,8 @@
 /* Weighs what a request could go on from: every sequence, every saved state, and beginning anew. Cost is counted in
  * tokens to compute; what is lost by a choice, and how long it takes to copy or to wait, is expressed in them too.
  *
- * Tokens are the only authority: a sequence offers as many cells as it has leading tokens in common with the prompt. */
+ * Tokens are the only authority: a sequence offers as many cells as it has leading tokens in common_tokens with the
+ * prompt. */
 #include "engine/core.h"
 
 /* With a stream for each sequence a prefix is shared by copying all of a stream, which takes about as long as computing
@@ -43,8 +44,8 @@ static int32_t worth_it(const struct engine *engine, int32_t n)
     return n >= engine->cache_min_tokens ? n : 0;
 }
 
-/* Leading tokens that the prompt has in common with the sequence. */
-static int32_t common(const struct engine *engine, const struct seq *seq, const struct job *job)
+/* Leading tokens that the prompt has in common_tokens with the sequence. */
+static int32_t common_tokens(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
     if (seq->scope != job->scope) return 0;
     int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt), most = reusable(engine, job);
@@ -52,15 +53,15 @@ static int32_t common(const struct engine *engine, const struct seq *seq, const 
 }
 
 /* How many leading tokens of the prompt the sequence stands for. */
-static int32_t agreeing(const struct engine *engine, const struct seq *seq, const struct job *job)
+static int32_t matching(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
-    return worth_it(engine, common(engine, seq, job));
+    return worth_it(engine, common_tokens(engine, seq, job));
 }
 
-/* How many of so many common tokens the sequence can give now, be they worth it or not. */
-static int32_t offered(const struct engine *engine, const struct seq *seq, int32_t agree)
+/* How many of so many common_tokens tokens the sequence can give now, be they worth it or not. */
+static int32_t available(const struct engine *engine, const struct seq *seq, int32_t match)
 {
-    int32_t n = agree < seq->n_cells ? agree : seq->n_cells;
+    int32_t n = match < seq->n_cells ? match : seq->n_cells;
     if (engine->deterministic && n > seq->n_exact) n = whole_chunks(engine, seq->n_exact);
     /* What a stream can be taken back to is for its own slot: whole streams are copied with the next call only. */
     bool only_whole = seq->slot != NULL && !engine->cuts_anywhere && !engine->unified;
@@ -68,21 +69,21 @@ static int32_t offered(const struct engine *engine, const struct seq *seq, int32
     return seq_can_keep(engine, seq, n);
 }
 
-static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t agree)
+static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t match)
 {
-    return worth_it(engine, offered(engine, seq, agree));
+    return worth_it(engine, available(engine, seq, match));
 }
 
 /* How many of them there will be once the slot that computes on it has got there: for cells that cannot be cut, at the
  * places where the slot will leave something for others, which with a stream each only system prompts are. */
-static int32_t expected(const struct engine *engine, const struct seq *seq, int32_t agree)
+static int32_t available_later(const struct engine *engine, const struct seq *seq, int32_t match)
 {
-    if (engine->cuts_anywhere) return agree;
+    if (engine->cuts_anywhere) return match;
     if (!engine->unified && engine->caching == ENGINE_CACHES_CONVERSATIONS) return 0;
     int32_t n = 0;
-    for (size_t i = 0; i < seq->slot->job->n_bounds; i++) {
-        int32_t bound = seq->slot->job->bounds[i];
-        if (bound <= agree && bound > seq->n_cells) n = bound;
+    for (size_t i = 0; i < seq->slot->job->n_checkpoints; i++) {
+        int32_t position = seq->slot->job->checkpoints[i];
+        if (position <= match && position > seq->n_cells) n = position;
     }
     return n;
 }
@@ -95,14 +96,14 @@ bool seq_is_coming(const struct seq *seq)
 /* ---- Weighing ---- */
 
 /* Of ways that cost the same: taking what loses nothing by it is tidiest. */
-static int rank(const struct placement *p)
+static int preference(const struct placement *p)
 {
-    return p->how == PLACE_TAKE ? 0 : p->how == PLACE_SHARE ? 1 : 2;
+    return p->how == PLACE_CONTINUE ? 0 : p->how == PLACE_SHARE ? 1 : 2;
 }
 
-static void consider(struct placement *best, struct placement other)
+static void keep_cheaper(struct placement *best, struct placement other)
 {
-    int better = rank(best) - rank(&other);
+    int better = preference(best) - preference(&other);
     bool older = best->source != NULL && other.source != NULL && other.source->last_used < best->source->last_used;
     bool preferred = better > 0 || (better == 0 && older);
     if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
@@ -115,7 +116,7 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
     const struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        if (seq->slot != NULL || seq == but_not || seq_is_parked(engine, seq)) continue;
+        if (seq->slot != NULL || seq == but_not || seq_is_suspended(engine, seq)) continue;
         if (seq->n_cells == 0) return seq;
         if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
     }
@@ -125,83 +126,83 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
 /* What is lost when the sequence keeps only n of its cells: half of them, since perhaps nobody comes back for them,
  * while what is computed now is computed for certain. Nothing, if its cells would be the next to go anyway: with
  * a stream for each sequence something has to go, in one pool of cells room is made when it is needed. */
-static int64_t loss(const struct engine *engine, const struct seq *seq, int32_t n)
+static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
     return goes_anyway ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
-static int64_t price_of_a_place(const struct engine *engine, const struct seq *but_not)
+static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_not)
 {
     const struct seq *victim = next_victim(engine, but_not);
-    return engine->unified || victim == NULL ? 0 : loss(engine, victim, 0);
+    return engine->unified || victim == NULL ? 0 : cost_of_losing(engine, victim, 0);
 }
 
 /* When a sequence goes back to where its window was saved, the window that it had makes room for that one, unless
  * another sequence holds it as well. Then a sequence beside it goes on from there: that can wait for room, and this one
  * could not. */
-static bool may_find_no_room(const struct engine *engine, const struct seq *seq, int32_t n)
+static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool shared = engine->unified && sharing_most(&engine->sharing, seq->id) > 0;
     return shared && llm_has_window(engine->context) && !llm_seq_can_cut(engine->context, seq->id, n) &&
            next_victim(engine, seq) != NULL;
 }
 
-static void weigh_taking(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
-                         struct placement *best)
+static void consider_continue(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
+                              struct placement *best)
 {
-    if (seq->slot != NULL || n == 0 || seq_is_parked(engine, seq) || may_find_no_room(engine, seq, n)) return;
-    int64_t cost = (int64_t)job->prompt.len - n + loss(engine, seq, n);
-    consider(best, (struct placement){.how = PLACE_TAKE, .source = seq, .n = n, .cost = cost});
+    if (seq->slot != NULL || n == 0 || seq_is_suspended(engine, seq) || rewind_may_fail(engine, seq, n)) return;
+    int64_t cost = (int64_t)job->prompt.len - n + cost_of_losing(engine, seq, n);
+    keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 
 /* In one pool of cells sharing costs nothing, and leaves whatever follows the prefix where it is. With a stream each
  * what cannot be cut is shared whole. */
-static void weigh_sharing(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
-                          struct placement *best)
+static void consider_share(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
+                           struct placement *best)
 {
     bool whole = n == seq->n_cells, shares_parts = engine->cuts_anywhere || engine->unified;
     if (n == 0 || next_victim(engine, seq) == NULL || (!whole && !shares_parts)) return;
-    int64_t price = engine->unified ? 0 : engine->window / COPYING_PART + price_of_a_place(engine, seq);
-    int64_t cost = (int64_t)job->prompt.len - n + price;
-    consider(best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
+    int64_t cost_beside = engine->unified ? 0 : engine->window / COPYING_PART + cost_of_seq(engine, seq);
+    int64_t cost = (int64_t)job->prompt.len - n + cost_beside;
+    keep_cheaper(best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
 }
 
-static void weigh_waiting(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t agree,
+static void consider_wait(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t match,
                           struct placement *best)
 {
     if (!seq_is_coming(seq)) return;
-    int32_t later = expected(engine, seq, agree);
+    int32_t later = available_later(engine, seq, match);
     if (later < n + WORTH_WAITING) return;
     int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
-    consider(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
+    keep_cheaper(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
     /* What comes from the store comes soon, and need not be in the cells twice. */
     int32_t soon = !seq->slot->fetching.on ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;
     if (soon < n + WORTH_WAITING) return;
-    consider(best,
-             (struct placement){.how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->prompt.len - soon});
+    keep_cheaper(
+        best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->prompt.len - soon});
 }
 
-static void weigh(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
+static void consider_seq(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
-    int32_t agree = agreeing(engine, seq, job), n = usable(engine, seq, agree);
-    weigh_taking(engine, job, seq, n, best);
-    weigh_sharing(engine, job, seq, n, best);
-    weigh_waiting(engine, job, seq, n, agree, best);
+    int32_t match = matching(engine, seq, job), n = usable(engine, seq, match);
+    consider_continue(engine, job, seq, n, best);
+    consider_share(engine, job, seq, n, best);
+    consider_wait(engine, job, seq, n, match, best);
 }
 
-static void weigh_states(const struct engine *engine, const struct job *job, struct placement *best)
+static void consider_snapshots(const struct engine *engine, const struct job *job, struct placement *best)
 {
     int32_t n = 0;
-    const struct state *state =
-        states_find(engine->states, job->prompt.v, reusable(engine, job), job->scope, engine->cuts_anywhere, &n);
-    if (state == NULL) return;
-    if (engine->deterministic && n > state->n_exact) n = state->n_exact;
+    const struct snapshot *snapshot =
+        snapshots_find(engine->snapshots, job->prompt.v, reusable(engine, job), job->scope, engine->cuts_anywhere, &n);
+    if (snapshot == NULL) return;
+    if (engine->deterministic && n > snapshot->n_exact) n = snapshot->n_exact;
     n = worth_it(engine, whole_chunks(engine, n));
-    if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)state->tokens.len)) return;
-    int64_t loaded = (int64_t)state->tokens.len;
-    int64_t cost = (int64_t)job->prompt.len - n + loaded / COPYING_PART + price_of_a_place(engine, NULL);
-    consider(best, (struct placement){.how = PLACE_RESTORE, .state = state, .n = n, .cost = cost});
+    if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)snapshot->tokens.len)) return;
+    int64_t loaded = (int64_t)snapshot->tokens.len;
+    int64_t cost = (int64_t)job->prompt.len - n + loaded / COPYING_PART + cost_of_seq(engine, NULL);
+    keep_cheaper(best, (struct placement){.how = PLACE_RESTORE, .snapshot = snapshot, .n = n, .cost = cost});
 }
 
 /* The sequence that has most of the first n tokens in cells that can be shared: what lies there already need not be
@@ -212,7 +213,7 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
     *shared = 0;
     for (size_t i = 0; i < engine->n_seqs && engine->unified && engine->cuts_anywhere; i++) {
         struct seq *seq = &engine->seqs[i];
-        int32_t has = usable(engine, seq, agreeing(engine, seq, job));
+        int32_t has = usable(engine, seq, matching(engine, seq, job));
         if (has > n) has = n;
         if (has <= *shared || next_victim(engine, seq) == NULL) continue;
         most = seq;
@@ -222,11 +223,11 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
 }
 
 /* In tokens that could be computed meanwhile. */
-static int64_t price_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
+static int64_t cost_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
 {
-    double row_ns = tick_budget_token_ns(&engine->tick_budget), ns = store_hit_read_ns(job->hit, from, to);
-    if (row_ns <= 0) return (to - from) / FETCHING_PART;
-    double tokens = ns > SOON_NS ? ns / row_ns : 0;
+    double token_ns = tick_budget_token_ns(&engine->tick_budget), ns = store_hit_read_ns(job->hit, from, to);
+    if (token_ns <= 0) return (to - from) / FETCHING_PART;
+    double tokens = ns > SOON_NS ? ns / token_ns : 0;
     return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
 }
 
@@ -237,7 +238,7 @@ static int32_t fetchable(const struct engine *engine, const struct job *job)
     return n == all || engine->cuts_anywhere ? n : 0;
 }
 
-static void weigh_store(const struct engine *engine, const struct job *job, struct placement *best)
+static void consider_fetch(const struct engine *engine, const struct job *job, struct placement *best)
 {
     if (job->hit == NULL || next_victim(engine, NULL) == NULL) return;
     if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->prompt.v, reusable(engine, job));
@@ -246,40 +247,40 @@ static void weigh_store(const struct engine *engine, const struct job *job, stru
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */
-    fetch.cost = (int64_t)job->prompt.len - n + price_of_fetching(engine, job, fetch.shared, n) + 1 +
-                 price_of_a_place(engine, NULL);
-    consider(best, fetch);
+    fetch.cost =
+        (int64_t)job->prompt.len - n + cost_of_fetching(engine, job, fetch.shared, n) + 1 + cost_of_seq(engine, NULL);
+    keep_cheaper(best, fetch);
 }
 
 /* ---- Waiting for a slot ---- */
 
 /* With a stream for each sequence a request that goes elsewhere drives out what lies there: where the slot that
  * computes on its conversation holds far more of it, the request waits for that slot. */
-static void weigh_queueing(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
+static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
     if (seq->slot == NULL || seq->slot->state != SLOT_GENERATE) return;
-    int32_t agree = agreeing(engine, seq, job);
-    if (!engine->cuts_anywhere) agree = seq_can_keep(engine, seq, agree);
-    if (agree == 0) return;
-    const struct seq *victim = best->how == PLACE_TAKE ? NULL : next_victim(engine, NULL);
-    int64_t driven_out = victim == NULL ? 0 : victim->n_cells;
-    int64_t cost = (int64_t)job->prompt.len - agree + WORTH_QUEUEING;
-    if (cost < best->cost + driven_out)
-        *best = (struct placement){.how = PLACE_QUEUE, .source = seq, .n = agree, .cost = cost - driven_out};
+    int32_t match = matching(engine, seq, job);
+    if (!engine->cuts_anywhere) match = seq_can_keep(engine, seq, match);
+    if (match == 0) return;
+    const struct seq *victim = best->how == PLACE_CONTINUE ? NULL : next_victim(engine, NULL);
+    int64_t evicted_tokens = victim == NULL ? 0 : victim->n_cells;
+    int64_t cost = (int64_t)job->prompt.len - match + WORTH_QUEUEING;
+    if (cost < best->cost + evicted_tokens)
+        *best = (struct placement){.how = PLACE_QUEUE, .source = seq, .n = match, .cost = cost - evicted_tokens};
 }
 
 /* ---- Coming back ---- */
 
 /* A request that made way goes on from the very cells that it had, also where others would have to compute the rest of
  * a piece again. False: they are gone. */
-static bool find_parked(const struct job *job, const struct run *run, struct placement *p)
+static bool find_suspended(const struct job *job, const struct run *run, struct placement *p)
 {
     int32_t n = (int32_t)job->prompt.len - 1;
-    struct seq *seq = run->parked_in;
-    if (seq != NULL && seq->uses == run->parked_use && seq->slot == NULL && seq->n_cells == n)
-        *p = (struct placement){.how = PLACE_TAKE, .source = seq, .n = n};
-    else if (run->parked != NULL && (int32_t)run->parked->tokens.len == n)
-        *p = (struct placement){.how = PLACE_RESTORE, .state = run->parked, .n = n};
+    struct seq *seq = run->suspended_in;
+    if (seq != NULL && seq->uses == run->suspended_use && seq->slot == NULL && seq->n_cells == n)
+        *p = (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n};
+    else if (run->snapshot != NULL && (int32_t)run->snapshot->tokens.len == n)
+        *p = (struct placement){.how = PLACE_RESTORE, .snapshot = run->snapshot, .n = n};
     else
         return false;
     return true;
@@ -288,10 +289,10 @@ static bool find_parked(const struct job *job, const struct run *run, struct pla
 int32_t find_resident(const struct engine *engine, const struct job *job)
 {
     struct placement beside = {.how = PLACE_FRESH, .cost = INT64_MAX};
-    weigh_states(engine, job, &beside);
+    consider_snapshots(engine, job, &beside);
     int32_t most = beside.n;
     for (size_t i = 0; i < engine->n_seqs; i++) {
-        int32_t n = usable(engine, &engine->seqs[i], agreeing(engine, &engine->seqs[i], job));
+        int32_t n = usable(engine, &engine->seqs[i], matching(engine, &engine->seqs[i], job));
         if (n > most) most = n;
     }
     return most;
@@ -303,13 +304,13 @@ int32_t find_reusable(const struct engine *engine, const struct job *job, int32_
     return stored > resident ? stored : resident;
 }
 
-int32_t find_parting(const struct engine *engine, const struct job *job)
+int32_t find_divergence(const struct engine *engine, const struct job *job)
 {
     int32_t most = 0;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
-        int32_t agree = agreeing(engine, seq, job);
-        if (agree > most) most = agree;
+        int32_t match = matching(engine, seq, job);
+        if (match > most) most = match;
     }
     return most;
 }
@@ -320,7 +321,7 @@ static int32_t find_too_short(const struct engine *engine, const struct job *job
     bool only_system = engine->caching == ENGINE_CACHES_SYSTEM && job->cache_prompt;
     int32_t most = only_system ? job->conversation.system_end : 0;
     for (size_t i = 0; i < engine->n_seqs; i++) {
-        int32_t n = offered(engine, &engine->seqs[i], common(engine, &engine->seqs[i], job));
+        int32_t n = available(engine, &engine->seqs[i], common_tokens(engine, &engine->seqs[i], job));
         if (n > most) most = n;
     }
     return most < engine->cache_min_tokens ? most : 0;
@@ -329,12 +330,12 @@ static int32_t find_too_short(const struct engine *engine, const struct job *job
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue)
 {
     struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->prompt.len};
-    if (run != NULL && find_parked(job, run, &best)) return best;
-    for (size_t i = 0; i < engine->n_seqs; i++) weigh(engine, job, &engine->seqs[i], &best);
-    weigh_states(engine, job, &best);
-    weigh_store(engine, job, &best);
+    if (run != NULL && find_suspended(job, run, &best)) return best;
+    for (size_t i = 0; i < engine->n_seqs; i++) consider_seq(engine, job, &engine->seqs[i], &best);
+    consider_snapshots(engine, job, &best);
+    consider_fetch(engine, job, &best);
     if (best.how == PLACE_FRESH) best.too_short = find_too_short(engine, job);
     if (!may_queue || engine->unified || engine->caching != ENGINE_CACHES_CONVERSATIONS) return best;
-    for (size_t i = 0; i < engine->n_seqs; i++) weigh_queueing(engine, job, &engine->seqs[i], &best);
+    for (size_t i = 0; i < engine->n_seqs; i++) consider_queue(engine, job, &engine->seqs[i], &best);
     return best;
 }

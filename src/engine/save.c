@@ -50,7 +50,7 @@ static int32_t storable(const struct engine *engine, const struct seq *seq)
     return n >= engine->cache_min_tokens ? n : 0;
 }
 
-static bool moves(const struct engine *engine)
+static bool needs_checkpoints(const struct engine *engine)
 {
     return llm_state_format_has_checkpoints(engine->format);
 }
@@ -59,7 +59,7 @@ static bool moves(const struct engine *engine)
 
 static void drop_event(struct saving *saving, size_t i)
 {
-    free(saving->events[i].state);
+    free(saving->events[i].checkpoint);
     saving->n_events--;
     for (; i < saving->n_events; i++) saving->events[i] = saving->events[i + 1];
 }
@@ -69,23 +69,23 @@ static void cut_events(struct saving *saving, int32_t n)
 {
     for (size_t i = saving->n_events; i-- > 0 && saving->events[i].to > n;) {
         bool is_there = i > 0 && saving->events[i - 1].to >= n;
-        if (saving->events[i].state != NULL || n <= saving->n || is_there)
+        if (saving->events[i].checkpoint != NULL || n <= saving->n || is_there)
             drop_event(saving, i);
         else
             saving->events[i].to = n;
     }
 }
 
-/* What moves, as it is now; false: it cannot be had, and rows alone are worth nothing. */
-static bool copy_moving(struct engine *engine, struct seq *seq, struct save_event *event)
+/* What needs_checkpoints, as it is now; false: it cannot be had, and rows alone are worth nothing. */
+static bool copy_checkpoint(struct engine *engine, struct seq *seq, struct save_event *event)
 {
     size_t size = llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT);
     if (size == 0) return false;
-    event->state = store_buffer(engine->store, size);
-    if (event->state == NULL) return false;
-    event->state_size = llm_seq_save(engine->context, seq->id, LLM_STATE_CHECKPOINT, event->state, size);
-    if (event->state_size > 0) return true;
-    free(event->state);
+    event->checkpoint = store_buffer(engine->store, size);
+    if (event->checkpoint == NULL) return false;
+    event->checkpoint_size = llm_seq_save(engine->context, seq->id, LLM_STATE_CHECKPOINT, event->checkpoint, size);
+    if (event->checkpoint_size > 0) return true;
+    free(event->checkpoint);
     return false;
 }
 
@@ -98,7 +98,7 @@ static struct store_query query_for(const struct engine *engine, const struct se
 }
 
 /* Whether all saves of the sequence that were queued have ended, one way or the other. Else the engine is woken. */
-static bool are_done(const struct engine *engine, const struct seq *seq)
+static bool saves_are_done(const struct engine *engine, const struct seq *seq)
 {
     return store_is_done(engine->store, engine->user, seq->saving.ticket);
 }
@@ -107,29 +107,29 @@ static void ask_for_rows(struct engine *engine, struct seq *seq)
 {
     struct saving *saving = &seq->saving;
     struct store_query query = query_for(engine, seq);
-    bool done = are_done(engine, seq);
+    bool done = saves_are_done(engine, seq);
     int32_t covered = store_covered(engine->store, &query);
     if (done || covered > saving->n) saving->n = covered;
 }
 
-/* Whether the store has what moves, as it is after all cells. */
-static bool has_state(const struct engine *engine, const struct seq *seq)
+/* Whether the store has what needs_checkpoints, as it is after all cells. */
+static bool checkpoint_is_stored(const struct engine *engine, const struct seq *seq)
 {
     struct store_query query = query_for(engine, seq);
     return store_has_state(engine->store, &query);
 }
 
-static bool lacks_state(const struct engine *engine, const struct seq *seq, int32_t to)
+static bool lacks_checkpoint(const struct engine *engine, const struct seq *seq, int32_t to)
 {
-    if (!moves(engine) || to != seq->n_cells) return false;
-    return seq->saving.n_state != to || (are_done(engine, seq) && !has_state(engine, seq));
+    if (!needs_checkpoints(engine) || to != seq->n_cells) return false;
+    return seq->saving.n_checkpoint != to || (saves_are_done(engine, seq) && !checkpoint_is_stored(engine, seq));
 }
 
 /* How much of the sequence an event could have stored now. */
-static int32_t wanted(const struct engine *engine, const struct seq *seq)
+static int32_t storable_now(const struct engine *engine, const struct seq *seq)
 {
     int32_t n = storable(engine, seq);
-    return moves(engine) && n != seq->n_cells ? 0 : n;
+    return needs_checkpoints(engine) && n != seq->n_cells ? 0 : n;
 }
 
 /* Where too much is under way already, what nobody waits for is given up: the next event covers what this one would
@@ -139,30 +139,30 @@ static bool may_be_given_up(const struct engine *engine, enum slab_reason reason
     return engine->caching == ENGINE_CACHES_CONVERSATIONS && (reason == SLAB_COLD || reason == SLAB_CONTINUED);
 }
 
-/* Has the rows up to `to` stored, as far as they are not, and what moves there. */
-static void begin(struct engine *engine, struct seq *seq, enum slab_reason reason, int32_t to)
+/* Has the rows up to `to` stored, as far as they are not, and what needs_checkpoints there. */
+static void begin_save(struct engine *engine, struct seq *seq, enum slab_reason reason, int32_t to)
 {
     struct saving *saving = &seq->saving;
     struct save_event event = {.to = to, .reason = reason};
-    if (to > storable(engine, seq) || to <= 0 || (moves(engine) && to != seq->n_cells)) return;
+    if (to > storable(engine, seq) || to <= 0 || (needs_checkpoints(engine) && to != seq->n_cells)) return;
     bool covered = saving->n_events > 0 && saving->events[saving->n_events - 1].to >= to;
     if (covered) return;
     saving->last_end = to;
     ask_for_rows(engine, seq);
-    bool lacks = lacks_state(engine, seq, to), gives_up = may_be_given_up(engine, reason);
+    bool lacks = lacks_checkpoint(engine, seq, to), gives_up = may_be_given_up(engine, reason);
     if (to <= saving->n && !lacks) return;
     if (saving->n_events == SAVE_EVENTS || (gives_up && !store_has_room(engine->store, engine->user, 1))) {
         store_count_dropped(engine->store);
         return;
     }
-    if (lacks && !copy_moving(engine, seq, &event)) return;
-    if (event.state != NULL) saving->n_state = to;
+    if (lacks && !copy_checkpoint(engine, seq, &event)) return;
+    if (event.checkpoint != NULL) saving->n_checkpoint = to;
     saving->events[saving->n_events++] = event;
 }
 
 /* ---- Copying out ---- */
 
-static bool queue(struct engine *engine, struct seq *seq, struct store_save save)
+static bool queue_save(struct engine *engine, struct seq *seq, struct store_save save)
 {
     save.user = engine->user;
     save.identity = &seq->saving.identity;
@@ -200,7 +200,7 @@ static enum copied copy_rows(struct engine *engine, struct seq *seq, const struc
         free(raw);
         return COPY_FAILED;
     }
-    bool last = to == event->to && event->state == NULL;
+    bool last = to == event->to && event->checkpoint == NULL;
     struct store_save save = {.kind = SLAB_ROWS,
                               .reason = event->reason,
                               .from = saving->n,
@@ -208,38 +208,38 @@ static enum copied copy_rows(struct engine *engine, struct seq *seq, const struc
                               .raw = raw,
                               .size = size,
                               .last = last};
-    if (!queue(engine, seq, save)) return COPY_FAILED;
+    if (!queue_save(engine, seq, save)) return COPY_FAILED;
     *budget -= size < *budget ? size : *budget;
     saving->n = to;
     return last ? COPIED_LAST : COPIED;
 }
 
-static enum copied copy_state(struct engine *engine, struct seq *seq, struct save_event *event)
+static enum copied queue_checkpoint(struct engine *engine, struct seq *seq, struct save_event *event)
 {
-    if (!store_has_room(engine->store, engine->user, event->state_size)) return COPY_LATER;
+    if (!store_has_room(engine->store, engine->user, event->checkpoint_size)) return COPY_LATER;
     struct store_save save = {.kind = SLAB_STATE,
                               .reason = event->reason,
                               .from = event->to,
                               .to = event->to,
-                              .raw = event->state,
-                              .size = event->state_size,
+                              .raw = event->checkpoint,
+                              .size = event->checkpoint_size,
                               .last = true};
-    event->state = NULL;
-    return queue(engine, seq, save) ? COPIED_LAST : COPY_FAILED;
+    event->checkpoint = NULL;
+    return queue_save(engine, seq, save) ? COPIED_LAST : COPY_FAILED;
 }
 
 /* Tokens and cells must be those of each other: else a key would stand for other cells. */
-static bool stands_for_its_tokens(struct engine *engine, const struct seq *seq, const struct save_event *event)
+static bool cells_match_tokens(struct engine *engine, const struct seq *seq, const struct save_event *event)
 {
     int32_t end = llm_seq_end(engine->context, seq->id);
-    bool stands = end == seq->n_cells && event->to <= end && (size_t)end <= seq->tokens.len;
-    if (!stands) {
+    bool match = end == seq->n_cells && event->to <= end && (size_t)end <= seq->tokens.len;
+    if (!match) {
         log_event(LOG_ERROR, "store", "a sequence has other cells than tokens: not stored", log_int("seq", seq->id),
                   log_int("cells", end), log_int("tokens", seq->n_cells));
         store_count_dropped(engine->store);
     }
-    assert(stands);
-    return stands;
+    assert(match);
+    return match;
 }
 
 /* A part of the first event of the sequence. */
@@ -247,16 +247,16 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *bud
 {
     struct saving *saving = &seq->saving;
     struct save_event *event = &saving->events[0];
-    if (!stands_for_its_tokens(engine, seq, event)) {
+    if (!cells_match_tokens(engine, seq, event)) {
         drop_event(saving, 0);
         return COPY_FAILED;
     }
     bool rows = llm_state_format_has_rows(engine->format) && saving->n < event->to;
-    if (!rows && event->state == NULL) { /* it was found to be stored already */
+    if (!rows && event->checkpoint == NULL) { /* it was found to be stored already */
         drop_event(saving, 0);
         return COPIED_LAST;
     }
-    enum copied outcome = rows ? copy_rows(engine, seq, event, budget) : copy_state(engine, seq, event);
+    enum copied outcome = rows ? copy_rows(engine, seq, event, budget) : queue_checkpoint(engine, seq, event);
     bool given_up = outcome == COPY_LATER && may_be_given_up(engine, event->reason);
     if (given_up) store_count_dropped(engine->store);
     if (!llm_state_format_has_rows(engine->format) && outcome == COPIED_LAST) saving->n = event->to;
@@ -281,7 +281,7 @@ static bool copy_within(struct engine *engine, struct seq *seq, size_t *budget)
 }
 
 /* What ended while the store was off is stored when it is back: for that the store wakes the engine. */
-static void catch_up(struct engine *engine)
+static void save_after_outage(struct engine *engine)
 {
     bool was_off = engine->store_was_off;
     engine->store_was_off = !store_is_on(engine->store);
@@ -296,22 +296,22 @@ bool save_step(struct engine *engine)
 {
     if (engine->store == NULL) return false;
     bool any = false;
-    catch_up(engine);
+    save_after_outage(engine);
     size_t budget = any_busy(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
-    for (int leaving = 1; leaving >= 0; leaving--)
+    for (int evicting = 1; evicting >= 0; evicting--)
         for (size_t i = 0; i < engine->n_seqs && budget > 0; i++)
-            if (engine->seqs[i].leaving.on == leaving) any = copy_within(engine, &engine->seqs[i], &budget) || any;
+            if (engine->seqs[i].eviction.on == evicting) any = copy_within(engine, &engine->seqs[i], &budget) || any;
     return any;
 }
 
 /* ---- The events ---- */
 
-void save_adopt(struct engine *engine, struct seq *seq, const struct job *job)
+void save_begin(struct engine *engine, struct seq *seq, const struct job *job)
 {
     struct saving *saving = &seq->saving;
     if (engine->store == NULL) return;
     saving->last_end = seq->n_cells;
-    if (saving->n_state > seq->n_cells) saving->n_state = 0;
+    if (saving->n_checkpoint > seq->n_cells) saving->n_checkpoint = 0;
     saving->identity = job->identity;
 }
 
@@ -335,26 +335,26 @@ static bool is_at_prompt_end(const struct slot *slot)
     return slot->run->n_predicted == 0 && slot->seq->n_cells == slot->run->n_prompt;
 }
 
-void save_progress(struct engine *engine, struct slot *slot, bool at_bound)
+void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
 {
     struct seq *seq = slot->seq;
     if (!is_stored(engine, seq)) return;
-    if (at_bound && (moves(engine) || engine->caching == ENGINE_CACHES_SYSTEM))
-        begin(engine, seq, SLAB_COLD, seq->n_cells);
+    if (at_checkpoint && (needs_checkpoints(engine) || engine->caching == ENGINE_CACHES_SYSTEM))
+        begin_save(engine, seq, SLAB_COLD, seq->n_cells);
     if (engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
-    int32_t stride = moves(engine) ? 1 : engine->stride;
-    if (is_at_prompt_end(slot) && !moves(engine))
-        begin(engine, seq, SLAB_COLD, (seq->n_cells - COLD_TRIM) / stride * stride);
+    int32_t stride = needs_checkpoints(engine) ? 1 : engine->stride;
+    if (is_at_prompt_end(slot) && !needs_checkpoints(engine))
+        begin_save(engine, seq, SLAB_COLD, (seq->n_cells - COLD_TRIM) / stride * stride);
     int32_t whole = storable(engine, seq) / stride * stride;
-    if (whole - seq->saving.last_end >= engine->continued_interval) begin(engine, seq, SLAB_CONTINUED, whole);
+    if (whole - seq->saving.last_end >= engine->continued_interval) begin_save(engine, seq, SLAB_CONTINUED, whole);
 }
 
 void save_finished(struct engine *engine, struct seq *seq)
 {
-    if (is_stored(engine, seq)) begin(engine, seq, SLAB_FINISH, storable(engine, seq));
+    if (is_stored(engine, seq)) begin_save(engine, seq, SLAB_FINISH, storable(engine, seq));
 }
 
-void save_forget(struct seq *seq)
+void save_release(struct seq *seq)
 {
     cut_events(&seq->saving, 0);
 }
@@ -365,26 +365,26 @@ void save_forget(struct seq *seq)
 static void want_all(struct engine *engine, struct seq *seq, enum slab_reason reason)
 {
     for (size_t i = 0; i < seq->saving.n_events; i++) seq->saving.events[i].reason = reason;
-    if (engine->caching == ENGINE_CACHES_CONVERSATIONS) begin(engine, seq, reason, wanted(engine, seq));
+    if (engine->caching == ENGINE_CACHES_CONVERSATIONS) begin_save(engine, seq, reason, storable_now(engine, seq));
 }
 
-static bool has_all(const struct engine *engine, const struct seq *seq)
+static bool all_is_stored(const struct engine *engine, const struct seq *seq)
 {
     struct store_query query = query_for(engine, seq);
-    int32_t n = wanted(engine, seq);
+    int32_t n = storable_now(engine, seq);
     if (store_covered(engine->store, &query) < n) return false;
-    return n == 0 || !moves(engine) || has_state(engine, seq);
+    return n == 0 || !needs_checkpoints(engine) || checkpoint_is_stored(engine, seq);
 }
 
-enum save_standing save_standing(const struct engine *engine, const struct seq *seq)
+enum save_status save_status(const struct engine *engine, const struct seq *seq)
 {
     bool copying = seq->saving.n_events > 0;
-    if (!may_be_stored(engine, seq)) return SAVE_SAFE;
+    if (!may_be_stored(engine, seq)) return SAVE_COMPLETE;
     if (engine->caching != ENGINE_CACHES_CONVERSATIONS)
-        return copying && store_is_on(engine->store) ? SAVE_UNDER_WAY : SAVE_SAFE;
-    if (!store_is_on(engine->store)) return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
-    if (copying || !are_done(engine, seq)) return SAVE_UNDER_WAY;
-    return has_all(engine, seq) ? SAVE_SAFE : SAVE_LACKING;
+        return copying && store_is_on(engine->store) ? SAVE_PENDING : SAVE_COMPLETE;
+    if (!store_is_on(engine->store)) return all_is_stored(engine, seq) ? SAVE_COMPLETE : SAVE_MISSING;
+    if (copying || !saves_are_done(engine, seq)) return SAVE_PENDING;
+    return all_is_stored(engine, seq) ? SAVE_COMPLETE : SAVE_MISSING;
 }
 
 void save_before_eviction(struct engine *engine, struct seq *seq)
@@ -392,7 +392,7 @@ void save_before_eviction(struct engine *engine, struct seq *seq)
     want_all(engine, seq, SLAB_EVICT);
 }
 
-bool save_hurry(struct engine *engine, struct seq *seq)
+bool save_flush(struct engine *engine, struct seq *seq)
 {
     size_t budget = SLICE_BYTES_IDLE;
     if (!is_stored(engine, seq)) return true;
@@ -424,12 +424,12 @@ static bool store_all(struct engine *engine, int64_t deadline)
 {
     for (size_t i = 0; i < engine->n_seqs && store_is_on(engine->store); i++) {
         struct seq *seq = &engine->seqs[i];
-        if (save_standing(engine, seq) == SAVE_SAFE) continue;
+        if (save_status(engine, seq) == SAVE_COMPLETE) continue;
         want_all(engine, seq, SLAB_SHUTDOWN);
         copy_all(engine, seq, deadline);
     }
     bool all = store_wait(engine->store, engine->last_ticket, store_is_on(engine->store) ? deadline : 0);
-    for (size_t i = 0; i < engine->n_seqs && all; i++) all = save_standing(engine, &engine->seqs[i]) == SAVE_SAFE;
+    for (size_t i = 0; i < engine->n_seqs && all; i++) all = save_status(engine, &engine->seqs[i]) == SAVE_COMPLETE;
     return all;
 }
 

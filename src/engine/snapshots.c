@@ -7,97 +7,97 @@
 #include <stdlib.h>
 
 struct entry {
-    struct state state;
+    struct snapshot snapshot;
     bool pinned, held;
 };
 
-static bool stays(const struct entry *entry)
+static bool is_protected(const struct entry *entry)
 {
     return entry->pinned || entry->held;
 }
 
-/* Entries are allocated one by one, so that a state stays where it is while others come and go. */
-struct states {
+/* Entries are allocated one by one, so that a state is_protected where it is while others come and go. */
+struct snapshots {
     struct entry **v; /* the one used longest ago comes first */
     size_t n, cap;
     uint64_t budget, bytes, evictions;
 };
 
-struct states *states_open(uint64_t budget)
+struct snapshots *snapshots_open(uint64_t budget)
 {
-    struct states *states = mem_alloc(sizeof *states);
-    states->budget = budget;
-    return states;
+    struct snapshots *snapshots = mem_alloc(sizeof *snapshots);
+    snapshots->budget = budget;
+    return snapshots;
 }
 
-static void release(struct state *state)
+static void release(struct snapshot *snapshot)
 {
-    tokens_release(&state->tokens);
-    free(state->bytes);
+    tokens_release(&snapshot->tokens);
+    free(snapshot->bytes);
 }
 
 /* ---- The order ---- */
 
-static void append(struct states *states, struct entry *entry)
+static void append(struct snapshots *snapshots, struct entry *entry)
 {
-    if (states->n == states->cap) {
-        states->cap = states->cap == 0 ? 16 : 2 * states->cap;
-        states->v = mem_grow(states->v, states->cap, sizeof(struct entry *));
+    if (snapshots->n == snapshots->cap) {
+        snapshots->cap = snapshots->cap == 0 ? 16 : 2 * snapshots->cap;
+        snapshots->v = mem_grow(snapshots->v, snapshots->cap, sizeof(struct entry *));
     }
-    states->v[states->n++] = entry;
-    states->bytes += entry->state.size;
+    snapshots->v[snapshots->n++] = entry;
+    snapshots->bytes += entry->snapshot.size;
 }
 
-static struct entry *take(struct states *states, size_t i)
+static struct entry *take(struct snapshots *snapshots, size_t i)
 {
-    struct entry *entry = states->v[i];
-    states->n--;
-    for (size_t k = i; k < states->n; k++) states->v[k] = states->v[k + 1];
-    states->bytes -= entry->state.size;
+    struct entry *entry = snapshots->v[i];
+    snapshots->n--;
+    for (size_t k = i; k < snapshots->n; k++) snapshots->v[k] = snapshots->v[k + 1];
+    snapshots->bytes -= entry->snapshot.size;
     return entry;
 }
 
-static void drop(struct states *states, size_t i)
+static void drop(struct snapshots *snapshots, size_t i)
 {
-    struct entry *entry = take(states, i);
-    release(&entry->state);
+    struct entry *entry = take(snapshots, i);
+    release(&entry->snapshot);
     free(entry);
 }
 
-static size_t index_of(const struct states *states, const struct state *state)
+static size_t index_of(const struct snapshots *snapshots, const struct snapshot *snapshot)
 {
     size_t i = 0;
-    while (&states->v[i]->state != state) i++;
+    while (&snapshots->v[i]->snapshot != snapshot) i++;
     return i;
 }
 
-void states_close(struct states *states)
+void snapshots_close(struct snapshots *snapshots)
 {
-    if (states == NULL) return;
-    while (states->n > 0) drop(states, states->n - 1);
-    free(states->v);
-    free(states);
+    if (snapshots == NULL) return;
+    while (snapshots->n > 0) drop(snapshots, snapshots->n - 1);
+    free(snapshots->v);
+    free(snapshots);
 }
 
 /* ---- Room ---- */
 
-uint64_t states_room(const struct states *states)
+uint64_t snapshots_available(const struct snapshots *snapshots)
 {
-    uint64_t staying = 0;
-    for (size_t i = 0; i < states->n; i++)
-        if (stays(states->v[i])) staying += states->v[i]->state.size;
-    return states->budget - staying;
+    uint64_t protected_bytes = 0;
+    for (size_t i = 0; i < snapshots->n; i++)
+        if (is_protected(snapshots->v[i])) protected_bytes += snapshots->v[i]->snapshot.size;
+    return snapshots->budget - protected_bytes;
 }
 
 /* The caller has seen that there is room. */
-static void evict_for(struct states *states, size_t size)
+static void evict_for(struct snapshots *snapshots, size_t size)
 {
-    for (size_t i = 0; states->budget - states->bytes < size;) {
-        if (stays(states->v[i])) {
+    for (size_t i = 0; snapshots->budget - snapshots->bytes < size;) {
+        if (is_protected(snapshots->v[i])) {
             i++;
         } else {
-            drop(states, i);
-            states->evictions++;
+            drop(snapshots, i);
+            snapshots->evictions++;
         }
     }
 }
@@ -105,14 +105,14 @@ static void evict_for(struct states *states, size_t size)
 /* ---- Keeping ---- */
 
 /* Length of the prefix that the state's tokens have in common with these. */
-static size_t common_with(const struct state *state, const int32_t *tokens, size_t n)
+static size_t common_with(const struct snapshot *snapshot, const int32_t *tokens, size_t n)
 {
-    size_t max = state->tokens.len < n ? state->tokens.len : n, common = 0;
-    while (common < max && state->tokens.v[common] == tokens[common]) common++;
+    size_t max = snapshot->tokens.len < n ? snapshot->tokens.len : n, common = 0;
+    while (common < max && snapshot->tokens.v[common] == tokens[common]) common++;
     return common;
 }
 
-static bool is_same(const struct state *a, const struct state *b)
+static bool is_same(const struct snapshot *a, const struct snapshot *b)
 {
     bool same_home = a->home < 0 ? b->home < 0 : a->home == b->home;
     return same_home && a->scope == b->scope && a->tokens.len == b->tokens.len &&
@@ -121,54 +121,54 @@ static bool is_same(const struct state *a, const struct state *b)
 
 /* What takes another's place is found where the other was. A pinned state belongs to somebody, who drops it: two who
  * pin the same have one each. */
-const struct state *states_put(struct states *states, struct state state)
+const struct snapshot *snapshots_put(struct snapshots *snapshots, struct snapshot snapshot)
 {
-    if (state.size > states_room(states)) {
-        release(&state);
+    if (snapshot.size > snapshots_available(snapshots)) {
+        release(&snapshot);
         return NULL;
     }
     size_t i = 0;
-    while (i < states->n && (stays(states->v[i]) || !is_same(&states->v[i]->state, &state))) i++;
-    struct entry *same = i < states->n ? states->v[i] : NULL;
-    struct entry *entry = same != NULL ? take(states, i) : mem_alloc(sizeof *entry);
-    release(&entry->state);
-    evict_for(states, state.size);
-    entry->state = state;
-    append(states, entry);
-    return &entry->state;
+    while (i < snapshots->n && (is_protected(snapshots->v[i]) || !is_same(&snapshots->v[i]->snapshot, &snapshot))) i++;
+    struct entry *same = i < snapshots->n ? snapshots->v[i] : NULL;
+    struct entry *entry = same != NULL ? take(snapshots, i) : mem_alloc(sizeof *entry);
+    release(&entry->snapshot);
+    evict_for(snapshots, snapshot.size);
+    entry->snapshot = snapshot;
+    append(snapshots, entry);
+    return &entry->snapshot;
 }
 
-void states_touch(struct states *states, const struct state *state)
+void snapshots_touch(struct snapshots *snapshots, const struct snapshot *snapshot)
 {
-    append(states, take(states, index_of(states, state)));
+    append(snapshots, take(snapshots, index_of(snapshots, snapshot)));
 }
 
-void states_pin(struct states *states, const struct state *state)
+void snapshots_pin(struct snapshots *snapshots, const struct snapshot *snapshot)
 {
-    states->v[index_of(states, state)]->pinned = true;
+    snapshots->v[index_of(snapshots, snapshot)]->pinned = true;
 }
 
-void states_hold(struct states *states, const struct state *state)
+void snapshots_hold(struct snapshots *snapshots, const struct snapshot *snapshot)
 {
-    states->v[index_of(states, state)]->held = true;
+    snapshots->v[index_of(snapshots, snapshot)]->held = true;
 }
 
-void states_let_go(struct states *states, const struct state *state)
+void snapshots_unhold(struct snapshots *snapshots, const struct snapshot *snapshot)
 {
-    states->v[index_of(states, state)]->held = false;
+    snapshots->v[index_of(snapshots, snapshot)]->held = false;
 }
 
-void states_drop(struct states *states, const struct state *state)
+void snapshots_drop(struct snapshots *snapshots, const struct snapshot *snapshot)
 {
-    drop(states, index_of(states, state));
+    drop(snapshots, index_of(snapshots, snapshot));
 }
 
-void states_forget(struct states *states, int32_t home, int32_t n)
+void snapshots_invalidate(struct snapshots *snapshots, int32_t home, int32_t n)
 {
-    for (size_t i = 0; i < states->n;) {
-        const struct state *state = &states->v[i]->state;
-        if (state->home == home && state->tokens.len > (size_t)n)
-            drop(states, i);
+    for (size_t i = 0; i < snapshots->n;) {
+        const struct snapshot *snapshot = &snapshots->v[i]->snapshot;
+        if (snapshot->home == home && snapshot->tokens.len > (size_t)n)
+            drop(snapshots, i);
         else
             i++;
     }
@@ -176,38 +176,39 @@ void states_forget(struct states *states, int32_t home, int32_t n)
 
 /* ---- Finding ---- */
 
-const struct state *states_find(const struct states *states, const int32_t *tokens, int32_t n, uint64_t scope,
-                                bool cuts, int32_t *common)
+const struct snapshot *snapshots_find(const struct snapshots *snapshots, const int32_t *tokens, int32_t n,
+                                      uint64_t scope, bool cuts, int32_t *common)
 {
-    const struct state *best = NULL;
+    const struct snapshot *best = NULL;
     size_t longest = 0;
-    for (size_t i = 0; i < states->n; i++) {
-        const struct state *state = &states->v[i]->state;
-        if (state->home >= 0 || state->scope != scope || states->v[i]->pinned) continue;
-        size_t prefix = common_with(state, tokens, (size_t)n);
-        if (prefix == 0 || (!cuts && prefix < state->tokens.len)) continue;
-        if (prefix < longest || (prefix == longest && state->size >= best->size)) continue;
-        best = state;
+    for (size_t i = 0; i < snapshots->n; i++) {
+        const struct snapshot *snapshot = &snapshots->v[i]->snapshot;
+        if (snapshot->home >= 0 || snapshot->scope != scope || snapshots->v[i]->pinned) continue;
+        size_t prefix = common_with(snapshot, tokens, (size_t)n);
+        if (prefix == 0 || (!cuts && prefix < snapshot->tokens.len)) continue;
+        if (prefix < longest || (prefix == longest && snapshot->size >= best->size)) continue;
+        best = snapshot;
         longest = prefix;
     }
     *common = (int32_t)longest;
     return best;
 }
 
-const struct state *states_find_at(const struct states *states, int32_t home, const int32_t *tokens, int32_t n)
+const struct snapshot *snapshots_find_checkpoint(const struct snapshots *snapshots, int32_t home, const int32_t *tokens,
+                                                 int32_t n)
 {
-    const struct state *best = NULL;
-    for (size_t i = 0; i < states->n; i++) {
-        const struct state *state = &states->v[i]->state;
-        if (state->home != home || (best != NULL && state->tokens.len <= best->tokens.len)) continue;
-        size_t len = state->tokens.len;
-        if (len > 0 && common_with(state, tokens, (size_t)n) == len) best = state;
+    const struct snapshot *best = NULL;
+    for (size_t i = 0; i < snapshots->n; i++) {
+        const struct snapshot *snapshot = &snapshots->v[i]->snapshot;
+        if (snapshot->home != home || (best != NULL && snapshot->tokens.len <= best->tokens.len)) continue;
+        size_t len = snapshot->tokens.len;
+        if (len > 0 && common_with(snapshot, tokens, (size_t)n) == len) best = snapshot;
     }
     return best;
 }
 
-struct states_usage states_usage(const struct states *states)
+struct snapshots_usage snapshots_usage(const struct snapshots *snapshots)
 {
-    return (struct states_usage){
-        .bytes = states->bytes, .budget = states->budget, .evictions = states->evictions, .n = states->n};
+    return (struct snapshots_usage){
+        .bytes = snapshots->bytes, .budget = snapshots->budget, .evictions = snapshots->evictions, .n = snapshots->n};
 }

@@ -9,23 +9,23 @@
 
 #include <string.h>
 
-static void run_call(struct engine *engine, struct plan_share *shares, size_t n);
+static void compute_call(struct engine *engine, struct plan_share *shares, size_t n);
 
 /* ---- What a tick is to compute ---- */
 
 /* Where a prompt stops next so that a copy can be left: cells that can only be kept whole are worth keeping where other
  * prompts part from this one. */
-static int32_t next_bound(const struct job *job, int32_t from, int32_t wanted)
+static int32_t next_checkpoint(const struct job *job, int32_t from, int32_t wanted)
 {
-    for (size_t i = 0; i < job->n_bounds; i++)
-        if (job->bounds[i] > from && job->bounds[i] < wanted) return job->bounds[i];
+    for (size_t i = 0; i < job->n_checkpoints; i++)
+        if (job->checkpoints[i] > from && job->checkpoints[i] < wanted) return job->checkpoints[i];
     return wanted;
 }
 
-static bool is_bound(const struct job *job, int32_t n)
+static bool is_checkpoint(const struct job *job, int32_t n)
 {
-    for (size_t i = 0; i < job->n_bounds; i++)
-        if (job->bounds[i] == n) return true;
+    for (size_t i = 0; i < job->n_checkpoints; i++)
+        if (job->checkpoints[i] == n) return true;
     return false;
 }
 
@@ -49,7 +49,7 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
-                              .to = next_bound(slot->job, seq->n_cells, wanted),
+                              .to = next_checkpoint(slot->job, seq->n_cells, wanted),
                               .generating = slot->state == SLOT_GENERATE && wanted - seq->n_cells == 1,
                               .group = group_of(engine, slot)};
 }
@@ -176,15 +176,15 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
     struct job_text text = {.text = &run->reply.ready,
                             .token = token,
                             .logprobs = logprobs_of(engine, slot, token, row),
-                            .standing = slot_standing(slot)};
+                            .result = slot_result(slot)};
     add_token(engine, slot, &text);
 }
 
-static void tell_progress(struct engine *engine, const struct slot *slot)
+static void send_progress(struct engine *engine, const struct slot *slot)
 {
     const struct run *run = slot->run;
     if (!slot->job->progress || run->n_predicted > 0) return;
-    hearth_result so_far = slot_standing(slot);
+    hearth_result so_far = slot_result(slot);
     int32_t n = slot->seq->n_cells < run->n_prompt ? slot->seq->n_cells : run->n_prompt;
     so_far.prompt_n = n > run->n_cached ? n - run->n_cached : 0;
     so_far.prompt_ms = clock_to_ms(clock_now(engine->clock) - run->started_at);
@@ -202,10 +202,10 @@ static void note_messages(struct slot *slot)
     seq->n_messages = n;
     seq->message_tokens = c->stable_end;
     seq->message_hash = c->hashes[n];
-    scan_log_built(slot);
+    reuse_log_built(slot);
 }
 
-static void take_in(struct engine *engine, const struct plan_share *share, int32_t first_token)
+static void apply_share(struct engine *engine, const struct plan_share *share, int32_t first_token)
 {
     struct slot *slot = &engine->slots[share->slot];
     struct seq *seq = slot->seq;
@@ -215,14 +215,14 @@ static void take_in(struct engine *engine, const struct plan_share *share, int32
     seq->n_cells = share->to;
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
     if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
-    bool at_bound = false;
+    bool at_checkpoint = false;
     if (slot->state == SLOT_PREFILL) {
-        at_bound = slot->job->cache_prompt && is_bound(slot->job, seq->n_cells);
-        if (at_bound) seq_remember(engine, seq);
+        at_checkpoint = slot->job->cache_prompt && is_checkpoint(slot->job, seq->n_cells);
+        if (at_checkpoint) seq_save_checkpoint(engine, seq);
         if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
     }
-    save_progress(engine, slot, at_bound);
-    tell_progress(engine, slot);
+    save_progress(engine, slot, at_checkpoint);
+    send_progress(engine, slot);
     if (seq->n_cells == (int32_t)seq->tokens.len) sample(engine, slot, first_token + n - 1);
 }
 
@@ -252,7 +252,7 @@ static void fail_share(struct engine *engine, const struct plan_share *share, en
 
 /* Who gives way when not even one more row fits: the prompt that holds most cells, before a reply is touched. NULL
  * when giving way would help nobody, because nobody else is being computed. */
-static struct slot *who_gives_way(struct engine *engine, struct slot *in_need)
+static struct slot *choose_deferred(struct engine *engine, struct slot *starved)
 {
     struct slot *most = NULL;
     size_t computed = 0;
@@ -263,12 +263,12 @@ static struct slot *who_gives_way(struct engine *engine, struct slot *in_need)
         if (slot->state == SLOT_PREFILL && (most == NULL || slot->seq->n_cells > most->seq->n_cells)) most = slot;
     }
     if (computed < 2) return NULL;
-    return most != NULL ? most : in_need;
+    return most != NULL ? most : starved;
 }
 
-static bool defer(struct engine *engine, struct slot *in_need)
+static bool defer(struct engine *engine, struct slot *starved)
 {
-    struct slot *slot = who_gives_way(engine, in_need);
+    struct slot *slot = choose_deferred(engine, starved);
     if (slot == NULL) return false;
     log_event(LOG_INFO, "batch-engine", "slot-deferred", log_int("slot", slot->id), log_str("id", slot->job->id),
               log_int("tokens", slot->seq->n_cells));
@@ -281,7 +281,7 @@ static bool defer(struct engine *engine, struct slot *in_need)
 
 /* What cannot be cut has lost all its cells with the call: the fault is found only if each slot gets past the place by
  * itself. */
-static void suspect(struct engine *engine, const struct plan_share *shares, size_t n)
+static void mark_suspects(struct engine *engine, const struct plan_share *shares, size_t n)
 {
     for (size_t i = 0; i < n; i++) engine->slots[shares[i].slot].suspect_until = shares[i].to;
 }
@@ -294,16 +294,16 @@ static bool still_fits(const struct engine *engine, const struct plan_share *sha
     return !slot->deferred && slot->seq->n_cells == share->from;
 }
 
-static void run_apart(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
+static void split_call(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
 {
     if (n > 1) {
-        run_call(engine, shares, n / 2);
-        run_call(engine, shares + n / 2, n - n / 2);
+        compute_call(engine, shares, n / 2);
+        compute_call(engine, shares + n / 2, n - n / 2);
     } else if (outcome == LLM_NO_CELLS && shares->to - shares->from > 1) {
         shares->to = shares->from + (shares->to - shares->from) / 2; /* the rest comes with the next tick */
-        run_call(engine, shares, 1);
+        compute_call(engine, shares, 1);
     } else if (outcome == LLM_NO_CELLS && defer(engine, &engine->slots[shares->slot])) {
-        run_call(engine, shares, 1);
+        compute_call(engine, shares, 1);
     } else {
         fail_share(engine, shares, outcome);
     }
@@ -313,9 +313,9 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
 {
     /* Some rows may have reached their cells before the call ended: back to what is known. */
     if (outcome == LLM_ABORTED || outcome == LLM_FAILED) seq_verify_all(engine);
-    if (outcome == LLM_FAILED) suspect(engine, shares, n);
+    if (outcome == LLM_FAILED) mark_suspects(engine, shares, n);
     /* Aborted: those that were cancelled are finished before the next tick, the others begin again with it. */
-    if (outcome != LLM_ABORTED) run_apart(engine, shares, n, outcome);
+    if (outcome != LLM_ABORTED) split_call(engine, shares, n, outcome);
 }
 
 /* ---- One decode call ---- */
@@ -326,7 +326,8 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
     for (size_t i = 0; i < n; i++) {
         const struct seq *seq = engine->slots[shares[i].slot].seq;
         for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
-            engine->batch[n_tokens++] = (struct llm_batch_token){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
+            engine->batch[n_tokens++] =
+                (struct llm_batch_token){.token = seq->tokens.v[pos], .pos = pos, .seq = seq->id};
         engine->batch[n_tokens - 1].logits = shares[i].to == (int32_t)seq->tokens.len;
     }
     return n_tokens;
@@ -374,15 +375,15 @@ static bool are_replies(const struct engine *engine, const struct plan_share *sh
 }
 
 /* Room for the shares, or at least for those that cannot wait. False: the call cannot be made. */
-static bool find_room(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_tokens)
+static bool evict_for_call(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_tokens)
 {
     if (are_replies(engine, shares, *n)) return evict_now(engine, n_tokens);
-    enum room room = evict_for_cells(engine, n_tokens);
-    if (room == ROOM_COMING) *n = postpone_prompts(engine, shares, *n);
-    return room != ROOM_NONE && *n > 0;
+    enum evict_outcome evicted = evict_for_cells(engine, n_tokens);
+    if (evicted == EVICT_PENDING) *n = postpone_prompts(engine, shares, *n);
+    return evicted != EVICT_NOTHING && *n > 0;
 }
 
-static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
+static void compute_call(struct engine *engine, struct plan_share *shares, size_t n)
 {
     size_t n_live = 0;
     for (size_t i = 0; i < n; i++)
@@ -394,7 +395,7 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
     do {
         n_tokens = fill_batch(engine, shares, n);
         outcome = decode(engine, shares, n, n_tokens);
-    } while (outcome == LLM_NO_CELLS && find_room(engine, shares, &n, n_tokens));
+    } while (outcome == LLM_NO_CELLS && evict_for_call(engine, shares, &n, n_tokens));
     if (n == 0) return;
     if (outcome != LLM_DECODED) {
         recover(engine, shares, n, outcome);
@@ -404,7 +405,7 @@ static void run_call(struct engine *engine, struct plan_share *shares, size_t n)
     engine->computed.n_tokens += n_tokens;
     int32_t first_token = 0;
     for (size_t i = 0; i < n; i++) {
-        take_in(engine, &shares[i], first_token);
+        apply_share(engine, &shares[i], first_token);
         first_token += shares[i].to - shares[i].from;
     }
 }
@@ -426,7 +427,7 @@ void tick(struct engine *engine)
     llm_set_threads(engine->context, threads);
     engine->computed = (struct scaling_tick){0};
     for (size_t i = 0; i < plan->n_calls; i++)
-        run_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
+        compute_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;
     struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
                              .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,

@@ -17,9 +17,9 @@
 
 enum { SMALL, TILED };
 
-void tick_budget_init(struct tick_budget *p, int64_t max_gap_ns, int32_t first_tokens)
+void tick_budget_init(struct tick_budget *p, int64_t max_token_gap_ns, int32_t first_tokens)
 {
-    *p = (struct tick_budget){.max_ns = (double)max_gap_ns, .first = first_tokens, .last = first_tokens};
+    *p = (struct tick_budget){.max_ns = (double)max_token_gap_ns, .first = first_tokens, .last = first_tokens};
 }
 
 /* Rows at this cost that a tick of `ns` has room for. */

@@ -22,7 +22,7 @@ struct tick_budget {
     bool was_slow;   /* the last tick took longer than it should have */
 };
 
-void tick_budget_init(struct tick_budget *tick_budget, int64_t max_gap_ns, int32_t first_tokens);
+void tick_budget_init(struct tick_budget *tick_budget, int64_t max_token_gap_ns, int32_t first_tokens);
 
 /* Prompt rows that the next tick may have, beside so many rows of replies; at least 1, at most `most`. */
 int32_t tick_budget_next(struct tick_budget *tick_budget, int32_t reply_tokens, int32_t most);

@@ -46,7 +46,7 @@ static inline const struct slot *slot_of(const struct caller *caller)
 static inline const float *logits_of(const struct engine *engine, const struct slot *slot)
 {
     int32_t row = 0;
-    while (engine->rows[row].seq != slot->seq->id || !engine->rows[row].logits) row++;
+    while (engine->batch[row].seq != slot->seq->id || !engine->batch[row].logits) row++;
     return llm_logits(engine->context, row);
 }
 

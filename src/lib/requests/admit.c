@@ -121,10 +121,10 @@ static int check_length(const hearth_request *request, hearth_error *error)
 static struct prepare_wishes wishes_of(const hearth_request *request)
 {
     const struct config_model *config = request->model->config;
-    if (!request->job.cache_prompt) return (struct prepare_wishes){.bounds = false};
+    if (!request->job.cache_prompt) return (struct prepare_wishes){.checkpoints = false};
     return (struct prepare_wishes){.system_end = config->system_prompt_cache,
                                    .stable_end = config->incremental_cache,
-                                   .bounds = engine_wants_bounds(request->model->engine)};
+                                   .checkpoints = engine_wants_checkpoints(request->model->engine)};
 }
 
 static struct chat_request chat_request_of(const hearth_request *request)
@@ -343,7 +343,7 @@ static bool waits_for_parent(hearth_request *request, const struct store_query *
     if (clock_now(request->clock) >= request->parent_deadline) return false;
     uint64_t seen = admission_resumes(model->admission);
     return store_parent_is_coming(model->store, query, &model->waiter, &request->parent_ticket) &&
-           admission_park(model->admission, &request->job, request->parent_deadline, seen);
+           admission_suspend(model->admission, &request->job, request->parent_deadline, seen);
 }
 
 /* Of all the prompt, not only of what may be reused. */
@@ -399,10 +399,10 @@ void *request_prepare_loop(void *ud)
     while (true) {
         struct job *job;
         switch (admission_next(model->admission, &job)) {
-        case ADMISSION_GO:
+        case ADMISSION_ADMITTED:
             admit((hearth_request *)job);
             break;
-        case ADMISSION_AGAIN:
+        case ADMISSION_RESUMED:
             go_on((hearth_request *)job);
             break;
         case ADMISSION_EXPIRED:

@@ -90,7 +90,7 @@ int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *
                                   .model = model->weights,
                                   .pooling = embedding_pooling(config, model->weights),
                                   .n_contexts = (int32_t)config->n_seq_max,
-                                  .places = (size_t)(config->n_seq_max * config->queue_depth),
+                                  .permits = (size_t)(config->n_seq_max * config->queue_depth),
                                   .timeout_ns = clock_from_ms((int64_t)(config->admission_timeout * 1e3)),
                                   .clock = clock,
                                   .stats = &model->entry->pool_stats};

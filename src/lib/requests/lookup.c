@@ -16,7 +16,7 @@ void lookup_answered(struct job *job, const hearth_result *result)
     struct admission *admission = request->model->admission;
     request->lookup.result = *result;
     request->lookup.answered = true;
-    if (!admission_park(admission, job, 0, admission_resumes(admission))) /* due at once */
+    if (!admission_suspend(admission, job, 0, admission_resumes(admission))) /* due at once */
         job_fail_with(job, HEARTH_UNAVAILABLE, "engine shutting down");
 }
 

@@ -147,13 +147,13 @@ static int32_t end_of(struct ends *ends, size_t n_messages)
 
 static void add_bound(struct job *job, int32_t bound)
 {
-    bool further = job->n_bounds == 0 || bound > job->bounds[job->n_bounds - 1];
-    if (further && bound > 0 && bound < (int32_t)job->prompt.len) job->bounds[job->n_bounds++] = bound;
+    bool further = job->n_checkpoints == 0 || bound > job->checkpoints[job->n_checkpoints - 1];
+    if (further && bound > 0 && bound < (int32_t)job->prompt.len) job->checkpoints[job->n_checkpoints++] = bound;
 }
 
 /* The system prompt, which others share; all but the last message, which an edit leaves; all messages, which the next
  * turn begins with. */
-static void add_bounds(struct ends *ends, size_t n_messages, struct job *job)
+static void add_checkpoints(struct ends *ends, size_t n_messages, struct job *job)
 {
     add_bound(job, end_of(ends, 1));
     if (n_messages > 1) add_bound(job, end_of(ends, n_messages - 1));
@@ -168,14 +168,14 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
                              .messages_json = chat->request.messages_json};
     struct ends ends = {.chat = chat, .prompt = &job->prompt};
     struct chat_identity identity;
-    if (!wishes->system_end && !wishes->stable_end && !wishes->bounds) return;
+    if (!wishes->system_end && !wishes->stable_end && !wishes->checkpoints) return;
     if (!chat_identify(&seen, &identity)) return;
     size_t n = identity.n_messages;
     job->conversation = (struct conversation){.n_messages = n, .hashes = identity.hashes};
-    if (identity.starts_with_system && (wishes->system_end || wishes->bounds))
+    if (identity.starts_with_system && (wishes->system_end || wishes->checkpoints))
         job->conversation.system_end = end_of(&ends, 1);
-    if (n > 1 && (wishes->stable_end || wishes->bounds)) job->conversation.stable_end = end_of(&ends, n - 1);
-    if (wishes->bounds) add_bounds(&ends, n, job);
+    if (n > 1 && (wishes->stable_end || wishes->checkpoints)) job->conversation.stable_end = end_of(&ends, n - 1);
+    if (wishes->checkpoints) add_checkpoints(&ends, n, job);
 }
 
 /* ---- Which message ---- */

@@ -29,7 +29,7 @@ void prepare_release(struct prepare_chat *chat);
 /* Which ends of messages somebody asks for: each costs a rendering, made once where several want the same. */
 struct prepare_wishes {
     bool system_end, stable_end;
-    bool bounds; /* of all kinds: this includes the others */
+    bool checkpoints; /* of all kinds: this includes the others */
 };
 
 /* Which of the messages the prompt's token at `position` belongs to, be it one of its words or of the template's beside
@@ -39,7 +39,7 @@ struct prepare_wishes {
 int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens *prompt, size_t n_messages,
                            int32_t position);
 
-/* Tells the messages' identity, and the ends wished for, in job->conversation and job->bounds; job->prompt is what
+/* Tells the messages' identity, and the ends wished for, in job->conversation and job->checkpoints; job->prompt is what
  * prepare_prompt() made. Without a wish they stay empty. An end is 0 where the template does not render a part of the
  * messages. The hashes are the caller's to free. */
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job);

@@ -60,7 +60,7 @@ static void tell(void *ud, const hearth_event *event)
 static void job_ended(struct job *job)
 {
     hearth_request *request = (hearth_request *)job;
-    if (job->let_in) admission_leave(request->model->admission, job);
+    if (job->admitted) admission_leave(request->model->admission, job);
     unref(request);
 }
 

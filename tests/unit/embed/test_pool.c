@@ -57,14 +57,14 @@ static void on_end(struct embed_job *job, const hearth_error *error)
     pthread_mutex_unlock(client->mutex);
 }
 
-static void open_pool(int32_t n_contexts, size_t places)
+static void open_pool(int32_t n_contexts, size_t permits)
 {
     hearth_error error;
     struct embed_params params = {.name = "m",
                                   .pooling = LLM_POOLING_MEAN,
                                   .n_contexts = n_contexts,
                                   .context = {.window = 128},
-                                  .places = places,
+                                  .permits = permits,
                                   .timeout_ns = 30 * SECOND,
                                   .clock = &rig.clock.clock};
     rig.pool = embed_open(&params, &error);

@@ -64,8 +64,8 @@ struct asker {
 
 static inline void add_bound(struct job *job, int32_t bound)
 {
-    if (bound > 0 && (job->n_bounds == 0 || bound > job->bounds[job->n_bounds - 1]))
-        job->bounds[job->n_bounds++] = bound;
+    if (bound > 0 && (job->n_checkpoints == 0 || bound > job->checkpoints[job->n_checkpoints - 1]))
+        job->checkpoints[job->n_checkpoints++] = bound;
 }
 
 static inline void asker_init(struct asker *asker, const struct chat *chat, int32_t max_tokens)

@@ -24,7 +24,7 @@ struct shape {
     bool no_caching, preempt_fails;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ms;            /* 0: never */
-    uint64_t state_budget;              /* 0: more than enough */
+    uint64_t snapshot_budget;           /* 0: more than enough */
     struct store *store;                /* borrowed; NULL: none */
     int32_t stride, continued_interval; /* 0: 64, never */
     int64_t evict_timeout_ms;           /* 0: a minute */
@@ -42,7 +42,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
                     .unified = shape.seqs > 0,
                     .n_batch = 512,
                     .n_ubatch = 512},
-        .max_gap_ns = 250000000,
+        .max_token_gap_ns = 250000000,
         .deterministic = shape.deterministic,
         .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM
                    : shape.no_caching                    ? ENGINE_CACHES_NOTHING
@@ -50,7 +50,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
         .cache_min_tokens = shape.cache_min_tokens,
         .slot_timeout_ns = shape.slot_timeout_ms > 0 ? shape.slot_timeout_ms * 1000000 : INT64_MAX,
         .preempt_fails = shape.preempt_fails,
-        .state_budget = shape.state_budget > 0 ? shape.state_budget : 1 << 30,
+        .snapshot_budget = shape.snapshot_budget > 0 ? shape.snapshot_budget : 1 << 30,
         .store = shape.store,
         .stride = shape.stride > 0 ? shape.stride : 64,
         .continued_interval = shape.continued_interval > 0 ? shape.continued_interval : INT32_MAX,
@@ -101,7 +101,7 @@ static inline const char *what_is_left(struct rig *rig)
     if (metric_get(&engine->stats->jobs_waiting) != 0) return "somebody is counted as waiting";
     if (metric_get(&engine->stats->slots_busy) != 0) return "a slot is counted as busy";
     if (engine->preemption.victim != NULL) return "somebody is to make way";
-    if (states_room(engine->states) != states_usage(engine->states).budget) return "a state is pinned";
+    if (snapshots_available(engine->snapshots) != snapshots_usage(engine->snapshots).budget) return "a state is pinned";
     if (!sharing_is_right(engine)) return "cells are shared otherwise than is noted";
     return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
 }

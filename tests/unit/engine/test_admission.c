@@ -1,4 +1,4 @@
-/* The door: places, order, time-outs with a clock that the test moves. */
+/* The door: permits, order, time-outs with a clock that the test moves. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_clock.h"
 
@@ -71,9 +71,9 @@ static void requests_are_let_in_in_order_while_there_are_places(void **state)
 {
     struct rig *rig = *state;
     for (int i = 0; i < 2; i++) enter(rig, i);
-    expect(rig, ADMISSION_GO, 0);
-    expect(rig, ADMISSION_GO, 1);
-    assert_true(rig->jobs[0].let_in);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    expect(rig, ADMISSION_ADMITTED, 1);
+    assert_true(rig->jobs[0].admitted);
 }
 
 static void a_request_waits_until_a_place_is_free(void **state)
@@ -81,13 +81,13 @@ static void a_request_waits_until_a_place_is_free(void **state)
     struct rig *rig = *state;
     struct asker asker;
     for (int i = 0; i < 3; i++) enter(rig, i);
-    expect(rig, ADMISSION_GO, 0);
-    expect(rig, ADMISSION_GO, 1);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    expect(rig, ADMISSION_ADMITTED, 1);
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     admission_leave(rig->admission, &rig->jobs[0]);
     pthread_join(asker.thread, NULL);
-    assert_int_equal(asker.verdict, ADMISSION_GO);
+    assert_int_equal(asker.verdict, ADMISSION_ADMITTED);
     assert_ptr_equal(asker.job, &rig->jobs[2]);
 }
 
@@ -96,8 +96,8 @@ static void a_request_that_waited_too_long_expires_and_not_before(void **state)
     struct rig *rig = *state;
     struct asker asker;
     for (int i = 0; i < 3; i++) enter(rig, i);
-    expect(rig, ADMISSION_GO, 0);
-    expect(rig, ADMISSION_GO, 1);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    expect(rig, ADMISSION_ADMITTED, 1);
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     fake_clock_advance(&rig->clock, 30 * SECOND - 1);
@@ -107,7 +107,7 @@ static void a_request_that_waited_too_long_expires_and_not_before(void **state)
     pthread_join(asker.thread, NULL);
     assert_int_equal(asker.verdict, ADMISSION_EXPIRED);
     assert_ptr_equal(asker.job, &rig->jobs[2]);
-    assert_false(rig->jobs[2].let_in);
+    assert_false(rig->jobs[2].admitted);
 }
 
 static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **state)
@@ -115,8 +115,8 @@ static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **sta
     struct rig *rig = *state;
     struct asker asker;
     for (int i = 0; i < 4; i++) enter(rig, i);
-    expect(rig, ADMISSION_GO, 0);
-    expect(rig, ADMISSION_GO, 1);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    expect(rig, ADMISSION_ADMITTED, 1);
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     atomic_store(&rig->jobs[3].cancelled, true);
@@ -126,7 +126,7 @@ static void a_request_whose_client_gave_up_does_not_wait_for_its_turn(void **sta
     assert_ptr_equal(asker.job, &rig->jobs[3]);
     assert_int_equal(admission_waiting(rig->admission), 1);
     admission_leave(rig->admission, &rig->jobs[0]);
-    expect(rig, ADMISSION_GO, 2);
+    expect(rig, ADMISSION_ADMITTED, 2);
 }
 
 static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state)
@@ -134,8 +134,8 @@ static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state
     struct rig *rig = *state;
     struct asker asker;
     for (int i = 0; i < 4; i++) enter(rig, i);
-    expect(rig, ADMISSION_GO, 0);
-    expect(rig, ADMISSION_GO, 1);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    expect(rig, ADMISSION_ADMITTED, 1);
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     struct job_list left = admission_close(rig->admission);
@@ -153,19 +153,19 @@ static void prompts_alone_are_let_in_one_at_a_time_and_take_no_place(void **stat
     struct asker asker;
     for (int i = 0; i < 3; i++) rig->jobs[i].only_prompt = true;
     for (int i = 0; i < 6; i++) enter(rig, i);
-    expect(rig, ADMISSION_GO, 0);
-    expect(rig, ADMISSION_GO, 3);
-    expect(rig, ADMISSION_GO, 4);
+    expect(rig, ADMISSION_ADMITTED, 0);
+    expect(rig, ADMISSION_ADMITTED, 3);
+    expect(rig, ADMISSION_ADMITTED, 4);
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     admission_leave(rig->admission, &rig->jobs[0]);
     pthread_join(asker.thread, NULL);
-    assert_int_equal(asker.verdict, ADMISSION_GO);
+    assert_int_equal(asker.verdict, ADMISSION_ADMITTED);
     assert_ptr_equal(asker.job, &rig->jobs[1]);
     admission_leave(rig->admission, &rig->jobs[3]);
-    expect(rig, ADMISSION_GO, 5);
+    expect(rig, ADMISSION_ADMITTED, 5);
     admission_leave(rig->admission, &rig->jobs[1]);
-    expect(rig, ADMISSION_GO, 2);
+    expect(rig, ADMISSION_ADMITTED, 2);
 }
 
 static void who_came_first_is_let_in_first_whatever_it_asks_for(void **state)
@@ -173,7 +173,7 @@ static void who_came_first_is_let_in_first_whatever_it_asks_for(void **state)
     struct rig *rig = *state;
     rig->jobs[1].only_prompt = true;
     for (int i = 0; i < 3; i++) enter(rig, i);
-    for (int i = 0; i < 3; i++) expect(rig, ADMISSION_GO, i);
+    for (int i = 0; i < 3; i++) expect(rig, ADMISSION_ADMITTED, i);
 }
 
 /* ---- Parked ---- */
@@ -181,7 +181,7 @@ static void who_came_first_is_let_in_first_whatever_it_asks_for(void **state)
 static void let_one_in(struct rig *rig)
 {
     enter(rig, 0);
-    expect(rig, ADMISSION_GO, 0);
+    expect(rig, ADMISSION_ADMITTED, 0);
 }
 
 static void a_parked_request_is_looked_at_again_when_others_are_resumed(void **state)
@@ -190,14 +190,14 @@ static void a_parked_request_is_looked_at_again_when_others_are_resumed(void **s
     struct asker asker;
     let_one_in(rig);
     int64_t deadline = clock_now(&rig->clock.clock) + SECOND;
-    assert_true(admission_park(rig->admission, &rig->jobs[0], deadline, admission_resumes(rig->admission)));
+    assert_true(admission_suspend(rig->admission, &rig->jobs[0], deadline, admission_resumes(rig->admission)));
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock); /* no thread waits with it */
     admission_resume(rig->admission);
     pthread_join(asker.thread, NULL);
-    assert_int_equal(asker.verdict, ADMISSION_AGAIN);
+    assert_int_equal(asker.verdict, ADMISSION_RESUMED);
     assert_ptr_equal(asker.job, &rig->jobs[0]);
-    assert_true(rig->jobs[0].let_in);
+    assert_true(rig->jobs[0].admitted);
 }
 
 static void what_came_before_a_request_was_parked_is_not_missed(void **state)
@@ -206,8 +206,8 @@ static void what_came_before_a_request_was_parked_is_not_missed(void **state)
     let_one_in(rig);
     uint64_t seen = admission_resumes(rig->admission);
     admission_resume(rig->admission);
-    assert_true(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, seen));
-    expect(rig, ADMISSION_AGAIN, 0);
+    assert_true(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, seen));
+    expect(rig, ADMISSION_RESUMED, 0);
 }
 
 static void a_parked_request_goes_on_at_its_deadline_and_not_before(void **state)
@@ -216,7 +216,7 @@ static void a_parked_request_goes_on_at_its_deadline_and_not_before(void **state
     struct asker asker;
     let_one_in(rig);
     int64_t deadline = clock_now(&rig->clock.clock) + SECOND;
-    assert_true(admission_park(rig->admission, &rig->jobs[0], deadline, 0));
+    assert_true(admission_suspend(rig->admission, &rig->jobs[0], deadline, 0));
     start_asking(&asker, rig);
     fake_clock_await_waiter(&rig->clock);
     fake_clock_advance(&rig->clock, SECOND - 1);
@@ -224,16 +224,16 @@ static void a_parked_request_goes_on_at_its_deadline_and_not_before(void **state
     assert_null(asker.job);
     fake_clock_advance(&rig->clock, 1);
     pthread_join(asker.thread, NULL);
-    assert_int_equal(asker.verdict, ADMISSION_AGAIN);
+    assert_int_equal(asker.verdict, ADMISSION_RESUMED);
 }
 
 static void a_parked_request_holds_up_nobody_and_can_be_cancelled(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
-    assert_true(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    assert_true(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
     enter(rig, 1);
-    expect(rig, ADMISSION_GO, 1);
+    expect(rig, ADMISSION_ADMITTED, 1);
     atomic_store(&rig->jobs[0].cancelled, true);
     admission_poke(rig->admission);
     expect(rig, ADMISSION_CANCELLED, 0);
@@ -243,12 +243,12 @@ static void closing_hands_back_what_is_parked(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
-    assert_true(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    assert_true(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
     struct job_list left = admission_close(rig->admission);
     assert_int_equal(left.len, 1);
     assert_ptr_equal(left.first, &rig->jobs[0]);
     expect(rig, ADMISSION_CLOSED, -1);
-    assert_false(admission_park(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
+    assert_false(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
 }
 
 #define door_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

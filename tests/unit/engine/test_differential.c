@@ -284,12 +284,12 @@ static void compose(struct world *w, struct talk *talk, struct tokens *prompt)
     if (w->poison && one_in(w, 12)) prompt->v[below(w, (int32_t)prompt->len)] = POISON;
 }
 
-static void add_bounds(struct world *w, struct job *job)
+static void add_checkpoints(struct world *w, struct job *job)
 {
     if (w->params.caching == ENGINE_CACHES_SYSTEM) job->conversation.system_end = below(w, (int32_t)job->prompt.len);
-    if (!engine_wants_bounds(w->engine)) return;
-    for (int32_t last = 0; job->n_bounds < 2 && last < (int32_t)job->prompt.len; job->n_bounds++)
-        job->bounds[job->n_bounds] = last = between(w, last + 1, (int32_t)job->prompt.len);
+    if (!engine_wants_checkpoints(w->engine)) return;
+    for (int32_t last = 0; job->n_checkpoints < 2 && last < (int32_t)job->prompt.len; job->n_checkpoints++)
+        job->checkpoints[job->n_checkpoints] = last = between(w, last + 1, (int32_t)job->prompt.len);
 }
 
 static int32_t some_max_tokens(struct world *w)
@@ -424,7 +424,7 @@ static struct request *new_request(struct world *w, struct talk *talk)
     struct job *job = &r->client.job;
     client_init(&r->client, (int32_t)w->n_requests, 0, some_max_tokens(w));
     compose(w, talk, &job->prompt);
-    add_bounds(w, job);
+    add_checkpoints(w, job);
     job->cache_prompt = !one_in(w, 12);
     job->scope = w->scopes ? (uint64_t)below(w, N_SCOPES) : 0;
     job->scales = scopes[job->scope];
@@ -503,8 +503,8 @@ static const char *fault_in_cells(const struct engine *engine)
         if (seq->slot == NULL && seq->tokens.len != n) return "a resident sequence claims tokens without cells";
         if (seq->slot != NULL && seq->slot->seq != seq) return "a sequence belongs to a slot that has another";
         if (seq->n_exact > seq->n_cells) return "more cells are exact than are there";
-        if (seq->leaving.on && seq->slot != NULL) return "a sequence leaves that a slot computes on";
-        if (seq->leaving.on && seq->n_cells <= seq->leaving.keep) return "a sequence leaves that has left";
+        if (seq->eviction.on && seq->slot != NULL) return "a sequence leaves that a slot computes on";
+        if (seq->eviction.on && seq->n_cells <= seq->eviction.keep) return "a sequence leaves that has left";
     }
     return NULL;
 }
@@ -536,7 +536,7 @@ static const char *fault_in_waiting(const struct engine *engine)
 
 static void note_what_is_met(const struct engine *engine)
 {
-    for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += engine->seqs[i].leaving.on;
+    for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += engine->seqs[i].eviction.on;
     for (size_t i = 0; i < engine->n_slots; i++) {
         met.pending += engine->slots[i].state == SLOT_PENDING;
         met.deferred += engine->slots[i].deferred;
@@ -674,7 +674,7 @@ static void leave_all(const struct world *w, struct left *left, const struct req
 /* With sequences and cells enough and one request at a time everything stays: no request computes what is there. */
 static void verify_that_nothing_is_computed_twice(const struct world *w)
 {
-    static struct left lefts[MAX_REQUESTS * (JOB_BOUNDS + 1)];
+    static struct left lefts[MAX_REQUESTS * (JOB_CHECKPOINTS + 1)];
     size_t n_lefts = 0;
     for (size_t i = 0; i < w->n_requests; i++) {
         const struct request *r = w->requests[i];
@@ -686,8 +686,9 @@ static void verify_that_nothing_is_computed_twice(const struct world *w)
             if (n > best) best = n;
         }
         require(w, r, cached >= best, "reuses %d tokens, %d were resident", cached, best);
-        for (size_t k = 0; k < job->n_bounds; k++)
-            if (job->bounds[k] > cached) leave(&lefts[n_lefts++], &job->prompt, (size_t)job->bounds[k], job->bounds[k]);
+        for (size_t k = 0; k < job->n_checkpoints; k++)
+            if (job->checkpoints[k] > cached)
+                leave(&lefts[n_lefts++], &job->prompt, (size_t)job->checkpoints[k], job->checkpoints[k]);
         leave_all(w, &lefts[n_lefts++], r);
     }
     for (size_t k = 0; k < n_lefts; k++) tokens_release(&lefts[k].tokens);
@@ -814,11 +815,11 @@ static void choose_shape(struct world *w)
     w->params = (struct engine_params){.name = "fake",
                                        .n_adapters = CLIENT_ADAPTERS,
                                        .n_slots = slots,
-                                       .max_gap_ns = ONE_OF(w, 1000, 100000, 250000000),
+                                       .max_token_gap_ns = ONE_OF(w, 1000, 100000, 250000000),
                                        .deterministic = one_in(w, 5),
                                        .caching = ENGINE_CACHES_CONVERSATIONS,
                                        .slot_timeout_ns = INT64_MAX,
-                                       .state_budget = (uint64_t)ONE_OF(w, 0, 200, 100000, 100000),
+                                       .snapshot_budget = (uint64_t)ONE_OF(w, 0, 200, 100000, 100000),
                                        .clock = &w->clock};
     w->params.context = (struct llm_context_params){.window = window,
                                                     .n_seq = seqs,
@@ -833,7 +834,7 @@ static void choose_shape(struct world *w)
 static void choose_policy(struct world *w)
 {
     if (w->calm) {
-        w->params.state_budget = 1000000000;
+        w->params.snapshot_budget = 1000000000;
         return;
     }
     w->params.caching =
@@ -959,8 +960,8 @@ static void add_up(const struct world *w)
     met.computed += metric_get(&stats->prompt_tokens);
     met.shares += fake_llm.shares;
     met.preemptions += metric_get(&stats->preemptions);
-    met.saved += metric_get(&stats->states_saved);
-    met.restored += metric_get(&stats->states_restored);
+    met.saved += metric_get(&stats->snapshots_saved);
+    met.restored += metric_get(&stats->snapshots_restored);
 }
 
 /* Returns what sums up all that happened. */

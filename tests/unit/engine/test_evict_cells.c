@@ -154,14 +154,14 @@ static void what_is_restored_is_not_driven_out_by_what_makes_room_for_it(void **
                                     .window = 2000,
                                     .caching = ENGINE_CACHES_SYSTEM,
                                     .slot_timeout_ms = 1000,
-                                    .state_budget = 1500});
+                                    .snapshot_budget = 1500});
     say(&chat, SYSTEM, 1, 300);
     say(&chat, USER, 2, 20);
     asker_init(&first, &chat, 5);
     asker_init(&second, &chat, 5);
     client_init(&early, 60, 200, 100);
     run_alone(rig, &first.client);
-    assert_int_equal(metric_get(&engine_stats(rig->engine)->states_saved), 1);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->snapshots_saved), 1);
     preempt(rig, &early, &second.client);
     await(&second.client);
     await(&early);
@@ -187,7 +187,7 @@ static void a_parked_request_gets_its_cells_back(void **state)
     await(&late);
     await(&early);
     assert_int_equal(metric_get(&engine_stats(rig->engine)->preemptions), 1);
-    assert_int_equal(metric_get(&engine_stats(rig->engine)->states_restored), 1);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->snapshots_restored), 1);
     assert_int_equal(computed(rig), 600 + 500);
     client_release(&early);
     client_release(&late);
@@ -225,7 +225,7 @@ static void a_parked_request_waits_for_room_and_the_engine_does_not(void **state
     assert_string_equal(slot.state, "pending");
     gate_open(&gated);
     await(&early);
-    assert_int_equal(metric_get(&engine_stats(rig->engine)->states_restored), 1);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->snapshots_restored), 1);
     assert_int_equal(computed(rig), 600 + 500);
     stop(&s);
     client_release(&early);
@@ -241,8 +241,8 @@ static void what_moves_gets_room_when_it_is_shared(void **state)
     client_init(&old, 60, 300, 2);
     run_later(rig, &old);
     branch_init(&a, 500, 100, 10);
-    a.job.bounds[0] = 500;
-    a.job.n_bounds = 1;
+    a.job.checkpoints[0] = 500;
+    a.job.n_checkpoints = 1;
     run_later(rig, &a);
     fake_llm.moving_refused = 1;
     branch_init(&b, 500, 10, 10);

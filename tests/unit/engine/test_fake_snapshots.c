@@ -1,5 +1,5 @@
-/* The states of tests/fakes/fake_llm keep the promises of llm/context.h, as tests/unit/llm/test_seq_state.c shows of the
- * real ones: the tests of the engine build on that. */
+/* The states of tests/fakes/fake_llm keep the promises of llm/context.h, as tests/unit/llm/test_seq_state.c shows of
+ * the real ones: the tests of the engine build on that. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_llm.h"
 

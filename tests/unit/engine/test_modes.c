@@ -211,7 +211,7 @@ static void what_was_used_longest_ago_makes_room_for_another_system_prompt(void 
         int32_t system;
         bool kept;
     } asked[] = {{0, false}, {1, false}, {0, true}, {2, false}, {0, true}, {2, true}, {1, false}, {0, false}};
-    open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000, .cache_min_tokens = 100, .state_budget = two));
+    open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000, .cache_min_tokens = 100, .snapshot_budget = two));
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         assert_int_equal(ask_once(rig, asked[i].system, 150, 20 + (int32_t)i).cache_n, asked[i].kept ? 152 : 0);
 }
@@ -331,7 +331,7 @@ static void what_restoring_took_is_told(void **state)
 static void without_room_for_states_every_prompt_is_computed(void **state)
 {
     struct rig *rig = *state;
-    open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000, .state_budget = 1));
+    open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000, .snapshot_budget = 1));
     for (int32_t i = 0; i < 3; i++) assert_int_equal(ask_once(rig, 1, 150, i + 2).cache_n, 0);
     assert_said(" warn  spc: failed to extract KV state seq=0 tokens=152");
 }
@@ -346,8 +346,8 @@ static void a_system_prompt_that_cannot_be_copied_out_is_computed_each_time(void
     assert_int_equal(times_said(" warn  spc: failed to extract KV state seq=0 tokens=152\n"), 3);
     assert_int_equal(times_said(" spc: tokens saved"), 0);
     assert_int_equal(times_said(" start-slot: spc-restore"), 0);
-    assert_int_equal(states_usage(rig->engine->states).n, 0);
-    assert_int_equal(metric_get(&engine_stats(rig->engine)->states_saved), 0);
+    assert_int_equal(snapshots_usage(rig->engine->snapshots).n, 0);
+    assert_int_equal(metric_get(&engine_stats(rig->engine)->snapshots_saved), 0);
     fake_llm.save_fails = false;
     ask_once(rig, 1, 150, 7);
     assert_int_equal(ask_once(rig, 1, 150, 8).cache_n, 152);
@@ -381,7 +381,8 @@ static void the_log_tells_what_became_of_a_system_prompt(void **state)
     asker_release(&asker);
     turn(rig, &chat, 4);
     assert_said(line);
-    assert_int_equal(states_usage(rig->engine->states).bytes, bytes); /* outside of the cells, where nothing stays */
+    assert_int_equal(snapshots_usage(rig->engine->snapshots).bytes,
+                     bytes); /* outside of the cells, where nothing stays */
     assert_int_equal(resident(rig->engine), 0);
     assert_int_equal(times_said(" spc: cache hit"), 0);
     ask_once(rig, 1, 150, 3);

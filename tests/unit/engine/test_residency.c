@@ -193,9 +193,9 @@ static void what_can_only_be_kept_whole_is_remembered_at_its_bounds(void **state
     fake_llm.cuts = false;
     open_engine(rig, (struct shape){.slots = 1, .seqs = 8, .window = 4000});
     agent_init(&a, 0, 500, 100, 10);
-    a.job.bounds[0] = 500;
-    a.job.bounds[1] = 590;
-    a.job.n_bounds = 2;
+    a.job.checkpoints[0] = 500;
+    a.job.checkpoints[1] = 590;
+    a.job.n_checkpoints = 2;
     run_alone(rig, &a);
     agent_init(&next, 0, 500, 90, 5); /* the reply is rewritten: only what stands before it agrees */
     tokens_push(&next.job.prompt, 3);
@@ -272,8 +272,8 @@ static void agents_wait_for_a_bound_of_what_can_only_be_kept_whole(void **state)
     open_engine(rig, (struct shape){.slots = 3, .seqs = 24, .window = 4000});
     for (int i = 0; i < 6; i++) {
         agent_init(&c[i], i, 1000, 60, 5);
-        c[i].job.bounds[0] = 1000;
-        c[i].job.n_bounds = 1;
+        c[i].job.checkpoints[0] = 1000;
+        c[i].job.n_checkpoints = 1;
         engine_submit(rig->engine, &c[i].job);
     }
     fake_llm_step(1000000);
@@ -376,8 +376,8 @@ static void a_private_request_leaves_no_copies_at_its_bounds(void **state)
     open_engine(rig, (struct shape){.slots = 1, .seqs = 8, .window = 4000});
     client_init(&secret, 0, 500, 5);
     secret.job.cache_prompt = false;
-    secret.job.bounds[0] = 400;
-    secret.job.n_bounds = 1;
+    secret.job.checkpoints[0] = 400;
+    secret.job.n_checkpoints = 1;
     run_alone(rig, &secret);
     client_init(&other, 0, 500, 5);
     run_alone(rig, &other);

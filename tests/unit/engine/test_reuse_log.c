@@ -415,7 +415,7 @@ static void a_snapshot_that_cannot_be_kept_costs_time_only(void **state)
 {
     struct rig *rig = *state;
     fake_llm.cuts = false;
-    open_engine(rig, (struct shape){.slots = 1, .window = 2000, .cache_min_tokens = 100, .state_budget = 1});
+    open_engine(rig, (struct shape){.slots = 1, .window = 2000, .cache_min_tokens = 100, .snapshot_budget = 1});
     struct chat chat = system_and_user(1, 120, 2);
     turn(rig, &chat, 6);
     assert_said(" warn  batch-engine: imc-hybrid-snapshot-failed slot=0 seq=0 cached_tokens=122 snapshot_bytes=0 ");
@@ -450,7 +450,7 @@ static void a_snapshot_that_fails_is_said_to_and_never_restored(void **state)
     assert_said(" warn  batch-engine: imc-hybrid-snapshot-failed slot=0 seq=0 cached_tokens=122 snapshot_bytes=0 "
                 "kv_alloc=0\n");
     assert_int_equal(times_said(" imc-hybrid-snapshot "), 0);
-    assert_int_equal(states_usage(rig->engine->states).n, 0);
+    assert_int_equal(snapshots_usage(rig->engine->snapshots).n, 0);
     assert_int_equal(turn(rig, &other, 6).cache_n, 0);
     assert_int_equal(times_said(" imc-hybrid-restore"), 0);
     fake_llm.save_fails = false;
@@ -494,7 +494,7 @@ static void cells_that_make_room_go_back_to_a_snapshot_or_go_whole(void **state)
     fake_llm.cuts = false;
     for (int kept = 0; kept < 2; kept++) {
         fake_llm.n_cells = 1000;
-        open_engine(rig, (struct shape){.slots = 1, .seqs = 2, .window = 1000, .state_budget = kept ? 1000 : 1});
+        open_engine(rig, (struct shape){.slots = 1, .seqs = 2, .window = 1000, .snapshot_budget = kept ? 1000 : 1});
         struct client a, b;
         client_init(&a, 5, 700, 4);
         client_init(&b, 90, 500, 4);
@@ -537,17 +537,17 @@ static void snapshots_keep_within_their_budget(void **state)
 {
     struct rig *rig = *state;
     fake_llm.cuts = false;
-    open_engine(rig, (struct shape){.slots = 2, .window = 2000, .cache_min_tokens = 100, .state_budget = 50});
+    open_engine(rig, (struct shape){.slots = 2, .window = 2000, .cache_min_tokens = 100, .snapshot_budget = 50});
     struct chat chat = system_and_user(1, 120, 2);
     for (int32_t i = 0; i < 4; i++) {
         turn(rig, &chat, 6);
         say(&chat, USER, 3 + i, 30);
-        struct states_usage usage = states_usage(rig->engine->states);
+        struct snapshots_usage usage = snapshots_usage(rig->engine->snapshots);
         assert_true(usage.bytes <= 50);
         assert_true(usage.n <= 3);
-        assert_int_equal(metric_get(&engine_stats(rig->engine)->state_bytes), usage.bytes);
+        assert_int_equal(metric_get(&engine_stats(rig->engine)->snapshot_bytes), usage.bytes);
     }
-    assert_true(states_usage(rig->engine->states).evictions > 0);
+    assert_true(snapshots_usage(rig->engine->snapshots).evictions > 0);
     chat_release(&chat);
 }
 

@@ -130,7 +130,7 @@ static void await_rest(struct engine *engine)
     struct timespec end = end_of_patience(CLOCK_MONOTONIC);
     int rc = 0;
     pthread_mutex_lock(&engine->mutex);
-    while (engine->busy && rc == 0) rc = pthread_cond_timedwait(&engine->calm, &engine->mutex, &end);
+    while (engine->busy && rc == 0) rc = pthread_cond_timedwait(&engine->drained, &engine->mutex, &end);
     pthread_mutex_unlock(&engine->mutex);
     if (rc != 0) fail_msg("the engine does not come to rest");
 }
@@ -453,7 +453,7 @@ static void what_cannot_be_cut_is_waited_for_as_well(void **state)
     open_driven(scene, (struct shape){.slots = 2});
     struct client *a = ask(scene, "a", 0, LONG_TALK, 100), *b = ask(scene, "b", 50, LONG_TALK, 2),
                   *c = go_on(scene, "c", a, 20, 5);
-    a->job.bounds[a->job.n_bounds++] = LONG_TALK - 10;
+    a->job.checkpoints[a->job.n_checkpoints++] = LONG_TALK - 10;
     hand_in_first(rig, a);
     until_tokens(a, 1);
     hand_in(rig, b);
@@ -672,7 +672,7 @@ static void a_parked_request_gives_the_reply_that_it_would_have_given(void **sta
     assert_served(a, 100);
     /* Nothing is computed again. */
     assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->prompt_tokens), 200 + 200 + 60);
-    assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->states_restored), scene->apart ? 1 : 0);
+    assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->snapshots_restored), scene->apart ? 1 : 0);
 }
 
 static void a_parked_request_goes_on_in_deterministic_mode(void **state)
@@ -986,7 +986,7 @@ static void nobody_makes_way_whose_state_cannot_be_kept(void **state)
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
     struct client *a, *b;
-    open_with_two_replies(scene, (struct shape){.state_budget = 100}, &a, &b);
+    open_with_two_replies(scene, (struct shape){.snapshot_budget = 100}, &a, &b);
     struct client *c = ask(scene, "c", 100, 60, 10);
     wait_until_decided(rig, c);
     step();
@@ -1002,7 +1002,7 @@ static void who_needs_no_copy_since_it_fails_makes_way_without_room_for_one(void
 {
     struct scene *scene = *state;
     struct client *a, *b;
-    open_with_two_replies(scene, (struct shape){.state_budget = 100, .preempt_fails = true}, &a, &b);
+    open_with_two_replies(scene, (struct shape){.snapshot_budget = 100, .preempt_fails = true}, &a, &b);
     struct client *c = ask(scene, "c", 100, 60, 10);
     wait_until_decided(&scene->rig, c);
     let_run(scene);
@@ -1380,7 +1380,7 @@ static void with_one_reply_under_way_the_server_is_not_busy(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
-    open_driven(scene, (struct shape){.slots = 2, .slot_timeout_ms = TIMEOUT_MS, .state_budget = 100});
+    open_driven(scene, (struct shape){.slots = 2, .slot_timeout_ms = TIMEOUT_MS, .snapshot_budget = 100});
     struct client *a = ask(scene, "a", 0, 60, 1000), *b = ask(scene, "b", 50, 2000, 20),
                   *c = ask(scene, "c", 100, 60, 10);
     hand_in_first(rig, a);

@@ -25,74 +25,75 @@ static struct tokens tokens_of(const char *text)
     return tokens;
 }
 
-static struct state state_of(const char *text, size_t size, int32_t home, uint64_t scope)
+static struct snapshot state_of(const char *text, size_t size, int32_t home, uint64_t scope)
 {
-    return (struct state){
+    return (struct snapshot){
         .tokens = tokens_of(text), .home = home, .scope = scope, .bytes = mem_alloc(size), .size = size};
 }
 
-static const struct state *put_at(struct states *states, const char *text, size_t size, int32_t home)
+static const struct snapshot *put_at(struct snapshots *snapshots, const char *text, size_t size, int32_t home)
 {
-    return states_put(states, state_of(text, size, home, SCOPE));
+    return snapshots_put(snapshots, state_of(text, size, home, SCOPE));
 }
 
-static const struct state *put(struct states *states, const char *text, size_t size)
+static const struct snapshot *put(struct snapshots *snapshots, const char *text, size_t size)
 {
-    return put_at(states, text, size, WHOLE);
+    return put_at(snapshots, text, size, WHOLE);
 }
 
 /* ---- Asking ---- */
 
-static bool says(const struct state *state, const char *text)
+static bool says(const struct snapshot *snapshot, const char *text)
 {
     struct tokens tokens = tokens_of(text);
-    bool same = state->tokens.len == tokens.len && tokens_common_prefix(&state->tokens, &tokens) == tokens.len;
+    bool same = snapshot->tokens.len == tokens.len && tokens_common_prefix(&snapshot->tokens, &tokens) == tokens.len;
     tokens_release(&tokens);
     return same;
 }
 
-static const struct state *find_in(const struct states *states, const char *prompt, uint64_t scope, bool cuts,
-                                   int32_t *common)
+static const struct snapshot *find_in(const struct snapshots *snapshots, const char *prompt, uint64_t scope, bool cuts,
+                                      int32_t *common)
 {
     struct tokens tokens = tokens_of(prompt);
-    const struct state *found = states_find(states, tokens.v, (int32_t)tokens.len, scope, cuts, common);
+    const struct snapshot *found = snapshots_find(snapshots, tokens.v, (int32_t)tokens.len, scope, cuts, common);
     tokens_release(&tokens);
     return found;
 }
 
-static void expect_found(const struct states *states, const char *prompt, bool cuts, const char *text, int32_t common)
+static void expect_found(const struct snapshots *snapshots, const char *prompt, bool cuts, const char *text,
+                         int32_t common)
 {
     int32_t n = -1;
-    const struct state *found = find_in(states, prompt, SCOPE, cuts, &n);
+    const struct snapshot *found = find_in(snapshots, prompt, SCOPE, cuts, &n);
     if (found == NULL || !says(found, text)) fail_msg("'%s' did not find '%s'", prompt, text);
     assert_int_equal(n, common);
 }
 
-static void expect_nothing(const struct states *states, const char *prompt, bool cuts)
+static void expect_nothing(const struct snapshots *snapshots, const char *prompt, bool cuts)
 {
     int32_t n = -1;
-    assert_null(find_in(states, prompt, SCOPE, cuts, &n));
+    assert_null(find_in(snapshots, prompt, SCOPE, cuts, &n));
     assert_int_equal(n, 0);
 }
 
-static bool holds(const struct states *states, const char *text)
+static bool holds(const struct snapshots *snapshots, const char *text)
 {
     int32_t n;
-    const struct state *found = find_in(states, text, SCOPE, false, &n);
+    const struct snapshot *found = find_in(snapshots, text, SCOPE, false, &n);
     return found != NULL && says(found, text);
 }
 
-static const struct state *find_at(const struct states *states, int32_t home, const char *prompt)
+static const struct snapshot *find_at(const struct snapshots *snapshots, int32_t home, const char *prompt)
 {
     struct tokens tokens = tokens_of(prompt);
-    const struct state *found = states_find_at(states, home, tokens.v, (int32_t)tokens.len);
+    const struct snapshot *found = snapshots_find_checkpoint(snapshots, home, tokens.v, (int32_t)tokens.len);
     tokens_release(&tokens);
     return found;
 }
 
-static void expect_usage(const struct states *states, uint64_t bytes, size_t n, uint64_t evictions)
+static void expect_usage(const struct snapshots *snapshots, uint64_t bytes, size_t n, uint64_t evictions)
 {
-    struct states_usage usage = states_usage(states);
+    struct snapshots_usage usage = snapshots_usage(snapshots);
     assert_int_equal(usage.bytes, bytes);
     assert_int_equal(usage.n, n);
     assert_int_equal(usage.evictions, evictions);
@@ -103,62 +104,62 @@ static void expect_usage(const struct states *states, uint64_t bytes, size_t n, 
 static void what_was_used_longest_ago_makes_room(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put(states, "a", 40);
-    const struct state *b = put(states, "b", 40);
-    put(states, "c", 20);
-    expect_usage(states, 100, 3, 0);
-    assert_non_null(put(states, "d", 10));
-    assert_false(holds(states, "a"));
-    expect_usage(states, 70, 3, 1);
-    states_touch(states, b);
-    assert_non_null(put(states, "e", 50)); /* "c" is the oldest now; that is enough */
-    assert_true(holds(states, "b"));
-    assert_false(holds(states, "c"));
-    expect_usage(states, 100, 3, 2);
-    assert_int_equal(states_usage(states).budget, 100);
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put(snapshots, "a", 40);
+    const struct snapshot *b = put(snapshots, "b", 40);
+    put(snapshots, "c", 20);
+    expect_usage(snapshots, 100, 3, 0);
+    assert_non_null(put(snapshots, "d", 10));
+    assert_false(holds(snapshots, "a"));
+    expect_usage(snapshots, 70, 3, 1);
+    snapshots_touch(snapshots, b);
+    assert_non_null(put(snapshots, "e", 50)); /* "c" is the oldest now; that is enough */
+    assert_true(holds(snapshots, "b"));
+    assert_false(holds(snapshots, "c"));
+    expect_usage(snapshots, 100, 3, 2);
+    assert_int_equal(snapshots_usage(snapshots).budget, 100);
+    snapshots_close(snapshots);
 }
 
 static void finding_is_not_using(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(20);
-    put(states, "a", 10);
-    put(states, "b", 10);
-    assert_true(holds(states, "a"));
-    put(states, "c", 10);
-    assert_false(holds(states, "a"));
-    assert_true(holds(states, "b"));
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(20);
+    put(snapshots, "a", 10);
+    put(snapshots, "b", 10);
+    assert_true(holds(snapshots, "a"));
+    put(snapshots, "c", 10);
+    assert_false(holds(snapshots, "a"));
+    assert_true(holds(snapshots, "b"));
+    snapshots_close(snapshots);
 }
 
 static void a_state_larger_than_the_budget_is_refused_and_nobody_goes_for_it(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    assert_null(put(states, "huge", 101));
-    put(states, "a", 60);
-    put(states, "b", 40);
-    assert_null(put(states, "huge", 101));
-    assert_null(put(states, "a", 101)); /* nor does the one it would replace */
-    assert_true(holds(states, "a"));
-    expect_usage(states, 100, 2, 0);
-    assert_non_null(put(states, "all", 100));
-    expect_usage(states, 100, 1, 2);
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    assert_null(put(snapshots, "huge", 101));
+    put(snapshots, "a", 60);
+    put(snapshots, "b", 40);
+    assert_null(put(snapshots, "huge", 101));
+    assert_null(put(snapshots, "a", 101)); /* nor does the one it would replace */
+    assert_true(holds(snapshots, "a"));
+    expect_usage(snapshots, 100, 2, 0);
+    assert_non_null(put(snapshots, "all", 100));
+    expect_usage(snapshots, 100, 1, 2);
+    snapshots_close(snapshots);
 }
 
 static void nothing_is_kept_without_a_budget(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(0);
-    assert_int_equal(states_room(states), 0);
-    assert_null(put(states, "a", 1));
-    expect_nothing(states, "a", true);
-    expect_usage(states, 0, 0, 0);
-    states_close(states);
-    states_close(NULL);
+    struct snapshots *snapshots = snapshots_open(0);
+    assert_int_equal(snapshots_available(snapshots), 0);
+    assert_null(put(snapshots, "a", 1));
+    expect_nothing(snapshots, "a", true);
+    expect_usage(snapshots, 0, 0, 0);
+    snapshots_close(snapshots);
+    snapshots_close(NULL);
 }
 
 /* ---- Pins ---- */
@@ -166,42 +167,42 @@ static void nothing_is_kept_without_a_budget(void **unused)
 static void what_is_pinned_stays_until_it_is_dropped(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    const struct state *a = put(states, "a", 60);
-    states_pin(states, a);
-    assert_int_equal(states_room(states), 40);
-    put(states, "b", 40);
-    assert_int_equal(states_room(states), 40); /* "b" can go */
-    assert_null(put(states, "c", 41));
-    assert_true(holds(states, "b"));
-    assert_non_null(put(states, "c", 30));
+    struct snapshots *snapshots = snapshots_open(100);
+    const struct snapshot *a = put(snapshots, "a", 60);
+    snapshots_pin(snapshots, a);
+    assert_int_equal(snapshots_available(snapshots), 40);
+    put(snapshots, "b", 40);
+    assert_int_equal(snapshots_available(snapshots), 40); /* "b" can go */
+    assert_null(put(snapshots, "c", 41));
+    assert_true(holds(snapshots, "b"));
+    assert_non_null(put(snapshots, "c", 30));
     assert_true(says(a, "a"));
-    assert_false(holds(states, "b"));
-    expect_usage(states, 90, 2, 1);
-    states_drop(states, a);
-    assert_false(holds(states, "a"));
-    assert_int_equal(states_room(states), 100);
-    expect_usage(states, 30, 1, 1); /* what is dropped did not have to go */
-    states_close(states);
+    assert_false(holds(snapshots, "b"));
+    expect_usage(snapshots, 90, 2, 1);
+    snapshots_drop(snapshots, a);
+    assert_false(holds(snapshots, "a"));
+    assert_int_equal(snapshots_available(snapshots), 100);
+    expect_usage(snapshots, 30, 1, 1); /* what is dropped did not have to go */
+    snapshots_close(snapshots);
 }
 
 static void what_is_held_stays_is_found_and_is_not_replaced(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    const struct state *a = put(states, "a", 60);
-    states_hold(states, a);
-    assert_int_equal(states_room(states), 40);
-    assert_null(put(states, "b", 41));
-    assert_true(holds(states, "a"));
-    assert_ptr_not_equal(put(states, "a", 40), a);
+    struct snapshots *snapshots = snapshots_open(100);
+    const struct snapshot *a = put(snapshots, "a", 60);
+    snapshots_hold(snapshots, a);
+    assert_int_equal(snapshots_available(snapshots), 40);
+    assert_null(put(snapshots, "b", 41));
+    assert_true(holds(snapshots, "a"));
+    assert_ptr_not_equal(put(snapshots, "a", 40), a);
     assert_true(says(a, "a"));
-    expect_usage(states, 100, 2, 0);
-    states_let_go(states, a);
-    assert_int_equal(states_room(states), 100);
-    assert_non_null(put(states, "b", 50));
-    expect_usage(states, 90, 2, 1); /* it was the oldest */
-    states_close(states);
+    expect_usage(snapshots, 100, 2, 0);
+    snapshots_unhold(snapshots, a);
+    assert_int_equal(snapshots_available(snapshots), 100);
+    assert_non_null(put(snapshots, "b", 50));
+    expect_usage(snapshots, 90, 2, 1); /* it was the oldest */
+    snapshots_close(snapshots);
 }
 
 /* ---- Replacing ---- */
@@ -209,50 +210,50 @@ static void what_is_held_stays_is_found_and_is_not_replaced(void **unused)
 static void the_same_tokens_home_and_scope_are_one_state(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put(states, "ab", 50);
-    struct state again = state_of("ab", 30, -5, SCOPE); /* whole, however it is said */
+    struct snapshots *snapshots = snapshots_open(100);
+    put(snapshots, "ab", 50);
+    struct snapshot again = state_of("ab", 30, -5, SCOPE); /* whole, however it is said */
     again.n_exact = 2;
-    const struct state *kept = states_put(states, again);
+    const struct snapshot *kept = snapshots_put(snapshots, again);
     assert_int_equal(kept->n_exact, 2);
-    expect_usage(states, 30, 1, 0);
-    put_at(states, "ab", 10, 3);
-    put_at(states, "ab", 10, 4);
-    states_put(states, state_of("ab", 10, WHOLE, SCOPE + 1));
-    put(states, "abc", 10);
-    put(states, "ac", 10);
-    expect_usage(states, 80, 6, 0);
-    states_close(states);
+    expect_usage(snapshots, 30, 1, 0);
+    put_at(snapshots, "ab", 10, 3);
+    put_at(snapshots, "ab", 10, 4);
+    snapshots_put(snapshots, state_of("ab", 10, WHOLE, SCOPE + 1));
+    put(snapshots, "abc", 10);
+    put(snapshots, "ac", 10);
+    expect_usage(snapshots, 80, 6, 0);
+    snapshots_close(snapshots);
 }
 
 static void what_replaces_counts_as_used_last_and_may_use_the_room_of_the_other(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put(states, "a", 50);
-    put(states, "b", 50);
-    put(states, "a", 50);
-    expect_usage(states, 100, 2, 0);
-    put(states, "c", 10);
-    assert_true(holds(states, "a"));
-    assert_false(holds(states, "b"));
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put(snapshots, "a", 50);
+    put(snapshots, "b", 50);
+    put(snapshots, "a", 50);
+    expect_usage(snapshots, 100, 2, 0);
+    put(snapshots, "c", 10);
+    assert_true(holds(snapshots, "a"));
+    assert_false(holds(snapshots, "b"));
+    snapshots_close(snapshots);
 }
 
 static void what_is_pinned_is_not_replaced(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    const struct state *a = put(states, "a", 60);
-    states_pin(states, a);
-    const struct state *again = put(states, "a", 30);
+    struct snapshots *snapshots = snapshots_open(100);
+    const struct snapshot *a = put(snapshots, "a", 60);
+    snapshots_pin(snapshots, a);
+    const struct snapshot *again = put(snapshots, "a", 30);
     assert_ptr_not_equal(again, a);
-    expect_usage(states, 90, 2, 0);
-    assert_ptr_equal(put(states, "a", 40), again); /* whose is not pinned, though */
-    expect_usage(states, 100, 2, 0);
-    states_drop(states, a);
-    expect_usage(states, 40, 1, 0);
-    states_close(states);
+    expect_usage(snapshots, 90, 2, 0);
+    assert_ptr_equal(put(snapshots, "a", 40), again); /* whose is not pinned, though */
+    expect_usage(snapshots, 100, 2, 0);
+    snapshots_drop(snapshots, a);
+    expect_usage(snapshots, 40, 1, 0);
+    snapshots_close(snapshots);
 }
 
 /* ---- Whole states ---- */
@@ -260,58 +261,58 @@ static void what_is_pinned_is_not_replaced(void **unused)
 static void what_cannot_be_cut_must_lie_within_the_prompt(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put(states, "ab", 10);
-    put(states, "abcd", 10);
-    put(states, "abcxyz", 10);
-    expect_found(states, "abcdef", false, "abcd", 4);
-    expect_found(states, "abcd", false, "abcd", 4);
-    expect_found(states, "abcx", false, "ab", 2);
-    expect_found(states, "abcxyzz", false, "abcxyz", 6);
-    expect_nothing(states, "a", false);
-    expect_nothing(states, "xbcd", false);
-    expect_nothing(states, "", false);
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put(snapshots, "ab", 10);
+    put(snapshots, "abcd", 10);
+    put(snapshots, "abcxyz", 10);
+    expect_found(snapshots, "abcdef", false, "abcd", 4);
+    expect_found(snapshots, "abcd", false, "abcd", 4);
+    expect_found(snapshots, "abcx", false, "ab", 2);
+    expect_found(snapshots, "abcxyzz", false, "abcxyz", 6);
+    expect_nothing(snapshots, "a", false);
+    expect_nothing(snapshots, "xbcd", false);
+    expect_nothing(snapshots, "", false);
+    snapshots_close(snapshots);
 }
 
 static void what_can_be_cut_may_be_longer_and_part_from_the_prompt(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put(states, "ab", 10);
-    put(states, "abcd", 10);
-    put(states, "abcxyz", 10);
-    expect_found(states, "abcx", true, "abcxyz", 4);
-    expect_found(states, "abcdef", true, "abcd", 4);
-    expect_found(states, "abcxq", true, "abcxyz", 4);
-    expect_nothing(states, "xab", true);
-    expect_nothing(states, "", true);
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put(snapshots, "ab", 10);
+    put(snapshots, "abcd", 10);
+    put(snapshots, "abcxyz", 10);
+    expect_found(snapshots, "abcx", true, "abcxyz", 4);
+    expect_found(snapshots, "abcdef", true, "abcd", 4);
+    expect_found(snapshots, "abcxq", true, "abcxyz", 4);
+    expect_nothing(snapshots, "xab", true);
+    expect_nothing(snapshots, "", true);
+    snapshots_close(snapshots);
 }
 
 static void of_several_that_agree_as_far_the_smallest_is_found(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put(states, "abcde", 30);
-    put(states, "abc", 10);
-    put(states, "abcd", 20);
-    expect_found(states, "abcx", true, "abc", 3);
-    expect_found(states, "abcdx", true, "abcd", 4); /* though a smaller one agrees less far */
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put(snapshots, "abcde", 30);
+    put(snapshots, "abc", 10);
+    put(snapshots, "abcd", 20);
+    expect_found(snapshots, "abcx", true, "abc", 3);
+    expect_found(snapshots, "abcdx", true, "abcd", 4); /* though a smaller one agrees less far */
+    snapshots_close(snapshots);
 }
 
 static void states_of_other_scopes_and_homes_are_not_found(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put_at(states, "abcd", 10, 0);
-    states_put(states, state_of("abc", 10, WHOLE, SCOPE + 1));
-    expect_nothing(states, "abcd", true);
-    expect_nothing(states, "abcd", false);
+    struct snapshots *snapshots = snapshots_open(100);
+    put_at(snapshots, "abcd", 10, 0);
+    snapshots_put(snapshots, state_of("abc", 10, WHOLE, SCOPE + 1));
+    expect_nothing(snapshots, "abcd", true);
+    expect_nothing(snapshots, "abcd", false);
     int32_t n;
-    assert_true(says(find_in(states, "abcd", SCOPE + 1, false, &n), "abc"));
-    states_close(states);
+    assert_true(says(find_in(snapshots, "abcd", SCOPE + 1, false, &n), "abc"));
+    snapshots_close(snapshots);
 }
 
 /* ---- States that complete a sequence ---- */
@@ -319,57 +320,57 @@ static void states_of_other_scopes_and_homes_are_not_found(void **unused)
 static void the_longest_state_of_a_sequence_within_the_prompt_is_found(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put_at(states, "ab", 10, 2);
-    put_at(states, "abcd", 10, 2);
-    put_at(states, "abcdef", 10, 2);
-    put_at(states, "abcde", 10, 3);
-    put(states, "abcde", 10);
-    assert_true(says(find_at(states, 2, "abcdexx"), "abcd"));
-    assert_true(says(find_at(states, 3, "abcdexx"), "abcde"));
-    assert_true(says(find_at(states, 2, "abx"), "ab"));
-    assert_null(find_at(states, 2, "a"));
-    assert_null(find_at(states, 2, "xb"));
-    assert_null(find_at(states, 4, "abcdef"));
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put_at(snapshots, "ab", 10, 2);
+    put_at(snapshots, "abcd", 10, 2);
+    put_at(snapshots, "abcdef", 10, 2);
+    put_at(snapshots, "abcde", 10, 3);
+    put(snapshots, "abcde", 10);
+    assert_true(says(find_at(snapshots, 2, "abcdexx"), "abcd"));
+    assert_true(says(find_at(snapshots, 3, "abcdexx"), "abcde"));
+    assert_true(says(find_at(snapshots, 2, "abx"), "ab"));
+    assert_null(find_at(snapshots, 2, "a"));
+    assert_null(find_at(snapshots, 2, "xb"));
+    assert_null(find_at(snapshots, 4, "abcdef"));
+    snapshots_close(snapshots);
 }
 
 static void what_completed_more_than_is_left_of_a_sequence_is_forgotten(void **unused)
 {
     (void)unused;
-    struct states *states = states_open(100);
-    put_at(states, "ab", 10, 2);
-    put_at(states, "abcd", 10, 2);
-    states_pin(states, put_at(states, "abcdef", 10, 2));
-    put_at(states, "abcdef", 10, 3);
-    put(states, "abcdef", 10);
-    states_forget(states, 2, 4);
-    assert_true(says(find_at(states, 2, "abcdef"), "abcd"));
-    assert_true(says(find_at(states, 3, "abcdef"), "abcdef"));
-    expect_usage(states, 40, 4, 0);
-    states_forget(states, 2, 0);
-    assert_null(find_at(states, 2, "abcdef"));
-    assert_true(holds(states, "abcdef"));
-    expect_usage(states, 20, 2, 0);
-    states_close(states);
+    struct snapshots *snapshots = snapshots_open(100);
+    put_at(snapshots, "ab", 10, 2);
+    put_at(snapshots, "abcd", 10, 2);
+    snapshots_pin(snapshots, put_at(snapshots, "abcdef", 10, 2));
+    put_at(snapshots, "abcdef", 10, 3);
+    put(snapshots, "abcdef", 10);
+    snapshots_invalidate(snapshots, 2, 4);
+    assert_true(says(find_at(snapshots, 2, "abcdef"), "abcd"));
+    assert_true(says(find_at(snapshots, 3, "abcdef"), "abcdef"));
+    expect_usage(snapshots, 40, 4, 0);
+    snapshots_invalidate(snapshots, 2, 0);
+    assert_null(find_at(snapshots, 2, "abcdef"));
+    assert_true(holds(snapshots, "abcdef"));
+    expect_usage(snapshots, 20, 2, 0);
+    snapshots_close(snapshots);
 }
 
 /* ---- Anything in any order ---- */
 
 enum { MOST = 64, BUDGET = 200, N_OPERATIONS = 20000 };
 
-/* What the oracle knows of a state. The kept ones lie in the order of their use. */
+/* What the oracle knows of a snapshot. The kept ones lie in the order of their use. */
 struct record {
     char text[8];
     size_t size;
     int32_t home;
     uint64_t scope;
     bool pinned;
-    const struct state *state;
+    const struct snapshot *snapshot;
 };
 
 struct oracle {
-    struct states *states;
+    struct snapshots *snapshots;
     struct record v[MOST];
     size_t n;
     uint64_t evictions;
@@ -438,17 +439,17 @@ static void random_put(struct oracle *oracle)
     record.scope = below(oracle, 2);
     random_text(oracle, record.text, 1);
     bool fits = oracle_put(oracle, record);
-    const struct state *state =
-        states_put(oracle->states, state_of(record.text, record.size, record.home, record.scope));
-    assert_int_equal(state != NULL, fits);
-    if (fits) oracle->v[oracle->n - 1].state = state;
+    const struct snapshot *snapshot =
+        snapshots_put(oracle->snapshots, state_of(record.text, record.size, record.home, record.scope));
+    assert_int_equal(snapshot != NULL, fits);
+    if (fits) oracle->v[oracle->n - 1].snapshot = snapshot;
 }
 
 static void random_touch(struct oracle *oracle)
 {
     if (oracle->n == 0) return;
     struct record record = remove_record(oracle, below(oracle, (uint32_t)oracle->n));
-    states_touch(oracle->states, record.state);
+    snapshots_touch(oracle->snapshots, record.snapshot);
     oracle->v[oracle->n++] = record;
 }
 
@@ -458,19 +459,19 @@ static void random_pin(struct oracle *oracle)
     if (oracle->n == 0 || sum(oracle, true) > BUDGET / 2) return;
     struct record *record = &oracle->v[below(oracle, (uint32_t)oracle->n)];
     record->pinned = true;
-    states_pin(oracle->states, record->state);
+    snapshots_pin(oracle->snapshots, record->snapshot);
 }
 
 static void random_drop(struct oracle *oracle)
 {
     if (oracle->n == 0) return;
-    states_drop(oracle->states, remove_record(oracle, below(oracle, (uint32_t)oracle->n)).state);
+    snapshots_drop(oracle->snapshots, remove_record(oracle, below(oracle, (uint32_t)oracle->n)).snapshot);
 }
 
 static void random_forget(struct oracle *oracle)
 {
     int32_t home = (int32_t)below(oracle, 2), n = (int32_t)below(oracle, 6);
-    states_forget(oracle->states, home, n);
+    snapshots_invalidate(oracle->snapshots, home, n);
     for (size_t i = 0; i < oracle->n;) {
         if (oracle->v[i].home == home && strlen(oracle->v[i].text) > (size_t)n)
             remove_record(oracle, i);
@@ -504,7 +505,7 @@ static void check_find(struct oracle *oracle)
         if (record->size < smallest) smallest = record->size;
     }
     int32_t common = -1;
-    const struct state *found = find_in(oracle->states, prompt, scope, cuts, &common);
+    const struct snapshot *found = find_in(oracle->snapshots, prompt, scope, cuts, &common);
     assert_int_equal(common, furthest);
     assert_int_equal(found != NULL, furthest > 0);
     if (found == NULL) return;
@@ -523,7 +524,7 @@ static void check_find_at(struct oracle *oracle)
         size_t len = strlen(oracle->v[i].text);
         if (oracle->v[i].home == home && agreement(oracle->v[i].text, prompt) == len && len > longest) longest = len;
     }
-    const struct state *found = find_at(oracle->states, home, prompt);
+    const struct snapshot *found = find_at(oracle->snapshots, home, prompt);
     assert_int_equal(found == NULL ? 0 : found->tokens.len, longest);
     assert_true(found == NULL || found->home == home);
 }
@@ -534,18 +535,18 @@ static void twenty_thousand_random_operations_agree_with_the_oracle(void **unuse
     static void (*const operations[])(struct oracle *) = {random_put, random_put,   random_put,
                                                           random_put, random_touch, random_touch,
                                                           random_pin, random_drop,  random_forget};
-    struct oracle oracle = {.states = states_open(BUDGET), .random = 1};
+    struct oracle oracle = {.snapshots = snapshots_open(BUDGET), .random = 1};
     for (int i = 0; i < N_OPERATIONS; i++) {
         operations[below(&oracle, (uint32_t)(sizeof operations / sizeof *operations))](&oracle);
-        expect_usage(oracle.states, sum(&oracle, false), oracle.n, oracle.evictions);
-        assert_true(states_usage(oracle.states).bytes <= BUDGET);
-        assert_int_equal(states_room(oracle.states), BUDGET - sum(&oracle, true));
-        for (size_t k = 0; k < oracle.n; k++) assert_true(says(oracle.v[k].state, oracle.v[k].text));
+        expect_usage(oracle.snapshots, sum(&oracle, false), oracle.n, oracle.evictions);
+        assert_true(snapshots_usage(oracle.snapshots).bytes <= BUDGET);
+        assert_int_equal(snapshots_available(oracle.snapshots), BUDGET - sum(&oracle, true));
+        for (size_t k = 0; k < oracle.n; k++) assert_true(says(oracle.v[k].snapshot, oracle.v[k].text));
         check_find(&oracle);
         check_find_at(&oracle);
     }
     assert_true(oracle.evictions > 1000);
-    states_close(oracle.states);
+    snapshots_close(oracle.snapshots);
 }
 
 /* ---- */

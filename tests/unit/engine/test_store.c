@@ -351,7 +351,7 @@ static void what_was_parked_comes_back_from_the_store(void **state)
     struct client a, b;
     struct rig *rig = *state;
     struct shape shape = {
-        .slots = 1, .seqs = 4, .window = 1000, .slot_timeout_ms = 1000, .state_budget = 1 /* nothing fits */};
+        .slots = 1, .seqs = 4, .window = 1000, .slot_timeout_ms = 1000, .snapshot_budget = 1 /* nothing fits */};
     fake_llm.n_cells = 1000;
     fake_llm.held = true;
     start(&s, rig, shape);

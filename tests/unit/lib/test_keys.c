@@ -21,7 +21,7 @@ static struct seen {
     int n_weights, n_contexts, n_engines, n_pools;
     struct engine_params engine;
     struct embed_params pool;
-    size_t places; /* of the door, whichever it was */
+    size_t permits; /* of the door, whichever it was */
     int64_t patience_ns;
     struct store_params store;
     hearth_sampling picks;
@@ -60,13 +60,13 @@ struct engine *__wrap_engine_open(const struct engine_params *params, hearth_err
     return __real_engine_open(params, error);
 }
 
-struct admission *__real_admission_open(struct clock *clock, size_t places, int64_t timeout_ns);
-struct admission *__wrap_admission_open(struct clock *clock, size_t places, int64_t timeout_ns);
-struct admission *__wrap_admission_open(struct clock *clock, size_t places, int64_t timeout_ns)
+struct admission *__real_admission_open(struct clock *clock, size_t permits, int64_t timeout_ns);
+struct admission *__wrap_admission_open(struct clock *clock, size_t permits, int64_t timeout_ns);
+struct admission *__wrap_admission_open(struct clock *clock, size_t permits, int64_t timeout_ns)
 {
-    seen.places = places;
+    seen.permits = permits;
     seen.patience_ns = timeout_ns;
-    return __real_admission_open(clock, places, timeout_ns);
+    return __real_admission_open(clock, permits, timeout_ns);
 }
 
 struct embed_pool *__real_embed_open(const struct embed_params *params, hearth_error *error);
@@ -75,7 +75,7 @@ struct embed_pool *__wrap_embed_open(const struct embed_params *params, hearth_e
 {
     seen.pool = *params;
     seen.n_pools++;
-    seen.places = params->places;
+    seen.permits = params->permits;
     seen.patience_ns = params->timeout_ns;
     return __real_embed_open(params, error);
 }
@@ -137,12 +137,12 @@ enum {
     KEY(all_cells,      MODEL(n_seq_max),             "3",       3 * 256, seen.context.n_ctx, CHAT, NULL)              \
     KEY(contexts,       MODEL(n_seq_max),             "3",       3,    seen.n_contexts, VECTORS, NULL)                 \
     KEY(spare,          MODEL(n_seq_spare),           "5",       7,    seen.context.n_seq_max, CHAT, NULL)              \
-    KEY(depth,          MODEL(queue_depth),           "5",       5,    seen.places, BOTH, NULL)                        \
+    KEY(depth,          MODEL(queue_depth),           "5",       5,    seen.permits, BOTH, NULL)                        \
     KEY(patience,       MODEL(admission_timeout),     "7.5",     7.5 * S, seen.patience_ns, BOTH, NULL)                \
     KEY(batch,          MODEL(n_batch),               "1088",    1088, seen.context.n_batch, BOTH, NULL)               \
     KEY(ubatch,         MODEL(n_ubatch),              "64",      64,   seen.context.n_ubatch, CHAT, NULL)              \
     KEY(part,           MODEL(n_ubatch),              "64",      64,   seen.context.n_ubatch, VECTORS, "pooling=last") \
-    KEY(gap,            MODEL(max_decode_gap_ms),     "40",      40 * MS, seen.engine.max_gap_ns, CHAT, NULL)          \
+    KEY(gap,            MODEL(max_decode_gap_ms),     "40",      40 * MS, seen.engine.max_token_gap_ns, CHAT, NULL)          \
     KEY(unified,        MODEL(kv_unified),            "false",   0,    seen.context.kv_unified, CHAT, NULL)            \
     KEY(deterministic,  MODEL(deterministic),         "true",    1,    seen.engine.deterministic, CHAT, NULL)          \
     KEY(type_k,         MODEL(cache_type_k),          "q8_0",    GGML_TYPE_Q8_0, seen.context.type_k, BOTH, NULL)      \
@@ -214,7 +214,7 @@ enum {
     KEY(grace,          CACHE(session_resume_wait_ms), "70",     70 * MS, seen.store.scan_grace_ns, STORE, NULL)       \
     KEY(fetch,          CACHE(fetch_timeout_ms),      "800",     800 * MS, seen.store.fetch_timeout_ns, STORE, NULL)   \
     KEY(save_tier,      CACHE(save_tier),             "ram",     STORE_RAM, seen.store.save_tier, STORE, NULL)         \
-    KEY(states,         TIER(ram.quota_mb),           "48",      48 * MIB, seen.engine.state_budget, STORE, NULL)      \
+    KEY(states,         TIER(ram.quota_mb),           "48",      48 * MIB, seen.engine.snapshot_budget, STORE, NULL)      \
     KEY(ram,            TIER(ram.quota_mb),           "48",      24 * MIB, seen.store.tiers[STORE_RAM].quota, STORE,   \
         "cache.save_tier=ram")                                                                                         \
     KEY(ram_file,       TIER(ram_file.quota_mb),      "6",       6 * MIB, seen.store.tiers[STORE_RAM_FILE].quota, STORE, \

@@ -368,7 +368,7 @@ static void an_idle_model_leaves_by_the_clock_and_comes_back(void **state)
 
 static int64_t state_bytes(struct scene *s)
 {
-    return metric_get(&s->instance->entries[0].engine_stats.state_bytes);
+    return metric_get(&s->instance->entries[0].engine_stats.snapshot_bytes);
 }
 
 /* A conversation in the cells, or a system prompt beside them: when the model is gone, so are both. */

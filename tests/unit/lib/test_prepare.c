@@ -11,7 +11,7 @@
     "{%- for m in messages -%}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' -}}{%- endfor -%}"     \
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
 
-static const struct prepare_wishes everything = {.bounds = true};
+static const struct prepare_wishes everything = {.checkpoints = true};
 
 /* ---- Preparing ---- */
 
@@ -77,7 +77,7 @@ static struct prepare_chat chat_of(const struct fixture *f, const char *messages
 static struct job prepared(const struct fixture *f, const char *messages, const struct prepare_wishes *wishes)
 {
     struct prepare_chat chat = chat_of(f, messages);
-    struct job job = {.n_bounds = 0};
+    struct job job = {.n_checkpoints = 0};
     hearth_error error;
     if (prepare_prompt(&chat, &job.prompt, &error) != HEARTH_OK) fail_msg("%s", error.message);
     prepare_conversation(&chat, wishes, &job);
@@ -134,11 +134,11 @@ static void messages_end_where_their_text_ends_and_never_after_the_cue(void **st
     assert_int_equal(c->n_messages, 4);
     assert_text(&f, &job, 0, c->system_end, SYSTEM_TEXT);
     assert_text(&f, &job, c->system_end, c->stable_end, MIDDLE_TEXT);
-    assert_int_equal(job.n_bounds, 3);
-    assert_int_equal(job.bounds[0], c->system_end);
-    assert_int_equal(job.bounds[1], c->stable_end);
-    assert_text(&f, &job, job.bounds[1], job.bounds[2], LAST_TEXT);
-    assert_text(&f, &job, job.bounds[2], (int32_t)job.prompt.len, CUE);
+    assert_int_equal(job.n_checkpoints, 3);
+    assert_int_equal(job.checkpoints[0], c->system_end);
+    assert_int_equal(job.checkpoints[1], c->stable_end);
+    assert_text(&f, &job, job.checkpoints[1], job.checkpoints[2], LAST_TEXT);
+    assert_text(&f, &job, job.checkpoints[2], (int32_t)job.prompt.len, CUE);
     release(&job);
     close_fixture(&f);
 }
@@ -277,13 +277,13 @@ static void only_what_is_wished_for_is_found_out(void **state)
     static const struct {
         struct prepare_wishes wishes;
         bool identity, system_end, stable_end;
-        size_t n_bounds;
+        size_t n_checkpoints;
     } cases[] = {
-        {{.bounds = false}, false, false, false, 0},
+        {{.checkpoints = false}, false, false, false, 0},
         {{.system_end = true}, true, true, false, 0},
         {{.stable_end = true}, true, false, true, 0},
-        {{.bounds = true}, true, true, true, 3},
-        {{.bounds = true, .stable_end = true, .system_end = true}, true, true, true, 3},
+        {{.checkpoints = true}, true, true, true, 3},
+        {{.checkpoints = true, .stable_end = true, .system_end = true}, true, true, true, 3},
     };
     struct fixture f = demo(NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -292,7 +292,7 @@ static void only_what_is_wished_for_is_found_out(void **state)
         assert_int_equal(job.conversation.hashes != NULL, cases[i].identity);
         assert_int_equal(job.conversation.system_end > 0, cases[i].system_end);
         assert_int_equal(job.conversation.stable_end > 0, cases[i].stable_end);
-        assert_int_equal(job.n_bounds, cases[i].n_bounds);
+        assert_int_equal(job.n_checkpoints, cases[i].n_checkpoints);
         release(&job);
     }
     close_fixture(&f);
@@ -304,7 +304,7 @@ static void only_a_system_message_at_the_beginning_has_an_end(void **state)
     static const struct {
         const char *messages;
         bool system_end, stable_end;
-        size_t n_bounds;
+        size_t n_checkpoints;
     } cases[] = {
         {"[" USER("a") "," ASSISTANT("b") "," USER("c") "]", false, true, 3},
         {"[" USER("a") "," SYSTEM("b") "," USER("c") "]", false, true, 3},
@@ -318,7 +318,7 @@ static void only_a_system_message_at_the_beginning_has_an_end(void **state)
         struct job job = prepared(&f, cases[i].messages, &everything);
         assert_int_equal(job.conversation.system_end > 0, cases[i].system_end);
         assert_int_equal(job.conversation.stable_end > 0, cases[i].stable_end);
-        assert_int_equal(job.n_bounds, cases[i].n_bounds);
+        assert_int_equal(job.n_checkpoints, cases[i].n_checkpoints);
         release(&job);
     }
     close_fixture(&f);
@@ -335,8 +335,8 @@ static void a_part_that_the_template_refuses_has_no_end_and_is_no_error(void **s
     assert_int_equal(job.conversation.n_messages, 4);
     assert_int_equal(job.conversation.system_end, 0);
     assert_int_equal(job.conversation.stable_end, 0);
-    assert_int_equal(job.n_bounds, 1);
-    assert_text(&f, &job, 0, job.bounds[0], SYSTEM_TEXT MIDDLE_TEXT LAST_TEXT);
+    assert_int_equal(job.n_checkpoints, 1);
+    assert_text(&f, &job, 0, job.checkpoints[0], SYSTEM_TEXT MIDDLE_TEXT LAST_TEXT);
     release(&job);
     close_fixture(&f);
 }
@@ -361,7 +361,7 @@ static void equal_messages_have_equal_hashes_though_a_date_changes_their_tokens(
     (void)state;
     struct fixture f = demo("{{- strftime_now('%Y-%m-%d') -}}" CHATML);
     struct prepare_chat chat = chat_of(&f, TURNS);
-    struct job days[2] = {{.n_bounds = 0}, {.n_bounds = 0}};
+    struct job days[2] = {{.n_checkpoints = 0}, {.n_checkpoints = 0}};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(prepare_prompt(&chat, &days[i].prompt, NULL), HEARTH_OK);
         prepare_conversation(&chat, &everything, &days[i]);
@@ -380,7 +380,7 @@ static void the_template_and_its_arguments_are_part_of_the_identity(void **state
     (void)state;
     struct fixture f = demo(CHATML), other = demo(CHATML "{#- -#}");
     struct job job = prepared(&f, TURNS, &everything), elsewhere = prepared(&other, TURNS, &everything);
-    struct job with = {.n_bounds = 0};
+    struct job with = {.n_checkpoints = 0};
     struct prepare_chat chat = chat_of(&f, TURNS);
     chat.request.kwargs_json = "{\"enable_thinking\":false}";
     assert_int_equal(prepare_prompt(&chat, &with.prompt, NULL), HEARTH_OK);
