@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hearth_sampling.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -210,22 +212,11 @@ typedef struct hearth_bias {
 /* How tokens are picked. What is not given comes from the configuration, then from the model's file, then from
  * hearth's defaults: docs/sampling.md has the order of the samplers and every default. */
 typedef struct hearth_sampling {
-    double temperature; /* <= 0: greedy */
-    double dynatemp_range, dynatemp_exponent;
-    double top_p, min_p, typical_p;
-    double top_n_sigma; /* < 0: off */
-    double xtc_probability, xtc_threshold;
-    double repeat_penalty;    /* 1: off */
-    double frequency_penalty; /* 0: off */
-    double presence_penalty;  /* 0: off */
-    double dry_multiplier, dry_base;
-    double mirostat_tau, mirostat_eta;
-    double adaptive_target, adaptive_decay;
-    int32_t top_k;         /* <= 0: off */
-    int32_t min_keep;      /* samplers that cut leave so many */
-    int32_t repeat_last_n; /* tokens that the penalties look at; -1: all of the context */
-    int32_t dry_allowed_length, dry_penalty_last_n;
-    int32_t mirostat;                /* 0: off, 1, 2 */
+#define HEARTH_NUMBER(name, ...)  double name;
+#define HEARTH_INTEGER(name, ...) int32_t name;
+    HEARTH_SAMPLING_TABLE(HEARTH_NUMBER, HEARTH_INTEGER) /* temperature, top_k, top_p, …: see hearth_sampling.h */
+#undef HEARTH_NUMBER
+#undef HEARTH_INTEGER
     int64_t seed;                    /* < 0: random */
     const char *const *dry_breakers; /* NULL: not given */
     size_t n_dry_breakers;

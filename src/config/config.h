@@ -97,10 +97,11 @@ struct config_model {
     char *pooling;         /* auto | none | mean | cls | last | rank */
     struct config_loras lora;
     struct {
-        double temperature, dynatemp_range, dynatemp_exponent, top_p, min_p, typical_p, top_n_sigma;
-        double xtc_probability, xtc_threshold, repeat_penalty, frequency_penalty, presence_penalty;
-        double dry_multiplier, dry_base, mirostat_tau, mirostat_eta, adaptive_target, adaptive_decay;
-        int64_t top_k, min_keep, repeat_last_n, dry_allowed_length, dry_penalty_last_n, mirostat;
+#define SAMPLING_NUMBER(name, ...)  double name;
+#define SAMPLING_INTEGER(name, ...) int64_t name;
+        HEARTH_SAMPLING_TABLE(SAMPLING_NUMBER, SAMPLING_INTEGER)
+#undef SAMPLING_NUMBER
+#undef SAMPLING_INTEGER
         int64_t seed; /* -1: random */
         struct config_strings dry_sequence_breakers, samplers;
     } sampling;

@@ -37,9 +37,16 @@
 #define TIER_CHOICE(ID, name, ...) "|" #name
 #define TIER_NAMES                 (&STORE_TIER_TABLE(TIER_CHOICE, TIER_CHOICE)[1])
 
-#define DAY                        86400
-#define MEBIBYTES_MAX              1e9
-#define CACHE_TYPES                "auto|f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl"
+/* The keys of sampling. Where the model's file may advise a value, that is used unless the key is set. */
+#define SAMPLING_KEY(type, name, default_, low, top, in_file, meaning)                                                 \
+    KEY("models.*.sampling." #name, type, MODEL(sampling.name), default_, meaning, RANGE(low, top),                    \
+        .follows = sizeof(in_file) > 1),
+#define SAMPLING_NUMBER(...)  SAMPLING_KEY(CONFIG_NUMBER, __VA_ARGS__)
+#define SAMPLING_INTEGER(...) SAMPLING_KEY(CONFIG_INT, __VA_ARGS__)
+
+#define DAY                   86400
+#define MEBIBYTES_MAX         1e9
+#define CACHE_TYPES           "auto|f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl"
 
 /* Sections are contiguous: the dump and the manual are written in this order. */
 const struct config_row config_rows[] = {
@@ -271,61 +278,9 @@ const struct config_row config_rows[] = {
         CHOICES("auto|none|mean|cls|last|rank")),
     KEY("models.*.lora", CONFIG_LORAS, MODEL(lora), "[]",
         "LoRA adapters for the weights, each with the scale of requests that name none: 1, if not given.", ANY),
-    KEY("models.*.sampling.temperature", CONFIG_NUMBER, MODEL(sampling.temperature), "0.8",
-        "Randomness of a reply; 0 always takes the likeliest token. A request may set its own, here and below; what is "
-        "not set follows the model's file, where that says something.",
-        RANGE(0, 100), FOLLOWS),
-    KEY("models.*.sampling.dynatemp_range", CONFIG_NUMBER, MODEL(sampling.dynatemp_range), "0.0",
-        "The temperature varies by so much to both sides, with how sure the model is; 0: off.", RANGE(0, 100)),
-    KEY("models.*.sampling.dynatemp_exponent", CONFIG_NUMBER, MODEL(sampling.dynatemp_exponent), "1.0",
-        "How steeply it does.", RANGE(0, 100)),
-    KEY("models.*.sampling.top_k", CONFIG_INT, MODEL(sampling.top_k), "40",
-        "Only so many of the likeliest tokens are drawn from; 0: off.", RANGE(0, INT_MAX), FOLLOWS),
-    KEY("models.*.sampling.top_p", CONFIG_NUMBER, MODEL(sampling.top_p), "0.9",
-        "Only the likeliest tokens that together reach this probability are drawn from; 1: off.", RANGE(0, 1), FOLLOWS),
-    KEY("models.*.sampling.min_p", CONFIG_NUMBER, MODEL(sampling.min_p), "0.0",
-        "Tokens less likely than this share of the likeliest are left out; 0: off.", RANGE(0, 1), FOLLOWS),
-    KEY("models.*.sampling.typical_p", CONFIG_NUMBER, MODEL(sampling.typical_p), "1.0",
-        "Only tokens about as surprising as is to be expected, which together reach this probability; 1: off.",
-        RANGE(0, 1)),
-    KEY("models.*.sampling.top_n_sigma", CONFIG_NUMBER, MODEL(sampling.top_n_sigma), "-1.0",
-        "Tokens whose score lies more than so many standard deviations below the best are left out; -1: off.",
-        RANGE(-1, 1000)),
-    KEY("models.*.sampling.min_keep", CONFIG_INT, MODEL(sampling.min_keep), "0",
-        "The samplers that leave tokens out keep so many at least.", RANGE(0, INT_MAX)),
-    KEY("models.*.sampling.xtc_probability", CONFIG_NUMBER, MODEL(sampling.xtc_probability), "0.0",
-        "How often all likely tokens but the least likely of them are left out; 0: never.", RANGE(0, 1), FOLLOWS),
-    KEY("models.*.sampling.xtc_threshold", CONFIG_NUMBER, MODEL(sampling.xtc_threshold), "0.1",
-        "From which probability on a token counts as likely there; above 0.5: off.", RANGE(0, 1), FOLLOWS),
-    KEY("models.*.sampling.repeat_penalty", CONFIG_NUMBER, MODEL(sampling.repeat_penalty), "1.0",
-        "Divides the score of tokens that have occurred; 1: off.", RANGE(0.01, 100), FOLLOWS),
-    KEY("models.*.sampling.repeat_last_n", CONFIG_INT, MODEL(sampling.repeat_last_n), "64",
-        "Tokens that the penalties look back at; 0: off, -1: the whole window.", RANGE(-1, INT_MAX), FOLLOWS),
-    KEY("models.*.sampling.frequency_penalty", CONFIG_NUMBER, MODEL(sampling.frequency_penalty), "0.0",
-        "Taken off a token's score for each time it has occurred; 0: off.", RANGE(-2, 2)),
-    KEY("models.*.sampling.presence_penalty", CONFIG_NUMBER, MODEL(sampling.presence_penalty), "0.0",
-        "Taken off a token's score once it has occurred; 0: off.", RANGE(-2, 2)),
-    KEY("models.*.sampling.dry_multiplier", CONFIG_NUMBER, MODEL(sampling.dry_multiplier), "0.0",
-        "Strength of the penalty for tokens that go on with a repetition (DRY); 0: off.", RANGE(0, 100)),
-    KEY("models.*.sampling.dry_base", CONFIG_NUMBER, MODEL(sampling.dry_base), "1.75",
-        "By which it grows with each token of the repetition.", RANGE(1, 100)),
-    KEY("models.*.sampling.dry_allowed_length", CONFIG_INT, MODEL(sampling.dry_allowed_length), "2",
-        "Repetitions up to so many tokens are free.", RANGE(0, INT_MAX)),
-    KEY("models.*.sampling.dry_penalty_last_n", CONFIG_INT, MODEL(sampling.dry_penalty_last_n), "64",
-        "Tokens that DRY looks back at; 0: off, -1: the whole window.", RANGE(-1, INT_MAX)),
-    KEY("models.*.sampling.dry_sequence_breakers", CONFIG_STRINGS, MODEL(sampling.dry_sequence_breakers), "[]",
-        "Texts that end a repetition; none: the end of a line, a colon, a double quote and an asterisk.", ANY),
-    KEY("models.*.sampling.mirostat", CONFIG_INT, MODEL(sampling.mirostat), "0",
-        "Mirostat keeps the surprise of a reply even, in place of the samplers that leave tokens out: 1 or 2; 0: off.",
-        RANGE(0, 2), FOLLOWS),
-    KEY("models.*.sampling.mirostat_tau", CONFIG_NUMBER, MODEL(sampling.mirostat_tau), "5.0",
-        "The surprise that it aims at.", RANGE(0, 1000), FOLLOWS),
-    KEY("models.*.sampling.mirostat_eta", CONFIG_NUMBER, MODEL(sampling.mirostat_eta), "0.1", "How quickly it follows.",
-        RANGE(0, 1000), FOLLOWS),
-    KEY("models.*.sampling.adaptive_target", CONFIG_NUMBER, MODEL(sampling.adaptive_target), "-1.0",
-        "The probability that the sampler adaptive_p prefers tokens of; -1: none.", RANGE(-1, 1)),
-    KEY("models.*.sampling.adaptive_decay", CONFIG_NUMBER, MODEL(sampling.adaptive_decay), "0.9",
-        "How long it remembers: about 1 / (1 - decay) tokens.", RANGE(0, 0.99)),
+    HEARTH_SAMPLING_TABLE(SAMPLING_NUMBER, SAMPLING_INTEGER)
+        KEY("models.*.sampling.dry_sequence_breakers", CONFIG_STRINGS, MODEL(sampling.dry_sequence_breakers), "[]",
+            "Texts that end a repetition; none: the end of a line, a colon, a double quote and an asterisk.", ANY),
     KEY("models.*.sampling.samplers", CONFIG_STRINGS, MODEL(sampling.samplers),
         "[penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature]",
         "The samplers in the order in which they are applied: docs/sampling.md.", ANY, FOLLOWS),

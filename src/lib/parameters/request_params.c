@@ -14,31 +14,9 @@
 
 static hearth_sampling nothing_given(void)
 {
-    return (hearth_sampling){.temperature = NAN,
-                             .dynatemp_range = NAN,
-                             .dynatemp_exponent = NAN,
-                             .top_p = NAN,
-                             .min_p = NAN,
-                             .typical_p = NAN,
-                             .top_n_sigma = NAN,
-                             .xtc_probability = NAN,
-                             .xtc_threshold = NAN,
-                             .repeat_penalty = NAN,
-                             .frequency_penalty = NAN,
-                             .presence_penalty = NAN,
-                             .dry_multiplier = NAN,
-                             .dry_base = NAN,
-                             .mirostat_tau = NAN,
-                             .mirostat_eta = NAN,
-                             .adaptive_target = NAN,
-                             .adaptive_decay = NAN,
-                             .top_k = HEARTH_UNSET,
-                             .min_keep = HEARTH_UNSET,
-                             .repeat_last_n = HEARTH_UNSET,
-                             .dry_allowed_length = HEARTH_UNSET,
-                             .dry_penalty_last_n = HEARTH_UNSET,
-                             .mirostat = HEARTH_UNSET,
-                             .seed = -1};
+#define NUMBER(name, ...)  .name = NAN,
+#define INTEGER(name, ...) .name = HEARTH_UNSET,
+    return (hearth_sampling){HEARTH_SAMPLING_TABLE(NUMBER, INTEGER).seed = -1};
 }
 
 hearth_params hearth_params_default(void)

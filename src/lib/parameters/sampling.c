@@ -14,47 +14,22 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define KEY(name)   "models.*.sampling." name
-#define FILE_(name) "general.sampling." name
-
+#define KEY(name) "models.*.sampling." name
 static const struct number {
     size_t offset;
-    bool whole; /* int32_t, else double */
-    const char *key, *in_file;
+    bool whole;                /* int32_t, else double */
+    bool advised;              /* a model's file may say it */
+    const char *key, *in_file; /* of the configuration, and of the model's file */
 } numbers[] = {
-#define NUMBER(field, in_file_)                                                                                        \
-    {                                                                                                                  \
-        .offset = offsetof(hearth_sampling, field), .whole = false, .key = KEY(#field), .in_file = (in_file_)          \
-    }
-#define WHOLE(field, in_file_)                                                                                         \
-    {                                                                                                                  \
-        .offset = offsetof(hearth_sampling, field), .whole = true, .key = KEY(#field), .in_file = (in_file_)           \
-    }
-    NUMBER(temperature, FILE_("temp")),
-    NUMBER(dynatemp_range, NULL),
-    NUMBER(dynatemp_exponent, NULL),
-    NUMBER(top_p, FILE_("top_p")),
-    NUMBER(min_p, FILE_("min_p")),
-    NUMBER(typical_p, NULL),
-    NUMBER(top_n_sigma, NULL),
-    NUMBER(xtc_probability, FILE_("xtc_probability")),
-    NUMBER(xtc_threshold, FILE_("xtc_threshold")),
-    NUMBER(repeat_penalty, FILE_("penalty_repeat")),
-    NUMBER(frequency_penalty, NULL),
-    NUMBER(presence_penalty, NULL),
-    NUMBER(dry_multiplier, NULL),
-    NUMBER(dry_base, NULL),
-    NUMBER(mirostat_tau, FILE_("mirostat_tau")),
-    NUMBER(mirostat_eta, FILE_("mirostat_eta")),
-    NUMBER(adaptive_target, NULL),
-    NUMBER(adaptive_decay, NULL),
-    WHOLE(top_k, FILE_("top_k")),
-    WHOLE(min_keep, NULL),
-    WHOLE(repeat_last_n, FILE_("penalty_last_n")),
-    WHOLE(dry_allowed_length, NULL),
-    WHOLE(dry_penalty_last_n, NULL),
-    WHOLE(mirostat, FILE_("mirostat")),
-};
+#define ROW(whole_, name, in_file_)                                                                                    \
+    {.offset = offsetof(hearth_sampling, name),                                                                        \
+     .whole = (whole_),                                                                                                \
+     .key = KEY(#name),                                                                                                \
+     .advised = sizeof(in_file_) > 1,                                                                                  \
+     .in_file = "general.sampling." in_file_},
+#define NUMBER(name, default_, low, top, in_file, meaning)  ROW(false, name, in_file)
+#define INTEGER(name, default_, low, top, in_file, meaning) ROW(true, name, in_file)
+    HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)};
 
 #define N_NUMBERS (sizeof numbers / sizeof *numbers)
 
@@ -121,7 +96,7 @@ static double otherwise(const struct number *number, const struct config_model *
 {
     double advised;
     bool set = config_is_set(config->notes, number->key);
-    if (!set && number->in_file != NULL && llm_model_number(model, number->in_file, &advised)) return advised;
+    if (!set && number->advised && llm_model_number(model, number->in_file, &advised)) return advised;
     return configured(number, config);
 }
 

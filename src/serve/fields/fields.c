@@ -196,6 +196,11 @@ static int read_lora(struct fields *fields, const char *name, const json_t *valu
 /* What a template sees: of a lookup too. */
 #define TEMPLATE (FIELDS_CHAT | FIELDS_LOOKUP)
 
+#define SAMPLING_FIELD(type, name, default_, low, top, ...)                                                            \
+    {#name, FIELDS_BOTH, type, PARAM(sampling.name), low, top, NULL},
+#define SAMPLING_NUMBER(...)  SAMPLING_FIELD(FIELD_NUMBER, __VA_ARGS__)
+#define SAMPLING_INTEGER(...) SAMPLING_FIELD(FIELD_INT, __VA_ARGS__)
+
 /* Read in this order: of two names for the same thing the later one holds. Temperatures above OpenAI's 2 are taken,
  * as llama-server does; they mean what they say. */
 static const struct field table[] = {
@@ -249,33 +254,10 @@ static const struct field table[] = {
     {"session_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
     {"imc_id", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
     {"prompt_cache_key", FIELDS_ANY, FIELD_OTHER, 0, 0, 0, read_session_hint},
-    {"temperature", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.temperature), 0, 100, NULL},
-    {"top_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_p), 0, 1, NULL},
-    {"min_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.min_p), 0, 1, NULL},
-    {"repeat_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
-    {"repetition_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
-    {"frequency_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.frequency_penalty), -2, 2, NULL},
-    {"presence_penalty", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.presence_penalty), -2, 2, NULL},
-    {"top_k", FIELDS_BOTH, FIELD_INT, PARAM(sampling.top_k), -1, INT32_MAX, NULL},
-    {"repeat_last_n", FIELDS_BOTH, FIELD_INT, PARAM(sampling.repeat_last_n), -1, 1 << 20, NULL},
+    HEARTH_SAMPLING_TABLE(SAMPLING_NUMBER, SAMPLING_INTEGER){"repetition_penalty", FIELDS_BOTH, FIELD_NUMBER,
+                                                             PARAM(sampling.repeat_penalty), 0.01, 100, NULL},
     {"seed", FIELDS_BOTH, FIELD_INT64, PARAM(sampling.seed), -0x1p63, 0x1p63, NULL},
-    {"min_keep", FIELDS_BOTH, FIELD_INT, PARAM(sampling.min_keep), 0, INT32_MAX, NULL},
-    {"typical_p", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.typical_p), 0, 1, NULL},
-    {"top_n_sigma", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.top_n_sigma), -1000, 1000, NULL},
-    {"xtc_probability", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.xtc_probability), 0, 1, NULL},
-    {"xtc_threshold", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.xtc_threshold), 0, 1, NULL},
-    {"dynatemp_range", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dynatemp_range), 0, 100, NULL},
-    {"dynatemp_exponent", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dynatemp_exponent), 0, 100, NULL},
-    {"dry_multiplier", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dry_multiplier), 0, 100, NULL},
-    {"dry_base", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.dry_base), 1, 100, NULL},
-    {"dry_allowed_length", FIELDS_BOTH, FIELD_INT, PARAM(sampling.dry_allowed_length), 0, INT32_MAX, NULL},
-    {"dry_penalty_last_n", FIELDS_BOTH, FIELD_INT, PARAM(sampling.dry_penalty_last_n), -1, 1 << 20, NULL},
     {"dry_sequence_breakers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_breakers},
-    {"mirostat", FIELDS_BOTH, FIELD_INT, PARAM(sampling.mirostat), 0, 2, NULL},
-    {"mirostat_tau", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.mirostat_tau), 0, 1000, NULL},
-    {"mirostat_eta", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.mirostat_eta), 0, 1000, NULL},
-    {"adaptive_target", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.adaptive_target), -1000, 1, NULL},
-    {"adaptive_decay", FIELDS_BOTH, FIELD_NUMBER, PARAM(sampling.adaptive_decay), 0, 0.99, NULL},
     {"samplers", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_samplers},
     {"t_max_predict_ms", FIELDS_BOTH, FIELD_INT64, PARAM(max_ms), -1, 1e12, NULL},
     {"logit_bias", FIELDS_BOTH, FIELD_OTHER, 0, 0, 0, fields_read_logit_bias},

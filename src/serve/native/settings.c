@@ -34,31 +34,9 @@ static const struct {
     size_t offset;
     bool whole; /* an int32_t; else a double */
 } members[] = {
-    {"temperature", AT(temperature), false},
-    {"dynatemp_range", AT(dynatemp_range), false},
-    {"dynatemp_exponent", AT(dynatemp_exponent), false},
-    {"top_k", AT(top_k), true},
-    {"top_p", AT(top_p), false},
-    {"min_p", AT(min_p), false},
-    {"top_n_sigma", AT(top_n_sigma), false},
-    {"xtc_probability", AT(xtc_probability), false},
-    {"xtc_threshold", AT(xtc_threshold), false},
-    {"typical_p", AT(typical_p), false},
-    {"repeat_last_n", AT(repeat_last_n), true},
-    {"repeat_penalty", AT(repeat_penalty), false},
-    {"presence_penalty", AT(presence_penalty), false},
-    {"frequency_penalty", AT(frequency_penalty), false},
-    {"dry_multiplier", AT(dry_multiplier), false},
-    {"dry_base", AT(dry_base), false},
-    {"dry_allowed_length", AT(dry_allowed_length), true},
-    {"dry_penalty_last_n", AT(dry_penalty_last_n), true},
-    {"mirostat", AT(mirostat), true},
-    {"mirostat_tau", AT(mirostat_tau), false},
-    {"mirostat_eta", AT(mirostat_eta), false},
-    {"adaptive_target", AT(adaptive_target), false},
-    {"adaptive_decay", AT(adaptive_decay), false},
-    {"min_keep", AT(min_keep), true},
-};
+#define NUMBER(name, ...)  {#name, AT(name), false},
+#define INTEGER(name, ...) {#name, AT(name), true},
+    HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)};
 
 static void put_member(struct buf *out, const hearth_sampling *sampling, size_t i)
 {
