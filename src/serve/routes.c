@@ -1,4 +1,4 @@
-/* Which function answers which request. HTTP thread only; no state of its own. */
+/* The table of routes, access checks and dispatch. HTTP thread only; no state of its own. */
 #include "serve/routes.h"
 
 #include "base/error.h"
@@ -24,13 +24,13 @@
 
 #include <string.h>
 
-/* A path that ends in "{id}" takes any rest there, slashes included; elsewhere such a word has none. */
+/* A parameter at the end of a path matches any rest, slashes included; elsewhere it matches none (see path.h). */
 static const struct route {
     const char *method, *path;
     void (*handler)(struct call *call);
     bool needs_models;          /* 503 while they load */
     int grant;                  /* what the API key must allow */
-    call_error_form *put_error; /* how this API writes the errors of routing and of keys */
+    call_error_form *put_error; /* the API's form of routing and access errors */
 } routes[] = {
     {"POST", "/v1/chat/completions", openai_chat, true, KEYS_CHAT, errors_put},
     {"POST", "/v1/completions", openai_completion, true, KEYS_COMPLETIONS, errors_put},
@@ -70,7 +70,7 @@ static const struct route {
     {"POST", "/v1/apply-template", prompt_apply_template, true, KEYS_ALL, errors_put},
     {"GET", "/v1/models", status_models, false, KEYS_MODELS, errors_put},
     {"GET", "/v1/models/{id}", status_model, false, KEYS_MODELS, errors_put},
-    /* As llama-server has them. Of completions, those without /v1 have a form of their own. */
+    /* llama-server's. Completions without /v1 have llama-server's own form. */
     {"POST", "/chat/completions", openai_chat, true, KEYS_CHAT, errors_put},
     {"POST", "/chat/completions/input_tokens", prompt_count, true, KEYS_CHAT, errors_put},
     {"POST", "/completion", native_completion, true, KEYS_COMPLETIONS, errors_put},
@@ -117,13 +117,13 @@ static const struct route {
 
 #define N_ROUTES (sizeof routes / sizeof *routes)
 
-/* A HEAD is a GET whose body stays here; src/http sees to that. */
+/* HEAD matches GET routes: src/http leaves the body out. */
 static bool answers(const struct route *route, const char *method)
 {
     return strcmp(route->method, method) == 0 || (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* Browsers ask first. */
+/* Answers the preflight of a browser. */
 static void answer_preflight(struct call *call)
 {
     struct buf none = {0};
@@ -154,7 +154,7 @@ static bool is_preflight(const struct found *found, const struct http_request *h
     return found->same_path != NULL && found->route == NULL && strcmp(http_method(http), "OPTIONS") == 0;
 }
 
-/* Where there is no such route any key will do, but one it must be: strangers need not learn what is there. */
+/* An unknown route needs a key too, any one, so that clients without a key cannot probe for routes. */
 static int grant_of(const struct found *found, const struct http_request *http)
 {
     if (found->route != NULL) return found->route->grant;
@@ -166,7 +166,7 @@ static call_error_form *error_form(const struct found *found)
     return found->same_path != NULL ? found->same_path->put_error : errors_put;
 }
 
-/* Anthropic's clients look for the id of a request in a header of this name. */
+/* Anthropic's clients read the request id from this header. */
 static void repeat_id(struct http_request *http, const struct found *found, const char *id)
 {
     if (error_form(found) == anthropic_put_error) http_set_header(http, "request-id", id);
@@ -211,15 +211,15 @@ static void refuse_method(struct call *call, const struct found *found)
     refuse(call, found, ERRORS_NO_METHOD, "this route does not answer that method: see the Allow header");
 }
 
-/* ---- Letting in ---- */
+/* ---- Access ---- */
 
-/* The limits of keys are for what makes work. */
+/* Rate limits of API keys count POST requests only: the others compute nothing. */
 static bool is_limited(const struct found *found)
 {
     return found->route != NULL && strcmp(found->route->method, "POST") == 0;
 }
 
-/* Whether the request may come in: for its page, the name it asks for, its key, and what that has used. */
+/* Checks the request's origin, host, API key, and the key's rate limit. */
 static int check_access(const struct server *server, const struct http_request *http, const struct found *found,
                         const struct key **key, hearth_error *error)
 {
@@ -259,7 +259,7 @@ void routes_head(void *server, struct http_request *http)
     refuse_access(call, &found, &error);
 }
 
-/* What needs no key is answered from what the HTTP thread knows. */
+/* The routes that need no key are answered from the HTTP thread's own state. */
 bool routes_is_urgent(void *server, const struct http_request *http)
 {
     (void)server;
@@ -267,8 +267,8 @@ bool routes_is_urgent(void *server, const struct http_request *http)
     return found.route != NULL && found.route->grant == KEYS_PUBLIC;
 }
 
-/* A request that came with its head alone is judged here, and one with a body again: the keys may have been reloaded
- * while it came, and others may have used up what its key may. */
+/* Checks access of a request without a body, and again of one with a body: the keys may have been reloaded while the
+ * body arrived, and the rate limit may be used up by now. */
 void routes_request(void *server, struct http_request *http)
 {
     struct found found = find_route(http_path(http), http_method(http));
@@ -289,7 +289,7 @@ void routes_request(void *server, struct http_request *http)
         refuse_method(call, &found);
 }
 
-/* Why a request could not be taken; what a key allows is named with it. */
+/* The error of a request that src/http refused; 413 names the configuration key of its limit. */
 static void describe_fault(const struct server *server, int status, const char *message, hearth_error *error)
 {
     if (status == 413)

@@ -1,4 +1,5 @@
-/* The table of routes. HTTP thread only. */
+/* The table of routes: dispatches each HTTP request to its handler, after the checks of origin, host, API key and
+ * rate limit. HTTP thread only. */
 #ifndef SERVE_ROUTES_H
 #define SERVE_ROUTES_H
 
@@ -7,13 +8,15 @@
 /* Answers a request, now or later; an http_handler of a struct server. */
 void routes_request(void *server, struct http_request *http);
 
-/* Refuses what may not come in, for its web page, its host, its key or that key's limits, before its body is read. */
+/* Refuses a request for its origin, host, API key or that key's rate limit once its headers are there, before its
+ * body is received. */
 void routes_head(void *server, struct http_request *http);
 
-/* Whether the request is answered even where every connection is taken: how the server is, and nothing else. */
+/* Whether the request is answered even if server.max_connections is reached: routes that need no API key, such as
+ * GET /health. */
 bool routes_is_urgent(void *server, const struct http_request *http);
 
-/* What src/http says of a request that it could not take, in the form of the route's API, and the headers of that
+/* Writes the error of a request that src/http refused, in the form of the route's API, and sets the headers of that
  * answer. */
 void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out);
 

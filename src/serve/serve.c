@@ -1,9 +1,9 @@
-/* The life of a server: open, listen, load, serve, drain, close.
+/* The server from start to end: open, listen, load the models, serve, drain, close.
  *
- * Three threads: the calling one is the HTTP thread; one reads bodies (reading.h); one loads the models and, at the
- * end, drains, while the HTTP thread goes on sending what the last requests have to say. Both are there from the start,
- * since an end must not fail for want of a thread. struct life belongs to the calling thread, which outlives the
- * others. */
+ * Three threads: the calling thread becomes the HTTP thread; the parser thread parses bodies (reading.h); the
+ * loading thread loads the models and, at the end, drains, while the HTTP thread still sends the last responses.
+ * Both are started first, since a shutdown must not fail because no thread can be created. struct run belongs to the
+ * calling thread, which outlives the others. */
 #include "serve/serve.h"
 
 #include "base/clock.h"
@@ -26,13 +26,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* After a drain: how long clients get to take the rest of their answers; how long connections whose answers have
- * ended stay open for the last bytes, since some of them are only kept alive; how often that is looked at. */
+/* After a drain, in ms: the time clients get to receive the rest of their answers; the time connections stay open
+ * after the last answer has ended, since idle keep-alive connections never close by themselves; the interval of
+ * checks. */
 #define FLUSH_MS       2000
 #define QUIET_MS       200
 #define FLUSH_CHECK_MS 10
 
-/* How long a second signal waits for what was logged, which is written at once unless the log's place is stuck. */
+/* ms that a second signal waits for the log to be written: that is immediate unless the log's disk or pipe blocks. */
 #define LAST_LINES_MS 100
 
 enum { SIGNAL_TERM, SIGNAL_INT, SIGNAL_HUP, N_SIGNALS };
@@ -45,8 +46,8 @@ struct run {
     struct event *flush_timer;
     int64_t flush_deadline, quiet_deadline;
     pthread_cond_t changed; /* the server's stage, or `http_ended`; with the server's mutex */
-    bool http_ended;        /* the HTTP thread is through */
-    int load_rc;            /* written by the other thread before it posts */
+    bool http_ended;        /* http_run() has returned */
+    int load_rc;            /* written by the loading thread before it posts note_load_failed() */
     hearth_error load_error;
     bool load_failed;
 };
@@ -59,7 +60,7 @@ enum server_stage server_stage(struct server *server)
     return stage;
 }
 
-/* NULL for what is not set, which the configuration spells in its own ways. */
+/* The value of a key; NULL if it is unset, empty or "null". */
 static const char *setting_of(const hearth_config *config, const char *key)
 {
     const char *value = hearth_config_get(config, key);
@@ -96,7 +97,7 @@ static bool on_progress(void *ud, const char *model, float fraction)
 static void note_load_failed(void *ud)
 {
     struct run *run = ud;
-    /* A load that a signal broke off is no failure, and the drain is under way. */
+    /* A load that a signal cancelled is no failure: the drain is under way. */
     if (server_stage(&run->server) == SERVER_STOPPING) return;
     run->load_failed = true;
     http_stop(run->server.http);
@@ -149,7 +150,7 @@ static int open_keys(struct run *run, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* What the configuration asks for; NULL with a code of HEARTH_OK where it asks for none. */
+/* The certificate and key of the configuration; NULL with HEARTH_OK if it has none. */
 static struct http_tls *read_tls(const hearth_config *config, hearth_error *error)
 {
     const char *cert = setting_of(config, "server.tls_cert"), *key = setting_of(config, "server.tls_key");
@@ -208,7 +209,7 @@ static void note_drained(void *ud)
     event_add(run->flush_timer, &often);
 }
 
-/* False: there is nothing to drain, the load has failed. */
+/* Waits for a stop. False: there is nothing to drain, since the load has failed. */
 static bool await_stop(struct run *run)
 {
     struct server *server = &run->server;
@@ -219,7 +220,7 @@ static bool await_stop(struct run *run)
     return stopping;
 }
 
-/* A load that has not noticed the stop yet may not meet a drain: so they are one thread's. */
+/* One thread loads and then drains, so that a drain never runs while a load has not noticed the stop yet. */
 static void *load_and_drain(void *ud)
 {
     struct run *run = ud;
@@ -257,7 +258,7 @@ static void reload(struct run *run, const char *key, int (*open)(struct run *run
         log_event(LOG_ERROR, "http", "not reloaded, the former one stays", log_str("error", error.message));
 }
 
-/* Requests that were let in go on. */
+/* SIGHUP. Requests that were admitted under the former keys continue. */
 static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 {
     (void)number, (void)what;
@@ -269,9 +270,9 @@ static void on_reload_signal(evutil_socket_t number, short what, void *ud)
 
 /* ---- Opening ---- */
 
-/* A connection that is being answered has two descriptors, of which one watches its end. Where the limit of open files
- * is too low for so many it is raised, as far as that goes: a server without descriptors could not even be asked how it
- * is. */
+/* A connection that is being answered has two descriptors, one of which watches for its end. Raises the limit of
+ * open files (RLIMIT_NOFILE) as far as possible if it is too low for `wanted` connections, and returns how many it
+ * allows: a server without descriptors could not even answer GET /health. */
 static int limit_connections(int wanted)
 {
     enum { EACH = 2, OTHERS = 256 };
@@ -313,7 +314,7 @@ static int open_http(struct run *run, hearth_error *error)
     return run->server.reading == NULL ? (int)error->code : HEARTH_OK;
 }
 
-/* `port` (may be NULL) gets the one that is listened on; 0: none. */
+/* `port` (may be NULL) gets the TCP port that is listened on; 0 for a unix socket. */
 static int listen_one(struct run *run, const char *address, int *port, hearth_error *error)
 {
     char *bound;
@@ -327,14 +328,14 @@ static int listen_one(struct run *run, const char *address, int *port, hearth_er
     return HEARTH_OK;
 }
 
-/* Where Ollama's clients come to; NULL: nowhere of their own. */
+/* The address for Ollama's clients; NULL: none of their own. */
 static const char *ollama_address(const struct run *run)
 {
     const char *wanted = setting(run, "server.ollama");
     return wanted != NULL && strcmp(wanted, "true") == 0 ? setting(run, "server.ollama_listen") : NULL;
 }
 
-/* Ollama itself is what most likely has the port. */
+/* Opens the address for Ollama's clients. The error names Ollama itself, which most likely has the port. */
 static int listen_for_ollama(struct run *run, hearth_error *error)
 {
     const char *address = ollama_address(run);
@@ -361,8 +362,7 @@ static int listen_all(struct run *run, hearth_error *error)
     return rc == HEARTH_OK ? listen_for_ollama(run, error) : rc;
 }
 
-/* Whether others than this machine may reach an address. Of a name nobody knows, but it was given for
- * a reason. */
+/* Whether other machines may reach an address. A host name is taken to be reachable. */
 static bool is_reachable(const char *address)
 {
     struct host host;
@@ -380,7 +380,7 @@ static void warn_if_reachable(const char *listen)
     free(list);
 }
 
-/* Without keys all that keeps others out is where the server listens, and which names it answers to. */
+/* Without API keys only the addresses that are listened on and the Host check keep others out. */
 static int listen_without_keys(struct run *run, hearth_error *error)
 {
     struct server *server = &run->server;
@@ -402,8 +402,8 @@ static void add_signals(struct run *run)
                            [SIGNAL_INT] = {SIGINT, on_stop_signal},
                            [SIGNAL_HUP] = {SIGHUP, on_reload_signal}};
     struct event_base *base = http_base(run->server.http);
-    signal(SIGPIPE, SIG_IGN); /* a client that closes is an error of write(), not a reason to end */
-    signal(SIGXFSZ, SIG_IGN); /* and so is a file that may not grow */
+    signal(SIGPIPE, SIG_IGN); /* a client that disconnects is an error of write(), not a reason to exit */
+    signal(SIGXFSZ, SIG_IGN); /* so is a file beyond RLIMIT_FSIZE */
     for (int i = 0; i < N_SIGNALS; i++) {
         run->signals[i] = evsignal_new(base, wanted[i].number, wanted[i].handler, run);
         event_add(run->signals[i], NULL);
@@ -431,7 +431,7 @@ static int serve(struct run *run, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Whoever is told an address may signal at once. */
+/* Signal handlers are installed first: a program that learns the address may send a signal at once. */
 static int listen_and_serve(struct run *run, hearth_error *error)
 {
     add_signals(run);

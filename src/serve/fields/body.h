@@ -1,5 +1,5 @@
-/* Bodies of few fields, read one by one: those of embeddings, ranks and prompts. A field that is null was not given;
- * what was not given leaves `out` as it is. Errors name the field. No state; any thread. */
+/* Typed readers for bodies with few fields: embeddings, reranking, prompts, models. A field that is null was not
+ * given; then `out` is left as it is. Errors name the field. No state; any thread. */
 #ifndef SERVE_FIELDS_BODY_H
 #define SERVE_FIELDS_BODY_H
 
@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* NULL where the field was not given. */
+/* NULL if the field was not given. */
 const json_t *body_find(const json_t *body, const char *name);
 
 int body_text(const json_t *body, const char *name, const char **out, hearth_error *error); /* without zero bytes */

@@ -1,4 +1,4 @@
-/* Bodies of chats out of those of other APIs: see convert.h. */
+/* Conversion of other APIs' bodies to OpenAI chats: see convert.h. */
 #include "serve/fields/convert.h"
 
 #include "base/error.h"
@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an OpenAI chat says with these, other APIs say with fields of their own or not at all: one choice is all that
- * they have. */
+/* Fields that are not copied: other APIs have fields of their own for these, or none (all have one choice only). */
 static const char *const of_chats[] = {"messages",     "prompt",           "tools",
                                        "tool_choice",  "response_format",  "n",
                                        "best_of",      "logprobs",         "n_probs",
@@ -105,7 +104,7 @@ int convert_bad_type(const struct convert *convert, const json_t *object, struct
                     member.v, text);
 }
 
-/* How much of the beginning of `param` is this field; 0: it is another. */
+/* Bytes at the beginning of `param` that match the field's name; 0: none. */
 static size_t match_field(const char *field, const char *param)
 {
     const char *at = param;
@@ -113,7 +112,7 @@ static size_t match_field(const char *field, const char *param)
         if (*at++ != *field) return 0;
         if (*field == '[') at += strspn(at, "0123456789");
     }
-    return strchr(".[", *at) != NULL ? (size_t)(at - param) : 0; /* the end of the string counts too */
+    return strchr(".[", *at) != NULL ? (size_t)(at - param) : 0; /* strchr() finds the end of the string too */
 }
 
 static struct field_path client_path(const struct convert_name *name, const char *param, size_t matched)
@@ -158,7 +157,7 @@ void convert_set(struct convert *convert, const char *name, json_t *value)
     json_object_set_new(convert->chat, name, value);
 }
 
-/* Copies a member under another name; null is nothing. */
+/* Copies a member under another name unless it is null. */
 static void copy_as(json_t *to, const char *as, const json_t *from, const char *name)
 {
     json_t *value = json_object_get(from, name);
@@ -218,7 +217,7 @@ json_t *convert_media(const char *type)
     return json_pack("{s:s}", "type", type);
 }
 
-/* One text is a string, as most templates like it best; of several each stays a part. */
+/* A single text becomes a string, which all templates accept; several stay a list of parts. */
 static json_t *content_of(const json_t *texts)
 {
     size_t i;

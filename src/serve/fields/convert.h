@@ -1,10 +1,12 @@
-/* From the body of another API to the body of an OpenAI chat, which fields.h reads: one table of fields serves all.
+/* Converts the body of another API (Messages, Responses, Ollama) to the body of an OpenAI chat, which fields.h reads:
+ * one table of fields serves all APIs.
  *
- * What both APIs call the same, and what hearth and llama-server add to every API (sampling, cache_salt, …), is taken
- * as it is; the converters of the APIs write the rest. Messages are put together from pieces, since an API may spread
- * one turn of the assistant's over several items, and OpenAI has one message with reasoning, content and calls.
+ * Fields of the same name, and those that hearth and llama-server add to every API (sampling, cache_salt, …), are
+ * copied; the APIs' converters write the rest. Messages are assembled from pieces, since an API may spread one turn of
+ * the assistant over several items, while OpenAI has one message with reasoning, content and calls.
  *
- * Errors name the client's own field: "messages[2].content[0].type". Any thread; the owner keeps it on the stack. */
+ * Errors name the client's own field: "messages[2].content[0].type". Any thread; the caller keeps the struct on its
+ * stack. */
 #ifndef SERVE_FIELDS_CONVERT_H
 #define SERVE_FIELDS_CONVERT_H
 
@@ -13,31 +15,31 @@
 
 struct convert {
     const json_t *body;   /* the client's; borrowed */
-    const json_t *before; /* of Responses: stored items that come before its own; borrowed, NULL: none */
-    json_t *chat;         /* what is made of it */
+    const json_t *before; /* Responses: stored items that precede those of the body; borrowed, NULL: none */
+    json_t *chat;         /* the OpenAI chat that is built */
     hearth_error *error;
 
-    /* The message that is being put together. */
+    /* The message that is being assembled. */
     const char *role; /* NULL: none */
-    json_t *texts;    /* content, as strings and media */
+    json_t *texts;    /* content: strings and media parts */
     json_t *calls;
     struct buf reasoning;
 };
 
-/* The place of a field, for errors. */
+/* The path of a field, as errors name it: "messages[2].role". */
 struct field_path {
     char v[sizeof((hearth_error *)NULL)->param];
 };
 
 struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Begins with what the client gave, less what a chat would take for its own. */
+/* Begins with a copy of the client's body, without the fields that mean something else in a chat. */
 void convert_open(struct convert *convert, const json_t *body, hearth_error *error);
 
-/* Whether a field of chats is taken as it is. */
+/* Whether a field of chats is copied unchanged. */
 bool convert_passes(const char *name);
 
-/* The finished chat, which is the caller's; or NULL where `rc` says that something failed. */
+/* The finished chat, owned by the caller; NULL if `rc` is an error. */
 json_t *convert_close(struct convert *convert, int rc);
 
 /* ---- Errors ---- */
@@ -45,58 +47,58 @@ json_t *convert_close(struct convert *convert, int rc);
 int convert_fault(const struct convert *convert, struct field_path at, const char *what);
 int convert_unsupported(const struct convert *convert, struct field_path at, const char *what);
 
-/* Refuses the fields of a list, up to NULL, where they ask for something. */
+/* Refuses the fields of a NULL-terminated list, unless their values ask for nothing (fields_asks()). */
 int convert_refuse(const struct convert *convert, const char *const *names);
 
-/* Members of an object at `at`: a string (also an empty one), an object; NULL: the error is filled in. */
+/* A member of the object at the path `at`: a string (also an empty one), an object; NULL: the error is filled in. */
 const json_t *convert_string(const struct convert *convert, const json_t *object, struct field_path at,
                              const char *name);
 const json_t *convert_object(const struct convert *convert, const json_t *object, struct field_path at,
                              const char *name);
 
-/* The member "type" is none of those that are known, or missing. */
+/* Fails because the member "type" is unknown or missing. */
 int convert_bad_type(const struct convert *convert, const json_t *object, struct field_path at);
 
-/* What the library calls a field of the chat, and what the client does. "[]" is any index, and what follows the field's
- * name is then kept; else it is dropped, since the client has no such place. */
+/* A field's name in the chat, and in the client's API. "[]" matches any index, and what follows the name is kept;
+ * without it that is dropped, since the client's field has no such member. */
 struct convert_name {
     const char *chat, *own;
 };
 
-/* The library's error in the client's words: its field, and the message where that begins with it. */
+/* The library's error with the client's field name, also at the beginning of the message. */
 hearth_error convert_rename(const hearth_error *error, const struct convert_name *names, size_t n);
 
-/* Whether a JSON string is this one. */
+/* Whether a JSON value is this string. */
 bool convert_is(const json_t *value, const char *text);
 
 /* ---- Fields of the chat ---- */
 
-/* Sets a field; `value` is taken over. */
+/* Sets a field; takes `value` over. */
 void convert_set(struct convert *convert, const char *name, json_t *value);
 
-/* A tool of OpenAI's out of members that may be missing: a description, a schema of its arguments, strict. */
+/* Adds a tool, whose description, schema of its arguments (member `schema`) and strict may be missing. */
 void convert_add_tool(struct convert *convert, const json_t *tool, const char *schema);
 
-/* tool_choice: the function of that name. */
+/* Sets tool_choice to the function of that name. */
 void convert_choose_tool(struct convert *convert, const json_t *name);
 
 /* ---- Messages ---- */
 
-/* The pieces go into the message that is being put together as long as the role is the same. `text`: a string, or
- * convert_media()'s. */
+/* Append to the message that is being assembled; another role begins a new message. `text`: a string, or a part of
+ * convert_media(). */
 void convert_add_text(struct convert *convert, const char *role, const json_t *text);
 void convert_add_reasoning(struct convert *convert, const json_t *text);
 void convert_add_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
 
-/* A part of the content, in a list of texts or with convert_add_text(), that is no text: "image_url", "input_audio" or
- * "file", as chats name them. Without its data: src/chat decides what a model that takes text only gets of it, which is
- * not that. The caller's. */
+/* A media part for convert_add_text() or a list of texts: "image_url", "input_audio" or "file", as chats name them.
+ * It has no data, which a model that takes text only never sees: src/chat decides what stands in the prompt instead.
+ * Owned by the caller. */
 json_t *convert_media(const char *type);
 
-/* A message of its own: what a tool gave. `texts` is a list of strings and media. */
+/* Adds a tool's result, a message of its own. `texts` is a list of strings and media. */
 void convert_add_result(struct convert *convert, const json_t *id, const json_t *texts);
 
-/* The message is complete. */
+/* Completes the message that is being assembled, if any. */
 void convert_end_message(struct convert *convert);
 
 #endif

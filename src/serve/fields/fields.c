@@ -1,4 +1,5 @@
-/* The table of fields and its readers. Strings are borrowed from the parsed body, the rest is allocated. */
+/* The table of fields of generation requests, and their parsing. Strings are borrowed from the JSON tree, the rest
+ * is allocated. No state; any thread. */
 #include "serve/fields/fields_readers.h"
 
 #include "base/error.h"
@@ -17,8 +18,8 @@ struct field {
     const char *name;
     int routes;
     enum field_type type;
-    size_t offset;      /* where the value goes in struct fields */
-    double min, max;    /* FIELD_INT, FIELD_NUMBER: both allowed; FIELD_STRING: bytes, 0: any number */
+    size_t offset;      /* of the member of struct fields */
+    double min, max;    /* FIELD_INT, FIELD_NUMBER: inclusive range; FIELD_STRING: max bytes, 0: unlimited */
     field_reader *read; /* FIELD_OTHER */
 };
 
@@ -39,7 +40,7 @@ char *fields_dump(const json_t *value)
 
 /* ---- Readers of values ---- */
 
-/* `name`: as the client calls it. */
+/* Reads one value. `name` is the field's name in the client's body, for errors. */
 static int read_value(struct fields *fields, const struct field *field, const char *name, const json_t *value,
                       hearth_error *error)
 {
@@ -106,7 +107,7 @@ static int read_stream_options(struct fields *fields, const char *name, const js
     return HEARTH_OK;
 }
 
-/* An empty string stops nothing, as with llama-server: front ends send what their form's field holds. */
+/* An empty string stops nothing, as with llama-server: web front ends send empty form fields. */
 static int read_stop(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     bool is_list = json_is_array(value);
@@ -128,7 +129,7 @@ static int read_stop(struct fields *fields, const char *name, const json_t *valu
     return HEARTH_OK;
 }
 
-/* A key is written as GET /cache and the commands write it. */
+/* A slab key in hexadecimal, as POST /cache/lookup and 'hearth kv' write it. */
 static int read_parent_key(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     uint8_t digest[SHA256_BYTES];
@@ -142,13 +143,13 @@ static int read_parent_key(struct fields *fields, const char *name, const json_t
 
 static int read_options(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    (void)fields; /* read_table() looks into it */
+    (void)fields; /* find_option() reads its members */
     if (json_is_object(value)) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
 }
 
-/* Ids of sessions are for those who route requests among servers. Here tokens decide what is reused, so that an id
- * which is wrong, shared or missing changes nothing; nor do the headers that carry the same. */
+/* Session ids are for proxies that route requests among servers. Here the tokens alone decide what is reused, so
+ * that a wrong, shared or missing id changes nothing. */
 static int read_session_hint(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     (void)fields;
@@ -193,16 +194,11 @@ static int read_lora(struct fields *fields, const char *name, const json_t *valu
 #define AT(member)    offsetof(struct fields, member)
 #define PARAM(member) AT(params.member)
 
-/* What a template sees: of a lookup too. */
+/* Fields that change the prompt of a chat, and so a cache lookup too. */
 #define TEMPLATE (FIELDS_CHAT | FIELDS_LOOKUP)
 
-#define SAMPLING_FIELD(type, name, default_, low, top, ...)                                                            \
-    {#name, FIELDS_BOTH, type, PARAM(sampling.name), low, top, NULL},
-#define SAMPLING_NUMBER(...)  SAMPLING_FIELD(FIELD_NUMBER, __VA_ARGS__)
-#define SAMPLING_INTEGER(...) SAMPLING_FIELD(FIELD_INT, __VA_ARGS__)
-
-/* Read in this order: of two names for the same thing the later one holds. Temperatures above OpenAI's 2 are taken,
- * as llama-server does; they mean what they say. */
+/* Read in this order: of two names for one parameter the later one wins. Temperatures above OpenAI's maximum of 2
+ * are accepted, as with llama-server. */
 static const struct field table[] = {
     {"model", FIELDS_ANY, FIELD_STRING, PARAM(model), 0, 0, NULL},
     {"messages", TEMPLATE, FIELD_OTHER, 0, 0, 0, field_messages},
@@ -272,7 +268,8 @@ bool fields_knows(const char *name, int route)
     return false;
 }
 
-/* Members of "options" that Ollama's clients also send to other servers, and what they are called there. */
+/* Members of "options", which Ollama's clients also send to OpenAI's routes: the field of the table and the path of
+ * the member. */
 static const struct {
     const char *name, *path;
 } options[] = {{"n_predict", "options.num_predict"},
@@ -301,7 +298,7 @@ static const json_t *find_option(const json_t *all, const char **name)
     return NULL;
 }
 
-/* What a body says of a field, by its name or else among the options, and how it calls it there. NULL: nothing. */
+/* The value of a field, by its name or else in "options"; `name` becomes its path in the body. NULL: not given. */
 static const json_t *find_value(const json_t *body, const char **name)
 {
     const json_t *value = json_object_get(body, *name), *all = json_object_get(body, "options");
@@ -320,7 +317,7 @@ static int read_table(struct fields *fields, int route, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* ---- The whole ---- */
+/* ---- Whole bodies ---- */
 
 static int check_json_size(const struct json_size *size, size_t len, hearth_error *error)
 {
@@ -371,7 +368,7 @@ static int check_lookup(const struct fields *fields, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* What no single field can show. */
+/* Checks what depends on several fields. */
 static int check_combinations(struct fields *fields, int route, hearth_error *error)
 {
     if (route == FIELDS_LOOKUP) return check_lookup(fields, error);
@@ -394,7 +391,7 @@ static int check_combinations(struct fields *fields, int route, hearth_error *er
     return HEARTH_OK;
 }
 
-/* Several fields say something to the template. */
+/* Serialises the arguments of the template, which several fields may have set. */
 static void finish_kwargs(struct fields *fields)
 {
     if (fields->kwargs == NULL) return;
@@ -416,8 +413,8 @@ static int check_values(const struct fields *fields, hearth_error *error)
                     FIELDS_VALUES_MAX);
 }
 
-/* Members whose strings are borrowed, and those that routes read by themselves afterwards. Prompts hold on to their own
- * strings. */
+/* Members whose strings the parameters borrow, and those that routes read afterwards. Prompts hold references to
+ * their own strings. */
 static const char *const borrowed[] = {
     "model",
     "reasoning_budget_message",
@@ -435,7 +432,7 @@ static const char *const borrowed[] = {
     "return_tokens",
 };
 
-/* Lets go of the rest of the tree: most of it was copied, or means nothing here. */
+/* Frees the rest of the tree: most of it was copied, or is not used. */
 static void prune(struct fields *fields)
 {
     json_t *kept = json_object();
@@ -562,7 +559,7 @@ hearth_params *fields_choices(const struct fields *fields, size_t *n)
             choices[i].parts = prompt->parts;
             choices[i].n_parts = prompt->n_parts;
         }
-        /* With one seed all choices of a prompt would be the same; with consecutive ones they differ and repeat. */
+        /* With one seed all choices of a prompt would be equal; consecutive seeds make them differ, reproducibly. */
         if (choices[i].sampling.seed >= 0)
             choices[i].sampling.seed =
                 (int64_t)(((uint64_t)choices[i].sampling.seed + i % (size_t)fields->n) & INT64_MAX);

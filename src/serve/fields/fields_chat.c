@@ -1,4 +1,5 @@
-/* Fields of chats that reach the template: messages, tools, and how the model is to think. No state; any thread. */
+/* Readers of chat fields that reach the template: messages, tools, reasoning, generation prompt. No state; any
+ * thread. */
 #include "base/error.h"
 #include "serve/fields/fields_readers.h"
 
@@ -7,8 +8,8 @@
 
 /* ---- Messages and tools ---- */
 
-/* Of a part that is no text only the type is of use: no model here takes images. Their bytes, megabytes each, would
- * count as text of the prompt. */
+/* Drops the data of a content part that is not text: no model here takes images, and megabytes of base64 would count
+ * as text of the prompt. The type stays. */
 static void drop_data(json_t *part)
 {
     const char *type = field_string(json_object_get(part, "type"));
@@ -45,7 +46,7 @@ int field_tools(struct fields *fields, const char *name, const json_t *value, he
     return HEARTH_OK;
 }
 
-/* Calls are made of these tools alone; the list is taken over. */
+/* Restricts calls to these tools; takes the list over. */
 static void set_allowed_tools(struct fields *fields, json_t *names)
 {
     free(fields->allowed_tools);
@@ -54,7 +55,7 @@ static void set_allowed_tools(struct fields *fields, json_t *names)
     json_decref(names);
 }
 
-/* {"type":"function","function":{"name":…}}, or the name beside the type; NULL: it is none. */
+/* {"type":"function","function":{"name":…}}, or the name beside the type. NULL: neither. */
 static const char *name_of_tool(const json_t *tool)
 {
     const json_t *function = json_object_get(tool, "function");
@@ -73,7 +74,7 @@ static int choose_one(struct fields *fields, const char *name, const json_t *val
     return HEARTH_OK;
 }
 
-/* NULL: it is no list of tools. */
+/* NULL: not a list of tools. */
 static json_t *names_of_tools(const json_t *tools)
 {
     size_t i;
@@ -88,7 +89,8 @@ static json_t *names_of_tools(const json_t *tools)
     return NULL;
 }
 
-/* The prompt shows all tools all the same: it is for its prefix to be reused that clients say it so. */
+/* allowed_tools restricts calls without changing the tools in the prompt: clients use it so that the prompt's prefix
+ * can be reused. */
 static int choose_among(struct fields *fields, const char *name, const json_t *allowed, hearth_error *error)
 {
     const char *mode = field_string(json_object_get(allowed, "mode"));
@@ -157,7 +159,8 @@ int field_template_kwargs(struct fields *fields, const char *name, const json_t 
     return HEARTH_OK;
 }
 
-/* "none" is the one effort that every template knows how to spend. */
+/* "none" turns reasoning off, which every template with reasoning supports; other efforts are passed to the
+ * template. */
 static int read_effort(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *effort = field_string(value);
@@ -198,7 +201,7 @@ int field_reasoning_effort(struct fields *fields, const char *name, const json_t
     return read_effort(fields, name, value, error);
 }
 
-/* OpenRouter's form. Another API's "reasoning" may have members that ask for nothing here ("summary"). */
+/* OpenRouter's form. Members of other APIs' "reasoning" ("summary") are ignored. */
 int field_reasoning(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_object(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be an object", name);
@@ -218,7 +221,7 @@ int field_reasoning(struct fields *fields, const char *name, const json_t *value
     return HEARTH_OK;
 }
 
-/* Anthropic's form, which others send to chats, too; they say "auto" for "adaptive". */
+/* Anthropic's form, which clients also send to chats, some with "auto" for "adaptive". */
 int field_thinking(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     static const char *const types[] = {"disabled", "enabled", "adaptive", "auto"};

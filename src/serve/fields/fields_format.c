@@ -1,4 +1,4 @@
-/* Fields on the form of a reply, and on what is told of its tokens. No state; any thread. */
+/* Readers of output constraint fields (grammar, JSON schema) and of logprobs. No state; any thread. */
 #include "base/error.h"
 #include "serve/fields/fields_readers.h"
 
@@ -7,7 +7,7 @@
 
 /* ---- Grammars and schemas ---- */
 
-/* "" is none: clients fill in every field they know. */
+/* "" is no grammar: some clients send all fields they know. */
 int field_grammar(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     const char *grammar = field_string(value);
@@ -65,7 +65,8 @@ int field_response_format(struct fields *fields, const char *name, const json_t 
 
 /* ---- Logprobs of tokens ---- */
 
-/* A chat says with one field whether, and with the next how many beside the chosen one. */
+/* A chat requests logprobs with "logprobs", and the number of likeliest tokens beside the sampled one with
+ * "top_logprobs". */
 int field_logprobs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_boolean(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be true or false", name);
@@ -87,7 +88,7 @@ int field_top_logprobs(struct fields *fields, const char *name, const json_t *va
     return HEARTH_OK;
 }
 
-/* llama-server's name: 0 is none at all. */
+/* llama-server's name; 0 is no logprobs at all. */
 int field_n_probs(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     int64_t n;

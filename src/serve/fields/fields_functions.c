@@ -1,12 +1,12 @@
-/* Chats of clients that call functions as OpenAI had it before there were tools: "functions", "function_call", messages
- * of the role "function". They are read as tools; how the answer says it, the fields note. No state; any thread. */
+/* OpenAI's deprecated function calling: "functions", "function_call", messages of the role "function". They are
+ * converted to tools; `has_functions` makes the answer use the old form too. No state; any thread. */
 #include "base/error.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- What may be called ---- */
+/* ---- Functions ---- */
 
 static int check_function(const json_t *function, size_t i, hearth_error *error)
 {
@@ -22,7 +22,7 @@ static int check_function(const json_t *function, size_t i, hearth_error *error)
     return error_at(error, HEARTH_INVALID, at, "'%s' must be an object", at);
 }
 
-/* One call at a time is all that such an answer can say. */
+/* The old form of an answer has one call only, so that parallel calls are off. */
 int field_functions(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     size_t i;
@@ -41,7 +41,7 @@ int field_functions(struct fields *fields, const char *name, const json_t *value
     return HEARTH_OK;
 }
 
-/* "auto", "none" or {"name": …}: a tool_choice but for "required". */
+/* "auto", "none" or {"name": …}: as tool_choice, but without "required". */
 int field_function_call(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     bool is_word = json_is_string(value) &&
@@ -51,9 +51,9 @@ int field_function_call(struct fields *fields, const char *name, const json_t *v
     return error_at(error, HEARTH_INVALID, name, "'%s' must be \"auto\", \"none\" or {\"name\": …}", name);
 }
 
-/* ---- What was called ---- */
+/* ---- Messages ---- */
 
-/* As templates want it that check ids: nine letters and digits. */
+/* An id for the n-th call: nine letters and digits, since some templates check that. */
 static json_t *call_id(size_t n_calls)
 {
     return json_sprintf("call%05zu", n_calls);

@@ -1,4 +1,4 @@
-/* Prompts of completions: text, tokens, both mixed, or a list of these. No state; any thread. */
+/* Readers of a completion's prompt (text, tokens, both mixed, or a list of these) and suffix. No state; any thread. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/json_size.h"
@@ -71,7 +71,7 @@ size_t field_prompt_size(const struct fields_prompt *prompt)
     return strings + prompt->n_tokens * sizeof *prompt->tokens + prompt->n_parts * sizeof *prompt->parts;
 }
 
-/* llama-server's object around a prompt, for those with images. */
+/* The text in llama-server's object for prompts with media: {"prompt_string", "multimodal_data"}. */
 static const json_t *unwrap(const json_t *value, bool *has_media)
 {
     const json_t *text = json_object_get(value, "prompt_string");
@@ -80,7 +80,7 @@ static const json_t *unwrap(const json_t *value, bool *has_media)
     return text;
 }
 
-/* A list with a number in it is one prompt; else it is a list of prompts. */
+/* A list that contains a number is one prompt; other lists are lists of prompts. */
 static bool is_one(const json_t *value)
 {
     size_t i;
@@ -89,7 +89,7 @@ static bool is_one(const json_t *value)
     return !json_is_array(value);
 }
 
-/* Of several prompts none may be empty but as text. */
+/* A list of no tokens is refused; an empty text is a prompt. */
 static bool get_one(const json_t *value, struct fields_prompt *prompt)
 {
     return field_get_prompt(value, prompt) && (prompt->tokens == NULL || prompt->n_tokens > 0);
@@ -116,7 +116,7 @@ int field_prompt(struct fields *fields, const char *name, const json_t *value, h
     return HEARTH_OK;
 }
 
-/* An empty one is none. */
+/* An empty suffix is none. */
 int field_suffix(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     if (!json_is_string(value)) return error_at(error, HEARTH_INVALID, name, "'%s' must be a string", name);

@@ -1,5 +1,5 @@
-/* Readers of single fields, for the table in fields.c: each checks the value of the field `name` and puts it where it
- * belongs, or fails with the field in error->param. */
+/* Readers of single fields, for the table in fields.c: each checks the value of the field `name` and sets it in
+ * `fields`, or fails with the field in error->param. No state; any thread. */
 #ifndef SERVE_FIELDS_FIELDS_READERS_H
 #define SERVE_FIELDS_FIELDS_READERS_H
 
@@ -8,29 +8,29 @@
 typedef int field_reader(struct fields *fields, const char *name, const json_t *value, hearth_error *error);
 
 /* fields_values.c: simple values. */
-bool field_whole(const json_t *value, double min, double max, int64_t *out); /* 1.0 is taken too */
-const char *field_string(const json_t *value); /* NULL: no string, or one with zero characters */
+bool field_whole(const json_t *value, double min, double max, int64_t *out); /* also accepts 1.0 */
+const char *field_string(const json_t *value); /* NULL: not a string, or one with zero bytes inside */
 
-/* fields_chat.c: what the template and the reader of a chat's reply are told. */
+/* fields_chat.c: messages, tools, and arguments of the template. */
 field_reader field_messages, field_template_kwargs, field_tools, field_tool_choice, field_parallel_tool_calls,
     field_reasoning_effort, field_reasoning, field_enable_thinking, field_thinking, field_reasoning_format,
     field_continue_final, field_generation_prompt;
 
-/* fields_functions.c: how OpenAI's chats called tools before there were tools. */
+/* fields_functions.c: OpenAI's deprecated function calling. */
 field_reader field_functions, field_function_call;
-json_t *field_with_tools(const json_t *messages); /* the same messages with tool calls in place of function calls */
+json_t *field_with_tools(const json_t *messages); /* the messages with function calls converted to tool calls */
 
-/* fields_format.c: what a reply must look like, and what is told of it. */
+/* fields_format.c: output constraints and logprobs. */
 field_reader field_grammar, field_response_format, field_json_schema, field_logprobs, field_top_logprobs, field_n_probs;
 
-/* fields_prompt.c: what a completion goes on from. */
+/* fields_prompt.c: the prompt of a completion, and its suffix (fill-in-the-middle). */
 field_reader field_prompt, field_suffix;
-bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n);   /* free() them also where it is false */
-bool field_get_prompt(const json_t *value, struct fields_prompt *prompt); /* released also where it is false */
+bool field_get_tokens(const json_t *list, int32_t **tokens, size_t *n);   /* free() them even if it returns false */
+bool field_get_prompt(const json_t *value, struct fields_prompt *prompt); /* release it even if it returns false */
 void field_release_prompt(struct fields_prompt *prompt);
-size_t field_prompt_size(const struct fields_prompt *prompt); /* bytes that it takes */
+size_t field_prompt_size(const struct fields_prompt *prompt); /* bytes */
 
-/* fields_sampling.c: lists that samplers need. */
+/* fields_sampling.c: list-valued sampling parameters. */
 field_reader fields_read_samplers, fields_read_breakers, fields_read_logit_bias;
 
 #endif

@@ -1,4 +1,5 @@
-/* Readers of the lists that samplers need: biases, names, texts. Strings are borrowed from the parsed body. */
+/* Readers of list-valued sampling parameters: logit_bias, samplers, DRY sequence breakers. Strings are borrowed from
+ * the JSON tree. No state; any thread. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/fields/fields_readers.h"
@@ -11,7 +12,7 @@ enum { MAX_SAMPLERS = 32, MAX_BREAKERS = 64 };
 
 /* ---- Lists of strings ---- */
 
-/* NULL: it is no list of up to `max` strings. */
+/* NULL: not a list of up to `max` strings. */
 static const char **get_strings(const json_t *value, size_t max, size_t *n)
 {
     *n = json_array_size(value);
@@ -35,7 +36,7 @@ int fields_read_breakers(struct fields *fields, const char *name, const json_t *
     return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of 1 to %d strings", name, MAX_BREAKERS);
 }
 
-/* llama-server's short form: "edskypmxt". Each letter becomes a name of its own. */
+/* llama-server's short form, "edskypmxt": each letter becomes a name of one character. */
 static const char **get_letters(struct fields *fields, const char *letters, size_t *n)
 {
     *n = strlen(letters);

@@ -1,10 +1,10 @@
-/* Simple values of JSON as C has them. No state; any thread. */
+/* Converts simple JSON values to C. No state; any thread. */
 #include "serve/fields/fields_readers.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Whole numbers written as 1.0 are taken too: some languages have no other. */
+/* Whole numbers written as 1.0 are accepted too: some languages have floats only. */
 bool field_whole(const json_t *value, double min, double max, int64_t *out)
 {
     double real = json_is_real(value) ? json_real_value(value) : 0;

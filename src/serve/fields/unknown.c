@@ -1,5 +1,5 @@
-/* Fields that nobody reads: see unknown.h. What each API's clients may send is a list here, beside the table of fields.
- * What was logged belongs to the server. */
+/* Unknown fields: see unknown.h. The known fields of OpenAI's and llama-server's APIs that are not in the table of
+ * fields are listed here; other APIs list theirs in struct fields_api. The server owns the list of logged names. */
 #include "serve/fields/unknown.h"
 
 #include "base/log.h"
@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names in one header, and bytes of each that are shown. */
+/* Maximum number of names in the header, and bytes of each. */
 enum { NAMES_MAX = 8, NAME_BYTES = 64 };
 
 #define HEADER "X-Hearth-Unknown-Fields"
 
-/* ---- What is known beside the table of fields: read elsewhere, refused elsewhere, or without effect here ---- */
+/* ---- Known fields that the table lacks: read elsewhere, refused elsewhere, or without effect here ---- */
 
 static const char *const of_both[] = {"response_fields",   "return_tokens",    "id_slot",       "n_keep",
                                       "n_discard",         "n_indent",         "n_cache_reuse", "t_max_prompt_ms",
@@ -40,7 +40,7 @@ static const char *const of_chats[] = {"reasoning_control",
 
 static const char *const *const of_openai[] = {[FIELDS_CHAT] = of_chats, [FIELDS_COMPLETION] = of_completions};
 
-/* Members of messages of chats, also those that clients only send back. */
+/* Members of chat messages, including those of answers that clients send back. */
 static const char *const of_message[] = {"role",
                                          "content",
                                          "name",
@@ -80,7 +80,7 @@ struct found_names {
     size_t n;
 };
 
-/* What a client wrote goes into a header: only its plain characters, and not all of a long name. */
+/* The name for the header: other characters than printable ASCII become "?", long names are cut. */
 static char *plain_name(const char *prefix, const char *name)
 {
     struct buf plain = {0};
@@ -97,12 +97,12 @@ static void add_name(struct found_names *found, const char *prefix, const char *
     size_t i = 0;
     while (i < found->n && strcmp(found->v[i], plain) != 0) i++;
     if (i < found->n)
-        free(plain); /* of an earlier message */
+        free(plain); /* found in an earlier message already */
     else
         found->v[found->n++] = plain;
 }
 
-/* NULL: nothing was found. */
+/* The names with commas between; NULL: none. */
 static char *join(struct found_names *found)
 {
     struct buf names = {0};
@@ -138,9 +138,9 @@ struct unknown unknown_find(const json_t *body, int route, const struct fields_a
     return (struct unknown){.api = api == NULL ? names[route] : api->name, .names = join(&found)};
 }
 
-/* ---- Telling ---- */
+/* ---- Reporting ---- */
 
-#define LOGGED_MAX 256 /* names that the log is told of */
+#define LOGGED_MAX 256 /* names that are logged; further ones are not */
 
 struct unknown_log {
     char *v[LOGGED_MAX];

@@ -1,11 +1,11 @@
-/* Fields that are known, change the reply (of a lookup: what is looked up) and are not built: a request that really
- * asks for one is refused. A row goes away when its feature comes. No state; any thread. */
+/* Unsupported fields: known ones that would change the reply (of a cache lookup: its prompt). A request whose value
+ * asks for something is refused. No state; any thread. */
 #include "base/error.h"
 #include "serve/fields/fields.h"
 
 #include <string.h>
 
-/* Anything but nothing: null, false, 0, "", [] and {} ask for nothing. */
+/* Whether the value asks for something: null, false, 0, "", [] and {} do not. */
 static bool is_filled(const json_t *value)
 {
     switch (json_typeof(value)) {
@@ -56,7 +56,7 @@ static const struct unsupported_field {
     {"grammar_triggers", FIELDS_BOTH, is_filled},
 };
 
-/* Where the same is said otherwise. */
+/* What the error advises to send instead. */
 static const struct {
     const char *name, *way;
 } ways[] = {
