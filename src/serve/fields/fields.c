@@ -197,6 +197,11 @@ static int read_lora(struct fields *fields, const char *name, const json_t *valu
 /* Fields that change the prompt of a chat, and so a cache lookup too. */
 #define TEMPLATE (FIELDS_CHAT | FIELDS_LOOKUP)
 
+#define SAMPLING_FIELD(type, name, default_, low, top, ...)                                                            \
+    {#name, FIELDS_BOTH, type, PARAM(sampling.name), low, top, NULL},
+#define SAMPLING_NUMBER(...)  SAMPLING_FIELD(FIELD_NUMBER, __VA_ARGS__)
+#define SAMPLING_INTEGER(...) SAMPLING_FIELD(FIELD_INT, __VA_ARGS__)
+
 /* Read in this order: of two names for one parameter the later one wins. Temperatures above OpenAI's maximum of 2
  * are accepted, as with llama-server. */
 static const struct field table[] = {
