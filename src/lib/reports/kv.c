@@ -1,5 +1,5 @@
-/* Looking at stored entries: hearth_kv_list(), hearth_kv_verify(), hearth_kv_show(). Folders are only read, so a server
- * that uses them may go on; what it removes meanwhile is not missed. */
+/* Listing stored entries: hearth_kv_list(), hearth_kv_verify(), hearth_kv_show(). Folders are only read, so that a
+ * server may go on using them; entries that it removes meanwhile are skipped. */
 #include "lib/reports/kv_folders.h"
 
 #include "base/clock.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- Telling ---- */
+/* ---- Emitting entries ---- */
 
 static const char *kind_name(enum slab_kind kind)
 {
@@ -23,7 +23,7 @@ static const char *quant_of(const struct slab_head *head)
     return name != NULL ? name : "unknown";
 }
 
-/* Digits of the keys and digests of one entry. */
+/* The keys and digests of one entry, as hexadecimal digits. */
 struct digits {
     char key[65], parent[65], model[65], context[65];
 };
@@ -43,7 +43,7 @@ static void write_digits(const struct slab_head *head, struct digits *digits)
     sha256_to_hex(head->identity.context, digits->context);
 }
 
-static void tell(const struct kv_slabs *slabs, const struct kv_slab *slab, hearth_kv_fn each, void *ud)
+static void emit_entry(const struct kv_slabs *slabs, const struct kv_slab *slab, hearth_kv_fn each, void *ud)
 {
     const struct slab_head *head = &slab->head;
     struct digits digits;
@@ -74,18 +74,18 @@ static int by_use(const void *a, const void *b)
     return memcmp(&x->key, &y->key, sizeof x->key);
 }
 
-static void tell_all(struct kv_slabs *slabs, bool damaged_too, hearth_kv_fn each, void *ud)
+static void emit_all(struct kv_slabs *slabs, bool damaged_too, hearth_kv_fn each, void *ud)
 {
     if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_use);
     for (size_t i = 0; i < slabs->n; i++)
-        if (!slabs->v[i].gone && (damaged_too || slabs->v[i].damage == NULL)) tell(slabs, &slabs->v[i], each, ud);
+        if (!slabs->v[i].gone && (damaged_too || slabs->v[i].damage == NULL)) emit_entry(slabs, &slabs->v[i], each, ud);
 }
 
 /* ---- Listing ---- */
 
 typedef int look_fn(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error);
 
-/* What `look` adds for each folder. On failure nothing is to be released. */
+/* Calls `look` for each folder. On failure there is nothing to release. */
 static int look_at_all(const hearth_config *config, look_fn *look, struct kv_slabs *slabs, hearth_error *error)
 {
     struct kv_folder folders[KV_FOLDERS];
@@ -105,7 +105,7 @@ int hearth_kv_list(const hearth_config *config, hearth_kv_fn each, void *ud, hea
     struct kv_slabs slabs;
     int rc = look_at_all(config, kv_look, &slabs, error != NULL ? error : &own);
     if (rc != HEARTH_OK) return rc;
-    tell_all(&slabs, false, each, ud);
+    emit_all(&slabs, false, each, ud);
     kv_slabs_release(&slabs);
     return HEARTH_OK;
 }
@@ -126,7 +126,7 @@ int hearth_kv_verify(const hearth_config *config, hearth_kv_fn each, void *ud, h
     struct kv_slabs slabs;
     int rc = look_at_all(config, verify_folder, &slabs, error != NULL ? error : &own);
     if (rc != HEARTH_OK) return rc;
-    tell_all(&slabs, true, each, ud);
+    emit_all(&slabs, true, each, ud);
     kv_slabs_release(&slabs);
     return HEARTH_OK;
 }
@@ -185,8 +185,8 @@ static void put_slab(struct buf *out, const struct kv_slabs *slabs, const struct
     put_tokens(out, head);
 }
 
-/* A prefix is as good as the key where only one key begins with it. Rows and a state may have the same key, and so may
- * entries of two tiers: they are all shown. */
+/* Shows the entries whose key begins with the prefix; it must identify one key. KV rows and a state may have the same
+ * key, and so may entries of two tiers: all of them are shown. */
 static char *show(const struct kv_slabs *slabs, const char *prefix, hearth_error *error)
 {
     struct buf out = {0};

@@ -1,5 +1,5 @@
-/* Checks all that lies in a folder: every file is read whole, every key computed anew, every chain followed. Only
- * reads, but for files that are no slabs: where the folder is this process's own, looking at them sets them aside. */
+/* hearth_kv_verify() for one folder: reads every slab whole, recomputes every key, and follows every chain of parents.
+ * It only reads; but where this process has locked the folder, the scan moves damaged files into quarantine. */
 #include "lib/reports/kv_folders.h"
 
 #include "base/clock.h"
@@ -22,7 +22,7 @@ static struct kv_slab *slab_of(const struct kv_slabs *slabs, const struct slab_k
     return bsearch(&wanted, slabs->v, slabs->n, sizeof *slabs->v, by_key);
 }
 
-/* What was found first is told; that it is damaged counts also then. */
+/* The first fault found is the one reported; KV_DAMAGED found later still decides what is removed. */
 static void note(struct kv_slab *slab, enum kv_fault fault, const char *damage)
 {
     if (slab->damage == NULL || fault == KV_DAMAGED) slab->fault = fault;
@@ -31,11 +31,11 @@ static void note(struct kv_slab *slab, enum kv_fault fault, const char *damage)
 
 static void note_detached(void *ud, const struct slab_key *key, enum slab_kind kind)
 {
-    note(slab_of(ud, key, kind), KV_DETACHED, "the entry that it hangs on is not there");
+    note(slab_of(ud, key, kind), KV_DETACHED, "its parent entry is missing");
 }
 
-/* Fills an index as a server does at its start. */
-static struct index *adopt_all(struct kv_slabs *slabs)
+/* Fills an index from the slabs' heads, as a server does at its start, which finds the detached ones. */
+static struct index *index_of(struct kv_slabs *slabs)
 {
     struct index *index = index_open(1, UINT64_MAX, NULL);
     if (slabs->n > 0) qsort(slabs->v, slabs->n, sizeof *slabs->v, by_key);
@@ -47,7 +47,7 @@ static struct index *adopt_all(struct kv_slabs *slabs)
     return index;
 }
 
-static struct slab_key recompute(const struct entry *entry, const struct identity *identity)
+static struct slab_key recompute_key(const struct entry *entry, const struct identity *identity)
 {
     int32_t *tokens = mem_grow(NULL, (size_t)entry->end, sizeof *tokens);
     index_copy_tokens(entry, tokens);
@@ -59,7 +59,7 @@ static struct slab_key recompute(const struct entry *entry, const struct identit
 static void check_key(void *ud, const struct entry *entry, const struct identity *identity)
 {
     struct kv_slabs *slabs = ud;
-    struct slab_key key = recompute(entry, identity);
+    struct slab_key key = recompute_key(entry, identity);
     if (slab_key_equal(&key, &entry->key)) return;
     note(slab_of(slabs, &entry->key, entry->kind), KV_DAMAGED, "its key is not that of its tokens");
 }
@@ -74,16 +74,16 @@ static void read_whole(struct kv_slab *slab, const struct kv_folder *folder)
     if (rc != HEARTH_OK && !slab->gone) note(slab, rc == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD, error.message);
 }
 
-/* A server may have written an entry, and one that hangs on it, while the folder was listed, so that the second is seen
- * alone: another look tells. */
-static int look_for_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
+/* A server may write an entry and its child while the folder is listed, so that the listing has the child alone: the
+ * folder is listed once more before the child counts as detached. */
+static int check_chains(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
     bool detached = true;
     int rc = HEARTH_OK;
-    for (int looks = 0; looks < 2 && detached && rc == HEARTH_OK; looks++) {
+    for (int scans = 0; scans < 2 && detached && rc == HEARTH_OK; scans++) {
         kv_slabs_release(slabs);
         rc = kv_look(slabs, folder, error);
-        struct index *index = adopt_all(slabs);
+        struct index *index = index_of(slabs);
         detached = index_usage(index).detached > 0;
         index_each(index, check_key, slabs);
         index_close(index);
@@ -93,7 +93,7 @@ static int look_for_chains(struct kv_slabs *slabs, const struct kv_folder *folde
 
 int kv_check(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
-    int rc = look_for_chains(slabs, folder, error);
+    int rc = check_chains(slabs, folder, error);
     for (size_t i = 0; i < slabs->n && rc == HEARTH_OK; i++) read_whole(&slabs->v[i], folder);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* Removing stored entries: hearth_kv_gc(), hearth_kv_clear(). All folders are taken before anything is removed, so that
- * a server which uses one of them loses nothing. */
+/* Removing stored entries: hearth_kv_gc(), hearth_kv_clear(). All folders are locked before anything is removed, so
+ * that nothing is removed where a server uses one of them. */
 #include "lib/reports/kv_folders.h"
 
 #include "base/clock.h"
@@ -29,7 +29,7 @@ typedef int look_fn(struct kv_slabs *slabs, const struct kv_folder *folder, hear
 typedef int clean_fn(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
                      hearth_error *error);
 
-/* How a folder is looked through, and what of it goes. */
+/* How a folder is listed, and which of its slabs are removed. */
 struct cleaning {
     look_fn *look;
     clean_fn *clean;
@@ -41,7 +41,7 @@ static bool is_none(void *ud, const uint8_t model[SHA256_BYTES])
     return false;
 }
 
-/* Damaged files were set aside when they were looked at, and go with what is in quarantine. */
+/* The scan has moved damaged files into quarantine, and folder_tidy() removes them from there. */
 static int clear(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
                  hearth_error *error)
 {
@@ -52,7 +52,7 @@ static int clear(const struct kv_folder *folder, const struct kv_slabs *slabs, h
     return rc;
 }
 
-/* The files of what has left the index. */
+/* Removes the files of slabs that were dropped from the index. */
 static int remove_victims(const struct kv_folder *folder, struct index *index, struct victim *first,
                           hearth_kv_removed *removed, hearth_error *error)
 {
@@ -72,7 +72,7 @@ static int remove_victims(const struct kv_folder *folder, struct index *index, s
     return rc;
 }
 
-/* Of those whose front is damaged only the name is known: they were set aside when they were looked at. */
+/* Files with a damaged head (head.end is 0) are skipped: the scan has moved them into quarantine. */
 static int remove_damaged(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
                           hearth_error *error)
 {
@@ -84,7 +84,8 @@ static int remove_damaged(const struct kv_folder *folder, const struct kv_slabs 
     return rc;
 }
 
-static struct index *adopt_all(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed)
+static struct index *index_of_sound(const struct kv_folder *folder, const struct kv_slabs *slabs,
+                                    hearth_kv_removed *removed)
 {
     struct index *index = index_open(1, folder->quota > 0 ? folder->quota : UINT64_MAX, NULL);
     for (size_t i = 0; i < slabs->n; i++) {
@@ -115,14 +116,14 @@ static bool has_entries(void *index, const uint8_t model[SHA256_BYTES])
     return wanted.found;
 }
 
-/* What is damaged, what hangs on nothing, and what exceeds the quota. A tier that is off has no quota to exceed: its
- * whole entries are left for the day when it is on again. */
+/* Removes damaged slabs, detached ones, and the least recently used beyond the quota. A tier that is off has no quota:
+ * its whole slabs stay for the day when it is on again. */
 static int collect(const struct kv_folder *folder, const struct kv_slabs *slabs, hearth_kv_removed *removed,
                    hearth_error *error)
 {
     int rc = remove_damaged(folder, slabs, removed, error);
-    struct index *index = adopt_all(folder, slabs, removed);
-    /* What seems to hang on nothing may hang on what is not known. */
+    struct index *index = index_of_sound(folder, slabs, removed);
+    /* A slab that seems detached may have a parent among those of unknown content. */
     if (slabs->unknown)
         removed->kept += index_usage(index).detached;
     else if (rc == HEARTH_OK)

@@ -1,4 +1,4 @@
-/* The folders of a configuration, opened and looked through; see kv_folders.h. */
+/* Opens the folders of a configuration's tiers and lists their slabs: see kv_folders.h. */
 #include "lib/reports/kv_folders.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@
 
 /* ---- Folders ---- */
 
-/* Opening makes folders, and who only asks is to leave none behind. */
+/* folder_open() creates missing folders; a command that only looks must not leave any behind. */
 static bool is_missing(const char *path)
 {
     struct stat info;
@@ -25,7 +25,7 @@ static int open_one(struct kv_folder *folder, const char *path, bool to_read, he
     folder->folder = (to_read ? folder_open_read_only : folder_open)(files_machine(), path, error);
     if (folder->folder != NULL) return HEARTH_OK;
     if (folder->quota == 0) {
-        /* Its path is a default that nobody asked for: it may be another user's. */
+        /* The path is a default that nobody configured: the folder may be another user's. */
         log_event(LOG_WARN, "store", "left out a folder of a tier that is off", log_str("reason", error->message));
         return HEARTH_OK;
     }
@@ -55,7 +55,7 @@ void kv_close(struct kv_folder folders[KV_FOLDERS])
 
 /* ---- Slabs ---- */
 
-static void add(struct kv_slabs *slabs, const struct kv_slab *slab)
+static void add_slab(struct kv_slabs *slabs, const struct kv_slab *slab)
 {
     if (slabs->n == slabs->cap) {
         slabs->cap = slabs->cap == 0 ? 256 : 2 * slabs->cap;
@@ -64,20 +64,20 @@ static void add(struct kv_slabs *slabs, const struct kv_slab *slab)
     slabs->v[slabs->n++] = *slab;
 }
 
-static void take(void *ud, struct slab_head *head, uint64_t size)
+static void add_readable(void *ud, struct slab_head *head, uint64_t size)
 {
     struct kv_slabs *slabs = ud;
-    add(slabs, &(struct kv_slab){.tier = slabs->tier, .head = *head, .size = size});
+    add_slab(slabs, &(struct kv_slab){.tier = slabs->tier, .head = *head, .size = size});
     *head = (struct slab_head){0};
 }
 
-static void take_bad(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
+static void add_unreadable(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
 {
     struct kv_slabs *slabs = ud;
-    add(slabs, &(struct kv_slab){.tier = slabs->tier,
-                                 .head = {.key = *key, .kind = kind},
-                                 .fault = error->code == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD,
-                                 .damage = mem_strdup(error->message)});
+    add_slab(slabs, &(struct kv_slab){.tier = slabs->tier,
+                                      .head = {.key = *key, .kind = kind},
+                                      .fault = error->code == HEARTH_INVALID ? KV_DAMAGED : KV_UNREAD,
+                                      .damage = mem_strdup(error->message)});
 }
 
 static int by_start(const void *a, const void *b)
@@ -106,8 +106,9 @@ static void add_model(struct kv_slabs *slabs, const struct kv_model *model)
     slabs->models[slabs->n_models++] = *model;
 }
 
-/* Each folder may know the name, so long as it has a slab of the model. */
-static void learn_models(struct kv_slabs *slabs, size_t from, const struct kv_folder *folder)
+/* Reads the names of the models that the new slabs belong to; a folder records the name of each model it has slabs of.
+ */
+static void read_model_names(struct kv_slabs *slabs, size_t from, const struct kv_folder *folder)
 {
     for (size_t i = from; i < slabs->n; i++) {
         struct kv_model own = {0};
@@ -121,18 +122,18 @@ static void learn_models(struct kv_slabs *slabs, size_t from, const struct kv_fo
 int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
     size_t before = slabs->n;
-    struct folder_scan scan = {.each = take, .bad = take_bad, .ud = slabs};
+    struct folder_scan scan = {.each = add_readable, .bad = add_unreadable, .ud = slabs};
     slabs->tier = folder->tier;
     int rc = folder_scan(folder->folder, &scan, error);
     slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.foreign_bytes > 0;
-    learn_models(slabs, before, folder);
+    read_model_names(slabs, before, folder);
     if (slabs->n > before) qsort(slabs->v + before, slabs->n - before, sizeof *slabs->v, by_start);
     return rc;
 }
 
 void kv_slabs_move(struct kv_slabs *to, struct kv_slabs *from)
 {
-    for (size_t i = 0; i < from->n; i++) add(to, &from->v[i]);
+    for (size_t i = 0; i < from->n; i++) add_slab(to, &from->v[i]);
     for (size_t i = 0; i < from->n_models; i++)
         if (find_model(to, from->models[i].model) == NULL) add_model(to, &from->models[i]);
     free(from->models);

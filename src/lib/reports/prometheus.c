@@ -1,4 +1,5 @@
-/* The numbers of all engines, of all pools of contexts and of the store in Prometheus' text format. */
+/* /metrics: the counters, gauges and histograms of engines, embedding pools, models, the store and the log, in
+ * Prometheus' text format. Reads atomic values only; any thread. */
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 
@@ -16,7 +17,7 @@ static const struct value_row {
      offsetof(struct engine_stats, requests_done)},
     {"hearth_requests_failed_total", "counter", "Requests that failed in the engine.",
      offsetof(struct engine_stats, requests_failed)},
-    {"hearth_requests_cancelled_total", "counter", "Requests whose client gave up.",
+    {"hearth_requests_cancelled_total", "counter", "Requests that their client cancelled.",
      offsetof(struct engine_stats, requests_cancelled)},
     {"hearth_prompt_tokens_total", "counter", "Prompt tokens computed.", offsetof(struct engine_stats, prompt_tokens)},
     {"hearth_cached_tokens_total", "counter", "Prompt tokens that did not have to be computed.",
@@ -24,13 +25,13 @@ static const struct value_row {
     {"hearth_generated_tokens_total", "counter", "Tokens generated.", offsetof(struct engine_stats, generated_tokens)},
     {"hearth_decode_calls_total", "counter", "Decode calls.", offsetof(struct engine_stats, decode_calls)},
     {"hearth_ticks_total", "counter", "Ticks of the engine.", offsetof(struct engine_stats, ticks)},
-    {"hearth_preemptions_total", "counter", "Requests that made way for one that had waited too long.",
+    {"hearth_preemptions_total", "counter", "Requests that were preempted for one that had waited too long.",
      offsetof(struct engine_stats, preemptions)},
-    {"hearth_states_saved_total", "counter", "States copied out of the context.",
+    {"hearth_states_saved_total", "counter", "Snapshots and checkpoints copied out of the context.",
      offsetof(struct engine_stats, snapshots_saved)},
-    {"hearth_states_restored_total", "counter", "States copied back into it.",
+    {"hearth_states_restored_total", "counter", "Snapshots and checkpoints copied back into it.",
      offsetof(struct engine_stats, snapshots_restored)},
-    {"hearth_state_bytes", "gauge", "Bytes of states kept outside the context.",
+    {"hearth_state_bytes", "gauge", "Bytes of snapshots and checkpoints kept outside the context.",
      offsetof(struct engine_stats, snapshot_bytes)},
     {"hearth_threads", "gauge", "Threads that computed the last tick.", offsetof(struct engine_stats, threads)},
     {"hearth_slots_busy", "gauge", "Slots with a request.", offsetof(struct engine_stats, slots_busy)},
@@ -38,13 +39,13 @@ static const struct value_row {
      offsetof(struct engine_stats, jobs_waiting)},
 };
 
-/* Of pools of contexts. */
+/* Of an embedding or rerank model's pool of contexts. */
 static const struct value_row pool_rows[] = {
     {"hearth_embed_requests_done_total", "counter", "Requests for vectors or scores that ended with a result.",
      offsetof(struct embed_stats, jobs_done)},
     {"hearth_embed_requests_failed_total", "counter", "Requests for vectors or scores that failed.",
      offsetof(struct embed_stats, jobs_failed)},
-    {"hearth_embed_requests_cancelled_total", "counter", "Requests for vectors or scores whose client gave up.",
+    {"hearth_embed_requests_cancelled_total", "counter", "Requests for vectors or scores that their client cancelled.",
      offsetof(struct embed_stats, jobs_cancelled)},
     {"hearth_embed_inputs_total", "counter", "Inputs computed.", offsetof(struct embed_stats, inputs)},
     {"hearth_embed_tokens_total", "counter", "Tokens of the inputs computed.", offsetof(struct embed_stats, tokens)},
@@ -53,11 +54,12 @@ static const struct value_row pool_rows[] = {
      offsetof(struct embed_stats, contexts_busy)},
 };
 
-/* Of models that come and go. */
-static const struct value_row move_rows[] = {
-    {"hearth_model_loads_total", "counter", "How often the model was loaded.", offsetof(struct load_metrics, loads)},
-    {"hearth_model_load_failures_total", "counter", "How often it could not be.", offsetof(struct load_metrics, failures)},
-    {"hearth_model_unloads_total", "counter", "How often it left memory.", offsetof(struct load_metrics, unloads)},
+/* Of loading and unloading a model. */
+static const struct value_row load_rows[] = {
+    {"hearth_model_loads_total", "counter", "Successful loads of the model.", offsetof(struct load_metrics, loads)},
+    {"hearth_model_load_failures_total", "counter", "Loads of the model that failed.",
+     offsetof(struct load_metrics, failures)},
+    {"hearth_model_unloads_total", "counter", "Unloads of the model.", offsetof(struct load_metrics, unloads)},
 };
 
 static const struct histogram_row {
@@ -73,7 +75,7 @@ static const struct histogram_row {
     {"hearth_batch_tokens", "Tokens of a decode call.", offsetof(struct engine_stats, batch), &histogram_tokens},
 };
 
-static const struct histogram_row move_histogram_rows[] = {
+static const struct histogram_row load_histogram_rows[] = {
     {"hearth_model_load_seconds", "Time of a load.", offsetof(struct load_metrics, load_seconds), &histogram_seconds},
 };
 
@@ -84,36 +86,36 @@ static const struct cache_row {
 } cache_rows[] = {
     {"hearth_cache_hits_exact_total", "counter", "Requests whose whole prompt came from the store.",
      offsetof(hearth_cache, hits_exact)},
-    {"hearth_cache_hits_resume_total", "counter", "Requests that went on from what their parent_key names.",
+    {"hearth_cache_hits_resume_total", "counter", "Requests that resumed the stored entry that their parent_key names.",
      offsetof(hearth_cache, hits_resume)},
-    {"hearth_cache_hits_longest_prefix_total", "counter", "Requests that went on from a stored prefix.",
+    {"hearth_cache_hits_longest_prefix_total", "counter", "Requests that reused a stored prefix.",
      offsetof(hearth_cache, hits_longest_prefix)},
     {"hearth_cache_misses_total", "counter", "Requests of which nothing was resident or stored.",
      offsetof(hearth_cache, misses)},
     {"hearth_cache_saves_cold_total", "counter", "Prompts stored once they were computed.",
      offsetof(hearth_cache, saves_cold)},
-    {"hearth_cache_saves_continued_total", "counter", "Saves of what was still growing.",
+    {"hearth_cache_saves_continued_total", "counter", "Saves of sequences that still grow.",
      offsetof(hearth_cache, saves_continued)},
-    {"hearth_cache_saves_finish_total", "counter", "Requests stored at their end.",
+    {"hearth_cache_saves_finish_total", "counter", "Sequences stored when their request ended.",
      offsetof(hearth_cache, saves_finish)},
-    {"hearth_cache_saves_evict_total", "counter", "Sequences stored because they had to make way.",
+    {"hearth_cache_saves_evict_total", "counter", "Sequences stored before they were evicted from cells.",
      offsetof(hearth_cache, saves_evict)},
-    {"hearth_cache_saves_shutdown_total", "counter", "Sequences stored at the end.",
+    {"hearth_cache_saves_shutdown_total", "counter", "Sequences stored when their engine stopped.",
      offsetof(hearth_cache, saves_shutdown)},
-    {"hearth_cache_saves_dropped_total", "counter", "Saves that were given up.", offsetof(hearth_cache, saves_dropped)},
+    {"hearth_cache_saves_dropped_total", "counter", "Saves that were dropped.", offsetof(hearth_cache, saves_dropped)},
     {"hearth_cache_duplicate_dropped_total", "counter", "Saves of what was stored already.",
      offsetof(hearth_cache, duplicate_dropped)},
     {"hearth_cache_corrupt_files_total", "counter", "Stored files that were found damaged.",
      offsetof(hearth_cache, corrupt_files)},
     {"hearth_cache_longest_prefix_probes_total", "counter", "Keys looked up.",
      offsetof(hearth_cache, longest_prefix_probes)},
-    {"hearth_cache_pack_nanoseconds_total", "counter", "Time for taking states apart.",
+    {"hearth_cache_pack_nanoseconds_total", "counter", "Time for packing states into slabs.",
      offsetof(hearth_cache, pack_ns)},
-    {"hearth_cache_load_nanoseconds_total", "counter", "Time for reading and checking.",
+    {"hearth_cache_load_nanoseconds_total", "counter", "Time for reading and checking slabs.",
      offsetof(hearth_cache, load_ns)},
     {"hearth_cache_written_bytes_total", "counter", "Bytes stored.", offsetof(hearth_cache, written_bytes)},
     {"hearth_cache_read_bytes_total", "counter", "Bytes read back.", offsetof(hearth_cache, read_bytes)},
-    {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves under way.", offsetof(hearth_cache, backlog_bytes)},
+    {"hearth_cache_backlog_bytes", "gauge", "Bytes of saves in progress.", offsetof(hearth_cache, backlog_bytes)},
 };
 
 /* Of each of its tiers. */
@@ -123,8 +125,8 @@ static const struct tier_row {
 } tier_rows[] = {
     {"hearth_cache_entries", "gauge", "Entries of a tier.", offsetof(hearth_tier, entries)},
     {"hearth_cache_bytes", "gauge", "Bytes that a tier holds.", offsetof(hearth_tier, bytes)},
-    {"hearth_cache_quota_bytes", "gauge", "Bytes that it may hold.", offsetof(hearth_tier, quota_bytes)},
-    {"hearth_cache_evictions_total", "counter", "Entries that made room for others.", offsetof(hearth_tier, evictions)},
+    {"hearth_cache_quota_bytes", "gauge", "Bytes that a tier may hold.", offsetof(hearth_tier, quota_bytes)},
+    {"hearth_cache_evictions_total", "counter", "Entries evicted from a tier.", offsetof(hearth_tier, evictions)},
 };
 
 static void put_cache(const struct hearth *instance, struct buf *out)
@@ -148,7 +150,7 @@ static void put_cache(const struct hearth *instance, struct buf *out)
     }
 }
 
-/* The format escapes what a label's value is enclosed in. */
+/* Prometheus' format wants quotes and backslashes of a label's value escaped. */
 static void labels_of(const struct model_entry *entry, struct buf *labels)
 {
     buf_clear(labels);
@@ -158,7 +160,7 @@ static void labels_of(const struct model_entry *entry, struct buf *labels)
     buf_puts(labels, "\"");
 }
 
-/* Before its door, and those that wait for the model itself. */
+/* Requests in the admission queue of a model, and those that wait for the model to be loaded. */
 static size_t waiting_for(struct model_entry *entry)
 {
     size_t waiting = manager_waiting(entry);
@@ -169,10 +171,10 @@ static size_t waiting_for(struct model_entry *entry)
     return waiting;
 }
 
-static void put_waiting_at_door(const struct hearth *instance, size_t n, struct buf *out)
+static void put_waiting(const struct hearth *instance, size_t n, struct buf *out)
 {
     struct buf labels = {0};
-    metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests waiting to be let in.");
+    metrics_put_head(out, "hearth_admission_waiting", "gauge", "Requests that wait for admission.");
     for (size_t m = 0; m < n; m++) {
         labels_of(&instance->entries[m], &labels);
         metrics_put_value(out, "hearth_admission_waiting", labels.v, (double)waiting_for(&instance->entries[m]));
@@ -188,22 +190,22 @@ static void put_loaded(const struct hearth *instance, size_t n, struct buf *out)
     metrics_put_value(out, "hearth_models_loaded", "", (double)loaded);
 }
 
-static const void *engine_numbers(const struct model_entry *entry)
+static const void *engine_stats_of(const struct model_entry *entry)
 {
     return entry->facts.type == MODEL_CHAT ? &entry->engine_stats : NULL;
 }
 
-static const void *pool_numbers(const struct model_entry *entry)
+static const void *pool_stats_of(const struct model_entry *entry)
 {
     return entry->facts.type == MODEL_CHAT ? NULL : &entry->pool_stats;
 }
 
-static const void *move_numbers(const struct model_entry *entry)
+static const void *load_metrics_of(const struct model_entry *entry)
 {
     return &entry->load_metrics;
 }
 
-/* The numbers of every model that has some: `of` tells where a model's are, or NULL. */
+/* One table for every model: `of` returns the struct that its offsets refer to, or NULL where a model has none. */
 static void put_values(const struct hearth *instance, const struct value_row *rows, size_t n_rows,
                        const void *(*of)(const struct model_entry *entry), struct buf *out)
 {
@@ -252,12 +254,12 @@ static void put_log(struct buf *out)
 char *hearth_metrics(const hearth *instance)
 {
     struct buf out = {0};
-    put_values(instance, ROWS(value_rows), engine_numbers, &out);
-    put_histograms(instance, ROWS(histogram_rows), engine_numbers, &out);
-    put_values(instance, ROWS(pool_rows), pool_numbers, &out);
-    put_values(instance, ROWS(move_rows), move_numbers, &out);
-    put_histograms(instance, ROWS(move_histogram_rows), move_numbers, &out);
-    put_waiting_at_door(instance, atomic_load(&instance->n_entries), &out);
+    put_values(instance, ROWS(value_rows), engine_stats_of, &out);
+    put_histograms(instance, ROWS(histogram_rows), engine_stats_of, &out);
+    put_values(instance, ROWS(pool_rows), pool_stats_of, &out);
+    put_values(instance, ROWS(load_rows), load_metrics_of, &out);
+    put_histograms(instance, ROWS(load_histogram_rows), load_metrics_of, &out);
+    put_waiting(instance, atomic_load(&instance->n_entries), &out);
     put_loaded(instance, atomic_load(&instance->n_entries), &out);
     put_cache(instance, &out);
     put_log(&out);

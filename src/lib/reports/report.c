@@ -1,4 +1,5 @@
-/* Texts for people: what a model file holds, and what memory it takes. */
+/* The text reports of `hearth model info` (a model file's metadata) and `hearth model vram` (its memory, estimated and
+ * allocated). No instance, no state; any thread. */
 #include "lib/models/loaded_model.h"
 
 #include "base/error.h"
@@ -23,7 +24,7 @@ static void put_count(struct buf *out, const char *name, uint64_t value)
     buf_printf(out, "%-16s %llu (%.2f M)\n", name, (unsigned long long)value, (double)value / 1e6);
 }
 
-/* What the model is for where the configuration leaves it to its file. */
+/* The type that the model's file decides, where the configuration says `auto`. */
 static void put_type(struct buf *out, const struct llm_model *model)
 {
     static const struct config_model automatic = {.embedding = "auto", .pooling = "auto"};
@@ -119,7 +120,7 @@ static int put_allocated(struct buf *out, struct llm_model *model, const struct 
     return HEARTH_OK;
 }
 
-/* The estimate for slots, and what one context with all of them takes. */
+/* A chat model: the estimate, and what llama.cpp allocates for one context with all slots. */
 static int report_chat(struct buf *out, const struct config_model *config, struct llm_model *model, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model);
@@ -134,7 +135,7 @@ static int report_chat(struct buf *out, const struct config_model *config, struc
     return HEARTH_OK;
 }
 
-/* A model for vectors or scores keeps nothing: its contexts are alike, and one of them tells what all take. */
+/* An embedding or rerank model: its contexts are alike and cache nothing, so that one is opened and multiplied. */
 static int report_pool(struct buf *out, const struct config_model *config, struct llm_model *model, hearth_error *error)
 {
     struct llm_embedder *embedder = embedding_open_context(config, model, error);
