@@ -346,7 +346,7 @@ static void files_cut_short_and_foreign_to_their_name_are_found(void **state)
     assert_damaged(&told, &keys[NEXT], cut);
     assert_damaged(&told, &none, "another slab than its name says");
     /* The state has lost the rows that it completes. */
-    assert_damaged(&told, &keys[STATE], "hangs on is not there");
+    assert_damaged(&told, &keys[STATE], "parent entry is missing");
     assert_int_equal(told.n_damaged, 3);
     assert_int_equal(list(config).n, 2);
     free(cut);
@@ -366,12 +366,12 @@ static void what_hangs_on_nothing_is_found(void **state)
     hearth_config *config = config_of(stored, "8");
     struct told told = verify(config);
     assert_int_equal(told.n_damaged, 1);
-    assert_damaged(&told, &lost, "hangs on is not there");
+    assert_damaged(&told, &lost, "parent entry is missing");
     char *path = file_of(stored->disk, &keys[0], SLAB_ROWS);
     assert_int_equal(unlink(path), 0);
     told = verify(config);
     assert_int_equal(told.n_damaged, 2);
-    assert_damaged(&told, &keys[1], "hangs on is not there");
+    assert_damaged(&told, &keys[1], "parent entry is missing");
     free(path);
     hearth_config_free(config);
 }
@@ -552,7 +552,7 @@ static void gc_says_what_stays_although_verifying_names_it(void **state)
     assert_int_equal(removed.kept, 1);
     struct told told = verify(config);
     assert_int_equal(told.n_damaged, 1);
-    assert_damaged(&told, &keys[1], "hangs on is not there");
+    assert_damaged(&told, &keys[1], "parent entry is missing");
     free(parent);
     hearth_config_free(config);
 }
