@@ -1,4 +1,4 @@
-/* Hashes of leading messages: see message_hashes.h.
+/* Hashes of a conversation's leading messages: see message_hashes.h.
  *
  * One SHA-256 runs over the template, its arguments, the tools and then message after message; at each message a copy
  * of it is finished, so that all of them cost one pass. Every part goes in with its length before it, and JSON in one
@@ -35,7 +35,7 @@ static bool add_value(struct sha256 *running, const json_t *value)
     return true;
 }
 
-/* What is absent counts as null, so that nothing can stand in its place. */
+/* An absent value is hashed as null, so that the parts after it keep their position. */
 static bool add_json(struct sha256 *running, const char *json)
 {
     json_t *value = json == NULL ? json_null() : json_loads(json, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
@@ -81,7 +81,7 @@ static bool hash_messages(const struct chat_seen *seen, const json_t *messages, 
     return true;
 }
 
-/* ---- The whole ---- */
+/* ---- Conversations ---- */
 
 static void fill(const struct chat_seen *seen, const json_t *messages, struct chat_identity *identity)
 {

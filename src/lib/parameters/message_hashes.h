@@ -1,8 +1,8 @@
-/* What a conversation is known by: hashes of its leading messages.
+/* Hashes of a conversation's leading messages, one for each number of them.
  *
- * They find the same conversation again quickly, and name it in logs and in the status. They are of what the request
- * says, not of the prompt made of it: of equal hashes the tokens may differ (a template that prints the day), and it is
- * always the tokens that decide what is reused. Pure functions; any thread. */
+ * They find the same conversation again quickly, and name it in logs and in /slots. They hash what the request says,
+ * not the prompt made of it: equal hashes may have different tokens (a template that prints the day), and only the
+ * tokens decide what is reused. Pure functions; any thread. */
 #ifndef LIB_PARAMETERS_MESSAGE_HASHES_H
 #define LIB_PARAMETERS_MESSAGE_HASHES_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the template sees of a request. */
+/* What the template gets from a request. */
 struct chat_seen {
     const char *template_source;
     const char *kwargs_json, *tools_json; /* NULL: none */
@@ -19,7 +19,7 @@ struct chat_seen {
 
 struct chat_identity {
     size_t n_messages;
-    uint64_t *hashes; /* n_messages + 1 of them: of the first i messages and of everything that is no message */
+    uint64_t *hashes; /* n_messages + 1: hashes[i] covers template, arguments, tools and the first i messages */
     bool starts_with_system;
 };
 
@@ -28,11 +28,11 @@ struct chat_identity {
 bool chat_identify(const struct chat_seen *seen, struct chat_identity *identity);
 void chat_identity_release(struct chat_identity *identity);
 
-/* A hash that nobody can choose a text for: what is cached for one text is never found with another. 0 for NULL and "".
- */
+/* The scope of a cache_salt: 8 bytes of its SHA-256, so that nobody can choose a salt that finds the cells of another.
+ * 0 for NULL and "". */
 uint64_t chat_scope(const char *salt);
 
-/* Whether a message with this role is the system's word: "developer" is its newer name. NULL is no role. */
+/* Whether the role is "system" or its newer name "developer". NULL is neither. */
 bool chat_is_system_role(const char *role);
 
 #endif

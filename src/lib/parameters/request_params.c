@@ -1,7 +1,7 @@
-/* Parameters of a request: none given, and copies of those that were. In a file of its own, since tests have it beside
- * a hearth that is none.
+/* hearth_params: the defaults, where nothing is given, copies, and hearth_shared. In a file of its own, since tests
+ * link it beside a fake hearth.
  *
- * What a copy points at is allocated by it alone, so that the casts that take away "const" are only here. */
+ * A copy owns all that it points at, so that the casts that remove "const" are only here. */
 #include "lib/parameters/request_params.h"
 
 #include "base/memory.h"
@@ -34,7 +34,7 @@ hearth_embed_params hearth_embed_params_default(void)
     return (hearth_embed_params){.norm = 2};
 }
 
-/* ---- What is shared ---- */
+/* ---- hearth_shared ---- */
 
 struct hearth_shared {
     atomic_size_t refs;
@@ -73,7 +73,7 @@ static const char **string_at(hearth_params *params, size_t i)
     return (const char **)((char *)params + strings[i]);
 }
 
-/* Zero-terminated, so that text may be used as a string. */
+/* The copy is zero-terminated, so that text may be used as a string. */
 static void *copy_bytes(const void *bytes, size_t n)
 {
     if (bytes == NULL) return NULL;

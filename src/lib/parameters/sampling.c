@@ -1,5 +1,5 @@
-/* The parameters of sampling, from a request to a sampler: see sampling.h. One table says of each number where it
- * stands, in which key it is configured and what the model's file calls it. */
+/* Sampling parameters: see sampling.h. One table has of each number its member of hearth_sampling, its configuration
+ * key and its GGUF key. */
 #include "lib/parameters/sampling.h"
 
 #include "base/clock.h"
@@ -83,7 +83,7 @@ int sampling_check_config(const struct config_model *config, hearth_error *error
     return HEARTH_OK;
 }
 
-/* ---- What is not given ---- */
+/* ---- Completing what is not given ---- */
 
 static double configured(const struct number *number, const struct config_model *config)
 {
@@ -92,7 +92,8 @@ static double configured(const struct number *number, const struct config_model 
     return row->type == CONFIG_INT ? (double)*(const int64_t *)field : *(const double *)field;
 }
 
-static double otherwise(const struct number *number, const struct config_model *config, const struct llm_model *model)
+static double configured_or_advised(const struct number *number, const struct config_model *config,
+                                    const struct llm_model *model)
 {
     double advised;
     bool set = config_is_set(config->notes, number->key);
@@ -111,8 +112,8 @@ static void complete_number(hearth_sampling *all, const struct number *number, c
     void *field = (char *)all + number->offset;
     int32_t *whole = field;
     double *real = field;
-    if (number->whole && *whole == HEARTH_UNSET) *whole = to_whole(otherwise(number, config, model));
-    if (!number->whole && isnan(*real)) *real = otherwise(number, config, model);
+    if (number->whole && *whole == HEARTH_UNSET) *whole = to_whole(configured_or_advised(number, config, model));
+    if (!number->whole && isnan(*real)) *real = configured_or_advised(number, config, model);
 }
 
 static void complete_lists(hearth_sampling *all, const struct config_model *config, const struct llm_model *model)

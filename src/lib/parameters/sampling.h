@@ -1,5 +1,5 @@
-/* How a request's tokens are picked: what it says itself, then what was configured, then what the model's file advises,
- * then the defaults. Pure functions; any thread. */
+/* The sampling parameters of a request: checks them, and completes those that are not given, from the configuration,
+ * then the model's file, then the defaults. Pure functions; any thread. */
 #ifndef LIB_PARAMETERS_SAMPLING_H
 #define LIB_PARAMETERS_SAMPLING_H
 
@@ -7,13 +7,13 @@
 #include "hearth.h"
 #include "llm/model.h"
 
-/* Fails where a value cannot be meant; param names the field. */
+/* Fails with HEARTH_INVALID where a value is out of range; error->param names the field. */
 int sampling_check(const hearth_sampling *sampling, int32_t n_vocab, hearth_error *error);
 
-/* Fails where the configuration names a sampler that there is not; param names the key. */
+/* Fails with HEARTH_INVALID where the configuration names an unknown sampler; error->param names the key. */
 int sampling_check_config(const struct config_model *config, hearth_error *error);
 
-/* With everything given. What it points at belongs to what was given, to the configuration and to the model. */
+/* The parameters with every value filled in. Lists are borrowed from `given`, the configuration or the model. */
 hearth_sampling sampling_complete(const hearth_sampling *given, const struct config_model *config,
                                   const struct llm_model *model);
 

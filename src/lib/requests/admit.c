@@ -1,7 +1,7 @@
-/* What a preparing thread does with a request that was let in: the prompt is rendered and tokenised, the reply's format
- * and sampler are made, the store is asked, and the engine gets the job.
+/* A preparing thread: takes requests with a permit from the admission queue, renders and tokenises their prompt, opens
+ * the reply's format and sampler, looks the prompt up in the store, and submits the job to the engine.
  *
- * All of this would hold up every stream on the engine's thread. Errors end the request here. */
+ * On the engine thread all this would hold up every stream. An error ends the request here. */
 #include "lib/requests/request.h"
 #include "lib/requests/system_prompt.h"
 
@@ -24,15 +24,16 @@ static bool computes(const hearth_request *request)
 
 /* ---- The prompt ---- */
 
-/* The day, as templates print it: were it the minute, every request would have a prefix of its own. */
+/* The start of the current day (UTC), for templates that print the date: with the current time every request would have
+ * a prefix of its own. */
 static int64_t today(void)
 {
     time_t now = time(NULL);
     return (int64_t)(now - now % 86400);
 }
 
-/* Messages without a system message get the one that all requests have in common, where that is configured. A template
- * that does not take them so gets them as they are. */
+/* Prepares the prompt with the assumed system message, where that is configured and the messages have none. False: it
+ * is not, or the template refuses the messages so; they are to be prepared as they are. */
 static bool assume_system_prompt(hearth_request *request, struct prepare_chat *chat)
 {
     char *messages = system_prompt_assume(request->model->system_prompt, request->params->messages_json);
@@ -50,7 +51,8 @@ static bool assume_system_prompt(hearth_request *request, struct prepare_chat *c
 
 static int prompt_of_messages(hearth_request *request, struct prepare_chat *chat, hearth_error *error)
 {
-    /* Not from requests that share with nobody. It is text: adapters change nothing about it. */
+    /* Requests that share no cells with others neither record a system message nor get one. Adapters do not matter: it
+     * is text. */
     const char *salt = request->params->cache_salt;
     bool shares = request->job.cache_prompt && (salt == NULL || salt[0] == '\0');
     struct system_prompt *shared = shares ? request->model->system_prompt : NULL;
@@ -74,17 +76,18 @@ static char *remedy_of(const hearth_request *request)
     return mem_format("shorten the prompt or raise models.%s.context_window", info->name);
 }
 
-/* Up to so many bytes the tokens are counted also where they are too many, so that it can be told how many. */
+/* Texts of up to so many bytes are tokenised even where they must be too long, so that the error has their exact number
+ * of tokens. */
 #define COUNTED_BYTES (64 << 10)
 
-/* Whether a text is worth tokenising, and can be. */
+/* Refuses texts that cannot be tokenised, or that are too long for the window by their bytes alone. */
 static int check_text(const void *ud, const char *text, size_t len, hearth_error *error)
 {
     const hearth_request *request = ud;
     const struct llm_model *weights = request->model->weights;
     size_t window = (size_t)engine_window(request->model->engine), least = len / llm_longest_token(weights);
     hearth_error own;
-    bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut, or not computed */
+    bool whole = !request->job.only_prompt && request->params->suffix == NULL; /* else it is cut or not computed */
     if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     if (whole && len > COUNTED_BYTES && least >= window) {
         char *remedy = remedy_of(request);
@@ -103,7 +106,7 @@ static int check_length(const hearth_request *request, hearth_error *error)
     const struct tokens *prompt = &request->job.prompt;
     int32_t window = engine_window(request->model->engine);
     if (request->params->keep_prompt && prompt->len > HEARTH_PROMPT_TOLD && request->job.only_prompt)
-        return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has %zu tokens: up to %d are told at once",
+        return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has %zu tokens: up to %d are returned at once",
                         prompt->len, HEARTH_PROMPT_TOLD);
     if (request->job.only_prompt) return HEARTH_OK;
     if (prompt->len == 0) return error_at(error, HEARTH_INVALID, "prompt", "the prompt is empty");
@@ -116,8 +119,8 @@ static int check_length(const hearth_request *request, hearth_error *error)
     return HEARTH_TOO_LONG;
 }
 
-/* What the configured cache will want to know. A dense model with whole conversations in its cells can be cut where
- * tokens differ, and needs no more than the end of what an edit of the last message leaves. */
+/* The ends of messages that the configured caching uses. Cells of a dense model are cut wherever tokens differ: it
+ * needs no checkpoints, only the end of all but the last message, which an edit of the last one leaves valid. */
 static struct prepare_wishes wishes_of(const hearth_request *request)
 {
     const struct config_model *config = request->model->config;
@@ -156,7 +159,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     struct prepare_wishes wishes = wishes_of(request);
     int rc = prompt_of_messages(request, &chat, error);
     if (rc == HEARTH_OK && chat.text.n_media > 0)
-        log_event(LOG_INFO, "serve", "notes stand for images, sounds or documents: this model takes text only",
+        log_event(LOG_INFO, "serve", "images, sounds or documents were replaced by notes: this model takes text only",
                   log_str("id", request->job.id), log_str("model", request->model->config->name),
                   log_int("parts", (int64_t)chat.text.n_media));
     if (rc == HEARTH_OK) rc = check_length(request, error);
@@ -167,13 +170,13 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     else if (rc == HEARTH_OK)
         prepare_conversation(&chat, &wishes, &request->job);
     if (rc == HEARTH_OK && request->job.only_lookup)
-        request->lookup.chat = chat; /* it is asked again when the place is known */
+        request->lookup.chat = chat; /* lookup_finish() needs it to find the message of the divergence */
     else
         prepare_release(&chat);
     return rc;
 }
 
-/* Tokens as text, markers included. */
+/* Answers with the text of the tokens, that of special tokens included. */
 static void send_tokens_as_text(hearth_request *request)
 {
     struct buf text = {0};
@@ -183,7 +186,7 @@ static void send_tokens_as_text(hearth_request *request)
     buf_release(&text);
 }
 
-/* Markers stand before and after a whole text: the parts of a prompt have the first alone. */
+/* BOS and EOS enclose a whole text; of a prompt in parts only the first part gets a BOS. */
 static void tokenise_parts(const hearth_request *request, bool markers, struct tokens *out)
 {
     const hearth_params *p = request->params;
@@ -197,7 +200,8 @@ static void tokenise_parts(const hearth_request *request, bool markers, struct t
     }
 }
 
-/* What precedes a gap is an editor's text: without markers, and special tokens that it spells stay text. */
+/* With a suffix (fill-in-the-middle) the text is an editor's: it gets neither BOS nor EOS, and special tokens that it
+ * spells stay text. */
 static void tokenise(hearth_request *request)
 {
     const hearth_params *p = request->params;
@@ -208,7 +212,7 @@ static void tokenise(hearth_request *request)
     tokenise_parts(request, markers, prompt);
 }
 
-/* The texts that a request brings beside messages. */
+/* Checks all texts of a request without messages. */
 static int check_texts(const hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
@@ -249,8 +253,8 @@ static int prepare_text(hearth_request *request, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* For who wants to see it: afterwards it is the engine's. */
-static void keep(hearth_request *request)
+/* Copies the prompt for hearth_request_prompt(): the job's own belongs to the engine from its submission on. */
+static void keep_prompt(hearth_request *request)
 {
     struct kept_prompt *kept = &request->kept;
     struct tokens *prompt = &request->job.prompt;
@@ -266,13 +270,13 @@ static int prepare(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     int rc = p->messages_json != NULL ? prepare_chat(request, error) : prepare_text(request, error);
-    if (rc == HEARTH_OK && p->keep_prompt) keep(request);
+    if (rc == HEARTH_OK && p->keep_prompt) keep_prompt(request);
     return rc;
 }
 
 /* ---- The reply ---- */
 
-/* On this thread, since replaying a prompt and reading a grammar may take long. */
+/* On the preparing thread, since accepting the prompt's tokens and parsing a grammar may take long. */
 static int open_sampler(hearth_request *request, hearth_error *error)
 {
     struct job *job = &request->job;
@@ -280,8 +284,8 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     struct output_constraint constraint;
     int rc = output_constraint_open(&constraint, model->weights, request->params, request->format, error);
     if (rc != HEARTH_OK) return rc;
-    request->picks = sampling_complete(&request->params->sampling, model->config, model->weights);
-    struct llm_sampling sampling = {.params = request->picks,
+    request->sampling = sampling_complete(&request->params->sampling, model->config, model->weights);
+    struct llm_sampling sampling = {.params = request->sampling,
                                     .window = engine_window(model->engine),
                                     .grammar = constraint.grammar,
                                     .thinking = constraint.thinking};
@@ -290,9 +294,9 @@ static int open_sampler(hearth_request *request, hearth_error *error)
     return job->sampler == NULL ? (int)error->code : HEARTH_OK;
 }
 
-/* The reply ends before what the request says, and before what the format says. A model that ChatML was assumed for may
- * write the end of its turn, but hardly has a token for it. */
-static void settle_stops(hearth_request *request)
+/* The stop strings of the request and of the format. A model without a chat template, for which ChatML was assumed, may
+ * write the end of its turn as text: its vocabulary hardly has a token for it. */
+static void collect_stops(hearth_request *request)
 {
     const hearth_params *p = request->params;
     bool assumed = p->messages_json != NULL && !request->model->entry->facts.info.has_chat_template;
@@ -308,16 +312,16 @@ static void settle_stops(hearth_request *request)
 static int prepare_reply(hearth_request *request, hearth_error *error)
 {
     if (!computes(request)) return HEARTH_OK;
-    settle_stops(request);
+    collect_stops(request);
     output_shown_tokens(request->model->weights, request->format, &request->shown);
     request->job.shown = request->shown.v;
     request->job.n_shown = request->shown.len;
     return open_sampler(request, error);
 }
 
-/* ---- The way to the engine ---- */
+/* ---- Store lookup and submission ---- */
 
-/* What is asked of the store; `parent`: room for the key that the request names. */
+/* The query to the store; `parent` is storage for the parent_key of the request. */
 static struct store_query query_of(const hearth_request *request, struct slab_key *parent)
 {
     const struct model *model = request->model;
@@ -333,8 +337,8 @@ static struct store_query query_of(const hearth_request *request, struct slab_ke
                                 .deadline = clock_now(request->clock) + model->resume_wait_ns};
 }
 
-/* A parent that is still being saved is worth a moment, but no thread: the request is parked until that save has ended
- * or its time is over, and this is asked again. */
+/* Whether the request waits for a parent that is still being saved. It is suspended meanwhile and holds no thread:
+ * until the save has ended or session_resume_wait_ms has passed, when this is called again. */
 static bool waits_for_parent(hearth_request *request, const struct store_query *query)
 {
     struct model *model = request->model;
@@ -346,7 +350,7 @@ static bool waits_for_parent(hearth_request *request, const struct store_query *
            admission_suspend(model->admission, &request->job, request->parent_deadline, seen);
 }
 
-/* Of all the prompt, not only of what may be reused. */
+/* Finds the divergence of the whole prompt from what is stored, beyond the part that may be reused. */
 static void note_nearest(hearth_request *request, struct store_query query)
 {
     struct job *job = &request->job;
@@ -356,8 +360,9 @@ static void note_nearest(hearth_request *request, struct store_query query)
         job->nearest.where = store_tier_names[tier];
 }
 
-/* To the engine, when the store has been asked: hashing all of a prompt is nothing for the engine's thread. */
-static void hand_on(hearth_request *request)
+/* Looks the prompt up in the store, unless the request waits for its parent, and submits the job to the engine. Hashing
+ * a whole prompt would hold up the engine thread. */
+static void submit_job(hearth_request *request)
 {
     struct slab_key parent;
     struct job *job = &request->job;
@@ -365,21 +370,21 @@ static void hand_on(hearth_request *request)
     bool asks = query.user != NULL && job->cache_prompt;
     if (asks && waits_for_parent(request, &query)) return;
     if (asks) job->hit = store_find(request->model->store, &query);
-    bool tells_words = job->only_lookup || request->model->logs_words;
-    if (query.user != NULL && tells_words) note_nearest(request, query);
+    bool wants_divergence = job->only_lookup || request->model->logs_words;
+    if (query.user != NULL && wants_divergence) note_nearest(request, query);
     engine_submit(request->model->engine, job);
 }
 
-/* What it was parked for may be there. */
-static void go_on(hearth_request *request)
+/* A request that was suspended: for its parent's save, or for the engine's answer to a lookup. */
+static void resume(hearth_request *request)
 {
     if (request->lookup.answered)
         lookup_finish(request);
     else
-        hand_on(request);
+        submit_job(request);
 }
 
-static void admit(hearth_request *request)
+static void prepare_and_submit(hearth_request *request)
 {
     hearth_error error;
     if (prepare(request, &error) != HEARTH_OK || prepare_reply(request, &error) != HEARTH_OK) {
@@ -390,7 +395,7 @@ static void admit(hearth_request *request)
         job_done(&request->job, &(hearth_result){.slot = -1, .n_prompt = (int32_t)request->job.prompt.len});
         return;
     }
-    hand_on(request);
+    submit_job(request);
 }
 
 void *request_prepare_loop(void *ud)
@@ -400,10 +405,10 @@ void *request_prepare_loop(void *ud)
         struct job *job;
         switch (admission_next(model->admission, &job)) {
         case ADMISSION_ADMITTED:
-            admit((hearth_request *)job);
+            prepare_and_submit((hearth_request *)job);
             break;
         case ADMISSION_RESUMED:
-            go_on((hearth_request *)job);
+            resume((hearth_request *)job);
             break;
         case ADMISSION_EXPIRED:
             job_fail_with(job, HEARTH_BUSY, "server busy processing other requests, try again shortly");

@@ -1,8 +1,8 @@
-/* Requests for vectors and scores, from hearth_embed() to their end: parameters are copied, a thread of the model's
- * pool tokenises them, its contexts compute them, and the thread on which the last input was done shapes the result.
+/* Embedding and reranking requests, from hearth_embed() to their end: the parameters are copied, a thread of the
+ * model's pool tokenises the inputs, its contexts compute them, and the thread that computed the last input builds the
+ * result. Also decides what type a model is, and opens its pool.
  *
- * Two parties hold on to a request: the caller, until hearth_embedding_release(), and its job, until its end was
- * told. */
+ * Two parties own a request: the caller, until hearth_embedding_release(), and its job, until on_end() has returned. */
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
 
@@ -16,13 +16,13 @@
 #include <string.h>
 
 struct hearth_embedding {
-    struct embed_job job; /* first: a job is its request */
+    struct embed_job job; /* first member: a job is cast to its request */
     _Atomic int refs;
     struct lease lease;
-    struct model *model; /* once the lease is ready */
+    struct model *model; /* set once the lease is granted */
     hearth_embedded_fn on_end;
     void *ud;
-    hearth_embed_params params; /* its numbers; what it points to is copied, or lent until the end: */
+    hearth_embed_params params; /* its numbers; the texts are copied into what follows, or borrowed until the end */
     const char *query, **texts;
     size_t *lens;
     hearth_vector *vectors;
@@ -31,10 +31,10 @@ struct hearth_embedding {
 
 /* ---- Models ---- */
 
-/* Inputs of a call at most: what is beyond hardly makes it faster. */
+/* Inputs in one decode call at most: more hardly raise the throughput. */
 #define INPUTS_A_CALL 64
 
-/* A text of so many bytes is always tokenised. */
+/* Texts of up to so many bytes are always tokenised, so that the error has their exact number of tokens. */
 #define INPUT_BYTES ((size_t)64 << 10)
 
 enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
@@ -51,7 +51,7 @@ enum model_type embedding_decide_type(const struct config_model *config, const s
     return embedding_pooling(config, weights) == LLM_POOLING_RANK ? MODEL_RERANK : MODEL_EMBEDDING;
 }
 
-static void for_calls(const struct config_model *config, struct llm_context_params *params)
+static void set_call_limits(const struct config_model *config, struct llm_context_params *params)
 {
     params->n_batch = (int32_t)config->n_batch;
     params->n_seq = INPUTS_A_CALL;
@@ -61,7 +61,7 @@ static int context_params(const struct config_model *config, struct llm_model *w
                           struct llm_context_params *params, hearth_error *error)
 {
     int rc = instance_context_params(config, weights, params, error);
-    for_calls(config, params);
+    set_call_limits(config, params);
     return rc;
 }
 
@@ -70,7 +70,7 @@ double embedding_bytes(const struct config_model *config, const struct llm_model
 {
     const struct llm_model_info *info = llm_model_info(weights);
     struct llm_context_params params = *context;
-    for_calls(config, &params);
+    set_call_limits(config, &params);
     double cells = llm_embedder_cells(&params, info, embedding_pooling(config, weights)).total;
     return (double)info->size_bytes + (double)config->n_seq_max * cells;
 }
@@ -136,7 +136,7 @@ static int refuse_long(const hearth_embedding *request, size_t i, size_t n_token
                     n_tokens, request->model->config->name, embed_window(request->model->pool));
 }
 
-/* Tokens that an input may have; SIZE_MAX: whatever it has, to be refused if that is too much. */
+/* Tokens that an input is truncated to; SIZE_MAX: it is not truncated, and refused if it is too long. */
 static size_t limit_of(const hearth_embedding *request)
 {
     size_t window = (size_t)embed_window(request->model->pool), wanted = (size_t)request->params.truncate;
@@ -144,7 +144,8 @@ static size_t limit_of(const hearth_embedding *request)
     return request->params.truncate < 0 || wanted > window ? window : wanted;
 }
 
-/* Bytes of text that are tokenised for one input: a text may have more where not every byte of it is in some token. */
+/* Most bytes of text that are tokenised for one input: the window times the longest token, where a token of the
+ * vocabulary has a bounded length. */
 static size_t most_bytes(const hearth_embedding *request)
 {
     size_t longest = llm_longest_token(request->model->weights);
@@ -154,13 +155,13 @@ static size_t most_bytes(const hearth_embedding *request)
     return bytes < most ? bytes : most;
 }
 
-/* A text as it is tokenised. */
+/* The part of a text that is tokenised. */
 struct run {
     const char *text;
     size_t len;
 };
 
-/* What lies far behind the tokens that stay is cut off beforehand. */
+/* Cuts off text, at a character's boundary, that lies far beyond the tokens that truncation keeps. */
 static struct run cut_run(struct run run, size_t most, bool from_left)
 {
     if (run.len <= most) return run;
@@ -186,7 +187,7 @@ static int check_run(const hearth_embedding *request, struct run run, const char
     return error_at(error, own.code, name, "a text of '%s' has %s", name, own.message);
 }
 
-/* The text of an input or a document. */
+/* The text of an input or a document that is tokenised: shortened if it is to be truncated, and checked. */
 static int take_run(const hearth_embedding *request, size_t i, struct run *run, hearth_error *error)
 {
     size_t most = most_bytes(request);
@@ -240,7 +241,7 @@ static int prepare(struct embed_job *job, size_t i, hearth_error *error)
 
 /* ---- The end ---- */
 
-/* Heads with several outputs give chances already. */
+/* A head with one output gives a logit, which becomes a score; heads with several outputs give probabilities. */
 static void shape(const hearth_embedding *request, struct embed_input *input, hearth_vector *vector)
 {
     const hearth_embed_params *p = &request->params;
@@ -345,7 +346,7 @@ static hearth_embedding *new_request(const hearth_embed_params *p)
 
 /* ---- Submitting ---- */
 
-/* Its model is there. */
+/* The lease is granted. */
 static int enter(hearth_embedding *request, hearth_error *error)
 {
     request->model = atomic_load(&request->lease.model);
@@ -353,7 +354,7 @@ static int enter(hearth_embedding *request, hearth_error *error)
     return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
 }
 
-static void model_is_there(void *ud, const hearth_error *error)
+static void on_model_ready(void *ud, const hearth_error *error)
 {
     hearth_embedding *request = ud;
     hearth_error own;
@@ -367,7 +368,7 @@ static int submit(hearth_embedding *request, struct model_entry *entry, hearth_e
     lease->entry = entry;
     lease->cancelled = &request->job.cancelled;
     lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
-    lease->on_ready = model_is_there;
+    lease->on_ready = on_model_ready;
     lease->ud = request;
     switch (lease_take(lease, error)) {
     case LEASE_READY:
@@ -392,7 +393,7 @@ hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *para
     request->ud = ud;
     request->job.submitted_at = clock_now(instance->clock);
     if (submit(request, entry, error) == HEARTH_OK) return request;
-    request->refs = 1; /* nobody else has seen it */
+    request->refs = 1; /* the job never started */
     unref(request);
     return NULL;
 }

@@ -1,20 +1,20 @@
-/* Fill in the middle, as llama-server puts it together, so that editors made for it get the replies they know:
+/* Builds fill-in-the-middle prompts as llama-server does, so that editors made for it get the same replies:
  *
  *     [repository] project  [file] name, text of each snippet  [file] name  (begin)  [prefix] … [suffix] … [middle]
  *
- * A model without a token for files gets a line between snippets instead. */
+ * A model without a token for files gets a separator line between snippets instead. */
 #include "lib/requests/infill.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-/* What stands for names that requests do not tell. */
+/* Names that llama-server uses, since requests do not give them. */
 #define PROJECT   "myproject\n"
 #define OPEN_FILE "filename\n"
 #define SEPARATOR "\n\n--- snippet ---\n\n"
 
-/* An editor's text is text, whatever it spells. */
+/* An editor's text stays text, even where it spells a special token. */
 static void append(const struct llm_model *weights, const char *text, size_t len, struct tokens *out)
 {
     llm_tokenize(weights, text, len, false, false, out);
@@ -29,23 +29,23 @@ static void append_file(const struct llm_model *weights, int32_t file, const cha
     buf_release(&line);
 }
 
-static void append_snippets(const struct llm_model *weights, const struct llm_fim_tokens *gap,
+static void append_snippets(const struct llm_model *weights, const struct llm_fim_tokens *fim,
                             const hearth_params *params, struct tokens *out)
 {
-    if (gap->repository >= 0) {
-        tokens_push(out, gap->repository);
+    if (fim->repository >= 0) {
+        tokens_push(out, fim->repository);
         append(weights, PROJECT, strlen(PROJECT), out);
     }
     for (size_t i = 0; i < params->n_snippets; i++) {
         const hearth_snippet *snippet = &params->snippets[i];
-        if (gap->file >= 0)
-            append_file(weights, gap->file, snippet->name, out);
+        if (fim->file >= 0)
+            append_file(weights, fim->file, snippet->name, out);
         else
             append(weights, SEPARATOR, strlen(SEPARATOR), out);
         append(weights, snippet->text, strlen(snippet->text), out);
     }
-    if (gap->file < 0) return;
-    tokens_push(out, gap->file);
+    if (fim->file < 0) return;
+    tokens_push(out, fim->file);
     append(weights, OPEN_FILE, strlen(OPEN_FILE), out);
 }
 
@@ -59,7 +59,7 @@ static void append_last(const struct tokens *list, size_t n, struct tokens *out)
     if (n > 0) tokens_append(out, list->v + (list->len - n), n);
 }
 
-/* What the snippets may have: what is left of the window, with twice the reply's length to spare. */
+/* Tokens that the snippets may take: the window less prefix and suffix and less twice the reply's length. */
 static int64_t room_beside(const struct infill_model *model, size_t n, const hearth_params *params)
 {
     int64_t core = (int64_t)n + 1 > model->n_batch ? (int64_t)n + 1 : model->n_batch;
@@ -67,23 +67,23 @@ static int64_t room_beside(const struct infill_model *model, size_t n, const hea
     return model->window - core - 2 * reply;
 }
 
-/* Begin marker, prefix, what was typed, suffix, and the token that the reply follows. */
+/* BOS, prefix, typed text, suffix, and the token that the reply follows. */
 static void append_core(const struct llm_model *weights, int32_t n_batch, const hearth_params *params,
                         const struct tokens *prefix, struct tokens *out)
 {
-    struct llm_fim_tokens gap = llm_fim_tokens(weights);
+    struct llm_fim_tokens fim = llm_fim_tokens(weights);
     struct tokens typed = {0}, suffix = {0};
     if (params->typed != NULL) llm_tokenize(weights, params->typed, params->typed_len, false, true, &typed);
     append(weights, params->suffix, params->suffix_len, &suffix);
     size_t before = least(prefix->len, 3 * (int64_t)(n_batch / 4));
     size_t after = least(suffix.len, n_batch / 4 - 2 - (int64_t)typed.len);
-    if (gap.begin >= 0) tokens_push(out, gap.begin);
-    tokens_push(out, gap.prefix);
+    if (fim.begin >= 0) tokens_push(out, fim.begin);
+    tokens_push(out, fim.prefix);
     append_last(prefix, before, out);
     tokens_append(out, typed.v, typed.len);
-    tokens_push(out, gap.suffix);
+    tokens_push(out, fim.suffix);
     tokens_append(out, suffix.v, after);
-    tokens_push(out, gap.middle);
+    tokens_push(out, fim.middle);
     tokens_release(&typed);
     tokens_release(&suffix);
 }
@@ -91,18 +91,19 @@ static void append_core(const struct llm_model *weights, int32_t n_batch, const 
 int infill_prompt(const struct infill_model *model, const hearth_params *params, struct tokens *prompt,
                   hearth_error *error)
 {
-    struct llm_fim_tokens gap = llm_fim_tokens(model->weights);
-    if (gap.prefix < 0 || gap.suffix < 0 || gap.middle < 0)
-        return error_at(error, HEARTH_UNSUPPORTED, "suffix",
-                        "model '%s' cannot fill in a gap: its vocabulary has no token for the %s. Leave the suffix "
-                        "out, or name a model for code in 'model'",
-                        model->name,
-                        gap.prefix < 0   ? "prefix"
-                        : gap.suffix < 0 ? "suffix"
-                                         : "middle");
+    struct llm_fim_tokens fim = llm_fim_tokens(model->weights);
+    if (fim.prefix < 0 || fim.suffix < 0 || fim.middle < 0)
+        return error_at(
+            error, HEARTH_UNSUPPORTED, "suffix",
+            "model '%s' cannot fill in the middle: its vocabulary has no token for the %s. Leave the suffix "
+            "out, or name a model for code in 'model'",
+            model->name,
+            fim.prefix < 0   ? "prefix"
+            : fim.suffix < 0 ? "suffix"
+                             : "middle");
     struct tokens core = {0}, whole = {0};
     append_core(model->weights, model->n_batch, params, prompt, &core);
-    append_snippets(model->weights, &gap, params, &whole);
+    append_snippets(model->weights, &fim, params, &whole);
     size_t beside = least(whole.len, room_beside(model, core.len, params));
     tokens_truncate(prompt, 0);
     append_last(&whole, beside, prompt);

@@ -1,14 +1,14 @@
-/* The end of a cache lookup: when the engine has found where the prompt diverges from the one most like it, a preparing
- * thread writes down the words on both sides and says which message that is in. Rendering a conversation some more
- * times is nothing for the engine's thread. Afterwards all of it is constant. */
+/* The end of a cache lookup: the engine has found where the prompt and the most similar cached one diverge; a preparing
+ * thread writes down the words on both sides and finds the message that the divergence is in. That renders the
+ * conversation several times, which would hold up the engine thread. The result is constant afterwards. */
 #include "base/utf8.h"
 #include "lib/requests/request.h"
 
 #include <jansson.h>
 #include <stdio.h>
 
-/* Tokens before the place whose words are told; of those after it the engine notes so many. */
-#define COMMON_TOLD 8
+/* Tokens before the divergence whose words are reported; of those after it, up to DIVERGENCE_NEXT. */
+#define COMMON_TOKENS 8
 
 void lookup_answered(struct job *job, const hearth_result *result)
 {
@@ -16,13 +16,13 @@ void lookup_answered(struct job *job, const hearth_result *result)
     struct admission *admission = request->model->admission;
     request->lookup.result = *result;
     request->lookup.answered = true;
-    if (!admission_suspend(admission, job, 0, admission_resumes(admission))) /* due at once */
+    if (!admission_suspend(admission, job, 0, admission_resumes(admission))) /* deadline 0: it is resumed at once */
         job_fail_with(job, HEARTH_UNAVAILABLE, "engine shutting down");
 }
 
 /* ---- Words ---- */
 
-/* Characters that begin or end outside of the tokens become U+FFFD. */
+/* Characters whose bytes are not all within the tokens become U+FFFD. */
 static void put_words(const struct model *model, const int32_t *tokens, int32_t n, struct buf *out)
 {
     struct buf bytes = {0};
@@ -37,7 +37,7 @@ static void put_sides(hearth_request *request)
     const struct divergence *divergence = &job->nearest.divergence;
     struct lookup *lookup = &request->lookup;
     int32_t at = divergence->common, rest = (int32_t)job->prompt.len - at, most = DIVERGENCE_NEXT;
-    int32_t before = at < COMMON_TOLD ? at : COMMON_TOLD;
+    int32_t before = at < COMMON_TOKENS ? at : COMMON_TOKENS;
     put_words(request->model, job->prompt.v + at - before, before, &lookup->common);
     put_words(request->model, job->prompt.v + at, rest < most ? rest : most, &lookup->prompt);
     put_words(request->model, divergence->next, divergence->n_next, &lookup->nearest);
@@ -53,7 +53,7 @@ static void note_role(struct lookup *lookup, const char *messages)
     json_decref(list);
 }
 
-/* As the request counts them: a system message that was put before its own is none of them. */
+/* The message's index counts the request's own messages, without an assumed system message before them. */
 static void find_message(hearth_request *request)
 {
     const struct job *job = &request->job;

@@ -1,4 +1,4 @@
-/* Terms of a reply: see output_constraint.h. */
+/* Builds the output constraint of a request: see output_constraint.h. */
 #include "lib/requests/output_constraint.h"
 
 #include "base/memory.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The token that the text is; -1 where it is none, or several. */
+/* The one token that the text tokenises to; -1: none, or several. */
 static int32_t single_token(const struct llm_model *weights, const char *text)
 {
     struct tokens tokens = {0};
@@ -53,7 +53,7 @@ static void add_trigger(struct output_constraint *constraint, const struct llm_m
         add(&constraint->patterns, &constraint->n_patterns, mem_strdup(trigger->text));
 }
 
-/* ---- The whole ---- */
+/* ---- Opening ---- */
 
 static void open_chat(struct output_constraint *constraint, const struct llm_model *weights,
                       const struct chat_format *format)

@@ -1,4 +1,6 @@
-/* Chats made ready for the engine: see prepare.h. Runs on the preparing threads and keeps nothing. */
+/* The prompt of a chat and the tokens at which its messages end: see prepare.h. Runs on the preparing threads; no
+ * state.
+ */
 #include "lib/requests/prepare.h"
 
 #include "base/error.h"
@@ -8,8 +10,8 @@
 
 /* ---- The prompt ---- */
 
-/* What the request says stays text, even where it spells a special token. Only then is the prompt tokenised part by
- * part: as a whole, tokens may reach over the border between the template's words and the request's. */
+/* Text of the request stays text, even where it spells a special token. Only then is the prompt tokenised part by part:
+ * otherwise as a whole, where one token may cover the end of the template's text and the beginning of the request's. */
 static bool spells_special(const struct llm_model *weights, const struct chat_prompt *text)
 {
     for (size_t i = 0; i < text->n_parts; i++) {
@@ -19,7 +21,7 @@ static bool spells_special(const struct llm_model *weights, const struct chat_pr
     return false;
 }
 
-/* The tokens of the text from a byte on. */
+/* Appends the tokens of the text from a byte on. */
 static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from,
                      struct tokens *tokens)
 {
@@ -36,7 +38,8 @@ static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *
     }
 }
 
-/* All messages as they are asked for, or only the first `n_messages`, whose last turn is over, and no cue. */
+/* Renders all messages as the request wants them (n_messages 0), or only the first `n_messages` as complete turns,
+ * without a generation prompt. */
 static int render(const struct prepare_chat *chat, size_t n_messages, struct chat_prompt *text, hearth_error *error)
 {
     struct chat_request request = chat->request;
@@ -74,18 +77,18 @@ int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_erro
 
 #define MAX_ENDS 3
 
-/* Ends of the first so many messages that are known already. */
+/* Ends of leading messages that were computed already. */
 struct ends {
     const struct prepare_chat *chat;
     const struct tokens *prompt;
     struct {
         size_t n_messages;
         int32_t at;
-    } known[MAX_ENDS];
-    size_t n_known;
+    } found[MAX_ENDS];
+    size_t n_found;
 };
 
-/* The last place before a byte where the template takes over from the request. */
+/* The last byte before `before` at which a part of the template's own text begins. */
 static size_t last_seam(const struct chat_prompt *text, size_t before)
 {
     size_t seam = 0;
@@ -101,8 +104,7 @@ static size_t common_bytes(const struct chat_prompt *a, const struct chat_prompt
     return i;
 }
 
-/* How many tokens of the prompt come before the rest of its text, which begins at that byte; 0 where a token reaches
- * over it. */
+/* The number of the prompt's tokens before that byte of its text; 0 where a token covers the byte's boundary. */
 static size_t tokens_before(const struct ends *ends, size_t byte)
 {
     struct tokens rest = {0};
@@ -114,8 +116,8 @@ static size_t tokens_before(const struct ends *ends, size_t byte)
     return n;
 }
 
-/* The tokens that the prompt and this text begin with. Tokenising takes most of the time, so both are tokenised from
- * the last seam only that they have in common, where less text follows it than goes before. */
+/* The number of tokens that the prompt and this text have in common from the start. Tokenising takes most of the time:
+ * where the last common seam lies in the second half of the prompt, only what follows it is tokenised. */
 static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *text)
 {
     const struct chat_prompt *whole = &ends->chat->text;
@@ -128,36 +130,37 @@ static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *
     return (int32_t)(skipped + common);
 }
 
-/* Where the prompt parts from that of a conversation which has only the first messages in common with it. Templates may
- * refuse a part of a conversation: then there is no such place. */
+/* The divergence, in tokens, between the prompt and that of a conversation of its first messages alone. 0: the template
+ * refuses to render this part of the conversation. */
 static int32_t end_of(struct ends *ends, size_t n_messages)
 {
-    for (size_t i = 0; i < ends->n_known; i++)
-        if (ends->known[i].n_messages == n_messages) return ends->known[i].at;
+    for (size_t i = 0; i < ends->n_found; i++)
+        if (ends->found[i].n_messages == n_messages) return ends->found[i].at;
     struct chat_prompt text;
     int32_t at = 0;
     if (render(ends->chat, n_messages, &text, NULL) == HEARTH_OK) {
         at = common_tokens(ends, &text);
         chat_prompt_release(&text);
     }
-    ends->known[ends->n_known].n_messages = n_messages;
-    ends->known[ends->n_known++].at = at;
+    ends->found[ends->n_found].n_messages = n_messages;
+    ends->found[ends->n_found++].at = at;
     return at;
 }
 
-static void add_bound(struct job *job, int32_t bound)
+static void add_checkpoint(struct job *job, int32_t position)
 {
-    bool further = job->n_checkpoints == 0 || bound > job->checkpoints[job->n_checkpoints - 1];
-    if (further && bound > 0 && bound < (int32_t)job->prompt.len) job->checkpoints[job->n_checkpoints++] = bound;
+    bool further = job->n_checkpoints == 0 || position > job->checkpoints[job->n_checkpoints - 1];
+    if (further && position > 0 && position < (int32_t)job->prompt.len)
+        job->checkpoints[job->n_checkpoints++] = position;
 }
 
-/* The system prompt, which others share; all but the last message, which an edit leaves; all messages, which the next
- * turn begins with. */
+/* Positions for checkpoints: the end of the first message (a system prompt, shared by other conversations), of all but
+ * the last message (reused when the last is edited), of all messages (the prefix of the next turn). */
 static void add_checkpoints(struct ends *ends, size_t n_messages, struct job *job)
 {
-    add_bound(job, end_of(ends, 1));
-    if (n_messages > 1) add_bound(job, end_of(ends, n_messages - 1));
-    add_bound(job, end_of(ends, n_messages));
+    add_checkpoint(job, end_of(ends, 1));
+    if (n_messages > 1) add_checkpoint(job, end_of(ends, n_messages - 1));
+    add_checkpoint(job, end_of(ends, n_messages));
 }
 
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job)
@@ -178,12 +181,12 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
     if (wishes->checkpoints) add_checkpoints(&ends, n, job);
 }
 
-/* ---- Which message ---- */
+/* ---- The message at a token ---- */
 
-/* What the prompt begins with like the conversation of its first messages alone. */
+/* What the prompt has in common with the conversation of its first messages alone. */
 struct beginning {
     int32_t tokens;
-    bool whole; /* all words of these messages are in it */
+    bool whole; /* it contains the whole text of these messages */
 };
 
 static struct beginning beginning_of(const struct ends *ends, size_t n_messages)
@@ -203,7 +206,7 @@ int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens 
                            int32_t position)
 {
     struct ends ends = {.chat = chat, .prompt = prompt};
-    bool before_is_whole = chat->request.tools_json == NULL; /* else they may stand before the first message */
+    bool before_is_whole = chat->request.tools_json == NULL; /* tools may precede the first message */
     size_t before = 0, with = n_messages;
     if (n_messages == 0 || position >= beginning_of(&ends, n_messages).tokens) return -1;
     while (with - before > 1) {

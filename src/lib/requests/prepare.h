@@ -1,6 +1,6 @@
-/* Chats made ready for the engine: their prompt, and where in it messages end.
+/* The prompt of a chat: renders the template, tokenises the text, and finds at which tokens messages end.
  *
- * Weights and template are constant, all else is the caller's: several threads may prepare at once. */
+ * Weights and template are constant, all else belongs to the caller: several preparing threads may work at once. */
 #ifndef LIB_REQUESTS_PREPARE_H
 #define LIB_REQUESTS_PREPARE_H
 
@@ -11,37 +11,38 @@
 struct prepare_chat {
     const struct llm_model *weights;
     const struct chat_template *template_;
-    struct chat_request request; /* add_generation_prompt: as the whole prompt is to have it */
-    /* Whether the text can be tokenised; asked once it is rendered. NULL: always. */
+    struct chat_request request; /* add_generation_prompt: for the whole prompt; parts of it never have one */
+    /* Called with the rendered text before it is tokenised; an error ends the preparation. NULL: every text is fine. */
     int (*check)(const void *ud, const char *text, size_t len, hearth_error *error);
     const void *ud;
-    const atomic_bool *cancelled; /* prepare_prompt() then leaves off, with HEARTH_CANCELLED */
+    const atomic_bool *cancelled; /* once set, prepare_prompt() ends with HEARTH_CANCELLED */
     /* Filled in by prepare_prompt(), used by prepare_conversation(): */
     struct chat_prompt text;
-    bool by_parts; /* the template's words and the request's are tokenised apart */
+    bool by_parts; /* the template's text and the request's are tokenised separately */
 };
 
-/* Renders all messages with the words that make the assistant speak, and appends their tokens to `prompt`. On failure
- * nothing is appended and there is nothing to release. */
+/* Renders all messages, by default with the generation prompt, and appends their tokens to `prompt`. On failure nothing
+ * is appended and there is nothing to release. */
 int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_error *error);
 void prepare_release(struct prepare_chat *chat);
 
-/* Which ends of messages somebody asks for: each costs a rendering, made once where several want the same. */
+/* Which ends of messages are wanted. Each costs one rendering and tokenising of a part of the conversation; the same
+ * end wanted twice is computed once. */
 struct prepare_wishes {
-    bool system_end, stable_end;
-    bool checkpoints; /* of all kinds: this includes the others */
+    bool system_end, stable_end; /* of the system message; of all but the last message */
+    bool checkpoints;            /* where checkpoints are wanted: includes both, and the end of all messages */
 };
 
-/* Which of the messages the prompt's token at `position` belongs to, be it one of its words or of the template's beside
- * them; negative: to none, or that cannot be told for certain, since the template shows a part of the conversation
- * otherwise than the whole, or tools stand before the first. `prompt` is what prepare_prompt() made. Renders the
- * conversation some log2(n) times. */
+/* The message, from 0, that the prompt's token at `position` belongs to, in its own text or in the template's around
+ * it. Negative: none, or it is uncertain, since the template renders a part of the conversation otherwise than the
+ * whole, or tools may precede the first message. `prompt` comes from prepare_prompt(). Renders the conversation about
+ * log2(n) times. */
 int32_t prepare_message_at(const struct prepare_chat *chat, const struct tokens *prompt, size_t n_messages,
                            int32_t position);
 
-/* Tells the messages' identity, and the ends wished for, in job->conversation and job->checkpoints; job->prompt is what
- * prepare_prompt() made. Without a wish they stay empty. An end is 0 where the template does not render a part of the
- * messages. The hashes are the caller's to free. */
+/* Fills in job->conversation (hashes of the messages, ends in tokens) and job->checkpoints (tokens); job->prompt comes
+ * from prepare_prompt(). Without a wish they stay empty. An end is 0 where the template refuses a part of the messages.
+ * The caller frees the hashes. */
 void prepare_conversation(const struct prepare_chat *chat, const struct prepare_wishes *wishes, struct job *job);
 
 #endif

@@ -1,5 +1,5 @@
-/* Readers of replies: the format that a request was found to have, applied to the reply's text. A reader holds the
- * format, and nothing of the request. */
+/* hearth_reader: parses the text of a chat's reply into reasoning, content and tool calls, by the format that was
+ * chosen when its prompt was rendered. A reader has a reference to the format and none to the request. */
 #include "lib/requests/request.h"
 
 #include "base/memory.h"

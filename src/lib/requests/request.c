@@ -1,5 +1,6 @@
-/* A request, from hearth_submit() to its last event: parameters are checked and copied, the request waits for its
- * place, a preparing thread makes it ready (admit.c), the engine computes it. */
+/* A request for a reply, from hearth_submit() to its last event: its parameters are checked and copied, it takes a
+ * lease on its model and waits in the admission queue; a preparing thread prepares it (admit.c), the engine computes
+ * it. */
 #include "lib/requests/request.h"
 
 #include "base/error.h"
@@ -38,7 +39,7 @@ static void unref(hearth_request *request)
     free(request);
 }
 
-/* Whoever waits may go on, and give the handle back: the job has one of its own. */
+/* Wakes hearth_wait(). Its caller may release the handle at once: the job has a reference of its own. */
 static void note_end(hearth_request *request, const hearth_error *error)
 {
     pthread_mutex_lock(&request->mutex);
@@ -48,7 +49,7 @@ static void note_end(hearth_request *request, const hearth_error *error)
     pthread_mutex_unlock(&request->mutex);
 }
 
-static void tell(void *ud, const hearth_event *event)
+static void forward_event(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
@@ -78,52 +79,52 @@ static void set_id(struct job *job, const char *id)
     }
 }
 
-/* The text of a request, part by part. */
-struct said {
-    const char *field; /* the longest of them */
+/* Bytes of a request's texts. */
+struct text_size {
+    const char *field; /* the field of the longest text */
     size_t longest, all;
 };
 
-static void say(struct said *said, const char *field, size_t len)
+static void add_size(struct text_size *size, const char *field, size_t len)
 {
-    said->all += len;
-    if (len <= said->longest) return;
-    said->field = field;
-    said->longest = len;
+    size->all += len;
+    if (len <= size->longest) return;
+    size->field = field;
+    size->longest = len;
 }
 
-static void say_text(struct said *said, const char *field, const char *text)
+static void add_text_size(struct text_size *size, const char *field, const char *text)
 {
-    if (text != NULL) say(said, field, strlen(text));
+    if (text != NULL) add_size(size, field, strlen(text));
 }
 
-static struct said read_said(const hearth_params *p)
+static struct text_size size_of_texts(const hearth_params *p)
 {
-    struct said said = {.field = "prompt"};
-    say_text(&said, "messages", p->messages_json);
-    say_text(&said, "tools", p->tools_json);
-    say_text(&said, "chat_template_kwargs", p->template_kwargs_json);
-    say_text(&said, "json_schema", p->json_schema);
-    say_text(&said, "grammar", p->grammar);
-    say_text(&said, "reasoning_budget_message", p->thinking_end);
-    say(&said, "prompt", p->text_len);
-    say(&said, "suffix", p->suffix_len);
-    say(&said, "prompt", p->typed_len);
-    for (size_t i = 0; i < p->n_snippets; i++) say_text(&said, "input_extra", p->snippets[i].text);
-    for (size_t i = 0; p->parts != NULL && i < p->n_parts; i++) say(&said, "prompt", p->parts[i].len);
-    return said;
+    struct text_size size = {.field = "prompt"};
+    add_text_size(&size, "messages", p->messages_json);
+    add_text_size(&size, "tools", p->tools_json);
+    add_text_size(&size, "chat_template_kwargs", p->template_kwargs_json);
+    add_text_size(&size, "json_schema", p->json_schema);
+    add_text_size(&size, "grammar", p->grammar);
+    add_text_size(&size, "reasoning_budget_message", p->thinking_end);
+    add_size(&size, "prompt", p->text_len);
+    add_size(&size, "suffix", p->suffix_len);
+    add_size(&size, "prompt", p->typed_len);
+    for (size_t i = 0; i < p->n_snippets; i++) add_text_size(&size, "input_extra", p->snippets[i].text);
+    for (size_t i = 0; p->parts != NULL && i < p->n_parts; i++) add_size(&size, "prompt", p->parts[i].len);
+    return size;
 }
 
-/* What cannot fit by its size alone is refused before anything is made of it. */
+/* Refuses texts and token lists that are too large before anything is computed from them. */
 static int check_size(const hearth_params *p, const struct model_entry *entry, hearth_error *error)
 {
     size_t window = (size_t)entry->facts.info.context_window, most = (size_t)entry->config->max_prompt_bytes;
-    struct said said = read_said(p);
-    if (said.all > most)
-        return error_at(error, HEARTH_TOO_LONG, said.field,
+    struct text_size size = size_of_texts(p);
+    if (size.all > most)
+        return error_at(error, HEARTH_TOO_LONG, size.field,
                         "'%s' has %zu bytes of the request's %zu: its text may have up to %zu "
                         "(models.%s.max_prompt_bytes)",
-                        said.field, said.longest, said.all, most, entry->config->name);
+                        size.field, size.longest, size.all, most, entry->config->name);
     if (p->only_prompt && p->n_tokens + p->n_parts > HEARTH_PROMPT_TOLD)
         return error_at(error, HEARTH_TOO_LONG, "prompt", "the prompt has more than %d tokens: ask for it in parts",
                         HEARTH_PROMPT_TOLD);
@@ -161,8 +162,9 @@ static int check_params(const hearth_params *p, const struct model_entry *entry,
 
 /* ---- Submitting ---- */
 
-/* Its model is there. What of others' states it may use is settled once for all its way: whatever becomes of the
- * configured scales, its rows are computed, kept and looked for under those that it came with. */
+/* The lease is granted: sets the scope and identity of the request's KV states and puts the job into the admission
+ * queue. They hold until its end: its cells are computed, cached and looked up under the scales that it was submitted
+ * with, even where hearth_lora_set() changes the defaults. */
 static int enter(hearth_request *request, hearth_error *error)
 {
     struct model *model = atomic_load(&request->lease.model);
@@ -177,7 +179,7 @@ static int enter(hearth_request *request, hearth_error *error)
     return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
 }
 
-static void model_is_there(void *ud, const hearth_error *error)
+static void on_model_ready(void *ud, const hearth_error *error)
 {
     hearth_request *request = ud;
     hearth_error own;
@@ -185,7 +187,7 @@ static void model_is_there(void *ud, const hearth_error *error)
     if (error != NULL) job_fail(&request->job, error);
 }
 
-/* A patient request waits for the one beside it, which has a deadline. */
+/* A patient request is a further choice beside another one, whose deadline holds for both. */
 static void prepare_lease(hearth_request *request, struct model_entry *entry)
 {
     const struct job *job = &request->job;
@@ -193,7 +195,7 @@ static void prepare_lease(hearth_request *request, struct model_entry *entry)
     request->lease.entry = entry;
     request->lease.cancelled = &job->cancelled;
     request->lease.deadline = job->patient ? CLOCK_NEVER : job->submitted_at + timeout;
-    request->lease.on_ready = model_is_there;
+    request->lease.on_ready = on_model_ready;
     request->lease.ud = request;
 }
 
@@ -218,7 +220,7 @@ static hearth_request *new_request(const hearth_params *p, struct model_entry *e
     job->on_looked_up = lookup_answered;
     job->only_prompt = p->only_prompt;
     job->patient = p->patient;
-    job->on_event = tell;
+    job->on_event = forward_event;
     job->ud = request;
     job->on_end = job_ended;
     job->submitted_at = clock_now(clock);
@@ -253,7 +255,7 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
     request->on_event = on_event;
     request->ud = ud;
     if (submit(request, error) == HEARTH_OK) return request;
-    request->refs = 1; /* nobody else has seen it */
+    request->refs = 1; /* the job never started */
     unref(request);
     return NULL;
 }
@@ -282,7 +284,7 @@ int hearth_wait(hearth_request *request, hearth_error *error)
 
 const hearth_sampling *hearth_request_sampling(const hearth_request *request)
 {
-    return &request->picks;
+    return &request->sampling;
 }
 
 hearth_prompt hearth_request_prompt(const hearth_request *request)

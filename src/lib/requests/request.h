@@ -1,4 +1,5 @@
-/* A request from inside: what request.c makes and admit.c makes ready. */
+/* struct hearth_request: one request for a reply, from hearth_submit() (request.c) over its preparation (admit.c) to
+ * its last event. */
 #ifndef LIB_REQUESTS_REQUEST_H
 #define LIB_REQUESTS_REQUEST_H
 
@@ -9,58 +10,58 @@
 #include "lib/requests/prepare.h"
 #include "store/slab_key.h"
 
-/* Two parties hold on to it: the caller, until hearth_request_release(), and its job, until the last event. Its fields
- * are constant but for the job, which belongs to whoever has it (engine/job.h), and what is made ready by the preparing
- * thread before the job reaches the engine. */
+/* Two parties own a request: the caller, until hearth_request_release(), and its engine job, until the last event. Its
+ * fields are constant after hearth_submit(), but for the job, which is passed from thread to thread (engine/job.h), and
+ * the prepared part, which a preparing thread fills in before the job reaches the engine. */
 struct hearth_request {
     struct job job;
     _Atomic int refs;
     hearth_event_fn on_event;
     void *ud;
     struct lease lease;
-    struct model *model; /* once the lease is ready */
+    struct model *model; /* set once the lease is granted */
     struct clock *clock;
-    hearth_params *params; /* a copy; what is shared belongs to its owner */
-    double *scales;        /* of the model's adapters */
+    hearth_params *params; /* a copy; what params->shared owns is not copied */
+    double *scales;        /* one for each adapter of the model; NULL: all 0 */
 
-    uint64_t parent_ticket; /* of the saves that its parent may be among */
-    int64_t parent_deadline;
+    uint64_t parent_ticket;  /* number of the last save that its parent may be in */
+    int64_t parent_deadline; /* clock time in nanoseconds; 0: it did not wait for its parent yet */
 
-    /* Made ready: */
-    char *assumed;                    /* messages with the system message that they lack; NULL: they are as given */
-    const struct chat_format *format; /* of a chat */
-    const char **stop;                /* what the request says and what the format adds; the strings are theirs */
-    struct tokens shown;
-    hearth_sampling picks; /* the parameters' sampling with everything given; it borrows from them and the model */
-    struct kept_prompt {   /* with params->keep_prompt */
+    /* Prepared: */
+    char *assumed;                    /* messages with the assumed system message before them; NULL: as given */
+    const struct chat_format *format; /* of a chat's replies; NULL for a completion */
+    const char **stop;                /* stop strings of the request and of the format, which own the strings */
+    struct tokens shown;              /* special tokens whose text belongs to the reply */
+    hearth_sampling sampling; /* the request's, with every value filled in; borrows lists from params and the model */
+    struct kept_prompt {      /* with params->keep_prompt */
         struct tokens tokens;
         struct buf text;
         size_t *ends;
     } kept;
 
-    struct lookup { /* what is made of a lookup's answer when the engine has given it */
+    struct lookup { /* a cache lookup: the engine's answer, and the words and message at the divergence */
         bool answered;
         hearth_result result;
-        struct prepare_chat chat; /* as it was rendered; zeroed: it is no chat */
+        struct prepare_chat chat; /* as it was rendered; zeroed for a completion */
         struct buf common, prompt, nearest;
         int32_t message;
         char role[16];
     } lookup;
 
-    pthread_mutex_t mutex; /* guards the rest, for hearth_wait(): */
+    pthread_mutex_t mutex; /* guards what follows, for hearth_wait() */
     pthread_cond_t over;
     bool ended;
     hearth_error outcome; /* code is HEARTH_OK where it did not fail */
 };
 
-/* lookup.c: a job's on_looked_up(): a preparing thread goes on with it. */
+/* lookup.c: a job's on_looked_up(), called on the engine thread: hands the request back to a preparing thread. */
 void lookup_answered(struct job *job, const hearth_result *result);
 
-/* There: says where the divergence is, in words, and ends the request. */
+/* On the preparing thread: writes down the words and the message at the divergence, and ends the request. */
 void lookup_finish(hearth_request *request);
 void lookup_release(struct lookup *lookup);
 
-/* The loop of a preparing thread; `ud` is a struct model. */
+/* A preparing thread; `ud` is its struct model. Returns when the model's admission is closed. */
 void *request_prepare_loop(void *ud);
 
 #endif

@@ -1,5 +1,5 @@
-/* The system message that is assumed: see system_prompt.h. One for each model, shared by its preparing threads under a
- * lock that is held for a comparison or a copy only. */
+/* The assumed system prompt of a model: see system_prompt.h. The preparing threads of the model share it under a mutex,
+ * which they hold for a comparison or a copy only. */
 #include "lib/requests/system_prompt.h"
 
 #include "base/memory.h"
@@ -14,7 +14,7 @@
 struct system_prompt {
     pthread_mutex_t mutex;
     char *only;   /* canonical JSON of the one message seen; NULL: none yet, or several */
-    bool several; /* for good */
+    bool several; /* a second one was seen: never reset */
 };
 
 struct system_prompt *system_prompt_open(void)
@@ -37,7 +37,7 @@ static bool is_system(const json_t *message)
     return chat_is_system_role(json_string_value(json_object_get(message, "role")));
 }
 
-/* ---- Learning ---- */
+/* ---- Recording ---- */
 
 static char *first_system_message(const char *messages_json)
 {
@@ -48,8 +48,8 @@ static char *first_system_message(const char *messages_json)
     return text;
 }
 
-/* Takes over the text. */
-static void note(struct system_prompt *prompt, char *text)
+/* Takes ownership of the text. */
+static void record(struct system_prompt *prompt, char *text)
 {
     if (prompt->only == NULL && !prompt->several) {
         prompt->only = text;
@@ -68,7 +68,7 @@ void system_prompt_learn(struct system_prompt *prompt, const char *messages_json
     char *text = first_system_message(messages_json);
     if (text == NULL) return;
     pthread_mutex_lock(&prompt->mutex);
-    note(prompt, text);
+    record(prompt, text);
     pthread_mutex_unlock(&prompt->mutex);
 }
 

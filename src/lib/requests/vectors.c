@@ -1,9 +1,10 @@
+/* Cuts and normalises embedding vectors, and turns logits into reranking scores: see vectors.h. */
 #include "lib/requests/vectors.h"
 
 #include <math.h>
 #include <string.h>
 
-/* What the largest number becomes with norm 0, as llama-server has it. */
+/* norm 0 scales a vector so that its largest absolute value becomes this, as in llama-server. */
 #define LARGEST 32760.0
 
 static double largest(const float *v, int32_t width)
@@ -27,7 +28,7 @@ static double euclidean(const float *v, int32_t width)
     return sqrt(sum);
 }
 
-/* A vector of nothing but 0 stays what it is. */
+/* A zero vector stays zero. */
 static void normalise(float *v, int32_t width, int32_t norm)
 {
     if (norm < 0) return;
