@@ -129,13 +129,15 @@ node_tests() { # report, how many at once, file...
         --test-reporter=tap --test-reporter-destination="$1" "${@:3}"
 }
 
-# docs/config.md is what the program prints; docs/sampling.md names every number of the one table.
+# Generated pages are what program and sources say; docs/sampling.md names every number of the one table.
 manual() {
     local name bad=0
     for name in $(sed -nE 's/^ +(NUMBER|INTEGER)\((\w+),.*/\2/p' include/hearth_sampling.h); do
         grep -q "\`$name\`" docs/sampling.md || { echo "docs/sampling.md does not name $name"; bad=1; }
     done
-    build/bin/hearth config manual | diff -u docs/config.md - && [ $bad = 0 ]
+    build/bin/hearth config manual | diff -u docs/config.md - || bad=1
+    for name in log metrics; do scripts/reference.sh $name | diff -u docs/$name.md - || bad=1; done
+    [ $bad = 0 ]
 }
 
 fuzz() { # seconds each
@@ -199,7 +201,7 @@ case ${1:-all} in
         step "build with gcc, no warnings" strict release all tests bench
         step "clang-tidy" scripts/tidy.sh
         step "unit tests" unit release
-        step "docs of configuration and sampling are what the program knows" manual
+        step "generated documents are up to date" manual
         step "checklist" scripts/checklist.sh
         step "hardening of what was built" scripts/check-hardening.sh
         choose_part
