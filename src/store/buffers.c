@@ -1,7 +1,7 @@
-/* Memory that saves are copied out to. Touching fresh pages takes several times as long as copying to them, and whoever
- * copies out has other things to do: a few buffers are kept, the one given back last is taken first, and where there is
- * none left of a size that was asked for, the saver touches one beforehand. A buffer never stands for one of less than
- * half its size. */
+/* A pool of buffers that saves are copied out to. Touching fresh pages takes several times as long as copying to them,
+ * and the copying thread is the engine's: so a few buffers are kept, the one given back last is handed out first, and
+ * where none of a requested size is left, the saver thread allocates and touches one beforehand. A buffer is never
+ * handed out for a size below half of its own. Guarded by the store's mutex. */
 #include "base/memory.h"
 #include "store/store_parts.h"
 
@@ -11,11 +11,11 @@
 
 #define POOL_BYTES ((size_t)128 << 20)
 
-/* Smaller ones are touched as fast as anybody could ask for them. */
+/* Smaller ones are not prepared beforehand: touching them takes no time that counts. */
 #define SPARE_BYTES ((size_t)1 << 20)
 
-/* With the mutex: the place of a buffer for that size; n: there is none. */
-static size_t find(const struct buffers *buffers, size_t size)
+/* With the mutex: the number of a buffer for that size; n: there is none. */
+static size_t buffers_find(const struct buffers *buffers, size_t size)
 {
     for (size_t i = buffers->n; i-- > 0;) {
         size_t usable = malloc_usable_size(buffers->pool[i]);
@@ -24,7 +24,7 @@ static size_t find(const struct buffers *buffers, size_t size)
     return buffers->n;
 }
 
-static void *take(struct buffers *buffers, size_t i)
+static void *buffers_take(struct buffers *buffers, size_t i)
 {
     void *buffer = buffers->pool[i];
     buffers->bytes -= malloc_usable_size(buffer);
@@ -33,12 +33,13 @@ static void *take(struct buffers *buffers, size_t i)
     return buffer;
 }
 
-/* With the mutex: there should be one more of that size soon. */
-static void ask_for(struct store *store, size_t size)
+/* With the mutex: has the saver prepare one of that size, if none is left. */
+static void request_buffer(struct store *store, size_t size)
 {
     struct buffers *buffers = &store->buffers;
     struct tier *tier = save_tier(store);
-    if (tier->quota == 0 || size < SPARE_BYTES || size > POOL_BYTES / 2 || find(buffers, size) < buffers->n) return;
+    if (tier->quota == 0 || size < SPARE_BYTES || size > POOL_BYTES / 2 || buffers_find(buffers, size) < buffers->n)
+        return;
     buffers->wanted = size;
     pthread_cond_signal(&tier->saver.work);
 }
@@ -47,9 +48,9 @@ void *store_buffer(struct store *store, size_t size)
 {
     struct buffers *buffers = &store->buffers;
     store_lock(store);
-    size_t i = find(buffers, size);
-    void *found = i < buffers->n ? take(buffers, i) : NULL;
-    ask_for(store, size);
+    size_t i = buffers_find(buffers, size);
+    void *found = i < buffers->n ? buffers_take(buffers, i) : NULL;
+    request_buffer(store, size);
     store_unlock(store);
     return found != NULL ? found : malloc(size);
 }
@@ -57,11 +58,11 @@ void *store_buffer(struct store *store, size_t size)
 void store_expect(struct store *store, size_t size)
 {
     store_lock(store);
-    ask_for(store, size);
+    request_buffer(store, size);
     store_unlock(store);
 }
 
-/* Those kept longest are freed for it. */
+/* Frees the buffers kept longest, as far as the pool would be too large. */
 void buffers_give_back(struct store *store, void *buffer)
 {
     struct buffers *buffers = &store->buffers;
@@ -70,19 +71,19 @@ void buffers_give_back(struct store *store, void *buffer)
         free(buffer);
         return;
     }
-    void *gone[POOLED_BUFFERS];
-    size_t n_gone = 0;
+    void *evicted[POOLED_BUFFERS];
+    size_t n_evicted = 0;
     store_lock(store);
-    while (buffers->n - n_gone == POOLED_BUFFERS || buffers->bytes + usable > POOL_BYTES) {
-        gone[n_gone] = buffers->pool[n_gone];
-        buffers->bytes -= malloc_usable_size(gone[n_gone++]);
+    while (buffers->n - n_evicted == POOLED_BUFFERS || buffers->bytes + usable > POOL_BYTES) {
+        evicted[n_evicted] = buffers->pool[n_evicted];
+        buffers->bytes -= malloc_usable_size(evicted[n_evicted++]);
     }
-    buffers->n -= n_gone;
-    memmove(buffers->pool, buffers->pool + n_gone, buffers->n * sizeof(void *));
+    buffers->n -= n_evicted;
+    memmove(buffers->pool, buffers->pool + n_evicted, buffers->n * sizeof(void *));
     buffers->pool[buffers->n++] = buffer;
     buffers->bytes += usable;
     store_unlock(store);
-    while (n_gone > 0) free(gone[--n_gone]);
+    while (n_evicted > 0) free(evicted[--n_evicted]);
 }
 
 void buffers_make_wanted(struct store *store)

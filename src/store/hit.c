@@ -1,4 +1,6 @@
-/* Looking for the longest stored prefix, in every tier. */
+/* Lookups: the longest stored prefix of a prompt in every tier, and the best of them. The result, a store_hit, belongs
+ * to the caller's thread until fetcher.c fetches it; what it found is leased. Looking up calls saver.c, for prompts
+ * whose parent is still in the queue of saves. */
 #include "base/memory.h"
 #include "store/store_parts.h"
 
@@ -7,7 +9,7 @@
 
 /* ---- Waiting ---- */
 
-static bool is_there(struct store *store, const struct slab_key *key)
+static bool is_stored(struct store *store, const struct slab_key *key)
 {
     struct tier *tier = &store->tiers[store->params.save_tier];
     return tier->index != NULL && index_has(tier->index, key) == INDEX_THERE;
@@ -18,20 +20,20 @@ static const struct identity *identity_of(const struct store_query *query)
     return query->identity != NULL ? query->identity : &query->user->identity;
 }
 
-/* With the mutex: whether the save is of a prefix of these tokens under the same identity, as a parent's is. Others'
- * prompts are not to be felt. */
-static bool is_prefix(const struct job *job, const struct store_query *query)
+/* With the mutex: whether the job saves a prefix of these tokens under the same identity, as a parent's save does. A
+ * save of another identity must not delay the request, which would reveal it. */
+static bool is_prefix(const struct save_job *job, const struct store_query *query)
 {
     if (job == NULL || job->tokens.len > (size_t)query->n) return false;
     return identity_equal(&job->identity, identity_of(query)) &&
            memcmp(job->tokens.v, query->tokens, job->tokens.len * sizeof *query->tokens) == 0;
 }
 
-static bool may_be_coming(struct store *store, const struct store_query *query)
+static bool is_queued(struct store *store, const struct store_query *query)
 {
     const struct saver *saver = &save_tier(store)->saver;
     if (is_prefix(saver->current, query)) return true;
-    const struct job *job = saver->first;
+    const struct save_job *job = saver->first;
     while (job != NULL && !is_prefix(job, query)) job = job->next;
     return job != NULL;
 }
@@ -42,21 +44,21 @@ bool store_parent_is_coming(struct store *store, const struct store_query *query
     struct tier *tier = save_tier(store);
     store_lock(store);
     if (*ticket == 0) *ticket = tier->saver.last_ticket;
-    bool coming = tier_takes_saves(tier) && tier->saver.done < *ticket && may_be_coming(store, query) &&
-                  !is_there(store, query->parent_key);
-    if (coming) saver_note_waiting(&tier->saver, waiter);
+    bool coming = tier_takes_saves(tier) && tier->saver.done < *ticket && is_queued(store, query) &&
+                  !is_stored(store, query->parent_key);
+    if (coming) saver_add_waiter(&tier->saver, waiter);
     store_unlock(store);
     return coming;
 }
 
-/* A look through the folders that has just begun is nearly always over soon: what they hold is worth waiting for, but
- * no longer than until then for anybody. */
+/* A scan that has just begun nearly always ends soon, and what it finds is worth waiting for; but only until
+ * scan_grace_ns after the tier was first opened. */
 static void wait_for_scan(struct store *store, int64_t deadline)
 {
     int64_t grace = store->params.scan_grace_ns;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         struct tier *tier = &store->tiers[i];
-        if (tier->settled) continue; /* as nearly always: no lock that a writer might hold */
+        if (tier->settled) continue; /* nearly always, and then without a lock that a writer might hold */
         int64_t until = tier->began + grace < deadline ? tier->began + grace : deadline;
         store_lock(store);
         while (!tier->settled && !tier->stalled && store_wait_changed(store, until)) {
@@ -67,26 +69,26 @@ static void wait_for_scan(struct store *store, int64_t deadline)
 
 /* ---- Finding ---- */
 
-/* Where a part cannot be cut, a prefix can be gone on from only at a state. */
+/* With recurrent/SWA state a prefix can be reused only up to a STATE entry. */
 static bool uses_states(const struct store_hit *hit)
 {
     return hit->user->codec.has_state || !hit->user->codec.rows;
 }
 
-static int32_t usable(const struct store_hit *hit, enum store_tier tier)
+static int32_t usable_tokens(const struct store_hit *hit, enum store_tier tier)
 {
     const struct match *match = &hit->matches[tier];
     return uses_states(hit) ? match->n_state : match->n_rows;
 }
 
-/* The tiers stand in the order of preference. */
-static void choose(struct store_hit *hit)
+/* Of equally long prefixes that of the first tier is chosen: the tiers are in the order of preference. */
+static void choose_tier(struct store_hit *hit)
 {
     hit->n = 0;
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        if (!hit->searched[i] || usable(hit, i) <= hit->n) continue;
+        if (!hit->searched[i] || usable_tokens(hit, i) <= hit->n) continue;
         hit->tier = i;
-        hit->n = usable(hit, i);
+        hit->n = usable_tokens(hit, i);
     }
 }
 
@@ -133,7 +135,7 @@ struct store_hit *store_find(struct store *store, const struct store_query *quer
     wait_for_scan(store, query->deadline);
     for (enum store_tier i = 0; i < STORE_TIERS; i++) hit->searched[i] = tier_serves(&store->tiers[i]);
     search(hit);
-    choose(hit);
+    choose_tier(hit);
     return hit;
 }
 
@@ -143,7 +145,7 @@ void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n)
     struct index_lookup lookup = lookup_of(hit, NULL, 0);
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
         if (hit->searched[i]) index_find_again(hit->store->tiers[i].index, &lookup, &hit->matches[i]);
-    choose(hit);
+    choose_tier(hit);
 }
 
 void hit_release(struct store_hit *hit)
@@ -172,7 +174,7 @@ int32_t store_hit_covered(const struct store_hit *hit)
 
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier)
 {
-    return hit->searched[tier] ? usable(hit, tier) : 0;
+    return hit->searched[tier] ? usable_tokens(hit, tier) : 0;
 }
 
 int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier)
@@ -211,8 +213,8 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct sla
     return true;
 }
 
-/* How far the tier of saves has it: numbers alone, nothing is leased. */
-static struct match covered(struct store *store, const struct store_query *query, bool states)
+/* How much of the prompt the tier of saves has: numbers alone, without leases. */
+static struct match covered_prefix(struct store *store, const struct store_query *query, bool states)
 {
     struct tier *tier = save_tier(store);
     struct index_lookup lookup = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
@@ -220,7 +222,7 @@ static struct match covered(struct store *store, const struct store_query *query
                                   .n = query->n,
                                   .states = states};
     struct match match = {0};
-    if (tier->index == NULL) return match; /* what is stored the index knows, whether or not the tier answers now */
+    if (tier->index == NULL) return match; /* the index knows what is stored, also while the tier is out of service */
     index_find(tier->index, &lookup, &match);
     struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
     index_release(tier->index, &match);
@@ -230,13 +232,13 @@ static struct match covered(struct store *store, const struct store_query *query
 int32_t store_covered(struct store *store, const struct store_query *query)
 {
     bool rows = query->user->codec.rows;
-    struct match match = covered(store, query, !rows);
+    struct match match = covered_prefix(store, query, !rows);
     return rows ? match.n_rows : match.n_state;
 }
 
 bool store_has_state(struct store *store, const struct store_query *query)
 {
-    return covered(store, query, true).n_state == query->n;
+    return covered_prefix(store, query, true).n_state == query->n;
 }
 
 enum store_tier store_hit_tier(const struct store_hit *hit)
@@ -244,7 +246,7 @@ enum store_tier store_hit_tier(const struct store_hit *hit)
     return hit->tier;
 }
 
-/* Slabs are taken to be like the last one. */
+/* Assumes that all slabs of the chain are as large, and as long, as the last one. */
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
 {
     const struct match *match = &hit->matches[hit->tier];
@@ -260,12 +262,12 @@ double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
         bytes += (double)state->size;
     }
     store_lock(hit->store);
-    double price = read_cost_ns(&hit->store->tiers[hit->tier].price, requests, bytes, clock_now(clock_monotonic()));
+    double ns = read_cost_ns(&hit->store->tiers[hit->tier].read_cost, requests, bytes, clock_now(clock_monotonic()));
     store_unlock(hit->store);
-    return price;
+    return ns;
 }
 
-static bool hangs_on(const struct entry *entry, const struct slab_key *key)
+static bool descends_from(const struct entry *entry, const struct slab_key *key)
 {
     while (entry != NULL && !slab_key_equal(&entry->key, key)) entry = entry->parent;
     return entry != NULL;
@@ -278,7 +280,7 @@ void store_hit_count(struct store_hit *hit, int32_t used)
     if (used <= 0)
         metric_add(&stats->misses, 1);
     else if (hit->has_parent_key &&
-             (hangs_on(match->state, &hit->parent_key) || hangs_on(match->rows, &hit->parent_key)))
+             (descends_from(match->state, &hit->parent_key) || descends_from(match->rows, &hit->parent_key)))
         metric_add(&stats->hits_resume, 1);
     else if (used == (int32_t)hit->tokens.len)
         metric_add(&stats->hits_exact, 1);

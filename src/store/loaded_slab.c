@@ -1,39 +1,39 @@
-/* Slabs in memory, each once for all hits that use its entry. With the store's mutex. */
+/* Slabs in memory: one copy for all hits that use its entry, freed with the last of them. Under the store's mutex. */
 #include "base/memory.h"
 #include "store/store_parts.h"
 
 #include <stdlib.h>
 
-struct image *image_use(struct entry *entry)
+struct loaded_slab *loaded_slab_ref(struct entry *entry)
 {
-    if (entry->user == NULL) entry->user = mem_alloc(sizeof(struct image));
-    struct image *image = entry->user;
-    image->users++;
-    return image;
+    if (entry->user == NULL) entry->user = mem_alloc(sizeof(struct loaded_slab));
+    struct loaded_slab *loaded = entry->user;
+    loaded->refs++;
+    return loaded;
 }
 
-/* A slab is freed without the mutex: that takes longer than all that is done with it. */
-void image_drop(struct entry *entry, struct image *image, struct image **garbage)
+/* Slabs are freed without the mutex: freeing one takes longer than everything that is done under it. */
+void loaded_slab_unref(struct entry *entry, struct loaded_slab *loaded, struct loaded_slab **garbage)
 {
-    if (--image->users > 0) return;
+    if (--loaded->refs > 0) return;
     entry->user = NULL;
-    image->next = *garbage;
-    *garbage = image;
+    loaded->next = *garbage;
+    *garbage = loaded;
 }
 
-void image_free(void *user)
+void loaded_slab_free(void *user)
 {
-    struct image *image = user;
-    if (image == NULL) return;
-    slab_bytes_unref(image->bytes);
-    free(image);
+    struct loaded_slab *loaded = user;
+    if (loaded == NULL) return;
+    slab_bytes_unref(loaded->bytes);
+    free(loaded);
 }
 
-void images_free(struct image *first)
+void loaded_slabs_free(struct loaded_slab *first)
 {
     while (first != NULL) {
-        struct image *next = first->next;
-        image_free(first);
+        struct loaded_slab *next = first->next;
+        loaded_slab_free(first);
         first = next;
     }
 }

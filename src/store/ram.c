@@ -33,7 +33,7 @@ static uint64_t hash_of(const struct slab_name *name)
 }
 
 /* With the mutex. */
-static struct kept *find(const struct ram *ram, const struct slab_name *name)
+static struct kept *ram_find(const struct ram *ram, const struct slab_name *name)
 {
     struct hash_link *link = hash_first(&ram->slabs, hash_of(name));
     for (; link != NULL; link = hash_next(link)) {
@@ -43,9 +43,9 @@ static struct kept *find(const struct ram *ram, const struct slab_name *name)
     return NULL;
 }
 
-static struct kept *take(struct ram *ram, const struct slab_name *name)
+static struct kept *ram_take(struct ram *ram, const struct slab_name *name)
 {
-    struct kept *kept = find(ram, name);
+    struct kept *kept = ram_find(ram, name);
     if (kept != NULL) hash_remove(&ram->slabs, &kept->link);
     return kept;
 }
@@ -87,7 +87,7 @@ static int ram_put(struct backend *backend, struct slab_head *head, struct buf *
     kept->slab.payload = kept->slab.bytes->v;
     const struct slab_name name = {head->key, head->kind};
     pthread_mutex_lock(&ram->mutex);
-    struct kept *former = take(ram, &name);
+    struct kept *former = ram_take(ram, &name);
     hash_add(&ram->slabs, &kept->link, hash_of(&name));
     pthread_mutex_unlock(&ram->mutex);
     kept_free(former);
@@ -98,7 +98,7 @@ static int ram_get(struct backend *backend, const struct slab_name *name, struct
 {
     struct ram *ram = ram_of(backend);
     pthread_mutex_lock(&ram->mutex);
-    const struct kept *kept = find(ram, name);
+    const struct kept *kept = ram_find(ram, name);
     if (kept != NULL)
         *slab = (struct slab){.head = copy_of(&kept->slab.head),
                               .bytes = slab_bytes_ref(kept->slab.bytes),
@@ -112,7 +112,7 @@ static int ram_remove(struct backend *backend, const struct slab_name *name, hea
     (void)error;
     struct ram *ram = ram_of(backend);
     pthread_mutex_lock(&ram->mutex);
-    struct kept *kept = take(ram, name);
+    struct kept *kept = ram_take(ram, name);
     pthread_mutex_unlock(&ram->mutex);
     kept_free(kept);
     return 0;
@@ -128,7 +128,7 @@ static int ram_has(struct backend *backend, const struct slab_name *names, size_
     (void)error;
     struct ram *ram = ram_of(backend);
     pthread_mutex_lock(&ram->mutex);
-    for (size_t i = 0; i < n; i++) there[i] = find(ram, &names[i]) != NULL;
+    for (size_t i = 0; i < n; i++) there[i] = ram_find(ram, &names[i]) != NULL;
     pthread_mutex_unlock(&ram->mutex);
     return 0;
 }

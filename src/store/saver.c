@@ -1,5 +1,7 @@
-/* The savers: of each tier a queue of saves, and the thread that carries them out one after the other. It alone changes
- * what the tier's backend holds. */
+/* The savers: each tier has a queue of save jobs and one thread that writes them in order (write.c). The queue is
+ * bounded by the backlog, in bytes: beyond it saves are refused, and their users are woken when there is room
+ * (backpressure). The thread alone changes what the tier's backend holds. hit.c reads the queue, for prompts whose
+ * parent is still in it. */
 #include "base/memory.h"
 #include "store/store_parts.h"
 
@@ -10,59 +12,59 @@
 
 /* ---- The queue ---- */
 
-static struct job *job_of(const struct store_save *save)
+static struct save_job *save_job_of(const struct store_save *save)
 {
-    struct job *job = mem_alloc(sizeof *job);
-    *job = (struct job){.user = save->user,
-                        .codec = save->user->codec,
-                        .identity = save->identity != NULL ? *save->identity : save->user->identity,
-                        .kind = save->kind,
-                        .reason = save->reason,
-                        .from = save->from,
-                        .to = save->to,
-                        .raw = save->raw,
-                        .size = save->size,
-                        .last = save->last};
+    struct save_job *job = mem_alloc(sizeof *job);
+    *job = (struct save_job){.user = save->user,
+                             .codec = save->user->codec,
+                             .identity = save->identity != NULL ? *save->identity : save->user->identity,
+                             .kind = save->kind,
+                             .reason = save->reason,
+                             .from = save->from,
+                             .to = save->to,
+                             .raw = save->raw,
+                             .size = save->size,
+                             .last = save->last};
     tokens_append(&job->tokens, save->tokens, (size_t)save->to);
     return job;
 }
 
-static void job_free(struct job *job)
+static void save_job_free(struct save_job *job)
 {
     tokens_release(&job->tokens);
     free(job);
 }
 
-void saver_note_waiting(struct saver *saver, const struct store_user *user)
+void saver_add_waiter(struct saver *saver, const struct store_user *user)
 {
-    for (size_t i = 0; i < saver->n_waiting; i++)
-        if (saver->waiting[i] == user) return;
-    if (saver->n_waiting == saver->waiting_cap) {
-        saver->waiting_cap = saver->waiting_cap == 0 ? 8 : 2 * saver->waiting_cap;
-        saver->waiting = mem_grow(saver->waiting, saver->waiting_cap, sizeof(struct store_user *));
+    for (size_t i = 0; i < saver->n_waiters; i++)
+        if (saver->waiters[i] == user) return;
+    if (saver->n_waiters == saver->waiters_cap) {
+        saver->waiters_cap = saver->waiters_cap == 0 ? 8 : 2 * saver->waiters_cap;
+        saver->waiters = mem_grow(saver->waiters, saver->waiters_cap, sizeof(struct store_user *));
     }
-    saver->waiting[saver->n_waiting++] = user;
+    saver->waiters[saver->n_waiters++] = user;
 }
 
-size_t saver_take_waiting(struct tier *tier, const struct store_user ***users)
+size_t saver_collect_waiters(struct tier *tier, const struct store_user ***users)
 {
     struct saver *saver = &tier->saver;
-    size_t n = saver->n_waiting;
-    *users = saver->waiting;
-    for (size_t i = 0; i < n; i++) user_enter(tier->store, saver->waiting[i]);
-    saver->waiting = NULL;
-    saver->n_waiting = saver->waiting_cap = 0;
+    size_t n = saver->n_waiters;
+    *users = saver->waiters;
+    for (size_t i = 0; i < n; i++) user_call_begin(tier->store, saver->waiters[i]);
+    saver->waiters = NULL;
+    saver->n_waiters = saver->waiters_cap = 0;
     return n;
 }
 
-/* What is larger than all of the backlog is taken when nothing else is under way. */
+/* A save larger than the whole backlog is accepted when no other is under way. */
 static bool has_room(const struct store *store, const struct saver *saver, size_t size)
 {
     uint64_t limit = store->params.backlog, taken = saver->backlog;
     return taken == 0 || (taken <= limit && size <= limit - taken);
 }
 
-static uint64_t enqueue(struct store *store, struct saver *saver, struct job *job)
+static uint64_t enqueue(struct store *store, struct saver *saver, struct save_job *job)
 {
     job->ticket = ++saver->last_ticket;
     saver->backlog += job->size;
@@ -76,20 +78,20 @@ static uint64_t enqueue(struct store *store, struct saver *saver, struct job *jo
 uint64_t store_save(struct store *store, const struct store_save *save)
 {
     struct tier *tier = save_tier(store);
-    struct job *job = job_of(save);
+    struct save_job *job = save_job_of(save);
     uint64_t ticket = 0;
     store_lock(store);
     if (tier_takes_saves(tier)) {
         if (save->synchronous || has_room(store, &tier->saver, save->size))
             ticket = enqueue(store, &tier->saver, job);
         else
-            saver_note_waiting(&tier->saver, save->user);
+            saver_add_waiter(&tier->saver, save->user);
     }
     store_unlock(store);
     if (ticket != 0) return ticket;
     metric_add(&store->stats.saves_dropped, 1);
     buffers_give_back(store, save->raw);
-    job_free(job);
+    save_job_free(job);
     return 0;
 }
 
@@ -106,7 +108,7 @@ bool store_has_room(struct store *store, const struct store_user *user, size_t s
     struct tier *tier = save_tier(store);
     store_lock(store);
     bool room = tier_takes_saves(tier) && has_room(store, &tier->saver, size);
-    if (!room) saver_note_waiting(&tier->saver, user);
+    if (!room) saver_add_waiter(&tier->saver, user);
     store_unlock(store);
     return room;
 }
@@ -117,7 +119,7 @@ bool store_is_done(struct store *store, const struct store_user *user, uint64_t 
     store_lock(store);
     if (ticket > saver->last_ticket) ticket = saver->last_ticket;
     bool done = saver->done >= ticket;
-    if (!done) saver_note_waiting(saver, user);
+    if (!done) saver_add_waiter(saver, user);
     store_unlock(store);
     return done;
 }
@@ -136,17 +138,17 @@ bool store_wait(struct store *store, uint64_t ticket, int64_t deadline)
 
 /* ---- The thread ---- */
 
-static struct job *take_job(struct saver *saver)
+static struct save_job *next_job(struct saver *saver)
 {
-    struct job *job = saver->first;
+    struct save_job *job = saver->first;
     saver->first = job->next;
     if (saver->first == NULL) saver->end = &saver->first;
     saver->current = job;
     return job;
 }
 
-/* There is room again: those that wait may try. */
-static void finish_job(struct tier *tier, struct job *job)
+/* Wakes those that wait for room, or for the end of a save. */
+static void finish_job(struct tier *tier, struct save_job *job)
 {
     struct store *store = tier->store;
     struct saver *saver = &tier->saver;
@@ -160,37 +162,38 @@ static void finish_job(struct tier *tier, struct job *job)
     metric_add(&store->stats.backlog_bytes, -(int64_t)job->size);
     if (scan && tier->scan_at == CLOCK_NEVER) {
         tier->scan_at = 0;
-        pthread_cond_signal(&tier->attend);
+        pthread_cond_signal(&tier->supervisor_work);
     }
-    size_t n = saver_take_waiting(tier, &users);
+    size_t n = saver_collect_waiters(tier, &users);
     pthread_cond_broadcast(&store->changed);
     store_unlock(store);
     users_wake(store, users, n);
-    job_free(job);
+    save_job_free(job);
 }
 
-static void tidy(struct tier *tier)
+static void quarantine_and_trim(struct tier *tier)
 {
     store_lock(tier->store);
     bool trim = tier->to_trim;
     tier->to_trim = false;
     store_unlock(tier->store);
-    tier_tidy(tier);
+    tier_quarantine_damaged(tier);
     if (trim) tier_trim(tier);
 }
 
-/* With the mutex: a job may be begun. At the end what is queued is still saved, in the time that is left. */
+/* With the mutex: whether a job may begin. While the store closes, queued jobs are still written until the deadline. */
 static bool may_begin(const struct tier *tier)
 {
     const struct store *store = tier->store;
     if (tier->saver.first == NULL) return false;
     bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
-    bool comes = tier->state == TIER_OPENING || (tier->state == TIER_LOST && tier->open_at == 0 && !store->closing);
-    return over || !comes;
+    bool opens_soon =
+        tier->state == TIER_OPENING || (tier->state == TIER_LOST && tier->open_at == 0 && !store->closing);
+    return over || !opens_soon;
 }
 
-/* With the mutex: the tier was lost while it was written, and is about to be opened again. */
-static void put_back(struct saver *saver, struct job *job)
+/* With the mutex: the backend was lost while the job was written, and is about to be opened again. */
+static void requeue(struct saver *saver, struct save_job *job)
 {
     job->retried = true;
     job->next = saver->first;
@@ -199,33 +202,35 @@ static void put_back(struct saver *saver, struct job *job)
     saver->current = NULL;
 }
 
-/* With the mutex: what is to be done now, if anything. */
-static bool do_one(struct tier *tier)
+/* With the mutex, which it releases meanwhile: does one thing that is due. False: there was none. */
+static bool run_one(struct tier *tier)
 {
     struct store *store = tier->store;
-    bool wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
-    bool untidy = (tier->damaged != NULL || tier->found != NULL || tier->to_trim) && tier->state == TIER_OPEN;
-    struct job *job = !wanted && !untidy && may_begin(tier) ? take_job(&tier->saver) : NULL;
-    if (!wanted && !untidy && job == NULL) return false;
+    bool buffer_wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
+    bool has_chores =
+        (tier->damaged != NULL || tier->scan_damaged != NULL || tier->to_trim) && tier->state == TIER_OPEN;
+    struct save_job *job = !buffer_wanted && !has_chores && may_begin(tier) ? next_job(&tier->saver) : NULL;
+    if (!buffer_wanted && !has_chores && job == NULL) return false;
     store_unlock(store);
-    if (wanted) {
+    if (buffer_wanted) {
         buffers_make_wanted(store);
-    } else if (untidy) {
-        tidy(tier);
-    } else if (job_write(store, tier, job) || job->retried) {
+    } else if (has_chores) {
+        quarantine_and_trim(tier);
+    } else if (save_job_write(store, tier, job) || job->retried) {
         finish_job(tier, job);
         job = NULL;
     }
     store_lock(store);
-    if (job != NULL) put_back(&tier->saver, job);
+    if (job != NULL) requeue(&tier->saver, job);
     return true;
 }
 
-/* Nobody waits for most saves, but who computes on all processors waits for each of them: this thread gives way. */
-static void give_way(void)
+/* Most saves have no one waiting, but threads that compute on all processors wait for each of these: this thread
+ * yields. */
+static void lower_priority(void)
 {
     enum { NICE = 10 };
-    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* of this thread alone, on Linux; elsewhere it may not be had */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), NICE); /* on Linux of this thread alone; may fail elsewhere */
 }
 
 void *saver_main(void *ud)
@@ -233,10 +238,10 @@ void *saver_main(void *ud)
     struct tier *tier = ud;
     struct store *store = tier->store;
     struct clock *clock = clock_monotonic();
-    give_way();
+    lower_priority();
     store_lock(store);
     for (;;) {
-        if (do_one(tier)) continue;
+        if (run_one(tier)) continue;
         if (store->closing && tier->saver.first == NULL) break;
         clock->wait(clock, &tier->saver.work, &store->mutex, store->closing ? store->close_by : CLOCK_NEVER);
     }
@@ -254,6 +259,6 @@ void saver_init(struct saver *saver)
 
 void saver_release(struct saver *saver)
 {
-    free(saver->waiting);
+    free(saver->waiters);
     pthread_cond_destroy(&saver->work);
 }

@@ -1,4 +1,5 @@
-/* The store's life, its users and its numbers. */
+/* The store itself: opening and closing it with its threads, names of models, calls of users, numbers. Threads of all
+ * other files begin and end here, and the last one frees the store (see store_parts.h). */
 #include "store/store.h"
 
 #include "base/log.h"
@@ -12,7 +13,7 @@
 
 /* ---- Threads ---- */
 
-/* Detached: one that hangs in a call of a backend cannot be waited for at the end. */
+/* Detached: store_close() cannot wait for a thread that hangs in a call of a backend. */
 int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hearth_error *error)
 {
     pthread_t thread;
@@ -50,10 +51,11 @@ void store_end_thread(struct store *store)
     if (last) store_free(store);
 }
 
-/* ---- Life ---- */
+/* ---- Opening and closing ---- */
 
-/* Threads that only read are not worth a longer wait: who hangs does so in a call that nobody needs any more. */
-#define SOON_NS ((int64_t)1000000000)
+/* How long store_close() waits for threads that only read, once all saves are done: 1 s, since no one needs their
+ * result. */
+#define END_WAIT_NS ((int64_t)1000000000)
 
 struct store *store_open(const struct store_params *params, hearth_error *error)
 {
@@ -66,7 +68,7 @@ struct store *store_open(const struct store_params *params, hearth_error *error)
     for (enum store_tier i = 0; i < STORE_TIERS && rc == HEARTH_OK; i++) rc = tier_open(store, i, error);
     if (rc == HEARTH_OK) rc = store_begin_thread(store, watchdog_main, store, error);
     if (rc == HEARTH_OK) return store;
-    store_close(store, clock_now(clock_monotonic()) + SOON_NS);
+    store_close(store, clock_now(clock_monotonic()) + END_WAIT_NS);
     return NULL;
 }
 
@@ -76,7 +78,7 @@ static void wake_all(struct store *store)
     for (enum store_tier i = 0; i < STORE_TIERS; i++) {
         struct tier *tier = &store->tiers[i];
         if (tier->quota == 0) continue;
-        pthread_cond_signal(&tier->attend);
+        pthread_cond_signal(&tier->supervisor_work);
         pthread_cond_signal(&tier->saver.work);
         pthread_cond_broadcast(&tier->fetcher.work);
     }
@@ -98,8 +100,8 @@ bool store_close(struct store *store, int64_t deadline)
     wake_all(store);
     while (count_saving(store) > 0 && store_wait_changed(store, deadline)) {
     }
-    int64_t soon = clock_now(clock_monotonic()) + SOON_NS;
-    while (store->n_threads > 0 && store_wait_changed(store, soon < deadline ? soon : deadline)) {
+    int64_t by = clock_now(clock_monotonic()) + END_WAIT_NS;
+    while (store->n_threads > 0 && store_wait_changed(store, by < deadline ? by : deadline)) {
     }
     bool whole = store->n_threads == 0;
     store->abandoned = !whole;
@@ -170,7 +172,7 @@ const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256
 
 /* ---- Users ---- */
 
-void user_enter(struct store *store, const struct store_user *user)
+void user_call_begin(struct store *store, const struct store_user *user)
 {
     if (store->n_busy == store->busy_cap) {
         store->busy_cap = store->busy_cap == 0 ? 8 : 2 * store->busy_cap;
@@ -179,7 +181,7 @@ void user_enter(struct store *store, const struct store_user *user)
     store->busy[store->n_busy++] = user;
 }
 
-void user_leave(struct store *store, const struct store_user *user)
+void user_call_end(struct store *store, const struct store_user *user)
 {
     size_t i = 0;
     while (store->busy[i] != user) i++;
@@ -192,7 +194,7 @@ void users_wake(struct store *store, const struct store_user **users, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (users[i]->wake != NULL) users[i]->wake(users[i]->ud);
         store_lock(store);
-        user_leave(store, users[i]);
+        user_call_end(store, users[i]);
         store_unlock(store);
     }
     free(users);
@@ -205,21 +207,21 @@ static bool is_busy(const struct store *store, const struct store_user *user)
     return false;
 }
 
-static void forget_user(struct saver *saver, const struct store_user *user)
+static void drop_user(struct saver *saver, const struct store_user *user)
 {
     if (saver->current != NULL && saver->current->user == user) saver->current->user = NULL;
-    for (struct job *job = saver->first; job != NULL; job = job->next)
+    for (struct save_job *job = saver->first; job != NULL; job = job->next)
         if (job->user == user) job->user = NULL;
     size_t kept = 0;
-    for (size_t i = 0; i < saver->n_waiting; i++)
-        if (saver->waiting[i] != user) saver->waiting[kept++] = saver->waiting[i];
-    saver->n_waiting = kept;
+    for (size_t i = 0; i < saver->n_waiters; i++)
+        if (saver->waiters[i] != user) saver->waiters[kept++] = saver->waiters[i];
+    saver->n_waiters = kept;
 }
 
 void store_remove_user(struct store *store, const struct store_user *user)
 {
     store_lock(store);
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) forget_user(&store->tiers[i].saver, user);
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) drop_user(&store->tiers[i].saver, user);
     while (is_busy(store, user)) store_wait_changed(store, CLOCK_NEVER);
     store_unlock(store);
 }

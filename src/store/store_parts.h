@@ -1,9 +1,14 @@
-/* What the files of the store share: store.c (life, users, numbers), tier.c (one tier: its state, its room),
- * supervisor.c (the thread that opens a tier, looks through it, and gets it back), watchdog.c (what does not answer),
- * saver.c and write.c (saves), buffers.c (memory for them), hit.c (lookups), fetcher.c and image.c (reading).
+/* The inside of the store: the structs that its files share. store.c opens and closes it and counts users' calls;
+ * tier.c reserves, removes and quarantines in one tier; supervisor.c is the thread that opens a tier, scans it and
+ * retries; watchdog.c is the thread that notices calls that hang; saver.c is the queue of saves and its thread, write.c
+ * one save; buffers.c pools memory for saves; hit.c looks up; fetcher.c and loaded_slab.c read.
  *
- * One mutex guards all that changes here, and is never held during I/O, hashing, or a user's functions. Order of locks:
- * it, then an index's own. What an index holds is the index's; of an entry, `user` alone is guarded by this mutex. */
+ * One mutex guards everything here that changes. It is never held during I/O, hashing, or a user's functions. Lock
+ * order: this mutex, then an index's own. The index guards its entries, but for their `user`, which this mutex guards.
+ *
+ * The files call each other in cycles, so their declarations stand in this one header: a lookup (hit.c) may wait for a
+ * save (saver.c), a fetch (fetcher.c) frees the hit it was for (hit.c), a save (write.c) changes the tier (tier.c)
+ * whose saver runs it, and every thread ends by store_end_thread() (store.c), which frees the tiers. */
 #ifndef STORE_STORE_PARTS_H
 #define STORE_STORE_PARTS_H
 
@@ -19,29 +24,31 @@
 
 enum { FETCHERS = 2, POOLED_BUFFERS = 16 };
 
-/* ---- A slab in memory ---- */
+/* ---- Slabs in memory ---- */
 
-/* Of an entry that hits use. Guarded by the mutex, but for the bytes, which do not change once it is there. */
-struct image {
-    enum { IMAGE_ABSENT, IMAGE_LOADING, IMAGE_THERE, IMAGE_LOST } state;
-    int users; /* parts of hits, and the fetcher that reads it */
+/* The slab of an entry that hits use, once for all of them: the entry's `user`. Guarded by the mutex, but for the
+ * bytes, which do not change once loaded. */
+struct loaded_slab {
+    enum { LOAD_NONE, LOAD_RUNNING, LOAD_DONE, LOAD_FAILED } state;
+    int refs; /* parts of hits, and the fetcher that reads it */
     struct slab_bytes *bytes;
     const void *payload;
-    size_t size;        /* of the payload */
-    struct image *next; /* among those to be freed when the mutex has been given back */
+    size_t size;              /* of the payload */
+    struct loaded_slab *next; /* in the list of those to be freed once the mutex is released */
 };
 
-struct image *image_use(struct entry *entry);
-void image_drop(struct entry *entry, struct image *image, struct image **garbage);
-void images_free(struct image *first);
-void image_free(void *image); /* free_user of an index */
+/* unref() puts one without references on the list of garbage, which is freed without the mutex. */
+struct loaded_slab *loaded_slab_ref(struct entry *entry);
+void loaded_slab_unref(struct entry *entry, struct loaded_slab *loaded, struct loaded_slab **garbage);
+void loaded_slabs_free(struct loaded_slab *first);
+void loaded_slab_free(void *loaded); /* free_user of an index */
 
 /* ---- Saves ---- */
 
-struct job {
-    struct job *next;
+struct save_job {
+    struct save_job *next;
     uint64_t ticket;
-    const struct store_user *user; /* NULL: it has left, and its codec may not be called any more; guarded */
+    const struct store_user *user; /* NULL: it was removed, and its codec may not be called any more; guarded */
     struct store_codec codec;
     struct identity identity;
     enum slab_kind kind;
@@ -56,59 +63,60 @@ struct job {
 
 struct tier;
 
-/* Carries it out, on the tier's saver. False: the backend is gone, and it is worth another try when that is back. */
-bool job_write(struct store *store, struct tier *tier, const struct job *job);
+/* Writes what of it is not stored yet, on the tier's saver thread. False: the backend is gone, and the job should be
+ * retried once it is back. */
+bool save_job_write(struct store *store, struct tier *tier, const struct save_job *job);
 
 /* ---- Tiers ---- */
 
-/* A thread of a tier, while it is in a call of the backend. */
+/* What a thread of the tier is doing: its current call of the backend, for the watchdog. */
 struct worker {
-    int64_t since, limit; /* CLOCK_MONOTONIC, ns: when it began, when it counts as hung; since 0: in none */
+    int64_t since, limit; /* CLOCK_MONOTONIC, ns: when the call began, when it counts as hung; since 0: no call */
 };
 
 struct saver {
     struct worker worker;
     pthread_cond_t work;
-    struct job *first, **end;
-    struct job *current;
+    struct save_job *first, **end;
+    struct save_job *current;
     bool ended;
     uint64_t last_ticket, done;        /* saves are finished in the order of their tickets */
     uint64_t backlog;                  /* bytes of queued saves and the current one */
-    const struct store_user **waiting; /* for the next save that ends */
-    size_t n_waiting, waiting_cap;
+    const struct store_user **waiters; /* users to wake when a save ends */
+    size_t n_waiters, waiters_cap;
 };
 
-/* That a slab was used: to be written to the backend, in the order of the uses. */
-struct note {
-    struct slab_name name; /* holds on to nothing: it is no loss where the slab goes meanwhile */
+/* A use of a slab, to be written to the backend. Notes are written in the order of the uses. */
+struct use_note {
+    struct slab_name name; /* no lease: where the slab is evicted meanwhile, the note is dropped */
     uint32_t hits;
     int64_t used_ms;
 };
 
-enum { NOTES = 256 };
+enum { MOST_USE_NOTES = 256 };
 
 struct fetcher {
     struct worker workers[FETCHERS];
     size_t n_workers;
     pthread_cond_t work;
-    struct note notes[NOTES]; /* a ring, from `first_note` on: the oldest goes when it is full */
+    struct use_note notes[MOST_USE_NOTES]; /* a ring from `first_note` on; when full, the oldest is dropped */
     size_t first_note, n_notes;
-    bool noting;            /* a worker writes one: the next waits for it, so that none overtakes another */
-    struct store_hit *hits; /* that fetch, the one served longest ago first */
-    uint64_t ahead_bytes;   /* of slabs that hits want and have not taken */
+    bool noting;               /* one is being written: the next waits, so that none overtakes another */
+    struct store_hit *hits;    /* that fetch, the one served least recently first */
+    uint64_t read_ahead_bytes; /* of slabs that are requested and not yet consumed */
 };
 
-struct found {
+struct damaged_slab {
     struct slab_name name;
-    struct found *next;
+    struct damaged_slab *next;
 };
 
 enum tier_state {
-    TIER_OFF,     /* it has no quota */
-    TIER_OPENING, /* for the first time: saves are queued */
-    TIER_OPEN,    /* lookups find what is known of it, also while it is looked through */
-    TIER_SHARED,  /* another process has it: lookups find what that had stored, nothing is saved; tried again */
-    TIER_LOST     /* it could not be opened, or was lost: tried again */
+    TIER_OFF,     /* no quota */
+    TIER_OPENING, /* being opened for the first time: saves are queued */
+    TIER_OPEN,    /* lookups find what is indexed, also while a scan is under way */
+    TIER_SHARED,  /* another process owns it: read, not written; opening it is retried */
+    TIER_LOST     /* it could not be opened, or the backend is gone; opening it is retried */
 };
 
 struct tier {
@@ -120,56 +128,59 @@ struct tier {
     struct saver saver;
     struct fetcher fetcher;
     struct worker supervisor;
-    struct read_cost price; /* of reading; guarded */
-    pthread_cond_t attend;  /* the supervisor has something to do */
+    struct read_cost read_cost;     /* guarded */
+    pthread_cond_t supervisor_work; /* signalled when the supervisor has something to do */
     /* Written with the mutex; lookups read them without. */
     _Atomic enum tier_state state;
-    _Atomic bool stalled; /* a call of its backend hangs: set aside until that returns */
-    _Atomic bool settled; /* it has been looked through once, or could not be opened at first */
+    _Atomic bool stalled; /* a call of its backend hangs: the tier is out of service until that returns */
+    _Atomic bool settled; /* it was scanned once, or could not be opened at first */
     /* Guarded by the mutex: */
-    int64_t began;                          /* when it was opened for the first time */
-    int64_t open_at, scan_at, take_back_at; /* what the supervisor does next, and when; CLOCK_NEVER: not at all */
-    int64_t back_off;                       /* ns */
-    bool puts_fail;                         /* the last one did; the saver's own */
-    bool to_trim;                           /* it may hold more than its quota */
+    int64_t began; /* when it was opened for the first time */
+    int64_t open_at, scan_at,
+        retry_at;     /* when the supervisor opens, scans, retries unreadable entries; CLOCK_NEVER: not at all */
+    int64_t back_off; /* ns until the next attempt */
+    bool puts_fail;   /* the last put() failed; the saver's own */
+    bool to_trim;     /* it may hold more than its quota */
     char trouble[160];
-    struct victim *damaged; /* their slabs are still there; the saver sets them aside */
-    struct found *found;    /* so are those of damaged slabs that a scan found */
+    struct victim *damaged;            /* dropped entries whose damaged slabs the saver is to quarantine */
+    struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
 };
 
-int tier_open(struct store *store, enum store_tier id, hearth_error *error); /* fails for want of a thread alone */
+int tier_open(struct store *store, enum store_tier id,
+              hearth_error *error); /* fails only where a thread cannot be started */
 void tier_close(struct tier *tier);
 
-/* Whether lookups and fetches ask it; without the mutex. And whether saves go to it; with the mutex. */
+/* Whether lookups and fetches use the tier (called without the mutex); whether saves are queued for it (with the
+ * mutex). */
 bool tier_serves(const struct tier *tier);
 bool tier_takes_saves(const struct tier *tier);
 
-/* Around every call of the backend: one that takes longer than the limit is noticed by the watchdog. */
+/* Around every call of the backend: the watchdog notices one that takes longer than the limit. */
 void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns);
 void tier_end_call(struct tier *tier, struct worker *worker);
 
-/* The backend is gone: it is opened again. With the mutex. */
-void tier_lose(struct tier *tier, const char *why);
+/* The backend is gone: has the supervisor open it again. With the mutex. */
+void tier_mark_lost(struct tier *tier, const char *why);
 
-/* Sets aside bytes for a slab, and makes the room. 0, HEARTH_BUSY (`reserved` says why), or what the backend says. */
+/* Reserves bytes for a slab, and removes the victims. 0, HEARTH_BUSY (`reserved` says why), or the backend's error. */
 int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
                  hearth_error *error);
 
-/* A slab of the model was stored: its name, if it has one, is to be beside it. On the saver's thread. */
-void tier_note_model(struct tier *tier, const uint8_t model[SHA256_BYTES]);
+/* A slab of the model was stored: writes the model's name beside it, once. On the saver's thread. */
+void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES]);
 
-/* After a slab was written beyond the quota. */
+/* Evicts what exceeds the quota. On the saver's thread. */
 void tier_trim(struct tier *tier);
 
-/* Sets damaged slabs aside. On the saver's thread. */
-void tier_tidy(struct tier *tier);
+/* Quarantines damaged slabs. On the saver's thread. */
+void tier_quarantine_damaged(struct tier *tier);
 
-/* The entry's slab cannot be used: it leaves; what hangs on it stays, detached. `damaged`: its bytes are still there.
+/* The entry's slab cannot be used: drops the entry, and detaches its descendants. `damaged`: the slab is still there.
  */
 void tier_drop(struct tier *tier, struct entry *entry, bool damaged);
 
-/* What went wrong, and (NULL) that it goes well again. Logged when it changes from one to the other. */
-void tier_trouble(struct tier *tier, const char *message);
+/* Keeps the message of a save that failed; NULL: one succeeded. Logs each change between the two. */
+void tier_report_trouble(struct tier *tier, const char *message);
 
 void *supervisor_main(void *tier);
 void *saver_main(void *tier);
@@ -180,22 +191,23 @@ void saver_release(struct saver *saver);
 void fetcher_init(struct fetcher *fetcher);
 void fetcher_release(struct fetcher *fetcher);
 
-/* With the mutex: the user is woken when a save has ended, or the tier is set aside. */
-void saver_note_waiting(struct saver *saver, const struct store_user *user);
+/* With the mutex: has the user woken when a save ends or the tier goes out of service. */
+void saver_add_waiter(struct saver *saver, const struct store_user *user);
 
-/* With the mutex: users that wait for saves of the tier are to look again; each is entered. */
-size_t saver_take_waiting(struct tier *tier, const struct store_user ***users);
+/* With the mutex: moves the list of waiting users out, each after user_call_begin(), for users_wake(). */
+size_t saver_collect_waiters(struct tier *tier, const struct store_user ***users);
 
-/* With the mutex: hits that fetch from the tier and have got nothing for too long, or (`all`) all of them, are lost;
- * returns users to wake, each entered. `next`: the earliest time at which that is to be asked again. */
+/* With the mutex: gives up the hits that fetch from the tier and got nothing within the time-out, or (`all`) all of
+ * them. Returns users to wake, each after user_call_begin(). `next` becomes the earliest time-out of the others, if
+ * that is sooner. */
 size_t fetcher_give_up(struct tier *tier, int64_t now, bool all, const struct store_user ***users, int64_t *next);
 
 /* ---- Hits ---- */
 
-/* One slab of a fetch: the rows [from, to) of it, or the state. */
+/* One slab of a fetch: its rows [from, to), or its recurrent/SWA state. */
 struct part {
     struct entry *entry;
-    struct image *image; /* NULL before it is wanted and after it was taken */
+    struct loaded_slab *loaded; /* NULL before it is requested and after it was consumed */
     int32_t from, to;
 };
 
@@ -215,13 +227,13 @@ struct store_hit {
     bool fetching;
     /* guarded by the mutex once it fetches: */
     struct part *parts;
-    size_t n_parts, n_rows; /* all, and those that are rows */
-    size_t next, ahead;     /* the next to be taken; the first that is not wanted yet */
-    struct part *held;      /* the user looks at its bytes */
+    size_t n_parts, n_rows; /* all; those of rows, which come first */
+    size_t next, requested; /* the next for the user; the first that is not requested yet */
+    struct part *held;      /* the user reads its bytes */
     enum join join;
     struct buf joined;
     bool lost, waiting, closed;
-    int64_t progress_at; /* when something last came for it */
+    int64_t progress_at; /* when a slab last came for it */
     struct store_hit *next_hit;
 };
 
@@ -229,9 +241,9 @@ void hit_release(struct store_hit *hit);
 
 /* ---- The store ---- */
 
-/* Memory to copy saves out to; see buffers.c. */
+/* A pool of memory that saves are copied out to; see buffers.c. */
 struct buffers {
-    size_t wanted; /* a buffer of that size should be had; 0: none */
+    size_t wanted; /* bytes of a buffer that the saver should add; 0: none */
     void *pool[POOLED_BUFFERS];
     size_t n, bytes;
 };
@@ -240,7 +252,7 @@ void buffers_give_back(struct store *store, void *buffer);
 void buffers_make_wanted(struct store *store); /* on the saver's thread */
 void buffers_release(struct buffers *buffers);
 
-/* What a model is called. Guarded by the mutex; once in the list it stays, and its name with it. */
+/* A model's name. Guarded by the mutex; entries of the list never change or leave. */
 struct model_name {
     uint8_t model[SHA256_BYTES];
     char name[STORE_MODEL_NAME];
@@ -251,14 +263,14 @@ struct model_name {
 struct store {
     struct store_params params;
     pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a save was finished, a tier settled, a user was let go, a thread ended */
+    pthread_cond_t changed; /* a save ended, a tier settled, a user's call ended, a thread ended */
     struct tier tiers[STORE_TIERS];
     struct buffers buffers;
-    pthread_cond_t watch; /* the watchdog's */
-    int64_t watch_until;  /* it sleeps until then */
+    pthread_cond_t watch; /* wakes the watchdog */
+    int64_t watch_until;  /* the watchdog sleeps until then */
     size_t n_threads;
-    _Atomic bool closing;           /* no more saves, nothing new is begun */
-    int64_t close_by;               /* what is queued is still saved until then */
+    _Atomic bool closing;           /* store_close() was called: no more saves, nothing new begins */
+    int64_t close_by;               /* queued saves are still written until then */
     bool abandoned;                 /* store_close() has returned: the last thread frees the store */
     const struct store_user **busy; /* users whose functions are running */
     size_t n_busy, busy_cap;
@@ -266,7 +278,7 @@ struct store {
     struct store_stats stats;
 };
 
-/* What the model is called, where that is to be written in the tier, which it is only once; else NULL. */
+/* The model's name, if it is still to be written to the tier; NULL: not. Marks it as written. */
 const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256_BYTES], enum store_tier tier);
 
 void *watchdog_main(void *store);
@@ -286,18 +298,18 @@ static inline struct tier *save_tier(struct store *store)
     return &store->tiers[store->params.save_tier];
 }
 
-/* A thread of the store's own: counted until it calls store_end_thread(), the last thing it does. */
+/* Starts a detached thread, which calls store_end_thread() last. The last thread of an abandoned store frees it. */
 int store_begin_thread(struct store *store, void *(*main)(void *), void *ud, hearth_error *error);
 void store_end_thread(struct store *store);
 
-/* Waits for `changed`, with the mutex. False: the deadline has passed. */
+/* Waits for `changed`, with the mutex. False: the deadline (CLOCK_MONOTONIC, ns) has passed. */
 bool store_wait_changed(struct store *store, int64_t deadline);
 
-/* Marks around calls of a user's functions, with the mutex: store_remove_user() waits for them. */
-void user_enter(struct store *store, const struct store_user *user);
-void user_leave(struct store *store, const struct store_user *user);
+/* Around every call of a user's functions, with the mutex: store_remove_user() waits for their end. */
+void user_call_begin(struct store *store, const struct store_user *user);
+void user_call_end(struct store *store, const struct store_user *user);
 
-/* Wakes them, without the mutex, and frees the list; each has been entered, and is let go here. */
+/* Wakes the users without the mutex, ends their user_call_begin(), and frees the list. */
 void users_wake(struct store *store, const struct store_user **users, size_t n);
 
 #endif

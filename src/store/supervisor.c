@@ -1,8 +1,8 @@
-/* The supervisor of a tier, one thread each: it opens the tier's backend, looks through what earlier processes left,
- * and gets back what was lost, be it the whole backend or single slabs that could not be read. It tries again after a
- * second, and then ever more rarely, down to once a minute; for single slabs, once an hour.
+/* The supervisor of a tier, one thread each: opens the tier's backend, scans it for slabs of earlier processes, and
+ * retries what failed: the whole backend, or single slabs that could not be read. It retries after 1 s, then at doubled
+ * intervals up to one minute; a scan for the sake of single unread slabs, up to one hour.
  *
- * Nobody waits for it: slabs are found as soon as they are known. */
+ * No request waits for it: lookups find each slab as soon as the scan has indexed it. */
 #include "base/log.h"
 #include "base/memory.h"
 #include "store/store_parts.h"
@@ -11,38 +11,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACK_OFF_FIRST ((int64_t)1000000000)
-#define OPENING_MOST   (60 * BACK_OFF_FIRST)
-#define SCANNING_MOST  (3600 * BACK_OFF_FIRST) /* for a few slabs that could not be read all names are read */
+#define BACK_OFF_FIRST_NS  ((int64_t)1000000000)
+#define OPEN_RETRY_MOST_NS (60 * BACK_OFF_FIRST_NS)
+#define SCAN_RETRY_MOST_NS (3600 * BACK_OFF_FIRST_NS) /* a scan lists the whole folder, for the sake of a few slabs */
 
-/* Slabs that a backend is asked for at once. */
+/* Slabs in one has() call. */
 enum { BATCH = 1024 };
 
 /* ---- With the mutex ---- */
 
-static int64_t later(struct tier *tier, int64_t most)
+static int64_t next_attempt(struct tier *tier, int64_t most)
 {
     int64_t after = tier->back_off;
     tier->back_off = 2 * after < most ? 2 * after : most;
     return clock_now(clock_monotonic()) + after;
 }
 
-static void settle(struct tier *tier)
+static void mark_settled(struct tier *tier)
 {
     tier->settled = true;
     pthread_cond_broadcast(&tier->store->changed);
 }
 
-/* ---- What is still there ---- */
+/* ---- After a loss ---- */
 
-struct names {
+struct slab_names {
     struct slab_name *v;
     size_t n, cap;
 };
 
-static void collect_name(void *ud, const struct slab_key *key, enum slab_kind kind)
+static void collect_slab_name(void *ud, const struct slab_key *key, enum slab_kind kind)
 {
-    struct names *names = ud;
+    struct slab_names *names = ud;
     if (names->n == names->cap) {
         names->cap = names->cap == 0 ? BATCH : 2 * names->cap;
         names->v = mem_grow(names->v, names->cap, sizeof *names->v);
@@ -50,19 +50,19 @@ static void collect_name(void *ud, const struct slab_key *key, enum slab_kind ki
     names->v[names->n++] = (struct slab_name){*key, kind};
 }
 
-static void collect(void *ud, const struct entry *entry, const struct identity *identity)
+static void collect_entry(void *ud, const struct entry *entry, const struct identity *identity)
 {
     (void)identity;
-    collect_name(ud, &entry->key, entry->kind);
+    collect_slab_name(ud, &entry->key, entry->kind);
 }
 
-/* After the backend was lost: what is not in it any more leaves the index. */
+/* The backend was lost and is open again: drops the entries whose slabs it does not hold any more. */
 static void drop_missing(struct tier *tier)
 {
-    struct names names = {0};
+    struct slab_names names = {0};
     bool there[BATCH];
-    index_each(tier->index, collect, &names);
-    index_each_detached(tier->index, collect_name, &names);
+    index_each(tier->index, collect_entry, &names);
+    index_each_detached(tier->index, collect_slab_name, &names);
     for (size_t i = 0; i < names.n; i += BATCH) {
         size_t n = names.n - i < BATCH ? names.n - i : BATCH;
         if (tier->backend->has(tier->backend, names.v + i, n, there, NULL) != 0) break;
@@ -75,30 +75,30 @@ static void drop_missing(struct tier *tier)
     free(names.v);
 }
 
-/* ---- What it does, without the mutex ---- */
+/* ---- Steps, without the mutex ---- */
 
-static void adopt(void *ud, struct slab_head *head, uint64_t size)
+static void adopt_scanned(void *ud, struct slab_head *head, uint64_t size)
 {
     struct tier *tier = ud;
     index_adopt(tier->index, head, size, clock_unix_ms());
 }
 
-/* The saver may just have stored another one in its place: it alone changes what is there. */
-static void find_damaged(void *ud, const struct slab_name *name)
+/* The saver alone changes what the backend holds, and may just have replaced the slab: it checks, and quarantines. */
+static void queue_damaged(void *ud, const struct slab_name *name)
 {
     struct tier *tier = ud;
-    struct found *found = mem_alloc(sizeof *found);
+    struct damaged_slab *found = mem_alloc(sizeof *found);
     found->name = *name;
     store_lock(tier->store);
-    found->next = tier->found;
-    tier->found = found;
+    found->next = tier->scan_damaged;
+    tier->scan_damaged = found;
     store_unlock(tier->store);
 }
 
-static void look_through(struct tier *tier)
+static void scan_backend(struct tier *tier)
 {
     struct store *store = tier->store;
-    struct backend_scan scan = {.each = adopt, .bad = find_damaged, .ud = tier, .stop = &store->closing};
+    struct backend_scan scan = {.each = adopt_scanned, .bad = queue_damaged, .ud = tier, .stop = &store->closing};
     hearth_error error = {0};
     int64_t started = clock_now(clock_monotonic());
     int result = tier->backend->scan(tier->backend, &scan, &error);
@@ -111,14 +111,14 @@ static void look_through(struct tier *tier)
                   log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - started)));
     }
     store_lock(store);
-    tier->scan_at = result != 0         ? later(tier, OPENING_MOST)
-                    : scan.n_unread > 0 ? later(tier, SCANNING_MOST)
+    tier->scan_at = result != 0         ? next_attempt(tier, OPEN_RETRY_MOST_NS)
+                    : scan.n_unread > 0 ? next_attempt(tier, SCAN_RETRY_MOST_NS)
                                         : CLOCK_NEVER;
-    if (tier->scan_at == CLOCK_NEVER) tier->back_off = BACK_OFF_FIRST;
+    if (tier->scan_at == CLOCK_NEVER) tier->back_off = BACK_OFF_FIRST_NS;
     if (result != 0) snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->to_trim = true;
     pthread_cond_signal(&tier->saver.work);
-    settle(tier);
+    mark_settled(tier);
     store_unlock(store);
 }
 
@@ -136,20 +136,20 @@ static void open_backend(struct tier *tier)
     bool news = was != is || strcmp(tier->trouble, error.message) != 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->state = is;
-    if (is == TIER_OPEN) tier->back_off = BACK_OFF_FIRST;
-    tier->open_at = is == TIER_OPEN ? CLOCK_NEVER : later(tier, OPENING_MOST);
+    if (is == TIER_OPEN) tier->back_off = BACK_OFF_FIRST_NS;
+    tier->open_at = is == TIER_OPEN ? CLOCK_NEVER : next_attempt(tier, OPEN_RETRY_MOST_NS);
     if (is == TIER_LOST)
-        settle(tier);
+        mark_settled(tier);
     else if (was != is)
         tier->scan_at = 0;
-    pthread_cond_signal(&tier->saver.work); /* saves were waiting for it */
+    pthread_cond_signal(&tier->saver.work); /* queued saves waited for the tier */
     const struct store_user **users;
-    size_t n = saver_take_waiting(tier, &users);
+    size_t n = saver_collect_waiters(tier, &users);
     store_unlock(store);
     users_wake(store, users, n);
     if (result == 0 && again)
         log_event(LOG_INFO, LOG_GROUP, "a tier is back", log_str("tier", store_tier_names[tier->id]));
-    if (is == TIER_SHARED && news) /* it is normal: a command beside a server */
+    if (is == TIER_SHARED && news) /* normal: a command beside a server */
         log_event(LOG_INFO, LOG_GROUP, "a tier is only read", log_str("tier", store_tier_names[tier->id]),
                   log_str("reason", error.message));
     if (is == TIER_LOST && news)
@@ -157,21 +157,21 @@ static void open_backend(struct tier *tier)
                   log_str("reason", error.message));
 }
 
-static void take_back(struct tier *tier)
+static void retry_unreadable(struct tier *tier)
 {
-    /* Another one may be set aside meanwhile, which is then for the next time. */
+    /* An entry that becomes unreadable meanwhile sets retry_at anew. */
     store_lock(tier->store);
-    tier->take_back_at = CLOCK_NEVER;
+    tier->retry_at = CLOCK_NEVER;
     store_unlock(tier->store);
     int64_t next = index_retry_unreadable(tier->index, clock_now(clock_monotonic()));
     store_lock(tier->store);
-    if (next < tier->take_back_at) tier->take_back_at = next;
+    if (next < tier->retry_at) tier->retry_at = next;
     store_unlock(tier->store);
 }
 
 /* ---- The thread ---- */
 
-/* With the mutex: what is to be done now; NULL, and when to look again. */
+/* With the mutex: the step that is due; NULL: none, and `when` the next one is. */
 static void (*next_step(const struct tier *tier, int64_t *when))(struct tier *)
 {
     int64_t now = clock_now(clock_monotonic());
@@ -180,8 +180,8 @@ static void (*next_step(const struct tier *tier, int64_t *when))(struct tier *)
         int64_t at;
         void (*step)(struct tier *tier);
     } steps[] = {{open ? CLOCK_NEVER : tier->open_at, open_backend},
-                 {known ? tier->scan_at : CLOCK_NEVER, look_through},
-                 {tier->take_back_at, take_back}};
+                 {known ? tier->scan_at : CLOCK_NEVER, scan_backend},
+                 {tier->retry_at, retry_unreadable}};
     *when = CLOCK_NEVER;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (steps[i].at <= now) return steps[i].step;
@@ -196,12 +196,12 @@ void *supervisor_main(void *ud)
     struct store *store = tier->store;
     struct clock *clock = clock_monotonic();
     store_lock(store);
-    tier->back_off = BACK_OFF_FIRST;
+    tier->back_off = BACK_OFF_FIRST_NS;
     while (!store->closing) {
         int64_t when;
         void (*step)(struct tier *) = next_step(tier, &when);
         if (step == NULL) {
-            clock->wait(clock, &tier->attend, &store->mutex, when);
+            clock->wait(clock, &tier->supervisor_work, &store->mutex, when);
             continue;
         }
         store_unlock(store);

@@ -1,8 +1,9 @@
-/* One tier: an index that says what is stored, a backend that holds it, and the threads that alone call the backend: a
- * saver, fetchers, a supervisor. A backend that fails or hangs sets its own tier aside and no other.
+/* One tier: an index that says what is stored, a backend that holds the slabs, and the threads that alone call the
+ * backend: a saver, fetchers, a supervisor. A backend that fails or hangs puts its own tier out of service and no
+ * other.
  *
- * What the backend holds is changed by the saver alone. So what left the index is never removed after it has been
- * written anew. */
+ * Only the saver changes what the backend holds. So the slab of an entry that left the index is never removed after its
+ * key was written anew. */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -35,7 +36,7 @@ static struct backend *backend_for(const struct store *store, enum store_tier id
 
 /* ---- Life ---- */
 
-/* Without its saver nothing is left to be waited for at the end. */
+/* Where the saver thread cannot be started, store_close() must not wait for it. */
 static int begin_threads(struct tier *tier, hearth_error *error)
 {
     int rc = store_begin_thread(tier->store, saver_main, tier, error);
@@ -55,13 +56,13 @@ int tier_open(struct store *store, enum store_tier id, hearth_error *error)
     tier->settled = true;
     if (tier->quota == 0) return HEARTH_OK;
     tier->backend = backend_for(store, id);
-    tier->index = index_open(store->params.stride, tier->quota, image_free);
+    tier->index = index_open(store->params.stride, tier->quota, loaded_slab_free);
     tier->state = TIER_OPENING;
     tier->settled = false;
     tier->began = clock_now(clock_monotonic());
-    tier->scan_at = tier->take_back_at = CLOCK_NEVER;
-    clock_cond_init(&tier->attend);
-    read_cost_init(&tier->price);
+    tier->scan_at = tier->retry_at = CLOCK_NEVER;
+    clock_cond_init(&tier->supervisor_work);
+    read_cost_init(&tier->read_cost);
     saver_init(&tier->saver);
     fetcher_init(&tier->fetcher);
     return begin_threads(tier, error);
@@ -74,7 +75,7 @@ void tier_close(struct tier *tier)
         next = victim->next;
         index_deleted(tier->index, victim);
     }
-    for (struct found *found = tier->found, *next; found != NULL; found = next) {
+    for (struct damaged_slab *found = tier->scan_damaged, *next; found != NULL; found = next) {
         next = found->next;
         free(found);
     }
@@ -82,7 +83,7 @@ void tier_close(struct tier *tier)
     tier->backend->close(tier->backend);
     saver_release(&tier->saver);
     fetcher_release(&tier->fetcher);
-    pthread_cond_destroy(&tier->attend);
+    pthread_cond_destroy(&tier->supervisor_work);
 }
 
 bool tier_serves(const struct tier *tier)
@@ -108,7 +109,7 @@ void tier_begin_call(struct tier *tier, struct worker *worker, int64_t limit_ns)
     store_unlock(store);
 }
 
-/* The watchdog looks whether that was what it waited for. */
+/* Lets the watchdog see that a call which hung has returned. */
 void tier_end_call(struct tier *tier, struct worker *worker)
 {
     struct store *store = tier->store;
@@ -118,18 +119,18 @@ void tier_end_call(struct tier *tier, struct worker *worker)
     store_unlock(store);
 }
 
-void tier_lose(struct tier *tier, const char *why)
+void tier_mark_lost(struct tier *tier, const char *why)
 {
     if (tier->state != TIER_OPEN && tier->state != TIER_SHARED) return;
     tier->state = TIER_LOST;
     tier->open_at = 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", why);
-    pthread_cond_signal(&tier->attend);
+    pthread_cond_signal(&tier->supervisor_work);
 }
 
-/* ---- Room ---- */
+/* ---- Removing ---- */
 
-static struct slab_name name_of(const struct victim *victim)
+static struct slab_name victim_name(const struct victim *victim)
 {
     return (struct slab_name){victim->key, victim->kind};
 }
@@ -142,13 +143,13 @@ static int remove_slab(struct tier *tier, const struct slab_name *name, hearth_e
     return result;
 }
 
-/* What cannot be removed is still there: it is an entry again, and so is all that was to go after it. */
+/* A slab that cannot be removed is an entry again, and so are the victims after it, which may be its parents. */
 static int remove_all(struct tier *tier, struct victim *victim, hearth_error *error)
 {
     int result = 0;
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
-        struct slab_name name = name_of(victim);
+        struct slab_name name = victim_name(victim);
         bool others = result != 0;
         if (!others) result = remove_slab(tier, &name, error);
         if (result == 0)
@@ -159,43 +160,43 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
     return result;
 }
 
-static void set_aside(struct tier *tier, const struct slab_name *name)
+static void quarantine(struct tier *tier, const struct slab_name *name)
 {
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     tier->backend->set_aside(tier->backend, name);
     tier_end_call(tier, &tier->saver.worker);
 }
 
-/* Unless a good one has taken its place. */
-static void set_found_aside(struct tier *tier, struct found *found)
+/* A slab that was replaced by a good one meanwhile stays. */
+static void quarantine_scan_damaged(struct tier *tier, struct damaged_slab *found)
 {
-    for (struct found *next; found != NULL; found = next) {
+    for (struct damaged_slab *next; found != NULL; found = next) {
         next = found->next;
-        if (index_has(tier->index, &found->name.key) == INDEX_ABSENT) set_aside(tier, &found->name);
+        if (index_has(tier->index, &found->name.key) == INDEX_ABSENT) quarantine(tier, &found->name);
         free(found);
     }
 }
 
-void tier_tidy(struct tier *tier)
+void tier_quarantine_damaged(struct tier *tier)
 {
     store_lock(tier->store);
     struct victim *victim = tier->damaged;
-    struct found *found = tier->found;
+    struct damaged_slab *found = tier->scan_damaged;
     tier->damaged = NULL;
-    tier->found = NULL;
+    tier->scan_damaged = NULL;
     store_unlock(tier->store);
-    set_found_aside(tier, found);
+    quarantine_scan_damaged(tier, found);
     for (struct victim *next; victim != NULL; victim = next) {
         next = victim->next;
-        struct slab_name name = name_of(victim);
-        set_aside(tier, &name);
+        struct slab_name name = victim_name(victim);
+        quarantine(tier, &name);
         index_deleted(tier->index, victim);
     }
 }
 
-/* A disk on which the last slab could not be written gets the next one first, and makes room afterwards: else each
- * attempt would cost what is stored, until nothing was left. With one saver, a key that is being written is one that
- * was dropped and has its file still. */
+/* Where the last slab could not be written, the next one is written first and others are evicted afterwards: else each
+ * attempt on a failing disk would evict, until nothing was left. Since there is one saver, a key that is "being
+ * written" is one that was dropped and whose file is still to be quarantined. */
 int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **reservation, enum reserved *reserved,
                  hearth_error *error)
 {
@@ -203,7 +204,7 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
     what->over = tier->puts_fail;
     *reserved = index_reserve(tier->index, what, reservation, &victims);
     if (*reserved == RESERVED_WRITING) {
-        tier_tidy(tier);
+        tier_quarantine_damaged(tier);
         *reserved = index_reserve(tier->index, what, reservation, &victims);
     }
     int result = remove_all(tier, victims, error);
@@ -215,7 +216,7 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
 void tier_trim(struct tier *tier)
 {
     hearth_error error = {0};
-    if (remove_all(tier, index_trim(tier->index), &error) != 0) tier_trouble(tier, error.message);
+    if (remove_all(tier, index_trim(tier->index), &error) != 0) tier_report_trouble(tier, error.message);
 }
 
 void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
@@ -233,7 +234,7 @@ void tier_drop(struct tier *tier, struct entry *entry, bool damaged)
     store_unlock(tier->store);
 }
 
-void tier_note_model(struct tier *tier, const uint8_t model[SHA256_BYTES])
+void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
 {
     if (tier->backend->name_model == NULL) return;
     const char *name = store_unwritten_name(tier->store, model, tier->id);
@@ -245,7 +246,7 @@ void tier_note_model(struct tier *tier, const uint8_t model[SHA256_BYTES])
 
 /* ---- Trouble ---- */
 
-void tier_trouble(struct tier *tier, const char *message)
+void tier_report_trouble(struct tier *tier, const char *message)
 {
     struct store *store = tier->store;
     store_lock(store);

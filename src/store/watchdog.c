@@ -1,30 +1,30 @@
-/* The watchdog: one thread that notices what does not come. A call of a backend that takes longer than its limit sets
- * the tier aside, until it returns: lookups leave the tier out, saves to it are refused, and what was being fetched
- * from it is given up. A fetch to which nothing comes is given up as well, whatever it waits for. So whoever asked
- * computes, and nobody but the thread in that call ever waits for a disk that hangs.
+/* The watchdog: one thread that notices calls of a backend which hang, and fetches that get nothing. A call that takes
+ * longer than its limit puts the tier out of service until it returns: lookups leave the tier out, saves to it are
+ * refused, and fetches from it are given up. A fetch that got nothing within its time-out is given up as well, whatever
+ * it waits for. So requests compute what they asked for, and only the thread in that call waits for a disk that hangs.
  *
- * It sleeps while there is nothing to watch. */
+ * It works under the store's mutex, and sleeps while there is nothing to watch. */
 #include "base/log.h"
 #include "store/store_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What is to be done without the mutex: users to wake (of each tier's fetches, and of its saves), and what to say. */
-struct news {
+/* What is done once the mutex is released: users to wake (of each tier's fetches and saves), and lines to log. */
+struct reports {
     const struct store_user **users[2 * STORE_TIERS];
     size_t n[2 * STORE_TIERS], n_lists;
     const char *text[STORE_TIERS];
 };
 
-static void add_list(struct news *news, const struct store_user **users, size_t n)
+static void add_list(struct reports *reports, const struct store_user **users, size_t n)
 {
     if (n == 0) return;
-    news->users[news->n_lists] = users;
-    news->n[news->n_lists++] = n;
+    reports->users[reports->n_lists] = users;
+    reports->n[reports->n_lists++] = n;
 }
 
-/* How many calls of the tier are over their limit; `next`: the earliest limit of the others. */
+/* How many calls of the tier are over their limit; lowers `next` to the earliest limit of the others. */
 static size_t count_hung(const struct tier *tier, int64_t now, int64_t *next)
 {
     enum { WORKERS = FETCHERS + 2 };
@@ -39,57 +39,58 @@ static size_t count_hung(const struct tier *tier, int64_t now, int64_t *next)
     return hung;
 }
 
-static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct news *news)
+static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct reports *reports)
 {
     const struct store_user **users;
     bool hangs = count_hung(tier, now, next) > 0, begins = hangs && !tier->stalled, ends = !hangs && tier->stalled;
     tier->stalled = hangs;
     if (begins) {
-        news->text[tier->id] = "a tier does not answer: set aside";
+        reports->text[tier->id] = "a tier does not answer: set aside";
         snprintf(tier->trouble, sizeof tier->trouble, "it does not answer");
     }
     if (ends) {
-        news->text[tier->id] = "a tier answers again";
+        reports->text[tier->id] = "a tier answers again";
         tier->trouble[0] = '\0';
     }
     if (begins || ends) {
-        size_t n = saver_take_waiting(tier, &users);
-        add_list(news, users, n);
+        size_t n = saver_collect_waiters(tier, &users);
+        add_list(reports, users, n);
     }
     size_t n = fetcher_give_up(tier, now, hangs, &users, next);
-    add_list(news, users, n);
+    add_list(reports, users, n);
     if (begins || ends) pthread_cond_broadcast(&tier->store->changed);
 }
 
-static bool has_news(const struct news *news)
+static bool has_reports(const struct reports *reports)
 {
-    bool any = news->n_lists > 0;
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) any = any || news->text[i] != NULL;
+    bool any = reports->n_lists > 0;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) any = any || reports->text[i] != NULL;
     return any;
 }
 
 /* Without the mutex. */
-static void spread(struct store *store, struct news *news)
+static void deliver(struct store *store, struct reports *reports)
 {
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (news->text[i] != NULL) log_event(LOG_WARN, LOG_GROUP, news->text[i], log_str("tier", store_tier_names[i]));
-    for (size_t i = 0; i < news->n_lists; i++) users_wake(store, news->users[i], news->n[i]);
+        if (reports->text[i] != NULL)
+            log_event(LOG_WARN, LOG_GROUP, reports->text[i], log_str("tier", store_tier_names[i]));
+    for (size_t i = 0; i < reports->n_lists; i++) users_wake(store, reports->users[i], reports->n[i]);
 }
 
-/* While it is awake, `watch_until` is 0: whoever begins something need not wake it. */
+/* While it is awake, `watch_until` is 0, so that nobody wakes it for a call that begins meanwhile. */
 void *watchdog_main(void *ud)
 {
     struct store *store = ud;
     struct clock *clock = clock_monotonic();
     store_lock(store);
     while (!store->closing) {
-        struct news news = {0};
+        struct reports reports = {0};
         int64_t now = clock_now(clock), next = CLOCK_NEVER;
         for (enum store_tier i = 0; i < STORE_TIERS; i++)
-            if (store->tiers[i].quota > 0) watch_tier(&store->tiers[i], now, &next, &news);
-        if (has_news(&news)) {
+            if (store->tiers[i].quota > 0) watch_tier(&store->tiers[i], now, &next, &reports);
+        if (has_reports(&reports)) {
             store_unlock(store);
-            spread(store, &news);
+            deliver(store, &reports);
             store_lock(store);
             continue;
         }

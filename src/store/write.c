@@ -1,8 +1,9 @@
-/* One save: what of it is not stored yet is cut into slabs, each is written and then found.
+/* One save job: cuts what is not stored yet into slabs, has each written, and publishes it. Runs on the saver thread of
+ * the tier, which saver.c starts.
  *
- * Slabs end at absolute multiples of the stride, whoever saves them and wherever they begin, so that two conversations
- * that go the same way have the same slabs; a tail ends where the save ends. An event counts as saved when its last
- * save is stored or was so already: since each hangs on those before it, all of them are then. */
+ * Slabs end at absolute multiples of the stride, whoever saves them and wherever they start, so that conversations with
+ * a common prefix have common slabs; the last slab of a save ends where the save ends. An event counts as saved when
+ * its last job is stored, or was already: every slab is a descendant of those before it, so all of them are then. */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -16,23 +17,23 @@ enum outcome { STORED, DUPLICATE, FAILED };
 struct writing {
     struct store *store;
     struct tier *tier;
-    const struct job *job;
-    struct slab_key *keys; /* at the multiples of the stride */
-    struct match match;    /* what is there */
-    struct buf payload;    /* of one slab after the other */
+    const struct save_job *job;
+    struct slab_key *keys; /* of the prefixes at multiples of the stride */
+    struct match match;    /* what is stored already */
+    struct buf payload;    /* of the current slab */
     bool lost;             /* the backend was found to be gone */
 };
 
-/* ---- What is there ---- */
+/* ---- What is stored already ---- */
 
 static size_t n_keys(const struct writing *writing)
 {
     return writing->job->tokens.len / (size_t)writing->store->params.stride;
 }
 
-static void look(struct writing *writing)
+static void look_up(struct writing *writing)
 {
-    const struct job *job = writing->job;
+    const struct save_job *job = writing->job;
     writing->keys = mem_alloc((n_keys(writing) + 1) * sizeof *writing->keys);
     slab_keys_at_strides(&job->identity, job->tokens.v, job->tokens.len, (size_t)writing->store->params.stride,
                          writing->keys);
@@ -53,14 +54,14 @@ static struct slab_key key_at(const struct writing *writing, int32_t end)
 
 /* ---- One slab ---- */
 
-/* A user that has left is not called any more. */
-static bool cut(struct writing *writing, struct slab_head *head)
+/* Calls the codec, unless the user was removed. */
+static bool cut_payload(struct writing *writing, struct slab_head *head)
 {
     struct store *store = writing->store;
-    const struct job *job = writing->job;
+    const struct save_job *job = writing->job;
     store_lock(store);
     const struct store_user *user = job->user;
-    if (user != NULL) user_enter(store, user);
+    if (user != NULL) user_call_begin(store, user);
     store_unlock(store);
     if (user == NULL) return false;
 
@@ -72,7 +73,7 @@ static bool cut(struct writing *writing, struct slab_head *head)
     metric_add(&store->stats.pack_ns, clock_now(clock_monotonic()) - started);
     head->payload_size = writing->payload.len;
     store_lock(store);
-    user_leave(store, user);
+    user_call_end(store, user);
     store_unlock(store);
     if (!done)
         log_event(LOG_ERROR, LOG_GROUP, "a state could not be cut", log_int("from", from), log_int("to", job->to));
@@ -81,7 +82,7 @@ static bool cut(struct writing *writing, struct slab_head *head)
 
 static struct slab_head head_of(const struct writing *writing, int32_t start, int32_t end)
 {
-    const struct job *job = writing->job;
+    const struct save_job *job = writing->job;
     struct slab_head head = {.kind = job->kind,
                              .reason = job->reason,
                              .identity = job->identity,
@@ -94,17 +95,17 @@ static struct slab_head head_of(const struct writing *writing, int32_t start, in
     return head;
 }
 
-/* It is there, and so is what hangs on it and was there before it. Its lease replaces that of what it hangs on. */
-static void announce(struct writing *writing, struct reservation *reservation, const struct slab_head *head)
+/* Publishes the slab, and keeps its lease in place of its parent's. */
+static void publish_slab(struct writing *writing, struct reservation *reservation, const struct slab_head *head)
 {
     struct store *store = writing->store;
     struct match *match = &writing->match;
     uint64_t size = slab_size(head);
     struct entry *entry = index_publish(writing->tier->index, reservation, size, NULL, head->used_ms);
     if (entry != NULL) {
-        struct entry **place = head->kind == SLAB_ROWS ? &match->rows : &match->state;
-        if (*place != NULL) index_unlease(writing->tier->index, *place);
-        *place = entry;
+        struct entry **current = head->kind == SLAB_ROWS ? &match->rows : &match->state;
+        if (*current != NULL) index_unlease(writing->tier->index, *current);
+        *current = entry;
         *(head->kind == SLAB_ROWS ? &match->n_rows : &match->n_state) = head->end;
     }
     metric_add(&store->stats.written_bytes, (int64_t)size);
@@ -122,7 +123,7 @@ static int write_reserved(struct writing *writing, struct reservation *reservati
         index_cancel(tier->index, reservation);
         return result;
     }
-    announce(writing, reservation, head);
+    publish_slab(writing, reservation, head);
     if (over) tier_trim(tier);
     return 0;
 }
@@ -158,37 +159,37 @@ static int store_slab(struct writing *writing, struct slab_head *head, enum rese
     uint64_t size = slab_size(head);
     int result = reserve_and_write(writing, head, reserved, error);
     if (result != HEARTH_BUSY) return result;
-    /* That others were quicker, or are used more, is nothing to tell; that there is no room is. */
+    /* A lack of room is reported; that another save was quicker, or that stored entries are worth more, is not. */
     hearth_code code = *reserved == RESERVED_NO_ROOM ? HEARTH_UNAVAILABLE : HEARTH_BUSY;
     error_set(error, code, "a slab of %llu bytes cannot be stored: %s", (unsigned long long)size, refusals[*reserved]);
     return HEARTH_BUSY;
 }
 
-static void tell_result(struct writing *writing, int result, const hearth_error *error)
+static void report_result(struct writing *writing, int result, const hearth_error *error)
 {
     struct tier *tier = writing->tier;
     if (result == HEARTH_UNAVAILABLE) {
         writing->lost = true;
         store_lock(writing->store);
-        tier_lose(tier, error->message);
+        tier_mark_lost(tier, error->message);
         store_unlock(writing->store);
         log_event(LOG_WARN, LOG_GROUP, "a tier was lost", log_str("tier", store_tier_names[tier->id]),
                   log_str("reason", error->message));
     } else if (result != HEARTH_BUSY || error->code != HEARTH_BUSY) {
-        tier_trouble(tier, result == 0 ? NULL : error->message);
+        tier_report_trouble(tier, result == 0 ? NULL : error->message);
     }
 }
 
-/* Rows of [start, end), or the state at `end`. */
+/* Writes the rows [start, end), or the recurrent/SWA state at `end`. */
 static enum outcome write_slab(struct writing *writing, int32_t start, int32_t end)
 {
     hearth_error error = {0};
     struct slab_head head = head_of(writing, start, end);
     enum outcome outcome = FAILED;
-    if (cut(writing, &head)) {
+    if (cut_payload(writing, &head)) {
         enum reserved reserved = RESERVED;
         int result = store_slab(writing, &head, &reserved, &error);
-        tell_result(writing, result, &error);
+        report_result(writing, result, &error);
         if (result == 0) outcome = STORED;
         if (result == HEARTH_BUSY && reserved == RESERVED_PRESENT) outcome = DUPLICATE;
     }
@@ -198,10 +199,10 @@ static enum outcome write_slab(struct writing *writing, int32_t start, int32_t e
 
 /* ---- One save ---- */
 
-/* What was detached is found again with what it hangs on: then others are there before they were written. */
-static void look_again(struct writing *writing)
+/* Publishing an entry also indexes detached descendants, so that slabs still to be written may be stored by now. */
+static void look_up_again(struct writing *writing)
 {
-    const struct job *job = writing->job;
+    const struct save_job *job = writing->job;
     struct index_lookup lookup = {
         .identity = &job->identity, .tokens = job->tokens.v, .n = job->to, .states = job->kind == SLAB_STATE};
     index_find_again(writing->tier->index, &lookup, &writing->match);
@@ -209,33 +210,35 @@ static void look_again(struct writing *writing)
 
 static enum outcome write_rows(struct writing *writing)
 {
-    const struct job *job = writing->job;
+    const struct save_job *job = writing->job;
     const struct match *match = &writing->match;
     int32_t stride = writing->store->params.stride;
     if (match->n_rows >= job->to) return DUPLICATE;
-    if (match->n_rows < job->from) return FAILED; /* the rows between are nowhere */
+    if (match->n_rows < job->from) return FAILED; /* the rows in between are not stored */
     enum outcome outcome = STORED;
     while (match->n_rows < job->to && outcome == STORED) {
-        int32_t at = match->n_rows, bound = (at / stride + 1) * stride, end = bound < job->to ? bound : job->to;
+        int32_t at = match->n_rows, boundary = (at / stride + 1) * stride,
+                end = boundary < job->to ? boundary : job->to;
         outcome = write_slab(writing, at, end);
         if (outcome == DUPLICATE) {
-            look_again(writing);
+            look_up_again(writing);
             outcome = STORED;
         }
-        if (outcome == STORED && match->n_rows <= at) outcome = FAILED; /* what it hangs on was dropped meanwhile */
+        if (outcome == STORED && match->n_rows <= at) outcome = FAILED; /* its parent was dropped meanwhile */
     }
     return outcome;
 }
 
 static enum outcome write_state(struct writing *writing)
 {
-    const struct job *job = writing->job;
+    const struct save_job *job = writing->job;
     if (writing->match.n_state == job->to) return DUPLICATE;
-    if (job->codec.rows && writing->match.n_rows < job->to) return FAILED; /* nothing that it could complete */
+    if (job->codec.rows && writing->match.n_rows < job->to)
+        return FAILED; /* the rows that it completes are not stored */
     return write_slab(writing, job->codec.rows ? job->to : writing->match.n_state, job->to);
 }
 
-static void count(struct store *store, const struct job *job, enum outcome outcome)
+static void count_outcome(struct store *store, const struct save_job *job, enum outcome outcome)
 {
     struct store_stats *stats = &store->stats;
     if (outcome == DUPLICATE) metric_add(&stats->duplicate_dropped, 1);
@@ -249,24 +252,24 @@ static bool can_write(struct store *store, const struct tier *tier)
 {
     store_lock(store);
     bool over = store->closing && clock_now(clock_monotonic()) >= store->close_by;
-    bool can = tier->state == TIER_OPEN && !over; /* what hangs, if anything, is no call of this thread */
+    bool can = tier->state == TIER_OPEN && !over; /* a call that hangs is of another thread */
     store_unlock(store);
     return can;
 }
 
-bool job_write(struct store *store, struct tier *tier, const struct job *job)
+bool save_job_write(struct store *store, struct tier *tier, const struct save_job *job)
 {
     struct writing writing = {.store = store, .tier = tier, .job = job};
     enum outcome outcome = FAILED;
     if (can_write(store, tier)) {
-        look(&writing);
+        look_up(&writing);
         outcome = job->kind == SLAB_ROWS ? write_rows(&writing) : write_state(&writing);
         index_release(tier->index, &writing.match);
         buf_release(&writing.payload);
         free(writing.keys);
     }
     if (writing.lost && !job->retried) return false;
-    if (outcome == STORED) tier_note_model(tier, job->identity.model);
-    count(store, job, outcome);
+    if (outcome == STORED) tier_write_model_name(tier, job->identity.model);
+    count_outcome(store, job, outcome);
     return true;
 }
