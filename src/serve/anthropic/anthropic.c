@@ -1,5 +1,5 @@
-/* Anthropic's answers as a dialect: a message of blocks, or the events in which its blocks begin, grow and end. The
- * state belongs to the exchange; HTTP thread only. */
+/* Anthropic's dialect: a message of content blocks, or a stream of events in which each block starts, grows and
+ * stops. The exchange owns its state; HTTP thread only. */
 #include "serve/anthropic/anthropic.h"
 
 #include "base/memory.h"
@@ -15,7 +15,7 @@
 
 struct anthropic {
     char *id, *model;
-    size_t n_begun; /* parts of the answer whose block was begun in the stream; the last of them is open */
+    size_t n_begun; /* parts of the answer whose block was started in the stream; the last one is open */
 };
 
 /* ---- Errors ---- */
@@ -55,7 +55,8 @@ void anthropic_put_error(struct buf *out, const hearth_error *error, const char 
     buf_puts(out, "}");
 }
 
-/* What the library says of a message names one of the chat, which has other numbers than the client's. */
+/* Drops the index of a message from the library's error: the chat's messages are numbered differently from the
+ * client's. */
 static void put_error_of_chat(struct buf *out, const hearth_error *error, const char *request_id)
 {
     hearth_error renamed = convert_rename(error, &(struct convert_name){"messages", "messages"}, 1);
@@ -64,8 +65,8 @@ static void put_error_of_chat(struct buf *out, const hearth_error *error, const 
 
 /* ---- Pieces ---- */
 
-/* The prompt is what was read from a cache and the rest. Nothing is "created": caching costs nothing here. In the
- * beginning prompt_n may be what was computed so far. */
+/* input_tokens leaves out the cached tokens. cache_creation_input_tokens is 0: caching is not billed here. At the
+ * start of a stream prompt_n may be less than the rest of the prompt, which is computed later. */
 static void put_usage(struct buf *out, const hearth_result *r)
 {
     int32_t rest = r->n_prompt - r->cache_n > r->prompt_n ? r->n_prompt - r->cache_n : r->prompt_n;
@@ -152,7 +153,7 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 
 #define PING "event: ping\ndata: {\"type\":\"ping\"}\n\n"
 
-/* Up to the members of the data; close_event() ends it. */
+/* Begins an event and its data object; close_event() ends them. */
 static void open_event(struct buf *out, const char *type)
 {
     buf_printf(out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
@@ -176,7 +177,7 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
     buf_puts(out, PING);
 }
 
-/* ,"index":…,"delta":{"type":…,MEMBER:TEXT} of the block that is open. */
+/* ,"index":…,"delta":{"type":…,MEMBER:TEXT} of the open block. */
 static void put_delta(struct buf *out, const struct anthropic *state, const char *const names[2],
                       const hearth_delta *delta)
 {
@@ -289,7 +290,7 @@ const struct dialect anthropic_dialect = {.started = put_started,
                                           .error = put_error_of_chat,
                                           .release = release};
 
-/* ---- Counting ---- */
+/* ---- Counting tokens ---- */
 
 static void put_count(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
@@ -302,7 +303,7 @@ static void release_nothing(void *state)
     (void)state;
 }
 
-/* Never streamed, so that the pieces of a stream are left out. */
+/* Never streamed: the functions for streams are NULL. */
 static const struct dialect count_dialect = {
     .whole = put_count, .error = put_error_of_chat, .release = release_nothing};
 

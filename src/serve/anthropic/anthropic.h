@@ -1,5 +1,5 @@
-/* Anthropic's Messages: POST /v1/messages and /v1/messages/count_tokens. A body becomes that of an OpenAI chat
- * (anthropic_body.c), an answer Anthropic's blocks and events (anthropic.c). HTTP thread only. */
+/* Anthropic's Messages: POST /v1/messages and /v1/messages/count_tokens. Bodies are converted to OpenAI chats
+ * (anthropic_body.c, any thread); the dialect in anthropic.c writes Anthropic's blocks and events. HTTP thread only. */
 #ifndef SERVE_ANTHROPIC_ANTHROPIC_H
 #define SERVE_ANTHROPIC_ANTHROPIC_H
 
@@ -12,10 +12,10 @@
 void anthropic_messages(struct call *call);
 void anthropic_count_tokens(struct call *call);
 
-/* {"type":"error","error":{"type","message"},"request_id":null}. The id is in the headers. */
+/* {"type":"error","error":{"type","message"},"request_id"}. `request_id` is not NULL. */
 void anthropic_put_error(struct buf *out, const hearth_error *error, const char *request_id);
 
-/* The chat that a body asks for, which is the caller's; NULL: the error is filled in. */
+/* Converts a body to an OpenAI chat, owned by the caller; NULL: the error is filled in. */
 json_t *anthropic_chat(const json_t *body, hearth_error *error);
 extern const struct fields_api anthropic_api;
 

@@ -1,6 +1,6 @@
-/* What Anthropic's clients send, as an OpenAI chat. Tools that Anthropic's servers would run are left out; what only
- * says how to cache or to bill (cache_control, metadata, service_tier, …) is skipped: caching needs no marks here. No
- * state; any thread. */
+/* Converts bodies of Anthropic's Messages to OpenAI chats. Tools that Anthropic's servers would run are left out;
+ * fields about caching and billing (cache_control, metadata, service_tier, …) are ignored, since caching needs no
+ * marks here. No state; any thread. */
 #include "serve/anthropic/anthropic.h"
 
 #include "base/log.h"
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Anthropic wants max_tokens in every request; llama-server takes this for those that lack it. */
+/* Anthropic requires max_tokens; this is llama-server's default for requests without it. */
 #define MAX_TOKENS 4096
 
-/* Numbers of a call's input, as clients wrote them: 0.1 has 15 digits that count, and 17 show the noise behind them. */
+/* 15 digits write the numbers of a call's input as the client did; with 17, 0.1 becomes 0.10000000000000001. */
 #define INPUT_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
 
 static const char *const refused[] = {"container", "mcp_servers", NULL};
@@ -34,7 +34,7 @@ static int read_text(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* The signature proves to Anthropic that the thoughts are the model's own; here nobody asks. */
+/* The signature of a thinking block is not checked: only Anthropic's servers can. */
 static int read_thinking(struct convert *convert, const struct block *block)
 {
     const json_t *text = convert_string(convert, block->json, block->at, "thinking");
@@ -43,14 +43,14 @@ static int read_thinking(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* Thoughts that only Anthropic can read; what tools of Anthropic's servers left in the conversation. */
+/* Skips encrypted thinking, and blocks of tools that Anthropic's servers ran. */
 static int skip(struct convert *convert, const struct block *block)
 {
     (void)convert, (void)block;
     return HEARTH_OK;
 }
 
-/* An image, or a document that is none of text: convert_media(). */
+/* A media part for an image, or for a document that is not text; the text of one that is. NULL: neither. */
 static json_t *media_of(const json_t *block)
 {
     const json_t *type = json_object_get(block, "type"), *source = json_object_get(block, "source");
@@ -83,7 +83,7 @@ static int read_tool_use(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* Texts out of a string or a list of text blocks, with media in their places; anything else in the list is refused. */
+/* Collects the texts of a string or a list of text blocks, with media parts in order; other blocks are refused. */
 static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
 {
     size_t i;
@@ -107,7 +107,7 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
     return HEARTH_OK;
 }
 
-/* is_error has no place in a template: what the tool says of its failure is in the text. */
+/* is_error is ignored: templates have nothing for it, and the text says that the tool failed. */
 static int read_tool_result(struct convert *convert, const struct block *block)
 {
     const json_t *id = convert_string(convert, block->json, block->at, "tool_use_id");
@@ -157,7 +157,7 @@ static const char *role_of(const json_t *message)
     return NULL;
 }
 
-/* Turns of one role in a row are one turn, as Anthropic has it. */
+/* Consecutive messages of one role are one turn, as with Anthropic. */
 static int read_message(struct convert *convert, const json_t *message, struct field_path at)
 {
     const char *role = role_of(message);
@@ -195,9 +195,9 @@ static int read_messages(struct convert *convert)
 
 #define BILLING "x-anthropic-billing-header:"
 
-/* A coding agent begins its system prompt with a line that is meant for Anthropic's billing: "BILLING name=value; …",
- * whose values differ from conversation to conversation and from request to request. A model has no use for it, and
- * nothing that follows it could ever be reused. Returns where the system prompt itself begins. */
+/* Skips the billing line, "BILLING name=value; …", with which a coding agent begins its system prompt. Its values
+ * change with every request, so that no cached prefix after it could be reused, and a model has no use for it.
+ * Returns the beginning of the rest. */
 static const char *after_billing(const char *text)
 {
     static const char name_bytes[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
@@ -220,7 +220,7 @@ static int read_system(struct convert *convert)
     json_array_foreach(texts, i, text)
     {
         const char *whole = json_string_value(text), *rest = whole == NULL ? NULL : after_billing(whole);
-        if (rest == whole) { /* also where it is no text */
+        if (rest == whole) { /* also if it is a media part */
             convert_add_text(convert, "system", text);
             continue;
         }
@@ -287,7 +287,7 @@ static int read_tool_choice(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* ---- How much, and how ---- */
+/* ---- Limits, reasoning and output format ---- */
 
 static int read_max_tokens(struct convert *convert)
 {
@@ -314,7 +314,7 @@ static int read_stops(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* Without the field the template decides; "adaptive" lets the model think as long as it likes. */
+/* Without the field the template decides; "adaptive" is reasoning without a budget. */
 static int read_thinking_budget(struct convert *convert)
 {
     const json_t *thinking = json_object_get(convert->body, "thinking");
@@ -361,7 +361,7 @@ json_t *anthropic_chat(const json_t *body, hearth_error *error)
     return convert_close(&convert, rc);
 }
 
-/* ---- As an API ---- */
+/* ---- The API ---- */
 
 static const char *const known[] = {
     "messages",      "system",        "max_tokens",    "stop_sequences", "thinking",    "tools",

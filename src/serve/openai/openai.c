@@ -1,6 +1,6 @@
-/* OpenAI's answers as a dialect. Its state belongs to the exchange; HTTP thread only.
+/* OpenAI's dialect: whole answers and streams of chunks. The exchange owns its state; HTTP thread only.
  *
- * JSON is written as text: members come in a fixed order, and a chunk for each token is worth no tree. */
+ * JSON is written as text: members have a fixed order, and a tree for each token's chunk would cost too much. */
 #include "serve/openai/openai.h"
 
 #include "base/clock.h"
@@ -21,10 +21,10 @@ struct openai {
     bool include_usage, timings_per_token, hides_reasoning;
     size_t n; /* choices for each prompt */
     size_t n_prompts;
-    struct buf *echo; /* a prompt each; NULL: none */
+    struct buf *echo; /* the prompts that are echoed; NULL: none */
     size_t *offsets;  /* characters of each choice that were streamed */
-    bool *ended;      /* choices whose last chunk was streamed */
-    void *native;     /* llama-server's own form, which is shown as well; NULL: it is not */
+    bool *ended;      /* for each choice: its last chunk was streamed */
+    void *native;     /* state of the native dialect, for "__verbose"; NULL: not requested */
 };
 
 static const char *const finish_names[] = {[HEARTH_FINISH_STOP] = "stop", [HEARTH_FINISH_LENGTH] = "length"};
@@ -39,14 +39,14 @@ static void put_head(struct buf *out, const struct openai_names *names, const ch
     buf_printf(out, ",\"system_fingerprint\":\"hearth-%s\",\"choices\":[", hearth_version());
 }
 
-/* Who calls tools stops for that, and wants to be gone on with. */
+/* An answer that stops after tool calls has a finish_reason of its own. */
 static const char *finish_name(const struct openai *openai, const struct answer *answer)
 {
     bool calls = answer->n_calls > 0 && answer->result.finish == HEARTH_FINISH_STOP;
     return calls ? openai->form->calls : finish_names[answer->result.finish];
 }
 
-/* `finish`: NULL before the end. */
+/* `finish`: NULL before the last chunk. */
 static void put_finish(struct buf *out, const char *finish)
 {
     if (finish == NULL)
@@ -55,7 +55,7 @@ static void put_finish(struct buf *out, const char *finish)
         buf_printf(out, ",\"finish_reason\":\"%s\"}", finish);
 }
 
-/* The work of all choices together: tokens and times add up. */
+/* The sums of all choices' tokens and times. */
 static hearth_result sum(const struct answer *answers, size_t n)
 {
     hearth_result total = {0};
@@ -73,8 +73,8 @@ static hearth_result sum(const struct answer *answers, size_t n)
     return total;
 }
 
-/* A prompt counts once, however many choices it has; cached is what its first choice did not compute. Tokens of
- * reasoning are told where there was any. */
+/* A prompt counts once, however many choices it has; its cached tokens are those of its first choice. Reasoning
+ * tokens are listed if there are any. */
 static void put_usage(struct buf *out, const struct openai *openai, const struct answer *answers, size_t n)
 {
     int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;
@@ -110,7 +110,7 @@ static void begin_close(const struct openai *openai, struct buf *out)
     buf_puts(out, openai->include_usage ? "],\"usage\":null" : "]");
 }
 
-/* After the last member of the choice. `timings`: NULL where nobody wants them in this chunk. */
+/* Ends a chunk after the last member of its choice. `timings`: NULL: none in this chunk. */
 static void close_chunk(const struct openai *openai, const hearth_result *timings, struct buf *out)
 {
     begin_close(openai, out);
@@ -118,7 +118,7 @@ static void close_chunk(const struct openai *openai, const hearth_result *timing
     buf_puts(out, "}\n\n");
 }
 
-/* Debugging: what llama-server says of its own accord, of one choice or a list of several. */
+/* "verbose": llama-server's native answer, of one choice or as a list of several. */
 static void put_verbose(const struct openai *openai, size_t index, const struct answer *answers, size_t n,
                         struct buf *out)
 {
@@ -131,7 +131,7 @@ static void put_verbose(const struct openai *openai, size_t index, const struct 
     if (n > 1) buf_puts(out, "]");
 }
 
-/* A chunk that says nothing of logprobs. */
+/* A chunk without logprobs. */
 static void put_plain(const struct openai *openai, size_t index, const char *members, struct buf *out)
 {
     open_chunk(openai, index, out);
@@ -193,13 +193,13 @@ static void put_more(void *state, const struct exchange_piece *piece, struct buf
     close_chunk(openai, openai->timings_per_token ? &piece->answer->result : NULL, out);
 }
 
-/* `answer`: NULL where the choice broke off. */
+/* `answer`: NULL if the choice broke off. */
 static void put_done(void *state, size_t index, const struct answer *answer, struct buf *out)
 {
     struct openai *openai = state;
     openai->ended[index] = true;
     open_chunk(openai, index, out);
-    /* Empty: text repeated here would be printed twice by every client. */
+    /* The last chunk has no text: clients print the text of every chunk. */
     buf_puts(out, openai->form->opening != NULL ? "\"delta\":{}" : openai->form->empty);
     buf_puts(out, ",\"logprobs\":null");
     put_finish(out, answer == NULL ? "error" : finish_name(openai, answer));
@@ -224,7 +224,7 @@ static void put_ended(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "data: [DONE]\n\n");
 }
 
-/* Whoever looks at choices alone sees that these are cut off. */
+/* Ends each open choice with the finish_reason "error", for clients that look at choices only, then sends the error. */
 static void put_broken(void *state, const hearth_error *error, struct buf *out)
 {
     struct openai *openai = state;

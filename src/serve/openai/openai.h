@@ -1,5 +1,5 @@
-/* OpenAI's answers: what chat completions and completions have in common. Each of the two routes is a form, the few
- * pieces in which they differ, around the dialect in openai.c. HTTP thread only. */
+/* OpenAI's chat completions and completions. One dialect (openai.c) writes the answers of both; each route is a
+ * form: the pieces in which they differ. HTTP thread only. */
 #ifndef SERVE_OPENAI_OPENAI_H
 #define SERVE_OPENAI_OPENAI_H
 
@@ -11,25 +11,25 @@
 /* How a route writes its choices: the members of a choice after "index". */
 struct openai_form {
     const char *id_prefix; /* "chatcmpl-" */
-    const char *object;    /* of a whole answer */
-    const char *chunk;     /* of a piece of a stream */
-    const char *opening;   /* a stream of a choice begins with this; NULL: with its first text */
-    const char *empty;     /* a piece without text */
-    const char *calls;     /* finish_reason of who calls tools */
+    const char *object;    /* "object" of a whole answer */
+    const char *chunk;     /* "object" of a chunk of a stream */
+    const char *opening;   /* first chunk of a choice's stream; NULL: none */
+    const char *empty;     /* members of a chunk without text */
+    const char *calls;     /* finish_reason of an answer with tool calls */
     void (*put_delta)(struct buf *out, const hearth_delta *delta);
     void (*put_whole)(struct buf *out, const struct answer *answer);
-    /* The value of "logprobs" for some tokens of an answer, which begin at the character `offset` of its text. */
+    /* Appends the value of "logprobs" for `n` tokens, which begin at the character `offset` of the answer's text. */
     void (*put_logprobs)(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset);
 };
 
-/* Starts the exchange of a request that was read, and takes it over. */
+/* Starts the exchange of a parsed request, which it takes over. */
 void openai_answer(struct call *call, const struct openai_form *form, struct fields *fields);
 
 /* The routes. */
 void openai_chat(struct call *call);
 void openai_completion(struct call *call);
 
-/* For openai_answer() and tests: the dialect and its state. `model` and `id` are copied. */
+/* For openai_answer() and tests: the dialect and its state. The names are copied. */
 extern const struct dialect openai_dialect;
 
 struct openai_names {
@@ -37,7 +37,7 @@ struct openai_names {
     int64_t created; /* unix time, seconds */
 };
 
-/* NULL: a field is wrong that only these routes read. */
+/* NULL with the error: a field that only these routes read is invalid. */
 void *openai_state(const struct openai_form *form, const struct fields *fields, const struct openai_names *names,
                    hearth_error *error);
 

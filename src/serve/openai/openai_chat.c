@@ -1,11 +1,11 @@
-/* POST /v1/chat/completions: OpenAI's form of a chat's choices. No state; HTTP thread only. */
+/* POST /v1/chat/completions: OpenAI's form of chat choices. No state; HTTP thread only. */
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
 #include "serve/openai/openai.h"
 
 #include <string.h>
 
-/* ---- Pieces of streams ---- */
+/* ---- Deltas of streams ---- */
 
 static void put_call_begin(struct buf *out, const hearth_delta *delta)
 {
@@ -23,7 +23,7 @@ static void put_call_more(struct buf *out, const hearth_delta *delta)
     buf_puts(out, "}}]");
 }
 
-/* A call in the form that was OpenAI's before there were tools. */
+/* A call in OpenAI's deprecated form, "function_call". */
 static void put_function_begin(struct buf *out, const hearth_delta *delta)
 {
     buf_puts(out, "\"function_call\":{");
@@ -38,7 +38,7 @@ static void put_function_more(struct buf *out, const hearth_delta *delta)
     buf_puts(out, "}");
 }
 
-/* How calls are written. */
+/* Writers of the deltas of a call. */
 struct calls {
     void (*begin)(struct buf *out, const hearth_delta *delta);
     void (*more)(struct buf *out, const hearth_delta *delta);

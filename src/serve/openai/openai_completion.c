@@ -1,4 +1,4 @@
-/* POST /v1/completions: OpenAI's form of a completion's choices. No state; HTTP thread only. */
+/* POST /v1/completions: OpenAI's form of completion choices. No state; HTTP thread only. */
 #include "base/utf8.h"
 #include "serve/core/errors.h"
 #include "serve/core/member.h"
@@ -68,7 +68,7 @@ const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
                                                    .object = "text_completion",
                                                    .chunk = "text_completion",
                                                    .empty = "\"text\":\"\"",
-                                                   .calls = "stop", /* nobody calls any */
+                                                   .calls = "stop", /* completions have no tools */
                                                    .put_delta = put_delta,
                                                    .put_whole = put_whole,
                                                    .put_logprobs = put_logprobs};

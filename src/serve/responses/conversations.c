@@ -1,5 +1,5 @@
-/* The routes of conversations: see conversations.h. Bodies are read on the reading thread, all else happens on the HTTP
- * thread, which alone writes to what is stored. */
+/* The routes of conversations: see conversations.h. The parser thread parses bodies; the HTTP thread does everything
+ * else, and it alone changes stored entries. */
 #include "serve/responses/conversations.h"
 
 #include "base/clock.h"
@@ -22,8 +22,8 @@
 
 struct conversation_request {
     struct stored *stored;
-    struct stored_turn *turn; /* of its items */
-    char *metadata;           /* NULL: none was given */
+    struct stored_turn *turn; /* the items of the body */
+    char *metadata;           /* NULL: not given */
 };
 
 static void close_request(void *ud)
@@ -49,7 +49,8 @@ static int read_metadata(struct conversation_request *request, const json_t *bod
     return HEARTH_OK;
 }
 
-/* Items must be such that a response could go on from them. Their errors name them as "input[0]". */
+/* Checks the items as input of a response. responses_chat() names them "input[0]" in errors; here they are
+ * "items[0]". */
 static int check_items(const json_t *items, hearth_error *error)
 {
     json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, error);
@@ -75,7 +76,7 @@ static int read_items(struct conversation_request *request, const json_t *body, 
     return HEARTH_OK;
 }
 
-/* A body may be missing. */
+/* An empty body is an empty object. */
 static void *read_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
 {
     if (!stored_is_on(caller->stored)) {
@@ -235,7 +236,7 @@ void conversations_add_items(struct call *call)
     reading_start(call, &form);
 }
 
-/* The item that the path names; NULL: the call was answered. The list is the caller's. */
+/* The item that the path names; NULL: the call was answered with 404. The caller frees the list. */
 static const struct stored_item *find_item(struct call *call, const struct stored_turn *turn,
                                            struct stored_item **items)
 {
@@ -267,7 +268,7 @@ void conversations_show_item(struct call *call)
     free(id);
 }
 
-/* Turns do not change, and responses may hold them too: the conversation gets one of its own, with the other items. */
+/* A new turn with all items but one, for the conversation: turns are immutable, and responses may hold them too. */
 static struct stored_turn *turn_without(struct stored *stored, const struct stored_turn *turn,
                                         const struct stored_item *items, const struct stored_item *dropped)
 {

@@ -1,6 +1,6 @@
-/* OpenAI's conversations: POST /v1/conversations and what is below it. A conversation is an id for the items of its
- * turns, which responses with `conversation` go on from and add to; it is stored as responses are (stored.h). HTTP
- * thread only. */
+/* OpenAI's conversations: POST /v1/conversations and what is below it. A conversation is an id for a list of items,
+ * which requests with `conversation` continue and append to; it is stored like responses (stored.h). HTTP thread
+ * only. */
 #ifndef SERVE_RESPONSES_CONVERSATIONS_H
 #define SERVE_RESPONSES_CONVERSATIONS_H
 

@@ -1,4 +1,4 @@
-/* Earlier turns of a request: see history.h. */
+/* The history of Responses requests, previous turns and references: see history.h. */
 #include "serve/responses/history.h"
 
 #include "base/error.h"
@@ -13,7 +13,8 @@
 
 /* ---- The turn of a list of items ---- */
 
-/* A message may be written short: as a string, without its type. Whoever lists items gets it as it is meant. */
+/* Completes a message that was abbreviated (content as a string, without type or status), so that lists of items
+ * show it in full. */
 static void complete_message(json_t *item)
 {
     json_t *content = json_object_get(item, "content");
@@ -57,7 +58,7 @@ struct stored_turn *history_turn(struct stored *stored, struct stored_turn *befo
     return turn;
 }
 
-/* ---- What came before ---- */
+/* ---- Previous turns ---- */
 
 static int not_stored(const char *field, const char *id, const char *what, hearth_error *error)
 {
@@ -78,7 +79,7 @@ static int find_turn(struct history *history, const char *field, const char *id,
     return HEARTH_OK;
 }
 
-/* A string; of a conversation also an object with its id. NULL with a code of HEARTH_OK where there is none. */
+/* The id in a field: a string; of a conversation also an object with "id". NULL with HEARTH_OK if there is none. */
 static const char *id_in(const json_t *body, const char *field, hearth_error *error)
 {
     const json_t *value = json_object_get(body, field);
@@ -107,7 +108,7 @@ static int find_before(struct history *history, const json_t *body, hearth_error
     return conversation == NULL ? HEARTH_OK : find_turn(history, "conversation", conversation, error);
 }
 
-/* A body that held all of it would not be read either. */
+/* The same limit as for a body that would contain all the items. */
 static int too_large(const struct history *history, const char *field, size_t bytes, hearth_error *error)
 {
     return error_at(error, (hearth_code)413, field,
@@ -138,7 +139,7 @@ static json_t *read_before(const struct history *history, hearth_error *error)
 
 /* ---- References ---- */
 
-/* Of one request: each takes a pass over the items of a response. */
+/* Item references of one request: each costs a scan of a response's items. */
 #define REFERENCES_MAX 1024
 
 struct references {
@@ -158,7 +159,7 @@ static json_t *read_stored_item(struct references *references, const struct stor
     return NULL;
 }
 
-/* The id of an item names the response that it belongs to: KIND_RESPONSE_NUMBER. */
+/* An item's id contains its response's: KIND_RESPONSE_NUMBER. */
 static json_t *find_referenced_item(struct references *references, const char *id)
 {
     const struct history *history = references->history;
@@ -202,7 +203,7 @@ static int resolve(struct history *history, json_t *input, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* ---- The whole ---- */
+/* ---- Opening and closing ---- */
 
 static int read_store(struct history *history, const json_t *body, hearth_error *error)
 {
@@ -213,7 +214,7 @@ static int read_store(struct history *history, const json_t *body, hearth_error 
     return HEARTH_OK;
 }
 
-/* The response says what became of the fields. */
+/* The response repeats these fields with the values that hold. */
 static void note_in_body(const struct history *history, json_t *body)
 {
     json_object_set_new(body, "store", json_boolean(history->is_stored));
@@ -225,7 +226,7 @@ static void make_turn(struct history *history, const json_t *body)
 {
     const json_t *input = json_object_get(body, "input");
     json_t *wrapped = json_is_string(input) ? json_pack("[{s:s,s:O}]", "role", "user", "content", input) : NULL;
-    /* That of a conversation follows whatever is its last when the answer is whole. */
+    /* A conversation's turn is appended to its last one when the answer is complete. */
     struct stored_turn *before = history->conversation != NULL ? NULL : history->before;
     history->turn = history_turn(history->stored, before, wrapped != NULL ? wrapped : input, history->id);
     json_decref(wrapped);

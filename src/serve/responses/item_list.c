@@ -1,4 +1,4 @@
-/* Pages of items: see item_list.h. */
+/* Paged lists of items: see item_list.h. */
 #include "serve/responses/item_list.h"
 
 #include "base/error.h"

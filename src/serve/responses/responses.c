@@ -1,5 +1,5 @@
-/* Responses as a dialect: a response of items, or the events in which its items come, numbered in their order. The
- * state belongs to the exchange; HTTP thread only. */
+/* The dialect of OpenAI's Responses: a response of output items, or a stream of numbered events in which each item
+ * is added, grows and is done. The exchange owns its state; HTTP thread only. */
 #include "serve/responses/responses.h"
 
 #include "base/clock.h"
@@ -19,21 +19,21 @@
 struct responses {
     char *id, *model;
     int64_t created;
-    struct buf echo; /* what is repeated of the request */
+    struct buf echo; /* the members that repeat the request */
     struct responses_tools *tools;
-    struct history history;      /* nothing where nothing is stored */
-    const struct answer *answer; /* the exchange's, once there is one; for streams that break off */
-    size_t n_events;             /* told so far */
-    size_t n_begun;              /* parts of the answer whose item was begun; the last of them is open */
-    size_t n_logprobs;           /* told so far */
+    struct history history;      /* empty if nothing is stored */
+    const struct answer *answer; /* the exchange's, once there is one; needed if a stream breaks off */
+    size_t n_events;             /* streamed so far */
+    size_t n_begun;              /* parts of the answer whose item was added; the last one is open */
+    size_t n_logprobs;           /* streamed so far */
 };
 
-/* What the kinds of parts are called. The text of a call is its arguments. */
+/* The names of the kinds of parts in events and items. The text of a call is its arguments. */
 struct kind {
     const char *id_prefix;
-    const char *part;   /* type of the item's one content part; NULL: it has none */
-    const char *event;  /* "response.….delta" and "response.….done" tell its text */
-    const char *member; /* of the latter */
+    const char *part;   /* type of the item's only content part; NULL: it has none */
+    const char *event;  /* of the events "response.….delta" and "response.….done" with its text */
+    const char *member; /* the member of "….done" with the whole text */
 };
 
 static const struct kind kinds[] = {
@@ -44,7 +44,7 @@ static const struct kind kinds[] = {
 
 static const struct kind custom_call = {"ctc", NULL, "custom_tool_call_input", "input"};
 
-/* What the client calls the tool of a part that is a call; NULL: a function, by its own name. */
+/* The client's name for the tool of a part that is a call; NULL: a function of the same name. */
 static const struct responses_tool *tool_of(const struct responses *state, const struct answer *answer, size_t i)
 {
     const struct answer_part *part = &answer->parts[i];
@@ -89,7 +89,7 @@ static void put_text(struct buf *out, const char *member, const struct answer *a
     member_put(out, member, whole->v + part->start, part->len);
 }
 
-/* Those of the tokens [from, to), and of one more; NULL: none. */
+/* The logprobs of the tokens [range[0], range[1]), and of one more (NULL: none). */
 static void put_logprobs(struct buf *out, const struct answer *answer, const size_t range[2],
                          const struct token_logprobs *last)
 {
@@ -103,7 +103,7 @@ static void put_logprobs(struct buf *out, const struct answer *answer, const siz
     buf_puts(out, "]");
 }
 
-/* The logprobs of a part's tokens are those up to where the next part begins. */
+/* The logprobs of a part's tokens: those before the first of the next part. */
 static void put_part_logprobs(struct buf *out, const struct answer *answer, size_t i)
 {
     size_t from = answer->parts[i].first_logprobs;
@@ -116,7 +116,7 @@ static void put_id(struct buf *out, const struct responses *state, const struct 
     buf_printf(out, "%s_%s_%zu", kind_of(state, answer, i)->id_prefix, state->id, i);
 }
 
-/* `begun`: nothing is in it yet. */
+/* `begun`: the part has just been added, without text. */
 static void put_part(struct buf *out, const struct answer *answer, size_t i, bool begun)
 {
     const struct answer_part *part = &answer->parts[i];
@@ -135,7 +135,7 @@ static void put_part(struct buf *out, const struct answer *answer, size_t i, boo
     buf_puts(out, "}");
 }
 
-/* The text of a call as its tool takes it. */
+/* The text of a part; the input of a custom tool's call without the JSON around it. */
 static void put_given(struct buf *out, const struct responses *state, const struct answer *answer, size_t i,
                       const char *member)
 {
@@ -195,7 +195,7 @@ static void put_item(struct buf *out, const struct responses *state, const struc
     buf_printf(out, ",\"status\":\"%s\"}", status);
 }
 
-/* The last item of an answer that was cut off is not whole. */
+/* The last item of an answer that was cut off is incomplete. */
 static const char *item_status(const struct answer *answer, size_t i)
 {
     bool cut = !answer->done || answer->result.finish == HEARTH_FINISH_LENGTH;
@@ -230,7 +230,7 @@ static const char *status_of(const struct answer *answer)
     return answer->result.finish == HEARTH_FINISH_LENGTH ? "incomplete" : "completed";
 }
 
-/* `answer`: NULL: nothing is there yet. `error`: why it failed, or NULL. */
+/* `answer`: NULL: no output yet. `error`: why it failed, or NULL. */
 static void put_response(struct buf *out, const struct responses *state, const struct answer *answer,
                          const hearth_error *error)
 {
@@ -256,7 +256,7 @@ static void put_response(struct buf *out, const struct responses *state, const s
     buf_puts(out, "}");
 }
 
-/* Stores what is whole. */
+/* Stores the complete response and its items. */
 static void store_response(struct responses *state, const struct answer *answer)
 {
     struct buf text = {0}, id = {0};
@@ -281,7 +281,7 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
 
 /* ---- Streams ---- */
 
-/* Up to the members that an event has of its own; close_event() ends it. */
+/* Begins an event and the members that all events have; close_event() ends it. */
 static void open_event(struct buf *out, struct responses *state, const char *name, const char *more)
 {
     buf_printf(out, "event: response.%s%s\ndata: {\"type\":\"response.%s%s\",\"sequence_number\":%zu", name, more, name,
@@ -317,7 +317,7 @@ static void put_item_event(struct buf *out, struct responses *state, const char 
     close_event(out);
 }
 
-/* An event about the contents of the item that is open. */
+/* Begins an event about the content of the open item. */
 static const struct kind *open_content_event(struct buf *out, struct responses *state, const char *name,
                                              const char *more)
 {
@@ -347,8 +347,8 @@ static void begin_item(struct buf *out, struct responses *state)
     if (kinds[part->type].part != NULL) put_part_event(out, state, ".added");
 }
 
-/* The arguments of a custom tool's call are JSON around what the tool is given, which is told at once when it is whole.
- */
+/* Sends the input of a custom tool's call as a single delta once it is complete: the model's arguments are JSON
+ * around it. */
 static void put_late_delta(struct buf *out, struct responses *state)
 {
     size_t i = state->n_begun - 1;
@@ -376,7 +376,7 @@ static void end_item(struct buf *out, struct responses *state)
     put_item_event(out, state, "output_item.done", state->answer->done ? item_status(state->answer, i) : "completed");
 }
 
-/* With the logprobs of the tokens that told no text before this one. */
+/* Sends a delta, with the logprobs of its token and of those before it that added no text of their own. */
 static void put_delta(struct buf *out, struct responses *state, const struct exchange_piece *piece)
 {
     const struct answer *answer = piece->answer;
@@ -458,7 +458,7 @@ const struct dialect responses_dialect = {.started = put_started,
 
 /* ---- Route ---- */
 
-/* A request that was read, and what its response repeats of it. */
+/* A parsed request, and what its response repeats of it. */
 struct request {
     struct fields *fields;
     struct buf echo;

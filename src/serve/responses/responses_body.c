@@ -1,6 +1,6 @@
-/* What clients of Responses send, as an OpenAI chat. Stored items were found by history.c; tools are read in
- * responses_tools.c. Of fields that only ask for less (truncation, store, service_tier, …) the response
- * says how it was. No state; any thread. */
+/* Converts bodies of OpenAI's Responses to chats. history.c has found the stored items; responses_tools.c converts
+ * tools. Fields without effect here (truncation, service_tier, …) are repeated in the response with the value that
+ * holds. No state; any thread. */
 #include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 #include "serve/responses/responses.h"
@@ -17,7 +17,7 @@ struct item {
     struct field_path at;
 };
 
-/* A part that is no text; NULL: it is none. */
+/* The media part for a type; NULL: another type. */
 static json_t *media_of(const json_t *type)
 {
     static const char *const media[][2] = {
@@ -27,7 +27,7 @@ static json_t *media_of(const json_t *type)
     return NULL;
 }
 
-/* Texts out of a string, or out of a list of parts: text, and what was refused instead. Media stand in their places. */
+/* Collects the texts of a string, or of a list of parts (text, or a refusal), with media parts in order. */
 static int collect_texts(const struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
 {
     static const char *const kinds[][2] = {{"input_text", "text"},
@@ -59,7 +59,7 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
     return HEARTH_OK;
 }
 
-/* The roles of a template. Developers speak as the system does. */
+/* The role in a template: "developer" becomes "system". */
 static const char *role_of(const json_t *item)
 {
     static const char *const roles[][2] = {
@@ -69,7 +69,7 @@ static const char *role_of(const json_t *item)
     return NULL;
 }
 
-/* Each message of a user's stays one; those of the assistant's belong to its turn. */
+/* Each user message stays a message of its own; the assistant's consecutive items become one. */
 static int read_message(struct convert *convert, const struct item *item)
 {
     const char *role = role_of(item->json);
@@ -126,7 +126,7 @@ static int read_call_output(struct convert *convert, const struct item *item)
     return rc;
 }
 
-/* The reasoning itself, or what is left of it in the summary; what was encrypted elsewhere cannot be read. */
+/* Reads the reasoning itself, or else its summary; encrypted reasoning cannot be read. */
 static int read_reasoning(struct convert *convert, const struct item *item)
 {
     static const char *const members[] = {"content", "summary"};
@@ -169,7 +169,7 @@ static int read_item(struct convert *convert, const json_t *json, struct field_p
     if (type == NULL && json_object_get(json, "role") != NULL) return read_message(convert, &item);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (convert_is(type, types[i].type)) return types[i].read(convert, &item);
-    /* What tools of OpenAI's servers left in the conversation; the model's answer says what came of it. */
+    /* Skips items of tools that OpenAI's servers ran; the assistant's message has their result. */
     for (size_t i = 0; i < sizeof hosted / sizeof *hosted; i++)
         if (convert_is(type, hosted[i])) return HEARTH_OK;
     return convert_bad_type(convert, json, at);
@@ -201,7 +201,7 @@ static int read_instructions(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* ---- How much, and how ---- */
+/* ---- Limits, reasoning and output format ---- */
 
 static int read_max_tokens(struct convert *convert)
 {
@@ -255,7 +255,7 @@ static int read_logprobs(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* An answer here is a new item, also where the last one was the assistant's. */
+/* The answer is a new item even if the last one is the assistant's, so that its turn is not continued. */
 static int read_ending(struct convert *convert)
 {
     if (!fields_asks(convert->body, "continue_final_message"))
@@ -281,10 +281,9 @@ json_t *responses_chat(const json_t *body, hearth_error *error)
     return responses_chat_after(NULL, body, error);
 }
 
-/* ---- What a response repeats ---- */
+/* ---- Members that repeat the request ---- */
 
-/* Members of every response with what they are where the request does not say; some say what holds here whatever it
- * says. */
+/* The members of every response with their defaults; `fixed` ones have that value whatever the request says. */
 void responses_put_echo(struct buf *out, const json_t *body)
 {
     static const struct {
@@ -317,7 +316,7 @@ void responses_put_echo(struct buf *out, const json_t *body)
     }
 }
 
-/* ---- As an API ---- */
+/* ---- The API ---- */
 
 static const char *const known[] = {"input",
                                     "instructions",

@@ -1,4 +1,4 @@
-/* The routes of responses that are stored. HTTP thread only; no state. */
+/* The routes of stored responses. HTTP thread only; no state. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Finds the response that the path names, whose id is then the caller's; NULL: the call was answered. */
+/* Finds the response that the path names, and returns its id, owned by the caller; NULL: the call was answered with
+ * 404. */
 static char *find_response(struct call *call, bool with_text, struct stored_found *found)
 {
     char *id = path_part(call->route, call->path, 0);
@@ -53,7 +54,7 @@ void responses_delete(struct call *call)
     free(id);
 }
 
-/* What the response's prompt was made of: its input, and before that the items that it went on from. */
+/* Lists the items of the response's prompt: those it continued, then its input. */
 void responses_list_items(struct call *call)
 {
     struct stored *stored = call->server->stored;

@@ -1,4 +1,4 @@
-/* Tools of Responses: see responses_tools.h. */
+/* Tools of Responses, converted to functions and back: see responses_tools.h. */
 #include "serve/responses/responses_tools.h"
 
 #include "base/log.h"
@@ -46,7 +46,8 @@ static int read_function(struct convert *convert, const struct tool *tool)
     return HEARTH_OK;
 }
 
-/* A grammar is told to the model, but not enforced: grammars of replies are GBNF, this one is Lark or a pattern. */
+/* The description of a custom tool, with its grammar: that is not enforced, since it is Lark or a regular
+ * expression, and output constraints are GBNF. */
 static json_t *custom_description(const json_t *tool)
 {
     const json_t *format = json_object_get(tool, "format"), *definition = json_object_get(format, "definition");
@@ -110,7 +111,7 @@ static int read_list(struct convert *convert, const json_t *tools, const json_t 
     return rc;
 }
 
-/* ---- The choice ---- */
+/* ---- tool_choice ---- */
 
 static bool is_allowed(const json_t *allowed, const json_t *tool)
 {
@@ -128,7 +129,7 @@ static bool is_allowed(const json_t *allowed, const json_t *tool)
     return false;
 }
 
-/* As a chat says it: all tools stay in the prompt. Where none of the allowed ones was read, none is called. */
+/* Converts to a chat's allowed_tools: all tools stay in the prompt. "none" if none of the allowed tools exists. */
 static int choose_among(struct convert *convert, const json_t *choice)
 {
     const json_t *allowed = json_object_get(choice, "tools"), *mode = json_object_get(choice, "mode");
@@ -162,7 +163,7 @@ static int choose_one(struct convert *convert, const json_t *choice)
     return HEARTH_OK;
 }
 
-/* The words are those of chats. A tool that was left out cannot be chosen: the model chooses. */
+/* The words are those of chats. The choice of a tool that was left out is ignored. */
 static int read_choice(struct convert *convert)
 {
     const json_t *choice = json_object_get(convert->body, "tool_choice"), *type = json_object_get(choice, "type");
@@ -197,7 +198,7 @@ static void add_tool(struct responses_tools *tools, const json_t *tool, const js
 {
     const json_t *name = json_object_get(tool, "name");
     bool is_custom = convert_is(json_object_get(tool, "type"), "custom");
-    if (!is_custom && space == NULL) return; /* they are called as they are */
+    if (!is_custom && space == NULL) return; /* functions keep their names */
     json_t *by_model = responses_tool_name(space, name);
     tools->v = mem_grow(tools->v, tools->n + 1, sizeof *tools->v);
     tools->v[tools->n++] = (struct named){.by_model = mem_strdup(json_string_value(by_model)),

@@ -1,5 +1,5 @@
-/* The store of responses and conversations: see stored.h. A tree finds entries by their ids, a list has them in the
- * order of their use. Turns are counted once, however many entries lead to them. */
+/* The store of responses and conversations: see stored.h. A search tree indexes entries by id, a list has them in
+ * LRU order. A turn's bytes count once, however many entries lead to it. */
 #include "serve/responses/stored.h"
 
 #include "base/log.h"
@@ -56,7 +56,8 @@ static void link_turn(struct stored_turn *turn, struct stored_turn *before)
     turn->all_bytes += before->all_bytes;
 }
 
-/* From the last turn back: none frees the one before it by itself, which could be deep. */
+/* Drops a reference; frees the turn and those before it that lose their last one. A loop, since recursion could be
+ * deep. */
 static void drop_turn(struct stored *stored, struct stored_turn *turn)
 {
     while (turn != NULL && --turn->refs == 0) {
@@ -72,7 +73,7 @@ static void drop_turn(struct stored *stored, struct stored_turn *turn)
     }
 }
 
-/* Those before it are counted already: a turn follows stored ones only. */
+/* Counts a turn's bytes. The turns before it are counted already, since they are stored. */
 static void count_turn(struct stored *stored, struct stored_turn *turn)
 {
     if (turn == NULL || turn->is_counted) return;
@@ -207,7 +208,7 @@ bool stored_extend(struct stored *stored, const char *owner, const char *id, str
     struct lru_entry *entry = find_entry(stored, owner, id);
     if (entry != NULL) {
         link_turn(turn, entry->turn);
-        drop_turn(stored, entry->turn); /* the turn holds it now */
+        drop_turn(stored, entry->turn); /* the new turn holds it now */
         entry->turn = turn;
         turn->refs++;
         count_turn(stored, turn);
@@ -252,7 +253,7 @@ struct stored_bounds stored_size(struct stored *stored)
     return size;
 }
 
-/* ---- Life ---- */
+/* ---- Opening and closing ---- */
 
 struct stored *stored_open(struct stored_bounds bounds)
 {
