@@ -1,4 +1,4 @@
-/* Settings of coding agents: see agents.h. docs/clients.md has them as they are pasted. */
+/* The settings of coding agents: see agents.h. docs/clients.md has them as text to paste. */
 #include "cli/agents.h"
 
 #include "base/memory.h"
@@ -7,21 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void set(struct agents_settings *settings, const char *name, const char *value)
+static void set_variable(struct agents_settings *settings, const char *name, const char *value)
 {
     settings->variables = mem_grow(settings->variables, settings->n_variables + 1, sizeof *settings->variables);
     settings->variables[settings->n_variables++] =
         (struct agents_variable){.name = mem_strdup(name), .value = mem_strdup(value)};
 }
 
-/* `word` is taken over. */
-static void say(struct agents_settings *settings, char *word)
+/* Takes ownership of `word`. */
+static void add_word(struct agents_settings *settings, char *word)
 {
     settings->words = mem_grow(settings->words, settings->n_words + 1, sizeof *settings->words);
     settings->words[settings->n_words++] = word;
 }
 
-/* `json` is taken. */
+/* Takes ownership of `json`. */
 static char *text_of(json_t *json)
 {
     char *text = json_dumps(json, JSON_COMPACT);
@@ -31,20 +31,20 @@ static char *text_of(json_t *json)
 
 /* ---- One function an agent ---- */
 
-/* It asks for models by three sizes, and for titles by the smallest. */
-static void settle_claude(const struct agents_server *server, struct agents_settings *settings)
+/* Claude Code names a model for each of three sizes, and asks the smallest for titles. */
+static void configure_claude(const struct agents_server *server, struct agents_settings *settings)
 {
     static const char *const models[] = {"ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL",
                                          "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL"};
-    set(settings, "ANTHROPIC_BASE_URL", server->url);
-    set(settings, "ANTHROPIC_AUTH_TOKEN", server->key);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) set(settings, models[i], server->model);
-    set(settings, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-    say(settings, mem_strdup("claude"));
+    set_variable(settings, "ANTHROPIC_BASE_URL", server->url);
+    set_variable(settings, "ANTHROPIC_AUTH_TOKEN", server->key);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) set_variable(settings, models[i], server->model);
+    set_variable(settings, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    add_word(settings, mem_strdup("claude"));
 }
 
-/* -c takes a line of its configuration file, so that none need be written. */
-static void settle_codex(const struct agents_server *server, struct agents_settings *settings)
+/* Codex takes lines of its configuration file as -c arguments, so that no file needs to be written. */
+static void configure_codex(const struct agents_server *server, struct agents_settings *settings)
 {
     const struct {
         const char *key;
@@ -56,18 +56,18 @@ static void settle_codex(const struct agents_server *server, struct agents_setti
                  {"model_providers.hearth.base_url", json_sprintf("%s/v1", server->url)},
                  {"model_providers.hearth.wire_api", json_string("responses")},
                  {"model_providers.hearth.env_key", json_string("HEARTH_API_KEY")}};
-    set(settings, "HEARTH_API_KEY", server->key);
-    say(settings, mem_strdup("codex"));
+    set_variable(settings, "HEARTH_API_KEY", server->key);
+    add_word(settings, mem_strdup("codex"));
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char *value = json_dumps(lines[i].value, JSON_ENCODE_ANY); /* such strings and numbers are TOML as well */
-        say(settings, mem_strdup("-c"));
-        say(settings, mem_format("%s=%s", lines[i].key, value));
+        add_word(settings, mem_strdup("-c"));
+        add_word(settings, mem_format("%s=%s", lines[i].key, value));
         free(value);
         json_decref(lines[i].value);
     }
 }
 
-static void settle_opencode(const struct agents_server *server, struct agents_settings *settings)
+static void configure_opencode(const struct agents_server *server, struct agents_settings *settings)
 {
     json_t *limit = json_pack("{s:i, s:i}", "context", server->window, "output", server->window / 4);
     json_t *models = json_pack("{s:{s:s, s:o}}", server->model, "name", server->model, "limit", limit);
@@ -77,26 +77,26 @@ static void settle_opencode(const struct agents_server *server, struct agents_se
     char *model = mem_format("hearth/%s", server->model);
     char *text =
         text_of(json_pack("{s:{s:o}, s:s, s:s}", "provider", "hearth", provider, "model", model, "small_model", model));
-    set(settings, "OPENCODE_CONFIG_CONTENT", text);
-    say(settings, mem_strdup("opencode"));
+    set_variable(settings, "OPENCODE_CONFIG_CONTENT", text);
+    add_word(settings, mem_strdup("opencode"));
     free(text);
     free(model);
 }
 
-static void settle_qwen(const struct agents_server *server, struct agents_settings *settings)
+static void configure_qwen(const struct agents_server *server, struct agents_settings *settings)
 {
     char *base = mem_format("%s/v1", server->url);
-    set(settings, "OPENAI_BASE_URL", base);
-    set(settings, "OPENAI_API_KEY", server->key);
-    set(settings, "OPENAI_MODEL", server->model);
-    say(settings, mem_strdup("qwen"));
-    say(settings, mem_strdup("--auth-type"));
-    say(settings, mem_strdup("openai"));
+    set_variable(settings, "OPENAI_BASE_URL", base);
+    set_variable(settings, "OPENAI_API_KEY", server->key);
+    set_variable(settings, "OPENAI_MODEL", server->model);
+    add_word(settings, mem_strdup("qwen"));
+    add_word(settings, mem_strdup("--auth-type"));
+    add_word(settings, mem_strdup("openai"));
     free(base);
 }
 
-/* It reads providers from a file in a folder that may be chosen; its sessions are kept there, too. */
-static void settle_pi(const struct agents_server *server, struct agents_settings *settings)
+/* pi reads its providers from a file in PI_CODING_AGENT_DIR, where it keeps its sessions too. */
+static void configure_pi(const struct agents_server *server, struct agents_settings *settings)
 {
     json_t *model =
         json_pack("{s:s, s:s, s:b, s:[s], s:i, s:i, s:{s:i, s:i, s:i, s:i}}", "id", server->model, "name",
@@ -107,24 +107,24 @@ static void settle_pi(const struct agents_server *server, struct agents_settings
     char *folder = mem_format("%s/pi", server->home);
     settings->file = mem_format("%s/models.json", folder);
     settings->content = text_of(json_pack("{s:{s:o}}", "providers", "hearth", provider));
-    set(settings, "PI_CODING_AGENT_DIR", folder);
-    set(settings, "HEARTH_API_KEY", server->key);
+    set_variable(settings, "PI_CODING_AGENT_DIR", folder);
+    set_variable(settings, "HEARTH_API_KEY", server->key);
     static const char *const words[] = {"pi", "--provider", "hearth", "--model"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) say(settings, mem_strdup(words[i]));
-    say(settings, mem_strdup(server->model));
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) add_word(settings, mem_strdup(words[i]));
+    add_word(settings, mem_strdup(server->model));
     free(folder);
 }
 
-/* First prompts as they were measured. */
+/* The sizes of first prompts were measured, in tokens. */
 static const struct agent {
     const char *name;
     int32_t first_prompt;
-    void (*settle)(const struct agents_server *server, struct agents_settings *settings);
-} agents[] = {{"claude", 19300, settle_claude},
-              {"codex", 0, settle_codex},
-              {"opencode", 7400, settle_opencode},
-              {"qwen", 15100, settle_qwen},
-              {"pi", 1600, settle_pi}};
+    void (*configure)(const struct agents_server *server, struct agents_settings *settings);
+} agents[] = {{"claude", 19300, configure_claude},
+              {"codex", 0, configure_codex},
+              {"opencode", 7400, configure_opencode},
+              {"qwen", 15100, configure_qwen},
+              {"pi", 1600, configure_pi}};
 
 #define N_AGENTS (sizeof agents / sizeof *agents)
 
@@ -137,8 +137,8 @@ static const struct agent *find(const char *name)
 
 int32_t agents_first_prompt(const char *agent)
 {
-    const struct agent *known = find(agent);
-    return known == NULL ? -1 : known->first_prompt;
+    const struct agent *found = find(agent);
+    return found == NULL ? -1 : found->first_prompt;
 }
 
 void agents_put_names(struct buf *out)
@@ -146,10 +146,10 @@ void agents_put_names(struct buf *out)
     for (size_t i = 0; i < N_AGENTS; i++) buf_printf(out, "%s%s", i == 0 ? "" : ", ", agents[i].name);
 }
 
-void agents_settle(const char *agent, const struct agents_server *server, struct agents_settings *settings)
+void agents_configure(const char *agent, const struct agents_server *server, struct agents_settings *settings)
 {
     *settings = (struct agents_settings){0};
-    find(agent)->settle(server, settings);
+    find(agent)->configure(server, settings);
 }
 
 void agents_release(struct agents_settings *settings)

@@ -1,4 +1,5 @@
-/* Coding agents that `hearth launch` knows: what each needs to be told of a server. Pure functions; the main thread. */
+/* The coding agents that `hearth launch` runs: the environment variables, arguments and files that point each at a
+ * server. Pure functions; main thread. */
 #ifndef CLI_AGENTS_H
 #define CLI_AGENTS_H
 
@@ -6,16 +7,16 @@
 
 #include <stdint.h>
 
-/* The server as an agent is to see it. */
+/* What an agent's settings say of the server. */
 struct agents_server {
-    const char *url;   /* without a slash at its end */
-    const char *key;   /* some word where the server wants none: agents do not start without */
-    const char *model; /* the name to ask for */
-    int32_t window;    /* tokens */
-    const char *home;  /* a folder for files that an agent reads */
+    const char *url;   /* without a trailing slash */
+    const char *key;   /* API key; any word where the server wants none, since agents do not start without one */
+    const char *model; /* the name that requests give */
+    int32_t window;    /* context window, tokens */
+    const char *home;  /* folder for configuration files that an agent reads */
 };
 
-/* What is set, and what is run. Strings are owned; agents_release(). */
+/* An agent's environment and command line. Strings are owned; agents_release(). */
 struct agents_settings {
     struct agents_variable {
         char *name, *value;
@@ -23,17 +24,17 @@ struct agents_settings {
     size_t n_variables;
     char **words; /* the program and its first arguments */
     size_t n_words;
-    char *file, *content; /* a file that must be there, and what it holds; NULL: none */
+    char *file, *content; /* path and content of a file that must be written first; NULL: none */
 };
 
-/* How many tokens the agent's first prompt takes; 0: not known. -1: there is no such agent. */
+/* Tokens of the agent's first prompt; 0: not measured. -1: there is no such agent. */
 int32_t agents_first_prompt(const char *agent);
 
 /* "claude, codex, …" */
 void agents_put_names(struct buf *out);
 
-/* The agent must be known. */
-void agents_settle(const char *agent, const struct agents_server *server, struct agents_settings *settings);
+/* Fills in the settings; `agent` must be one of the names. */
+void agents_configure(const char *agent, const struct agents_server *server, struct agents_settings *settings);
 void agents_release(struct agents_settings *settings);
 
 #endif

@@ -1,4 +1,4 @@
-/* Parsing of command lines and printing of help from one table; see args.h. */
+/* Parses command lines and prints help from one table: see args.h. */
 #include "cli/args.h"
 
 #include "base/error.h"
@@ -131,7 +131,7 @@ static void print_help(const struct args_spec *spec)
 
 int args_fail(const char *command, const hearth_error *error, int status)
 {
-    log_flush(1000); /* what was logged on the way comes first */
+    log_flush(1000); /* milliseconds; log lines from before the failure are printed first */
     terminal_clear_line();
     fprintf(stderr, "%s: %s\n", command, error->message);
     return status;

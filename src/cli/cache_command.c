@@ -1,4 +1,4 @@
-/* hearth cache: what a running server has of a prompt, for people. */
+/* hearth cache: prints as text what /cache/lookup of a running server says of a prompt. Main thread. */
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -52,17 +52,17 @@ static void print_words(const char *label, const char *words)
     buf_release(&visible);
 }
 
-/* What decides that fewer tokens are reused than are in common, and what can be done. */
+/* Why fewer tokens are reused than the two prompts have in common. */
 static void print_limit(const char *limit)
 {
     static const char *const reasons[][2] = {
-        {"cache_min_tokens", "fewer are in common than cache_min_tokens asks for"},
-        {"checkpoints", "this model's state can be gone back to at checkpoints only, and none lies nearer"},
-        {"deterministic", "deterministic: whole pieces alone are reused"},
+        {"cache_min_tokens", "they are fewer than cache_min_tokens"},
+        {"checkpoints", "this model's state can be reused at checkpoints only, and none is nearer"},
+        {"deterministic", "deterministic: only whole pieces of a prompt are reused"},
         {"unfinished", "the rest of the nearest prompt is still being computed or stored"},
         {"cache_prompt", "the request says cache_prompt: false"},
-        {"system_prompt_cache", "system_prompt_cache: nothing is kept but system prompts"},
-        {"incremental_cache", "incremental_cache is off: nothing is kept"},
+        {"system_prompt_cache", "system_prompt_cache: only system prompts are cached"},
+        {"incremental_cache", "incremental_cache is off: conversations are not cached"},
     };
     for (size_t i = 0; limit != NULL && i < sizeof reasons / sizeof *reasons; i++)
         if (strcmp(reasons[i][0], limit) == 0) printf("not all of these are reused: %s\n", reasons[i][1]);
@@ -94,17 +94,17 @@ static void print_divergence(const json_t *found, const json_t *divergence)
     print_limit(text(divergence, "limit"));
 }
 
-/* Every tier has a member of its name: what is a number and none of the others is one. */
-static void print_places(const json_t *found)
+/* Prints how many leading tokens each tier has. Tiers are the integer members but for the few named here. */
+static void print_tiers(const json_t *found)
 {
     static const char *const others[] = {"prompt_tokens", "tokens", "computed"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)found, name, value)
     {
-        bool is_place = json_is_integer(value);
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_place = is_place && strcmp(name, others[i]) != 0;
-        if (is_place) printf("  %-18s %8" PRId64 "\n", name, (int64_t)json_integer_value(value));
+        bool is_tier = json_is_integer(value);
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++) is_tier = is_tier && strcmp(name, others[i]) != 0;
+        if (is_tier) printf("  %-18s %8" PRId64 "\n", name, (int64_t)json_integer_value(value));
     }
 }
 
@@ -112,7 +112,7 @@ static void print_answer(const json_t *found)
 {
     printf("%s: %" PRId64 " tokens, of which %" PRId64 " would be computed\n", text(found, "model"),
            number(found, "prompt_tokens"), number(found, "computed"));
-    print_places(found);
+    print_tiers(found);
     print_divergence(found, json_object_get(found, "divergence"));
 }
 
@@ -147,9 +147,9 @@ static int explain_body(const struct remote *remote, const char *as, const struc
 
 static int check_as(const char *as, hearth_error *error)
 {
-    static const char *const known[] = {"chat", "completion", "messages", "responses", "ollama"};
-    for (size_t i = 0; as != NULL && i < sizeof known / sizeof *known; i++)
-        if (strcmp(as, known[i]) == 0) return HEARTH_OK;
+    static const char *const apis[] = {"chat", "completion", "messages", "responses", "ollama"};
+    for (size_t i = 0; as != NULL && i < sizeof apis / sizeof *apis; i++)
+        if (strcmp(as, apis[i]) == 0) return HEARTH_OK;
     if (as == NULL) return HEARTH_OK;
     return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, completion, messages, responses or ollama", as);
 }
@@ -172,7 +172,7 @@ static int explain(int argc, char **argv)
     const char *url = REMOTE_DEFAULT, *as = NULL, *file = NULL;
     const struct args_option options[] = {
         {"server", "URL", "the server (" REMOTE_DEFAULT ")", .text = &url},
-        {"as", "API", "chat, completion, messages, responses or ollama; without it the body's fields tell",
+        {"as", "API", "chat, completion, messages, responses or ollama; without it the body's fields decide",
          .text = &as},
     };
     const struct args_spec spec = {
@@ -180,8 +180,8 @@ static int explain(int argc, char **argv)
         .about =
             "Says how much of a request's prompt a server would not have to compute, where the rest diverges from\n"
             "the nearest prompt that is resident or stored, and the words on both sides. FILE is the request's\n"
-            "body in any API's form, - standard input. Nothing is computed. A server that wants a key: set\n"
-            "HEARTH_API_KEY, to one with the grant cache; salts keep apart what they keep apart.",
+            "body in any API's form, - standard input. Nothing is computed. Where the server wants an API key, set\n"
+            "HEARTH_API_KEY to one with the grant cache. Prompts with another cache_salt are not considered.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .operand = "FILE",
@@ -198,7 +198,7 @@ int command_cache(int argc, char **argv)
     static const struct command commands[] = {{"explain", "why a prompt is not found in the cache", explain}};
     static const struct command_group group = {
         .program = "hearth cache",
-        .about = "What a running server has of a prompt.",
+        .about = "What a running server has cached of a prompt.",
         .examples = "  hearth cache explain body.json\n",
         .commands = commands,
         .n_commands = sizeof commands / sizeof *commands,

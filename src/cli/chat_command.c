@@ -1,8 +1,8 @@
-/* hearth chat: a conversation in the terminal, in process.
+/* hearth chat: a conversation in the terminal with a model in the same process.
  *
- * The main thread reads lines, prints replies and waits for whichever comes first, an event, a signal or input; it owns
- * everything but `inbox`, which hearth's threads fill under its lock and announce through an eventfd. SIGINT is blocked
- * in all threads and read from a signalfd, so that no handler runs at an awkward moment. */
+ * The main thread reads lines, prints replies and polls for events, signals and input; it owns everything but `inbox`,
+ * which hearth's threads fill under its lock and announce through an eventfd. SIGINT and SIGTERM are blocked in all
+ * threads and read from a signalfd, so that no signal handler interrupts anything. */
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/utf8.h"
@@ -25,7 +25,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Of a line, in bytes; models take less in one prompt. */
+/* Bytes of a line at most; no model takes so many in one prompt. */
 #define LINE_MOST (16u << 20)
 
 struct inbox {
@@ -40,9 +40,9 @@ struct inbox {
 struct reply {
     hearth_request *request;
     hearth_reader *reader; /* NULL until the request has started */
-    struct buf content;    /* what was said, without the reasoning before it */
+    struct buf content;    /* of the reply, without its reasoning */
     bool shows_reasoning;
-    bool is_dim; /* the terminal is set to reasoning */
+    bool is_dim; /* the terminal is set to dim text, for reasoning */
 };
 
 struct chat {
@@ -54,11 +54,11 @@ struct chat {
     int signals;  /* signalfd: SIGINT and SIGTERM */
     struct buf input;
     bool input_ended;
-    bool too_long;           /* a line was: nothing more is read */
+    bool too_long;           /* a line exceeded LINE_MOST: nothing more is read */
     bool asks;               /* stdin is a terminal: a prompt is shown */
-    bool types;              /* and it hands over each byte, before a line is whole */
-    struct termios terminal; /* as it was */
-    bool tells;              /* stdout is a terminal: figures follow each reply */
+    bool types;              /* stdin delivers each byte as it is typed: line.h edits the line */
+    struct termios terminal; /* its former settings */
+    bool shows_figures;      /* stdout is a terminal: reasoning is shown, and figures after each reply */
 };
 
 /* ---- Waiting ---- */
@@ -104,7 +104,7 @@ static bool read_line(struct chat *chat, struct buf *line)
     return newline != NULL || len > 0;
 }
 
-/* The same of a line that is typed. */
+/* The same for a line that is typed. */
 static bool type_line(struct chat *chat, struct buf *line)
 {
     const cc_t *keys = chat->terminal.c_cc;
@@ -133,7 +133,7 @@ static bool take_line(struct chat *chat, struct buf *line)
 
 /* ---- One reply ---- */
 
-/* Runs on a thread of hearth's. */
+/* Called on a thread of the instance. */
 static void on_event(void *ud, const hearth_event *event)
 {
     struct chat *chat = ud;
@@ -153,7 +153,7 @@ static void set_dim(struct reply *reply, bool dim)
     reply->is_dim = dim;
 }
 
-/* Reasoning is for who watches: it is printed on a terminal, dimmed, and is no part of what was said. */
+/* Reasoning is printed dimmed, on a terminal only, and is not part of the conversation's next prompt. */
 static void print_delta(void *ud, const hearth_delta *delta)
 {
     struct reply *reply = ud;
@@ -165,7 +165,7 @@ static void print_delta(void *ud, const hearth_delta *delta)
     if (is_content) buf_append(&reply->content, delta->text, delta->len);
 }
 
-/* Prints what has come; true once the reply has ended. */
+/* Prints the text that has arrived; true once the reply has ended. */
 static bool print_arrivals(struct chat *chat, struct reply *reply)
 {
     struct inbox *inbox = &chat->inbox;
@@ -192,11 +192,11 @@ static void print_figures(const hearth_result *r)
            r->cache_n + r->prompt_n, rate);
 }
 
-/* Submits the conversation and streams the reply to stdout; `said` gets its content. Ctrl-C cancels it; what was said
- * by then stays said. */
+/* Submits the conversation and streams the reply to stdout; `said` gets its content. Ctrl-C cancels the request; the
+ * content so far stays in the conversation. */
 static int stream_reply(struct chat *chat, struct buf *said, hearth_error *error)
 {
-    struct reply reply = {.shows_reasoning = chat->tells};
+    struct reply reply = {.shows_reasoning = chat->shows_figures};
     hearth_params params = hearth_params_default();
     char *messages = json_dumps(chat->messages, JSON_COMPACT);
     params.messages_json = messages;
@@ -216,14 +216,15 @@ static int stream_reply(struct chat *chat, struct buf *said, hearth_error *error
         *error = chat->inbox.error;
         return error->code;
     }
-    if (chat->tells && chat->inbox.error.code == HEARTH_OK) print_figures(&chat->inbox.result);
+    if (chat->shows_figures && chat->inbox.error.code == HEARTH_OK) print_figures(&chat->inbox.result);
     return 0;
 }
 
 /* ---- The conversation ---- */
 
-/* Text typed or generated may hold broken UTF-8, which JSON cannot carry: U+FFFD takes the place of such bytes. */
-static void say(struct chat *chat, const char *role, const char *text, size_t len)
+/* Appends a message. Typed or generated text may have invalid UTF-8, which JSON cannot hold: such bytes become U+FFFD.
+ */
+static void add_message(struct chat *chat, const char *role, const char *text, size_t len)
 {
     struct buf clean = {0};
     utf8_put_clean(&clean, text, len);
@@ -232,16 +233,16 @@ static void say(struct chat *chat, const char *role, const char *text, size_t le
     buf_release(&clean);
 }
 
-/* A turn without a reply is taken back, so that the next one starts from a conversation the model has seen. */
+/* A turn without a reply is removed again, so that the next prompt extends a conversation that is cached. */
 static int take_turn(struct chat *chat, const struct buf *line)
 {
     struct buf said = {0};
     hearth_error error;
-    say(chat, "user", line->v, line->len);
+    add_message(chat, "user", line->v, line->len);
     const int status = stream_reply(chat, &said, &error);
     if (status < 0) args_fail(chat->command, &error, EXIT_FAILED);
     if (said.len > 0)
-        say(chat, "assistant", said.v, said.len);
+        add_message(chat, "assistant", said.v, said.len);
     else
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
     buf_release(&said);
@@ -255,7 +256,7 @@ static int refuse_line(const struct chat *chat)
     return args_fail(chat->command, &error, EXIT_FAILED);
 }
 
-/* Replies that fail end the program where nobody sits in front of it. */
+/* A failed reply ends the program where input does not come from a terminal. */
 static int converse(struct chat *chat)
 {
     struct buf line = {0};
@@ -306,12 +307,13 @@ static int run(const char *command, const hearth_config *config, const char *sys
         .messages = json_array(),
         .inbox.lock = PTHREAD_MUTEX_INITIALIZER,
         .asks = isatty(STDIN_FILENO),
-        .tells = isatty(STDOUT_FILENO),
+        .shows_figures = isatty(STDOUT_FILENO),
     };
     hearth_log_open(NULL, hearth_config_get(config, "server.log_level"), "text", NULL);
     block_signals(&chat);
-    if (system) say(&chat, "system", system, strlen(system));
-    chat.types = chat.asks && chat.tells && terminal_take_bytes(&chat.terminal); /* else nobody sees the echo */
+    if (system) add_message(&chat, "system", system, strlen(system));
+    chat.types = chat.asks && chat.shows_figures &&
+                 terminal_take_bytes(&chat.terminal); /* without a terminal there is nothing to echo to */
     const int status = load_and_converse(&chat, config);
     if (chat.types) tcsetattr(STDIN_FILENO, TCSADRAIN, &chat.terminal);
     hearth_close(chat.instance);

@@ -1,4 +1,4 @@
-/* The choice of a command from a table; see command.h. */
+/* Dispatches to a command of a table: see command.h. */
 #include "cli/command.h"
 
 #include "base/nearest.h"
@@ -12,7 +12,7 @@ static void print_usage(const struct command_group *group, FILE *out)
     fprintf(out, "Usage: %s COMMAND [options]\n\n%s\n\nCommands:\n", group->program, group->about);
     for (size_t i = 0; i < group->n_commands; i++)
         fprintf(out, "  %-10s %s\n", group->commands[i].name, group->commands[i].summary);
-    fprintf(out, "\nExamples:\n%s\n%s COMMAND --help tells more.\n", group->examples, group->program);
+    fprintf(out, "\nExamples:\n%s\n%s COMMAND --help shows its options.\n", group->examples, group->program);
 }
 
 static int refuse_unknown(const struct command_group *group, const char *word)

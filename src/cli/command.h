@@ -1,4 +1,4 @@
-/* The commands of the program, and the choice among them. Each runs on the main thread and returns an exit status. */
+/* The commands of the program and their dispatch by name. Each runs on the main thread and returns an exit status. */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -11,14 +11,14 @@ struct command {
 };
 
 struct command_group {
-    const char *program; /* what stands before the command's name: "hearth", "hearth model" */
+    const char *program; /* the words before the command's name: "hearth", "hearth model" */
     const char *about;
     const char *examples; /* whole lines */
     const struct command *commands;
     size_t n_commands;
 };
 
-/* Runs the command named by argv[0]; with none prints the list of commands and says that usage was wrong. */
+/* Runs the command named by argv[0]. Without one, prints the list of commands to stderr and returns EXIT_USAGE. */
 int command_dispatch(const struct command_group *group, int argc, char **argv);
 
 int command_serve(int argc, char **argv);

@@ -1,4 +1,4 @@
-/* hearth config: checking a file, listing the keys. */
+/* hearth config: checks a configuration file, lists all keys. Main thread. */
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
@@ -12,7 +12,7 @@ static int check(int argc, char **argv)
     const struct args_spec spec = {
         .command = "hearth config check",
         .about = "Checks a configuration file and prints every error as file:line: key: message.\n"
-                 "Ends with 0 where there is none, with 2 where there are some.",
+                 "The exit status is 0 where there is none, and 2 otherwise.",
         .operand = "FILE",
         .operand_value = &path,
         .examples = "  hearth config check hearth.yaml\n",

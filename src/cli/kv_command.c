@@ -1,4 +1,6 @@
-/* hearth kv: what the tiers in folders hold, without a running server. */
+/* hearth kv: lists, checks and removes the slabs that tiers have stored in folders. No server needs to run. Main
+ * thread.
+ */
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
@@ -7,12 +9,12 @@
 #include <stdio.h>
 #include <time.h>
 
-/* ---- What the commands have in common ---- */
+/* ---- All commands ---- */
 
-#define MODEL_MOST 64 /* characters of a model's name */
-#define KEY_DIGITS 16 /* of a key that is shown; show takes it again */
+#define MODEL_MOST 64 /* characters of a model's name that are printed */
+#define KEY_DIGITS 16 /* digits of a key that are printed; `show` accepts so many */
 
-/* Runs one command with a configuration of which only the cache counts. */
+/* A command, and what runs it with a configuration of which only the section `cache` is used. */
 struct action {
     struct args_spec spec;
     int (*run)(const char *command, const hearth_config *config, const char *key);
@@ -148,7 +150,7 @@ static int run_verify(const char *command, const hearth_config *config, const ch
     print_sums(&sums);
     if (sums.damaged == 0) return EXIT_FINE;
     snprintf(error.message, sizeof error.message,
-             "%" PRIu64 " damaged: a server never uses them, and sets them aside when it meets them; hearth kv gc "
+             "%" PRIu64 " damaged: a server never uses them, and quarantines those that it reads; hearth kv gc "
              "removes them",
              sums.damaged);
     return args_fail(command, &error, EXIT_FAILED);
@@ -157,13 +159,12 @@ static int run_verify(const char *command, const hearth_config *config, const ch
 static int verify(int argc, char **argv)
 {
     static const struct action action = {
-        .spec =
-            {.command = "hearth kv verify",
-             .about =
-                 "Reads every entry whole and checks lengths, checksums, keys and what it hangs on. Prints a line for\n"
-                 "each that is damaged, and ends with 1 where there are some. A server may be running.",
-             .examples = "  hearth kv verify\n"
-                         "  hearth kv verify --config hearth.yaml\n"},
+        .spec = {.command = "hearth kv verify",
+                 .about = "Reads every entry whole and checks lengths, checksums, keys and parents. Prints a line for "
+                          "each that\n"
+                          "is damaged; the exit status is 1 where there are some. A server may be running.",
+                 .examples = "  hearth kv verify\n"
+                             "  hearth kv verify --config hearth.yaml\n"},
         .run = run_verify,
     };
     return act(&action, argc, argv);
@@ -177,8 +178,8 @@ static int finish(const char *command, int rc, const hearth_kv_removed *removed,
         printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed->files, removed->files == 1 ? "file" : "files",
                removed->bytes);
     if (removed->kept > 0)
-        printf("%" PRIu64 " %s: not readable now, or hanging on what is not or is of a newer version\n", removed->kept,
-               removed->kept == 1 ? "entry stays" : "entries stay");
+        printf("%" PRIu64 " %s: not readable now, or with a parent that is not, or that is of a newer version\n",
+               removed->kept, removed->kept == 1 ? "entry stays" : "entries stay");
     return rc == HEARTH_OK ? EXIT_FINE : args_fail(command, error, EXIT_FAILED);
 }
 
@@ -194,14 +195,14 @@ static int run_gc(const char *command, const hearth_config *config, const char *
 static int gc(int argc, char **argv)
 {
     static const struct action action = {
-        .spec =
-            {.command = "hearth kv gc",
-             .about =
-                 "Removes what is of no use: files half written or set aside, what verify calls damaged, and what was\n"
-                 "not used for longest while a tier is beyond its quota. Reads every entry whole. What cannot be read\n"
-                 "now stays, and is counted. No server may use the folders.",
-             .examples = "  hearth kv gc\n"
-                         "  hearth kv gc --set cache.tiers.disk.quota_mb=1024\n"},
+        .spec = {.command = "hearth kv gc",
+                 .about = "Removes half-written and quarantined files, entries that verify calls damaged, and the "
+                          "least recently\n"
+                          "used entries of tiers beyond their quota. Reads every entry whole. What cannot be read now "
+                          "stays, and\n"
+                          "is counted. No server may use the folders.",
+                 .examples = "  hearth kv gc\n"
+                             "  hearth kv gc --set cache.tiers.disk.quota_mb=1024\n"},
         .run = run_gc,
     };
     return act(&action, argc, argv);
@@ -232,12 +233,12 @@ int command_kv(int argc, char **argv)
 {
     static const struct command commands[] = {
         {"ls", "list what is stored", ls},       {"show", "print all about one entry", show},
-        {"verify", "check every entry", verify}, {"gc", "remove what is of no use", gc},
+        {"verify", "check every entry", verify}, {"gc", "remove damaged and surplus entries", gc},
         {"clear", "remove everything", clear},
     };
     static const struct command_group group = {
         .program = "hearth kv",
-        .about = "The states of prompts and conversations that are stored in files.",
+        .about = "The KV states of prompts and conversations that are stored in files.",
         .examples = "  hearth kv ls\n"
                     "  hearth kv verify --config hearth.yaml\n",
         .commands = commands,

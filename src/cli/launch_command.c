@@ -1,7 +1,8 @@
-/* hearth launch: a coding agent, told of a server; the server too where none answers. It is the main thread's alone.
+/* hearth launch: runs a coding agent with the settings for a server, and starts the server first where none answers.
+ * Main thread only.
  *
- * A server that was started here ends with the agent: what it computed is stored, and costs the next one next to
- * nothing. */
+ * A server that was started here is stopped when the agent ends: it stores its KV state, so that the next one computes
+ * next to none of the same prompts anew. */
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -29,9 +30,9 @@ struct launch {
     struct remote remote;
     struct args_list sets;
     bool prints;
-    char **rest; /* the agent's own words */
+    char **rest; /* the agent's own arguments, after -- */
     int n_rest;
-    char *home;   /* of files that agents read, and of the server's log */
+    char *home;   /* folder for the agents' configuration files and the server's log */
     pid_t server; /* 0: none was started */
 };
 
@@ -71,13 +72,13 @@ static void put_word(struct args_list *words, const char *name, const char *valu
     args_append(words, value);
 }
 
-/* In a child: whatever ends this program ends it, too. */
+/* Called in a child: the kernel sends it SIGTERM when this process ends, however it ends. */
 static void end_with_parent(void)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
-/* In the child: becomes the server, which tells on `out` when it is ready. */
+/* Called in the child: executes `hearth serve`, which writes the line "ready" to `out`. */
 static void become_server(const struct launch *launch, int out, int log)
 {
     struct args_list words = {0};
@@ -92,7 +93,7 @@ static void become_server(const struct launch *launch, int out, int log)
     end_with_parent();
     dup2(out, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
-    setpgid(0, 0); /* Ctrl-C is the agent's */
+    setpgid(0, 0); /* Ctrl-C goes to the agent alone */
     execv("/proc/self/exe", (char *const *)(uintptr_t)words.v);
     _exit(EXIT_FAILED);
 }
@@ -106,7 +107,7 @@ static bool await_ready(int fd)
     FILE *out = fdopen(fd, "r");
     while (!ready && getline(&line, &size, out) > 0) ready = strcmp(line, "ready\n") == 0;
     free(line);
-    fclose(out); /* what it says further goes nowhere: it ignores SIGPIPE */
+    fclose(out); /* its further output is lost; it ignores SIGPIPE */
     return ready;
 }
 
@@ -140,7 +141,7 @@ static void stop_server(const struct launch *launch)
     waitpid(launch->server, NULL, 0);
 }
 
-/* Only one on this machine, and without TLS, can be started by its address alone. */
+/* Whether a server with this address can be started: on this machine and without TLS. */
 static bool can_start(const struct launch *launch)
 {
     static const char *const own[] = {"http://127.0.0.1:", "http://localhost:"};
@@ -159,7 +160,7 @@ static int reach_server(struct launch *launch, hearth_error *error)
 
 /* ---- The model ---- */
 
-/* Whether the word is the path of a file under whose name a server declares the model. */
+/* Whether the word is the path of a model file for which `hearth serve --model` chooses this name. */
 static bool is_file_of(const char *word, const char *id)
 {
     const char *slash = strrchr(word, '/'), *base = slash != NULL ? slash + 1 : word;
@@ -175,7 +176,7 @@ static bool is_wanted(const json_t *model, const char *word)
     return word == NULL || strcmp(word, id) == 0 || is_file_of(word, id);
 }
 
-/* As hearth says it, or as llama-server does; 0: not said. */
+/* The context window in tokens, from hearth's field or llama-server's; 0: neither is there. */
 static int32_t window_of(const json_t *model)
 {
     const json_t *window = json_object_get(model, "context_window");
@@ -185,7 +186,7 @@ static int32_t window_of(const json_t *model)
     return (int32_t)json_integer_value(window);
 }
 
-/* `list` has the model's name as long as it lives. */
+/* The first chat model of the list, or the one asked for. server->model is borrowed from `list`. */
 static int choose_model(const struct launch *launch, const json_t *list, struct agents_server *server,
                         hearth_error *error)
 {
@@ -203,7 +204,7 @@ static int choose_model(const struct launch *launch, const json_t *list, struct 
                     launch->remote.url, word == NULL ? "" : " ", word == NULL ? "" : word, launch->remote.url);
 }
 
-static void warn_of_window(const struct launch *launch, const struct agents_server *server)
+static void warn_if_window_is_small(const struct launch *launch, const struct agents_server *server)
 {
     int32_t first = agents_first_prompt(launch->agent);
     if (server->window == 0 || first < server->window) return;
@@ -222,7 +223,7 @@ static void put_quoted(const char *word)
     putchar('\'');
 }
 
-/* As lines for a shell. */
+/* Prints the settings as shell commands. */
 static void print_settings(const struct launch *launch, const struct agents_settings *settings)
 {
     if (settings->file != NULL) {
@@ -277,22 +278,23 @@ static void become_agent(const struct launch *launch, const struct agents_settin
     _exit(127);
 }
 
-/* Returns what the agent ended with. */
+/* Returns the agent's exit status; 128 plus the signal that ended it. */
 static int run_agent(const struct launch *launch, const struct agents_settings *settings)
 {
     int status;
     pid_t agent = fork();
     if (agent == 0) become_agent(launch, settings);
-    signal(SIGINT, SIG_IGN); /* they are the agent's, which shares the terminal */
+    signal(SIGINT, SIG_IGN); /* the terminal sends both to the agent as well, which decides */
     signal(SIGQUIT, SIG_IGN);
     while (waitpid(agent, &status, 0) < 0 && errno == EINTR) continue;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int use(const struct launch *launch, const struct agents_server *server, hearth_error *error, int *status)
+static int apply_settings(const struct launch *launch, const struct agents_server *server, hearth_error *error,
+                          int *status)
 {
     struct agents_settings settings;
-    agents_settle(launch->agent, server, &settings);
+    agents_configure(launch->agent, server, &settings);
     int rc = HEARTH_OK;
     if (launch->prints)
         print_settings(launch, &settings);
@@ -316,8 +318,8 @@ static int launch_agent(struct launch *launch, hearth_error *error, int *status)
     struct agents_server server = {.url = launch->remote.url, .key = launch->remote.key, .home = launch->home};
     if (rc == HEARTH_OK) rc = choose_model(launch, list, &server, error);
     if (rc == HEARTH_OK) {
-        warn_of_window(launch, &server);
-        rc = use(launch, &server, error, status);
+        warn_if_window_is_small(launch, &server);
+        rc = apply_settings(launch, &server, error, status);
     }
     json_decref(list);
     buf_release(&body);
@@ -329,7 +331,7 @@ static int check_agent(const char *agent, hearth_error *error)
     struct buf names = {0};
     if (agents_first_prompt(agent) >= 0) return HEARTH_OK;
     agents_put_names(&names);
-    error_at(error, HEARTH_INVALID, "agent", "unknown agent %s: it knows %s", agent, names.v);
+    error_at(error, HEARTH_INVALID, "agent", "unknown agent %s: there are %s", agent, names.v);
     buf_release(&names);
     return HEARTH_INVALID;
 }

@@ -1,3 +1,4 @@
+/* Line editing for a terminal without the kernel's: see line.h. */
 #include "cli/line.h"
 
 #include <stdbool.h>
@@ -9,12 +10,12 @@ static bool is_control(char byte)
     return (unsigned char)byte < ' ' || byte == DELETE;
 }
 
-static bool goes_on_with_character(char byte)
+static bool is_continuation_byte(char byte)
 {
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* As the kernel shows them: control characters in two columns, all others in one. */
+/* Echoes a byte as the kernel does: control characters take two columns, all others one. */
 static void show(struct buf *echo, char byte)
 {
     if (byte == '\t')
@@ -25,10 +26,10 @@ static void show(struct buf *echo, char byte)
         buf_append(echo, &byte, 1);
 }
 
-static void rub_out_character(struct buf *line, struct buf *echo)
+static void erase_character(struct buf *line, struct buf *echo)
 {
     if (line->len == 0) return;
-    while (line->len > 1 && goes_on_with_character(line->v[line->len - 1])) line->len--;
+    while (line->len > 1 && is_continuation_byte(line->v[line->len - 1])) line->len--;
     char first = line->v[--line->len];
     line->v[line->len] = '\0';
     buf_puts(echo, is_control(first) && first != '\t' ? "\b\b  \b\b" : "\b \b");
@@ -39,10 +40,10 @@ static bool ends_blank(const struct buf *line)
     return line->len > 0 && (line->v[line->len - 1] == ' ' || line->v[line->len - 1] == '\t');
 }
 
-static void rub_out_word(struct buf *line, struct buf *echo)
+static void erase_word(struct buf *line, struct buf *echo)
 {
-    while (ends_blank(line)) rub_out_character(line, echo);
-    while (line->len > 0 && !ends_blank(line)) rub_out_character(line, echo);
+    while (ends_blank(line)) erase_character(line, echo);
+    while (line->len > 0 && !ends_blank(line)) erase_character(line, echo);
 }
 
 enum line_state line_type(struct buf *line, const struct line_keys *keys, char byte, struct buf *echo)
@@ -53,11 +54,11 @@ enum line_state line_type(struct buf *line, const struct line_keys *keys, char b
     }
     if (byte == keys->end) return line->len == 0 ? LINE_NO_MORE : LINE_GOES_ON;
     if (byte == keys->erase) {
-        rub_out_character(line, echo);
+        erase_character(line, echo);
     } else if (byte == keys->word_erase) {
-        rub_out_word(line, echo);
+        erase_word(line, echo);
     } else if (byte == keys->kill) {
-        while (line->len > 0) rub_out_character(line, echo);
+        while (line->len > 0) erase_character(line, echo);
     } else {
         buf_append(line, &byte, 1);
         show(echo, byte);

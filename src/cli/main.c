@@ -1,4 +1,4 @@
-/* The program: picks the command and hands it the rest of the command line. */
+/* The program hearth: dispatches to its commands. */
 #include "cli/args.h"
 #include "cli/command.h"
 
@@ -28,7 +28,8 @@ static const struct command_group program = {
     .n_commands = sizeof commands / sizeof *commands,
 };
 
-/* What could not be written was not said. A server serves all the same: whoever read its first lines may have left. */
+/* Turns a failed write to standard output into a failure of the command. Not of `hearth serve`: the reader of its first
+ * lines may have closed the pipe. */
 static int check_output(const char *name, int status)
 {
     errno = 0;

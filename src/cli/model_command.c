@@ -1,11 +1,11 @@
-/* hearth model: what a model file holds and what memory it takes. */
+/* hearth model: describes a model file, and reports the memory that a model takes. Main thread. */
 #include "cli/args.h"
 #include "cli/command.h"
 #include "cli/setup.h"
 
 #include <stdio.h>
 
-/* Prints a report and frees it; a report that could not be made is an error. */
+/* Prints a report and frees it; NULL: the report failed with the error. */
 static int finish(const char *command, char *report, const hearth_error *error)
 {
     if (!report) return args_fail(command, error, EXIT_FAILED);
@@ -50,8 +50,7 @@ static int vram(int argc, char **argv)
     const struct args_option options[] = {setup_option_set(&setup)};
     const struct args_spec spec = {
         .command = "hearth model vram",
-        .about =
-            "Estimates the memory that a model takes, step by step, and prints what is really allocated beside it.",
+        .about = "Estimates the memory that a model takes, step by step, and prints what llama.cpp really allocates.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .operand = "PATH",

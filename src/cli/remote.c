@@ -1,3 +1,4 @@
+/* The HTTP client of commands: see remote.h. */
 #include "cli/remote.h"
 
 #include "base/memory.h"
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Seconds. A body may have megabytes, and wait for its turn. */
+/* Seconds. A POST may have megabytes to send, and wait in the server's admission queue. */
 #define GET_TIMEOUT  10L
 #define POST_TIMEOUT 300L
 

@@ -1,5 +1,5 @@
-/* hearth serve: the server on a command line. The addresses come on the main thread and readiness on the one that
- * loads, so what is told between them stands under a lock. */
+/* hearth serve: runs the server and prints its addresses and an example request. on_listening is called on the main
+ * thread and on_ready on the thread that loads the models: the lock of struct announcement guards what both use. */
 #include "serve/serve.h"
 
 #include "base/buf.h"
@@ -16,10 +16,10 @@
 struct announcement {
     const hearth_config *config;
     pthread_mutex_t lock;
-    struct buf curl; /* how curl reaches the first address */
+    struct buf curl; /* curl's arguments for the first address */
 };
 
-static void note_address(void *ud, const char *address)
+static void print_address(void *ud, const char *address)
 {
     struct announcement *a = ud;
     const bool is_socket = strncmp(address, "unix:", 5) == 0;
@@ -35,8 +35,8 @@ static void note_address(void *ud, const char *address)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Where saves go. What went wrong with the folder stands in the log. */
-static const char *cache_place(const hearth_config *config)
+/* The folder that saves go to. The log says so where it cannot be used. */
+static const char *cache_folder(const hearth_config *config)
 {
     char quota[64], path[64];
     const char *tier = hearth_config_get(config, "cache.save_tier");
@@ -46,8 +46,8 @@ static const char *cache_place(const hearth_config *config)
     return folder != NULL ? folder : "in memory, until hearth ends";
 }
 
-/* The model to try first: one to chat with, if there is any. */
-static hearth_model_info first_to_try(const hearth *instance)
+/* The model of the example request: the first chat model, else the first model. */
+static hearth_model_info example_model(const hearth *instance)
 {
     hearth_model_info first = {0}, info;
     for (size_t i = 0; hearth_model(instance, i, &info); i++)
@@ -55,7 +55,7 @@ static hearth_model_info first_to_try(const hearth *instance)
     return first;
 }
 
-/* A request that the model answers, as curl sends it. */
+/* A curl command with a request of the model's type. */
 static void put_example(struct buf *out, const struct announcement *a, const hearth_model_info *model)
 {
     static const struct {
@@ -81,7 +81,7 @@ static void announce(void *ud, const hearth *instance)
 {
     struct announcement *a = ud;
     struct buf example = {0};
-    const hearth_model_info model = first_to_try(instance);
+    const hearth_model_info model = example_model(instance);
     const char *log = hearth_config_get(a->config, "server.log_file");
     pthread_mutex_lock(&a->lock);
     put_example(&example, a, &model);
@@ -90,7 +90,7 @@ static void announce(void *ud, const hearth *instance)
            "  log    %s\n"
            "  cache  %s\n"
            "  stop   Ctrl-C\n",
-           example.v, log ? log : "standard error", cache_place(a->config));
+           example.v, log ? log : "standard error", cache_folder(a->config));
     fflush(stdout);
     pthread_mutex_unlock(&a->lock);
     buf_release(&example);
@@ -100,7 +100,7 @@ static int serve(const char *command, const hearth_config *config)
 {
     struct announcement a = {.config = config, .lock = PTHREAD_MUTEX_INITIALIZER};
     const struct serve_options options = {
-        .on_listening = note_address,
+        .on_listening = print_address,
         .on_progress = terminal_progress,
         .on_ready = announce,
         .ud = &a,

@@ -1,4 +1,4 @@
-/* From options to a configuration; see setup.h. */
+/* Builds a configuration from a command line: see setup.h. */
 #include "cli/setup.h"
 
 #include "base/error.h"
@@ -21,7 +21,7 @@ void setup_release(struct setup *setup)
 
 static bool is_model_key(const hearth_config *config, const char *name)
 {
-    const char *model = hearth_config_model(config, 0); /* any has all keys */
+    const char *model = hearth_config_model(config, 0); /* every model has the same keys */
     char *key = model == NULL ? NULL : mem_format("models.%s.%s", model, name);
     bool is_key = key != NULL && hearth_config_get(config, key) != NULL;
     free(key);
@@ -48,9 +48,9 @@ void setup_report(void *ud, const char *file, int line, const char *key, const c
 
 static bool is_declared(const hearth_config *config, const char *name)
 {
-    const char *known;
-    for (size_t i = 0; (known = hearth_config_model(config, i)); i++)
-        if (strcmp(known, name) == 0) return true;
+    const char *declared;
+    for (size_t i = 0; (declared = hearth_config_model(config, i)); i++)
+        if (strcmp(declared, name) == 0) return true;
     return false;
 }
 
@@ -73,7 +73,7 @@ static int set_path(hearth_config *config, const char *model, const char *path, 
     return status;
 }
 
-/* Declares the model in a file under its file name without folder and .gguf. */
+/* Declares a model for the file, named after it without folder and .gguf. */
 static int declare(hearth_config *config, const char *path, hearth_error *error)
 {
     char *name = name_of_file(path);
@@ -100,8 +100,7 @@ static int refuse_unknown(const hearth_config *config, const char *word, hearth_
                     hearth_config_model(config, 0));
 }
 
-/* A word is the name of a declared model, or else the path of a file. Returns
- * the model's name, which the caller frees. */
+/* A word is the name of a declared model, or else the path of a file. Returns the model's name; the caller frees it. */
 static char *choose_model(hearth_config *config, const char *word, hearth_error *error)
 {
     if (is_declared(config, word)) return mem_strdup(word);
@@ -148,8 +147,7 @@ static int declare_demo(hearth_config *config, hearth_error *error)
 
 /* ---- The server's keys ---- */
 
-/* Takes server.listen's first address apart and puts --host and --port in
- * place. */
+/* Replaces host and port of server.listen's first address by --host and --port. */
 static int set_listen(hearth_config *config, const struct setup *setup, hearth_error *error)
 {
     if (!setup->host && !setup->port) return 0;
@@ -168,8 +166,7 @@ static int set_listen(hearth_config *config, const struct setup *setup, hearth_e
     return status;
 }
 
-/* A key that begins with no section is the model's, where there is one alone.
- */
+/* A key without a section's name belongs to the model, where there is exactly one. */
 static char *full_key(const hearth_config *config, const char *key)
 {
     static const char *const sections[] = {"server.", "cache.", "models."};

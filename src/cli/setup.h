@@ -1,5 +1,5 @@
-/* The configuration that a command line asks for: a file, models by path or name, single keys, or nothing at all,
- * which means the demo model. Main thread only. */
+/* Builds the configuration of a command from its command line: a file, models by path or name, and single keys; without
+ * any of them, the demo model. Main thread only. */
 #ifndef CLI_SETUP_H
 #define CLI_SETUP_H
 
@@ -8,11 +8,11 @@
 
 struct setup {
     const char *config;      /* file; NULL: none */
-    struct args_list models; /* paths, or names of the file's models: only these are loaded */
-    const char *host, *port; /* replace those of server.listen */
+    struct args_list models; /* paths, or names of models of the file: only these are loaded */
+    const char *host, *port; /* replace those of server.listen's first address */
     const char *log_level, *log_format;
     struct args_list sets; /* KEY=VALUE, applied last */
-    bool keys_only;        /* no model is needed, and what one would need is not checked */
+    bool keys_only;        /* the command needs no model: none is declared or checked */
 };
 
 /* The rows of the options that several commands share. */
@@ -32,12 +32,12 @@ static inline struct args_option setup_option_log_level(struct setup *s)
     return (struct args_option){"log-level", "L", "error, warn, info or debug", .text = &s->log_level};
 }
 
-/* Makes and checks the configuration. On failure prints what is wrong, every fault of a file with its line, to stderr
- * and returns NULL; the command ends with *status, which tells files that are not there from bad usage. */
+/* Builds and checks the configuration. On failure prints every error (those of a file with their line) to stderr and
+ * returns NULL; the command ends with *status: EXIT_FAILED for a missing file, EXIT_USAGE otherwise. */
 hearth_config *setup_open(const char *command, const struct setup *setup, int *status);
 
-/* With what a command ends whose instance could not be had or loaded: with that of bad usage, where the error names a
- * key of the configuration, or one of a model's by its name alone. */
+/* The exit status of a command whose instance could not be opened or loaded: EXIT_USAGE where the error names a
+ * configuration key (a model's may lack its "models.NAME."), else EXIT_FAILED. */
 int setup_failure_status(const hearth_config *config, const hearth_error *error);
 
 void setup_release(struct setup *setup);

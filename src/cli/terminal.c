@@ -1,4 +1,4 @@
-/* Drawing on the terminal; see terminal.h. The progress line is drawn by the thread that loads. */
+/* The progress bar and the input mode of a terminal: see terminal.h. */
 #include "cli/terminal.h"
 
 #include <stdio.h>

@@ -1,18 +1,21 @@
-/* What is drawn on a terminal beside plain text: nothing of it appears where output goes to a file or a pipe. */
+/* Draws progress on a terminal, and switches its input to single bytes. Nothing is drawn where stderr is not a
+ * terminal.
+ */
 #ifndef CLI_TERMINAL_H
 #define CLI_TERMINAL_H
 
 #include <stdbool.h>
 #include <termios.h>
 
-/* A hearth_progress: one line on stderr that fills up as a model loads and vanishes when it is loaded. */
+/* A hearth_progress: draws a progress bar on stderr, and removes it once the model is loaded. Called on the thread that
+ * loads. */
 bool terminal_progress(void *ud, const char *model, float fraction);
 
-/* Takes away a progress line that was left half full, before something else is printed on stderr. */
+/* Removes a progress bar that is still there, before something else is printed on stderr. */
 void terminal_clear_line(void);
 
-/* Has the terminal at standard input hand over each byte as it is typed, and show none; signals stay what they are.
- * `before`: its settings, to be set again. False: it does not. */
+/* Switches the terminal at standard input to deliver each byte as it is typed, without echo; Ctrl-C still sends SIGINT.
+ * `before` gets the former settings, for tcsetattr(). False: the terminal refuses. */
 bool terminal_take_bytes(struct termios *before);
 
 #endif

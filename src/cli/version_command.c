@@ -1,4 +1,4 @@
-/* hearth version. */
+/* hearth version: prints versions and CPU features. */
 #include "cli/args.h"
 #include "cli/command.h"
 
@@ -8,7 +8,7 @@ int command_version(int argc, char **argv)
 {
     const struct args_spec spec = {
         .command = "hearth version",
-        .about = "Prints hearth's version, llama.cpp's, and what the CPU offers.",
+        .about = "Prints hearth's version, llama.cpp's, and the CPU's features.",
         .examples = "  hearth version\n",
     };
     int status;
