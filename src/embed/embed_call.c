@@ -1,5 +1,5 @@
-/* One call of one context: from the inputs that a worker was call_input to their vectors. The worker's thread alone
- * runs it, and nobody else touches these inputs meanwhile. */
+/* Computes one call of one embedding context: from the inputs that a worker was assigned to their vectors. Runs on the
+ * worker's thread, which alone touches these inputs meanwhile. */
 #include "embed/embed_parts.h"
 
 #include "base/log.h"
@@ -16,7 +16,7 @@ static bool all_finite(const float *v, size_t n)
     return true;
 }
 
-/* Copies what the call gave for one of its inputs. */
+/* Copies the vectors of one of the call's inputs. */
 static bool keep(struct worker *worker, int32_t index, struct embed_input *input)
 {
     size_t width = (size_t)worker->pool->width;
@@ -47,7 +47,7 @@ static enum llm_decoded call(struct worker *worker, int32_t from, int32_t n)
     return decoded;
 }
 
-/* A call that fails is made again for each of its inputs, so that one which cannot be computed takes no other along. */
+/* A call that fails is repeated for each of its inputs, so that one which cannot be computed fails no other. */
 void embed_compute(struct worker *worker)
 {
     enum llm_decoded decoded = call(worker, 0, worker->n);

@@ -1,4 +1,4 @@
-/* What the files of this folder share: a pool, its queues, its workers. */
+/* Internal declarations of the embedding pool: the pool, its queues, its workers. */
 #ifndef EMBED_EMBED_PARTS_H
 #define EMBED_EMBED_PARTS_H
 
@@ -23,7 +23,7 @@ struct worker {
     struct llm_embedder *embedder;
     pthread_t thread;
     bool started;
-    struct call_input *call; /* guarded while it is put together; then the thread's own */
+    struct call_input *call; /* guarded while it is filled; then the thread's own */
     struct llm_input *batch;
     int32_t n;
     _Atomic bool abort;
@@ -36,21 +36,21 @@ struct embed_pool {
     size_t permits;
     int32_t window, width;
     enum llm_pooling pooling;
-    struct embed_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
+    struct embed_stats *stats,
+        own_stats; /* where the pool counts; own_stats: where it does if the caller gave no stats */
 
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
     struct queue waiting, in_flight;
-    size_t n_ending; /* jobs out of the queues whose end is still being told */
+    size_t n_ending; /* jobs out of the queues whose on_end() is still running */
     bool draining, past_deadline, closing;
 
     int32_t n_workers;
     struct worker workers[];
 };
 
-/* embed_call.c: computes what the worker was call_input, on its thread. Inputs that could not be computed have no
- * vectors.
- */
+/* embed_call.c: computes the worker's call, on its thread. Inputs that could not be computed have no vectors
+ * afterwards. */
 void embed_compute(struct worker *worker);
 
 #endif

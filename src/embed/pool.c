@@ -1,9 +1,9 @@
-/* The threads of a pool and what they share. One mutex guards the lists and every job's part that is the pool's; it is
+/* The worker threads of a pool and their queues. One mutex guards the queues and the pool's part of every job; it is
  * never held while a job is prepared, computed or ended.
  *
- * A thread asks for the next thing to do, in this order: end a job that is over; where what is prepared does not fill a
- * call, prepare more, which costs far less than computing it; compute a call. So no more than a call's worth is
- * prepared ahead, and a long list holds up nobody by its length. A job is over when it has all its vectors, or has
+ * A worker asks for the next thing to do, in this order: end a finished job; if the prepared inputs do not fill a call,
+ * prepare more, which costs far less than computing them; compute a call. So at most one call's worth is prepared
+ * ahead, and a long list of inputs delays nobody by its length. A job is finished when it has all its vectors, or has
  * failed and no thread works on it any more. */
 #include "embed/embed_parts.h"
 
@@ -26,7 +26,7 @@ static void queue_append(struct queue *list, struct embed_job *job)
     list->len++;
 }
 
-/* Takes out the job that the link leads to, which leads to the next one then. */
+/* Takes out the job that the link points to; the link then points to the next one. */
 static struct embed_job *queue_take(struct queue *list, struct embed_job **link)
 {
     struct embed_job *job = *link;
@@ -38,7 +38,7 @@ static struct embed_job *queue_take(struct queue *list, struct embed_job **link)
 
 /* ---- Faults ---- */
 
-/* The first fault is the one that is told. */
+/* Keeps the first fault, which is the one reported. */
 static void fail(struct embed_job *job, hearth_code code, const char *message)
 {
     if (job->failed) return;
@@ -62,7 +62,7 @@ static void fail_cancelled(struct queue *list)
         if (atomic_load(&job->cancelled)) fail(job, HEARTH_CANCELLED, "request was cancelled");
 }
 
-/* When the first job at the door has waited too long: they came in this order. */
+/* When the first waiting job expires: they came in this order. */
 static int64_t next_expiry(const struct embed_pool *pool)
 {
     return pool->waiting.first == NULL ? CLOCK_NEVER : pool->waiting.first->submitted_at + pool->timeout;
@@ -91,7 +91,7 @@ static void admit_jobs(struct embed_pool *pool)
         queue_append(&pool->in_flight, queue_take(&pool->waiting, &pool->waiting.first));
 }
 
-/* A job that is over, out of its list. */
+/* Takes a finished job out of its queue. */
 static struct embed_job *take_finished(struct embed_pool *pool)
 {
     fail_cancelled(&pool->waiting);
@@ -103,7 +103,7 @@ static struct embed_job *take_finished(struct embed_pool *pool)
     return job;
 }
 
-/* What a call still takes. */
+/* What a call can still hold. */
 struct capacity {
     int32_t inputs, tokens;
 };
@@ -152,9 +152,9 @@ static bool assign_input(struct worker *worker, struct embed_job *job, struct ca
     return true;
 }
 
-/* Gives the worker inputs for one call. A job that gave some and has more left goes to the end of the queue, so that
- * long lists do not hold up short ones; the first input that does not fit ends the call, so that none is passed over.
- */
+/* Assigns inputs to the worker for one call. A job that gave some and has more left moves to the end of the queue, so
+ * that long lists do not delay short ones; the first input that does not fit ends the call, so that none is
+ * overtaken. */
 static bool fill_call(struct embed_pool *pool, struct worker *worker)
 {
     struct capacity capacity = capacity_of_call(worker);
@@ -175,7 +175,7 @@ static bool fill_call(struct embed_pool *pool, struct worker *worker)
 
 /* ---- After a call ---- */
 
-/* An input without vectors fails its job. That of a call which was broken off belongs to one that has failed. */
+/* An input without vectors fails its job; in an aborted call, that job has failed already. */
 static void finish_call(struct worker *worker)
 {
     for (int32_t i = 0; i < worker->n; i++) {
@@ -188,7 +188,7 @@ static void finish_call(struct worker *worker)
     atomic_store(&worker->abort, false);
 }
 
-/* Breaks off the calls whose inputs nobody wants any more. */
+/* Aborts the calls whose inputs nobody wants any more. */
 static void abort_unwanted(struct embed_pool *pool)
 {
     fail_cancelled(&pool->in_flight);
@@ -213,7 +213,7 @@ static void end_job(struct embed_pool *pool, struct embed_job *job)
     job->on_end(job, job->failed ? &error : NULL);
 }
 
-/* Inputs of the job, until they fill a call. Locked when called and on return, not between. */
+/* Prepares inputs of the job until they fill a call. The mutex is held when called and on return, not between. */
 static void prepare_some(struct embed_pool *pool, const struct worker *worker, struct embed_job *job)
 {
     struct capacity capacity = capacity_of_call(worker);
@@ -222,7 +222,7 @@ static void prepare_some(struct embed_pool *pool, const struct worker *worker, s
     int rc = HEARTH_OK;
     bool fits = true;
     job->preparing = true;
-    job->n_running++; /* it does not end meanwhile */
+    job->n_running++; /* so that it is not finished meanwhile */
     pthread_mutex_unlock(&pool->mutex);
     for (; rc == HEARTH_OK && fits && n < job->n_inputs && !atomic_load(&job->cancelled); n++) {
         rc = job->prepare(job, n, &error);
@@ -252,7 +252,7 @@ static bool step(struct embed_pool *pool, struct worker *worker)
 {
     struct embed_job *job = take_finished(pool);
     if (job != NULL) {
-        pthread_cond_broadcast(&pool->changed); /* its place is free */
+        pthread_cond_broadcast(&pool->changed); /* its permit is free */
         pthread_mutex_unlock(&pool->mutex);
         end_job(pool, job);
         pthread_mutex_lock(&pool->mutex);

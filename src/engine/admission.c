@@ -12,7 +12,7 @@ struct admission {
     struct job_list waiting, suspended;
     uint64_t resumes;
     size_t permits, permits_in_use;
-    bool prompt_only_running; /* somebody's prompt is being told */
+    bool prompt_only_running; /* a job that only wants its prompt is admitted */
     bool closed;
 };
 
@@ -63,7 +63,7 @@ static bool is_any_job(const struct job *job)
     return true;
 }
 
-/* The first in line for what is free; NULL: it has to wait. */
+/* Admits the first job in the queue for which there is a permit. NULL: none. */
 static struct job *admit(struct admission *a)
 {
     bool free_permit = a->permits_in_use < a->permits;
@@ -85,7 +85,7 @@ static bool can_expire(const struct job *job)
     return !job->patient;
 }
 
-/* When the next job expires. Every one waits equally long at most, so the first that does not wait for ever is it. */
+/* When the next job expires. All have the same time-out, so it is the first one that is not patient. */
 static int64_t next_expiry(const struct admission *a)
 {
     const struct job *job = a->waiting.first;
@@ -101,7 +101,7 @@ static int64_t next_deadline(const struct admission *a)
     return next;
 }
 
-/* A suspended job that is to be looked at again. */
+/* A suspended job that is due: resumed, cancelled or past its deadline. */
 static struct job *take_due(struct admission *a)
 {
     int64_t now = clock_now(a->clock);
@@ -118,7 +118,7 @@ static struct job *take_due(struct admission *a)
     return resumed;
 }
 
-/* The verdict on some job, if there is one to be given now. */
+/* Whether some job has a verdict now, and which. */
 static bool decide(struct admission *a, enum admission_verdict *verdict, struct job **job)
 {
     if ((*job = take_due(a)) != NULL) {
@@ -164,7 +164,7 @@ bool admission_suspend(struct admission *a, struct job *job, int64_t deadline, u
         job->suspended_until = deadline;
         job->suspended_after = seen;
         job_list_append(&a->suspended, job);
-        pthread_cond_broadcast(&a->changed); /* whoever sleeps looks at its deadline */
+        pthread_cond_broadcast(&a->changed); /* a thread that waits recomputes its deadline */
     }
     pthread_mutex_unlock(&a->mutex);
     return open;

@@ -1,5 +1,5 @@
-/* The store's view of llama.cpp's states: src/llm takes them apart, the store names the parts. No data of its own;
- * called on the store's threads. */
+/* Adapts src/llm's state format to the store's codec: src/llm splits and joins llama.cpp's states, the store names the
+ * regions. No data of its own; called on the store's threads. */
 #include "engine/core.h"
 
 #include "base/memory.h"

@@ -1,5 +1,12 @@
-/* The engine from inside: what the files of this folder share. All of it belongs to the engine's thread, but for what
- * is marked. */
+/* Internal declarations of the batch engine: sequences, slots, placements, and what each file of this folder offers to
+ * the others. The engine's thread owns all of it, except for the fields that a comment gives to another thread.
+ *
+ * The files call each other in cycles because they work on one struct engine on one thread. engine.c runs the loop,
+ * which calls preempt.c, place.c and tick.c in turn. place.c calls preempt.c when a job that was held up gets its slot,
+ * and engine.c to ask whether the model needs checkpoints. preempt.c calls place.c to give the victim's slot to the job
+ * that waited, before another job can take it. place.c and tick.c call reuse_log.c at the two moments it logs: a
+ * placement was chosen, a conversation's messages are in the cells. reuse_log.c calls engine.c for the sequence that an
+ * idle slot computed on last, so that the log and the slot status name the same one. */
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
@@ -14,65 +21,67 @@
 #include "llm/logprobs.h"
 #include "llm/state_slices.h"
 
-/* No request has this scope. */
-#define SCOPE_OF_NOBODY UINT64_MAX
+/* The scope of cells that no other request may reuse. */
+#define SCOPE_PRIVATE UINT64_MAX
 
-/* A moment whose cells are to be stored: rows up to `to`, and what moves, which was copied out at that moment. */
+/* A position up to which cells are to be saved: the KV rows up to `to`, and the checkpoint, which was copied out when
+ * the sequence had exactly `to` cells. */
 struct save_event {
     int32_t to;
     enum slab_reason reason;
-    void *checkpoint; /* store_buffer(); NULL: nothing moves */
+    void *checkpoint; /* store_buffer(); NULL: the model needs none */
     size_t checkpoint_size;
 };
 
 #define SAVE_EVENTS 8
 
-/* What of a sequence is on its way to the store. */
+/* What of a sequence is being saved to the store. */
 struct saving {
-    int32_t n;            /* leading tokens whose rows were stored or copied out at the last event */
-    int32_t n_checkpoint; /* where what moves was copied out last */
-    int32_t last_end;     /* where the last event ended: intervals are counted from there */
-    uint64_t ticket;      /* of the last save that was queued: when it is done the store knows better */
+    int32_t n;            /* leading tokens whose KV rows were stored, or copied out, at the last event */
+    int32_t n_checkpoint; /* the position at which a checkpoint was copied out last */
+    int32_t last_end;     /* the position of the last event: intervals are counted from there */
+    uint64_t ticket;      /* of the last save job that was queued; once it is done, the store's own answer counts */
     struct save_event events[SAVE_EVENTS]; /* still to be copied out, ascending */
     size_t n_events;
-    struct identity identity; /* of the request that computed it */
+    struct identity identity; /* of the request that computed the sequence */
 };
 
-/* A resident sequence that gives up cells as soon as they are stored, or that was given up. */
+/* The eviction of a resident sequence, which waits until its cells are stored or until its deadline. */
 struct pending_eviction {
     bool on;
     int32_t keep;               /* cells that stay */
-    int attempts;               /* how often what the store lacked was to be copied out */
-    int64_t began_at, deadline; /* then it is given up; clock of the engine */
+    int attempts;               /* how often the engine asked for what the store lacked */
+    int64_t began_at, deadline; /* when it began, and when the cells are dropped unsaved; clock of the engine */
 };
 
-/* How often: what was damaged or failed is copied once more. */
+/* How often a save is tried: what was damaged or failed is copied out once more. */
 #define SAVE_ATTEMPTS 2
 
-/* A run of cells and the tokens it stands for. Sequences are more than slots: what is not being computed stays where
- * it is, as long as there is room, and whoever shares a prefix with it goes on from there.
+/* A sequence of KV cells and its tokens. There are more sequences than slots: one that no slot computes on stays
+ * resident while there is room, and later requests reuse its prefix.
  *
- * While a slot computes on it, `tokens` is everything the request wants in its cells, prompt and reply, and the first
- * `n_cells` of them are there. The slot needs rows as long as n_cells < tokens.len; once they are equal, the logits of
- * the last row give the next token. Recomputing after a failure is therefore nothing but a smaller n_cells. When no
- * slot computes on it, tokens.len == n_cells; 0 is a free sequence. */
+ * While a slot computes on it, `tokens` is everything that the request wants in its cells, prompt and reply, and the
+ * first `n_cells` of them are computed. The slot needs batch tokens while n_cells < tokens.len; once they are equal,
+ * the logits of the last token give the next one. Recomputing after a failure therefore only means a smaller n_cells.
+ * When no slot computes on it, tokens.len == n_cells; a sequence with 0 cells is free. */
 struct seq {
     int32_t id;
-    struct slot *slot; /* computes on it; NULL: resident, or free */
-    bool pinned;       /* a placement that is being carried out needs it: it is not evicted meanwhile */
-    bool
-        clear_when_saved; /* its request has ended, and it has cells only until a system prompt is copied out of them */
+    struct slot *slot;     /* computes on it; NULL: resident, or free */
+    bool pinned;           /* a placement that is being carried out uses it: it is not evicted meanwhile */
+    bool clear_when_saved; /* its request has ended, and it keeps its cells only until a system prompt is copied out of
+                              them */
     struct tokens tokens;
     int32_t n_cells;
-    int32_t n_exact;   /* leading cells that were computed in whole pieces */
+    int32_t n_exact;   /* leading cells that were computed in whole prefill chunks, and so are exact to the last bit */
     int32_t last_slot; /* the slot that computed on it last */
     uint64_t uses;     /* counts the requests that it was used for */
-    uint64_t scope;    /* of the request that computed it; SCOPE_OF_NOBODY if nothing of that is for others */
-    uint64_t hash;     /* of the cells, while resident */
-    int64_t last_used; /* computed on, or gone on from by another sequence */
+    uint64_t scope;    /* of the request that computed it; SCOPE_PRIVATE if other requests may not reuse it */
+    uint64_t hash;     /* of the tokens in its cells, while resident */
+    int64_t last_used; /* when a slot computed on it, or another sequence was given its prefix; the LRU order */
     int64_t retired_at, retired_at_unix_ms;
 
-    /* The conversation whose messages, all but the last, lie in the first cells; for people, and never authority. */
+    /* The conversation whose messages, all but the last, lie in the first cells. For logs and status only; reuse
+     * compares tokens. */
     size_t n_messages;
     int32_t message_tokens;
     uint64_t message_hash;
@@ -81,17 +90,18 @@ struct seq {
     struct pending_eviction eviction;
 };
 
-/* How far a request has come: goes with its job when that makes way for another and comes back. */
+/* How far a request has come. It moves with its job when the job is suspended, and back into a slot when it resumes. */
 struct run {
     struct llm_sampler *sampler;
     struct reply reply;
     int32_t n_prompt, n_cached, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
-    bool continues; /* a conversation that was there: for the log */
+    bool continues; /* the placement continued a conversation that was in the cells: for the log */
     bool started_sent;
-    double restore_ms; /* that fetching its cells took */
+    double restore_ms; /* milliseconds that restoring its cells took */
 
-    /* While it is parked, its cells: resident in this sequence if that was not used since, or this pinned state. */
+    /* While the request is suspended, where its cells are: resident in this sequence, if that was not used since, or in
+     * this pinned snapshot. */
     struct seq *suspended_in;
     uint64_t suspended_use;
     const struct snapshot *snapshot;
@@ -104,52 +114,55 @@ enum slot_state {
     SLOT_GENERATE
 };
 
-/* The right to take part in a tick, and the request that has it. */
+/* A slot: a share in every tick, and the request that has it. */
 struct slot {
     int32_t id;
     enum slot_state state;
     struct seq *seq;           /* NULL when idle or pending */
     struct job *job;           /* NULL when idle */
-    const struct seq *awaited; /* while pending: whose cells, in which of its uses, and how many of them; NULL: none */
+    const struct seq *awaited; /* while pending: the sequence whose cells it waits for, in which of its uses, and how
+                                  many cells; NULL: none */
     uint64_t awaited_use;
     int32_t awaited_cells;
-    bool deferred;    /* gave its cells to others; begins again when some request ends */
-    bool lacks_cells; /* has no rows in any batch, or no sequence yet, until one that leaves has given up its cells */
-    int32_t suspect_until; /* was in a call that failed: computed by itself until it has so many cells */
+    bool deferred;    /* gave its cells to other slots; begins again when some request ends */
+    bool lacks_cells; /* has no tokens in any batch, or no sequence yet, until a pending eviction has freed cells */
+    int32_t suspect_until; /* was in a call that failed: computed in calls of its own until it has so many cells */
     struct run *run;       /* NULL when idle */
-    struct fetching {      /* its cells come from the store, job->hit; until then it has no rows in any batch */
+    struct fetching { /* its cells come from the store, job->hit; until they are there it has no tokens in any batch */
         bool on;
         int32_t n; /* tokens */
         int64_t began_at;
-        bool piece_held; /* which there was no room for yet */
+        bool piece_held; /* `piece` was taken from the store, and there was no room for it yet */
         struct store_piece piece;
     } fetching;
-    struct job_list queue; /* those who wait for this very slot, because it computes on their conversation */
+    struct job_list queue; /* jobs that wait for this very slot, because it computes on their conversation */
     int64_t taken_at, last_used;
 };
 
-/* Where a request begins: a value that place.c works out and carries out. */
+/* The reuse plan of a request: which cached prefix it begins with, and from where. reuse_plan.c chooses it, place.c
+ * carries it out. */
 struct placement {
     enum {
         PLACE_FRESH,
-        PLACE_CONTINUE, /* go on from the source, which keeps n cells */
-        PLACE_SHARE,    /* have the first n cells of the source in a sequence of its own */
-        PLACE_RESTORE,  /* load the state */
-        PLACE_FETCH,    /* have the first n cells from the store, job->hit; of them `shared` from the source, if any */
-        PLACE_WAIT,     /* in a slot, until the source has n cells */
-        PLACE_QUEUE     /* in the list of the slot that computes on the source */
+        PLACE_CONTINUE, /* compute on the source sequence itself, which keeps n cells */
+        PLACE_SHARE,    /* share the first n cells of the source with a sequence of its own */
+        PLACE_RESTORE,  /* load the snapshot */
+        PLACE_FETCH, /* read the first n cells from the store, job->hit; `shared` of them come from the source, if any
+                      */
+        PLACE_WAIT,  /* in a slot, until the source has n cells */
+        PLACE_QUEUE  /* in the queue of the slot that computes on the source */
     } how;
     struct seq *source;
     const struct snapshot *snapshot;
-    int32_t n;         /* tokens to go on from, or to wait for */
+    int32_t n;         /* leading tokens that are reused, or that the source must have first */
     int32_t shared;    /* of a fetch: leading tokens that lie in the source's cells */
-    int32_t too_short; /* where it begins anew: tokens that are there, but fewer than cache_min_tokens */
-    int64_t cost;      /* tokens to compute, and tokens lost that somebody may come back for */
+    int32_t too_short; /* of PLACE_FRESH: tokens that could be reused, but fewer than cache_min_tokens */
+    int64_t cost;      /* in tokens: those to compute, and those evicted that a later request may want */
 };
 
-/* A slot that is to make way, decided in one round of the loop and carried out at the beginning of the next. */
+/* A preemption: one round of the loop decides on it, the next one carries it out before it plans a tick. */
 struct preemption {
-    struct slot *victim; /* NULL: none */
+    struct slot *victim; /* NULL: none is scheduled */
     const struct job *for_job;
     int64_t waited;
 };
@@ -163,32 +176,33 @@ struct engine {
     struct clock *clock;
     int32_t window, n_batch;
     bool deterministic, preempt_fails, logs_words;
-    bool one_slot_per_call; /* one slot a decode call */
+    bool one_slot_per_call; /* a decode call holds the tokens of one slot only */
     enum engine_caching caching;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ns;
 
-    bool unified;         /* one pool of cells; else sequence i has the stream i, and there are as many as slots */
-    bool cuts_anywhere;   /* cells can be cut and shared at any length */
-    bool exact_snapshots; /* what was saved and restored gives the same bits as before */
+    bool unified; /* one pool of cells for all sequences; else sequence i has the KV stream i, and there are as many as
+                     slots */
+    bool cuts_anywhere;   /* cells can be cut and shared at any position: no recurrent or SWA state */
+    bool exact_snapshots; /* a snapshot that was saved and restored gives the same bits as before */
     struct seq *seqs;
     size_t n_seqs;
     struct sharing sharing; /* of the cells of all sequences */
     struct slot *slots;
     size_t n_slots;
-    struct snapshots *snapshots; /* outside the context */
-    struct store *store;         /* what outlives the cells; NULL: nothing */
-    struct store_user *user;     /* this engine, as the store knows it */
+    struct snapshots *snapshots; /* in host memory, outside the context */
+    struct store *store;         /* keeps what is evicted from the cells; NULL: there is none */
+    struct store_user *user;     /* this engine, as the store identifies it */
     struct llm_state_format *format;
     int32_t stride, continued_interval;
     int64_t evict_timeout_ns;
-    uint64_t last_ticket; /* of all saves that were queued */
-    bool store_was_off;   /* when it was last looked at */
-    bool hung;            /* an eviction waited in vain for what was queued up to hung_at */
+    uint64_t last_ticket; /* of all save jobs that were queued */
+    bool store_was_off;   /* when the engine looked last */
+    bool hung;            /* an eviction waited past its deadline for the saves that were queued up to hung_at */
     uint64_t hung_at;
-    bool copied;             /* something was copied in or out in the last round: there may be more */
+    bool copied;             /* the last round copied KV rows in or out: there may be more */
     bool stalled;            /* every busy slot waits for the store, and nothing could be copied */
-    struct job_list waiting; /* have no slot yet */
+    struct job_list waiting; /* jobs that have no slot yet */
     struct preemption preemption;
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
     struct tick_budget tick_budget;
@@ -197,124 +211,130 @@ struct engine {
     struct plan plan;
     struct plan_need *needs;
     struct llm_batch_token *batch;
-    struct buf token_bytes;        /* of the token being sampled; kept so that none is allocated for each */
-    struct llm_logprobs *logprobs; /* likewise */
+    struct buf token_bytes;        /* of the token being sampled; kept so that none is allocated for each token */
+    struct llm_logprobs *logprobs; /* of the token being sampled; kept likewise */
     size_t turn;
-    struct engine_stats *stats, own_stats; /* where they are counted; and where, if nobody else keeps them */
+    struct engine_stats *stats,
+        own_stats; /* where the engine counts; own_stats: where it does if the caller gave no stats */
     pthread_t thread;
 
-    /* What the running decode is for; read by the abort callback on llama.cpp's threads, written between decodes. */
+    /* The shares that the running decode call computes. The abort callback reads them on llama.cpp's threads; the
+     * engine's thread writes them between decode calls only. */
     struct plan_share *running;
     size_t n_running;
 
     pthread_mutex_t mutex;  /* guards the mailbox: */
-    pthread_cond_t mail;    /* something came in */
-    pthread_cond_t drained; /* a drained engine has nothing left to do */
+    pthread_cond_t mail;    /* signalled when something came in */
+    pthread_cond_t drained; /* signalled when a drained engine has nothing left to do */
     struct job_list inbox;
     bool poked, draining, closing, busy;
     size_t drained_pending; /* jobs without a slot that a drain failed */
     _Atomic bool stop_now;  /* running requests are to end; any thread may read it */
 
-    pthread_mutex_t status_mutex; /* guards the snapshot: */
+    pthread_mutex_t status_mutex; /* guards `status`, the slots as other threads see them: */
     hearth_slot *status;
 };
 
-/* residency.c: what the cells hold. */
+/* residency.c: the cells of sequences: cutting, sharing, saving snapshots and checkpoints. */
 
-/* Cuts the sequence's cells back to `n`; those that cannot be cut there are cleared. */
+/* Cuts the sequence's cells back to `n`. Where the cells cannot be cut there, they are all cleared. */
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
 
-/* The longest part within the first `n` cells that seq_keep() can cut back to. */
+/* The largest number of cells, at most `n`, that seq_keep() can cut the sequence back to. */
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n);
 
-/* Gives the empty sequence `to` the first n cells of another. Else it may have some of them, and must be cleared. */
+/* Gives the empty sequence `to` the first n cells of `from`. On failure `to` may have some of them, and must be
+ * cleared. */
 enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n);
 
-/* The sequence has no cells, whatever it had. */
+/* Clears the sequence's cells, whatever it had. */
 void seq_clear(struct engine *engine, struct seq *seq);
 
-/* The state in memory that takes the sequence's cells back to n. NULL: there is none, or none is needed. */
+/* The checkpoint in memory that takes the sequence's cells back to n. NULL: there is none, or none is needed. */
 const struct snapshot *seq_checkpoint_at(const struct engine *engine, const struct seq *seq, int32_t n);
 
-/* After a decode that broke off: sequences that have other cells than they should are cut back or cleared. */
+/* After a decode call that broke off: cuts back or clears sequences whose cells are not what n_cells says. */
 void seq_verify_all(struct engine *engine);
 
-/* No slot computes on it any more: it stays resident with the cells it has. */
+/* No slot computes on the sequence any more: it stays resident with the cells it has. */
 void seq_retire(struct engine *engine, struct seq *seq);
 
-/* The resident sequence's tokens are those of its cells. */
+/* Truncates the resident sequence's tokens to those of its cells. */
 void seq_settle(struct seq *seq);
 
-/* The sequence has reached a bound of its request: keeps what is needed to begin there again when the sequence itself
- * has moved on. */
+/* Saves what is needed to resume at this position after the sequence has moved on: a snapshot of a system prompt, or a
+ * checkpoint. Called when a sequence has reached a checkpoint position of its request. */
 void seq_save_checkpoint(struct engine *engine, const struct seq *seq);
 
-/* Copies the whole sequence out of the context, as a state that nothing drives out. NULL: there is no room. */
+/* Copies the whole sequence out of the context, as a pinned snapshot. NULL: there is no room. */
 const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq);
 
-/* evict.c: what goes when there is no room. */
+/* evict.c: which resident cells are evicted when there is no room, and when. */
 
-/* An empty sequence that nobody uses. NULL: some sequence leaves for the slots that await one. */
+/* Finds or makes an empty sequence that nobody uses. NULL: there is none yet; an eviction is pending for each slot that
+ * awaits one. */
 struct seq *evict_for_seq(struct engine *engine);
 
-/* Whether no sequence is free, and as many leave as are awaited. */
+/* Whether no sequence is free, and as many evictions are pending as slots await one. */
 bool evict_is_pending(const struct engine *engine);
 bool slot_awaits_seq(const struct slot *slot);
 
-/* Room for so many rows, at least for some of them. */
+/* The outcome of an eviction that was to free so many cells, or at least some of them. */
 enum evict_outcome {
     EVICT_DONE,
-    EVICT_PENDING, /* when a sequence has left, which it does as soon as it is stored: lacks_cells */
-    EVICT_NOTHING  /* nothing resident is left */
+    EVICT_PENDING, /* an eviction is pending, and ends when the cells are stored: the slot lacks_cells */
+    EVICT_NOTHING  /* no cells are resident */
 };
 enum evict_outcome evict_for_cells(struct engine *engine, int32_t rows);
 
-/* Whether a load of so many rows that found no room can be tried again now; `room` says why not. */
+/* Evicts for a load of so many KV rows that found no room. True: the load can be tried again now; else `outcome` says
+ * why not. */
 bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum evict_outcome *outcome);
 
-/* The same for replies, which wait for no disk. False: nothing resident is left. */
+/* Evicts for the next tokens of replies, which wait for no disk. False: no cells are resident. */
 bool evict_now(struct engine *engine, int32_t rows);
 
-/* The sequence (NULL is fine) is wanted again: if it was eviction, it stays. */
+/* The sequence (NULL is fine) is wanted again: if its eviction is pending, the eviction is cancelled. */
 void evict_cancel(struct engine *engine, struct seq *seq);
 
-/* Cuts what leaves and is stored, or is to be given up. */
+/* Carries out the pending evictions that are stored, or past their deadline. */
 void evict_step(struct engine *engine);
 
-/* When something that leaves is to be given up; CLOCK_NEVER. */
+/* The first deadline of a pending eviction; CLOCK_NEVER. */
 int64_t evict_deadline(const struct engine *engine);
 
-/* Whether a request that made way comes back to these cells. */
+/* Whether a suspended request will resume on these cells. */
 bool seq_is_suspended(const struct engine *engine, const struct seq *seq);
 
-/* weigh.c: what could be gone on from, and what it costs, for a job that has come as far as `run` (NULL: it has not
- * begun). One that has its slot already may not queue for another. */
+/* reuse_plan.c: chooses the cheapest reuse plan for a job that has come as far as `run` (NULL: it has not begun). A job
+ * that has its slot already may not queue for another. */
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue);
 
-/* How many of its tokens lie in cells, or in memory beside them. */
+/* How many leading tokens of the prompt lie in cells, or in snapshots in memory. */
 int32_t find_resident(const struct engine *engine, const struct job *job);
 
-/* How many of its tokens would not be computed, if what is there were gone on from; `resident`: find_resident(). */
+/* How many leading tokens of the prompt need not be computed, if everything there is were reused; `resident`:
+ * find_resident(). */
 int32_t find_reusable(const struct engine *engine, const struct job *job, int32_t resident);
 
-/* Where the prompt parts from the one that is most like it. */
+/* The position where the prompt diverges from the most similar sequence. */
 int32_t find_divergence(const struct engine *engine, const struct job *job);
 
-/* lookup_nearest.c: answers a cache lookup: what is there of the prompt, and where it diverges from what is most like
- * it. Nothing changes. */
+/* lookup_nearest.c: answers a cache lookup: how much of the prompt is cached, and where it diverges from the most
+ * similar token list. Changes nothing. */
 void lookup_answer(struct engine *engine, struct job *job);
 
-/* The job is about to be placed: notes what is most like its prompt, where most of a long one is to be computed; and
- * says so in the log, when the request has ended and that is what came of it: positions, and words only where the
- * configuration wants them there. */
+/* nearest_note(), before a job is placed, notes the most similar token list where most of a long prompt is to be
+ * computed. nearest_log(), at the request's end, logs it if that is what happened: positions, and words only where the
+ * configuration allows them. */
 void nearest_note(const struct engine *engine, struct job *job, const struct placement *placement);
 void nearest_log(const struct engine *engine, const struct slot *slot);
 
 /* Whether a slot is computing its prompt. */
 bool seq_is_coming(const struct seq *seq);
 
-/* engine.c: the sequence that an idle slot computed on last, if it is still there: to the outside that is what the slot
- * holds. */
+/* engine.c: the sequence that an idle slot computed on last, if it is still resident: the slot status reports it as the
+ * slot's own. */
 const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot);
 
 /* place.c: gives waiting jobs their slots, and pending slots their sequences. */
@@ -323,97 +343,98 @@ void place_jobs(struct engine *engine);
 /* Gives the job this idle slot. */
 void place_in(struct engine *engine, struct slot *slot, struct job *job);
 
-/* preempt.c: what becomes of jobs that have waited too long. */
+/* preempt.c: what happens to jobs that have waited too long. */
 void preempt_decide(struct engine *engine);
 void preempt_carry_out(struct engine *engine);
 void preempt_note_unblocked(struct job *job); /* it is no longer held up by prompts, if it was */
 
-/* tick.c: computes one batch. */
+/* tick.c: plans and computes one batch. */
 void tick(struct engine *engine);
 
 /* finish.c: how far the slot's request has come. */
 hearth_result slot_result(const struct slot *slot);
 
-/* A slot's request ends, one way or the other; the slot is idle afterwards. */
+/* End a slot's request, with its last event; the slot is idle afterwards. */
 void finish_done(struct engine *engine, struct slot *slot, hearth_finish finish, const char *stop_string);
 void finish_failed(struct engine *engine, struct slot *slot, const hearth_error *error);
 void finish_cancelled(struct engine *engine);
 
-/* Clears sequences that had their cells only until they were copied out. */
+/* Clears the sequences that kept their cells only until a system prompt was copied out. */
 void finish_clear_saved(struct engine *engine);
 
-/* A job that has no slot fails, whether it began earlier or not. */
+/* Fails a job that has no slot, whether it began earlier or not. */
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
 
-/* Whether its cells stay for others when the request has ended. */
+/* Whether the request's cells stay resident for other requests after its end. */
 bool cells_stay(const struct engine *engine, const struct job *job);
 
-/* While a request waits to go on, its prompt is followed by its reply; then it is the prompt alone again. */
+/* A suspended request has its reply appended to its prompt; this cuts the prompt back to what it was. */
 void run_forget_reply(struct job *job, const struct run *run);
 
-/* Takes the request off its slot, which is idle afterwards. Of its cells `keep` stay resident. */
+/* Takes the request off its slot, which is idle afterwards. `keep` of its cells stay resident. */
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);
 
-/* save.c: when cells are stored, and copying them out. All of it does nothing where there is no store. */
+/* save.c: when cells are saved to the store, and copying them out. All of it does nothing where there is no store. */
 
-/* A request begins on a sequence. */
+/* A request begins on the sequence. */
 void save_begin(struct engine *engine, struct seq *seq, const struct job *job);
 
-/* It shares the first n cells of another, and what was copied out of them. */
+/* The sequence shares the first n cells of `from`, and with them what was copied out of those. */
 void save_inherit(struct seq *seq, const struct seq *from, int32_t n);
 
 /* The sequence was cut back to n cells. */
 void save_cut(struct seq *seq, int32_t n);
 
-/* Rows were computed; `at_checkpoint`: up to a bound of the prompt. */
+/* Tokens were computed; `at_checkpoint`: the sequence has reached a checkpoint position of the prompt. */
 void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint);
 
 /* The request ends; its cells stay. */
 void save_finished(struct engine *engine, struct seq *seq);
 
-/* What would be lost with the resident sequence's cells. */
+/* What an eviction of the resident sequence would lose. */
 enum save_status {
     SAVE_COMPLETE, /* nothing: it is in the store, or nothing of it is to be stored */
-    SAVE_PENDING,  /* it is being copied out or written; the engine is woken when that is done */
-    SAVE_MISSING   /* something: its saves have ended, and the store does not have it */
+    SAVE_PENDING,  /* nothing once its save jobs are done: it is being copied out or written, and the store wakes the
+                      engine afterwards */
+    SAVE_MISSING   /* something: its save jobs have ended, and the store does not have it */
 };
 enum save_status save_status(const struct engine *engine, const struct seq *seq);
 
-/* Its cells are to go: what the store lacks is to be copied out. */
+/* The sequence is to be evicted: queues what the store lacks to be copied out. */
 void save_before_eviction(struct engine *engine, struct seq *seq);
 
-/* They go now: what is to be copied out is copied as far as the backlog takes it. False: some is left. */
+/* The sequence is evicted now: copies out what is queued, as far as the backlog takes it. False: some is left. */
 bool save_flush(struct engine *engine, struct seq *seq);
 
-/* The engine ends: the one time that its thread waits for the store, for evict_timeout_ns at most. */
+/* The engine ends: the only time its thread waits for the store, for evict_timeout_ns at most. */
 void save_all(struct engine *engine);
 void save_release(struct seq *seq);
 
-/* Copies out a bounded part of what waits for it. False: nothing could be. */
+/* Copies out a bounded number of bytes of what is queued. False: nothing could be copied. */
 bool save_step(struct engine *engine);
 
-/* fetch.c: cells that come from the store. */
+/* fetch.c: reading cells from the store. */
 
-/* The bytes are brought into memory while the request waits. */
+/* The store reads the bytes into memory while the job waits for a slot. */
 void fetch_ahead(struct engine *engine, struct job *job);
 
 /* The slot's sequence, which is empty, gets its first n tokens from the store. */
 void fetch_begin(struct engine *engine, struct slot *slot, int32_t n);
 
-/* Whatever has come is what the slot goes on from. */
+/* Ends the fetch: the slot computes what has not come. */
 void fetch_stop(struct engine *engine, struct slot *slot);
 
-/* Copies a bounded part of what has come into the cells. False: no slot got anything. */
+/* Copies a bounded number of bytes of what has come into the cells. False: no slot got anything. */
 bool fetch_step(struct engine *engine);
 
 /* The request needs the store no more. */
 void fetch_release(struct job *job);
 
-/* codec.c: how the store takes states of this format apart. */
+/* codec.c: how the store splits and joins states of this format. */
 struct store_codec codec_of(const struct llm_state_format *format);
 
-/* reuse_log.c: says in the log what was found and what comes of it, in the words of the documents. Returns whether a
- * conversation is continued. */
+/* reuse_log.c: logs what was found for a request and what is reused of it, in the words of the source documents.
+ * Returns whether a conversation is continued. */
 bool reuse_log(const struct engine *engine, const struct job *job, const struct placement *placement);
 void reuse_log_built(const struct slot *slot);
 

@@ -1,4 +1,5 @@
-/* The engine's thread and the doors to it: a mailbox for jobs, a snapshot for those who ask how things are. */
+/* The engine's thread: its loop, and what other threads may do with it. They put jobs into a mailbox and read a copy of
+ * the slots' status; everything else belongs to the engine's thread. */
 #include "engine/core.h"
 
 #include "base/error.h"
@@ -10,14 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How often those who wait for a slot are looked after while nothing is computed. */
+/* How often waiting jobs are checked while every slot waits for the store. */
 #define STALLED_STEP clock_from_ms(20)
 
 /* ---- Abort ---- */
 
-/* A decode is given up when nobody wants what it computes. One client more or less does not end it: the others would
- * lose their rows, and while anybody streams a tick is short anyway. Where cells cannot be cut, breaking off may cost
- * everybody's: only a prompt that is alone, and therefore perhaps long, is worth that. */
+/* Aborts a decode call when nobody wants what it computes. One cancelled client of several does not abort it: the
+ * others would lose their tokens, and while a reply is being streamed a tick is short anyway. Where cells cannot be
+ * cut, aborting may lose every sequence's cells: then only a prompt that is alone in the call, and therefore perhaps
+ * long, is aborted. */
 static bool should_abort(void *ud)
 {
     const struct engine *engine = ud;
@@ -28,7 +30,7 @@ static bool should_abort(void *ud)
     return engine->n_running > 0;
 }
 
-/* ---- Snapshot ---- */
+/* ---- Slot status ---- */
 
 static const char *const state_names[] = {"idle", "pending", "prefill", "generate"};
 
@@ -116,15 +118,15 @@ static bool has_work(const struct engine *engine)
     return engine->copied || (computes && !engine->stalled);
 }
 
-/* Where a prompt without messages is remembered: in its middle and near its end, since nothing tells where the next one
- * will part from it. */
+/* Checkpoint positions of a prompt without messages: its middle and near its end, since nothing says where the next
+ * prompt will diverge. */
 static void add_checkpoints_of_plain_prompt(struct job *job)
 {
     int32_t n = (int32_t)job->prompt.len, ends[] = {n / 2, n - 64, n - 16};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) job_add_checkpoint(job, ends[i]);
 }
 
-/* Where the prompt stops for a moment, to be remembered there. */
+/* Decides where the prefill stops to save a checkpoint or a system prompt's snapshot. */
 static void set_checkpoints(const struct engine *engine, struct job *job)
 {
     int32_t system = job->conversation.system_end;
@@ -172,8 +174,7 @@ static void move_matching(struct job_list *from, struct job_list *to, bool (*mat
     while ((job = job_list_take_first(&taken)) != NULL) job_list_append(to, job);
 }
 
-/* What a drain refuses: everything that has no slot; but what made way for others has begun, and goes on as long as
- * there is time. */
+/* What a drain refuses: every job that has no slot. Suspended jobs have begun, and may finish until the deadline. */
 static struct job_list take_refused(struct engine *engine)
 {
     bool (*matches)(const struct job *) = atomic_load(&engine->stop_now) ? is_any : has_not_begun;
@@ -195,8 +196,8 @@ static void fail_refused(struct engine *engine)
     while ((job = job_list_take_first(&jobs)) != NULL) finish_waiting(engine, job, &error);
 }
 
-/* Nothing to do: sleeps until there is mail. While every slot waits for the store, what leaves and those who wait for a
- * slot are looked after all the same. */
+/* Sleeps until there is mail. While every slot waits for the store, wakes for pending evictions, and for jobs that wait
+ * for a slot. */
 static void sleep_until_mail(struct engine *engine)
 {
     engine->busy = engine->stalled;
@@ -210,7 +211,7 @@ static void sleep_until_mail(struct engine *engine)
     if (clock_now(engine->clock) >= deadline) engine->stalled = false;
 }
 
-/* Takes in what has come; sleeps first when there is nothing to do. False: the engine is to end. */
+/* Accepts the jobs that have come in; sleeps first when there is nothing to do. False: the engine ends. */
 static bool take_mail(struct engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
@@ -334,7 +335,7 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     publish_status(engine);
 }
 
-/* The counters may outlive the engine; what they tell of the moment does not. */
+/* The counters may outlive the engine; its gauges may not. */
 static void clear_gauges(struct engine_stats *stats)
 {
     atomic_store(&stats->slots_busy, 0);
@@ -377,7 +378,8 @@ static void wake(void *ud)
     engine_poke(ud);
 }
 
-/* On what the last bits depend as well: states of deterministic runs must be those of this very one. */
+/* What else the last bits depend on: a deterministic run only reuses snapshots that this same configuration
+ * computed. */
 static void describe_machine(const struct engine_params *params, struct buf *out)
 {
     const struct llm_context_params *c = &params->context;
@@ -386,7 +388,7 @@ static void describe_machine(const struct engine_params *params, struct buf *out
                params->n_gpu_layers, llm_cpu_features());
 }
 
-/* What states depend on beside weights and tokens. */
+/* What snapshots and stored cells depend on, beside weights and tokens. */
 static struct identity identity_of(const struct engine *engine, const struct engine_params *params)
 {
     struct identity identity = params->identity;
@@ -400,8 +402,8 @@ static struct identity identity_of(const struct engine *engine, const struct eng
     return identity;
 }
 
-/* Cells are stored where something is kept at all, what comes back is right to the last bit where that was promised,
- * and this memory can be taken apart. */
+/* Connects the engine to the store where anything is cached, where restored cells are exact if that was promised, and
+ * where src/llm can split the state of this model. */
 static void join_store(struct engine *engine, const struct engine_params *params)
 {
     bool exact = !engine->deterministic || engine->exact_snapshots;
@@ -452,8 +454,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->snapshots = snapshots_open(params->snapshot_budget);
     engine->batch = mem_alloc((size_t)context.n_batch * sizeof *engine->batch);
     tick_budget_init(&engine->tick_budget, params->max_token_gap_ns, PREFILL_CHUNK / 2);
-    /* Flash attention of one row is split among the threads, and what comes out depends on where. And of what a GPU
-     * computes the time of a decode call and that of the threads tell nothing. */
+    /* Flash attention splits one token's row among the threads, and the result depends on where. On a GPU neither the
+     * time of a decode call nor the threads' CPU time says anything about the threads. */
     thread_scaling_init(&engine->scaling, llm_threads(engine->context), engine->deterministic || llm_has_gpu());
     pthread_mutex_init(&engine->mutex, NULL);
     pthread_mutex_init(&engine->status_mutex, NULL);

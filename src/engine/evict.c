@@ -1,21 +1,21 @@
-/* Eviction: which resident sequences give up their cells, and when.
+/* Eviction of resident sequences from the KV cells, in LRU order: which sequence, how many of its cells, and when.
  *
- * A sequence that is stored is evict_cells at once. Another one leaves: it is copied out in slices, as everything that
- * is saved, and evict_cells when the store has it, or when that fails or takes longer than `evict_save_timeout_ms`.
- * Meanwhile its cells are what they were, and a request that wants them takes the sequence back. Whoever needs the room
- * waits in its slot, without rows in any batch; nothing here waits on the engine's thread. A reply that is being
- * streamed waits for no disk at all: for its next row the least recently used sequence is evict_cells once what the
- * backlog takes was copied out. */
+ * A sequence whose cells are stored is evicted at once. Another one gets a pending eviction: save.c copies it out in
+ * slices, and it is evicted when the store has it, or when saving fails or takes longer than `evict_save_timeout_ms`.
+ * Until then its cells stay usable, and a request that wants them cancels the eviction. The slot that needs the room
+ * waits without tokens in any batch; nothing here blocks the engine's thread. Replies that are being streamed wait for
+ * no disk: for their next tokens the least recently used sequence is evicted as soon as what the backlog takes has been
+ * copied out. */
 #include "engine/core.h"
 
 #include "base/log.h"
 
-/* Cells are given up in pieces of at least so many, so that a full pool does not ask for room at every tick. */
+/* Cells are evicted at least so many at a time, so that a full pool does not evict at every tick. */
 #define EVICT_STEP 256
 
-/* ---- Choosing ---- */
+/* ---- Choosing a victim ---- */
 
-/* The run that comes back to these cells. */
+/* The suspended run that will resume on these cells. */
 static struct run *run_suspended_in(const struct engine *engine, const struct seq *seq)
 {
     for (const struct job *job = engine->waiting.first; job != NULL; job = job->next)
@@ -28,14 +28,14 @@ bool seq_is_suspended(const struct engine *engine, const struct seq *seq)
     return run_suspended_in(engine, seq) != NULL;
 }
 
-/* And may be evicted. */
+/* Whether the sequence is resident and may be evicted. */
 static bool is_resident(const struct seq *seq)
 {
     return seq->slot == NULL && seq->n_cells > 0 && !seq->pinned;
 }
 
-/* Whether all its cells live on in another sequence, which whoever wants them can carry_out_eviction on from: nothing
- * is lost with it, and nothing won but the sequence. What cannot be evict_cells is more than its cells. */
+/* Whether another sequence shares all its cells, so that a request can reuse them there: evicting it loses nothing, and
+ * frees nothing but the sequence. Recurrent and SWA state is not shared with the cells. */
 static bool is_held_elsewhere(const struct engine *engine, const struct seq *seq)
 {
     return engine->cuts_anywhere && sharing_most(&engine->sharing, seq->id) == seq->n_cells;
@@ -46,8 +46,8 @@ static bool is_safe_to_evict(const struct engine *engine, const struct seq *seq)
     return is_held_elsewhere(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
 }
 
-/* Of those that begin_eviction, or of those that do not. A request that made way comes back to its cells: they
- * carry_out_eviction after everybody else's. */
+/* The least recently used sequence, among those with a pending eviction or those without. Sequences of suspended
+ * requests come last in the order, since their requests will resume on them. */
 static struct seq *least_recently_used(struct engine *engine, bool pending)
 {
     struct seq *oldest = NULL;
@@ -65,11 +65,11 @@ static struct seq *least_recently_used(struct engine *engine, bool pending)
 }
 
 struct victim {
-    struct seq *seq; /* NULL: whatever is resident leaves already */
+    struct seq *seq; /* NULL: all resident sequences have a pending eviction */
     bool safe;       /* nothing is lost with its cells */
 };
 
-/* The one unused for longest of those that are stored; where none is, of all. */
+/* The least recently used of the stored sequences; where none is stored, of all. */
 static struct victim choose_victim(struct engine *engine)
 {
     struct seq *oldest = least_recently_used(engine, false), *stored = NULL;
@@ -85,8 +85,7 @@ static struct victim choose_victim(struct engine *engine)
     return stored != NULL ? (struct victim){stored, true} : (struct victim){oldest, false};
 }
 
-/* Where sequences are wanted, and not cells, the first to carry_out_eviction are those whose cells all keep_resident.
- */
+/* Where a sequence is needed and not cells, prefers one whose cells another sequence shares. */
 static struct victim choose_victim_for_seq(struct engine *engine)
 {
     struct seq *oldest = NULL;
@@ -107,7 +106,7 @@ static struct seq *find_free(struct engine *engine)
     return NULL;
 }
 
-/* ---- Who waits ---- */
+/* ---- Waiting slots ---- */
 
 bool slot_awaits_seq(const struct slot *slot)
 {
@@ -137,7 +136,7 @@ static struct seq *find_partly_evicted(struct engine *engine)
     return NULL;
 }
 
-/* Sequences that will be free. */
+/* Sequences that pending evictions will free. */
 static size_t count_to_be_free(const struct engine *engine)
 {
     size_t n = 0;
@@ -152,7 +151,7 @@ static bool is_any_slot_waiting(const struct engine *engine)
     return count_free(engine) < count_awaiting(engine);
 }
 
-/* They may try again. */
+/* Lets the slots that lack cells try again. */
 static void wake_waiting(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) engine->slots[i].lacks_cells = false;
@@ -163,9 +162,9 @@ static void wake_waiting_unless_pending(struct engine *engine)
     if (least_recently_used(engine, true) == NULL) wake_waiting(engine);
 }
 
-/* ---- Going ---- */
+/* ---- Evicting ---- */
 
-/* Returns how many cells are free now that were not: those that no other sequence has. */
+/* Evicts all cells but `keep`. Returns how many cells were freed: those that no other sequence has. */
 static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int32_t had = seq->n_cells, shared = sharing_most(&engine->sharing, seq->id);
@@ -182,7 +181,7 @@ static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
     return had - (seq->n_cells > shared ? seq->n_cells : shared);
 }
 
-/* Before it is stored: what is still to be copied out is copied as far as the backlog takes it. */
+/* Evicts before the cells are stored: copies out first what the backlog takes. */
 static int32_t evict_unsaved(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock);
@@ -200,7 +199,7 @@ static void keep_resident(struct engine *engine, struct seq *seq)
     wake_waiting(engine);
 }
 
-/* A disk that let one wait end in vain is not waited for again before it has got past that. */
+/* Whether the store has not got past a wait that missed its deadline: such a store is not waited for again. */
 static bool is_hung(struct engine *engine)
 {
     bool past =
@@ -217,7 +216,7 @@ static void note_hung(struct engine *engine)
 
 enum eviction_check { EVICT_LATER, EVICT_SAVED, EVICT_UNSAVED };
 
-/* What of it is missing after its saves have ended was dropped by the store, or failed: it is copied out once more. */
+/* What is missing after its save jobs have ended was dropped by the store, or failed: it is copied out once more. */
 static enum eviction_check check_eviction(struct engine *engine, struct seq *seq)
 {
     struct pending_eviction *eviction = &seq->eviction;
@@ -244,7 +243,7 @@ static void carry_out_eviction(struct engine *engine, struct seq *seq, enum evic
     wake_waiting(engine);
 }
 
-/* False: it goes later. */
+/* Begins the sequence's eviction. False: it is pending. */
 static bool begin_eviction(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int64_t now = clock_now(engine->clock), left = CLOCK_NEVER - now;
@@ -293,7 +292,7 @@ int64_t evict_deadline(const struct engine *engine)
     return first;
 }
 
-/* ---- Asking for room ---- */
+/* ---- For slots and loads ---- */
 
 bool evict_is_pending(const struct engine *engine)
 {
@@ -316,7 +315,7 @@ struct seq *evict_for_seq(struct engine *engine)
     return NULL;
 }
 
-/* Cells that the sequence keeps when it is to free so many. None where all that it would keep are another's as well. */
+/* How many cells the sequence keeps when so many are to be freed. None where all that it would keep are shared. */
 static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq, int32_t rows)
 {
     int32_t keep = seq->n_cells - (rows > EVICT_STEP ? rows : EVICT_STEP);
@@ -343,7 +342,7 @@ bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows,
     return *outcome == EVICT_DONE;
 }
 
-/* The next to carry_out_eviction for a reply, and what is free then. */
+/* Evicts some cells for replies at once; returns how many were freed. */
 static int32_t free_some_now(struct engine *engine, struct victim victim, int32_t rows)
 {
     int32_t keep = cells_to_keep(engine, victim.seq, rows);

@@ -1,14 +1,14 @@
-/* Cells that come from the store: its threads bring the bytes into memory, and between two ticks the engine copies a
- * bounded part of what has come into the slot's sequence. Until all is there, or no more will come, the slot has no
- * rows in any batch; then it computes the rest of its prompt like everybody else.
+/* Restores cells from the store. The store's threads read slabs into memory; between two ticks the engine's thread
+ * copies a bounded number of bytes of them into the slot's sequence. Until all is there, or no more will come, the slot
+ * has no tokens in any batch; then it computes the rest of its prompt.
  *
- * Rows go in from the first on, and count as cells at once. Where a part of the state cannot be cut, it comes last, and
- * before it there are no cells that anybody could go on from. */
+ * KV rows are loaded in order, and count as cells at once. A model with recurrent or SWA state has its checkpoint
+ * loaded last, and until then the sequence has no cells that anybody could reuse. */
 #include "engine/core.h"
 
 #include "base/log.h"
 
-/* Bytes copied in between two ticks while somebody's reply is streamed: some 3 ms. */
+/* Bytes copied in between two ticks: some 3 ms while a reply is being streamed. */
 #define SLICE_BYTES      (16 << 20)
 #define SLICE_BYTES_IDLE (256 << 20)
 
@@ -29,7 +29,7 @@ void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
 {
     struct job *job = slot->job;
     slot->fetching = (struct fetching){.on = true, .n = n, .began_at = clock_now(engine->clock)};
-    /* Others may wait for what comes; where cells cannot be cut, for all of it. */
+    /* Other slots may wait for these cells; where cells cannot be cut, for all of them. */
     if (!engine->cuts_anywhere) job_add_checkpoint(job, n);
     if (!store_is_fetching(job->hit)) store_fetch(job->hit, n);
     store_skip(job->hit, slot->seq->n_cells);
@@ -50,12 +50,12 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     struct run *run = slot->run;
     if (!slot->fetching.on) return;
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
-    if (seq->n_cells == 0) seq_clear(engine, seq); /* rows without the part that moves */
-    /* What is stored of a deterministic run was computed in whole pieces. */
+    if (seq->n_cells == 0) seq_clear(engine, seq); /* KV rows without their checkpoint */
+    /* Stored cells of a deterministic run were computed in whole prefill chunks. */
     if (engine->deterministic) seq->n_exact = seq->n_cells / PREFILL_CHUNK * PREFILL_CHUNK;
     run->restore_ms += took_ms;
     if (run->n_predicted == 0) {
-        metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* what is shared counted already */
+        metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* shared tokens were counted before */
         run->n_cached = seq->n_cells;
     }
     log_fetched(slot, took_ms);
@@ -65,13 +65,13 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     if (seq->n_cells > 0 && !engine->cuts_anywhere) seq_save_checkpoint(engine, seq);
 }
 
-/* ---- Pieces ---- */
+/* ---- Slices from the store ---- */
 
 enum loading { LOAD_DONE, LOAD_LATER, LOAD_FAILED };
 
 static enum loading load_rows(struct engine *engine, struct seq *seq, const struct store_piece *piece)
 {
-    /* The first of them may be there already, shared with another sequence. */
+    /* The first rows may be there already, shared with another sequence. */
     int32_t from = piece->from > seq->n_cells ? piece->from : seq->n_cells;
     struct llm_state_slice rows = {.bytes = piece->bytes, .size = piece->size, .from = from, .to = piece->to};
     if (from >= piece->to) return LOAD_DONE;
@@ -86,7 +86,7 @@ static enum loading load_rows(struct engine *engine, struct seq *seq, const stru
     return loaded == LLM_LOADED ? LOAD_DONE : evicted == EVICT_PENDING ? LOAD_LATER : LOAD_FAILED;
 }
 
-/* Of a window nobody counts the cells that it needs: room is made a step at a time. */
+/* llama.cpp does not say how many cells a sliding window needs: evicts one step at a time until the load fits. */
 static enum loading load_checkpoint(struct engine *engine, struct seq *seq, const struct store_piece *piece)
 {
     enum llm_loaded loaded;
@@ -107,7 +107,7 @@ static enum loading load(struct engine *engine, struct slot *slot, const struct 
     return loading;
 }
 
-/* The next piece, or the one that there was no room for. */
+/* The next slice from the store, or the one that found no room before. */
 static enum store_next take_piece(struct slot *slot)
 {
     struct fetching *fetching = &slot->fetching;
@@ -116,7 +116,7 @@ static enum store_next take_piece(struct slot *slot)
     return STORE_PIECE;
 }
 
-/* Takes what has come for the slot, within the budget. Returns whether anything was taken. */
+/* Loads what the store has read for the slot, within the budget of bytes. Returns whether anything was loaded. */
 static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
 {
     struct fetching *fetching = &slot->fetching;

@@ -1,4 +1,5 @@
-/* The end of a request: its last event, what stays in the slot's cells, the slot idle again. */
+/* The end of a request: its last event, which of its cells stay resident, and the slot's release. Runs on the engine's
+ * thread. */
 #include "engine/core.h"
 
 #include "base/error.h"
@@ -86,8 +87,8 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     return job;
 }
 
-/* The job's last event is still to be sent: the slot must be free before the client hears of the end, or its next
- * request could find it busy. */
+/* Ends the request and releases its slot. The caller sends the job's last event afterwards: the slot must be idle
+ * before the client learns of the end, or its next request could find it busy. */
 static struct job *end_slot(struct engine *engine, struct slot *slot, const char *how)
 {
     struct seq *seq = slot->seq;

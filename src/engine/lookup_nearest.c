@@ -1,14 +1,14 @@
-/* Finds the token list most like a prompt, of all that lie in cells, in memory beside them or in the store, and says
- * where the two diverge: in the answer to a cache lookup, and in the log after a request that had to compute most of a
- * long prompt although something like it was there.
+/* Finds the token list most similar to a prompt, among those in cells, in snapshots in memory and in the store, and the
+ * position where the two diverge: for the answer to a cache lookup, and for a log line after a request that computed
+ * most of a long prompt although a similar one was cached.
  *
- * Only lists of the prompt's own scope are compared. The store's part is noted in the job before the engine gets it;
- * here it costs one more comparison with each sequence. Runs on the engine's thread. */
+ * Only lists of the prompt's own scope are compared. The store's part is in the job before the engine gets it; here it
+ * costs one more comparison with each sequence. Runs on the engine's thread. */
 #include "engine/core.h"
 
 #include "base/log.h"
 
-/* A prompt of so many tokens, most of which had to be computed, is worth a line. */
+/* A prompt of so many tokens, most of which had to be computed, is logged. */
 #define LONG_PROMPT 512
 
 /* Tokens of each side whose words a line may hold. */
@@ -16,7 +16,7 @@
 
 static const char resident[] = "resident";
 
-/* Cells and memory win where the store has no more. */
+/* Prefers cells and snapshots in memory where the store has no more in common. */
 static void note_resident(const struct engine *engine, struct job *job, struct divergence *nearest)
 {
     int32_t common;
@@ -82,7 +82,7 @@ static bool is_large_miss(const struct job *job, int32_t n_prompt, int32_t reuse
     return job->cache_prompt && n_prompt >= LONG_PROMPT && reused < n_prompt / 2;
 }
 
-/* What the store has may have been noted before, with its tokens. */
+/* The store's nearest list may have been noted before, with its tokens. */
 void nearest_note(const struct engine *engine, struct job *job, const struct placement *placement)
 {
     enum store_tier tier = 0;
@@ -93,7 +93,8 @@ void nearest_note(const struct engine *engine, struct job *job, const struct pla
         job->nearest = (struct nearest){.divergence.common = common, .where = store_tier_names[tier]};
     int32_t reusable = find_reusable(engine, job, find_resident(engine, job));
     note_nearest(engine, job, reusable);
-    if (placement->n < reusable) job->nearest.limit = "price"; /* computing it is cheaper, or there is no room for it */
+    if (placement->n < reusable)
+        job->nearest.limit = "price"; /* computing is cheaper, or there is no room to reuse it */
 }
 
 static void append_words(const struct engine *engine, const int32_t *tokens, int32_t n, struct buf *out)

@@ -1,5 +1,6 @@
-/* Gives waiting jobs their slots and sequences. The order of those that wait is kept, but nobody holds up another: who
- * waits for one slot in particular does so in that slot's own list. */
+/* Carries out placements: gives waiting jobs their slots, and slots their sequences, as reuse_plan.c plans it. Jobs
+ * keep their order, but do not block each other: a job that waits for one slot in particular does so in that slot's own
+ * queue. Runs on the engine's thread, before each tick. */
 #include "engine/core.h"
 
 #include "base/log.h"
@@ -40,14 +41,15 @@ static void note_restored(struct engine *engine, const struct seq *seq, const st
               log_int("cached_tokens", loaded ? p->n : 0), log_num("took_ms", took_ms));
 }
 
-/* Rows that a load is sure to need when it found no room: of a window nobody counts them, and a step is made. */
+/* KV rows that a load which found no room needs for certain. The cells of a sliding window are unknown: one step is
+ * evicted at a time. */
 static int32_t rows_to_load(const struct placement *p)
 {
     return p->how == PLACE_RESTORE ? (int32_t)p->snapshot->tokens.len : 1;
 }
 
-/* Puts the first cells that the placement says in place, in what it takes or an empty sequence; none of them when that
- * fails, which costs time and nothing else. EVICT_PENDING: there is no room for them yet, and the sequence is empty. */
+/* Gives the sequence (the source itself, or an empty one) the cells of the placement; on failure none, which costs time
+ * and nothing else. EVICT_PENDING: there is no room yet, and the sequence is empty. */
 static enum evict_outcome obtain(struct engine *engine, const struct placement *p, struct seq *seq)
 {
     if (p->how == PLACE_CONTINUE) {
@@ -89,16 +91,16 @@ static bool saves_checkpoints(const struct engine *engine, const struct job *job
     return engine_wants_checkpoints(engine) && job->cache_prompt && (engine->exact_snapshots || !engine->deterministic);
 }
 
-/* Cells that cannot be cut are remembered where prompts were seen to part, so that the third agent with the same system
- * prompt finds it, whether or not it comes as a message; and where a request begins, since others may have to begin
- * there again once the sequence has moved on. */
+/* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge, so that the third agent with the
+ * same system prompt reuses it, whether or not it comes as a message; and where the request begins, since others may
+ * need that position after the sequence has moved on. */
 static void add_own_checkpoints(struct engine *engine, struct slot *slot, int32_t divergence)
 {
     job_add_checkpoint(slot->job, divergence);
     if (slot->seq->n_cells > 0) seq_save_checkpoint(engine, slot->seq);
 }
 
-/* What the store has of the prompt may be what the sequence begins with. */
+/* Fetches from the store, or notes that the store's hit is not used. */
 static void use_store(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     struct job *job = slot->job;
@@ -112,7 +114,7 @@ static void use_store(struct engine *engine, struct slot *slot, const struct pla
     fetch_release(job);
 }
 
-/* The sequence has what was to be had. */
+/* Binds the slot to its sequence, which has all the cells that were to be reused. */
 static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq,
                  int32_t divergence)
 {
@@ -124,7 +126,7 @@ static void bind(struct engine *engine, struct slot *slot, const struct placemen
     seq->clear_when_saved = false;
     seq->uses++;
     seq->last_slot = slot->id;
-    seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_OF_NOBODY;
+    seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_PRIVATE;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot->state = SLOT_PREFILL;
@@ -148,8 +150,8 @@ static void wait_for(struct slot *slot, const struct placement *p)
               log_int("for_slot", p->source->slot->id), log_int("for_tokens", p->n));
 }
 
-/* The idle slot that computed last on the sequence that is taken, so that a conversation stays where it was seen; else
- * the one unused for longest. NULL if all are busy. */
+/* The idle slot that computed last on the source, so that a conversation keeps its slot; else the least recently used
+ * one. NULL: all are busy. */
 static struct slot *choose_slot(struct engine *engine, const struct seq *source)
 {
     struct slot *best = NULL;
@@ -191,7 +193,7 @@ static void send_started(struct slot *slot, const struct placement *p)
                                            .queue_ms = clock_to_ms(run->started_at - job->submitted_at)});
 }
 
-/* The cells of a request that made way are its own again, or they are lost. */
+/* A resumed request needs its suspended cells no more: it has them again, or they are lost. */
 static void end_suspension(struct engine *engine, struct run *run)
 {
     if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
@@ -199,7 +201,7 @@ static void end_suspension(struct engine *engine, struct run *run)
     run->suspended_in = NULL;
 }
 
-/* What it takes, or a free one. NULL: one is still to leave. */
+/* The source of PLACE_CONTINUE, or an empty sequence. NULL: its eviction is pending. */
 static struct seq *find_seq(struct engine *engine, const struct placement *p)
 {
     if (p->how != PLACE_CONTINUE) return evict_for_seq(engine);
@@ -207,14 +209,14 @@ static struct seq *find_seq(struct engine *engine, const struct placement *p)
     return p->source;
 }
 
-/* The state in memory that is needed once room was made. */
+/* The snapshot or checkpoint in memory that the placement will load. */
 static const struct snapshot *snapshot_of(const struct engine *engine, const struct placement *p)
 {
     return p->how == PLACE_SHARE ? seq_checkpoint_at(engine, p->source, p->n) : p->snapshot;
 }
 
-/* Gives the slot a sequence with the cells that the placement says. Room is made for both, and what is evicted for that
- * may be put into memory: nothing that the placement goes on from goes for it. False: there is no room yet. */
+/* Gives the slot a sequence with the cells of the placement. Evicts for both, but pins the source and holds the
+ * snapshot, since an eviction may save another snapshot. False: there is no room yet. */
 static bool give_seq(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     int32_t divergence = saves_checkpoints(engine, slot->job) ? find_divergence(engine, slot->job) : 0;
@@ -231,12 +233,13 @@ static bool give_seq(struct engine *engine, struct slot *slot, const struct plac
     if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += took_ms;
     if (p->how == PLACE_RESTORE) note_restored(engine, seq, p, took_ms);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->snapshot != slot->run->snapshot)
-        snapshots_drop(engine->snapshots, p->snapshot); /* it is computed now, and can be saved again */
+        snapshots_drop(engine->snapshots,
+                       p->snapshot); /* the prompt is computed now, and its snapshot can be saved again */
     bind(engine, slot, p, seq, divergence);
     return true;
 }
 
-/* Carries the placement out, as far as that can be done now. */
+/* Carries the placement out, as far as that is possible now. */
 static void settle(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     slot->state = SLOT_PENDING;
@@ -260,7 +263,7 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     metric_add(&engine->stats->slots_busy, 1);
     slot->run->continues = reuse_log(engine, job, p);
     if (!slot->run->started_sent) nearest_note(engine, job, p);
-    evict_cancel(engine, p->source); /* once: or two could take from each other for ever */
+    evict_cancel(engine, p->source); /* only once: two requests could cancel each other's evictions for ever */
     settle(engine, slot, p);
 }
 
@@ -272,8 +275,8 @@ static bool is_still_coming(const struct engine *engine, const struct slot *slot
     return seq->uses == slot->awaited_use && seq_is_coming(seq) && seq->n_cells < slot->awaited_cells;
 }
 
-/* The sequence or the cells that a pending slot waits for may be there now, or the slot that computes them may have
- * ended before it got so far: either way the request goes on from the best there is. */
+/* Plans again for a pending slot when the sequence or the cells that it waits for are there, or the slot that computes
+ * them ended before it had them. */
 static void release_pending(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
@@ -290,7 +293,7 @@ static void queue_for(struct slot *slot, struct job *job)
     job_list_append(&slot->queue, job);
 }
 
-/* A request that made way comes back with more tokens than it came with, and its cells may be in the store by now. */
+/* A suspended job has more tokens than at its first query, and its cells may be in the store by now. */
 static void ask_store_again(struct engine *engine, struct job *job)
 {
     if (engine->store == NULL || job->run == NULL || job->hit != NULL || !job->cache_prompt) return;
@@ -299,7 +302,7 @@ static void ask_store_again(struct engine *engine, struct job *job)
     job->hit = store_find(engine->store, &query);
 }
 
-/* Places the job, or leaves it to wait for the slot that has its conversation. */
+/* Gives the job a slot, or queues it for the slot that has its conversation. */
 static void place(struct engine *engine, struct slot *own, struct job *job)
 {
     ask_store_again(engine, job);
@@ -318,7 +321,7 @@ void place_in(struct engine *engine, struct slot *slot, struct job *job)
     assign(engine, slot, job, &p);
 }
 
-/* A slot that became idle is first of all for those who waited for it. */
+/* An idle slot serves the jobs in its own queue first. */
 static void serve_queues(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {

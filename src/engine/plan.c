@@ -30,8 +30,8 @@ static bool needs_prompt(const struct plan_need *need)
     return need->from < need->to && !need->generating;
 }
 
-/* Deterministic: a prompt advances to the end of its piece, whatever else goes on. While somebody's
- * reply is being streamed one prompt does so, else all of them. */
+/* Deterministic: a prompt advances to the end of its chunk, whatever else is computed. While a reply is being streamed
+ * one prompt does so, else all of them. */
 static void share_chunks(struct plan *plan, const struct plan_need *needs, size_t n_slots, size_t turn)
 {
     for (size_t i = 0; i < n_slots; i++) {
@@ -43,7 +43,7 @@ static void share_chunks(struct plan *plan, const struct plan_need *needs, size_
     }
 }
 
-/* Each prompt in turn takes an equal part of what room is left; what one does not need is left to the next. */
+/* Each prompt in turn gets an equal part of the tokens left; what one does not need is left to the next. */
 static void share_room(struct plan *plan, const struct plan_need *needs, size_t n_slots, size_t turn, int32_t room)
 {
     int32_t prompts = 0;
@@ -75,7 +75,7 @@ static bool is_before(const struct plan *plan, const struct plan_need *needs, si
     return false;
 }
 
-/* Puts the shares of a group side by side, groups and shares in the order in which they came first. */
+/* Puts the shares of a group side by side; groups and shares keep the order in which they came. */
 static void sort_into_groups(struct plan *plan, const struct plan_need *needs)
 {
     size_t n = plan->n_shares, n_sorted = 0;

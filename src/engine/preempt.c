@@ -1,18 +1,19 @@
-/* What becomes of a job that has waited for `cache_slot_timeout`: another request makes way for it, or, when every slot
- * is computing a prompt, the server says that it is busy.
+/* Preemption: what happens to a job that has waited for `cache_slot_timeout`. Another request is suspended (or fails,
+ * where `preempt: fail` says so) and gives it its slot; or, when every slot is computing a prompt, the job fails with
+ * "server busy".
  *
- * In two steps. One round of the loop decides who makes way and changes nothing else; the next one carries it out
- * before anything is planned, so that the victim has no rows in any batch. In between either may end: then nothing
+ * In two steps: one round of the loop chooses the victim and changes nothing else; the next one carries it out before a
+ * tick is planned, so that the victim has no tokens in any batch. If the victim or the job ends in between, nothing
  * happens.
  *
- * The victim is parked: its cells are kept, in their sequence or as a state outside the context, it waits in line like
- * everybody else, and goes on with the next token. Its client notices a pause. */
+ * A suspended request keeps its cells, in their sequence or as a snapshot in host memory. It waits in the queue like
+ * any other job, and resumes with its next token; its client notices a pause. */
 #include "engine/core.h"
 
 #include "base/error.h"
 #include "base/log.h"
 
-/* ---- Every slot computes a prompt ---- */
+/* ---- While every slot computes a prompt ---- */
 
 static bool all_compute_prompts(const struct engine *engine)
 {
@@ -21,8 +22,8 @@ static bool all_compute_prompts(const struct engine *engine)
     return true;
 }
 
-/* The lists of those who wait: of each slot, then the one of everybody. Whoever waits for a slot came before all those
- * who have not been looked at yet. */
+/* The queues: of each slot, then the common one. A job in a slot's queue came before all those that have not been
+ * placed yet. */
 static struct job_list *list_at(struct engine *engine, size_t i)
 {
     return i < engine->n_slots ? &engine->slots[i].queue : &engine->waiting;
@@ -70,7 +71,7 @@ static void block_jobs(struct engine *engine, struct job_list *list, int64_t now
     *list = kept;
 }
 
-/* The time that prompts held up everybody has its own limit and does not count against the other. */
+/* Time spent while every slot computed a prompt has a limit of its own, and does not count as waiting for a slot. */
 static void unblock_jobs(struct engine *engine, struct job_list *list, int64_t now)
 {
     for (struct job *job = list->first; job != NULL; job = job->next) {
@@ -92,12 +93,13 @@ static void update_blocked(struct engine *engine, int64_t now)
     if (!blocked) engine->blocked_at = 0;
 }
 
-/* ---- Choosing ---- */
+/* ---- Choosing a victim ---- */
 
-/* In a layout where its cells will be needed by the next request, a victim must be kept outside the context. */
+/* Whether the slot's request can be suspended. With a KV stream for each sequence the next request needs its cells:
+ * then a snapshot of them must fit into memory. */
 static bool can_be_preempted(const struct engine *engine, const struct slot *slot)
 {
-    /* One that has to compute its cells again has done nothing since it came. */
+    /* a request that has to compute its cells again has made no progress since it got its slot */
     bool has_its_cells = slot->state == SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
     if (!has_its_cells || slot->deferred) return false;
     if (engine->unified || engine->preempt_fails) return true;
@@ -145,7 +147,7 @@ static void schedule_preemption(struct engine *engine, struct slot *victim, cons
               log_str("queued_job_id", job->id), log_num("queued_wait_ms", clock_to_ms(waited)));
 }
 
-/* The one that has waited longest is the first in its list. */
+/* The job that has waited longest is the first in its queue. */
 static bool preempt_for(struct engine *engine, const struct job *job, struct slot *own, int64_t now)
 {
     if (job == NULL || now - job->queued_at < engine->slot_timeout_ns) return false;
@@ -174,7 +176,7 @@ static bool any_idle(const struct engine *engine)
     return false;
 }
 
-/* The job that somebody is to make way for. NULL: it has left, or has no need any more. */
+/* Takes the job that the preemption is for out of its queue. NULL: it has left, or a slot is idle. */
 static struct job *take_job(struct engine *engine, const struct preemption *p)
 {
     if (engine->waiting.first == p->for_job) return any_idle(engine) ? NULL : job_list_take_first(&engine->waiting);
@@ -182,7 +184,8 @@ static struct job *take_job(struct engine *engine, const struct preemption *p)
     return NULL;
 }
 
-/* The reply so far becomes part of what the request wants in its cells. */
+/* Suspends the slot's request: appends its reply to its prompt, so that both are what it wants in its cells when it
+ * resumes. */
 static void suspend(struct engine *engine, struct slot *slot)
 {
     struct job *job = slot->job;

@@ -15,7 +15,7 @@ void reply_release(struct reply *r)
     buf_release(&r->ready);
 }
 
-/* The stop string that occurs first in the held bytes; of several at one place, the first of the list. */
+/* The stop string that occurs first in the held bytes; of several at one position, the first of the list. */
 static const char *find_stop(const struct reply *r, size_t *at)
 {
     const char *found = NULL;
@@ -28,7 +28,7 @@ static const char *find_stop(const struct reply *r, size_t *at)
     return found;
 }
 
-/* Length of the longest end of the held bytes with which some stop string begins. */
+/* Length of the longest suffix of the held bytes that is a prefix of some stop string. */
 static size_t possible_stop(const struct reply *r)
 {
     size_t longest = 0;
@@ -41,7 +41,7 @@ static size_t possible_stop(const struct reply *r)
     return longest;
 }
 
-static void set_free(struct reply *r, size_t len)
+static void release_text(struct reply *r, size_t len)
 {
     utf8_put_clean(&r->ready, r->held.v, len);
     buf_drop_front(&r->held, len);
@@ -54,21 +54,21 @@ const char *reply_add(struct reply *r, const char *bytes, size_t len)
     size_t at = 0;
     const char *stop = find_stop(r, &at);
     if (stop != NULL) {
-        set_free(r, at);
+        release_text(r, at);
         buf_clear(&r->held);
         return stop;
     }
     size_t keep = possible_stop(r);
     size_t incomplete = utf8_incomplete_tail(r->held.v, r->held.len);
     if (incomplete > keep) keep = incomplete;
-    /* What is kept for a stop string may begin inside a character: keep that character whole. */
+    /* What is held for a stop string may begin inside a character: hold that whole character. */
     keep += utf8_incomplete_tail(r->held.v, r->held.len - keep);
-    set_free(r, r->held.len - keep);
+    release_text(r, r->held.len - keep);
     return NULL;
 }
 
 void reply_finish(struct reply *r)
 {
     buf_clear(&r->ready);
-    if (r->held.len > 0) set_free(r, r->held.len);
+    if (r->held.len > 0) release_text(r, r->held.len);
 }

@@ -1,5 +1,5 @@
-/* The text of a reply, as tokens come: bytes become whole UTF-8 characters, and text that may be the beginning of a
- * stop string is held back until it is known whether it is. */
+/* Detokenised text of a reply: bytes become whole UTF-8 characters, and text that may be the beginning of a stop string
+ * is held back until it is known whether it is. */
 #ifndef ENGINE_REPLY_H
 #define ENGINE_REPLY_H
 
@@ -10,18 +10,18 @@
 struct reply {
     const char *const *stop; /* borrowed */
     size_t n_stop;
-    struct buf held;  /* bytes not yet set free */
-    struct buf ready; /* text set free by the last call */
+    struct buf held;  /* bytes not yet released */
+    struct buf ready; /* text released by the last call */
 };
 
 void reply_init(struct reply *reply, const char *const *stop, size_t n_stop);
 void reply_release(struct reply *reply);
 
-/* Takes the bytes of a token; `ready` is then the text that can be sent. Returns the stop string that the reply has
- * reached, or NULL; what stands before it is in `ready`, and nothing must be added after it. */
+/* Adds the bytes of a token; `ready` is then the text that can be sent. Returns the stop string that the reply has
+ * reached, or NULL. `ready` then has what precedes it, and nothing must be added afterwards. */
 const char *reply_add(struct reply *reply, const char *bytes, size_t len);
 
-/* The reply has ended without a stop string: sets free what was held. */
+/* The reply has ended without a stop string: releases what was held. */
 void reply_finish(struct reply *reply);
 
 #endif

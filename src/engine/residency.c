@@ -1,8 +1,9 @@
-/* What the cells hold: sequences that are computed on, and resident ones. What goes when there is no room: evict.c.
+/* The KV cells of sequences: cutting them back, sharing prefixes, and saving snapshots and checkpoints. evict.c decides
+ * what goes when there is no room. Runs on the engine's thread.
  *
- * Cells that several sequences share are counted by llama.cpp: cutting one sequence frees only what nobody else
- * holds. So a shared prefix lives as long as its last owner. How far each two share is noted (sharing.h), so that
- * eviction knows what a cut frees. */
+ * llama.cpp counts the owners of a cell: cutting one sequence frees only cells that no other sequence has, so a shared
+ * prefix lives as long as its last owner. sharing.h notes how far each two sequences share, so that the evictor knows
+ * what a cut frees. */
 #include "engine/core.h"
 
 #include "base/log.h"
@@ -13,7 +14,7 @@
 
 /* ---- Cutting back ---- */
 
-/* The state saved at a bound within the first n tokens, for cells that cannot be cut. */
+/* The checkpoint within the first n tokens, for cells that cannot be cut. */
 static const struct snapshot *find_checkpoint(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     return engine->cuts_anywhere ? NULL : snapshots_find_checkpoint(engine->snapshots, seq->id, seq->tokens.v, n);
@@ -22,7 +23,8 @@ static const struct snapshot *find_checkpoint(const struct engine *engine, const
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     if (engine->cuts_anywhere || n == seq->n_cells || n <= 0) return n;
-    /* What has wrapped around and is cut goes on in other cells: right, but not to the last bit. */
+    /* A sliding window that has wrapped around continues in other cells after a cut: correct, but not to the last
+     * bit. */
     if (engine->deterministic && !engine->exact_snapshots) return 0;
     if (llm_seq_can_cut(engine->context, seq->id, n)) return n;
     const struct snapshot *checkpoint = find_checkpoint(engine, seq, n);
@@ -35,7 +37,7 @@ const struct snapshot *seq_checkpoint_at(const struct engine *engine, const stru
     return checkpoint != NULL && (int32_t)checkpoint->tokens.len == n ? checkpoint : NULL;
 }
 
-/* Takes a sequence that has the cells of `of` back to its first n. */
+/* Takes `seq`, which has the cells of `of`, back to the first n of them by loading a checkpoint. */
 static enum llm_loaded rewind_to(struct engine *engine, const struct seq *seq, const struct seq *of, int32_t n)
 {
     const struct snapshot *checkpoint = seq_checkpoint_at(engine, of, n);
@@ -68,8 +70,8 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
         seq->n_cells = n;
         sharing_cut(&engine->sharing, seq->id, n);
     } else {
-        /* Recurrent states and sliding windows cannot always be cut, and a decode that broke off may have taken them
-         * along: then everything is computed again. */
+        /* Recurrent state and sliding windows cannot always be cut, and an aborted decode call may have changed them:
+         * then everything is computed again. */
         seq_clear(engine, seq);
     }
     snapshots_invalidate(engine->snapshots, seq->id, seq->n_cells);
@@ -114,9 +116,9 @@ void seq_verify_all(struct engine *engine)
     }
 }
 
-/* ---- Remembering ---- */
+/* ---- Snapshots and checkpoints ---- */
 
-/* Copies the sequence's state out of the context and keeps it; NULL when it cannot be had or there is no room. */
+/* Copies the sequence's state out of the context into memory. NULL: llama.cpp has none to copy, or there is no room. */
 static const struct snapshot *save_snapshot(struct engine *engine, const struct seq *seq, enum llm_state what)
 {
     size_t size = llm_seq_state_size(engine->context, seq->id, what);
@@ -144,7 +146,7 @@ static void save_checkpoint(struct engine *engine, const struct seq *seq)
         return;
     }
     if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT) == 0)
-        return; /* its copy is still to be made */
+        return; /* a copy of the stream that the next decode call makes first */
     kept = save_snapshot(engine, seq, LLM_STATE_CHECKPOINT);
     log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
               kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),

@@ -1,15 +1,15 @@
-/* Says in the log what was found for a request and what comes of it, in the words of the documents behind hearth, whose
- * readers know them: which slots hold which conversations, whether one of them is continued, or a part of one is kept.
+/* Logs what was found for a request and what is reused of it, in the words of the source documents, which their readers
+ * know: which slots hold which conversations, and whether one is continued, or a part of it kept.
  *
- * Nothing is decided here. The placement was found by comparing tokens; hashes of messages only tell people whether it
- * is the same conversation. */
+ * Decides nothing: the placement was found by comparing tokens. Hashes of messages only show people whether it is the
+ * same conversation. Runs on the engine's thread. */
 #include "engine/core.h"
 
 #include "base/log.h"
 
 #include <stdio.h>
 
-/* A text with numbers in it. */
+/* A formatted text. */
 struct text {
     char v[160];
 };
@@ -54,7 +54,7 @@ static void log_slots(const struct engine *engine, const struct conversation *c)
     for (size_t i = 0; i < engine->n_slots; i++) log_event(LOG_DEBUG, "imc", verdict(engine, &engine->slots[i], c).v);
 }
 
-/* ---- What comes of it ---- */
+/* ---- What is reused ---- */
 
 static void log_continued(const struct conversation *c, const struct placement *p)
 {
@@ -69,7 +69,7 @@ static void log_continued(const struct conversation *c, const struct placement *
     log_event(LOG_INFO, "start-slot", hit ? "imc-reuse" : "imc-extend", log_int("cached_tokens", p->n));
 }
 
-/* What was found by comparing tokens: n of the `had` tokens that lie somewhere. */
+/* What comparing tokens found: n of the `had` tokens of some sequence, snapshot or stored list. */
 struct found {
     int32_t slot; /* negative: in no slot's cells */
     int32_t n, had;
@@ -99,8 +99,7 @@ static void log_salvaged(const struct job *job, const struct placement *p)
               log_int("cached_tokens", f.had), log_int("trim_pos", f.n), log_int("new_cache_tokens", c->stable_end));
 }
 
-/* The longest prefix that any sequence has in common with the prompt, whether it can be gone on from or not. False:
- * there is none. */
+/* The longest prefix that any sequence has in common with the prompt, reusable or not. False: there is none. */
 static bool find_longest_prefix(const struct engine *engine, const struct job *job, struct found *nearest)
 {
     *nearest = (struct found){.slot = -1};
@@ -119,7 +118,7 @@ static void log_unusable(const struct engine *engine, const struct job *job, con
     if (engine->cuts_anywhere || f->n < engine->cache_min_tokens)
         log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", f->n),
                   log_int("min-required", engine->cache_min_tokens));
-    else /* long enough, but these cells cannot be cut there, and no copy was left before it */
+    else /* long enough, but these cells cannot be cut there, and there is no checkpoint before it */
         log_event(LOG_INFO, "start-slot",
                   f->n >= job->conversation.stable_end ? "imc-hybrid-trim-rebuild" : "imc-hybrid-rebuild",
                   log_int("cached_tokens", f->had), log_int("trim_pos", f->n),
@@ -177,7 +176,7 @@ void reuse_log_built(const struct slot *slot)
 {
     const struct run *run = slot->run;
     int32_t total = slot->job->conversation.stable_end;
-    if (run->continues && run->n_cached >= total) return; /* it was all there */
+    if (run->continues && run->n_cached >= total) return; /* all of it was cached */
     if (run->n_cached > 0 && !run->continues)
         log_event(LOG_INFO, "start-slot", "imc-partial-rebuilt", log_int("total_cached", total),
                   log_int("salvaged_prefix", run->n_cached),

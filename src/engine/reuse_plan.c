@@ -1,31 +1,34 @@
-/* Weighs what a request could go on from: every sequence, every saved state, and beginning anew. Cost is counted in
- * tokens to compute; what is lost by a choice, and how long it takes to copy or to wait, is expressed in them too.
+/* Chooses the reuse plan of a request: the cheapest of continuing on a sequence, sharing its prefix, restoring a
+ * snapshot, fetching from the store, waiting for a prefix that another slot computes, or computing everything. Costs
+ * are counted in tokens to compute; what a plan evicts, and the time it takes to copy or to wait, is converted into
+ * tokens.
  *
- * Tokens are the only authority: a sequence offers as many cells as it has leading tokens in common_tokens with the
- * prompt. */
+ * Only tokens decide: a sequence offers as many cells as it has leading tokens in common with the prompt. Reads the
+ * engine's state and changes nothing but the store's lookup; place.c carries the plan out. Runs on the engine's
+ * thread. */
 #include "engine/core.h"
 
-/* With a stream for each sequence a prefix is shared by copying all of a stream, which takes about as long as computing
- * this part of its tokens. A saved state is copied as fast. */
+/* With a KV stream for each sequence a prefix is shared by copying a whole stream, which takes about as long as
+ * computing this part of its tokens. A snapshot is copied as fast. */
 #define COPYING_PART 64
 
-/* Fetching from the store takes what it took lately. So long as nothing was computed that this could be compared with,
- * it is taken to be this part of computing. */
+/* The cost of fetching follows from the store's recent read times. Until a computed token's time is known, fetching is
+ * assumed to take this part of computing. */
 #define FETCHING_PART 32
 
-/* Who fetches leaves the processors to others: what is over so soon is not weighed. */
+/* Fetching leaves the CPUs to others: so short a time, in nanoseconds, costs nothing. */
 #define SOON_NS 5e6
 
-/* A prefix that another slot is computing is waited for when that saves at least so many tokens. */
+/* A request waits for a prefix that another slot is computing if that saves at least so many tokens. */
 #define WORTH_WAITING 64
 
-/* Waiting for a slot that generates is worth so many tokens: seconds on a CPU, and nobody knows how long a reply is. */
+/* The cost of waiting for a slot that generates, in tokens: seconds on a CPU, and the length of a reply is unknown. */
 #define WORTH_QUEUEING 1024
 
 /* ---- What a sequence offers ---- */
 
-/* Leading tokens of the prompt that may come from elsewhere. The last one is always computed: its logits give the first
- * token of the reply. */
+/* Leading tokens of the prompt that may be reused. The last one is always computed: its logits give the first token of
+ * the reply. */
 static int32_t reusable(const struct engine *engine, const struct job *job)
 {
     int32_t all = (int32_t)job->prompt.len - 1, system = job->conversation.system_end;
@@ -33,7 +36,8 @@ static int32_t reusable(const struct engine *engine, const struct job *job)
     return engine->caching == ENGINE_CACHES_SYSTEM && system < all ? system : all;
 }
 
-/* Deterministic: a cold run would compute the rest of a piece together with what is cached of it. */
+/* Deterministic: only whole prefill chunks, since a cold run computes the rest of a chunk together with its
+ * beginning. */
 static int32_t whole_chunks(const struct engine *engine, int32_t n)
 {
     return engine->deterministic ? n / PREFILL_CHUNK * PREFILL_CHUNK : n;
@@ -44,7 +48,7 @@ static int32_t worth_it(const struct engine *engine, int32_t n)
     return n >= engine->cache_min_tokens ? n : 0;
 }
 
-/* Leading tokens that the prompt has in common_tokens with the sequence. */
+/* Leading tokens that the prompt has in common with the sequence. */
 static int32_t common_tokens(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
     if (seq->scope != job->scope) return 0;
@@ -52,18 +56,19 @@ static int32_t common_tokens(const struct engine *engine, const struct seq *seq,
     return whole_chunks(engine, n < most ? n : most);
 }
 
-/* How many leading tokens of the prompt the sequence stands for. */
+/* Likewise, if they are enough for cache_min_tokens. */
 static int32_t matching(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
     return worth_it(engine, common_tokens(engine, seq, job));
 }
 
-/* How many of so many common_tokens tokens the sequence can give now, be they worth it or not. */
+/* How many of `match` common tokens the sequence can give now, enough for cache_min_tokens or not. */
 static int32_t available(const struct engine *engine, const struct seq *seq, int32_t match)
 {
     int32_t n = match < seq->n_cells ? match : seq->n_cells;
     if (engine->deterministic && n > seq->n_exact) n = whole_chunks(engine, seq->n_exact);
-    /* What a stream can be taken back to is for its own slot: whole streams are copied with the next call only. */
+    /* The checkpoints of a stream are for its own slot, since llama.cpp copies whole streams with the next call
+     * only. */
     bool only_whole = seq->slot != NULL && !engine->cuts_anywhere && !engine->unified;
     if (only_whole && n != seq->n_cells) return 0;
     return seq_can_keep(engine, seq, n);
@@ -74,8 +79,8 @@ static int32_t usable(const struct engine *engine, const struct seq *seq, int32_
     return worth_it(engine, available(engine, seq, match));
 }
 
-/* How many of them there will be once the slot that computes on it has got there: for cells that cannot be cut, at the
- * places where the slot will leave something for others, which with a stream each only system prompts are. */
+/* How many of `match` common tokens the sequence will be able to give while its slot computes on. Where cells cannot be
+ * cut: at the slot's checkpoints, and with a KV stream for each sequence only at a system prompt's. */
 static int32_t available_later(const struct engine *engine, const struct seq *seq, int32_t match)
 {
     if (engine->cuts_anywhere) return match;
@@ -93,9 +98,9 @@ bool seq_is_coming(const struct seq *seq)
     return seq->slot != NULL && seq->slot->state == SLOT_PREFILL && !seq->slot->deferred;
 }
 
-/* ---- Weighing ---- */
+/* ---- Costs ---- */
 
-/* Of ways that cost the same: taking what loses nothing by it is tidiest. */
+/* Among plans of equal cost, prefers continuing on a sequence, if nothing is lost by it, then sharing. */
 static int preference(const struct placement *p)
 {
     return p->how == PLACE_CONTINUE ? 0 : p->how == PLACE_SHARE ? 1 : 2;
@@ -109,8 +114,8 @@ static void keep_cheaper(struct placement *best, struct placement other)
     if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
 }
 
-/* The sequence that a further one would take the place of: a free one, else the one unused for longest. NULL: every
- * other one is in use. */
+/* The sequence that a further one would replace: a free one, else the least recently used. NULL: all others are in
+ * use. */
 static const struct seq *next_victim(const struct engine *engine, const struct seq *but_not)
 {
     const struct seq *oldest = NULL;
@@ -123,9 +128,9 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
     return oldest;
 }
 
-/* What is lost when the sequence keeps only n of its cells: half of them, since perhaps nobody comes back for them,
- * while what is computed now is computed for certain. Nothing, if its cells would be the next to go anyway: with
- * a stream for each sequence something has to go, in one pool of cells room is made when it is needed. */
+/* The cost of cutting the sequence to n cells: half of the cells lost, since perhaps no request wants them again, while
+ * what is computed now is certain. Nothing if it is the next victim anyway: with a KV stream for each sequence some
+ * sequence must be evicted, whereas one pool of cells evicts only when it is full. */
 static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
@@ -138,9 +143,8 @@ static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_no
     return engine->unified || victim == NULL ? 0 : cost_of_losing(engine, victim, 0);
 }
 
-/* When a sequence goes back to where its window was saved, the window that it had makes room for that one, unless
- * another sequence holds it as well. Then a sequence beside it goes on from there: that can wait for room, and this one
- * could not. */
+/* Whether going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for
+ * the saved one, unless another sequence shares it. A sequence of its own can wait for room; this one could not. */
 static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool shared = engine->unified && sharing_most(&engine->sharing, seq->id) > 0;
@@ -156,8 +160,8 @@ static void consider_continue(const struct engine *engine, const struct job *job
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 
-/* In one pool of cells sharing costs nothing, and leaves whatever follows the prefix where it is. With a stream each
- * what cannot be cut is shared whole. */
+/* In one pool of cells sharing is free, and leaves whatever follows the prefix in place. With a KV stream for each
+ * sequence, cells that cannot be cut are shared whole or not at all. */
 static void consider_share(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                            struct placement *best)
 {
@@ -176,7 +180,7 @@ static void consider_wait(const struct engine *engine, const struct job *job, st
     if (later < n + WORTH_WAITING) return;
     int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
     keep_cheaper(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
-    /* What comes from the store comes soon, and need not be in the cells twice. */
+    /* A slot that fetches from the store has its cells soon, and they need not be in the cells twice. */
     int32_t soon = !seq->slot->fetching.on ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;
     if (soon < n + WORTH_WAITING) return;
     keep_cheaper(
@@ -205,8 +209,7 @@ static void consider_snapshots(const struct engine *engine, const struct job *jo
     keep_cheaper(best, (struct placement){.how = PLACE_RESTORE, .snapshot = snapshot, .n = n, .cost = cost});
 }
 
-/* The sequence that has most of the first n tokens in cells that can be shared: what lies there already need not be
- * there twice. */
+/* The sequence that has most of the first n tokens in cells that can be shared: those need not be fetched. */
 static struct seq *find_shared(const struct engine *engine, const struct job *job, int32_t n, int32_t *shared)
 {
     struct seq *most = NULL;
@@ -222,7 +225,7 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
     return most;
 }
 
-/* In tokens that could be computed meanwhile. */
+/* The time to fetch the tokens, converted into tokens that could be computed meanwhile. */
 static int64_t cost_of_fetching(const struct engine *engine, const struct job *job, int32_t from, int32_t to)
 {
     double token_ns = tick_budget_token_ns(&engine->tick_budget), ns = store_hit_read_ns(job->hit, from, to);
@@ -231,7 +234,7 @@ static int64_t cost_of_fetching(const struct engine *engine, const struct job *j
     return tokens < INT32_MAX ? (int64_t)tokens : INT32_MAX;
 }
 
-/* How many of the tokens that the store has can be gone on from. */
+/* How many of the tokens that the store has can be reused. */
 static int32_t fetchable(const struct engine *engine, const struct job *job)
 {
     int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_chunks(engine, all));
@@ -252,10 +255,10 @@ static void consider_fetch(const struct engine *engine, const struct job *job, s
     keep_cheaper(best, fetch);
 }
 
-/* ---- Waiting for a slot ---- */
+/* ---- Queueing for a slot ---- */
 
-/* With a stream for each sequence a request that goes elsewhere drives out what lies there: where the slot that
- * computes on its conversation holds far more of it, the request waits for that slot. */
+/* With a KV stream for each sequence a request that takes another sequence evicts what is there: if the slot that
+ * computes on its conversation has far more of it, the request waits for that slot. */
 static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
     if (seq->slot == NULL || seq->slot->state != SLOT_GENERATE) return;
@@ -269,10 +272,10 @@ static void consider_queue(const struct engine *engine, const struct job *job, s
         *best = (struct placement){.how = PLACE_QUEUE, .source = seq, .n = match, .cost = cost - evicted_tokens};
 }
 
-/* ---- Coming back ---- */
+/* ---- Resuming ---- */
 
-/* A request that made way goes on from the very cells that it had, also where others would have to compute the rest of
- * a piece again. False: they are gone. */
+/* A suspended request resumes on the very cells that it had, even in deterministic mode in the middle of a chunk.
+ * False: they are gone. */
 static bool find_suspended(const struct job *job, const struct run *run, struct placement *p)
 {
     int32_t n = (int32_t)job->prompt.len - 1;
@@ -315,7 +318,8 @@ int32_t find_divergence(const struct engine *engine, const struct job *job)
     return most;
 }
 
-/* The most that could be gone on from, but for cache_min_tokens. A system prompt alone is not even kept. */
+/* The most that could be reused, if it were enough for cache_min_tokens. A system prompt shorter than that is not even
+ * kept. */
 static int32_t find_too_short(const struct engine *engine, const struct job *job)
 {
     bool only_system = engine->caching == ENGINE_CACHES_SYSTEM && job->cache_prompt;

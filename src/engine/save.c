@@ -1,19 +1,19 @@
-/* When cells are stored, and copying them out of the context. The store's threads do the rest: hashing, packing,
- * writing.
+/* Saves cells to the store: when, and copying them out of the context. The store's threads do the rest: hashing,
+ * packing, writing. Runs on the engine's thread, which waits for the store only at its end.
  *
- * Five events have cells stored (the cache design document's save reasons): a prompt has been computed (`cold`), some
+ * Five events save cells (the save reasons of the cache design document): a prompt has been computed (`cold`), some
  * thousand tokens have come since the last event (`continued`), a request has ended (`finish`), cells are to be evicted
- * (`evict`), the engine ends (`shutdown`). An event names a length; what is copied out is what the store lacks up to
- * there, a slice at a time between two ticks, so that no stream notices. The engine's thread waits for the store only
- * at its end.
+ * (`evict`), the engine ends (`shutdown`). An event names a length; the engine copies out what the store lacks up to
+ * that length, a slice at a time between two ticks, so that no reply that is being streamed notices.
  *
- * Of a system prompt that is kept outside the cells (SPC) no later event has what the first one lacks: its rows wait
- * for room in the backlog, and its sequence keeps its cells until they were copied out.
+ * A system prompt that is kept outside the cells (SPC) is saved by its first event or never: its KV rows wait for room
+ * in the backlog, and its sequence keeps its cells until they were copied out.
  *
- * What is stored the store alone knows, and is asked at each event. Of saves that are under way it knows nothing yet:
- * until their ticket is done, what was copied out counts as stored.
+ * Only the store knows what is stored, and is asked at each event. It does not know save jobs under way yet: until
+ * their ticket is done, what was copied out counts as stored.
  *
- * What cannot be cut is copied at the very moment of the event, since the next row changes it, and follows its rows. */
+ * A checkpoint (recurrent or SWA state) is copied at the very moment of the event, since the next token changes it, and
+ * is queued after its KV rows. */
 #include "engine/core.h"
 
 #include "base/log.h"
@@ -22,11 +22,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The end of a prompt is left out of a `cold` save: prompts that differ in a few last words share what comes before
- * (the cache design document's boundary trim). */
+/* Tokens at the end of a prompt that a `cold` save leaves out: prompts that differ in their last words share what comes
+ * before (the boundary trim of the cache design document). */
 #define COLD_TRIM 32
 
-/* Bytes copied out between two ticks: some 2 ms. Nobody is waiting where no slot is busy. */
+/* Bytes copied out between two ticks: some 2 ms. More where no slot is busy, and nobody waits. */
 #define SLICE_BYTES      (16 << 20)
 #define SLICE_BYTES_IDLE (64 << 20)
 
@@ -34,7 +34,7 @@
 
 static bool may_be_stored(const struct engine *engine, const struct seq *seq)
 {
-    return engine->store != NULL && seq->scope != SCOPE_OF_NOBODY;
+    return engine->store != NULL && seq->scope != SCOPE_PRIVATE;
 }
 
 static bool is_stored(const struct engine *engine, const struct seq *seq)
@@ -42,7 +42,7 @@ static bool is_stored(const struct engine *engine, const struct seq *seq)
     return may_be_stored(engine, seq) && store_is_on(engine->store);
 }
 
-/* Deterministic: only what any run would compute alike. */
+/* Deterministic: only cells that any run would compute alike. */
 static int32_t storable(const struct engine *engine, const struct seq *seq)
 {
     int32_t n = seq->n_cells;
@@ -64,7 +64,7 @@ static void drop_event(struct saving *saving, size_t i)
     for (; i < saving->n_events; i++) saving->events[i] = saving->events[i + 1];
 }
 
-/* What is copied out goes no further than n. A state that belongs beyond is worth nothing without its rows. */
+/* Limits what is copied out to n tokens. A checkpoint beyond n is worthless without its KV rows. */
 static void cut_events(struct saving *saving, int32_t n)
 {
     for (size_t i = saving->n_events; i-- > 0 && saving->events[i].to > n;) {
@@ -76,7 +76,7 @@ static void cut_events(struct saving *saving, int32_t n)
     }
 }
 
-/* What needs_checkpoints, as it is now; false: it cannot be had, and rows alone are worth nothing. */
+/* Copies the checkpoint out, as it is now. False: it cannot be had, and KV rows alone are worthless. */
 static bool copy_checkpoint(struct engine *engine, struct seq *seq, struct save_event *event)
 {
     size_t size = llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT);
@@ -89,7 +89,7 @@ static bool copy_checkpoint(struct engine *engine, struct seq *seq, struct save_
     return false;
 }
 
-/* ---- What is stored ---- */
+/* ---- What the store has ---- */
 
 static struct store_query query_for(const struct engine *engine, const struct seq *seq)
 {
@@ -97,7 +97,7 @@ static struct store_query query_for(const struct engine *engine, const struct se
         .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
 }
 
-/* Whether all saves of the sequence that were queued have ended, one way or the other. Else the engine is woken. */
+/* Whether all queued save jobs of the sequence have ended, successfully or not. Else the store wakes the engine. */
 static bool saves_are_done(const struct engine *engine, const struct seq *seq)
 {
     return store_is_done(engine->store, engine->user, seq->saving.ticket);
@@ -112,7 +112,7 @@ static void ask_for_rows(struct engine *engine, struct seq *seq)
     if (done || covered > saving->n) saving->n = covered;
 }
 
-/* Whether the store has what needs_checkpoints, as it is after all cells. */
+/* Whether the store has the checkpoint after all cells. */
 static bool checkpoint_is_stored(const struct engine *engine, const struct seq *seq)
 {
     struct store_query query = query_for(engine, seq);
@@ -125,21 +125,21 @@ static bool lacks_checkpoint(const struct engine *engine, const struct seq *seq,
     return seq->saving.n_checkpoint != to || (saves_are_done(engine, seq) && !checkpoint_is_stored(engine, seq));
 }
 
-/* How much of the sequence an event could have stored now. */
+/* How many tokens of the sequence an event could save now. */
 static int32_t storable_now(const struct engine *engine, const struct seq *seq)
 {
     int32_t n = storable(engine, seq);
     return needs_checkpoints(engine) && n != seq->n_cells ? 0 : n;
 }
 
-/* Where too much is under way already, what nobody waits for is given up: the next event covers what this one would
- * have. */
+/* Whether an event is dropped where too much is under way: nothing waits for it, and the next event covers the same
+ * tokens. */
 static bool may_be_given_up(const struct engine *engine, enum slab_reason reason)
 {
     return engine->caching == ENGINE_CACHES_CONVERSATIONS && (reason == SLAB_COLD || reason == SLAB_CONTINUED);
 }
 
-/* Has the rows up to `to` stored, as far as they are not, and what needs_checkpoints there. */
+/* Begins an event: saves what the store lacks of the KV rows up to `to`, and the checkpoint there. */
 static void begin_save(struct engine *engine, struct seq *seq, enum slab_reason reason, int32_t to)
 {
     struct saving *saving = &seq->saving;
@@ -173,7 +173,7 @@ static bool queue_save(struct engine *engine, struct seq *seq, struct store_save
     return ticket != 0;
 }
 
-/* Where the next slice ends: as many whole blocks as fit, or the event's end. */
+/* Where the next slice ends: as many whole blocks of the store as fit into `bytes`, or the event's end. */
 static int32_t slice_end(const struct engine *engine, int32_t from, int32_t to, size_t bytes)
 {
     if (!llm_state_format_appends(engine->format)) return to; /* whole sequences are copied anyway */
@@ -185,14 +185,15 @@ static int32_t slice_end(const struct engine *engine, int32_t from, int32_t to, 
 
 enum copied { COPIED, COPIED_LAST, COPY_LATER, COPY_FAILED };
 
-/* Copies the next rows of the event out. */
+/* Copies the event's next KV rows out and queues them for the store. */
 static enum copied copy_rows(struct engine *engine, struct seq *seq, const struct save_event *event, size_t *budget)
 {
     struct saving *saving = &seq->saving;
     int32_t to = slice_end(engine, saving->n, event->to, *budget);
     size_t size = llm_rows_size(engine->context, engine->format, seq->id, saving->n, to);
     bool goes = event->reason == SLAB_EVICT || event->reason == SLAB_SHUTDOWN;
-    if (size == 0) return goes ? COPY_FAILED : COPY_LATER; /* a copy of a stream, still to be made by a decode */
+    if (size == 0)
+        return goes ? COPY_FAILED : COPY_LATER; /* llama.cpp copies the stream with the next decode call only */
     if (!store_has_room(engine->store, engine->user, size)) return COPY_LATER;
     void *raw = store_buffer(engine->store, size);
     if (raw == NULL) return COPY_FAILED;
@@ -228,7 +229,7 @@ static enum copied queue_checkpoint(struct engine *engine, struct seq *seq, stru
     return queue_save(engine, seq, save) ? COPIED_LAST : COPY_FAILED;
 }
 
-/* Tokens and cells must be those of each other: else a key would stand for other cells. */
+/* Tokens and cells must match: else a slab key would name other cells. */
 static bool cells_match_tokens(struct engine *engine, const struct seq *seq, const struct save_event *event)
 {
     int32_t end = llm_seq_end(engine->context, seq->id);
@@ -242,7 +243,7 @@ static bool cells_match_tokens(struct engine *engine, const struct seq *seq, con
     return match;
 }
 
-/* A part of the first event of the sequence. */
+/* Copies out a part of the sequence's first event. */
 static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *budget)
 {
     struct saving *saving = &seq->saving;
@@ -252,7 +253,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *bud
         return COPY_FAILED;
     }
     bool rows = llm_state_format_has_rows(engine->format) && saving->n < event->to;
-    if (!rows && event->checkpoint == NULL) { /* it was found to be stored already */
+    if (!rows && event->checkpoint == NULL) { /* the store had it already */
         drop_event(saving, 0);
         return COPIED_LAST;
     }
@@ -269,7 +270,7 @@ static bool any_busy(const struct engine *engine)
     return metric_get(&engine->stats->slots_busy) > 0;
 }
 
-/* Whether anything of the sequence was copied. */
+/* Returns whether anything of the sequence was copied. */
 static bool copy_within(struct engine *engine, struct seq *seq, size_t *budget)
 {
     bool any = false;
@@ -280,7 +281,7 @@ static bool copy_within(struct engine *engine, struct seq *seq, size_t *budget)
     return any;
 }
 
-/* What ended while the store was off is stored when it is back: for that the store wakes the engine. */
+/* Saves what ended while the store was off, once it is back: the store wakes the engine for that. */
 static void save_after_outage(struct engine *engine)
 {
     bool was_off = engine->store_was_off;
@@ -291,7 +292,7 @@ static void save_after_outage(struct engine *engine)
         if (engine->seqs[i].slot == NULL && engine->seqs[i].n_cells > 0) save_finished(engine, &engine->seqs[i]);
 }
 
-/* Somebody waits for those that leave: they come first. */
+/* Pending evictions come first: slots wait for them. */
 bool save_step(struct engine *engine)
 {
     if (engine->store == NULL) return false;
@@ -359,9 +360,9 @@ void save_release(struct seq *seq)
     cut_events(&seq->saving, 0);
 }
 
-/* ---- Before cells go ---- */
+/* ---- Before an eviction ---- */
 
-/* Has copied out what is not stored; of a system prompt's sequence what was to be already. */
+/* Queues all that the store lacks; of a system prompt's sequence only what was queued already. */
 static void want_all(struct engine *engine, struct seq *seq, enum slab_reason reason)
 {
     for (size_t i = 0; i < seq->saving.n_events; i++) seq->saving.events[i].reason = reason;
@@ -402,14 +403,14 @@ bool save_flush(struct engine *engine, struct seq *seq)
 
 /* ---- The end ---- */
 
-/* Real time: the store's disks know no other. */
+/* Real time: the store's disks know no test clock. */
 static int64_t deadline_in(int64_t ns)
 {
     return clock_now(clock_monotonic()) + ns;
 }
 
-/* Copies all out. Where too much is under way, that is waited for, so that never much more is held than else; where
- * nothing is, it is not room that is lacking. */
+/* Copies everything out. Where the backlog is full, waits for the store, so that memory stays bounded; where it is
+ * empty and nothing was copied, room is not what is missing, and it stops. */
 static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
 {
     while (seq->saving.n_events > 0) {
@@ -419,7 +420,7 @@ static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
     }
 }
 
-/* Has what the store lacks stored. False: not all is. */
+/* Saves what the store lacks. False: some is not saved. */
 static bool store_all(struct engine *engine, int64_t deadline)
 {
     for (size_t i = 0; i < engine->n_seqs && store_is_on(engine->store); i++) {

@@ -1,5 +1,6 @@
-/* A symmetric table. What is given of shared cells is shared with all who have them: three sequences of which two have
- * a cells and two have b in common have at least the smaller of a and b in common, as with the prefixes of lists. */
+/* A symmetric table. A sequence that is given shared cells shares them with all their owners: of three sequences, if
+ * two have a cells in common and two have b, the third pair has at least min(a, b) in common, as with prefixes of
+ * lists. */
 #include "engine/sharing.h"
 
 #include "base/memory.h"

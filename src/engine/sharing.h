@@ -1,8 +1,8 @@
-/* Which cells sequences have in common: llama.cpp counts the owners of a cell and tells nobody. Two sequences share
- * cells from the first on, as many as the one was given of the other and neither has lost since; so what a cut frees is
- * known without trying.
+/* How many leading cells each two sequences share. llama.cpp counts the owners of a cell and does not expose the count;
+ * this table lets the evictor know what a cut frees without trying it. Two sequences share cells from the first on: as
+ * many as one was given of the other, less what either has lost since.
  *
- * Belongs to the engine's thread. With a stream for each sequence nothing is ever shared. */
+ * Belongs to the engine's thread. With a KV stream for each sequence nothing is ever shared. */
 #ifndef ENGINE_SHARING_H
 #define ENGINE_SHARING_H
 
@@ -20,10 +20,10 @@ void sharing_release(struct sharing *sharing);
 /* `to`, which was empty, was given the first n cells of `from`. */
 void sharing_add(struct sharing *sharing, int32_t from, int32_t to, int32_t n);
 
-/* The sequence has its first n cells only. */
+/* The sequence was cut back to its first n cells. */
 void sharing_cut(struct sharing *sharing, int32_t seq, int32_t n);
 
-/* How many of its leading cells some other sequence has as well. */
+/* The largest number of its leading cells that some other sequence has as well. */
 int32_t sharing_most(const struct sharing *sharing, int32_t seq);
 
 #endif

@@ -1,5 +1,5 @@
-/* The states that are kept, in the order of their last use, oldest first. There are tens of them, hundreds at most, and
- * each stands for many thousand tokens: going through all of them costs nothing beside what a single one saves. */
+/* Snapshots and checkpoints in an array in LRU order, oldest first. There are tens of them, hundreds at most, and each
+ * saves many thousand tokens: a linear search costs nothing beside what a single hit saves. */
 #include "engine/snapshots.h"
 
 #include "base/memory.h"
@@ -16,9 +16,9 @@ static bool is_protected(const struct entry *entry)
     return entry->pinned || entry->held;
 }
 
-/* Entries are allocated one by one, so that a state is_protected where it is while others come and go. */
+/* Entries are allocated one by one, so that a snapshot's address does not change while others come and go. */
 struct snapshots {
-    struct entry **v; /* the one used longest ago comes first */
+    struct entry **v; /* least recently used first */
     size_t n, cap;
     uint64_t budget, bytes, evictions;
 };
@@ -36,7 +36,7 @@ static void release(struct snapshot *snapshot)
     free(snapshot->bytes);
 }
 
-/* ---- The order ---- */
+/* ---- LRU order ---- */
 
 static void append(struct snapshots *snapshots, struct entry *entry)
 {
@@ -79,7 +79,7 @@ void snapshots_close(struct snapshots *snapshots)
     free(snapshots);
 }
 
-/* ---- Room ---- */
+/* ---- Eviction ---- */
 
 uint64_t snapshots_available(const struct snapshots *snapshots)
 {
@@ -89,7 +89,7 @@ uint64_t snapshots_available(const struct snapshots *snapshots)
     return snapshots->budget - protected_bytes;
 }
 
-/* The caller has seen that there is room. */
+/* The caller has checked that so many bytes can be freed. */
 static void evict_for(struct snapshots *snapshots, size_t size)
 {
     for (size_t i = 0; snapshots->budget - snapshots->bytes < size;) {
@@ -102,9 +102,9 @@ static void evict_for(struct snapshots *snapshots, size_t size)
     }
 }
 
-/* ---- Keeping ---- */
+/* ---- Adding ---- */
 
-/* Length of the prefix that the state's tokens have in common with these. */
+/* Length of the prefix that the snapshot's tokens have in common with these. */
 static size_t common_with(const struct snapshot *snapshot, const int32_t *tokens, size_t n)
 {
     size_t max = snapshot->tokens.len < n ? snapshot->tokens.len : n, common = 0;
@@ -119,8 +119,8 @@ static bool is_same(const struct snapshot *a, const struct snapshot *b)
            common_with(a, b->tokens.v, b->tokens.len) == a->tokens.len;
 }
 
-/* What takes another's place is found where the other was. A pinned state belongs to somebody, who drops it: two who
- * pin the same have one each. */
+/* A replaced snapshot keeps its entry's address. A pinned one belongs to its owner, who drops it: two owners of equal
+ * snapshots have one each. */
 const struct snapshot *snapshots_put(struct snapshots *snapshots, struct snapshot snapshot)
 {
     if (snapshot.size > snapshots_available(snapshots)) {
@@ -174,7 +174,7 @@ void snapshots_invalidate(struct snapshots *snapshots, int32_t home, int32_t n)
     }
 }
 
-/* ---- Finding ---- */
+/* ---- Lookup ---- */
 
 const struct snapshot *snapshots_find(const struct snapshots *snapshots, const int32_t *tokens, int32_t n,
                                       uint64_t scope, bool cuts, int32_t *common)

@@ -1,11 +1,12 @@
-/* States of sequences kept in memory, outside the context, and found by their tokens: system prompts, requests that
- * made way for others, boundaries that a recurrent model can go back to.
+/* Snapshots and checkpoints in host memory, outside the context, found by their tokens: of system prompts, of suspended
+ * requests, and of positions that a recurrent or SWA model can be taken back to.
  *
- * Belongs to one thread, the engine's. Holds states of at most `budget` bytes (their tokens, four bytes each, are not
- * counted); what was used longest ago goes first, and what is pinned never. A state is either whole (home < 0) and fits
- * any sequence, or completes the cells of one sequence (home is its id) and is worth nothing once those cells are gone:
- * snapshots_invalidate() says so. A state that was put or found stays where it is until the next snapshots_put(),
- * snapshots_drop() or snapshots_invalidate(); a pinned or held one until it is dropped or forgotten. */
+ * Belongs to one thread, the engine's. Holds at most `budget` bytes (the tokens, four bytes each, are not counted) and
+ * evicts in LRU order, except what is pinned or held. A snapshot holds a whole sequence (home < 0) and can be loaded
+ * into any; a checkpoint holds only the recurrent or SWA state that completes the KV rows of one sequence (home is its
+ * id), and is worthless once those cells are gone: snapshots_invalidate(). A pointer that was returned stays valid
+ * until the next snapshots_put(), snapshots_drop() or snapshots_invalidate(); of what is pinned or held, until it is
+ * dropped or invalidated. */
 #ifndef ENGINE_SNAPSHOTS_H
 #define ENGINE_SNAPSHOTS_H
 
@@ -18,10 +19,10 @@
 struct snapshots;
 
 struct snapshot {
-    struct tokens tokens; /* what it stands for */
-    int32_t n_exact;      /* leading tokens that were computed in whole pieces */
-    int32_t home;         /* the sequence whose cells it completes; negative: whole */
-    uint64_t scope;       /* states of different scopes never stand for each other */
+    struct tokens tokens; /* of the cells it was copied from */
+    int32_t n_exact;      /* leading tokens that were computed in whole prefill chunks */
+    int32_t home;         /* the sequence that a checkpoint completes; negative: a whole snapshot */
+    uint64_t scope;       /* requests of different scopes never share a snapshot */
     void *bytes;
     size_t size;
 };
@@ -29,42 +30,42 @@ struct snapshot {
 struct snapshots *snapshots_open(uint64_t budget);
 void snapshots_close(struct snapshots *snapshots);
 
-/* Bytes that are free or could be: what a state may have to be kept. */
+/* Bytes that are free, or could be freed by eviction: the largest snapshot that fits. */
 uint64_t snapshots_available(const struct snapshots *snapshots);
 
-/* Keeps the state, whose tokens and bytes (from malloc) it takes over, and returns it as the one used last; replaces
- * one with the same tokens, home and scope, unless that is pinned. NULL: there is no room for it, what was handed over
- * is freed, and nothing else has changed. */
+/* Adds the snapshot as the most recently used one and returns it. Takes over its tokens and bytes (from malloc).
+ * Replaces one with the same tokens, home and scope, unless that is pinned or held. NULL: there is no room; what was
+ * handed over is freed, and nothing else has changed. */
 const struct snapshot *snapshots_put(struct snapshots *snapshots, struct snapshot snapshot);
 
-/* The whole state with the longest prefix in common with the first `n` tokens, and the length of that prefix. With
- * `cuts` a longer state will do, since it can be cut; else it must lie within them. Of several the one of fewest bytes,
- * which takes least time to load. NULL: there is none, and nothing in common. What is
- * pinned is its owner's alone and not found. */
+/* The whole snapshot with the longest prefix in common with the first `n` tokens, and the length of that prefix. With
+ * `cuts` a longer snapshot is fine, since it can be cut; else it must lie within them. Of several the one with fewest
+ * bytes, which loads fastest. Skips pinned ones, which belong to their owner alone. NULL: there is none, and nothing in
+ * common. */
 const struct snapshot *snapshots_find(const struct snapshots *snapshots, const int32_t *tokens, int32_t n,
                                       uint64_t scope, bool cuts, int32_t *common);
 
-/* The longest state that completes `home` and lies within the first `n` of these tokens. NULL: there is none. */
+/* The longest checkpoint of `home` that lies within the first `n` of these tokens. NULL: there is none. */
 const struct snapshot *snapshots_find_checkpoint(const struct snapshots *snapshots, int32_t home, const int32_t *tokens,
                                                  int32_t n);
 
-/* It was used: the others go before it. */
+/* Makes it the most recently used one. */
 void snapshots_touch(struct snapshots *snapshots, const struct snapshot *snapshot);
 
-/* A pinned state stays until snapshots_drop(). */
+/* A pinned snapshot stays until snapshots_drop(). */
 void snapshots_pin(struct snapshots *snapshots, const struct snapshot *snapshot);
 void snapshots_drop(struct snapshots *snapshots, const struct snapshot *snapshot);
 
-/* While a state is held it makes room for no other and is replaced by none: somebody is about to use it. */
+/* A held snapshot is neither evicted nor replaced: the caller is about to use it. */
 void snapshots_hold(struct snapshots *snapshots, const struct snapshot *snapshot);
 void snapshots_unhold(struct snapshots *snapshots, const struct snapshot *snapshot);
 
-/* The cells of the sequence from n on are gone, and with them what completed more than n, pinned or not. */
+/* The cells of the sequence from n on are gone: drops its checkpoints of more than n tokens, pinned or not. */
 void snapshots_invalidate(struct snapshots *snapshots, int32_t home, int32_t n);
 
 struct snapshots_usage {
     uint64_t bytes, budget;
-    uint64_t evictions; /* states that made room for others */
+    uint64_t evictions; /* snapshots that were evicted for others */
     size_t n;
 };
 

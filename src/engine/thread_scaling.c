@@ -2,27 +2,27 @@
 
 #include <stddef.h>
 
-/* A measure goes over so much time and two ticks: a scheduler lets a thread run for milliseconds, and ticks are slow or
- * not as it happens. Where ticks are long, one has seen enough of it. */
+/* A measurement covers so much time and at least two ticks: a scheduler lets a thread run for milliseconds, and single
+ * ticks are slow or not by chance. A tick longer than LONG_NS is a measurement by itself. */
 #define MEASURE_NS 40000000
 #define LONG_NS    (4 * (int64_t)MEASURE_NS)
 
-/* Many n_tokens: so much of one CPU's time stolen by others is too much; and so long a call is prepared by one thread,
- * while the others sleep. */
+/* Large ticks: the part of one CPU's time that other processes may take; and the nanoseconds for which one thread
+ * prepares a call while the others sleep. */
 #define STOLEN   0.25
 #define ALONE_NS 500000
 
-/* A tick is slow, and the reason is looked for, at so many times what is usual. */
+/* A tick is slow, and threads are tried, at so many times the usual time. */
 #define SLOW 1.3
 
-/* Numbers of threads are as fast as each other within so much; then the smaller one is stolen. */
+/* Numbers of threads are equally fast within this factor; then the smaller one is used. */
 #define AS_FAST 1.03
 
-/* So many times as long as the fastest: still fewer threads are not tried. */
+/* A trial of fewer threads ends at so many times the fastest time. */
 #define TOO_SLOW 1.5
 
-/* After a trial so many times what it cost is computed until the next, and for so long at least: trials that find
- * nothing cost no more than 1 %. */
+/* After a trial so many times its cost is computed until the next one, and at least MIN_REST_NS: trials that find
+ * nothing cost at most 1 %. */
 #define COST_FACTOR 100
 #define MIN_REST_NS 500000000
 
@@ -42,7 +42,7 @@ int32_t thread_scaling_threads(const struct thread_scaling *scaling, int32_t n_t
     return scaling->threads[bucket->trial.on ? bucket->trial.step : bucket->step];
 }
 
-/* ---- Trials with few n_tokens ---- */
+/* ---- Trials with few tokens ---- */
 
 static void begin_trial(struct scaling_bucket *bucket, bool more, double before)
 {
@@ -60,8 +60,8 @@ static void end_trial(struct scaling_bucket *bucket)
     bucket->known = true;
     int64_t cooldown_ns = (int64_t)(COST_FACTOR * bucket->trial.cost);
     bucket->cooldown_ns[bucket->trial.more] = cooldown_ns > MIN_REST_NS ? cooldown_ns : MIN_REST_NS;
-    /* Where nothing better was found it may be the ticks that have changed, as in a longer context: what is usual comes
-     * nearer, not all the way, since the trial may have met a bad moment. */
+    /* Where nothing better was found the ticks themselves may have changed, as in a longer context: the usual time
+     * moves half of the way, not all of it, since the trial may have met a bad moment. */
     bucket->usual =
         bucket->trial.best == bucket->step ? (bucket->usual + bucket->trial.before) / 2 : bucket->trial.chosen;
     bucket->step = bucket->trial.best;
@@ -76,7 +76,7 @@ static void note_trial_of_more(struct scaling_bucket *bucket, double ns)
     end_trial(bucket);
 }
 
-/* Fewer are tried down to one, or until it is plain that they are slower. */
+/* Tries fewer threads down to one, or until it is plain that they are slower. */
 static void note_trial_of_fewer(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns)
 {
     if (ns < bucket->trial.least) bucket->trial.least = ns;
@@ -100,9 +100,9 @@ static void note_trial(const struct thread_scaling *scaling, struct scaling_buck
         note_trial_of_fewer(scaling, bucket, ns);
 }
 
-/* ---- Few n_tokens ---- */
+/* ---- Few tokens ---- */
 
-/* A measure without a trial: is there reason for one? A single slow tick makes one measure slow, but not two. */
+/* Evaluates a measurement without a trial. A single slow tick makes one measurement slow, but not two. */
 static void start_trial_if_due(const struct thread_scaling *scaling, struct scaling_bucket *bucket, double ns)
 {
     bool slow = ns > bucket->usual * SLOW,
@@ -133,10 +133,10 @@ static void observe_small(const struct thread_scaling *scaling, struct scaling_b
     bucket->warmed_up = true;
 }
 
-/* ---- Many ---- */
+/* ---- Many tokens ---- */
 
-/* Fewer threads where others have had CPUs in two measures, and one more step from time to time, which is stolen back
- * where it meets others at once. */
+/* Fewer threads where other processes had CPUs in two measurements; one step more from time to time, taken back at once
+ * where others have a CPU then. */
 static void adjust_large(const struct thread_scaling *scaling, struct scaling_large *large, int64_t ns, bool stolen)
 {
     bool fewer = stolen && (large->was_stolen || large->tries_more) && large->step < scaling->n - 1;

@@ -1,80 +1,81 @@
-/* How many threads compute a tick: fewer than there are where more would wait for each other.
+/* How many threads compute a tick: fewer than configured, where more would wait for each other.
  *
- * llama.cpp's threads spin at hundreds of barriers a token until the last has come. Where another process has one of
- * the CPUs, the thread that stolen_ns it is waited for at nearly each of them, and fewer threads are many times faster;
+ * llama.cpp's threads spin at hundreds of barriers per token until the last one has come. Where another process has one
+ * of the CPUs, the thread that lost it is waited for at nearly each barrier, and fewer threads are many times faster;
  * so is one thread with a model so small that the barriers take longer than the work between them.
  *
- * Ticks of few rows, as of replies, take the same time again and again: which number of threads is fastest is tried
- * out, and only where there is reason to: when such ticks begin, when they take much longer than they did, and, as long
- * as threads are left out, from time to time with one step more. Ticks of many rows, as of prompts, are long, and no
- * two of them alike: there it is the CPU time which the threads did not get that tells of other processes.
+ * Ticks of few tokens, such as those of replies, take the same time again and again: numbers of threads are tried out
+ * and timed, and only for a reason: when such ticks begin, when they take much longer than they did, and, while fewer
+ * threads than configured compute, from time to time with one step more. Ticks of many tokens, such as those of
+ * prompts, are long and differ from each other: there the CPU time that the threads did not get (stolen time) shows
+ * that other processes use the CPUs.
  *
- * Pure: no clock and no threads of its own. It belongs to whoever feeds it, the engine's thread. */
+ * Pure: no clock and no threads of its own. The engine's thread owns and feeds it. */
 #ifndef ENGINE_THREAD_SCALING_H
 #define ENGINE_THREAD_SCALING_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Ticks of less than so many rows are told apart by their number; all others are "many". */
+/* Ticks of less than so many tokens have a bucket for each number of tokens; all others are "large". */
 #define SCALING_BUCKETS 16
 
 /* Numbers of threads that are tried: all, one less, and halves of all. */
 #define SCALING_STEPS 12
 
-/* Ticks of the same number of rows. */
+/* Ticks of the same number of tokens. */
 struct scaling_bucket {
-    int32_t step;           /* of struct thread_scaling's: the threads that compute; 0: all */
-    bool warmed_up;         /* the first measure, which has the costs of beginning in it, is over */
+    int32_t step;           /* index into thread_scaling.threads; 0: all threads */
+    bool warmed_up;         /* the first measurement, which includes start-up costs, is over */
     bool known;             /* fewer threads have been tried once */
     double usual;           /* nanoseconds that a tick takes */
-    bool was_slow;          /* the last measure was much longer than that */
-    int64_t cooldown_ns[2]; /* nanoseconds of such ticks until fewer threads, and until more may be tried again */
+    bool was_slow;          /* the last measurement was much longer than that */
+    int64_t cooldown_ns[2]; /* nanoseconds of such ticks until fewer threads, and until more, may be tried again */
 
-    struct { /* what is being measured: with `step`, or during a trial with its own */
+    struct { /* the measurement under way: with `step`, or during a trial with the trial's own */
         int64_t ns;
         int32_t ticks;
     } measure;
     struct {
         bool on;
-        bool more; /* by one step; else fewer and fewer threads are tried */
+        bool more; /* one step more; else fewer and fewer threads are tried */
         int32_t step;
-        int32_t best;                 /* the step to keep, as far as is known */
-        double before, least, chosen; /* nanoseconds a tick: as it was; with the fastest; with `best` */
-        double cost;                  /* nanoseconds that were stolen_ns with what was slower than before */
+        int32_t best;                 /* the best step so far */
+        double before, least, chosen; /* nanoseconds per tick: before the trial; with the fastest step; with `best` */
+        double cost;                  /* nanoseconds lost with steps slower than before */
     } trial;
 };
 
-/* Ticks of many. */
+/* Ticks of many tokens. */
 struct scaling_large {
     int32_t step;
-    int64_t ns, stolen_ns; /* what is being measured; CPU time that the threads would have had, and did not get */
+    int64_t ns, stolen_ns; /* the measurement under way: duration; CPU time that the threads were due and did not get */
     int64_t cooldown_ns;   /* nanoseconds of such ticks until more threads may be tried */
-    bool was_stolen;       /* others had a CPU in the last measure */
-    bool tries_more;       /* this one has a step more than the last */
+    bool was_stolen;       /* other processes had a CPU in the last measurement */
+    bool tries_more;       /* this measurement has one step more than the last */
 };
 
 struct thread_scaling {
-    int32_t threads[SCALING_STEPS]; /* falling */
+    int32_t threads[SCALING_STEPS]; /* descending */
     int32_t n;
     struct scaling_bucket buckets[SCALING_BUCKETS];
     struct scaling_large large;
 };
 
-/* With at most so many threads, or always with so many. */
+/* With at most `most` threads; `fixed`: always with exactly so many. */
 void thread_scaling_init(struct thread_scaling *scaling, int32_t most, bool fixed);
 
-/* How many threads are to compute the next tick, which has so many rows. */
+/* How many threads compute the next tick, which has so many tokens. */
 int32_t thread_scaling_threads(const struct thread_scaling *scaling, int32_t rows);
 
-/* A tick has been computed by as many as thread_scaling_threads() said. */
+/* A tick that was computed by thread_scaling_threads() threads. */
 struct scaling_tick {
     int32_t n_tokens;
-    int64_t ns;     /* that its decode calls took */
+    int64_t ns;     /* duration of its decode calls */
     int64_t cpu_ns; /* CPU time of the process meanwhile */
 };
 
-/* Returns whether ticks of so many rows have another number of threads from now on, trials aside. */
+/* Returns whether ticks of so many tokens have another number of threads from now on, trials aside. */
 bool thread_scaling_observe(struct thread_scaling *scaling, const struct scaling_tick *tick);
 
 #endif

@@ -1,7 +1,7 @@
-/* One tick: plan, compute, take in what came of it.
+/* Computes one tick: plans a batch, decodes it, samples and emits the next tokens.
  *
- * A decode call that fails is taken apart until the fault is found: other requests go on, and only the one that
- * cannot be computed fails. Nothing here ever clears more than the cells of one sequence. */
+ * A decode call that fails is split until the fault is found: other requests continue, and only the one that cannot be
+ * computed fails. Nothing here ever clears more than the cells of one sequence. Runs on the engine's thread. */
 #include "engine/core.h"
 
 #include "base/error.h"
@@ -13,8 +13,8 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
 
 /* ---- What a tick is to compute ---- */
 
-/* Where a prompt stops next so that a copy can be left: cells that can only be kept whole are worth keeping where other
- * prompts part from this one. */
+/* The next checkpoint position: the prefill stops there, so that a checkpoint can be saved where other prompts may
+ * diverge. */
 static int32_t next_checkpoint(const struct job *job, int32_t from, int32_t wanted)
 {
     for (size_t i = 0; i < job->n_checkpoints; i++)
@@ -35,7 +35,7 @@ static bool same_adapters(const struct engine *engine, const struct job *a, cons
     return memcmp(a->scales, b->scales, engine->n_adapters * sizeof *a->scales) == 0;
 }
 
-/* A decode call is computed under one set of adapters: the slots that have the same are known by the first of them. */
+/* A decode call runs under one set of adapters: slots with the same set are a group, named by the first of them. */
 static size_t group_of(const struct engine *engine, const struct slot *slot)
 {
     size_t first = 0;
@@ -54,7 +54,7 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
                               .group = group_of(engine, slot)};
 }
 
-/* A call failed, and it is not known yet whose fault it was. */
+/* A call failed, and it is not known yet which slot caused it. */
 static bool any_suspect(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
@@ -64,7 +64,7 @@ static bool any_suspect(const struct engine *engine)
     return false;
 }
 
-/* Returns the prompt rows that the tick might have had. */
+/* Returns the prompt tokens that the tick was allowed. */
 static int32_t make_plan(struct engine *engine)
 {
     int32_t generating = 0;
@@ -100,7 +100,7 @@ static void token_came(struct engine *engine, struct slot *slot)
     metric_add(&engine->stats->generated_tokens, 1);
 }
 
-/* Some special tokens are part of a format that the reply is read in. */
+/* Some special tokens are part of a format that the reply is parsed by. */
 static bool is_shown(const struct job *job, int32_t token)
 {
     for (size_t i = 0; i < job->n_shown; i++)
@@ -117,7 +117,7 @@ static const hearth_logprobs *logprobs_of(struct engine *engine, const struct sl
     return llm_logprobs_of_model(engine->logprobs, engine->context, row, token, job->top_logprobs);
 }
 
-/* The time for the reply is over, and so is its line. */
+/* The reply's time limit has passed, and its line has ended. */
 static bool is_late(const struct engine *engine, const struct slot *slot)
 {
     const struct run *run = slot->run;
@@ -127,7 +127,7 @@ static bool is_late(const struct engine *engine, const struct slot *slot)
            memchr(bytes->v, '\n', bytes->len) != NULL;
 }
 
-/* The reply has one more token, and ends with it or goes on. */
+/* Adds the sampled token to the reply, and ends the request if it was the last. */
 static void add_token(struct engine *engine, struct slot *slot, const struct job_text *text)
 {
     struct run *run = slot->run;
@@ -136,7 +136,7 @@ static void add_token(struct engine *engine, struct slot *slot, const struct job
     llm_token_bytes(engine->model, text->token, is_shown(slot->job, text->token), bytes);
     const char *stop = reply_add(&run->reply, bytes->v == NULL ? "" : bytes->v, bytes->len);
     struct job_text sent = *text;
-    if (stop != NULL && run->reply.ready.len == 0) sent.logprobs = NULL; /* the token is no part of the reply */
+    if (stop != NULL && run->reply.ready.len == 0) sent.logprobs = NULL; /* the token is not part of the reply */
     job_send_text(slot->job, &sent);
     if (stop != NULL)
         finish_done(engine, slot, HEARTH_FINISH_STOP, stop);
@@ -155,7 +155,7 @@ static void fail_without_token(struct engine *engine, struct slot *slot)
     finish_failed(engine, slot, &error);
 }
 
-/* All tokens are in their cells: the logits of the last row give the next one. */
+/* All tokens are in their cells: samples the next one from the logits of the last. */
 static void sample(struct engine *engine, struct slot *slot, int32_t row)
 {
     struct run *run = slot->run;
@@ -191,7 +191,7 @@ static void send_progress(struct engine *engine, const struct slot *slot)
     job_send_progress(slot->job, &so_far);
 }
 
-/* From here on the sequence is known by the conversation's messages, all but the last. */
+/* From here on the conversation's messages, all but the last, name the sequence in logs and status. */
 static void note_messages(struct slot *slot)
 {
     const struct conversation *c = &slot->job->conversation;
@@ -250,8 +250,8 @@ static void fail_share(struct engine *engine, const struct plan_share *share, en
     finish_failed(engine, slot, &error);
 }
 
-/* Who gives way when not even one more row fits: the prompt that holds most cells, before a reply is touched. NULL
- * when giving way would help nobody, because nobody else is being computed. */
+/* The slot that gives up its cells when not even one more token fits: the prompt with most cells, before any reply.
+ * NULL where that would help nobody, because no other slot is computing. */
 static struct slot *choose_deferred(struct engine *engine, struct slot *starved)
 {
     struct slot *most = NULL;
@@ -279,15 +279,15 @@ static bool defer(struct engine *engine, struct slot *starved)
     return true;
 }
 
-/* What cannot be cut has lost all its cells with the call: the fault is found only if each slot gets past the place by
- * itself. */
+/* Sequences whose cells cannot be cut have lost all of them in the failed call: each slot computes up to this position
+ * in calls of its own, which shows the one that fails. */
 static void mark_suspects(struct engine *engine, const struct plan_share *shares, size_t n)
 {
     for (size_t i = 0; i < n; i++) engine->slots[shares[i].slot].suspect_until = shares[i].to;
 }
 
-/* Can the share still be computed as it was planned? Not if the slot had to give up its cells meanwhile: then it
- * begins again with a later tick. */
+/* Whether the share can still be computed as planned. Not if the slot gave up its cells meanwhile: then it begins again
+ * with a later tick. */
 static bool still_fits(const struct engine *engine, const struct plan_share *share)
 {
     const struct slot *slot = &engine->slots[share->slot];
@@ -311,10 +311,10 @@ static void split_call(struct engine *engine, struct plan_share *shares, size_t 
 
 static void recover(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
 {
-    /* Some rows may have reached their cells before the call ended: back to what is known. */
+    /* Some tokens may have reached their cells before the call ended: back to n_cells. */
     if (outcome == LLM_ABORTED || outcome == LLM_FAILED) seq_verify_all(engine);
     if (outcome == LLM_FAILED) mark_suspects(engine, shares, n);
-    /* Aborted: those that were cancelled are finished before the next tick, the others begin again with it. */
+    /* Aborted: the cancelled requests are finished before the next tick, which computes the others again. */
     if (outcome != LLM_ABORTED) split_call(engine, shares, n, outcome);
 }
 
@@ -349,7 +349,8 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     return outcome;
 }
 
-/* Prompts wait for the cells that are to come, replies do not: those shares are left. */
+/* Takes prompts out of the call until a pending eviction has freed cells; returns the shares left, which are
+ * replies. */
 static size_t postpone_prompts(struct engine *engine, struct plan_share *shares, size_t n)
 {
     size_t left = 0;
@@ -361,7 +362,7 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
             continue;
         }
         slot->lacks_cells = true;
-        engine->plan.n_tokens -= rows; /* they are no evidence of what rows cost */
+        engine->plan.n_tokens -= rows; /* not computed, so they must not count in the cost per token */
         engine->plan.n_prompt_tokens -= rows;
     }
     return left;
@@ -374,7 +375,7 @@ static bool are_replies(const struct engine *engine, const struct plan_share *sh
     return true;
 }
 
-/* Room for the shares, or at least for those that cannot wait. False: the call cannot be made. */
+/* Evicts for the call, or at least for the shares that cannot wait. False: the call cannot be made. */
 static bool evict_for_call(struct engine *engine, struct plan_share *shares, size_t *n, int32_t n_tokens)
 {
     if (are_replies(engine, shares, *n)) return evict_now(engine, n_tokens);
