@@ -1,5 +1,5 @@
-/* Adapters are llama.cpp's. What it would answer by ending the process, or not notice, is looked for in the file first:
- * metadata of another type, matrices that do not fit each other, adapters that switch themselves on in mid-prompt. */
+/* Opens LoRA adapters through llama.cpp, after checking their files for what would make it end the process or pass
+ * unnoticed: metadata of another type, matrices that do not fit each other, activated adapters (aLoRA). */
 #include "llm/adapter.h"
 
 #include "base/error.h"
@@ -13,9 +13,9 @@ struct llm_adapter {
     struct llama_adapter_lora *handle;
 };
 
-/* ---- Looking at the file ---- */
+/* ---- Checking the file ---- */
 
-/* An adapter's file while it is looked at. */
+/* An adapter's file while it is checked. */
 struct adapter_file {
     const char *path;
     const struct llm_model_info *model;
@@ -59,13 +59,14 @@ static bool is_weight_type(enum ggml_type type)
     return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16 || ggml_is_quantized(type);
 }
 
-/* The rank of both, and for how many experts they are. Whether the product has the shape of the model's own matrix
- * llama.cpp looks itself. */
+/* Whether two matrices agree in rank and number of experts. llama.cpp itself checks that their product has the shape of
+ * the model's matrix. */
 static bool is_lora_pair(const struct adapter_file *adapter_file, int64_t a, int64_t b)
 {
     const char *name = gguf_get_tensor_name(adapter_file->file, a);
     const int64_t *of_a = gguf_get_tensor_ne(adapter_file->file, a), *of_b = gguf_get_tensor_ne(adapter_file->file, b);
-    bool embedding = ends_with(name, "token_embd.weight.lora_a"); /* the one whose first matrix is looked up */
+    bool embedding =
+        ends_with(name, "token_embd.weight.lora_a"); /* its first matrix is indexed by token, so it is transposed */
     int64_t experts = strstr(name, "_exps.") != NULL ? adapter_file->model->n_expert : 1;
     bool typed = is_weight_type(gguf_get_tensor_type(adapter_file->file, a)) &&
                  is_weight_type(gguf_get_tensor_type(adapter_file->file, b));
@@ -123,7 +124,7 @@ void llm_adapter_close(struct llm_adapter *adapter)
 
 /* ---- Use ---- */
 
-/* llama.cpp sees by itself whether anything changes; if so, the next call reserves its buffers anew. */
+/* llama.cpp compares with the current adapters; if they differ, its next call reserves its compute buffers anew. */
 void llm_adapt(struct llm_context *context, const struct llm_adapters *adapters)
 {
     if (adapters->n == 0) return;

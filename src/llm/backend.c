@@ -1,6 +1,6 @@
-/* Starts llama.cpp and listens to its log: every line goes to ours, and what it says about failures and buffer sizes
- * goes to the thread that asked for it (llm_log_capture_begin). Lines come on any thread; what is collected is per
- * thread. */
+/* Starts llama.cpp's backends and receives its log: every line goes to hearth's log, and failures and buffer sizes into
+ * the capture of the thread that logged them (llm_log_capture_begin). Lines come on any thread; all state here is
+ * thread-local. */
 #include "base/log.h"
 #include "llm/llm_parts.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* llama.cpp sends a line in several pieces at times: it is complete at its newline. What does not fit is cut off. */
+/* llama.cpp may log a line in several calls: it is complete at its newline. Longer lines are truncated. */
 struct pending_line {
     char text[1024];
     size_t len;
@@ -36,7 +36,7 @@ void llm_log_quiet(bool on)
     quiet = on;
 }
 
-/* "llama_kv_cache: failed to …" without the function, which says nothing to a user. */
+/* "llama_kv_cache: failed to …" without the function's name, which means nothing to a user. */
 static const char *without_function(const char *line)
 {
     const char *colon = strstr(line, ": ");
@@ -66,7 +66,7 @@ static void parse_buffer_size(struct llm_log_capture *captured, const char *line
     }
 }
 
-/* Layers are told one by one, first those that look at the whole window, then those with a in_swa one. */
+/* Layers are logged one by one, first those that attend to the whole window, then those with a sliding window. */
 static void parse_layer(struct llm_log_capture *captured, const char *line)
 {
     static const char start[] = "llama_kv_cache: layer ";
@@ -102,7 +102,7 @@ static void parse_line(struct llm_log_capture *captured, enum ggml_log_level lev
     parse_number(line, "llama_context: freq_scale ", &captured->freq_scale);
 }
 
-/* What goes wrong while somebody listens, or in a decode, is reported by hearth itself, once and in its own words. */
+/* Failures during a capture or a decode are reported by hearth itself, once and in its own words. */
 static enum log_level level_of(enum ggml_log_level level)
 {
     if (capture != NULL || quiet) return LOG_DEBUG;

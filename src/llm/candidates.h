@@ -1,4 +1,5 @@
-/* What a sampler's last token was drawn from: candidates with their logprobs. NULL: the token was certain. */
+/* The candidates from which a sampler took its last token, with their post-sampling probabilities. NULL: greedy
+ * sampling, the token had probability 1. */
 #ifndef LLM_CANDIDATES_H
 #define LLM_CANDIDATES_H
 

@@ -1,9 +1,9 @@
-/* What a context keeps: how many cells and sequences its parameters come to, and how many bytes these take, which is
- * what llama.cpp will allocate. Pure functions, any thread. */
+/* Computes how many KV cells and sequences a context will have, and the bytes that llama.cpp will allocate for them,
+ * before anything is allocated. Pure functions, any thread. */
 #include "llm/llm_parts.h"
 
-/* llama.cpp pads the cells of a sequence to this, so asking for less would give a sequence of a split context less
- * than its window. */
+/* llama.cpp pads the cells of a stream to a multiple of this; asking for less would leave a sequence with a stream of
+ * its own fewer cells than its window. */
 #define CELL_PADDING 256
 
 static uint64_t padded(uint64_t cells)
@@ -29,8 +29,8 @@ uint32_t llm_total_sequences(const struct llm_context_params *params)
     return params->scratch && params->unified && n < llama_max_parallel_sequences() ? n + 1 : n;
 }
 
-/* A pool holds the windows of all its sequences, a stream that of one; beside them there is room for the rows that are
- * computed together. */
+/* A unified KV cache holds the sliding windows of all sequences, a stream that of one; beside them there is room for
+ * the batch tokens of one micro-batch. */
 static uint64_t window_cells(const struct llm_context_params *params, const struct llm_model_info *info)
 {
     uint64_t all = llm_total_cells(params), n = params->unified ? 1 : (uint64_t)params->n_seq;

@@ -1,4 +1,5 @@
-/* One table of samplers: their names, when they change something, how llama.cpp makes them. No state; any thread. */
+/* Builds llama.cpp's sampler chain from a request's sampling parameters: one table of samplers with their names, their
+ * effect on greedy sampling and their constructors. No state; any thread. */
 #include "llm/chain.h"
 
 #include "base/memory.h"
@@ -8,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the samplers are made from. */
+/* The arguments of the constructors. */
 struct build {
     const struct llama_vocab *vocab;
     const hearth_sampling *params;
     int32_t window;
-    uint32_t seed; /* of every sampler that draws */
+    uint32_t seed; /* of every random sampler */
 };
 
-/* llama.cpp allocates what it is told to look at, so a number out of a request must not go beyond the window. */
+/* llama.cpp allocates as many tokens as a penalty looks back at, so a request's number is limited to the window. */
 static int32_t look_back(const struct build *build, int32_t n)
 {
     return n < 0 || n > build->window ? build->window : n;
@@ -27,7 +28,7 @@ static size_t min_keep(const struct build *build)
     return build->params->min_keep > 0 ? (size_t)build->params->min_keep : 0;
 }
 
-/* ---- The samplers; NULL: this one changes nothing ---- */
+/* ---- Constructors; NULL: with these parameters the sampler does nothing ---- */
 
 static struct llama_sampler *penalties(const struct build *build)
 {
@@ -89,7 +90,7 @@ static struct llama_sampler *temperature(const struct build *build)
     return llama_sampler_init_temp_ext((float)p->temperature, (float)p->dynatemp_range, (float)p->dynatemp_exponent);
 }
 
-/* Needs an end of turn or of text to choose where it rejects all else. */
+/* Needs an EOT or EOS token, which it takes where it rejects all others. */
 static struct llama_sampler *infill(const struct build *build)
 {
     bool has_end =
@@ -97,13 +98,13 @@ static struct llama_sampler *infill(const struct build *build)
     return has_end ? llama_sampler_init_infill(build->vocab) : NULL;
 }
 
-/* `sampler_kind` says what becomes of it where only the likeliest token counts. */
+/* How a sampler affects the most likely token, the only one that counts in greedy sampling. */
 enum sampler_kind {
-    MAY_CHANGE_ARGMAX, /* may make another token the likeliest */
-    KEEPS_ARGMAX,      /* only takes others away */
+    MAY_CHANGE_ARGMAX, /* may make another token the most likely */
+    KEEPS_ARGMAX,      /* removes only other tokens */
     MAY_DROP_ARGMAX,
     IS_TEMPERATURE,
-    SELECTS_TOKEN /* in place of drawing, at the end */
+    SELECTS_TOKEN /* ends the chain in place of random sampling */
 };
 
 static const struct sampler {
@@ -130,7 +131,7 @@ static const struct sampler {
 
 /* ---- Names ---- */
 
-/* Equal but for upper case, '-' in place of '_', and '_' left out. */
+/* Whether the names are equal, ignoring case, '-' for '_', and missing '_'. */
 static bool is_spelling(const char *name, const char *known)
 {
     while (*name != '\0') {
@@ -186,7 +187,7 @@ static void add_bias(struct bias_list *list, int32_t token, float bias)
 
 static void add_forbidden(struct bias_list *list, const struct llama_vocab *vocab, bool ignore_eos)
 {
-    int32_t n_suppressed = 0; /* tokens that the model's file says must never be picked */
+    int32_t n_suppressed = 0; /* tokens that the model's file forbids */
     const llama_token *suppressed = llama_vocab_get_suppress_tokens(vocab, &n_suppressed);
     for (int32_t i = 0; i < n_suppressed; i++) add_bias(list, suppressed[i], -INFINITY);
     if (!ignore_eos) return;
@@ -228,7 +229,7 @@ static void add_mirostat(struct llama_sampler *chain, const struct build *build)
         add_sampler(chain, llama_sampler_init_mirostat_v2(build->seed, tau, eta));
 }
 
-/* Adds them in order; those after temperature 0, which leaves one token, change nothing more. */
+/* Adds the samplers in order. Those after temperature 0, which leaves one token, would have no effect. */
 static void add_samplers(struct llama_sampler *chain, const struct build *build, bool greedy)
 {
     const hearth_sampling *p = build->params;
@@ -257,8 +258,8 @@ static bool is_active(const struct sampler *sampler, const struct build *build)
     return made != NULL;
 }
 
-/* Whether all samplers together do no more than take the likeliest token after the penalties. Temperature 0 takes the
- * likeliest of what those before it leave, which must therefore neither take that away nor come before a penalty. */
+/* Whether the whole chain only takes the most likely token after the penalties. Temperature 0 takes the most likely
+ * token that the samplers before it leave, so those must neither remove that token nor come before a penalty. */
 static bool is_greedy(const struct build *build)
 {
     const hearth_sampling *p = build->params;
@@ -287,7 +288,7 @@ static void replay(struct llama_sampler *chain, const struct build *build, const
         llama_sampler_accept(chain, prompt->v[i]);
 }
 
-/* llama.cpp takes one number for "random". */
+/* llama.cpp reserves one seed to mean "random". */
 static uint32_t seed_of(int64_t seed)
 {
     return (uint32_t)seed == LLAMA_DEFAULT_SEED ? LLAMA_DEFAULT_SEED - 1 : (uint32_t)seed;

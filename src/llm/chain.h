@@ -1,4 +1,5 @@
-/* llama.cpp's samplers in the order asked for, with only those among them that change something. */
+/* The sampler chain of one request: llama.cpp's samplers in the requested order, without those whose parameters make
+ * them do nothing. */
 #ifndef LLM_CHAIN_H
 #define LLM_CHAIN_H
 
@@ -7,11 +8,11 @@
 
 struct chain {
     struct llama_sampler *samplers;
-    bool greedy; /* the likeliest token after bias and penalties is taken: nothing is drawn */
-    bool plain;  /* not even these are there */
+    bool greedy; /* the token with the largest logit after bias and penalties is taken: no randomness */
+    bool plain;  /* greedy, and there are no bias and no penalties either: the argmax of the raw logits */
 };
 
-/* The prompt's end has been replayed. */
+/* The penalties have already accepted the prompt's last tokens. */
 struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampling *sampling,
                         const struct tokens *prompt);
 

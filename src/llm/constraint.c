@@ -1,5 +1,5 @@
-/* A grammar over tokens: their bytes are eaten one by one. Before its trigger a lazy grammar allows everything but a
- * token that holds a trigger and goes on after it with what the grammar does not allow. */
+/* Applies a grammar to tokens, byte by byte. A lazy grammar that still awaits its trigger allows every token but those
+ * that contain a trigger and continue after it with what the grammar rejects. */
 #include "llm/constraint.h"
 
 #include "base/error.h"
@@ -17,17 +17,18 @@ struct constraint {
     const struct llm_token_texts *texts;
     struct grammar *grammar;
     struct grammar_state now, next, scratch;
-    struct grammar_state *states; /* while going through the vocabulary: after each byte of a token */
+    struct grammar_state *states; /* while matching the vocabulary: the state after each byte of a token */
     bool *allowed;
     size_t passes;
 
-    bool awaits_trigger; /* for a trigger */
+    bool awaits_trigger;
     char **words;
     size_t n_words, longest_word;
-    struct patterns *patterns; /* NULL: none; else the whole reply is looked at */
+    struct patterns *patterns; /* NULL: none; else they search the whole reply */
     int32_t *tokens;
     size_t n_tokens;
-    struct buf tail, seen; /* the reply's end, where a trigger may have begun; and with the token asked about */
+    struct buf tail,
+        seen; /* the reply's end, where a trigger may have begun; and the same with the token in question */
 };
 
 /* ---- Triggers ---- */
@@ -39,7 +40,7 @@ static bool is_trigger(const struct constraint *c, int32_t token)
     return false;
 }
 
-/* Where in c->seen what must match begins; NULL: no trigger is there. */
+/* Where in c->seen the grammar begins to hold; NULL: there is no trigger. */
 static const char *find_trigger(const struct constraint *c)
 {
     const char *first = NULL;
@@ -76,7 +77,7 @@ static void swap_states(struct grammar_state *a, struct grammar_state *b)
     *b = kept;
 }
 
-/* c->next is c->now after the bytes. */
+/* Makes c->next the state of c->now after the bytes. */
 static bool match_bytes(struct constraint *c, const char *text, size_t len)
 {
     bool good = len > 0;
@@ -100,7 +101,7 @@ static bool match_token(struct constraint *c, int32_t token, struct llm_token_te
     return c->next.len > 0 && !grammar_failed(c->grammar);
 }
 
-/* What a token does to a lazy grammar that still awaits_trigger. */
+/* The effect of a token on a lazy grammar that still awaits its trigger. */
 enum trigger { NO_TRIGGER, TRIGGERED, MISFIT };
 
 static enum trigger look_for_trigger(struct constraint *c, int32_t token)
@@ -141,21 +142,22 @@ bool constraint_accept(struct constraint *c, int32_t token)
 
 /* ---- All tokens ---- */
 
-/* In the order of their bytes: what was found out about a beginning holds for the next token as far as it shares it. */
+/* Tokens are visited in the order of their bytes, so that the states of a shared prefix are computed once. */
 static void match_vocabulary(struct constraint *c)
 {
     struct llm_token_order order = llm_token_texts_sorted(c->texts);
-    size_t ate = 0; /* bytes of the last token that the grammar allows */
+    size_t matched = 0; /* bytes of the last token that the grammar accepts */
     grammar_copy(&c->states[0], &c->now);
     for (size_t i = 0; i < order.n; i++) {
         struct llm_token_text text = llm_token_text_of(c->texts, order.tokens[i]);
         c->allowed[order.tokens[i]] = false;
-        if (order.shared[i] > ate) continue;
-        ate = order.shared[i];
-        while (ate < text.len &&
-               grammar_eat(c->grammar, &c->states[ate], (unsigned char)text.v[ate], &c->states[ate + 1]))
-            ate++;
-        c->allowed[order.tokens[i]] = ate == text.len && ate > 0 && grammar_goes_on(c->grammar, &c->states[ate]);
+        if (order.shared[i] > matched) continue;
+        matched = order.shared[i];
+        while (matched < text.len &&
+               grammar_eat(c->grammar, &c->states[matched], (unsigned char)text.v[matched], &c->states[matched + 1]))
+            matched++;
+        c->allowed[order.tokens[i]] =
+            matched == text.len && matched > 0 && grammar_goes_on(c->grammar, &c->states[matched]);
     }
 }
 
@@ -194,7 +196,7 @@ size_t constraint_passes(const struct constraint *c)
 
 /* ---- Life ---- */
 
-/* The reply begins in the middle of what must match. */
+/* The reply begins in the middle of what the grammar matches. */
 static bool accept_prefill(struct constraint *c, const char *prefill)
 {
     struct tokens tokens = {0};
@@ -216,7 +218,7 @@ static void copy_triggers(struct constraint *c, const struct llm_grammar *gramma
         if (len > 0) c->words[c->n_words++] = mem_strdup(grammar->words[i]);
     }
     for (size_t i = 0; i < grammar->n_tokens; i++) c->tokens[c->n_tokens++] = grammar->tokens[i];
-    buf_append(&c->tail, "", 0); /* neither is NULL */
+    buf_append(&c->tail, "", 0); /* so that neither is NULL */
     buf_append(&c->seen, "", 0);
 }
 

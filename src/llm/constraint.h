@@ -1,6 +1,6 @@
-/* What a reply must match: a grammar, from its beginning on or from the first trigger on. A token is asked about before
- * it is accepted, which costs as much as the token is long; the whole vocabulary is gone through only where a token
- * that was picked does not fit. Belongs to one sampler. */
+/* The output constraint of a reply at the level of tokens: a grammar that holds from the reply's first token on or, if
+ * it is lazy, from the first trigger on. Checking one token costs time linear in its bytes; the mask over the whole
+ * vocabulary is computed only after a sampled token was rejected. Belongs to one sampler and is used on its thread. */
 #ifndef LLM_CONSTRAINT_H
 #define LLM_CONSTRAINT_H
 
@@ -13,20 +13,21 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
                                    hearth_error *error);
 void constraint_close(struct constraint *constraint);
 
-/* Whether the reply may go on with this token. False for all of them where the grammar branches beyond measure. */
+/* Whether the grammar accepts this token next. False for every token once the grammar's work budget is exceeded
+ * (grammar.h). */
 bool constraint_allows(struct constraint *constraint, int32_t token);
 
-/* The reply goes on with this token. False: it may not, and nothing has changed. */
+/* Advances by this token. False: the grammar rejects it, and nothing has changed. */
 bool constraint_accept(struct constraint *constraint, int32_t token);
 
-/* The tokens that the reply may go on with: of each whether it is one. Valid until the next call. */
+/* The mask of the next token: n_vocab entries, true where the grammar accepts the token. Valid until the next call. */
 const bool *constraint_allowed(struct constraint *constraint);
 
-/* A trigger has not come yet: nearly every token is allowed, and to find the others means to search the reply once for
- * each of the vocabulary. */
+/* Whether the grammar is lazy and no trigger has come yet: nearly every token is allowed, and the mask would need a
+ * search for triggers in the reply for each token of the vocabulary. */
 bool constraint_awaits_trigger(const struct constraint *constraint);
 
-/* How often the whole vocabulary was gone through. */
+/* How often the mask over the whole vocabulary was computed. */
 size_t constraint_passes(const struct constraint *constraint);
 
 #endif

@@ -1,5 +1,6 @@
-/* A context, its threads and its one batch. It belongs to the engine's thread; llama.cpp's workers run inside
- * llm_decode() alone and sleep otherwise. */
+/* Opens a llama.cpp context, decodes with it, and cuts and shares its sequences. A context owns its thread pool and its
+ * one batch. It belongs to the engine's thread; llama.cpp's workers run inside llm_decode() alone and sleep otherwise.
+ */
 #include "llm/context.h"
 
 #include "base/error.h"
@@ -19,13 +20,14 @@ struct llm_context {
     int32_t capacity; /* tokens of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
-    bool recurrent;   /* a state that moves forward only: recurrent and hybrid models */
-    uint8_t *copying; /* of each sequence: its part in copies that the next decode makes, enum llm_copying */
-    int32_t scratch;  /* the sequence through which tokens are taken out and put in, the last; -1: there is none */
+    bool recurrent;   /* recurrent and hybrid models, whose state cannot go back */
+    uint8_t *copying; /* of each sequence: its role in copies that the next decode makes, enum llm_copying */
+    int32_t
+        scratch; /* the scratch sequence, the last one, through which KV rows are saved and loaded; -1: there is none */
     bool flash_attention;
     struct llm_memory memory;
     struct llama_context_params translated;
-    int32_t trained; /* tokens, before any stretching */
+    int32_t trained; /* trained context in tokens, without RoPE scaling */
     bool window_factors;
     double freq_base, freq_scale;
 };
@@ -73,7 +75,7 @@ static void *wait_at(void *gate)
     return NULL;
 }
 
-/* ggml ends the process where it cannot have a thread. So as many are had here first, all at once, and let go. */
+/* ggml ends the process where it cannot start a thread. So this starts as many first, all at once, and ends them. */
 static int try_threads(int n, hearth_error *error)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -89,8 +91,8 @@ static int try_threads(int n, hearth_error *error)
     return rc;
 }
 
-/* They do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server costs
- * nothing, and waking them takes microseconds against the milliseconds of a decode. */
+/* The workers do not poll between decodes (llama.cpp's default does, for some 100 ms after each): an idle server uses
+ * no CPU, and waking them takes microseconds against the milliseconds of a decode. */
 struct ggml_threadpool *llm_start_threads(int n_threads, hearth_error *error)
 {
     if (n_threads > 1 && try_threads(n_threads, error) != HEARTH_OK) return NULL;
@@ -223,8 +225,8 @@ void llm_seq_clear(struct llm_context *context, int32_t seq)
     llama_memory_seq_rm(llama_get_memory(context->handle), seq, -1, -1);
 }
 
-/* Whether the window before `from` would be complete. llama.cpp removes cells from a in_swa window without a word
- * when older ones, which the new end would need, have been overwritten. All positions from pos_min on are there. */
+/* Whether the sliding window before `from` would be complete. llama.cpp removes cells without an error even when older
+ * ones, which the new end would need, have been overwritten. All positions from pos_min on are there. */
 static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t from)
 {
     if (context->n_swa <= 0) return true;
@@ -245,7 +247,7 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
         llm_seq_clear(context, seq);
         return true;
     }
-    /* A hybrid asks its recurrent part first, which refuses before anything is removed. */
+    /* In a hybrid model the recurrent part is asked first, and refuses before anything is removed. */
     return window_is_complete(context, seq, from) &&
            llama_memory_seq_rm(llama_get_memory(context->handle), seq, from, -1);
 }
@@ -275,7 +277,7 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
     int32_t end = llm_seq_end(context, from);
     llm_seq_clear(context, to);
     if (n <= 0 || n > end || (n < end && !llm_cuts_anywhere(context))) return false;
-    /* Across streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
+    /* Between streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
     bool part = context->unified && n < end;
     llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1, part ? n : -1);
     if (!context->unified) {
@@ -289,7 +291,7 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
 
 /* ---- Decoding ---- */
 
-/* What llama.cpp does not check by itself, or checks by ending the process. */
+/* Checks what llama.cpp does not check by itself, or checks by ending the process. */
 static bool is_valid_batch(const struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     if (n_tokens < 1 || n_tokens > context->capacity) return false;
@@ -313,10 +315,10 @@ static void fill_decode_batch(struct llama_batch *batch, const struct llm_batch_
     }
 }
 
-/* A broken-off decode leaves recurrent states that must not be used again, though their positions look right. Those of
- * the batch have moved on by an unknown part of its tokens. With several sequences in the batch, others may have been
- * moved to other cells so that those of the batch lie side by side, and the copy of their data was left to the
- * computation that never came: then every sequence goes. */
+/* A decode that did not finish leaves recurrent states that must not be used again, though their positions look right.
+ * Those of the batch have consumed an unknown part of its tokens. With several sequences in the batch, llama.cpp may
+ * also have reassigned the cells of others so that those of the batch are adjacent, and left copying their data to the
+ * computation that never ran: then all sequences are cleared. */
 static void drop_broken_states(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     if (!context->recurrent) return;
@@ -369,7 +371,7 @@ void llm_set_threads(struct llm_context *context, int32_t n)
         llama_set_n_threads(context->handle, n, n); /* it logs a line each time */
 }
 
-const float *llm_logits(struct llm_context *context, int32_t row)
+const float *llm_logits(struct llm_context *context, int32_t index)
 {
-    return llama_get_logits_ith(context->handle, row);
+    return llama_get_logits_ith(context->handle, index);
 }

@@ -1,4 +1,4 @@
-/* Turns our parameters of a context into llama.cpp's, and refuses by name what cannot be. No state; any thread. */
+/* Translates the parameters of a context into llama.cpp's, and refuses invalid ones by name. No state; any thread. */
 #include "base/error.h"
 #include "llm/llm_parts.h"
 
@@ -11,7 +11,7 @@ static const struct {
     const char *name;
     enum ggml_type type;
 } cell_types[] = {
-    {"auto", GGML_TYPE_F16}, /* llama.cpp's own choice */
+    {"auto", GGML_TYPE_F16}, /* llama.cpp's default */
     {"f32", GGML_TYPE_F32},   {"f16", GGML_TYPE_F16},   {"bf16", GGML_TYPE_BF16},
     {"q8_0", GGML_TYPE_Q8_0}, {"q4_0", GGML_TYPE_Q4_0}, {"q4_1", GGML_TYPE_Q4_1},
     {"q5_0", GGML_TYPE_Q5_0}, {"q5_1", GGML_TYPE_Q5_1}, {"iq4_nl", GGML_TYPE_IQ4_NL},
@@ -77,8 +77,8 @@ static int check_sizes(const struct llm_context_params *params, hearth_error *er
     return HEARTH_OK;
 }
 
-/* Linux hands out more memory than there is and ends the process that uses it, so malloc() would not refuse these
- * cells. A GPU does. */
+/* Linux overcommits memory, so malloc() would not refuse these cells, and the OOM killer would end the process when it
+ * uses them. A GPU refuses. */
 static int check_room(const struct llm_context_params *params, const struct llm_model_info *info, hearth_error *error)
 {
     if (params->offload_kqv && llm_has_gpu()) return HEARTH_OK;
@@ -112,13 +112,14 @@ int llm_translate_rope(struct llama_context_params *out, const struct llm_contex
     else if (strcmp(params->rope_scaling, "linear") == 0)
         out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_LINEAR;
     else if (strcmp(params->rope_scaling, "none") == 0)
-        /* None of ours. What a model was trained with stays: without its own scaling it would write nonsense. */
+        /* No scaling of ours. The one that a model was trained with stays: without it the model would write nonsense.
+         */
         out->rope_scaling_type = LLAMA_ROPE_SCALING_TYPE_UNSPECIFIED;
     else
         return error_at(error, HEARTH_INVALID, "rope_scaling", "unknown rope_scaling '%s': use none, linear or yarn",
                         params->rope_scaling);
-    /* Scaling asked for without a factor stretches the trained context to the window, on top of what the model's own
-     * scaling did to reach it. */
+    /* Scaling that is configured without a factor scales the trained context to the window, on top of the model's own
+     * scaling. */
     bool given = params->yarn_orig_ctx > 0;
     int32_t trained = given ? params->yarn_orig_ctx : info->n_ctx_train;
     float own = given ? 1 : info->rope_freq_scale;
@@ -128,8 +129,8 @@ int llm_translate_rope(struct llama_context_params *out, const struct llm_contex
     return HEARTH_OK;
 }
 
-/* Heads are cut out of quantised cells, which have elements in blocks. Without flash attention llama.cpp does not look,
- * and reads and writes beside them. */
+/* A head is a view into quantised cells, whose elements come in blocks. Without flash attention llama.cpp does not
+ * check that it is whole blocks, and reads and writes out of bounds. */
 static int check_blocks(const struct llama_context_params *out, const struct llm_model_info *info, hearth_error *error)
 {
     const struct {
@@ -175,19 +176,18 @@ int llm_translate_params(struct llama_context_params *out, const struct llm_cont
     out->n_batch = (uint32_t)params->n_batch;
     out->n_ubatch = (uint32_t)params->n_ubatch;
     out->n_seq_max = llm_total_sequences(params);
-    /* A row for each sequence may be wanted at once, as far as llama.cpp knows, and it ends the process where a smaller
-     * batch than that says otherwise. */
+    /* llama.cpp expects that each sequence may want logits at once, and ends the process where the batch is smaller. */
     out->n_outputs_max = out->n_batch > out->n_seq_max ? out->n_batch : out->n_seq_max;
     out->kv_unified = params->unified;
-    /* Only the newest n_swa tokens of a window layer are kept, whatever llama.cpp's default. */
+    /* Layers with a sliding window keep only their newest n_swa tokens, whatever llama.cpp's default. */
     out->swa_full = false;
     out->offload_kqv = params->offload_kqv;
     out->op_offload = params->op_offload;
     out->abort_callback = params->abort;
     out->abort_callback_data = params->ud;
     out->no_perf = true;
-    /* Workers wait for each other by spinning: one without a CPU of its own holds up all of them for whole slices of
-     * time, hundreds of times a token. */
+    /* Workers wait for each other by spinning: one without a CPU of its own delays all of them for whole time slices,
+     * hundreds of times a token. */
     out->n_threads = params->threads > 0 ? params->threads : llm_physical_cores();
     if (out->n_threads > llm_usable_cpus()) out->n_threads = llm_usable_cpus();
     if (out->n_threads > GGML_MAX_N_THREADS) out->n_threads = GGML_MAX_N_THREADS;

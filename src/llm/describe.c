@@ -1,4 +1,5 @@
-/* What states depend on beside weights and tokens, as text. No state; the engine's thread, which owns the context. */
+/* Describes a context: the parameters that its saved states depend on beside weights and tokens, and its resolved RoPE
+ * parameters. No state; the engine's thread, which owns the context. */
 #include "llm/llm_parts.h"
 #include "llm/model_identity.h"
 

@@ -1,5 +1,6 @@
-/* A context for vectors. llama.cpp pools what it computes together and ends the process where an encoder's batch does
- * not fit, so the sizes are chosen here, and every call is checked against them. */
+/* Computes embeddings with a llama.cpp context of its own. llama.cpp pools only what one micro-batch computes, and ends
+ * the process where an encoder's batch does not fit, so this file chooses the sizes and checks every call against them.
+ */
 #include "llm/embedder.h"
 
 #include "base/error.h"

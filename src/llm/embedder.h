@@ -1,7 +1,7 @@
-/* An embedder: a context that turns inputs into vectors, or with a head into scores, and keeps nothing.
+/* An embedder: a llama.cpp context that computes embeddings or, with a classification head, reranking scores.
  *
- * A call packs as many inputs as there is room for, each a sequence of its own; all of them are forgotten at the next.
- * Not thread-safe: an embedder belongs to one thread. Several may stand on one model's weights. */
+ * One call computes a batch of inputs, each as a sequence of its own; the next call discards their cells.
+ * Not thread-safe: an embedder belongs to one thread. Several embedders can share one model's weights. */
 #ifndef LLM_EMBEDDER_H
 #define LLM_EMBEDDER_H
 
@@ -11,38 +11,38 @@ struct llm_embedder;
 
 struct llm_input {
     const int32_t *tokens;
-    int32_t n; /* from 1 to the window */
+    int32_t n; /* tokens, from 1 to the window */
 };
 
-/* Of the parameters of a context `window` is the longest input, n_batch what a call packs, but never less than one
- * input, and n_seq how many inputs a call packs; there is one pool of cells for them, as large as the call. `pooling`
- * is none of "unsaid". */
+/* Of the context's parameters, `window` is the longest input in tokens, n_batch the tokens of a call (raised to one
+ * whole input) and n_seq the inputs of a call; the KV cache is unified and as large as one call. `pooling` is not
+ * LLM_POOLING_UNSPECIFIED. */
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *params,
                                        enum llm_pooling pooling, hearth_error *error);
 void llm_embedder_close(struct llm_embedder *embedder);
 
-/* What the cells of one will take. */
+/* Estimate of an embedder's cells before it is opened. */
 struct llm_cells llm_embedder_cells(const struct llm_context_params *params, const struct llm_model_info *info,
                                     enum llm_pooling pooling);
 
 int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder); /* tokens of a call at most */
 int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder); /* inputs of a call at most */
-int32_t llm_embedder_width(const struct llm_embedder *embedder);      /* numbers of a vector; 1 for scores */
+int32_t llm_embedder_width(const struct llm_embedder *embedder);      /* dimensions of an embedding; 1 for scores */
 struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder);
 
-/* Computes all inputs in one call. LLM_REFUSED: they are more than a call takes, or one is empty, too long, or has a
- * token that the vocabulary does not have. */
+/* Computes all inputs in one call. LLM_REFUSED: they exceed the limits of a call, or one is empty, too long, or has a
+ * token that is not in the vocabulary. */
 enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n);
 
-/* The vector of an input of the last call, valid until the next; without pooling that of its token `at`, otherwise `at`
- * is 0. */
+/* The embedding of an input of the last call, valid until the next; without pooling that of its token `at`, otherwise
+ * `at` is 0. */
 const float *llm_embedding(struct llm_embedder *embedder, int32_t input, int32_t at);
 
-/* Whether a model is for vectors (or scores) rather than for text, as far as its file says. */
+/* Whether the model's file says that it is for embeddings or reranking rather than for generating text. */
 bool llm_is_embedder(const struct llm_model *model);
 
-/* How an input's vectors become one where nobody says: as the file says; else an encoder's by their mean, and of a
- * decoder the last, the only one that has seen all. */
+/* The pooling where the configuration names none: the file's; else mean for an encoder, and last for a decoder, whose
+ * last token alone has attended to all others. */
 enum llm_pooling llm_default_pooling(const struct llm_model *model);
 
 #endif

@@ -1,4 +1,4 @@
-/* Inputs of embedders, made of tokens and of pairs of texts. */
+/* Builds an embedder's inputs from tokens and from reranking pairs: see embedder_input.h. */
 #include "llm/embedder_input.h"
 
 #include "llm/llm_parts.h"

@@ -1,5 +1,5 @@
-/* Looks at a model file before llama.cpp does: is it one, is it whole, what does its metadata say. This is where a
- * wrong path or an unfinished download gets its one clear line. No state; any thread. */
+/* Checks a GGUF file before llama.cpp loads it (is it one, is it complete) and reads its metadata. A wrong path or an
+ * unfinished download gets its one clear error line here. No state; any thread. */
 #include "base/error.h"
 #include "llm/llm_parts.h"
 

@@ -1,4 +1,4 @@
-/* Catches what llama.cpp throws: see guard.h. No state; the thread of the context. */
+/* Catches llama.cpp's exceptions: see guard.h. No state; the thread of the context. */
 #include "llm/guard.h"
 
 #include <cstdio>

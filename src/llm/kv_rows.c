@@ -1,12 +1,12 @@
-/* Rows and what moves, copied out of a context and into one. No data of its own; the engine's thread, as all of
- * context.h.
+/* Saves KV rows and loads them, and loads checkpoints on top of them. No data of its own; the engine's thread, as all
+ * of context.h.
  *
- * In one pool of cells rows go through a sequence that is nobody's, the scratch: it is given the cells of the rows (or
- * they are loaded into it), which copies nothing, and gives them up again. With a stream each llama.cpp would end the
- * process when asked for part of a sequence: there whole sequences are saved and loaded.
+ * In a unified KV cache rows go through the scratch sequence: it shares the cells of the rows (or they are loaded into
+ * it), which copies nothing, and is cleared again. With a stream each llama.cpp would end the process when asked for
+ * part of a sequence: there whole sequences are saved and loaded.
  *
- * llama.cpp empties a sequence before it reads a state into it, and leaves the parts it had read when it finds a fault:
- * whatever goes wrong here ends with llm_seq_clear(). No bytes reach it whose structure was not checked. */
+ * llama.cpp clears a sequence before it loads a state into it, and keeps the parts that it had read when it finds an
+ * error: every failure here ends with llm_seq_clear(). Bytes reach it only after their structure was checked. */
 #include "llm/llm_parts.h"
 #include "llm/state_layout.h"
 

@@ -1,5 +1,5 @@
-/* A log-softmax, and a heap for the likeliest: the smallest of those kept is on top, and goes when a larger one comes.
- */
+/* Logprobs by log-softmax, and the n most likely tokens by a min-heap of n: its smallest one is replaced when a larger
+ * one comes. */
 #include "llm/logprobs.h"
 
 #include "base/memory.h"

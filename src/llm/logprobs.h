@@ -1,5 +1,5 @@
-/* How likely tokens were: of the one picked, and of the likeliest. Buffers are kept from one token to the next; what is
- * returned is valid until the next call. Belongs to the thread that decodes. */
+/* Logprobs of the sampled token and of the n most likely tokens, by the model or post-sampling. Buffers are reused from
+ * token to token; results are valid until the next call. Belongs to the thread that decodes. */
 #ifndef LLM_LOGPROBS_H
 #define LLM_LOGPROBS_H
 
@@ -10,21 +10,23 @@ struct llm_logprobs;
 struct llm_logprobs *llm_logprobs_open(const struct llm_model *model);
 void llm_logprobs_close(struct llm_logprobs *logprobs);
 
-/* As the model gave them, in that row of the last decode: no sampler, bias or grammar has touched them. */
-const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *context, int32_t row,
+/* The model's own, from the logits of that batch token of the last decode: no sampler, bias or grammar has changed
+ * them. */
+const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *context, int32_t index,
                                              int32_t chosen, int32_t n_top);
 
-/* After the samplers: among what the sampler's last token was drawn from. Tokens without any logprob are left out. */
+/* Post-sampling probabilities: among the candidates from which the sampler took its last token. Tokens of probability 0
+ * are left out. */
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *logprobs, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top);
 
 /* ---- The arithmetic ---- */
 
-/* The logarithm of the sum of the exponentials, without overflow. -INFINITY where every logit is. */
+/* Log-sum-exp of the logits, without overflow. -INFINITY where every logit is. */
 double llm_log_sum(const float *logits, size_t n);
 
-/* The `n_top` largest, the largest first, of two equal ones that with the smaller token; their values are in `log`.
- * Returns how many there are. `top` has room for n_top; n log n_top steps. */
+/* The `n_top` largest logits, in `log`, sorted in descending order, of equal ones the smaller token first. Returns how
+ * many there are. `top` has room for n_top; O(n log n_top). */
 size_t llm_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_top);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the machine offers: cores, memory, GPUs, and the CPU features that the kernels were built to use. Every
+/* The machine's resources: cores, memory, GPUs, and the CPU features that llama.cpp's kernels were built to use. Every
  * function may be called from any thread after llm_init(). */
 #include "base/memory.h"
 #include "llm/llm_parts.h"

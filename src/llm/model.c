@@ -1,5 +1,5 @@
-/* Opens a model and works out what the rest of hearth asks about it. A model owns llama.cpp's handle and its own copy
- * of the facts; nothing changes after llm_model_open(), so any thread may ask. */
+/* Loads a model through llama.cpp and collects the facts that the rest of hearth asks for. A model owns llama.cpp's
+ * handle and its own copy of the facts; it is immutable after llm_model_open(), so any thread may read it. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/llm_parts.h"

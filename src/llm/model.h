@@ -19,11 +19,11 @@ struct llm_model_params {
     void *ud;
 };
 
-/* How the state of a sequence can be cut and kept. */
+/* Kinds of models: dense and mixture-of-experts have KV cells alone, recurrent ones states alone, hybrids both. */
 enum llm_kind { LLM_DENSE, LLM_MOE, LLM_HYBRID, LLM_RECURRENT };
 
-/* How the vectors of an input's tokens become one: not at all, their mean, that of the first or of the last token, or
- * through a head that gives a score. */
+/* How the embeddings of an input's tokens are pooled: not at all, their mean, the first (cls) or the last token's, or a
+ * classification head that gives a reranking score. */
 enum llm_pooling {
     LLM_POOLING_UNSPECIFIED = -1,
     LLM_POOLING_NONE,
@@ -43,10 +43,10 @@ struct llm_model_info {
     const char *weights_type; /* "Q8_0" */
     int32_t vocab_type;       /* enum llama_vocab_type */
     int32_t n_vocab, n_embd, n_layer, n_head, n_ctx_train, n_swa, n_expert;
-    bool window_factors;   /* positions are turned by other factors in a window beyond the original one, or may be */
-    float rope_freq_scale; /* by which the model's own scaling stretches positions to n_ctx_train; 1: it has none */
-    /* For the estimate of the cells (llm_cells_of()): per layer, 0 where a layer keeps none, and whether it keeps those
-     * of a sliding window alone (NULL: none does). n_layer entries. */
+    bool window_factors;   /* LongRoPE: RoPE has, or may have, other factors in a window beyond the original one */
+    float rope_freq_scale; /* of the model's own RoPE scaling, which reaches n_ctx_train; 1: it has none */
+    /* For the estimate of KV cells (llm_cells_of()), n_layer entries each: the KV heads of a layer, 0 where it has no
+     * cells, and whether it keeps a sliding window only (NULL: no layer does). */
     const int32_t *n_head_kv;
     const bool *is_swa;
     int32_t n_embd_head_k, n_embd_head_v;
@@ -54,11 +54,11 @@ struct llm_model_info {
     const char *chat_template;       /* NULL if there is none */
     const char *bos_text, *eos_text; /* "" if there is none */
     bool adds_bos, adds_eos;
-    enum llm_pooling pooling;    /* what the file says */
-    int32_t n_embd_out;          /* width of a vector that comes out */
-    int32_t n_scores;            /* that a head for ranks gives; 0: there is no such head */
-    const char *rank_template;   /* how query and document become one input; NULL: side by side */
-    const char *const *samplers; /* that the file wants, in their order; NULL: it does not say */
+    enum llm_pooling pooling;    /* as the file has it */
+    int32_t n_embd_out;          /* dimensions of an embedding */
+    int32_t n_scores;            /* outputs of the reranking head; 0: there is none */
+    const char *rank_template;   /* joins query and document for reranking; NULL: separators do */
+    const char *const *samplers; /* recommended by the file, in their order; NULL: none */
     size_t n_samplers;
 };
 
@@ -71,14 +71,14 @@ const struct llm_model_info *llm_model_info(const struct llm_model *model);
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);
 const char *llm_kind_name(enum llm_kind kind);
 const char *llm_pooling_name(enum llm_pooling pooling);
-enum llm_pooling llm_pooling_of(const char *name); /* UNSAID for any other */
+enum llm_pooling llm_pooling_of(const char *name); /* LLM_POOLING_UNSPECIFIED for any other */
 
-/* Appends the tokens of the text; long ones are tokenised piece by piece, which changes nothing. add_special: begin and
- * end markers as the model wants them; parse_special: markers written in the text become tokens. */
+/* Appends the tokens of the text; a long text is tokenised in chunks, with the same result. add_special: BOS and EOS as
+ * the model wants them; parse_special: special tokens spelled out in the text become tokens. */
 void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
                   struct tokens *out);
 
-/* The same for a text that may be long: leaves off between two pieces once `stop` is set. */
+/* The same for a text that may be long: returns between two chunks once `stop` is set. */
 struct llm_tokenizer_input {
     const char *text;
     size_t len;
@@ -88,39 +88,39 @@ struct llm_tokenizer_input {
 void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
                         struct tokens *out);
 
-/* Bytes of a text that are tokenised in one go at most. */
+/* Bytes without a split point that are tokenised at most. */
 #define LLM_UNSPLITTABLE_MAX (256 << 10)
 
-/* Whether memory and stack will do for a text: longer ones than LLM_UNSPLITTABLE_MAX must not be tokenised without
- * asking. Else HEARTH_TOO_LONG, with a message that begins with the number of bytes at fault. */
+/* Whether memory and stack suffice for a text; one longer than LLM_UNSPLITTABLE_MAX must not be tokenised without this
+ * check. Else HEARTH_TOO_LONG, with a message that begins with the number of bytes at fault. */
 int llm_check_text(const struct llm_model *model, const char *text, size_t len, hearth_error *error);
 
-/* Bytes that one token stands for at most; SIZE_MAX where that is not known, since blanks or words of any length may
- * become one. */
+/* Bytes of the longest token's text; SIZE_MAX where that is unknown, since blanks or words of any length may become one
+ * token. */
 size_t llm_longest_token(const struct llm_model *model);
 
-/* Whether the text spells a token that only parse_special would make of it. */
+/* Whether the text spells out a special token, which tokenising with parse_special would make of it. */
 bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len);
 
-/* Appends the bytes of a token (which may be part of a character). special: also those of control tokens. */
+/* Appends the bytes of a token, which may be part of a UTF-8 character. special: also those of control tokens. */
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out);
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token);
 
-/* The tokens that show a model a gap to fill in; -1: it has none of that kind. */
+/* The fill-in-the-middle (FIM) tokens of a model; -1: it has none of that kind. */
 struct llm_fim_tokens {
-    int32_t prefix, suffix, middle; /* what precedes the gap, what follows it, what is in it */
-    int32_t repository, file;       /* name a project and a file of it */
-    int32_t begin;                  /* what every text begins with; -1 also where the model adds none */
+    int32_t prefix, suffix, middle; /* precede the text before the gap, after it, and in it */
+    int32_t repository, file;       /* precede the name of a repository and of a file */
+    int32_t begin;                  /* BOS; -1 also where the model adds none */
 };
 
 struct llm_fim_tokens llm_fim_tokens(const struct llm_model *model);
 
-/* Versions and machine, for `hearth version`. */
+/* llama.cpp's version and the CPU features in use, for `hearth version`. Static strings. */
 const char *llm_version(void);
 const char *llm_cpu_features(void);
 
-/* Sends llama.cpp's own log lines to ours (debug level, its warnings and errors as they are) and starts its
- * backends. Once a process, before anything else here; further calls do nothing. */
+/* Starts llama.cpp's backends and routes its log lines into hearth's log (debug level; its warnings and errors as
+ * such). Call once a process, before anything else here; further calls do nothing. */
 void llm_init(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Which model a file holds: a digest over every byte, and the name of its quantisation. A model in several files counts
- * as all of them, one after the other. No state; any thread. */
+/* Fingerprint of a model: SHA-256 over every byte of its files, their stamp, and the name of its quantisation. A model
+ * split into several files is hashed as their concatenation. No state; any thread. */
 #include "llm/model_identity.h"
 #include "base/error.h"
 #include "base/memory.h"

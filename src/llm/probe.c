@@ -1,6 +1,6 @@
-/* Asks llama.cpp what a model keeps of a token and of a sequence, by opening the smallest context there can be. Model
- * files name it differently in each architecture, or leave it to llama.cpp's code, and no function tells it. No state;
- * any thread. */
+/* Finds out how much memory a model needs for a token and for a sequence, by opening the smallest possible context.
+ * Model files name these sizes differently in each architecture, or leave them to llama.cpp's code, and no function of
+ * its C interface returns them. No state; any thread. */
 #include "base/memory.h"
 #include "llm/llm_parts.h"
 

@@ -1,6 +1,6 @@
-/* One sample_token: the chain first, then the grammar is asked about the token picked; only where that does not fit is
- * the vocabulary gone through and the chain used again. The reasoning's budget comes before both. Owned by the request,
- * used on the thread that decodes. */
+/* Samples one token: first the chain, unconstrained; then the grammar checks the token, and only where it rejects it is
+ * the mask over the vocabulary computed and the chain run again. A token that the reasoning budget forces comes before
+ * both. Owned by the request, used on the thread that decodes. */
 #include "llm/sampler.h"
 
 #include "base/memory.h"

@@ -1,7 +1,8 @@
-/* Picks tokens: a chain of samplers for one request, with its own random state, a grammar and a budget of reasoning.
+/* Samples tokens: the sampler chain of one request, with its own random state, output constraint and reasoning budget.
  *
- * With temperature <= 0 the most likely token after bias, penalties and grammar is taken. A sampler is opened on any
- * thread, replaying the prompt's end, and belongs to the thread that decodes from its first use on. */
+ * With temperature <= 0 sampling is greedy: the most likely token after bias, penalties and grammar. A sampler is
+ * opened on any thread, where its penalties accept the prompt's last tokens, and belongs to the thread that decodes
+ * from its first use on. */
 #ifndef LLM_SAMPLER_H
 #define LLM_SAMPLER_H
 
@@ -9,12 +10,12 @@
 
 struct llm_sampler;
 
-/* What a reply must match. */
+/* The output constraint of a reply. */
 struct llm_grammar {
     const char *text;         /* GBNF with a rule "root"; NULL or "": anything */
-    const char *prefill;      /* what the prompt has said already of what must match; NULL: nothing */
-    bool lazy;                /* holds only from the first trigger on */
-    const char *const *words; /* triggers: texts; what must match begins with them */
+    const char *prefill;      /* the end of the prompt, which the grammar must match first; NULL: nothing */
+    bool lazy;                /* the grammar holds only from the first trigger on */
+    const char *const *words; /* triggers: texts; the grammar matches from their first byte on */
     size_t n_words;
     const char *const *patterns; /* triggers: regular expressions (grammar/patterns.h) */
     size_t n_patterns;
@@ -22,40 +23,40 @@ struct llm_grammar {
     size_t n_tokens;
 };
 
-/* How a reply's reasoning is marked, and how long it may be. */
+/* The tags around a reply's reasoning, and its budget. */
 struct llm_thinking {
-    const char *start; /* NULL: there is none */
+    const char *start; /* start tag; NULL: the model does not reason */
     const char *const *ends;
     size_t n_ends;
-    const char *prefill; /* the end of the prompt: it may have begun the reasoning; NULL: nothing */
-    const char *message; /* said before the first of `ends` when the budget is used up; NULL: nothing */
+    const char *prefill; /* the end of the prompt, which may have begun the reasoning; NULL: nothing */
+    const char *message; /* forced before the first of `ends` when the budget is used up; NULL: nothing */
     int32_t budget;      /* tokens; -1: no limit */
 };
 
 struct llm_sampling {
-    hearth_sampling params; /* everything is given */
-    int32_t window;        /* tokens that penalties can look back at */
+    hearth_sampling params; /* every parameter is set */
+    int32_t window;         /* tokens that penalties may look back at, at most */
     struct llm_grammar grammar;
     struct llm_thinking thinking;
 };
 
-/* The name of the sampler that this name, or one letter of llama-server's, means: "topk", "top-k" and "k" are "top_k".
- * The string is constant. NULL: there is none. */
+/* The canonical name of a sampler, from a spelling of it or llama-server's letter: "topk", "top-k" and "k" are "top_k".
+ * The string is constant. NULL: unknown. */
 const char *llm_sampler_name(const char *name);
 
-/* The order of the samplers where none is given. */
+/* The default order of samplers. */
 const char *const *llm_sampler_order(size_t *n);
 
-/* The penalties start with the prompt's last tokens. Nothing of `sampling` is kept. NULL: the grammar has a fault. */
+/* Keeps no pointer into `sampling`. NULL: the grammar is invalid. */
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
                                      const struct tokens *prompt, hearth_error *error);
 void llm_sampler_close(struct llm_sampler *sampler);
 
-/* Picks from the logits of that row of the last decode, and remembers the choice for the penalties. Negative: no token
- * fits the grammar. */
-int32_t llm_sample(struct llm_sampler *sampler, struct llm_context *context, int32_t row);
+/* Samples from the logits of that batch token of the last decode, and accepts the token into penalties and grammar.
+ * Negative: the grammar accepts no token. */
+int32_t llm_sample(struct llm_sampler *sampler, struct llm_context *context, int32_t index);
 
-/* How often the whole vocabulary was gone through for the grammar. */
+/* How often the grammar's mask over the whole vocabulary was computed. */
 size_t llm_sampler_passes(const struct llm_sampler *sampler);
 
 #endif

@@ -1,9 +1,10 @@
-/* States of sequences as bytes outside the context. No data of its own; the engine's thread, as all of context.h.
+/* Saves snapshots and checkpoints of sequences as bytes, and loads them. No data of its own; the engine's thread, as
+ * all of context.h.
  *
- * llama.cpp empties the sequence before it reads a state into it, part by part, and leaves the parts it had read when
- * it finds a fault: whatever goes wrong here ends with llm_seq_clear(). The bytes have no checksum; what is read is
- * compared with what the caller says it is: all of the bytes, and a sequence that ends where it should. The window of a
- * state is that of its end, and complete: of a sequence's cells only those that have left it are ever overwritten. */
+ * llama.cpp clears the sequence before it loads a state into it, part by part, and keeps the parts that it had read
+ * when it finds an error: every failure here ends with llm_seq_clear(). The bytes have no checksum; what was loaded is
+ * compared with what the caller expects: all bytes were read, and the sequence ends where it should. A saved sliding
+ * window is complete for the end of its sequence: only cells that have left the window are ever overwritten. */
 #include "llm/llm_parts.h"
 
 static llama_state_seq_flags flags_of(enum llm_state what)

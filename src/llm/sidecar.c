@@ -1,5 +1,5 @@
-/* FILE.sha256 beside a model's file, in the form of sha256sum: what the file's digest should be. No state; any thread.
- */
+/* Reads FILE.sha256 beside a model's file, in the form of sha256sum: the digest that the file should have. No state;
+ * any thread. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"

@@ -1,5 +1,5 @@
-/* Which texts spell a special token. What a user writes must stay text even where it looks like one: whoever
- * tokenises a user's words asks here first, and takes the slower way only where it matters. */
+/* Finds texts of special tokens in a text. What a user writes must stay plain text even where it spells a special
+ * token: code that tokenises a user's words checks here first, and takes the slower way only where it has to. */
 #include "base/memory.h"
 #include "llm/llm_parts.h"
 

@@ -1,6 +1,6 @@
-/* Opens the format of a context's states, which is detected from a state, and tries it out before anybody relies on it:
- * what llama.cpp writes is its own affair and may be another thing tomorrow. The engine's thread; a format never
- * changes afterwards and may then be asked by any thread. */
+/* Opens the format of a context's states: has its layout detected from a snapshot, and tests saving, cutting, joining
+ * and loading before anything relies on it, since llama.cpp's format is internal and may change with any version. Runs
+ * on the engine's thread; a format is immutable afterwards, and any thread may use it. */
 #include "llm/state_layout.h"
 
 #include "base/error.h"

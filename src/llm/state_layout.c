@@ -1,5 +1,5 @@
-/* Reads and writes states of llama.cpp's layout. No state of its own, any thread. Nothing that is read here is trusted:
- * a length decides where to read on only after it was found to be within the bytes. */
+/* Parses and writes states in llama.cpp's layout. No state of its own, any thread. Input is not trusted: a length is
+ * used only after it was found to lie within the bytes. */
 #include "llm/state_layout.h"
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* Learns the layout of a context's states from one of them. What can be anything is read off; what must be as it is
- * decides whether the layout is known at all. No state; any thread. */
+/* Detects the layout of a context's states from the bytes of one snapshot. Values that may vary are read off; values
+ * that must be as expected decide whether the layout is known at all. No state; any thread. */
 #include "llm/state_layout.h"
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* Cuts raw states into pieces and joins pieces to one state. No state of its own, any thread. Nothing is believed of
- * the bytes that can be read out of them: a cell that is missing, or there twice, fails the call. */
+/* Cuts slices out of raw states, and joins slices to one state. No state of its own, any thread. Input is not trusted:
+ * a cell that is missing or duplicated fails the call. */
 #include "llm/state_layout.h"
 
 #include "base/memory.h"

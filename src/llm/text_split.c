@@ -1,15 +1,17 @@
-/* Where a text may be cut so that its parts have the same tokens as the whole.
+/* Finds split points in long texts: where a text can be split so that its chunks have the same tokens as the whole.
  *
- * llama.cpp takes up to 160 bytes for each byte of a text that it tokenises in one go, and some of its patterns recurse
- * once a letter. So long texts are tokenised piece by piece. That is exact where no token reaches over the cut, for
- * then no merge does, and where the patterns that split a text into words part it there anyway, whatever follows:
+ * llama.cpp takes up to 160 bytes of memory for each byte of a text that it tokenises in one call, and some of its
+ * patterns recurse once a letter. So long texts are tokenised in chunks. That is exact where no token spans the split
+ * point, since then no merge does, and where the patterns that split a text into words split it there anyway,
+ * whatever follows:
  *
  *   between words: one blank between other characters. All patterns begin a word with it, or end one before it.
- *   between lines: one line end between other characters than blanks: the cut follows the line end.
+ *   between lines: one line end between other characters than blanks: the split point follows the line end.
  *
- * Both are used only where no token of the vocabulary holds these bytes next to each other, and where no token that is
- * looked for before a text is split begins or ends there. In vocabularies that put a blank before every text, a piece
- * begins behind its blank, which it gets again so; there lines are no place for a cut. Immutable. */
+ * Both are used only where no token of the vocabulary has these two bytes adjacent, and where no special or
+ * user-defined token, which is matched before the text is split into words, begins or ends there. In vocabularies that
+ * put a blank before every text, a chunk begins after its blank, which the tokenizer adds again; there, line ends are
+ * no split points. A splitter is immutable. */
 #include "base/memory.h"
 #include "llm/llm_parts.h"
 

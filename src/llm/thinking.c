@@ -1,4 +1,4 @@
-/* A machine of five states, as llama-server has it, so that replies are the same. */
+/* The reasoning budget as a state machine of five states, the same as llama-server's, so that replies are the same. */
 #include "llm/thinking.h"
 
 #include "base/memory.h"

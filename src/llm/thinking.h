@@ -1,6 +1,6 @@
-/* The budget of a reply's reasoning: counts its tokens from the start marker to an end marker, and when they are used
- * up says which tokens must come: a message and the end marker. A new start begins a new budget. Belongs to one
- * sampler. */
+/* The reasoning budget of a reply: counts tokens from the start tag to an end tag, and when the budget is used up
+ * forces the tokens of a message and the end tag. A new start tag begins a new budget. Belongs to one sampler and is
+ * used on its thread. */
 #ifndef LLM_THINKING_H
 #define LLM_THINKING_H
 
@@ -8,19 +8,19 @@
 
 struct thinking;
 
-/* What the prompt's end (`prefill`) says is taken in. */
+/* Accepts the tokens of `how->prefill`, which may begin the reasoning. */
 struct thinking *thinking_open(const struct llm_model *model, const struct llm_thinking *how);
 void thinking_close(struct thinking *thinking);
 
-/* The token that must be picked next; -1: any. */
+/* The token that must come next; -1: any. */
 int32_t thinking_forced(const struct thinking *thinking);
 
-/* The reasoning has begun and not ended. */
+/* Whether the reply is within its reasoning. */
 bool thinking_is_on(const struct thinking *thinking);
 
 void thinking_accept(struct thinking *thinking, int32_t token);
 
-/* The end marker that was met last; none before the first, and after a new start. */
+/* The tokens of the end tag that came last; empty before the first, and after a new start. */
 struct tokens thinking_end(const struct thinking *thinking);
 
 #endif

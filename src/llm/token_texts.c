@@ -1,4 +1,4 @@
-/* One block of bytes with the place of each token in it, and the list of tokens sorted by their bytes. */
+/* The bytes of all tokens in one block with the offset of each token, and the tokens sorted by their bytes. */
 #include "llm/token_texts.h"
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* The bytes of all tokens of a vocabulary, special ones included, and their order as bytes: what is known of a
- * beginning need be found out only once for all tokens that share it. Constant; any thread. */
+/* The bytes of all tokens of a vocabulary, special ones included, and the tokens sorted by them, so that a grammar
+ * matches a prefix once for all tokens that share it. Immutable; any thread. */
 #ifndef LLM_TOKEN_TEXTS_H
 #define LLM_TOKEN_TEXTS_H
 
@@ -7,7 +7,7 @@
 
 struct llm_token_texts;
 
-/* Of this model: made when it is first asked for, and the model's. */
+/* This model's, which owns them; made at the first call. */
 const struct llm_token_texts *llm_model_token_texts(const struct llm_model *model);
 
 struct llm_token_text {
@@ -17,12 +17,12 @@ struct llm_token_text {
 
 struct llm_token_text llm_token_text_of(const struct llm_token_texts *texts, int32_t token);
 
-/* The tokens in the order of their bytes, and how many of its first bytes each shares with the one before. */
+/* The tokens sorted by their bytes, and how many leading bytes each shares with the one before it. */
 struct llm_token_order {
     const int32_t *tokens;
     const uint32_t *shared;
     size_t n;
-    size_t longest; /* bytes */
+    size_t longest; /* bytes of the longest token */
 };
 
 struct llm_token_order llm_token_texts_sorted(const struct llm_token_texts *texts);

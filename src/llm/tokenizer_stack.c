@@ -1,7 +1,7 @@
-/* Stack for the tokenizers that recurse: some of llama.cpp's patterns are followed by std::regex, which calls itself
- * for each character that follows another of its kind. Eight megabytes are used up by ten thousand letters in a row.
+/* Provides stack for tokenizers that recurse: llama.cpp runs some patterns with std::regex, which recurses once for
+ * each character of a run. Ten thousand letters in a row use up eight megabytes.
  *
- * How much a character takes is measured when a model is opened, and texts with long runs are tokenised on a thread
+ * The stack for one character is measured when a model is opened, and texts with long runs are tokenised on a thread
  * with as much stack as they need, up to a bound. No state besides the model's; any thread. */
 #include "base/error.h"
 #include "base/memory.h"

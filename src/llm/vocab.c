@@ -1,4 +1,5 @@
-/* Text to tokens and back. No state besides the model's; any thread. */
+/* Tokenises text, in chunks where it is long, and turns tokens back into bytes. No state besides the model's; any
+ * thread. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/llm_parts.h"
