@@ -285,14 +285,14 @@ enum evict_outcome {
     EVICT_PENDING, /* an eviction is pending, and ends when the cells are stored: the slot lacks_cells */
     EVICT_NOTHING  /* no cells are resident */
 };
-enum evict_outcome evict_for_cells(struct engine *engine, int32_t rows);
+enum evict_outcome evict_for_cells(struct engine *engine, int32_t n);
 
 /* Evicts for a load of so many KV rows that found no room. True: the load can be tried again now; else `outcome` says
  * why not. */
-bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum evict_outcome *outcome);
+bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t n, enum evict_outcome *outcome);
 
 /* Evicts for the next tokens of replies, which wait for no disk. False: no cells are resident. */
-bool evict_now(struct engine *engine, int32_t rows);
+bool evict_now(struct engine *engine, int32_t n);
 
 /* The sequence (NULL is fine) is wanted again: if its eviction is pending, the eviction is cancelled. */
 void evict_cancel(struct engine *engine, struct seq *seq);

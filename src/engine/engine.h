@@ -33,7 +33,7 @@ struct engine_params {
     int64_t max_token_gap_ns; /* how long a tick with prompt tokens may take while a reply is being streamed: the
                                  largest inter-token gap */
     bool deterministic;       /* prefill in fixed chunks, one slot a decode call */
-    int32_t n_gpu_layers;     /* as the model was opened with: tells deterministic runs apart */
+    int32_t n_gpu_layers;     /* as the model was opened with: part of the identity of deterministic runs */
     enum engine_caching caching;
     int32_t cache_min_tokens;           /* a shorter common prefix is not reused */
     int64_t slot_timeout_ns;            /* a job that waited so long preempts another */

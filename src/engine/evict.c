@@ -316,50 +316,50 @@ struct seq *evict_for_seq(struct engine *engine)
 }
 
 /* How many cells the sequence keeps when so many are to be freed. None where all that it would keep are shared. */
-static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq, int32_t rows)
+static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    int32_t keep = seq->n_cells - (rows > EVICT_STEP ? rows : EVICT_STEP);
+    int32_t keep = seq->n_cells - (n > EVICT_STEP ? n : EVICT_STEP);
     if (keep > 0) keep = seq_can_keep(engine, seq, keep);
     return keep > sharing_most(&engine->sharing, seq->id) ? keep : 0;
 }
 
-enum evict_outcome evict_for_cells(struct engine *engine, int32_t rows)
+enum evict_outcome evict_for_cells(struct engine *engine, int32_t n)
 {
     bool pending = least_recently_used(engine, true) != NULL;
     int32_t freed = 0;
     struct victim victim = choose_victim(engine);
     for (; victim.safe && freed < EVICT_STEP; victim = choose_victim(engine))
-        freed += evict_cells(engine, victim.seq, cells_to_keep(engine, victim.seq, rows - freed));
+        freed += evict_cells(engine, victim.seq, cells_to_keep(engine, victim.seq, n - freed));
     if (freed > 0) return EVICT_DONE;
     if (pending || victim.seq == NULL) return pending ? EVICT_PENDING : EVICT_NOTHING;
-    return begin_eviction(engine, victim.seq, cells_to_keep(engine, victim.seq, rows)) ? EVICT_DONE : EVICT_PENDING;
+    return begin_eviction(engine, victim.seq, cells_to_keep(engine, victim.seq, n)) ? EVICT_DONE : EVICT_PENDING;
 }
 
-bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t rows, enum evict_outcome *outcome)
+bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t n, enum evict_outcome *outcome)
 {
     if (loaded != LLM_NO_ROOM) return false;
-    *outcome = evict_for_cells(engine, rows);
+    *outcome = evict_for_cells(engine, n);
     return *outcome == EVICT_DONE;
 }
 
 /* Evicts some cells for replies at once; returns how many were freed. */
-static int32_t free_some_now(struct engine *engine, struct victim victim, int32_t rows)
+static int32_t free_some_now(struct engine *engine, struct victim victim, int32_t n)
 {
-    int32_t keep = cells_to_keep(engine, victim.seq, rows);
+    int32_t keep = cells_to_keep(engine, victim.seq, n);
     if (victim.safe) return evict_cells(engine, victim.seq, keep);
     if (!victim.seq->eviction.on) save_before_eviction(engine, victim.seq);
     return evict_unsaved(engine, victim.seq, keep);
 }
 
-bool evict_now(struct engine *engine, int32_t rows)
+bool evict_now(struct engine *engine, int32_t n)
 {
     int32_t freed = 0;
-    while (freed < rows) {
+    while (freed < n) {
         struct victim victim = choose_victim(engine);
         struct seq *pending = least_recently_used(engine, true);
         if (!victim.safe && pending != NULL) victim.seq = pending;
         if (victim.seq == NULL) break;
-        freed += free_some_now(engine, victim, rows - freed);
+        freed += free_some_now(engine, victim, n - freed);
     }
     wake_waiting_unless_pending(engine); /* these cells are not for prompts */
     return freed > 0;

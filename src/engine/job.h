@@ -71,7 +71,7 @@ struct job {
 
     _Atomic bool cancelled;
     int64_t submitted_at; /* clock of the engine */
-    bool admitted;        /* by admission, which has to be told of its end with admission_leave() */
+    bool admitted;        /* by admission, which is to be notified of its end: admission_leave() */
 
     /* While admission has suspended it: the deadline, and the number of resumes when it was suspended. */
     int64_t suspended_until;

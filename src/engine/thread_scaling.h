@@ -66,7 +66,7 @@ struct thread_scaling {
 void thread_scaling_init(struct thread_scaling *scaling, int32_t most, bool fixed);
 
 /* How many threads compute the next tick, which has so many tokens. */
-int32_t thread_scaling_threads(const struct thread_scaling *scaling, int32_t rows);
+int32_t thread_scaling_threads(const struct thread_scaling *scaling, int32_t n_tokens);
 
 /* A tick that was computed by thread_scaling_threads() threads. */
 struct scaling_tick {

@@ -108,13 +108,14 @@ static bool is_shown(const struct job *job, int32_t token)
     return false;
 }
 
-static const hearth_logprobs *logprobs_of(struct engine *engine, const struct slot *slot, int32_t token, int32_t row)
+static const hearth_logprobs *logprobs_of(struct engine *engine, const struct slot *slot, int32_t token,
+                                          int32_t batch_index)
 {
     const struct job *job = slot->job;
     if (job->top_logprobs < 0) return NULL;
     if (job->post_sampling_probs)
         return llm_logprobs_post_sampling(engine->logprobs, slot->run->sampler, token, job->top_logprobs);
-    return llm_logprobs_of_model(engine->logprobs, engine->context, row, token, job->top_logprobs);
+    return llm_logprobs_of_model(engine->logprobs, engine->context, batch_index, token, job->top_logprobs);
 }
 
 /* The reply's time limit has passed, and its line has ended. */
@@ -156,14 +157,14 @@ static void fail_without_token(struct engine *engine, struct slot *slot)
 }
 
 /* All tokens are in their cells: samples the next one from the logits of the last. */
-static void sample(struct engine *engine, struct slot *slot, int32_t row)
+static void sample(struct engine *engine, struct slot *slot, int32_t batch_index)
 {
     struct run *run = slot->run;
     if (run->max_tokens <= 0) {
         finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
         return;
     }
-    int32_t token = llm_sample(run->sampler, engine->context, row);
+    int32_t token = llm_sample(run->sampler, engine->context, batch_index);
     if (token < 0) {
         fail_without_token(engine, slot);
         return;
@@ -175,7 +176,7 @@ static void sample(struct engine *engine, struct slot *slot, int32_t row)
     }
     struct job_text text = {.text = &run->reply.ready,
                             .token = token,
-                            .logprobs = logprobs_of(engine, slot, token, row),
+                            .logprobs = logprobs_of(engine, slot, token, batch_index),
                             .result = slot_result(slot)};
     add_token(engine, slot, &text);
 }
@@ -245,7 +246,7 @@ static void fail_share(struct engine *engine, const struct plan_share *share, en
     hearth_error error;
     error_set(&error, texts[outcome].code, "%s", texts[outcome].message);
     log_event(LOG_WARN, "batch-engine", "decode-error", log_int("slot", slot->id), log_str("id", slot->job->id),
-              log_int("position", share->from), log_int("rows", share->to - share->from),
+              log_int("position", share->from), log_int("tokens", share->to - share->from),
               log_str("error", error.message));
     finish_failed(engine, slot, &error);
 }
@@ -356,14 +357,14 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         struct slot *slot = &engine->slots[shares[i].slot];
-        int32_t rows = shares[i].to - shares[i].from;
+        int32_t n_tokens = shares[i].to - shares[i].from;
         if (slot->state == SLOT_GENERATE) {
             shares[left++] = shares[i];
             continue;
         }
         slot->lacks_cells = true;
-        engine->plan.n_tokens -= rows; /* not computed, so they must not count in the cost per token */
-        engine->plan.n_prompt_tokens -= rows;
+        engine->plan.n_tokens -= n_tokens; /* not computed, so they must not count in the cost per token */
+        engine->plan.n_prompt_tokens -= n_tokens;
     }
     return left;
 }
@@ -413,10 +414,10 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
 
 static void note_threads(struct engine *engine)
 {
-    int32_t rows = engine->computed.n_tokens;
+    int32_t n_tokens = engine->computed.n_tokens;
     if (thread_scaling_observe(&engine->scaling, &engine->computed))
-        log_event(LOG_DEBUG, "batch-engine", "threads-changed", log_str("model", engine->name), log_int("rows", rows),
-                  log_int("threads", thread_scaling_threads(&engine->scaling, rows)));
+        log_event(LOG_DEBUG, "batch-engine", "threads-changed", log_str("model", engine->name),
+                  log_int("tokens", n_tokens), log_int("threads", thread_scaling_threads(&engine->scaling, n_tokens)));
 }
 
 void tick(struct engine *engine)

@@ -36,8 +36,8 @@ static double fitting(const struct tick_budget *p, double ns, double token_ns)
 static double whole_tiles(const struct tick_budget *p)
 {
     if (p->token_ns[TILED] <= 0) return 0;
-    double rows = fitting(p, p->max_ns * AIM, p->token_ns[TILED]);
-    int64_t tiles = (int64_t)(rows / ATTENTION_TILE);
+    double tokens = fitting(p, p->max_ns * AIM, p->token_ns[TILED]);
+    int64_t tiles = (int64_t)(tokens / ATTENTION_TILE);
     if (tiles > 0) return (double)(tiles * ATTENTION_TILE);
     return fitting(p, p->max_ns * ONE_TILE, p->token_ns[TILED]) >= ATTENTION_TILE ? ATTENTION_TILE : 0;
 }
@@ -51,18 +51,18 @@ static double less_than_a_tile(const struct tick_budget *p)
 
 int32_t tick_budget_next(struct tick_budget *p, int32_t reply_tokens, int32_t most)
 {
-    double tiles = whole_tiles(p), rows = less_than_a_tile(p), tile = ATTENTION_TILE - reply_tokens % ATTENTION_TILE;
+    double tiles = whole_tiles(p), tokens = less_than_a_tile(p), tile = ATTENTION_TILE - reply_tokens % ATTENTION_TILE;
     /* At most doubles: the estimate may come from ticks of another size, or from a shallower context. */
     double limit = 2.0 * p->last;
     if (tiles > 0 && limit < tile) limit = tile;
     if (tiles > 0)
-        rows = tiles - ATTENTION_TILE + tile;
-    else if (p->token_ns[TILED] > 0 && rows > tile - 1)
-        rows = tile - 1;
-    if (rows > limit) rows = limit;
-    if (rows > most) rows = most;
-    if (rows < 1) rows = 1;
-    p->last = (int32_t)rows;
+        tokens = tiles - ATTENTION_TILE + tile;
+    else if (p->token_ns[TILED] > 0 && tokens > tile - 1)
+        tokens = tile - 1;
+    if (tokens > limit) tokens = limit;
+    if (tokens > most) tokens = most;
+    if (tokens < 1) tokens = 1;
+    p->last = (int32_t)tokens;
     return p->last;
 }
 
