@@ -1,5 +1,6 @@
-/* The life of one request: it is freed when its end has arrived on the HTTP thread, whether its client is still there
- * or not. Between hearth_embed() and that post hearth's thread owns the answer, the HTTP thread all else. */
+/* Embedding and reranking requests in flight. A request is freed when its end has been posted to the HTTP thread,
+ * whether or not the client is still connected. Until then the library's thread owns `answer`, `n_tokens` and
+ * `error`, the HTTP thread everything else. */
 #include "serve/embeddings/embed.h"
 
 #include "base/memory.h"
@@ -8,15 +9,15 @@
 #include <stdlib.h>
 
 struct embedding_call {
-    struct call *call; /* NULL: the client went away */
+    struct call *call; /* NULL: the client disconnected */
     struct http_server *http;
-    struct ratelimit *ratelimit; /* of the API key; holds a slot while the request runs */
+    struct ratelimit *ratelimit; /* of the API key: holds one of its slots while the request runs */
     const struct embed_form *form;
     void *state;
     hearth_embedding *request;
     struct buf answer;
     int64_t n_tokens;
-    hearth_error error; /* HEARTH_OK: there is an answer */
+    hearth_error error; /* HEARTH_OK: `answer` holds the result */
     size_t counted;     /* bytes of the state, in the sum of all bodies */
 };
 

@@ -1,4 +1,5 @@
-/* Embeddings: OpenAI's form, whose vectors are one an input, and llama-server's own, which has one a token as well. */
+/* Embeddings: OpenAI's form, with one vector for each input, and llama-server's own, which may have one for each
+ * token. */
 #include "serve/embeddings/embeddings.h"
 
 #include "base/base64.h"
@@ -57,7 +58,7 @@ static int read_inputs(struct embeddings *e, const char *name, const json_t *val
 static int find_inputs(struct embeddings *e, hearth_error *error)
 {
     static const char *const names[] = {"input", "content", "prompt"};
-    size_t n = e->native ? 3 : 1; /* the last two are llama-server's */
+    size_t n = e->native ? 3 : 1; /* "content" and "prompt" are llama-server's */
     for (size_t i = 0; i < n; i++) {
         const json_t *value = body_find(e->body, names[i]);
         e->name = names[i];
@@ -67,7 +68,8 @@ static int find_inputs(struct embeddings *e, hearth_error *error)
     return error_at(error, HEARTH_INVALID, name, "'%s' is missing", name);
 }
 
-/* "truncate" shortens to what the model takes, "truncate_prompt_tokens" to so many tokens, or with -1 the same. */
+/* "truncate" truncates inputs to the model's maximum, "truncate_prompt_tokens" to that many tokens, or with -1 to
+ * the maximum. */
 static int read_truncation(struct embeddings *e, hearth_error *error)
 {
     static const char *const directions[] = {"right", "left", NULL};

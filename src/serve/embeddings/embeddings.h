@@ -1,4 +1,4 @@
-/* The routes that answer with vectors. */
+/* The routes for embeddings: OpenAI's, and llama-server's own. HTTP thread only, except parsing and writing. */
 #ifndef SERVE_EMBEDDINGS_EMBEDDINGS_H
 #define SERVE_EMBEDDINGS_EMBEDDINGS_H
 
@@ -9,12 +9,12 @@
 void embeddings_openai(struct call *call); /* POST /v1/embeddings */
 void embeddings_native(struct call *call); /* POST /embedding, /embeddings: llama-server's own form */
 
-/* For the routes and tests: a body that was read. Texts belong to it. */
+/* For the routes and tests: a parsed request. Texts belong to `body`. */
 struct embeddings {
     json_t *body;
     hearth_embed_params params;
     hearth_input *inputs;
-    const char *name; /* of their field */
+    const char *name; /* name of the inputs' field */
     bool native, base64;
 };
 
@@ -25,7 +25,8 @@ void embeddings_put(const struct embeddings *embeddings, const hearth_embedded *
 void embeddings_put_floats(struct buf *out, const float *v, int32_t n); /* a list of numbers */
 size_t embeddings_size(const void *embeddings);                         /* bytes */
 
-/* Refuses a model that gives a vector for each token, where the form has no place for them. HTTP thread only. */
+/* Refuses a model without pooling, which gives a vector for each token, if the answer's form has one vector an
+ * input. HTTP thread only. */
 int embeddings_refuse_unpooled(struct call *call, const struct embeddings *embeddings, hearth_error *error);
 
 #endif

@@ -1,4 +1,5 @@
-/* Ranks: one answer for Jina's and Cohere's clients, who each read the fields they know, and one for those of TEI. */
+/* Reranking: one form of answer for Jina's and Cohere's clients, each of which reads the fields it knows, and one
+ * for TEI's. */
 #include "serve/embeddings/rerank.h"
 
 #include "base/error.h"
@@ -16,7 +17,7 @@
 
 /* ---- Reading ---- */
 
-/* A text, or an object with one: what else it holds is not judged. */
+/* The text of a document: a string, or the member "text" of an object, whose other members are not scored. */
 static const json_t *text_of(const json_t *value)
 {
     if (json_is_object(value)) value = json_object_get(value, "text");
@@ -50,8 +51,8 @@ static int read_documents(struct rerank *r, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Each API has a word of its own for it. Cohere's, a number of tokens a document, says that long ones are shortened: to
- * that number, and with their query to what the model takes. */
+/* "truncate" (TEI), "truncation" (Jina) or "max_tokens_per_doc" (Cohere). Cohere's truncates each document to that
+ * many tokens, and together with the query to the model's maximum. */
 static int read_truncation(struct rerank *r, hearth_error *error)
 {
     bool truncate = false;
@@ -102,7 +103,7 @@ struct scored {
     float score;
 };
 
-/* The best first; of equals the one that came first. */
+/* Highest score first; equal scores in the order of the documents. */
 static int compare(const void *a, const void *b)
 {
     const struct scored *x = a, *y = b;

@@ -1,5 +1,5 @@
-/* The routes that judge documents by a query: Jina's and Cohere's form, whose answer has the fields of both, and with
- * `texts` that of text-embeddings-inference (TEI). */
+/* The reranking routes: score documents against a query. Jina's and Cohere's form, whose answer has the fields of
+ * both, and with `texts` that of text-embeddings-inference (TEI). HTTP thread only, except parsing and writing. */
 #ifndef SERVE_EMBEDDINGS_RERANK_H
 #define SERVE_EMBEDDINGS_RERANK_H
 
@@ -9,7 +9,7 @@
 
 void rerank_answer(struct call *call);
 
-/* For the route and tests: a body that was read. Texts belong to it. */
+/* For the route and tests: a parsed request. Texts belong to `body`. */
 struct rerank {
     json_t *body;
     hearth_embed_params params;

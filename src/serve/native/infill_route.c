@@ -1,5 +1,5 @@
-/* POST /infill: the text before and after a gap, as llama-server's editors send it, read as a completion whose prompt
- * is the text before the gap. No state. */
+/* POST /infill: fill-in-the-middle as llama-server's editor clients request it. The body is parsed as a completion
+ * whose prompt is the prefix. No state. */
 #include "base/error.h"
 #include "base/memory.h"
 #include "serve/core/errors.h"
@@ -21,7 +21,7 @@ static int read_suffix(struct fields *fields, const json_t *value, hearth_error 
     return HEARTH_OK;
 }
 
-/* What the body says as "prompt" is text that is typed already. */
+/* "prompt" is the text that the user has typed at the cursor already. */
 static int read_typed(struct fields *fields, const json_t *value, hearth_error *error)
 {
     if (value == NULL || json_is_null(value)) return HEARTH_OK;
@@ -57,7 +57,7 @@ static int read_snippets(struct fields *fields, const json_t *value, hearth_erro
     return HEARTH_OK;
 }
 
-/* The text before the gap takes the prompt's place. */
+/* Makes the prefix the prompt. */
 static int put_prefix_first(json_t *body, hearth_error *error)
 {
     json_t *prefix = json_object_get(body, "input_prefix");
@@ -68,7 +68,8 @@ static int put_prefix_first(json_t *body, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* `typed` is kept with the body, since it is borrowed from. */
+/* Reads the fields of /infill. `typed`, the body's own prompt, goes back into the tree, since the parameters borrow
+ * it. */
 static int read_infill_fields(struct fields *fields, json_t *typed, hearth_error *error)
 {
     if (typed != NULL) json_object_set(fields->body, "prompt", typed);

@@ -1,4 +1,5 @@
-/* The routes of adapters. What is told of a file is its name alone: where it lies is nobody's business. */
+/* The routes of LoRA adapters. Answers contain the file's name without its directory, so that clients learn nothing
+ * of the file system. HTTP thread only; no state. */
 #include "serve/native/lora_adapters.h"
 
 #include "base/error.h"

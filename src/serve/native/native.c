@@ -1,7 +1,7 @@
-/* llama-server's native completions as a dialect. Its state belongs to the exchange; HTTP thread only.
+/* The dialect of llama-server's native completions. The exchange owns its state; HTTP thread only.
  *
- * An answer is an object for each choice, a list of these where there are several; a stream has pieces with
- * "stop":false and a last one for each choice with everything that is known of it, but for its text. */
+ * An answer is an object, or a list of one for each choice; a stream has pieces with "stop":false, and for each
+ * choice a final one that has everything but the text. */
 #include "serve/native/native.h"
 
 #include "base/error.h"
@@ -21,10 +21,10 @@
 
 struct native {
     char *model;
-    struct buf settings; /* what the request says beside its sampling */
+    struct buf settings; /* the request's part of "generation_settings" */
     bool stream, return_tokens, timings_per_token;
     bool post_sampling; /* logprobs are those after the samplers */
-    json_t *selected;   /* "response_fields": paths; NULL: all of an answer */
+    json_t *selected;   /* "response_fields": paths of the answer's members; NULL: all */
 };
 
 /* ---- Pieces ---- */
@@ -71,7 +71,7 @@ static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs
     buf_puts(out, "]");
 }
 
-/* ---- The last of an answer ---- */
+/* ---- Final objects ---- */
 
 static const char *stop_type(const hearth_result *result)
 {
@@ -88,14 +88,14 @@ static void put_end(const struct native *native, const struct answer *answer, st
     buf_printf(out, ",\"has_new_line\":%s,\"truncated\":false,\"stop_type\":\"%s\"", has_line ? "true" : "false",
                stop_type(r));
     put_member(out, "stopping_word", word, strlen(word));
-    /* The last token generated is in no cell yet. */
+    /* The last generated token is not in the KV cache yet. */
     buf_printf(out, ",\"tokens_cached\":%d", r->n_prompt + (r->predicted_n > 0 ? r->predicted_n - 1 : 0));
     timings_put(out, r);
     if (!native->stream && answer->n_logprobs > 0)
         put_logprobs(out, answer->logprobs, answer->n_logprobs, native->post_sampling);
 }
 
-/* A stream has told its text and tokens already. */
+/* A stream has sent its text and tokens already. */
 static void put_final(const struct native *native, size_t index, const struct answer *answer, struct buf *out)
 {
     const hearth_result *r = &answer->result;
@@ -116,7 +116,7 @@ static void put_final(const struct native *native, size_t index, const struct an
     buf_puts(out, "}");
 }
 
-/* ---- "response_fields": "a/b" is the member b of the member a, and is called "a/b" in the answer ---- */
+/* ---- "response_fields": "a/b" selects the member b of the member a, and is named "a/b" in the answer ---- */
 
 static const json_t *follow(const json_t *from, const char *path)
 {
@@ -174,7 +174,7 @@ static void put_started(void *state, size_t index, const hearth_result *result, 
     (void)state, (void)index, (void)result, (void)out; /* a stream begins with its first piece */
 }
 
-/* Text and tokens of a piece, and how far the reply is. */
+/* Begins a piece: its text and tokens, and the counts so far. */
 static void open_piece(struct buf *out, const struct exchange_piece *piece, const hearth_result *r)
 {
     const hearth_delta *delta = piece->delta;
@@ -212,7 +212,7 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
 
 static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
-    (void)state, (void)answers, (void)n, (void)out; /* no [DONE]: "stop":true says it */
+    (void)state, (void)answers, (void)n, (void)out; /* no [DONE]: "stop":true ends the stream */
 }
 
 static void put_broken(void *state, const hearth_error *error, struct buf *out)
@@ -232,7 +232,7 @@ static void release(void *state)
     free(native);
 }
 
-/* What the library calls the prompt and the suffix is the text around a gap. */
+/* The fields' names for fill-in-the-middle: prefix and suffix. */
 static void put_infill_error(struct buf *out, const hearth_error *error, const char *request_id)
 {
     static const struct convert_name names[] = {{"prompt", "input_prefix"}, {"suffix", "input_suffix"}};
@@ -250,7 +250,7 @@ const struct dialect native_dialect = DIALECT(errors_put), native_infill_dialect
 
 /* ---- Starting ---- */
 
-/* An empty list asks for everything, as in llama-server. */
+/* An empty list selects everything, as in llama-server. */
 static int read_response_fields(struct native *native, json_t *value, hearth_error *error)
 {
     size_t i;

@@ -11,15 +11,15 @@
 void native_completion(struct call *call);
 void native_infill(struct call *call); /* infill_route.c */
 
-/* Starts the exchange of a completion that was read, or answers with the error. Takes the fields over. */
+/* Starts the exchange of a parsed completion, or answers with an error. Takes the fields over. */
 void native_answer(struct call *call, const struct dialect *dialect, struct fields *fields);
 
-/* For native_answer() and tests: the dialect, and its state, which copies what it needs. NULL: a field of these routes
- * alone is wrong. */
+/* For native_answer() and tests: the dialects, and their state, which copies what it needs. NULL with the error: a
+ * field that only these routes read is invalid. */
 extern const struct dialect native_dialect, native_infill_dialect;
 void *native_state(const struct fields *fields, const char *model, hearth_error *error);
 
-/* The object that is the last of a choice's answer, for who shows it in another: of a stream without its text. */
+/* Appends the final object of a choice, for OpenAI's "__verbose"; in a stream it has no text. */
 void native_put_answer(const void *state, size_t index, const struct answer *answer, struct buf *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Prompts without replies: see prompt.h. Preparing threads do the work, which may be long; an exchange brings the
- * answer. Each route is a dialect that writes its one object. */
+/* Prompts without a generation: see prompt.h. Each route starts an exchange with `only_prompt`, so that the model's
+ * preparing threads do the work, which may be long; a dialect writes its object. HTTP thread only, except parsing. */
 #include "serve/native/prompt.h"
 
 #include "base/error.h"
@@ -29,7 +29,7 @@ static void put_tokens(void *state, const struct answer *answers, size_t n, stru
     buf_puts(out, "]}");
 }
 
-/* Whether the bytes say what they say also as a JSON string. */
+/* Whether a JSON string can hold the bytes unchanged: valid UTF-8. */
 static bool is_text(const char *bytes, size_t len)
 {
     struct buf clean = {0};
@@ -39,7 +39,7 @@ static bool is_text(const char *bytes, size_t len)
     return same;
 }
 
-/* A token may be a part of a character: then its bytes are told as numbers. */
+/* A token that is part of a character is written as a list of its bytes. */
 static void put_piece(struct buf *out, const char *bytes, size_t len)
 {
     if (len == 0 || is_text(bytes, len))
@@ -88,7 +88,7 @@ static void put_count(void *state, const struct answer *answers, size_t n, struc
     buf_printf(out, "{\"input_tokens\":%d,\"object\":\"response.input_tokens\"}", answers[0].result.n_prompt);
 }
 
-/* What the library calls the prompt is the content of one route and the tokens of another. */
+/* The library's "prompt" is "content" in one route and "tokens" in another. */
 static void put_renamed(struct buf *out, const hearth_error *error, const char *name)
 {
     hearth_error renamed = convert_rename(error, &(struct convert_name){"prompt", name}, 1);
@@ -112,7 +112,7 @@ static void release(void *state)
     (void)state; /* there is none */
 }
 
-/* Never streamed, so that the pieces of a stream are left out. */
+/* Never streamed: the functions for streams are NULL. */
 #define DIALECT(put, put_error)                                                                                        \
     {                                                                                                                  \
         .whole = (put), .error = (put_error), .release = release                                                       \
@@ -129,7 +129,7 @@ static const struct dialect tokens_dialect = DIALECT(put_tokens, put_content_err
 struct plan {
     const struct dialect *dialect;
     hearth_params *params;
-    void *owner; /* of what they point at */
+    void *owner; /* owns what the parameters point at */
     void (*release)(void *owner);
 };
 
@@ -172,7 +172,7 @@ static int read_model(struct prompt_request *request, const json_t *body, hearth
     return body_text(body, "model", &request->params.model, error);
 }
 
-/* The text or the tokens in the member `name`; where that is missing there are none. */
+/* Reads text or tokens from the member `name`; missing: none. */
 static int read_prompt(struct prompt_request *request, const json_t *body, const char *name, hearth_error *error)
 {
     struct fields_prompt *prompt = &request->prompt;

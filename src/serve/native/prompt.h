@@ -1,5 +1,5 @@
-/* Routes that compute nothing but a prompt: what tokens a text is, what text tokens are, what a template makes of
- * messages and how long it is. HTTP thread only. */
+/* Routes that prepare a prompt without a generation: tokenize, detokenize, apply a chat template, count tokens. HTTP
+ * thread only. */
 #ifndef SERVE_NATIVE_PROMPT_H
 #define SERVE_NATIVE_PROMPT_H
 

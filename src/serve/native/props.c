@@ -1,4 +1,4 @@
-/* Properties of a model: see props.h. No state. */
+/* Properties of a model: see props.h. HTTP thread only; no state. */
 #include "serve/native/props.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ static void put_string(struct buf *out, const char *name, const char *text)
     member_puts(out, name, text);
 }
 
-/* Where the file lies is nobody's business. */
+/* The file name without its directory, so that clients learn nothing of the file system. */
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

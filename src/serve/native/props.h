@@ -1,4 +1,4 @@
-/* GET /props: what llama-server's clients want to know of a model before they use it. HTTP thread only. */
+/* GET /props: the properties of a model in llama-server's form. HTTP thread only. */
 #ifndef SERVE_NATIVE_PROPS_H
 #define SERVE_NATIVE_PROPS_H
 

@@ -1,4 +1,4 @@
-/* Settings: see settings.h. */
+/* "generation_settings": see settings.h. */
 #include "serve/native/settings.h"
 
 #include "base/utf8.h"
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* llama-server's way to say that a seed is drawn. */
+/* llama-server's value for a random seed. */
 #define RANDOM_SEED 4294967295
 
 static void put_string(struct buf *out, const char *text)
@@ -77,7 +77,7 @@ void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
     put_bias(out, sampling);
 }
 
-/* ---- The rest ---- */
+/* ---- Other parameters ---- */
 
 static void put_bool(struct buf *out, const char *name, bool value)
 {
@@ -92,7 +92,7 @@ static void put_adapters(struct buf *out, const hearth_params *p)
     buf_puts(out, "]");
 }
 
-/* What llama-server could be told and hearth cannot has the value that says so. */
+/* Parameters of llama-server that hearth lacks have the value that turns them off. */
 void settings_put_request(struct buf *out, const struct fields *fields)
 {
     const hearth_params *p = &fields->params;

@@ -1,5 +1,5 @@
-/* Ollama's answers as a dialect: an object, or a line of JSON for each piece of a stream and a last one with what it
- * came to. The state belongs to the exchange; HTTP thread only. */
+/* Ollama's dialect: an object, or a stream of NDJSON lines, the last of which has counts and times. The exchange
+ * owns its state; HTTP thread only. */
 #include "serve/ollama/ollama.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 struct ollama {
     char *model;
     bool is_chat;
-    size_t n_emitted; /* calls that were told in the stream */
+    size_t n_emitted; /* calls that were streamed */
 };
 
 /* ---- Pieces ---- */
@@ -33,7 +33,7 @@ void ollama_put_time(struct buf *out, int64_t unix_ms)
     buf_printf(out, "%s.%03dZ", text, (int)(unix_ms % 1000));
 }
 
-/* What a piece or a whole answer says. */
+/* The content of a piece or of a whole answer. */
 struct content {
     const char *text, *thinking;
     size_t len, thinking_len;
@@ -63,7 +63,7 @@ static void put_thinking(struct buf *out, const struct content *content)
     member_put(out, "thinking", content->thinking, content->thinking_len);
 }
 
-/* {"model":…,"created_at":…, what is said; the object stays open. */
+/* {"model":…,"created_at":…, the content; the object stays open. */
 static void put_content(struct buf *out, const struct ollama *state, const struct content *content)
 {
     buf_puts(out, "{");
@@ -92,8 +92,8 @@ static long long nanoseconds(double ms)
     return (long long)(ms * 1e6);
 }
 
-/* All of the prompt counts, as with Ollama; what of it was cached stands in the timings. Waiting for a model and for a
- * slot is Ollama's loading. */
+/* prompt_eval_count has cached tokens too, as with Ollama; the timings list them apart. load_duration is the wait
+ * for the model and for a slot. */
 static void put_end(struct buf *out, const hearth_result *r)
 {
     buf_printf(out,
@@ -136,7 +136,8 @@ static void put_line(struct buf *out, const struct ollama *state, const struct c
     buf_puts(out, ",\"done\":false}\n");
 }
 
-/* Arguments are an object, so that a call is told when it is complete: of the answer's calls the first `n` are. */
+/* Streams those of the answer's first `n` calls that were not streamed yet. Ollama's arguments are an object, so
+ * that a call is sent once it is complete. */
 static void emit_calls(struct ollama *state, const struct answer *answer, size_t n, struct buf *out)
 {
     if (n <= state->n_emitted) return;
@@ -144,7 +145,7 @@ static void emit_calls(struct ollama *state, const struct answer *answer, size_t
     state->n_emitted = n;
 }
 
-/* The last call is complete when something else has begun. */
+/* The number of complete calls: the last one is complete when another part has begun. */
 static size_t complete_calls(const struct answer *answer)
 {
     bool in_call = answer->n_parts > 0 && answer->parts[answer->n_parts - 1].type == HEARTH_DELTA_CALL;
@@ -182,10 +183,10 @@ static void put_done(void *state, size_t index, const struct answer *answer, str
 
 static void put_ended(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
-    (void)state, (void)answers, (void)n, (void)out; /* "done":true says it */
+    (void)state, (void)answers, (void)n, (void)out; /* "done":true ends the stream */
 }
 
-/* Clients read each line as an answer, so that none may be empty. */
+/* A keep-alive is a line without text: clients parse each line as an object, so that it cannot be empty. */
 static void put_ping(void *state, struct buf *out)
 {
     put_line(out, state, &(struct content){0});
@@ -252,7 +253,7 @@ static void put_loaded(void *state, const struct answer *answers, size_t n, stru
 /* Never streamed. */
 static const struct dialect load_dialect = {.whole = put_loaded, .error = ollama_put_error, .release = release};
 
-/* Asking for the tokens of nothing waits for the model, and for nothing else. */
+/* Loads a model by a request for the tokens of an empty prompt, which waits for the model only. */
 static void load_model(struct call *call, struct ollama_request *request)
 {
     hearth_params params = hearth_params_default();
@@ -269,7 +270,8 @@ static void load_model(struct call *call, struct ollama_request *request)
                                            .release_owner = ollama_close});
 }
 
-/* Only who may unload models does. One that has requests stays, and one that is not there need not go. */
+/* Unloads the model if the API key has the admin grant. A model in use stays, which is no error, and neither is one
+ * that is not loaded. */
 static int try_unload(struct call *call, const char *name, hearth_error *error)
 {
     hearth *instance = call->server->instance;
@@ -300,7 +302,7 @@ static void unload_model(struct call *call, struct ollama_request *request)
 
 /* ---- Routes ---- */
 
-/* The window is the configuration's: a request cannot make it longer. */
+/* Logs that num_ctx exceeds the context window, which only the configuration sets. */
 static void note_window(const struct call *call, const struct ollama_request *request)
 {
     hearth_model_info info;
@@ -328,7 +330,7 @@ static void answer(struct call *call, void *ud)
                                  .state = ollama_state(call_model(call, request->model), request->is_chat),
                                  .stream = fields->stream,
                                  .choices = choices,
-                                 .n_choices = 1, /* the API has no more */
+                                 .n_choices = 1, /* the API has one choice */
                                  .owner = request,
                                  .release_owner = ollama_close};
     exchange_start(call, &plan);

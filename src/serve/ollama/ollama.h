@@ -1,6 +1,6 @@
-/* Ollama's API, for clients that speak no other: POST /api/chat, /api/generate, /api/embed, /api/embeddings, and what
- * they ask of models. A body becomes that of an OpenAI chat, completion or request for vectors (ollama_body.c,
- * ollama_embed.c); answers are objects, and streams a line of JSON for each (ollama.c); ollama_models.c tells of
+/* Ollama's API, for clients that have no other: POST /api/chat, /api/generate, /api/embed, /api/embeddings, and the
+ * routes about models. Bodies are converted to OpenAI chats, completions or embedding requests (ollama_body.c,
+ * ollama_embed.c); the dialect in ollama.c writes objects, streams as lines of JSON (NDJSON); ollama_models.c lists
  * models. HTTP thread only, unless said otherwise. docs/ollama.md says what differs from Ollama. */
 #ifndef SERVE_OLLAMA_OLLAMA_H
 #define SERVE_OLLAMA_OLLAMA_H
@@ -18,41 +18,41 @@ void ollama_version(struct call *call);
 void ollama_tags(struct call *call);
 void ollama_ps(struct call *call);
 void ollama_show(struct call *call);
-void ollama_refuse(struct call *call); /* what would change which models there are */
+void ollama_refuse(struct call *call); /* routes that would change the list of models */
 
-/* {"error":"…"}, in which the client's own field is named. */
+/* {"error":"…"}, with the client's own name of the field. */
 void ollama_put_error(struct buf *out, const hearth_error *error, const char *request_id);
 
 /* ---- Bodies (ollama_body.c); any thread ---- */
 
-/* A body of /api/chat or /api/generate that was read. */
+/* A parsed body of /api/chat or /api/generate. */
 struct ollama_request {
-    struct fields *fields; /* NULL: the model is only to be loaded or unloaded */
-    char *model;           /* as the client calls it; NULL: it names none */
+    struct fields *fields; /* NULL: only loads or unloads the model */
+    char *model;           /* as the client wrote it; NULL: not given */
     bool is_chat;
     bool unload;
-    int64_t num_ctx; /* cells that the client would like; 0: it does not say */
+    int64_t num_ctx; /* context window that the client requests, in tokens; 0: not given */
 };
 
-/* Takes the tree. NULL: the error is filled in. */
+/* Parses the tree, and takes it over. NULL: the error is filled in. */
 struct ollama_request *ollama_read(json_t *tree, bool is_chat, hearth_error *error);
 void ollama_close(void *request);
 size_t ollama_size(const void *request); /* bytes */
 
-/* The body that a request is read as, which is the caller's; NULL: the error is filled in. */
+/* Convert a body to an OpenAI chat or completion, owned by the caller; NULL: the error is filled in. */
 json_t *ollama_chat_body(const json_t *body, hearth_error *error);
 json_t *ollama_generate_body(const json_t *body, hearth_error *error);
 extern const struct fields_api ollama_chat_api, ollama_generate_api;
 
-/* Whether a body of /api/generate is a completion: its prompt goes to the model without the template. */
+/* Whether a body of /api/generate is a completion, whose prompt goes to the model without the chat template. */
 bool ollama_is_completion(const json_t *body);
 
-/* An error of the library's in the words of the client. */
+/* The library's error with the client's own name of the field. */
 hearth_error ollama_rename(const hearth_error *error);
 
 /* ---- Answers ---- */
 
-/* Moments as Ollama writes them: "2026-01-02T03:04:05.678Z". */
+/* Appends a time as Ollama writes it: "2026-01-02T03:04:05.678Z". */
 void ollama_put_time(struct buf *out, int64_t unix_ms);
 
 /* For tests: the dialect and its state. `model` is copied. */

@@ -1,4 +1,4 @@
-/* What Ollama's clients send, as an OpenAI chat or completion. No state; any thread. */
+/* Converts Ollama's bodies to OpenAI chats and completions. No state; any thread. */
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of a call's arguments, as clients wrote them: 0.1 has 15 digits that count, and 17 show the noise behind. */
+/* 15 digits write the numbers of a call's arguments as the client did; with 17, 0.1 becomes 0.10000000000000001. */
 #define ARGUMENTS_FORMAT (JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
 
 /* ---- Names ---- */
@@ -22,7 +22,7 @@
         name, OPTIONS name                                                                                             \
     }
 
-/* What a field of the chat is called here. Those of the options are taken from there, under these names. */
+/* The names of the chat's fields in Ollama's API. Options are copied from "options" under these names. */
 static const struct convert_name names[] = {
     OPTION("temperature"),
     OPTION("top_k"),
@@ -47,7 +47,7 @@ static const struct convert_name names[] = {
 
 #define N_NAMES (sizeof names / sizeof *names)
 
-/* Options that say how Ollama is to load a model, or what only its own samplers had: without effect here. */
+/* Options of Ollama's model loader and of samplers that hearth lacks: without effect here. */
 static const char *const idle_options[] = {"num_ctx",
                                            "num_keep",
                                            "num_batch",
@@ -67,7 +67,8 @@ static const char *const idle_options[] = {"num_ctx",
                                            "rope_frequency_base",
                                            "rope_frequency_scale"};
 
-/* What this API alone has, and further choices, which it has not: nothing else is to read them. */
+/* Fields of this API alone, and n_cmpl, which it lacks: removed from the chat, so that the table of fields does not
+ * read them. */
 static const char *const own_fields[] = {"options", "keep_alive", "think",  "format",   "system", "template",
                                          "context", "raw",        "images", "truncate", "shift",  "n_cmpl"};
 
@@ -78,7 +79,7 @@ hearth_error ollama_rename(const hearth_error *error)
 
 /* ---- Options ---- */
 
-/* The field of the chat that an option becomes; NULL: none does. */
+/* The chat's field for an option; NULL: none. */
 static const char *field_of(const char *option)
 {
     const size_t len = strlen(OPTIONS);
@@ -94,7 +95,7 @@ static bool is_idle(const char *option)
     return false;
 }
 
-/* -1, -2 and 0 are no limit of Ollama's but that of the window. */
+/* -1, -2 and 0 are unlimited: up to the context window. */
 static int read_num_predict(struct convert *convert, const json_t *value)
 {
     int64_t n;
@@ -115,7 +116,7 @@ static int read_option(struct convert *convert, const char *name, json_t *value)
     return HEARTH_OK;
 }
 
-/* Beside the options nobody looks for one: Ollama takes none there. */
+/* Sampling parameters outside of "options" are ignored, as by Ollama. */
 static int read_options(struct convert *convert)
 {
     json_t *options = json_object_get(convert->body, "options"), *value;
@@ -128,7 +129,7 @@ static int read_options(struct convert *convert)
     return rc;
 }
 
-/* ---- How the reply is to be ---- */
+/* ---- Reasoning, output format, logprobs ---- */
 
 static int read_think(struct convert *convert)
 {
@@ -158,7 +159,7 @@ static int read_format(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* A chat asks with one field whether and with another how many beside; a completion with one how many. */
+/* OpenAI's chats have "logprobs" (a boolean) and "top_logprobs" (a number), its completions "logprobs" (a number). */
 static int read_logprobs(struct convert *convert)
 {
     const json_t *wanted = json_object_get(convert->body, "logprobs");
@@ -176,7 +177,7 @@ static int read_logprobs(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* Streams are the rule. */
+/* Ollama streams by default. */
 static int read_stream(struct convert *convert)
 {
     const json_t *stream = json_object_get(convert->body, "stream");
@@ -201,7 +202,7 @@ static int read_all(struct convert *convert, reader *const *readers)
 
 /* ---- Messages ---- */
 
-/* Images come before the text of their message. */
+/* Adds an image part for each image, before the text of their message. */
 static int read_images(const struct convert *convert, const json_t *object, struct field_path at, json_t *texts)
 {
     const json_t *images = json_object_get(object, "images");
@@ -213,14 +214,14 @@ static int read_images(const struct convert *convert, const json_t *object, stru
     return HEARTH_OK;
 }
 
-/* The messages of a conversation that is being read. Ollama's calls have no ids where OpenAI's must. */
+/* State of converting the messages: ids are made up for calls without one, since OpenAI's calls need ids. */
 struct conversation {
     struct convert *convert;
     size_t n_calls;
     json_t *open; /* calls without a result: [[id, name], …] */
 };
 
-/* The member as a string; NULL where it is missing, null or empty. */
+/* The member as a string; NULL if it is missing, null or empty. */
 static const json_t *text_of(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);
@@ -261,8 +262,8 @@ static int read_calls(struct conversation *c, const json_t *message, struct fiel
     return rc;
 }
 
-/* The call that a result belongs to: the one that it names by its id, else the first without a result that it names by
- * its tool, or that is there at all. The id is the caller's. */
+/* The id of the call that a result belongs to: the id in the result, else the first call without a result, of that
+ * tool if the result names one. Owned by the caller. */
 static json_t *call_of(struct conversation *c, const json_t *message)
 {
     const json_t *named = text_of(message, "tool_call_id"), *tool = text_of(message, "tool_name");
@@ -376,7 +377,7 @@ bool ollama_is_completion(const json_t *body)
     return json_is_true(json_object_get(body, "raw")) || text_of(body, "suffix") != NULL;
 }
 
-/* The template is the model's own, and what came before is in messages. */
+/* Refuses a template of the request's own, and "context" (the tokens of an earlier answer). */
 static int check_generate(struct convert *convert)
 {
     const json_t *raw = json_object_get(convert->body, "raw");
@@ -394,7 +395,7 @@ static int check_generate(struct convert *convert)
     return HEARTH_OK;
 }
 
-/* The text of the member, "" where it is missing. */
+/* The text of the member, "" if it is missing. */
 static int take_text(struct convert *convert, const char *name, json_t **text)
 {
     json_t *value = json_object_get(convert->body, name);
@@ -411,7 +412,7 @@ static int read_completion(struct convert *convert, json_t *prompt)
         return convert_fault(convert, field_path_of("system"), "has no place beside 'raw' and 'suffix'");
     json_object_del(convert->chat, "messages");
     convert_set(convert, "prompt", json_incref(prompt));
-    return HEARTH_OK; /* the suffix is called the same */
+    return HEARTH_OK; /* "suffix" has the same name */
 }
 
 static int read_prompt(struct convert *convert)
@@ -454,7 +455,7 @@ static bool is_zero(const json_t *keep_alive)
     return value == 0 && (json_is_number(keep_alive) || (text != NULL && end != text));
 }
 
-/* Nothing is said, so nothing is to be answered: the model is meant. */
+/* Whether the request has no prompt, and so only loads or unloads the model. */
 static bool is_about_model(const json_t *body, bool is_chat)
 {
     const json_t *content = json_object_get(body, is_chat ? "messages" : "prompt");
@@ -474,7 +475,7 @@ static int read_names(struct ollama_request *request, const json_t *tree, hearth
     return HEARTH_OK;
 }
 
-/* Nothing beside: what samplers are to do stands in the options, and is not looked for elsewhere. */
+/* The fields of this API. Sampling parameters are known in "options" only. */
 static const char *const known[] = {"model",
                                     "messages",
                                     "prompt",
@@ -508,7 +509,8 @@ const struct fields_api ollama_chat_api = {.name = "ollama chat", .convert = oll
 const struct fields_api ollama_generate_api = {
     .name = "ollama generate", .convert = ollama_generate_body, .known = known};
 
-/* A completion with a suffix may begin with nothing. */
+/* Parses the content, or finds that the request only loads or unloads the model. A completion with a suffix may have
+ * an empty prompt. */
 static int read_content(struct ollama_request *request, json_t *tree, hearth_error *error)
 {
     bool is_completion = !request->is_chat && ollama_is_completion(tree);

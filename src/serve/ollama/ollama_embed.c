@@ -1,5 +1,6 @@
-/* POST /api/embed, whose vectors have the length 1, and the older /api/embeddings, whose one vector is as the model
- * gives it. Bodies are read as those of OpenAI's embeddings. Nothing to embed is no vectors, as with Ollama. */
+/* POST /api/embed, with normalised vectors, and the older /api/embeddings, whose one vector is not normalised.
+ * Bodies are converted to those of OpenAI's embeddings. No input is answered with no vectors, as by Ollama. HTTP
+ * thread only, except parsing and writing. */
 #include "serve/ollama/ollama.h"
 
 #include "base/clock.h"
@@ -14,10 +15,10 @@
 #include <string.h>
 
 struct vectors {
-    struct embeddings e; /* without a body: there is nothing to embed */
-    char *model;         /* as the client calls it; NULL: it names none */
+    struct embeddings e; /* without a body: no input */
+    char *model;         /* as the client wrote it; NULL: not given */
     bool single;         /* POST /api/embeddings */
-    int64_t start;       /* when the body was read */
+    int64_t start;       /* when the body was parsed: monotonic ns */
 };
 
 static void release(void *ud)
@@ -42,7 +43,7 @@ static bool is_empty(const json_t *input)
            (json_is_array(input) && json_array_size(input) == 0);
 }
 
-/* The body of OpenAI's that asks for the same. Longer inputs are cut unless the client says otherwise. */
+/* Converts to OpenAI's body. Long inputs are truncated unless the client sets "truncate" to false. */
 static json_t *convert(const json_t *body, const json_t *input, bool single)
 {
     json_t *made = json_pack("{s:O}", "input", input);

@@ -1,5 +1,5 @@
-/* What Ollama's clients ask of models, and of the server itself. Models come from the configuration here: what would
- * change them is refused with what to do instead. HTTP thread only; no state. */
+/* Ollama's routes about models and the server's version. Models come from the configuration: routes that would
+ * change them are refused with advice. HTTP thread only; no state. */
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The version of Ollama's whose API this is: clients refuse older ones. */
+/* The version of Ollama whose API this is: some clients refuse older ones. */
 #define API_VERSION "0.12.11"
 
-/* No model leaves memory at a moment that is known before. */
+/* "expires_at": the time at which a model will be unloaded is not known. */
 #define NEVER "9999-12-31T23:59:59Z"
 
 /* ---- Pieces ---- */
@@ -30,7 +30,7 @@ static void put_string(struct buf *out, const char *name, const char *text)
     member_puts(out, name, text);
 }
 
-/* As Ollama writes names: with a tag, which requests need not have. */
+/* Names with a tag, as Ollama writes them; requests may leave it out. */
 static void put_names(struct buf *out, const hearth_model_info *info)
 {
     char *name = mem_format("%s%s", info->name, strchr(info->name, ':') == NULL ? ":latest" : "");
@@ -79,7 +79,7 @@ static void put_details(struct buf *out, const hearth_model_info *info)
     buf_puts(out, "\"}");
 }
 
-/* What tells a model from another of the same name; nobody asks for what it is a digest of. */
+/* A digest that distinguishes models of one name. It is not the file's digest. */
 static void put_digest(struct buf *out, const hearth_model_info *info)
 {
     uint8_t digest[SHA256_BYTES];
@@ -118,7 +118,7 @@ void ollama_version(struct call *call)
     call_reply(call, 200, "application/json", &body);
 }
 
-/* Ollama has no ranks: a model that can do nothing else is none of its. */
+/* Ollama has no reranking, so that reranking models are not listed. */
 static bool is_known_kind(const hearth_model_info *info)
 {
     return strcmp(info->type, "rerank") != 0;
@@ -177,7 +177,7 @@ static void put_parameter(struct buf *out, const char *name, double value)
     if (isfinite(value)) buf_printf(out, "\n%-30s %g", name, value);
 }
 
-/* As the lines of a Modelfile: what holds where a request says nothing. */
+/* The default parameters, as lines of a Modelfile. */
 static void put_parameters(struct buf *out, const hearth *instance, size_t index, const hearth_model_info *info)
 {
     hearth_sampling s = hearth_params_default().sampling;
@@ -196,7 +196,7 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
     buf_release(&text);
 }
 
-/* What the template has words for, the model was made for. */
+/* Whether the template contains one of the words, which shows that the model supports a feature. */
 static bool has_word(const char *text, const char *const *words)
 {
     for (; *words != NULL; words++)
@@ -224,7 +224,7 @@ static void put_number(struct buf *out, const hearth_model_info *info, const cha
     free(full);
 }
 
-/* The length of the context is what a conversation can have here: clients measure their prompts by it. */
+/* context_length is the configured context window, not the model's maximum: clients fit their prompts to it. */
 static void put_model_info(struct buf *out, const hearth_model_info *info)
 {
     buf_puts(out, ",\"model_info\":{");
@@ -260,7 +260,7 @@ static void show(struct call *call, void *name)
     call_reply(call, 200, "application/json", &body);
 }
 
-/* "name" is what the field was called once. */
+/* "name" is the older name of "model". */
 static void *read_name(struct buf *body, hearth_error *error)
 {
     json_t *tree = fields_parse_body(body, error);
@@ -287,7 +287,7 @@ void ollama_show(struct call *call)
     reading_start(call, &form);
 }
 
-/* ---- What is not done here ---- */
+/* ---- Refused routes ---- */
 
 void ollama_refuse(struct call *call)
 {

@@ -1,10 +1,10 @@
-/* Tools of Responses that a chat has no word for, as functions, and calls of them back into the client's own words.
+/* Tools of Responses that OpenAI chats lack: converts them to functions, and calls of these back to the client's form.
  *
  *     {"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "b", …}]}   a__b(…)
  *     {"type": "custom", "name": "c"}                                                       c(input: string)
  *
- * Tools that OpenAI's servers would run (web_search, image_generation, …) are left out: nobody runs them here. No state
- * but the table; any thread. */
+ * Tools that OpenAI's servers would run (web_search, image_generation, …) are left out. No state but the table of
+ * renamed tools; any thread. */
 #ifndef SERVE_RESPONSES_RESPONSES_TOOLS_H
 #define SERVE_RESPONSES_RESPONSES_TOOLS_H
 
@@ -12,18 +12,18 @@
 
 /* ---- Requests ---- */
 
-/* The tools of a body, and the choice among them, as those of the chat. Members "tools", "tool_choice". */
+/* Converts the body's "tools" and "tool_choice" to those of the chat. */
 int responses_read_tools(struct convert *convert);
 
-/* The name by which the model knows a tool; `space` may be NULL. A string of the caller's. */
+/* The name of a tool as the model sees it; `space`, its namespace, may be NULL. A JSON string owned by the caller. */
 json_t *responses_tool_name(const json_t *space, const json_t *name);
 
-/* What a function is given that stands for a custom tool; a string of the caller's. */
+/* The arguments of the function that a custom tool became: {"input": …} as a JSON string owned by the caller. */
 json_t *responses_custom_arguments(const json_t *input);
 
 /* ---- Answers ---- */
 
-/* What the client calls a tool. */
+/* A tool as the client named it. */
 struct responses_tool {
     char *name, *space; /* space: NULL: none */
     bool is_custom;
@@ -31,14 +31,14 @@ struct responses_tool {
 
 struct responses_tools;
 
-/* Of the body that a client sent, which must have been read without an error. */
+/* The table of a body's renamed tools. The body must have been converted without an error. */
 struct responses_tools *responses_tools_open(const json_t *body);
 void responses_tools_close(struct responses_tools *tools); /* NULL is fine */
 
-/* By the name that the model used; NULL: a function of the same name. */
+/* Finds a tool by the name that the model used; NULL: a function of the same name. */
 const struct responses_tool *responses_tools_find(const struct responses_tools *tools, const char *name);
 
-/* Appends the input in the arguments of a custom tool's call: as they are where they are not whole. */
+/* Appends the input in the arguments of a custom tool's call; incomplete arguments are appended as they are. */
 void responses_put_input(struct buf *out, const struct buf *arguments);
 
 #endif

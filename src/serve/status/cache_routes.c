@@ -1,4 +1,5 @@
-/* The routes of the cache. JSON is written as text: members come in a fixed order, tiers before counters. */
+/* The routes of the KV cache. JSON is written as text: members have a fixed order, tiers before counters. HTTP
+ * thread only, except parsing. */
 #include "serve/status/cache_routes.h"
 
 #include "base/error.h"
@@ -109,7 +110,7 @@ static void put_divergence(struct buf *out, const hearth_divergence *d)
     buf_puts(out, "}");
 }
 
-/* The state of an exchange is the model's name. */
+/* The dialect of cache lookups; its state is the model's name. */
 static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)n; /* 1 */
@@ -128,10 +129,10 @@ static void put_whole(void *state, const struct answer *answers, size_t n, struc
     buf_puts(out, "}");
 }
 
-/* Never streamed, so that the pieces of a stream are left out. */
+/* Never streamed: the functions for streams are NULL. */
 static const struct dialect lookup_dialect = {.whole = put_whole, .error = errors_put, .release = free};
 
-/* ---- Whose body it is ---- */
+/* ---- Which API's body ---- */
 
 static void *read_own(struct buf *body, hearth_error *error)
 {
@@ -143,7 +144,8 @@ static void *read_messages(struct buf *body, hearth_error *error)
     return fields_open(body, FIELDS_LOOKUP, &anthropic_api, error);
 }
 
-/* Without what was stored before it, the prompt would be another than the one that is asked about. */
+/* Refuses bodies that continue stored items: without those the prompt would be another than the one that is looked
+ * up. */
 static json_t *whole_response_chat(const json_t *body, hearth_error *error)
 {
     static const char *const links[] = {"previous_response_id", "conversation"};
@@ -179,7 +181,7 @@ static bool has_any(const json_t *object, const char *const *names)
     return false;
 }
 
-/* Blocks that only Anthropic's messages have. */
+/* Whether a message has content blocks that only Anthropic's API has. */
 static bool has_blocks(const json_t *message)
 {
     static const char *const types[] = {"tool_use", "tool_result", "thinking", "redacted_thinking"};
@@ -195,7 +197,7 @@ static bool has_blocks(const json_t *message)
     return false;
 }
 
-/* Whether it says something in a way that only Anthropic's API has. */
+/* Whether the body has fields that only Anthropic's API has. */
 static bool is_anthropic(const json_t *body)
 {
     static const char *const own[] = {"system", "stop_sequences", "anthropic_version", "output_config", NULL};
@@ -208,7 +210,8 @@ static bool is_anthropic(const json_t *body)
     return false;
 }
 
-/* What says nothing of its API is read as a chat, or as a completion; ?as= says otherwise. */
+/* Detects the API by its fields; other bodies are OpenAI chats or completions. The query parameter ?as= overrides
+ * it. */
 static void *read_any(struct buf *text, hearth_error *error)
 {
     json_t *body = fields_parse_body(text, error);

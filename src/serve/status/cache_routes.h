@@ -1,10 +1,11 @@
-/* What is warm, and where. HTTP thread only; no state. */
+/* The routes of the KV cache: status of the tiers, and cache lookups. HTTP thread only; no state. */
 #ifndef SERVE_STATUS_CACHE_ROUTES_H
 #define SERVE_STATUS_CACHE_ROUTES_H
 
 #include "serve/core/call.h"
 
-void cache_status(struct call *call); /* GET /cache: tiers and counters, at once */
-void cache_lookup(struct call *call); /* POST /cache/lookup: of one prompt, in any API's body */
+void cache_status(struct call *call); /* GET /cache: tiers and counters */
+void cache_lookup(
+    struct call *call); /* POST /cache/lookup: how much of a prompt is cached, and where; any API's body */
 
 #endif

@@ -1,4 +1,4 @@
-/* Models loaded and unloaded by hand. */
+/* Loading and unloading of models by request: see lifecycle.h. */
 #include "serve/status/lifecycle.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 
 typedef int act(hearth *instance, const char *model, hearth_error *error);
 
-/* The name of the model. */
+/* Parses the body to the model's name. */
 static void *read_name(struct buf *body, hearth_error *error)
 {
     json_t *tree = fields_parse_body(body, error);

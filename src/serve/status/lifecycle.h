@@ -1,5 +1,5 @@
-/* The routes that load and unload models, in the form of llama-server's router: the body names one, {"model": "NAME"},
- * and the answer comes at once; GET /v1/models tells how far it is. HTTP thread only; no state. */
+/* The routes that load and unload models, in the form of llama-server's router: the body is {"model": "NAME"}, the
+ * answer comes at once, and GET /v1/models shows the progress. HTTP thread only; no state. */
 #ifndef SERVE_STATUS_LIFECYCLE_H
 #define SERVE_STATUS_LIFECYCLE_H
 

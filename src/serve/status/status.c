@@ -1,4 +1,4 @@
-/* Reports from the instance and from the server, as JSON and as Prometheus' text. HTTP thread only; no state. */
+/* Status of the instance and of the server, as JSON and as Prometheus text. HTTP thread only; no state. */
 #include "serve/status/status.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Takes `json`. */
+/* Answers with JSON; takes `json` over. */
 static void reply_json(struct call *call, int status, json_t *json)
 {
     struct buf body = {0};
@@ -25,7 +25,7 @@ static void reply_json(struct call *call, int status, json_t *json)
     call_reply(call, status, "application/json", &body);
 }
 
-/* Names come from files, and files may hold anything. */
+/* A name as valid UTF-8: names come from model files, which may hold any bytes. */
 static json_t *clean(const char *name)
 {
     struct buf text = {0};
@@ -37,7 +37,7 @@ static json_t *clean(const char *name)
 
 /* ---- Health ---- */
 
-/* Clients look here whether there is a server at all, and Ollama's for what it calls itself. */
+/* GET /: clients look here whether a server runs, and Ollama's clients for its name. */
 void status_root(struct call *call)
 {
     struct buf body = {0};
@@ -93,7 +93,7 @@ static json_t *describe(const hearth_model_info *m)
                      m->type, "context_window", m->context_window, "modalities", modalities(m), "meta", meta);
 }
 
-/* As Ollama lists models, and llama-server after it; what hearth does not know is empty there too. */
+/* The list "models" in Ollama's form, which llama-server has too, with the members that llama-server leaves empty. */
 static json_t *describe_briefly(const hearth_model_info *m)
 {
     const char *capability = strcmp(m->type, "chat") == 0 ? "completion" : m->type;
@@ -106,7 +106,7 @@ static json_t *describe_briefly(const hearth_model_info *m)
                      details);
 }
 
-/* Anthropic's clients say which version of its API they speak. */
+/* Anthropic's clients send the version of its API. */
 static bool is_anthropics(const struct call *call)
 {
     return http_header(call->http, "anthropic-version") != NULL;
@@ -185,7 +185,7 @@ static bool is_idle(const hearth_slot *s)
     return strcmp(s->state, "idle") == 0;
 }
 
-/* hearth's own members, then llama-server's of the same meaning. */
+/* hearth's own members, then llama-server's. */
 static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
 {
     json_t *slot = json_pack("{s:i, s:i, s:o, s:s, s:s, s:i, s:i, s:i, s:s, s:I}", "id", s->id, "seq_id", s->seq_id,

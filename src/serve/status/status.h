@@ -1,4 +1,4 @@
-/* What is going on: health, models, slots, metrics. Each answers its call at once. HTTP thread only. */
+/* Status routes: health, models, slots, Prometheus metrics. Each answers its call at once. HTTP thread only. */
 #ifndef SERVE_STATUS_STATUS_H
 #define SERVE_STATUS_STATUS_H
 
@@ -13,8 +13,7 @@ void status_slots(struct call *call);
 void status_slot_action(struct call *call); /* POST /slots/{id} */
 void status_metrics(struct call *call);
 
-/* The loaded model of that name, and its place among them; NULL: the first. False: the call has been answered with 404.
- */
+/* Finds a model by name (NULL: the first) and its index. False: the call has been answered with 404. */
 bool status_find_model(struct call *call, const char *name, size_t *index, hearth_model_info *info);
 
 #endif
