@@ -1,10 +1,11 @@
-/* The memory of all request bodies together, and of what was made of those that were handed out.
+/* The memory limit of all request bodies together, and of what was parsed from dispatched ones; backpressure on the
+ * connections that send them. Event loop's thread only.
  *
- * A connection whose body would go over the sum of all is not read until memory frees; its bytes wait in the kernel,
- * so the client waits too. That alone could lock up: many bodies, each half there, none of which can be finished. So
- * the body that began first may always go on, unless requests that were handed out hold memory: these end by
- * themselves and free it. What is received thus stays under max_bodies + max_body (and one read buffer). What a handler
- * makes of a body counts in its place (http_recount()), and is the handler's to bound. */
+ * While the sum is at its limit no connection that sends a body is read: its bytes stay in the kernel, and TCP makes
+ * the client wait. That alone could deadlock: many bodies, each received in part, none of which can be completed. So
+ * the body that began first is always read, unless dispatched requests hold memory: these end by themselves and free
+ * it. Bodies thus take at most max_bodies + max_body bytes (and one read buffer). What a handler parses from a body
+ * counts instead of it (http_recount()); the handler bounds that. */
 #include "http/connection.h"
 
 static bool is_receiving(const struct connection *connection)
@@ -12,7 +13,8 @@ static bool is_receiving(const struct connection *connection)
     return connection->older != NULL || connection->server->bodies.oldest == connection;
 }
 
-/* Connections are resumed from the loop: whoever frees memory is in the middle of something else. */
+/* Resumes stalled connections from the event loop, not at once: the caller that frees memory may be within a handler
+ * or a connection's callback. */
 static void memory_freed(struct http_bodies *bodies)
 {
     if (bodies->stalled > 0) event_active(bodies->resume, EV_TIMEOUT, 0);
@@ -25,7 +27,7 @@ static struct connection *next_to_resume(struct http_bodies *bodies)
     return c;
 }
 
-/* Starts over after each: resuming one may call the handler, which may close any other. */
+/* Starts over after each: resuming a connection may call the handler, which may close any other. */
 static void resume_all(evutil_socket_t fd, short what, void *ud)
 {
     (void)fd, (void)what;

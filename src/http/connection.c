@@ -1,12 +1,12 @@
-/* One connection's life: reading requests one after the other, handing each to the handler, sending its answer, and
- * noticing at every moment that the client went away or takes too long.
+/* A connection's state machine: receives requests one after the other, dispatches each to the handler, sends its
+ * answer, and detects disconnects and time-outs in every state. Event loop's thread only.
  *
- * While a request is being answered the parser rests; what the client sends meanwhile waits in the input buffer, up
- * to READ_AHEAD bytes, then in the kernel. End of input during an answer means that the client is gone: a client that
- * only shut down its sending side cannot be told from one that closed, and computing for nobody is the dearer error.
- * An answer that has ended already is still sent to the last byte. One thing stays unseen: the orderly end of a client
- * that pipelined more than the kernel's buffer holds, for its end waits behind its bytes. The next byte of the answer
- * finds out. */
+ * While a request is being answered nothing is parsed; pipelined input waits in the input buffer, up to READ_AHEAD
+ * bytes, then in the kernel. End of input during an answer counts as a disconnect: a client that only shut down its
+ * sending side cannot be told from one that closed, and computing for a client that has left costs more. An answer
+ * that has ended already is still sent to the last byte. One disconnect is not detected at once: that of a client
+ * that pipelined more than the kernel's buffer holds, since the end of input is queued behind those bytes. The next
+ * write of the answer fails then. */
 #include "http/connection.h"
 
 #include "base/clock.h"
@@ -21,8 +21,8 @@
 
 enum {
     READ_AHEAD = 16384,
-    LINGER_MS = 2000,    /* for the client to read our last words before the connection is torn down */
-    OVER_LIMIT_MS = 2000 /* for the request of a connection that there is no room for */
+    LINGER_MS = 2000,    /* lingering close: time for the client to read the answer before the connection is reset */
+    OVER_LIMIT_MS = 2000 /* for the request of a connection over the limit */
 };
 
 static void set_timer(struct connection *c, int ms)
@@ -36,7 +36,7 @@ static struct evbuffer *input_of(struct connection *c)
     return bufferevent_get_input(c->bev);
 }
 
-/* ---- The end ---- */
+/* ---- Closing ---- */
 
 static void unwatch_hangup(struct connection *c)
 {
@@ -86,7 +86,7 @@ void connection_gone(struct connection *c)
     connection_free(c);
 }
 
-/* ---- Noticing that the client went away ---- */
+/* ---- Detecting disconnects ---- */
 
 static void on_hangup(evutil_socket_t fd, short what, void *ud)
 {
@@ -95,9 +95,9 @@ static void on_hangup(evutil_socket_t fd, short what, void *ud)
     if (poll(&state, 1, 0) > 0) connection_gone(ud);
 }
 
-/* While the socket is not read, its end is not seen either. Edge-triggered events tell it without telling again and
- * again of the bytes that wait; libevent wants all events of a descriptor alike, so they watch a duplicate. Without
- * a descriptor to spare, the end is noticed late, by writing. */
+/* Watches for the client's end of input while the socket is not read. Edge-triggered events report it without
+ * reporting the unread bytes again and again; libevent needs all events of a descriptor to be of one kind, so a
+ * duplicate is watched. If no descriptor is left, the disconnect is detected late, by a failing write. */
 static void watch_hangup(struct connection *c)
 {
     evutil_socket_t fd = bufferevent_getfd(c->bev);
@@ -112,7 +112,7 @@ static void watch_hangup(struct connection *c)
 static void stop_reading(struct connection *c)
 {
     bufferevent_disable(c->bev, EV_READ);
-    if (c->state != CONNECTION_FLUSHING) watch_hangup(c); /* there, writing tells */
+    if (c->state != CONNECTION_FLUSHING) watch_hangup(c); /* while flushing, writes fail */
 }
 
 static void start_reading(struct connection *c)
@@ -144,7 +144,8 @@ static void become_idle(struct connection *c)
     if (c->sent_head) wait_in(c, &c->server->kept_alive);
 }
 
-/* Closing while bytes of the client are unread would make its kernel throw our answer away. */
+/* Lingering close: closing while bytes of the client are unread would send a reset, and its kernel would discard our
+ * answer. */
 static void linger(struct connection *c)
 {
     evutil_socket_t fd = bufferevent_getfd(c->bev);
@@ -167,8 +168,7 @@ static void start_flushing(struct connection *c)
     c->state = CONNECTION_FLUSHING;
     unwatch_hangup(c);
     event_del(c->timer);
-    /* Nothing left to send: what comes after sending is due from the loop all the same, for the caller may be the
-     * handler. */
+    /* Nothing left to send: on_drained() is called from the loop all the same, since the caller may be the handler. */
     if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)
         bufferevent_trigger(c->bev, EV_WRITE, BEV_TRIG_DEFER_CALLBACKS);
 }
@@ -207,8 +207,8 @@ static void dispatch(struct connection *c)
     if (c->state == CONNECTION_CLOSED) connection_free(c);
 }
 
-/* Asks the handler whether a body is wanted at all. An answer given now ends the connection, for the body would have
- * to be read to find what follows it. */
+/* Lets the handler refuse the request before its body is received. Such an answer closes the connection, since the
+ * body would have to be received to find the next request. */
 static bool is_refused(struct connection *c)
 {
     struct http_request *request = c->request;
@@ -234,7 +234,7 @@ static void begin_request(struct connection *c)
     if (!c->over_limit) set_timer(c, !c->sent_head && first_ms < read_ms ? first_ms : read_ms);
 }
 
-/* False: there is no room for the connection, and it was told so. */
+/* Notes that a head has arrived. False: the connection is over the limit, and the request was refused with 503. */
 static bool note_head(struct connection *c)
 {
     const struct http_handler *handler = &c->server->handler;
@@ -249,7 +249,7 @@ static bool note_head(struct connection *c)
     return false;
 }
 
-/* An empty line between two requests is none. */
+/* An empty line between two requests is not a request. */
 static void skip_empty_line(struct connection *c)
 {
     request_free(c->request);
@@ -273,8 +273,7 @@ static void stall(struct connection *c)
     stop_reading(c);
 }
 
-/* These take a piece of the input and say whether the connection still receives a request; if it does not, it may even
- * be freed. */
+/* These consume a piece of the input. False: the connection no longer receives a request, and may even be freed. */
 static bool receive_head(struct connection *c, const char *bytes, size_t len)
 {
     struct http_request *request = c->request;
@@ -342,7 +341,7 @@ static void next_request(struct connection *c)
     receive(c);
 }
 
-/* ---- What libevent calls ---- */
+/* ---- libevent's callbacks ---- */
 
 static void on_readable(struct bufferevent *bev, void *ud)
 {
@@ -383,10 +382,10 @@ static void on_event(struct bufferevent *bev, short what, void *ud)
     struct connection *c = ud;
     bool only_end = what == (BEV_EVENT_READING | BEV_EVENT_EOF);
     if ((what & BEV_EVENT_CONNECTED) != 0) {
-        c->state = CONNECTION_IDLE; /* the time for the first request runs on */
+        c->state = CONNECTION_IDLE; /* the timer of the first request runs on */
     } else if (only_end && c->state == CONNECTION_FLUSHING) {
         c->reading_closed = true;
-        bufferevent_enable(bev, EV_WRITE); /* TLS stops both ways where one ends */
+        bufferevent_enable(bev, EV_WRITE); /* at the end of input libevent's TLS disables writing too */
     } else {
         if (c->state == CONNECTION_HANDSHAKE) tls_log_failure(bev);
         connection_gone(c);
@@ -405,7 +404,7 @@ static void on_timer(evutil_socket_t fd, short what, void *ud)
         refuse(c, (struct http_fault){408, "the request took too long to arrive"});
 }
 
-/* ---- The beginning ---- */
+/* ---- Opening ---- */
 
 struct bufferevent *connection_bufferevent(struct event_base *base, evutil_socket_t fd)
 {

@@ -1,8 +1,8 @@
-/* One request: parsing its head and body with llhttp, and what the handler may ask of it.
+/* One HTTP request: parses head and body with llhttp, and gives the handler access to them. Event loop's thread only.
  *
- * The head is fed to llhttp in whole lines that were checked for line ends and control characters beforehand. llhttp
- * and this file must agree where the head ends; the framing of the body is refused wherever two readers could
- * disagree about it (RFC 9112, section 6), since a proxy in front may be the other reader. */
+ * The head is passed to llhttp in whole lines that were checked for line ends and control characters beforehand.
+ * llhttp and this file must agree where the head ends. Against request smuggling, any framing of the body that two
+ * parsers could read differently is refused (RFC 9112, section 6), since a reverse proxy may be the other parser. */
 #include "http/connection.h"
 
 #include "base/memory.h"
@@ -19,7 +19,7 @@ static int set_fault(struct http_request *request, int status, const char *messa
     return HPE_USER;
 }
 
-/* ---- What llhttp calls ---- */
+/* ---- llhttp's callbacks ---- */
 
 static int on_url(llhttp_t *parser, const char *at, size_t len)
 {
@@ -33,7 +33,7 @@ static int on_header_field(llhttp_t *parser, const char *at, size_t len)
 {
     struct http_request *request = parser->data;
     (void)len;
-    if (request->head_done) return 0; /* a trailer: nobody asks for these */
+    if (request->head_done) return 0; /* a trailer, which is ignored */
     if (request->n_fields == request->cap_fields) {
         request->cap_fields = request->cap_fields == 0 ? 16 : request->cap_fields * 2;
         request->fields = mem_grow(request->fields, request->cap_fields, sizeof *request->fields);
@@ -58,7 +58,7 @@ static int check_room(struct http_request *request, uint64_t more)
     return more > room ? set_fault(request, 413, "the body is too large") : 0;
 }
 
-/* Refused before the chunk arrives. */
+/* Refuses a chunk that is too large before it arrives. */
 static int on_chunk_header(llhttp_t *parser)
 {
     return check_room(parser->data, parser->content_length);
@@ -73,7 +73,7 @@ static int on_body(llhttp_t *parser, const char *at, size_t len)
     return 0;
 }
 
-/* Pausing here keeps llhttp from reading on into the next request. */
+/* Pauses llhttp, so that it does not parse the next request. */
 static int on_message_complete(llhttp_t *parser)
 {
     struct http_request *request = parser->data;
@@ -90,7 +90,7 @@ static const llhttp_settings_t settings = {
     .on_message_complete = on_message_complete,
 };
 
-/* ---- Life ---- */
+/* ---- Creation and end ---- */
 
 struct http_request *request_new(struct connection *connection)
 {
@@ -135,7 +135,7 @@ void request_lose_client(struct http_request *request)
         return;
     }
     request->server->n_active--;
-    request->reply = REPLY_ENDED; /* whatever on_gone still does with it is without effect */
+    request->reply = REPLY_ENDED; /* so that calls of on_gone for the answer have no effect */
     request->on_gone(request->ud);
     request_free(request);
 }
@@ -163,7 +163,7 @@ void http_abort(struct http_request *request)
 
 /* ---- The head ---- */
 
-/* llhttp's own words name what is wrong; a few faults have a status of their own. */
+/* The fault for an error of llhttp, with its reason; an unsupported version has a status of its own. */
 static enum parse parser_fault(struct http_request *request, llhttp_errno_t error)
 {
     if (request->fault.status == 0) {
@@ -185,7 +185,8 @@ static bool has_control(const char *bytes, size_t len)
     return false;
 }
 
-/* The text of a request line's end: llhttp would also take RTSP/1.0, and a line with no version at all. */
+/* Checks the version at the end of the request line: llhttp would also accept RTSP/1.0, and a line without a
+ * version. */
 static int check_version(struct http_request *request, const char *line, size_t len)
 {
     static const char form[] = " HTTP/";
@@ -197,7 +198,7 @@ static int check_version(struct http_request *request, const char *line, size_t 
     return 0;
 }
 
-/* `len` counts neither CR nor LF. */
+/* Checks one line of the head; `len` is without CR and LF. */
 static int check_line(struct http_request *request, const char *line, size_t len)
 {
     if (memchr(line, '\r', len) != NULL) return set_fault(request, 400, "a carriage return inside a line");
@@ -207,7 +208,7 @@ static int check_line(struct http_request *request, const char *line, size_t len
     return 0;
 }
 
-/* Hands one line, CRLF included, to llhttp. */
+/* Passes one line, with its CRLF, to llhttp. */
 static enum parse parse_line(struct http_request *request)
 {
     const char *line = request->head.v + request->line;
@@ -229,7 +230,7 @@ static enum parse parse_line(struct http_request *request)
     return blank ? PARSE_WHOLE : PARSE_MORE;
 }
 
-/* Line ends and colons become the ends of strings. */
+/* Zero-terminates the names and values of headers, and the target. */
 static void cut_strings(struct http_request *request)
 {
     char *head = request->head.v;
@@ -268,7 +269,7 @@ static int check_framing(struct http_request *request)
     return 0;
 }
 
-/* Of two of these, one reader would judge the first and another one the last. */
+/* Refuses repeated Host and Origin headers, of which one reader would use the first and another the last. */
 static int check_host_and_origin(struct http_request *request)
 {
     size_t n = count_fields(request, "Host");
@@ -345,7 +346,7 @@ enum parse request_parse_body(struct http_request *request, const char *bytes, s
     return PARSE_MORE;
 }
 
-/* ---- What the handler asks ---- */
+/* ---- Access for the handler ---- */
 
 const char *http_method(const struct http_request *request)
 {
@@ -376,7 +377,7 @@ const char *http_target_host(const struct http_request *request)
     return request->target.host;
 }
 
-/* What a connection came to; all zero where that cannot be told. */
+/* The local address of the request's connection; all zero if unknown. */
 union local_address {
     struct sockaddr any;
     struct sockaddr_in v4;

@@ -1,4 +1,5 @@
-/* Listening sockets: from an address as people write it to a socket that accepts. */
+/* Opens listening sockets for addresses such as "host:port", "[v6]:port" and "unix:PATH". Event loop's thread only,
+ * or before it runs. */
 #include "http/connection.h"
 
 #include "base/error.h"
@@ -65,7 +66,7 @@ static int open_tcp(const struct addrinfo *info)
     if (fd < 0) return -errno;
     int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    /* So that 0.0.0.0 and [::] can both be listened on. */
+    /* so that 0.0.0.0 and [::] can both be listened on */
     if (info->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
     if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
     int number = errno;
@@ -79,7 +80,7 @@ static in_port_t *port_of(struct sockaddr *address)
     return &((struct sockaddr_in *)address)->sin_port;
 }
 
-/* What a socket is bound to; all zero where that cannot be told. */
+/* The address that a socket is bound to; all zero if unknown. */
 union bound {
     struct sockaddr any;
     struct sockaddr_in v4;
@@ -120,8 +121,8 @@ static char *split_port(char *text, const char **port)
     return text + 1;
 }
 
-/* A name may stand for several addresses, such as localhost's two. All are listened on, with one port; a family that
- * this machine does not have is passed over as long as one is left. */
+/* Listens on all addresses of a name, such as localhost's two, with one port; address families that this machine
+ * lacks are skipped as long as one is left. */
 static int listen_all(struct http_server *server, const char *address, struct addrinfo *infos, in_port_t *port,
                       hearth_error *error)
 {
@@ -175,7 +176,7 @@ static int unix_socket(void)
     return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* The file of a server that died refuses connections. Only such a one is removed. */
+/* Removes a stale socket file: one that refuses connections, since its server died. */
 static int remove_stale(const struct sockaddr_un *name)
 {
     struct stat file;
@@ -195,8 +196,8 @@ static bool grant_access(const char *path, const struct http_socket_access *acce
     return access->mode == 0600 || chmod(path, access->mode) == 0;
 }
 
-/* Linux gives the file the mode of the socket, so that there is no moment at which more may connect than are meant to:
- * nobody may before it listens. */
+/* Linux gives the file the mode of the socket, so that the permissions are never wider than configured: nobody can
+ * connect before listen(). */
 static int open_unix(const struct sockaddr_un *name, const struct http_socket_access *access)
 {
     int number = remove_stale(name);

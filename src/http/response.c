@@ -1,7 +1,8 @@
-/* Answers: the status line, headers and how the end of the body is told (length, chunks, or the end of the
- * connection). Bytes go into the connection's output buffer; libevent sends them.
+/* HTTP responses: status line, headers, and the framing of the body (Content-Length, chunks, or the end of the
+ * connection). Bytes go into the connection's output buffer; libevent sends them. Event loop's thread only.
  *
- * Once the client is gone these functions write nothing; the one that ends the answer still frees the request. */
+ * Once the client has disconnected these functions write nothing; the one that ends the answer still frees the
+ * request. */
 #include "http/connection.h"
 
 #include "base/memory.h"
@@ -81,7 +82,7 @@ static void add_connection(struct evbuffer *out, bool keep_alive)
     add_text(out, keep_alive ? "Connection: keep-alive\r\n" : "Connection: close\r\n");
 }
 
-/* A line end in a value would begin another header. */
+/* Control characters become blanks: a line end in a value would begin another header (response splitting). */
 static void append_value(struct buf *b, const char *value)
 {
     for (; *value != '\0'; value++) {
@@ -113,7 +114,7 @@ static struct evbuffer *output_of(const struct http_request *request)
     return request->connection == NULL ? NULL : bufferevent_get_output(request->connection->bev);
 }
 
-/* Writes all of the head but what tells the body's length; NULL if there is nobody to answer. */
+/* Writes the head except Content-Length or Transfer-Encoding; NULL if the client has disconnected. */
 static struct evbuffer *begin_head(struct http_request *request, int status, const char *content_type)
 {
     request->bodyless = request->parser.method == HTTP_HEAD || !status_has_body(status);
@@ -150,13 +151,13 @@ void http_reply(struct http_request *request, int status, const char *content_ty
     end_reply(request);
 }
 
-/* ---- Answers in pieces ---- */
+/* ---- Streamed answers ---- */
 
 void http_begin(struct http_request *request, int status, const char *content_type)
 {
     if (request->reply != REPLY_NONE) return;
     request->reply = REPLY_STREAMING;
-    /* HTTP/1.0 knows no chunks: there the end of the connection is the end of the body. */
+    /* HTTP/1.0 has no chunks: the end of the connection is the end of the body. */
     request->chunked = !request->version_1_0 && status_has_body(status);
     if (request->version_1_0 && status_has_body(status)) request->keep_alive = false;
     struct evbuffer *out = begin_head(request, status, content_type);
@@ -166,7 +167,7 @@ void http_begin(struct http_request *request, int status, const char *content_ty
 void http_send(struct http_request *request, const void *bytes, size_t len)
 {
     struct evbuffer *out = output_of(request);
-    /* A chunk of no bytes would end the body. */
+    /* An empty chunk would end the body. */
     if (out == NULL || request->reply != REPLY_STREAMING || request->bodyless || len == 0) return;
     if (request->chunked) evbuffer_add_printf(out, "%zx\r\n", len);
     evbuffer_add(out, bytes, len);
@@ -187,7 +188,7 @@ size_t http_backlog(const struct http_request *request)
     return out == NULL ? 0 : evbuffer_get_length(out);
 }
 
-/* ---- Answers of the server itself ---- */
+/* ---- Error answers and 100 Continue ---- */
 
 void reply_refuse(struct connection *connection, struct http_fault fault)
 {

@@ -1,7 +1,7 @@
-/* The server: its loop, taking connections, and calls posted from other threads.
+/* The HTTP server: its event loop, accepting connections within their limit, and calls posted from other threads.
  *
- * One thread runs the loop and with it everything of this folder. Only the queue of posted calls is shared with
- * others, under its mutex. */
+ * One thread runs the loop and with it everything in this folder. Only the queue of posted calls is shared with
+ * other threads, under its mutex. */
 #include "http/connection.h"
 
 #include "base/error.h"
@@ -18,7 +18,7 @@
 
 enum {
     ACCEPT_AGAIN_MS = 100,
-    MAX_OVER_LIMIT = 16 /* connections that are taken although there is no room for them */
+    MAX_OVER_LIMIT = 16 /* connections accepted over the limit */
 };
 
 struct http_limits http_limits_default(void)
@@ -35,7 +35,7 @@ struct http_limits http_limits_default(void)
     };
 }
 
-/* ---- Taking connections ---- */
+/* ---- Accepting connections ---- */
 
 static void enable_listeners(struct http_server *server, bool enable)
 {
@@ -43,7 +43,7 @@ static void enable_listeners(struct http_server *server, bool enable)
         (enable ? evconnlistener_enable : evconnlistener_disable)(l->listener);
 }
 
-/* One that never sent a request goes first. False: every connection has one. */
+/* Closes the idle connection that has waited longest; those that never sent a request first. False: none is idle. */
 static bool drop_waiting(struct http_server *server)
 {
     struct connection *c = TAILQ_FIRST(&server->fresh);
@@ -52,8 +52,8 @@ static bool drop_waiting(struct http_server *server)
     return c != NULL;
 }
 
-/* Whether a further connection has no room. There always is a place for one that asks something urgent: the one that
- * has had it longest has been answered, or is slow. */
+/* Whether a new connection exceeds the limit, after an idle one was closed for it. Of the MAX_OVER_LIMIT connections
+ * over the limit the oldest is closed for a new one: its urgent request has been answered, or it is slow. */
 static bool exceeds_limit(struct http_server *server)
 {
     bool full = server->n_connections - server->n_over_limit >= (size_t)server->limits.max_connections;
@@ -75,7 +75,8 @@ void server_accept(struct evconnlistener *listener, evutil_socket_t fd, struct s
                     over_limit);
 }
 
-/* Most likely there are no descriptors left. The connection still waits, so trying at once would spin. */
+/* accept() failed, most likely for want of descriptors. The connection is still pending, so that accepting again at
+ * once would spin. */
 void server_accept_error(struct evconnlistener *listener, void *ud)
 {
     (void)listener;
@@ -117,12 +118,13 @@ void http_post(struct http_server *server, void (*call)(void *ud), void *ud)
         posts->v = mem_grow(posts->v, posts->cap, sizeof *posts->v);
     }
     posts->v[posts->len++] = (struct http_posted){.call = call, .ud = ud};
-    /* Whoever posts the first wakes the loop; under the mutex, so that http_close() cannot free the event meanwhile. */
+    /* The first call in the queue wakes the loop; under the mutex, so that http_close() cannot free the event
+     * meanwhile. */
     if (posts->len == 1) event_active(posts->wake, EV_TIMEOUT, 0);
     pthread_mutex_unlock(&posts->mutex);
 }
 
-/* The calls that are there now; those that they post are left for the next turn. */
+/* Runs the calls that are queued now; calls that they post run in the next iteration of the loop. */
 static size_t run_posted(struct http_posts *posts)
 {
     pthread_mutex_lock(&posts->mutex);
@@ -142,14 +144,14 @@ static void on_wake(evutil_socket_t fd, short what, void *ud)
     run_posted(ud);
 }
 
-/* ---- Life ---- */
+/* ---- Opening and closing ---- */
 
 static void use_threads(void)
 {
     evthread_use_pthreads();
 }
 
-/* Edge-triggered events are what connections watch hang-ups with. */
+/* An event loop with edge-triggered events, with which connections watch for disconnects. */
 static struct event_base *open_base(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -162,7 +164,7 @@ static struct event_base *open_base(void)
     return base;
 }
 
-/* Writing to a socket whose client is gone is an error to handle, not a reason to end the process. */
+/* A write to a closed socket is an error to handle, not a reason to end the process. */
 static void ignore_sigpipe(void)
 {
     struct sigaction action;
@@ -216,7 +218,7 @@ void http_stop(struct http_server *server)
 void http_close(struct http_server *server)
 {
     if (server == NULL) return;
-    while (run_posted(&server->posts) > 0) continue; /* what was posted owns memory */
+    while (run_posted(&server->posts) > 0) continue; /* posted calls own memory */
     http_stop_listening(server);
     while (server->connections != NULL) connection_gone(server->connections);
     while (server->orphans != NULL) request_end_orphan(server->orphans);

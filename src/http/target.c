@@ -1,6 +1,6 @@
-/* The request's target: percent-decoding of the path, names and values of the query.
+/* The request's target: percent-decodes the path, and the names and values of the query. Pure functions.
  *
- * The decoded text belongs to the target; everything handed out points into it. */
+ * The target owns the decoded text; path, names and values point into it. */
 #include "http/connection.h"
 
 #include "base/memory.h"
@@ -15,7 +15,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* In place. A zero byte would cut the string short for whoever compares paths, so it is malformed too. */
+/* Decodes in place. A zero byte counts as malformed, since comparisons of paths would stop there. */
 static bool percent_decode(char *text, bool plus_is_space)
 {
     char *to = text;
@@ -54,7 +54,7 @@ static bool decode_query(struct http_target *target, char *query)
     return true;
 }
 
-/* Proxies send the absolute form. */
+/* Cuts the host off an absolute target ("http://host/path"), which proxies send. Returns the rest. */
 static char *take_host(struct http_target *target)
 {
     char *host = *target->text == '/' ? NULL : strstr(target->text, "://");

@@ -1,8 +1,8 @@
-/* TLS: one OpenSSL context a certificate, and libevent's bufferevents over it.
+/* TLS: one OpenSSL context for each certificate, and libevent's bufferevents over it.
  *
- * The loop's thread uses a context; OpenSSL counts who holds it, so that connections outlive its replacement. Callbacks
- * of a TLS bufferevent are deferred to the loop: OpenSSL may find out about a connection's end in the midst of any
- * call, and whoever made that call still holds the connection. */
+ * Event loop's thread only. OpenSSL counts references to a context, so that connections outlive its replacement.
+ * Callbacks of a TLS bufferevent are deferred to the loop: OpenSSL may detect a connection's end within any call,
+ * while the caller still uses the connection. */
 #include "http/connection.h"
 
 #include "base/error.h"
@@ -22,7 +22,7 @@ struct http_tls {
 
 /* ---- The context ---- */
 
-/* Only one protocol is spoken here. A client that names others alone is refused, as RFC 7301 has it. */
+/* ALPN: HTTP/1.1 only. A client that offers other protocols only is refused, as RFC 7301 requires. */
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in,
                            unsigned in_len, void *ud)
 {
@@ -37,7 +37,7 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
     return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* Nobody sits at a terminal to type it. */
+/* A daemon has no terminal to ask for a passphrase. */
 static int no_passphrase(char *out, int size, int writing, void *ud)
 {
     (void)out, (void)size, (void)writing, (void)ud;
@@ -49,17 +49,17 @@ static SSL_CTX *make_context(void)
     SSL_CTX *context = SSL_CTX_new(TLS_server_method());
     if (context == NULL) return NULL;
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-    /* A connection that ends without a farewell ends like any other: lengths and chunks tell whether all has come. */
+    /* An end without close_notify is accepted: Content-Length and chunks show whether a body is complete. */
     SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_NO_COMPRESSION |
                                      SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
     SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);         /* many connections are idle */
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* clients keep their sessions, in tickets */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* clients keep their sessions in tickets */
     SSL_CTX_set_alpn_select_cb(context, choose_protocol, NULL);
     SSL_CTX_set_default_passwd_cb(context, no_passphrase);
     return context;
 }
 
-/* OpenSSL's own words, of the first of its errors. */
+/* Fails with OpenSSL's text for the first error in its queue. */
 static int tls_error(hearth_error *error, const char *param, const char *deed, const char *path)
 {
     unsigned long first = ERR_peek_error();
@@ -104,7 +104,7 @@ void http_tls_close(struct http_tls *tls)
 
 /* ---- A connection ---- */
 
-/* Both fail for want of memory only, which for control data ends the process, as in base/memory.h. */
+/* Both calls fail only for want of memory, which ends the process for control data, as in base/memory.h. */
 struct bufferevent *tls_bufferevent(const struct http_tls *tls, struct event_base *base, evutil_socket_t fd)
 {
     SSL *ssl = SSL_new(tls->context);
@@ -124,7 +124,7 @@ void tls_send_close_notify(struct bufferevent *bev)
 {
     SSL *ssl = bufferevent_openssl_get_ssl(bev);
     if (ssl == NULL) return;
-    SSL_shutdown(ssl); /* the answer is out already: there is nothing to wait for */
+    SSL_shutdown(ssl); /* the answer is sent already: no need to wait for the client's */
     ERR_clear_error();
 }
 

@@ -15,7 +15,7 @@ static int read_suffix(struct fields *fields, const json_t *value, hearth_error 
 {
     if (!json_is_string(value))
         return error_at(error, HEARTH_INVALID, "input_suffix",
-                        "'input_suffix' must be a string: the text after the gap");
+                        "'input_suffix' must be a string: the text after the part to fill in");
     fields->params.suffix = json_string_value(value);
     fields->params.suffix_len = json_string_length(value);
     return HEARTH_OK;
@@ -63,7 +63,7 @@ static int put_prefix_first(json_t *body, hearth_error *error)
     json_t *prefix = json_object_get(body, "input_prefix");
     if (!json_is_string(prefix))
         return error_at(error, HEARTH_INVALID, "input_prefix",
-                        "'input_prefix' must be a string: the text before the gap");
+                        "'input_prefix' must be a string: the text before the part to fill in");
     json_object_set(body, "prompt", prefix);
     return HEARTH_OK;
 }
