@@ -169,7 +169,7 @@ static enum parse parser_fault(struct http_request *request, llhttp_errno_t erro
     if (request->fault.status == 0) {
         const char *reason = llhttp_get_error_reason(&request->parser);
         if (error == HPE_INVALID_VERSION)
-            set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+            set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
         else
             set_fault(request, 400, reason != NULL && *reason != '\0' ? reason : "malformed request");
     }
@@ -193,7 +193,7 @@ static int check_version(struct http_request *request, const char *line, size_t 
     const char *version = len < 9 ? line : line + len - 9;
     if (len < 9 || memcmp(version, form, 6) != 0) return set_fault(request, 400, "the request line is malformed");
     if (memcmp(version + 6, "1.1", 3) != 0 && memcmp(version + 6, "1.0", 3) != 0)
-        return set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+        return set_fault(request, 505, "only HTTP/1.0 and HTTP/1.1 are supported");
     request->version_1_0 = version[8] == '0';
     return 0;
 }

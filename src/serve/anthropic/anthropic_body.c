@@ -242,7 +242,8 @@ static int read_tool(struct convert *convert, const json_t *tool, struct field_p
     const json_t *type = json_object_get(tool, "type");
     if (type != NULL && !json_is_null(type) && !json_is_string(type)) return convert_bad_type(convert, tool, at);
     if (json_is_string(type) && !convert_is(type, "custom")) {
-        log_event(LOG_INFO, "serve", "left out a tool that nobody runs here", log_str("type", json_string_value(type)));
+        log_event(LOG_INFO, "serve", "left out a tool that the server does not run",
+                  log_str("type", json_string_value(type)));
         return HEARTH_OK;
     }
     if (convert_string(convert, tool, at, "name") == NULL) return HEARTH_INVALID;

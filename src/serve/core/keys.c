@@ -232,7 +232,7 @@ struct keys *keys_parse(const char *file, const char *text, size_t len, hearth_e
         rc = read_line(keys, &line);
     }
     if (rc == HEARTH_OK && keys->len == 0)
-        rc = error_at(error, HEARTH_INVALID, file, "%s holds no key: nobody could be let in", file);
+        rc = error_at(error, HEARTH_INVALID, file, "%s holds no key: every request would be refused", file);
     if (rc == HEARTH_OK) return keys;
     keys_close(keys);
     return NULL;

@@ -391,7 +391,7 @@ static int check_generate(struct convert *convert)
         return convert_fault(convert, field_path_of("context"),
                              "is not supported: send the conversation to POST /api/chat");
     if (ollama_is_completion(convert->body) && fields_asks(convert->body, "images"))
-        return convert_fault(convert, field_path_of("images"), "have no place in a prompt without messages");
+        return convert_fault(convert, field_path_of("images"), "are not supported in a prompt without messages");
     return HEARTH_OK;
 }
 
@@ -409,7 +409,7 @@ static int take_text(struct convert *convert, const char *name, json_t **text)
 static int read_completion(struct convert *convert, json_t *prompt)
 {
     if (text_of(convert->body, "system") != NULL)
-        return convert_fault(convert, field_path_of("system"), "has no place beside 'raw' and 'suffix'");
+        return convert_fault(convert, field_path_of("system"), "is not supported together with 'raw' or 'suffix'");
     json_object_del(convert->chat, "messages");
     convert_set(convert, "prompt", json_incref(prompt));
     return HEARTH_OK; /* "suffix" has the same name */

@@ -111,9 +111,10 @@ static int find_before(struct history *history, const json_t *body, hearth_error
 /* The same limit as for a body that would contain all the items. */
 static int too_large(const struct history *history, const char *field, size_t bytes, hearth_error *error)
 {
-    return error_at(error, (hearth_code)413, field,
-                    "'%s' stands for %zu bytes: at most %zu (server.max_body_bytes). Begin a new conversation", field,
-                    bytes, history->max_bytes);
+    return error_at(
+        error, (hearth_code)413, field,
+        "'%s' refers to %zu bytes of stored items: at most %zu (server.max_body_bytes). Begin a new conversation",
+        field, bytes, history->max_bytes);
 }
 
 static json_t *read_before(const struct history *history, hearth_error *error)

@@ -92,7 +92,8 @@ static int read_tool(struct convert *convert, const struct tool *tool)
     if (!json_is_string(type)) return convert_bad_type(convert, tool->json, tool->at);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (convert_is(type, types[i].type)) return types[i].read(convert, tool);
-    log_event(LOG_INFO, "serve", "left out a tool that nobody runs here", log_str("type", json_string_value(type)));
+    log_event(LOG_INFO, "serve", "left out a tool that the server does not run",
+              log_str("type", json_string_value(type)));
     return HEARTH_OK;
 }
 

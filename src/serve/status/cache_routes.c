@@ -152,8 +152,7 @@ static json_t *whole_response_chat(const json_t *body, hearth_error *error)
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
         if (!fields_asks(body, links[i])) continue;
         error_at(error, HEARTH_UNSUPPORTED, links[i],
-                 "a lookup does not go on from stored items: leave out '%s', and send all of them in 'input'",
-                 links[i]);
+                 "a lookup does not continue stored items: leave out '%s', and send all of them in 'input'", links[i]);
         return NULL;
     }
     return responses_chat(body, error);
