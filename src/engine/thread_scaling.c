@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 /* A measurement covers so much time and at least two ticks: a scheduler lets a thread run for milliseconds, and single
- * ticks are slow or not by logprob. A tick longer than LONG_NS is a measurement by itself. */
+ * ticks are slow or not by chance. A tick longer than LONG_NS is a measurement by itself. */
 #define MEASURE_NS 40000000
 #define LONG_NS    (4 * (int64_t)MEASURE_NS)
 

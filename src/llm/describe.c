@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Metadata of the model about its own scaling. */
+/* The model's metadata on its own RoPE scaling. */
 static bool text_of_model(const struct llama_context *handle, const char *name, char *text, size_t size)
 {
     const struct llama_model *model = llama_get_model(handle);
@@ -24,9 +24,9 @@ static double of_model(const struct llama_context *handle, const char *name, dou
     return text_of_model(handle, name, text, sizeof text) ? strtod(text, NULL) : otherwise;
 }
 
-/* LongRoPE has factors for short and for long contexts, and takes those of the window (of one pool: of all of it), not
- * of the tokens in it. Where a model does not say for how many tokens it was trained first, llama.cpp takes those that
- * it was trained for. Models without such factors have one class: what they stored outlives another n_seq_max. */
+/* LongRoPE has factors for short and for long contexts, and llama.cpp chooses by the window (of a unified KV cache: all
+ * of it), not by the tokens in it. Where a model does not name its original context, llama.cpp takes the trained one.
+ * Models without such factors have one class, so that what they stored stays valid with another n_seq_max. */
 static const char *window_class(const struct llm_context *context)
 {
     const struct llama_context *handle = llm_context_handle(context);
@@ -34,7 +34,7 @@ static const char *window_class(const struct llm_context *context)
     return llm_context_window_factors(context) && llama_n_ctx_seq(handle) > original ? "long" : "short";
 }
 
-/* Quantised keys and values are rotated first, unless the environment says otherwise. */
+/* llama.cpp rotates keys and values before it quantises them, unless the environment disables that. */
 static bool rotates(const struct llama_context_params *translated)
 {
     const char *off = getenv("LLAMA_ATTN_ROT_DISABLE");
@@ -67,7 +67,7 @@ void llm_context_describe(const struct llm_context *context, struct buf *out)
 
 /* ---- For people ---- */
 
-/* Negative says in llama.cpp that a number is not given. */
+/* In llama.cpp a negative number means "not set". */
 static double given_or(float given, double otherwise)
 {
     return given >= 0 ? (double)given : otherwise;
@@ -82,8 +82,8 @@ static void name_scaling(const struct llama_context *handle, const struct llama_
     snprintf(name, 16, "%s", own ? "none" : yarn ? "yarn" : "linear");
 }
 
-/* llama.cpp has no getters for these and settles them in its constructor; what it logs of them, base and scale, was
- * heard, and the rest follows from the same rules. */
+/* llama.cpp has no getters for these and resolves them in its constructor: base and scale come from its log, the rest
+ * is resolved here by the same rules. */
 struct llm_rope llm_context_rope(const struct llm_context *context)
 {
     const struct llama_context *handle = llm_context_handle(context);
@@ -97,8 +97,8 @@ struct llm_rope llm_context_rope(const struct llm_context *context)
     if (rope.ext_factor < 0) rope.ext_factor = strcmp(rope.scaling, "yarn") == 0;
     if (rope.orig_ctx == 0)
         rope.orig_ctx = (uint32_t)of_model(handle, "original_context_length", llm_context_trained(context));
-    /* With a ramp llama.cpp takes the factor that belongs to the scale, whatever was given: as much as the ramp itself
-     * adds, so that 1 is left. */
+    /* With YaRN's ramp (ext_factor) llama.cpp replaces the given factor by the one for the scale, which cancels what
+     * the ramp itself adds: 1 is left. */
     rope.attn_factor =
         rope.ext_factor != 0 ? 1 : given_or(t->yarn_attn_factor, of_model(handle, "yarn_attn_factor", 1));
     return rope;

@@ -17,17 +17,17 @@ struct llm_embedder {
     struct ggml_threadpool *threads;
     struct llama_batch batch;
     enum llm_pooling pooling;
-    bool encodes; /* an encoder has a call of its own */
+    bool encodes; /* with llama_encode() instead of llama_decode() */
     bool causal;
     int32_t window, max_tokens, n_inputs, n_vocab, width;
-    int32_t *first; /* row of each input of the last call */
+    int32_t *first; /* of each input of the last call: the index of its first batch token */
     struct llm_memory memory;
 };
 
-/* Recurrent states stand in memory one by one, used or not. */
+/* Memory for each recurrent state is allocated, whether it is used or not. */
 #define MAX_STATES 8
 
-/* ---- What a model is for ---- */
+/* ---- The purpose of a model ---- */
 
 bool llm_is_embedder(const struct llm_model *model)
 {
@@ -56,7 +56,7 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
     if (pooling == LLM_POOLING_RANK && info->n_scores == 0)
         return error_at(error, HEARTH_UNSUPPORTED, "pooling",
                         "the model has no head that llama.cpp could rank with: set pooling to mean, cls or last");
-    /* Encoders have a vector for each position that they were trained for, and none beyond. */
+    /* Encoders have a position embedding for each position that they were trained for, and none beyond. */
     if (!info->has_decoder && params->window > info->n_ctx_train)
         return error_at(error, HEARTH_INVALID, "context_window",
                         "context_window is %d, but the encoder takes %d tokens: lower it", params->window,
@@ -64,18 +64,19 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
     return HEARTH_OK;
 }
 
-/* What has to be computed together: whatever looks at all tokens of an input at once, and, as llama.cpp 0.5.0 gives
- * wrong numbers otherwise, in_swa windows in one pool of cells. */
+/* Whether a call must be one micro-batch: where attention or pooling needs all tokens of an input at once, and with
+ * sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
 static bool needs_one_part(const struct llm_model_info *info, enum llm_pooling pooling)
 {
     bool from_the_end = pooling == LLM_POOLING_NONE || pooling == LLM_POOLING_LAST;
     return !info->has_decoder || !from_the_end || info->n_swa > 0;
 }
 
-/* llama.cpp lays out its buffers for equally long sequences, and ends the process where that leaves a rest. */
-static int32_t round_up_to_sequences(int32_t max_tokens, int32_t n_seq)
+/* llama.cpp reserves its buffers for sequences of equal length, and ends the process where the batch is no multiple of
+ * their number. */
+static int32_t round_up_to_sequences(int32_t n_tokens, int32_t n_seq)
 {
-    return (max_tokens + n_seq - 1) / n_seq * n_seq;
+    return (n_tokens + n_seq - 1) / n_seq * n_seq;
 }
 
 static struct llm_context_params choose_sizes(const struct llm_context_params *wanted,
@@ -189,32 +190,32 @@ struct llm_memory llm_embedder_memory(const struct llm_embedder *embedder)
 
 static bool are_valid_inputs(const struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
-    int64_t max_tokens = 0;
+    int64_t n_tokens = 0;
     if (n < 1 || n > embedder->n_inputs) return false;
     for (int32_t i = 0; i < n; i++) {
         if (inputs[i].n < 1 || inputs[i].n > embedder->window) return false;
-        max_tokens += inputs[i].n;
+        n_tokens += inputs[i].n;
         for (int32_t t = 0; t < inputs[i].n; t++)
             if (inputs[i].tokens[t] < 0 || inputs[i].tokens[t] >= embedder->n_vocab) return false;
     }
-    return max_tokens <= embedder->max_tokens;
+    return n_tokens <= embedder->max_tokens;
 }
 
 static void fill_embedding_batch(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)
 {
     struct llama_batch *batch = &embedder->batch;
-    int32_t row = 0;
+    int32_t next = 0;
     for (int32_t i = 0; i < n; i++) {
-        embedder->first[i] = row;
-        for (int32_t at = 0; at < inputs[i].n; at++, row++) {
-            batch->token[row] = inputs[i].tokens[at];
-            batch->pos[row] = at;
-            batch->n_seq_id[row] = 1;
-            batch->seq_id[row][0] = i;
-            batch->logits[row] = true; /* pooling needs them all */
+        embedder->first[i] = next;
+        for (int32_t at = 0; at < inputs[i].n; at++, next++) {
+            batch->token[next] = inputs[i].tokens[at];
+            batch->pos[next] = at;
+            batch->n_seq_id[next] = 1;
+            batch->seq_id[next][0] = i;
+            batch->logits[next] = true; /* pooling needs the outputs of all tokens */
         }
     }
-    batch->n_tokens = row;
+    batch->n_tokens = next;
 }
 
 enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input *inputs, int32_t n)

@@ -17,10 +17,11 @@ static size_t state_size(struct llm_context *context, int32_t seq, llama_state_s
     return llama_state_seq_get_size_ext(llm_context_handle(context), seq, flags);
 }
 
-/* ---- Out ---- */
+/* ---- Saving ---- */
 
-/* Takes what moves from the scratch, which was given it with the rows: a state that breaks off after its first count
- * makes llama.cpp empty that part and then refuse the rest. Where it should not, more is copied than is needed. */
+/* Clears the recurrent and SWA state of the scratch sequence, which shares it along with the KV rows: a state that is
+ * truncated after its first count makes llama.cpp clear that part and then refuse the rest. If that should fail, more
+ * is copied than needed. */
 static void drop_checkpoint_state(struct llm_context *context, const struct llm_state_format *format)
 {
     if (!llm_state_format_has_checkpoints(format)) return;
@@ -33,7 +34,7 @@ static void drop_checkpoint_state(struct llm_context *context, const struct llm_
     llm_log_quiet(false);
 }
 
-/* The sequence whose state holds the rows and, if can be, nothing else; -1: none has them. */
+/* The sequence whose state holds the rows and, where possible, nothing else; -1: none has them. */
 static int32_t select_source(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                              int32_t from, int32_t to)
 {
@@ -70,7 +71,7 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_state_format 
     return n;
 }
 
-/* ---- In ---- */
+/* ---- Loading KV rows ---- */
 
 static bool set_state(struct llm_context *context, int32_t seq, const struct buf *state, llama_state_seq_flags flags)
 {
@@ -81,7 +82,8 @@ static bool set_state(struct llm_context *context, int32_t seq, const struct buf
     return n == state->len;
 }
 
-/* Rows alone, in the order of their positions. */
+/* Whether the state is a slice: KV rows only, in the order of their positions, with those from `from` to `to` among
+ * them. */
 static bool is_slice_of(const struct llm_state_format *format, const struct llm_parsed_state *parsed, int32_t from,
                         int32_t to)
 {
@@ -95,7 +97,7 @@ static bool is_slice_of(const struct llm_state_format *format, const struct llm_
     return ok;
 }
 
-/* Where something moves, a sequence without it seems to be empty. */
+/* With recurrent or SWA states, a sequence without them seems to be empty. */
 static bool ends_at(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t n)
 {
     return llm_state_format_has_checkpoints(format) || llm_seq_end(context, seq) == n;
@@ -131,9 +133,9 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_state_forma
     return false;
 }
 
-/* ---- In: what moves ---- */
+/* ---- Loading checkpoints ---- */
 
-/* How many rows there are beside what moves tells only the size of a state. */
+/* The number of KV rows of such a sequence can be read only from the size of its state. */
 static bool has_kv_rows(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t n)
 {
     if (format->n_rows == 0) return true;
@@ -141,7 +143,7 @@ static bool has_kv_rows(struct llm_context *context, const struct llm_state_form
     return rows == llm_kv_size(format, &format->kv[0], (uint32_t)n, format->n_stream);
 }
 
-/* Loads the state of one pool, or with as many streams as there are here. */
+/* Loads the checkpoint as it is into a unified KV cache, else rewritten for as many streams as there are here. */
 static bool load_checkpoint(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                             const struct buf *piece, const struct llm_state_contents *contents)
 {
@@ -153,7 +155,7 @@ static bool load_checkpoint(struct llm_context *context, const struct llm_state_
     return ok;
 }
 
-/* A piece of the right structure is refused for want of cells alone. */
+/* llama.cpp refuses a checkpoint of the right structure only for lack of cells. */
 static enum llm_loaded complete_sequence(struct llm_context *context, const struct llm_state_format *format,
                                          int32_t seq, const struct buf *piece, int32_t n)
 {

@@ -12,7 +12,7 @@ struct llm_logprobs {
     const struct llm_model *model;
     hearth_logprob *top;
     size_t top_cap;
-    struct buf bytes; /* of all tokens that are told of */
+    struct buf bytes; /* of all tokens of the result */
     hearth_logprobs result;
 };
 
@@ -34,7 +34,7 @@ static bool is_less(const hearth_logprob *a, const hearth_logprob *b)
     return a->log < b->log || (a->log == b->log && a->token > b->token);
 }
 
-/* The first one has changed: it goes down to its place. */
+/* Restores the heap after its first element has changed. */
 static void heap_sift_down(hearth_logprob *heap, size_t n)
 {
     hearth_logprob moved = heap[0];
@@ -55,7 +55,7 @@ static void heap_sift_up(hearth_logprob *heap, size_t at)
     heap[at] = moved;
 }
 
-/* A heap of n of n_top places takes one more. */
+/* Offers an element to a heap that has n and keeps the n_top largest; returns how many it has now. */
 static size_t heap_offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_logprob one)
 {
     if (n < n_top) {
@@ -70,7 +70,7 @@ static size_t heap_offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_lo
     return n;
 }
 
-/* The smallest goes last, again and again. */
+/* Sorts in descending order: the smallest goes last, again and again. */
 static void sort_heap(hearth_logprob *heap, size_t n)
 {
     while (n > 1) {
@@ -90,7 +90,7 @@ size_t llm_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_
     return kept;
 }
 
-/* ---- What is told ---- */
+/* ---- Results ---- */
 
 static size_t reserve_top(struct llm_logprobs *c, int32_t n_top)
 {
@@ -110,7 +110,7 @@ static void put_bytes(struct llm_logprobs *c, hearth_logprob *logprob)
     logprob->n_bytes = c->bytes.len - before;
 }
 
-/* The buffer moves while it grows: its addresses are known at the end. */
+/* The buffer may move while it grows, so pointers into it are set at the end. */
 static void point_at_bytes(const struct llm_logprobs *c, hearth_logprob *logprob, size_t *at)
 {
     logprob->bytes = c->bytes.v == NULL ? "" : c->bytes.v + *at;
@@ -140,7 +140,7 @@ const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_
     return report(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
 }
 
-/* The token was certain. */
+/* Greedy sampling: the token had probability 1. */
 static const hearth_logprobs *report_certain(struct llm_logprobs *c, int32_t chosen, size_t n_top)
 {
     hearth_logprob certain = {.token = chosen};

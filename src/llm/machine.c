@@ -23,7 +23,7 @@ static long read_number(const char *path)
     return len == 0 || end == text ? -1 : number;
 }
 
-/* A number that two CPUs share if they are threads of one core. */
+/* A number that is equal for two CPUs if they are threads of one core. */
 static long core_of(size_t cpu)
 {
     char path[96];
@@ -58,7 +58,7 @@ int llm_physical_cores(void)
 
 /* ---- Memory ---- */
 
-/* The number behind a word at the start of a line, as in /proc/meminfo and memory.stat; 0 where there is none. */
+/* The number after a word at the start of a line, as in /proc/meminfo and memory.stat; 0 where there is none. */
 static uint64_t read_entry(const char *path, const char *word)
 {
     FILE *file = fopen(path, "re");
@@ -75,9 +75,9 @@ static uint64_t read_entry(const char *path, const char *word)
     return number;
 }
 
-/* The two versions of control groups differ in names only. "max" and v1's huge number both read as no limit. */
+/* The two versions of control groups (cgroups) differ in names only. "max" and v1's huge number both mean no limit. */
 struct group_version {
-    const char *line; /* how this version's line of /proc/self/cgroup is told */
+    const char *line; /* identifies this version's line of /proc/self/cgroup */
     const char *root, *limit, *usage, *reclaimable;
 };
 
@@ -86,7 +86,7 @@ static const struct group_version group_versions[] = {
     {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "},
 };
 
-/* What one group may still take: its limit less what it uses and could not give back at once. */
+/* Bytes that one group can still allocate: its limit less what it uses and cannot reclaim at once. */
 static uint64_t free_in_group(const struct group_version *version, const char *group)
 {
     char path[1024];
@@ -102,8 +102,8 @@ static uint64_t free_in_group(const struct group_version *version, const char *g
     return (uint64_t)limit > held ? (uint64_t)limit - held : 0;
 }
 
-/* The least room of a group and all above it. A group that is not visible under its name is one seen from inside a
- * container, where the root stands for it: the walk ends there in any case. */
+/* The least free memory of a group and all its parents. Inside a container a group may not be visible under its name,
+ * but is mounted as the root, where the walk ends in any case. */
 static uint64_t free_in_groups(const struct group_version *version)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");

@@ -13,7 +13,7 @@
 
 #define MAX_SAMPLERS 16
 
-/* Made when somebody asks, on whatever thread. */
+/* Made at the first use, on any thread. */
 struct lazy_texts {
     pthread_mutex_t mutex;
     struct llm_token_texts *v;
@@ -61,7 +61,8 @@ static enum llm_kind find_kind(const struct llama_model *handle, int32_t n_exper
     return n_expert > 0 ? LLM_MOE : LLM_DENSE;
 }
 
-/* An encoder says of itself that its attention looks ahead; one that a decoder follows needs a call of its own. */
+/* An encoder's file says that its attention is not causal; a model of encoder and decoder would need llama_encode()
+ * first. */
 static bool is_decoder(const struct llama_model *handle, const struct gguf_context *file)
 {
     return llama_model_has_decoder(handle) && !llama_model_has_encoder(handle) &&
@@ -75,7 +76,7 @@ static enum llm_pooling find_pooling(const struct gguf_context *file)
     return known ? (enum llm_pooling)pooling : LLM_POOLING_UNSPECIFIED;
 }
 
-/* How many numbers a head of that name gives for a vector of n_embd; 0: it is not there. */
+/* Outputs of the head of that name for an embedding of n_embd dimensions; 0: there is no such head. */
 static int64_t head_width(const struct gguf_context *file, const char *name, int32_t n_embd)
 {
     int64_t id = gguf_find_tensor(file, name);
@@ -85,8 +86,8 @@ static int64_t head_width(const struct gguf_context *file, const char *name, int
     return blocks * ggml_blck_size(type) / n_embd;
 }
 
-/* llama.cpp reads as many scores an input as the file has labels. A head of another width would give it those of other
- * inputs, and without a head it reads parts of vectors. */
+/* llama.cpp reads as many scores for an input as the file has labels. With a head of another width it would read scores
+ * of other inputs, and without a head parts of embeddings. */
 static int32_t count_scores(const struct llama_model *handle, const struct gguf_context *file, int32_t n_embd)
 {
     int64_t width = head_width(file, "cls.output.weight", n_embd);
@@ -94,8 +95,8 @@ static int32_t count_scores(const struct llama_model *handle, const struct gguf_
     return width == (int64_t)llama_model_n_cls_out(handle) ? (int32_t)width : 0;
 }
 
-/* The heads that each layer keeps cells of: all layers of a decoder are alike, unless some are recurrent or slide.
- * Where llama.cpp cannot be asked every layer counts. */
+/* Finds the KV heads of each layer that has cells: all layers of a decoder, unless some are recurrent or have a sliding
+ * window. Where llama.cpp cannot be probed every layer counts. */
 static void find_layer_memory(struct llm_model *model, const struct gguf_context *file)
 {
     struct llm_model_info *info = &model->info;
@@ -142,7 +143,7 @@ static void describe_vocabulary(struct llm_model_info *info, const struct llama_
     info->chat_template = llama_model_chat_template(handle, NULL);
 }
 
-/* Names between semicolons; those that nobody knows are left out. */
+/* Names separated by semicolons; unknown ones are left out. */
 static void find_samplers(struct llm_model *model, const struct gguf_context *file)
 {
     const char *list = llm_file_text(file, "general.sampling.sequence");
@@ -155,7 +156,8 @@ static void find_samplers(struct llm_model *model, const struct gguf_context *fi
     model->info.samplers = model->info.n_samplers > 0 ? model->samplers : NULL;
 }
 
-/* LongRoPE: tensors of that name, in whichever part. Only the first part was looked at. */
+/* LongRoPE: tensors of these names, in any part of a split model. Only the first part was read, so a split model may
+ * have them. */
 static bool has_window_factors(const struct gguf_context *file)
 {
     bool in_parts = llm_file_number(file, "split.count", 0) > 1;
@@ -176,7 +178,7 @@ static void describe(struct llm_model *model, const struct gguf_context *file)
     info->n_params = llama_model_n_params(handle);
     info->n_layer = llama_model_n_layer(handle);
     info->n_embd = llama_model_n_embd(handle);
-    info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a bare vocabulary has no layers to ask */
+    info->n_head = info->n_layer > 0 ? llama_model_n_head(handle) : 0; /* a file with a vocabulary only has no layers */
     info->n_ctx_train = llama_model_n_ctx_train(handle);
     info->window_factors = has_window_factors(file);
     info->rope_freq_scale = llama_model_rope_freq_scale_train(handle);

@@ -18,7 +18,7 @@
 
 /* ---- Content ---- */
 
-/* At this many bytes `stop` is looked at again. */
+/* Bytes between two checks of `stop`. */
 enum { CHUNK = 1 << 20 };
 
 static int cannot_read(const char *path, hearth_error *error)
@@ -27,10 +27,10 @@ static int cannot_read(const char *path, hearth_error *error)
                     strerror(errno));
 }
 
-/* What is read of files, one after the other. */
+/* The files that are hashed, one after the other. */
 struct feeding {
     const struct llm_reading *how;
-    struct sha256 *all, *own; /* own: of one file, where that is asked for; NULL: it is not */
+    struct sha256 *all, *own; /* own: of the file that is verified now; else NULL */
     uint8_t *chunk;
 };
 
@@ -58,7 +58,7 @@ static int feed_file(const struct feeding *feeding, const char *path, hearth_err
     return code;
 }
 
-/* How many files the model has, and what the names of all begin with; 1 where it is one file of any name. */
+/* Counts the files of the model and finds the common prefix of their names; a single file may have any name. */
 static int count_parts(const char *path, char prefix[PATH_MAX], int32_t *n, hearth_error *error)
 {
     *n = 1;
@@ -153,8 +153,7 @@ int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_
 
 /* ---- Type of the weights ---- */
 
-/* Some of llama.cpp's kinds are mixtures that differ in a few tensors only and go by the name of the type they share.
- */
+/* Some of llama.cpp's types are mixtures that differ in a few tensors only and have the name of the type they share. */
 static const struct {
     enum llama_ftype type;
     const char *name;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the state of an empty sequence begins with, what it says of an empty window, and what stands before the entries
- * of recurrent states, each of them a type and the size of a state: llm/state_layout.h. */
+/* Bytes of the checkpoint of an empty sequence: its header, an empty window, what precedes the entries of recurrent
+ * states, and an entry, a type and the size of a state (llm/state_layout.h). */
 enum { HEADER = 8, EMPTY_WINDOW = 8, BEFORE_ENTRIES = 12, ENTRY = 12, SIZE_IN_ENTRY = 4 };
 
 static uint64_t sum_states(struct llama_context *context, bool has_window)

@@ -12,14 +12,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_RESAMPLES = 16 }; /* before the vocabulary is gone through while a trigger is waited for */
+enum { MAX_RESAMPLES = 16 }; /* before the mask is computed, while a lazy grammar awaits its trigger */
 
 struct llm_sampler {
     struct chain chain;
     struct constraint *constraint; /* NULL: none */
     bool lazy;
-    struct thinking *thinking; /* NULL: nothing is counted */
-    llama_token_data *tokens;  /* n_vocab; what the last sample_token was candidates from */
+    struct thinking *thinking; /* NULL: no budget, and no grammar waits for the end of the reasoning */
+    llama_token_data *tokens;  /* n_vocab; the candidates of the last token */
     llama_token_data_array candidates;
     int32_t n_vocab;
 };
@@ -32,7 +32,7 @@ static void put_logits(struct llm_sampler *s, const float *logits)
     s->candidates = (llama_token_data_array){.data = s->tokens, .size = (size_t)s->n_vocab, .selected = -1};
 }
 
-/* Takes everything away but one token, or but those allowed. */
+/* Mask all tokens but one, or but the allowed ones. */
 static void keep_only(struct llm_sampler *s, int32_t token)
 {
     for (int32_t i = 0; i < s->n_vocab; i++)
@@ -50,7 +50,7 @@ static int32_t selected(const struct llm_sampler *s)
     return s->candidates.selected < 0 ? -1 : s->candidates.data[s->candidates.selected].id;
 }
 
-/* Eight at a time, none of which waits for another: this is all that a greedy token costs. */
+/* Eight independent maxima at a time, which the compiler vectorises: this is all that a greedy token costs. */
 static float largest(const float *logits, int32_t n)
 {
     float most[8];
@@ -70,7 +70,7 @@ static int32_t argmax(const float *logits, int32_t n)
     return 0;
 }
 
-/* ---- Picking ---- */
+/* ---- Sampling ---- */
 
 static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
 {
@@ -80,7 +80,8 @@ static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
         return forced >= 0 ? forced : argmax(logits, s->n_vocab);
     }
     put_logits(s, logits);
-    if (forced >= 0) keep_only(s, forced); /* through the chain all the same: it counts what it draws */
+    if (forced >= 0)
+        keep_only(s, forced); /* the chain is applied all the same: its random state advances as with any token */
     llama_sampler_apply(s->chain.samplers, &s->candidates);
     return forced >= 0 ? forced : selected(s);
 }
@@ -91,10 +92,10 @@ static int32_t sample_constrained(struct llm_sampler *s, const float *logits)
     keep_allowed(s, constraint_allowed(s->constraint));
     llama_sampler_apply(s->chain.samplers, &s->candidates);
     int32_t token = selected(s);
-    return token >= 0 && constraint_allows(s->constraint, token) ? token : -1; /* no token may be left */
+    return token >= 0 && constraint_allows(s->constraint, token) ? token : -1; /* the mask may allow no token */
 }
 
-/* Takes away one token after the other that does not fit. -1: still none that does. */
+/* Samples again without the tokens that the grammar rejected. -1: MAX_RESAMPLES further ones were rejected too. */
 static int32_t resample(struct llm_sampler *s, const float *logits, int32_t token)
 {
     int32_t refused[MAX_RESAMPLES];
@@ -109,7 +110,7 @@ static int32_t resample(struct llm_sampler *s, const float *logits, int32_t toke
     return -1;
 }
 
-/* A lazy grammar has nothing to say about reasoning. */
+/* A lazy grammar does not constrain reasoning. */
 static bool constraint_holds(const struct llm_sampler *s)
 {
     return s->constraint != NULL && !(s->lazy && s->thinking != NULL && thinking_is_on(s->thinking));
@@ -123,9 +124,9 @@ static int32_t sample_token(struct llm_sampler *s, const float *logits)
     return token >= 0 ? token : sample_constrained(s, logits);
 }
 
-/* ---- Remembering ---- */
+/* ---- Accepting ---- */
 
-/* The marker that ended the reasoning may be a trigger. */
+/* The tag that ended the reasoning may be a trigger. */
 static void accept_reasoning_end(struct llm_sampler *s)
 {
     struct tokens end = thinking_end(s->thinking);
@@ -143,9 +144,9 @@ static void accept_token(struct llm_sampler *s, int32_t token)
     llama_sampler_accept(s->chain.samplers, token);
 }
 
-int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t row)
+int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
 {
-    int32_t token = sample_token(s, llm_logits(context, row));
+    int32_t token = sample_token(s, llm_logits(context, index));
     if (token >= 0) accept_token(s, token);
     return token;
 }
@@ -167,7 +168,7 @@ static bool has_grammar(const struct llm_grammar *grammar)
     return grammar->text != NULL && grammar->text[0] != '\0';
 }
 
-/* Reasoning matters where it is limited, or where a grammar waits for its end. */
+/* Reasoning is tracked where it has a budget, or where a lazy grammar waits for its end. */
 static bool counts_thinking(const struct llm_sampling *sampling)
 {
     const struct llm_thinking *thinking = &sampling->thinking;

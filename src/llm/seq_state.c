@@ -16,7 +16,7 @@ static llama_state_seq_flags flags_of(enum llm_state what)
 
 size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_state what)
 {
-    /* Where everything can be cut, llama.cpp takes everything for the part that moves. */
+    /* Without recurrent and SWA states llama.cpp would take all cells for them. */
     bool nothing_moves = what == LLM_STATE_CHECKPOINT && llm_cuts_anywhere(context);
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
     if (nothing_moves || awaits_copy || llm_seq_end(context, seq) == 0) return 0;
@@ -31,12 +31,12 @@ size_t llm_seq_save(struct llm_context *context, int32_t seq, enum llm_state wha
 
 /* ---- Loading ---- */
 
-/* llama.cpp says only that it read less than all. Bytes that this context wrote it refuses for want of cells alone. Of
- * a sequence whose parts end at different places it tells the end of the part that moves. */
+/* llama.cpp returns only that it read less than all. It refuses bytes that this context wrote only for lack of cells.
+ * Of a sequence whose KV rows and checkpoint end at different positions it returns the end of the checkpoint. */
 static enum llm_loaded restore(struct llm_context *context, int32_t seq, enum llm_state what, const void *bytes,
                                size_t size, int32_t n)
 {
-    /* A copy between streams would be of, or be laid over, what is written here before the copy is made. */
+    /* A pending copy between streams would read, or overwrite, what is loaded here before the copy is made. */
     if (size == 0 || llm_seq_copying(context, seq) != 0) return LLM_BAD_STATE;
     llm_log_quiet(true);
     size_t n_read = llama_state_seq_set_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
@@ -52,7 +52,7 @@ enum llm_loaded llm_seq_load(struct llm_context *context, int32_t seq, const voi
     return loaded;
 }
 
-/* The part that moves goes first: once it ends at n, llama.cpp lets the rest be cut there. */
+/* The checkpoint is loaded first: once it ends at n, llama.cpp allows cutting the KV rows there. */
 enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const void *bytes, size_t size, int32_t n)
 {
     struct llama_memory_i *memory = llama_get_memory(llm_context_handle(context));

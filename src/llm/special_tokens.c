@@ -7,12 +7,12 @@
 #include <string.h>
 
 struct llm_special_tokens {
-    const char **texts; /* of the vocabulary; sorted */
+    const char **texts; /* borrowed from the vocabulary; sorted */
     size_t n;
     size_t first[257]; /* texts[first[c]] … texts[first[c + 1] - 1] begin with byte c */
 };
 
-/* Tokenising finds these in a text only when it is told to parse special tokens. */
+/* Tokenising matches these in a text only with parse_special. */
 static bool is_special(const struct llama_vocab *vocab, llama_token token)
 {
     return (llama_vocab_get_attr(vocab, token) & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
@@ -50,8 +50,7 @@ void llm_special_tokens_close(struct llm_special_tokens *special_tokens)
     free(special_tokens);
 }
 
-/* The first of texts[from] … texts[to - 1] whose byte at `depth` is at least `c`; they have the bytes before it in
- * common. */
+/* The first of texts[from] … texts[to - 1] whose byte at `depth` is at least `c`; they share the bytes before it. */
 static size_t first_from(const struct llm_special_tokens *special_tokens, size_t from, size_t to, size_t depth, int c)
 {
     while (from < to) {
@@ -64,8 +63,8 @@ static size_t first_from(const struct llm_special_tokens *special_tokens, size_t
     return from;
 }
 
-/* Narrows the list down byte by byte, since most of a vocabulary's begin alike and a text may repeat that beginning. Of
- * texts with the same beginning the one that ends there comes first. */
+/* Narrows the list down byte by byte, since most special tokens of a vocabulary share a prefix and a text may repeat
+ * that prefix. Of texts with the same prefix the one that ends there comes first. */
 static bool begins_special(const struct llm_special_tokens *special_tokens, const char *text, size_t len)
 {
     size_t from = special_tokens->first[(unsigned char)text[0]], to = special_tokens->first[(unsigned char)text[0] + 1];

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tokens computed to learn from, and where their rows are cut_state. */
+/* Tokens that are computed for the snapshot, and the position at which their KV rows are cut. */
 enum { TOKENS = 8, CUT = 3 };
 
 bool llm_state_format_has_rows(const struct llm_state_format *format)
@@ -55,7 +55,7 @@ static bool save_state(struct llm_context *context, int32_t seq, enum llm_state 
     return out->v != NULL && out->len > 0 && llm_seq_save(context, seq, what, out->v, out->len) == out->len;
 }
 
-/* The recurrent section of a sequence without tokens: what is left behind the empty windows. */
+/* The recurrent section of a sequence without tokens: what follows the empty windows. */
 static bool save_empty_state(struct llm_context *context, struct llm_state_format *format)
 {
     if (!format->recurrent) return true;
@@ -71,7 +71,7 @@ static bool save_empty_state(struct llm_context *context, struct llm_state_forma
     return ok;
 }
 
-/* ---- Trying out ---- */
+/* ---- Self-test ---- */
 
 /* What the rows [0, CUT) and [CUT, TOKENS) and what moves come to. */
 struct saved_state {
@@ -189,8 +189,8 @@ static bool same_states(const struct saved_state *a, const struct saved_state *b
            same_bytes(&a->checkpoint, &b->checkpoint);
 }
 
-/* The same cells at other indices are summed up in another order: bits may differ, by far less than what a wrong cell
- * does to one of nine. */
+/* Attention sums the same cells at other indices in another order: bits may differ, by far less than one wrong cell of
+ * nine would change. */
 static bool same_logits(const struct self_test *self_test, const float *logits)
 {
     float low = INFINITY, high = -INFINITY, most = 0;
@@ -203,7 +203,7 @@ static bool same_logits(const struct self_test *self_test, const float *logits)
     return most <= 0.01F * (high - low);
 }
 
-/* Why states cannot be trusted to come back as they were; NULL: they do. Sequence 0 has TOKENS tokens. */
+/* Why states do not survive saving and loading; NULL: they do. Sequence 0 has TOKENS tokens. */
 static const char *run_self_test(struct self_test *self_test)
 {
     if (!cut_state(self_test, 0, &self_test->before)) return "its states cannot be cut";
@@ -222,7 +222,7 @@ static const char *run_self_test(struct self_test *self_test)
 
 /* ---- Opening ---- */
 
-/* The sections that such a model's states have. */
+/* Sets the sections that such a model's states have. */
 static void expect_sections(struct llm_state_format *format, const struct llm_context *context)
 {
     const struct llama_model *model = llama_get_model(llm_context_handle(context));

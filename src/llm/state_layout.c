@@ -23,7 +23,7 @@ static int32_t read_i32(const uint8_t *at)
 
 /* ---- Sizes ---- */
 
-/* Of the tables of a section with cells, with what stands before them. */
+/* Bytes of the tables of a section with cells, headers included. */
 static uint64_t tables_size(const struct llm_kv_section *kv, uint32_t n_cells)
 {
     return 8 + kv->n_tables * LLM_TABLE_HEAD + n_cells * kv->row_bytes;
@@ -36,7 +36,7 @@ uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv_
     return n_cells == 0 ? size : size + (uint64_t)n_cells * format->cell_bytes + tables_size(kv, n_cells);
 }
 
-/* Where the head of a table is, from the beginning of all tables. */
+/* Offset of the head of a table from the beginning of all tables. */
 static size_t table_at(const struct llm_kv_section *kv, size_t table, uint32_t n_cells)
 {
     return (size_t)(8 + table * LLM_TABLE_HEAD + n_cells * kv->tables[table].before);
@@ -107,7 +107,7 @@ static bool read_kv_section(const struct llm_state_format *format, const struct 
     return true;
 }
 
-/* All bytes but those of the states and the position are those of the model section. */
+/* Whether all bytes but the position and the states themselves equal those of the template section. */
 static bool state_matches(const struct llm_state_format *format, const uint8_t *state)
 {
     const uint8_t *model = (const uint8_t *)format->state.v;
@@ -176,7 +176,7 @@ bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_v
 {
     if (from < 0 || to < from || (uint32_t)(to - from) > view->n) return false;
     uint32_t n = (uint32_t)(to - from), found = 0;
-    uint32_t *cell_of = mem_alloc((n + 1) * sizeof *cell_of); /* its index and 1; 0: not found yet */
+    uint32_t *cell_of = mem_alloc((n + 1) * sizeof *cell_of); /* its index plus 1; 0: not found yet */
     bool ok = true;
     for (uint32_t i = 0; i < view->n && ok; i++) {
         int32_t pos = llm_view_pos(format, view, i);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits that no model comes near, and the two sizes of an entry in a table of cells. */
+/* Limits far beyond any model, and the bytes of a cell's entry without and of its optional extension. */
 enum { MAX_LAYERS = 4096, CELL_BYTES = 12, EXTENSION_BYTES = 12 };
 
 static const uint64_t MAX_ROW = 1 << 30;
@@ -94,7 +94,7 @@ static bool detect_kv(struct cursor *cursor, struct llm_state_format *format, st
     return found;
 }
 
-/* One state after the other: half of them first ones, half second ones, in the order of their layers. */
+/* Recurrent states follow one another: all first states in the order of their layers, then all second ones. */
 static bool detect_states(struct llm_state_format *format)
 {
     struct cursor cursor = {.at = (const uint8_t *)format->state.v, .left = format->state.len};
@@ -118,7 +118,7 @@ static bool detect_states(struct llm_state_format *format)
     return !cursor.overrun && states->len > 0 && states->len % 2 == 0;
 }
 
-/* What cannot be told apart is one state: from the end of its one cell on. */
+/* A recurrent section whose states cannot be separated is one state, from the end of its one cell on. */
 static void detect_recurrent(struct llm_state_format *format, struct cursor *cursor)
 {
     enum { CELL_END = 12 };

@@ -67,7 +67,7 @@ bool llm_join_rows(const struct llm_state_format *format, const struct llm_state
                    struct buf *joined)
 {
     struct llm_state_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = format->n_stream};
-    struct llm_parsed_state *parsed = mem_alloc((n + 1) * sizeof *parsed); /* the runs point into it */
+    struct llm_parsed_state *parsed = mem_alloc((n + 1) * sizeof *parsed); /* the runs borrow from it */
     bool ok = format->n_rows > 0 && find_all(format, pieces, n, parsed, &contents.runs[0]) &&
               llm_compose_state(format, &contents, joined, NULL);
     llm_state_contents_release(&contents);

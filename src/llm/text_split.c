@@ -21,11 +21,11 @@
 
 struct llm_splitter {
     bool words, lines;
-    bool drops_blank;       /* the blank between two words goes: the tokenizer adds it */
-    bool before_blank[256]; /* this byte and a blank are next to each other in some token, or it ends one found first */
-    bool after_blank[256];  /* it begins one found first */
-    bool after_line[256];   /* a line end and this byte are next to each other in some token, or as above */
-    bool represents_all;    /* each byte of a text is in some token */
+    bool drops_blank;       /* the blank between two words is left out: the tokenizer adds it */
+    bool before_blank[256]; /* some token has this byte before a blank, or a special token ends with it */
+    bool after_blank[256];  /* a special token begins with it */
+    bool after_line[256];   /* some token has this byte after a line end, or a special token begins with it */
+    bool represents_all;    /* the tokens of a text hold all its bytes */
     size_t longest;         /* bytes of the longest token */
 };
 
@@ -34,8 +34,8 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Characters beyond ASCII that patterns may take for blanks, and what stands for one in many vocabularies (U+2581); or
- * that begin like these. */
+/* Whether the text begins with a blank, or with the leading bytes of a non-ASCII character that patterns may take for
+ * one or that replaces it in many vocabularies (U+2581). */
 static bool may_be_blank(const char *text, size_t len)
 {
     static const char *const beginnings[] = {"\xc2\x85", "\xc2\xa0", "\xe1\x9a",    "\xe2\x80",
@@ -54,7 +54,8 @@ static size_t begin_of_character(const char *text, size_t end)
     return at;
 }
 
-/* Only these are found in a text before it is split into words, and with the blanks around them. */
+/* Special and user-defined tokens, which the tokenizer matches before it splits the text into words, together with the
+ * blanks around them. */
 static bool is_found_first(const struct llama_vocab *vocab, llama_token token)
 {
     return (llama_vocab_get_attr(vocab, token) &
@@ -71,7 +72,7 @@ static void note_token(struct llm_splitter *splitter, const struct buf *text)
     }
 }
 
-/* It may take the blanks around it with it. */
+/* Such a token may include the blanks around it. */
 static void note_found_first(struct llm_splitter *splitter, const struct buf *text)
 {
     if (text->len == 0) return;
@@ -124,7 +125,7 @@ size_t llm_splitter_longest_token(const struct llm_splitter *splitter)
     return splitter->represents_all ? splitter->longest : SIZE_MAX;
 }
 
-/* Whether the one byte that text[at] is stands between other characters than blanks. */
+/* Whether neither the character before text[at] nor the one after it is a blank. */
 static bool is_single_blank(const char *text, size_t len, size_t at)
 {
     if (may_be_blank(text + at + 1, len - at - 1)) return false;

@@ -10,14 +10,14 @@
 
 enum state {
     BEFORE,   /* no reasoning yet */
-    COUNTING, /* its tokens are counted */
-    BREAKING, /* the budget is used up within a character, which is waited for */
-    FORCING,  /* message and end marker are said */
+    COUNTING, /* within reasoning: its tokens are counted */
+    BREAKING, /* the budget is used up within a UTF-8 character, whose last byte is awaited */
+    FORCING,  /* message and end tag are forced */
     AFTER
 };
 
-/* Finds any of several sequences of tokens as tokens come. */
-struct marker {
+/* Matches a stream of tokens against several tags, each a sequence of tokens. */
+struct tag_matcher {
     struct tokens *sequences;
     size_t n;
     struct tokens last; /* as many as the longest sequence has */
@@ -26,17 +26,17 @@ struct marker {
 
 struct thinking {
     const struct llm_model *model;
-    struct marker start, end;
+    struct tag_matcher start, end;
     struct tokens forced;
     int32_t budget, left;
     enum state state;
-    size_t n_forced;               /* of `forced`, those that have come */
-    const struct tokens *ended_by; /* the end marker; NULL: none */
+    size_t n_forced;               /* tokens of `forced` that have come */
+    const struct tokens *ended_by; /* the end tag; NULL: none */
 };
 
-/* ---- Markers ---- */
+/* ---- Matching tags ---- */
 
-static void add_sequence(struct marker *marker, const struct llm_model *model, const char *text)
+static void add_sequence(struct tag_matcher *tag_matcher, const struct llm_model *model, const char *text)
 {
     struct tokens tokens = {0};
     llm_tokenize(model, text, strlen(text), false, true, &tokens);
@@ -44,14 +44,14 @@ static void add_sequence(struct marker *marker, const struct llm_model *model, c
         tokens_release(&tokens);
         return;
     }
-    marker->sequences = mem_grow(marker->sequences, marker->n + 1, sizeof *marker->sequences);
-    marker->sequences[marker->n++] = tokens;
-    if (tokens.len > marker->longest) marker->longest = tokens.len;
+    tag_matcher->sequences = mem_grow(tag_matcher->sequences, tag_matcher->n + 1, sizeof *tag_matcher->sequences);
+    tag_matcher->sequences[tag_matcher->n++] = tokens;
+    if (tokens.len > tag_matcher->longest) tag_matcher->longest = tokens.len;
 }
 
-static void marker_reset(struct marker *marker)
+static void matcher_reset(struct tag_matcher *tag_matcher)
 {
-    tokens_truncate(&marker->last, 0);
+    tokens_truncate(&tag_matcher->last, 0);
 }
 
 static bool tokens_end_with(const struct tokens *tokens, const struct tokens *end)
@@ -60,37 +60,37 @@ static bool tokens_end_with(const struct tokens *tokens, const struct tokens *en
            memcmp(tokens->v + (tokens->len - end->len), end->v, end->len * sizeof *end->v) == 0;
 }
 
-/* The longest sequence that ends with this token, or NULL. A token is part of one sequence only. */
-static const struct tokens *marker_match(struct marker *marker, int32_t token)
+/* The longest tag that ends with this token, or NULL. A token is part of one match only. */
+static const struct tokens *matcher_match(struct tag_matcher *tag_matcher, int32_t token)
 {
     const struct tokens *ended_by = NULL;
-    if (marker->last.len > 0 && marker->last.len >= marker->longest) {
-        marker->last.len--;
-        memmove(marker->last.v, marker->last.v + 1, marker->last.len * sizeof *marker->last.v);
+    if (tag_matcher->last.len > 0 && tag_matcher->last.len >= tag_matcher->longest) {
+        tag_matcher->last.len--;
+        memmove(tag_matcher->last.v, tag_matcher->last.v + 1, tag_matcher->last.len * sizeof *tag_matcher->last.v);
     }
-    tokens_push(&marker->last, token);
-    for (size_t i = 0; i < marker->n; i++)
-        if (tokens_end_with(&marker->last, &marker->sequences[i]) &&
-            (ended_by == NULL || marker->sequences[i].len > ended_by->len))
-            ended_by = &marker->sequences[i];
-    if (ended_by != NULL) marker_reset(marker);
+    tokens_push(&tag_matcher->last, token);
+    for (size_t i = 0; i < tag_matcher->n; i++)
+        if (tokens_end_with(&tag_matcher->last, &tag_matcher->sequences[i]) &&
+            (ended_by == NULL || tag_matcher->sequences[i].len > ended_by->len))
+            ended_by = &tag_matcher->sequences[i];
+    if (ended_by != NULL) matcher_reset(tag_matcher);
     return ended_by;
 }
 
-static void release_marker(struct marker *marker)
+static void release_matcher(struct tag_matcher *tag_matcher)
 {
-    for (size_t i = 0; i < marker->n; i++) tokens_release(&marker->sequences[i]);
-    free(marker->sequences);
-    tokens_release(&marker->last);
+    for (size_t i = 0; i < tag_matcher->n; i++) tokens_release(&tag_matcher->sequences[i]);
+    free(tag_matcher->sequences);
+    tokens_release(&tag_matcher->last);
 }
 
-/* ---- The machine ---- */
+/* ---- The state machine ---- */
 
 static void force_end(struct thinking *t)
 {
     t->state = t->forced.len > 0 ? FORCING : AFTER;
     t->n_forced = 0;
-    marker_reset(&t->end);
+    matcher_reset(&t->end);
 }
 
 static void begin_reasoning(struct thinking *t)
@@ -98,7 +98,7 @@ static void begin_reasoning(struct thinking *t)
     t->ended_by = NULL;
     t->left = t->budget;
     t->state = COUNTING;
-    marker_reset(&t->end);
+    matcher_reset(&t->end);
     if (t->budget == 0) force_end(t);
 }
 
@@ -113,7 +113,7 @@ static bool ends_a_character(const struct thinking *t, int32_t token)
 
 static void count_token(struct thinking *t, int32_t token)
 {
-    t->ended_by = marker_match(&t->end, token);
+    t->ended_by = matcher_match(&t->end, token);
     if (t->ended_by != NULL) {
         t->state = AFTER;
         return;
@@ -123,13 +123,13 @@ static void count_token(struct thinking *t, int32_t token)
         force_end(t);
         return;
     }
-    if (t->state == COUNTING) marker_reset(&t->end);
+    if (t->state == COUNTING) matcher_reset(&t->end);
     t->state = BREAKING;
 }
 
 static void follow_forced(struct thinking *t, int32_t token)
 {
-    const struct tokens *ended_by = marker_match(&t->end, token);
+    const struct tokens *ended_by = matcher_match(&t->end, token);
     if (++t->n_forced < t->forced.len) return;
     t->state = AFTER;
     t->ended_by = ended_by;
@@ -141,7 +141,7 @@ void thinking_accept(struct thinking *t, int32_t token)
         follow_forced(t, token);
     else if (thinking_is_on(t))
         count_token(t, token);
-    else if (marker_match(&t->start, token) != NULL)
+    else if (matcher_match(&t->start, token) != NULL)
         begin_reasoning(t);
 }
 
@@ -169,7 +169,7 @@ static void build_forced_end(struct thinking *t, const struct llm_thinking *how)
     if (t->end.n > 0) tokens_append(&t->forced, t->end.sequences[0].v, t->end.sequences[0].len);
 }
 
-/* What the prompt has said of the reasoning is none of what the budget counts, and nothing can be forced into it. */
+/* Reasoning within the prompt does not count against the budget, and nothing can be forced into it. */
 static void replay_prefill(struct thinking *t, const char *text)
 {
     struct tokens prefill = {0};
@@ -197,8 +197,8 @@ struct thinking *thinking_open(const struct llm_model *model, const struct llm_t
 void thinking_close(struct thinking *t)
 {
     if (t == NULL) return;
-    release_marker(&t->start);
-    release_marker(&t->end);
+    release_matcher(&t->start);
+    release_matcher(&t->end);
     tokens_release(&t->forced);
     free(t);
 }

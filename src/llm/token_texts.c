@@ -9,7 +9,7 @@
 
 struct llm_token_texts {
     struct buf bytes;
-    size_t *starts; /* n + 1 of them */
+    size_t *starts; /* n + 1 offsets into bytes */
     int32_t *tokens;
     uint32_t *shared;
     size_t n, longest;

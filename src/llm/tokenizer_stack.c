@@ -16,14 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OWN_STACK     ((size_t)256 << 10) /* bytes that every thread has to spare */
-#define SPARE_STACK   ((size_t)1 << 20)   /* on top of what a run takes */
+#define OWN_STACK     ((size_t)256 << 10) /* bytes that every thread has free */
+#define SPARE_STACK   ((size_t)1 << 20)   /* bytes on top of what a run takes */
 #define MEASURE_STACK ((size_t)16 << 20)
 #define MEASURE_RUN   2048 /* characters */
 #define TASK          "tokenises words without end"
 #define RUN_STACK_MAX ((size_t)48 << 20)
 
-/* ---- A thread with such a stack ---- */
+/* ---- A thread with a large stack ---- */
 
 struct task {
     const struct llm_model *model;
@@ -44,7 +44,7 @@ static size_t round_up_to_page(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* Bytes of the stack that were used: those of the pages that are there. */
+/* Bytes of the stack that were used: those of its resident pages. */
 static size_t used_of(void *stack, size_t size)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = size / page, first = 0;
@@ -55,7 +55,7 @@ static size_t used_of(void *stack, size_t size)
     return size - first * page;
 }
 
-/* `used`: bytes of the stack. HEARTH_NO_MEMORY: no such thread can be had now, and nothing was done. */
+/* `used`: bytes of the stack. HEARTH_NO_MEMORY: the system refuses such a thread now, and nothing was done. */
 static int run_on(size_t size, struct task *task, size_t *used, hearth_error *error)
 {
     pthread_t thread;
@@ -101,7 +101,7 @@ int llm_measure_recursion(const struct llm_model *model, size_t *bytes, hearth_e
         size_t each = many > one ? (many - one) / MEASURE_RUN : 0;
         if (each > most) most = each;
     }
-    *bytes = most < 16 ? 0 : most + most / 4; /* what grows by less is no recursion */
+    *bytes = most < 16 ? 0 : most + most / 4; /* less growth than 16 bytes a character is no recursion */
     return HEARTH_OK;
 }
 
@@ -112,7 +112,7 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* The most bytes in a row that are all blanks or all none. */
+/* Bytes of the longest run of blanks, or of other characters. */
 static size_t longest_run(const char *text, size_t len)
 {
     size_t longest = 0, run = 0;
@@ -141,8 +141,8 @@ void llm_tokenize_whole(const struct llm_model *model, const struct llm_tokenize
         llm_tokenize_here(model, in, out);
         return;
     }
-    /* Threads that cannot be had now can be had when others have ended; without this text it would be another prompt.
-     */
+    /* A thread that the system refuses now can be started when others have ended; leaving this text out would change
+     * the prompt. */
     while (run_on(round_up_to_page(need + SPARE_STACK), &(struct task){model, in, out}, &used, NULL) < 0)
         nanosleep(&pause, NULL);
 }

@@ -10,11 +10,11 @@
 
 void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer_input *in, struct tokens *out)
 {
-    assert(in->len < INT32_MAX - 16); /* llama.cpp counts in int32_t; the limit of a request is far below */
+    assert(in->len < INT32_MAX - 16); /* llama.cpp counts in int32_t; a request's limit is far below */
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
     int32_t len = (int32_t)in->len;
-    /* A token is a byte or more in all but odd vocabularies, so the first try fits: a second one costs as much again.
-     */
+    /* A token is a byte or more in all but odd vocabularies, so the first call has room enough; a second one would
+     * double the cost. */
     int32_t room = len + 16;
     llama_token *v = mem_grow(NULL, (size_t)room, sizeof *v);
     int32_t n = llama_tokenize(vocab, in->text, len, v, room, in->add_special, in->parse_special);
@@ -27,7 +27,7 @@ void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer
     free(v);
 }
 
-/* Pieces end at the first split after so many bytes. */
+/* Chunks end at the first split point after this many bytes. */
 #define CHUNK_BYTES (64 << 10)
 
 void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
@@ -57,7 +57,7 @@ void llm_tokenize(const struct llm_model *model, const char *text, size_t len, b
     llm_tokenize_until(model, &(struct llm_tokenizer_input){text, len, add_special, parse_special}, &never, out);
 }
 
-/* The most bytes in a row that cannot be tokenised in parts. */
+/* Bytes of the longest run without a split point. */
 static size_t longest_unsplittable(const struct llm_model *model, const char *text, size_t len)
 {
     size_t longest = 0;
