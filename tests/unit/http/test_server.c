@@ -35,7 +35,7 @@ static bool machine_has_ipv6(void)
     return has;
 }
 
-static void an_address_is_listened_on_or_the_reason_told(void **state)
+static void an_address_is_listened_on_or_the_error_has_the_reason(void **state)
 {
     (void)state;
     struct fixture *f = fixture_open(short_limits());
@@ -434,7 +434,7 @@ static void bodies_that_are_held_keep_others_waiting(void **state)
     fixture_close(f);
 }
 
-static void a_body_that_was_dropped_makes_room_at_once(void **state)
+static void a_dropped_body_frees_its_memory_at_once(void **state)
 {
     (void)state;
     struct fixture *f = fixture_open(tight_limits());
@@ -446,7 +446,7 @@ static void a_body_that_was_dropped_makes_room_at_once(void **state)
     fixture_close(f);
 }
 
-static void a_body_that_finds_no_memory_in_time_is_told_so(void **state)
+static void a_body_that_gets_no_memory_in_time_is_answered_with_503(void **state)
 {
     (void)state;
     struct http_limits limits = tight_limits();
@@ -541,7 +541,7 @@ static void posts_run_in_order_and_none_is_lost_at_the_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_address_is_listened_on_or_the_reason_told),
+        cmocka_unit_test(an_address_is_listened_on_or_the_error_has_the_reason),
         cmocka_unit_test(a_unix_socket_is_private_and_only_a_dead_one_replaced),
         cmocka_unit_test(a_unix_socket_takes_a_mode_and_a_group),
         cmocka_unit_test(open_connections_outlive_the_listeners),
@@ -551,8 +551,8 @@ int main(void)
         cmocka_unit_test(running_out_of_descriptors_is_survived_without_spinning),
         cmocka_unit_test(many_bodies_share_little_memory_and_all_come_through),
         cmocka_unit_test(bodies_that_are_held_keep_others_waiting),
-        cmocka_unit_test(a_body_that_was_dropped_makes_room_at_once),
-        cmocka_unit_test(a_body_that_finds_no_memory_in_time_is_told_so),
+        cmocka_unit_test(a_dropped_body_frees_its_memory_at_once),
+        cmocka_unit_test(a_body_that_gets_no_memory_in_time_is_answered_with_503),
         cmocka_unit_test(posts_of_many_threads_all_arrive),
         cmocka_unit_test(posts_run_in_order_and_none_is_lost_at_the_end),
     };

@@ -175,7 +175,7 @@ static void what_a_client_does_not_take_counts_as_backlog_until_it_does(void **s
 }
 
 /* A client that said its farewell may still be waiting for what it asked for, once the answer has ended. */
-static void an_answer_that_has_ended_is_sent_to_a_client_that_says_no_more(void **state)
+static void an_ended_answer_is_sent_to_a_client_that_shut_down_its_sending_side(void **state)
 {
     (void)state;
     struct fixture *f = open_tls(short_limits());
@@ -538,7 +538,7 @@ int main(void)
         cmocka_unit_test(a_large_body_arrives_whole),
         cmocka_unit_test(requests_that_wait_behind_an_answer_are_answered_in_turn),
         cmocka_unit_test(what_a_client_does_not_take_counts_as_backlog_until_it_does),
-        cmocka_unit_test(an_answer_that_has_ended_is_sent_to_a_client_that_says_no_more),
+        cmocka_unit_test(an_ended_answer_is_sent_to_a_client_that_shut_down_its_sending_side),
         cmocka_unit_test(a_client_that_leaves_with_an_answer_half_sent_is_noticed),
         cmocka_unit_test(a_client_that_takes_nothing_is_gone_after_the_write_timeout),
         cmocka_unit_test(a_client_that_leaves_during_an_answer_is_noticed),

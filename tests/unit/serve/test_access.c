@@ -212,7 +212,7 @@ static void only_who_may_unload_models_does(void **state)
     client_close(&client);
 }
 
-static void without_a_file_of_keys_nobody_is_asked(void **state)
+static void without_a_file_of_keys_no_key_is_needed(void **state)
 {
     fake_set("server.api_keys_file", "null");
     struct client client = harness_start(*state);
@@ -288,7 +288,7 @@ static const char *salt_of(struct client *client, size_t i, const char *key, con
     return got == NULL ? "" : got;
 }
 
-static void owners_of_keys_are_kept_apart_where_that_is_asked_for(void **state)
+static void owners_of_keys_are_isolated_where_configured(void **state)
 {
     fake_set("server.isolate_keys", "true");
     struct client client = harness_start(*state);
@@ -304,7 +304,7 @@ static void owners_of_keys_are_kept_apart_where_that_is_asked_for(void **state)
     client_close(&client);
 }
 
-static void owners_are_kept_apart_on_every_route_that_computes_or_looks_up(void **state)
+static void owners_are_isolated_on_every_route_that_computes_or_looks_up(void **state)
 {
     static const struct {
         const char *route, *body;
@@ -324,7 +324,7 @@ static void owners_are_kept_apart_on_every_route_that_computes_or_looks_up(void 
     client_close(&client);
 }
 
-static void two_owners_are_kept_apart_where_nobody_says_otherwise(void **state)
+static void two_owners_are_isolated_by_default(void **state)
 {
     struct client client = harness_start(*state);
     assert_string_equal(salt_of(&client, 0, ALL, CHAT_ROUTE, NULL), "name all\n");
@@ -462,13 +462,13 @@ int main(void)
         ROW(a_wrong_key_is_refused_before_the_body_is_sent),
         ROW(a_right_key_with_a_body_keeps_the_connection),
         ROW(only_who_may_unload_models_does),
-        ROW(without_a_file_of_keys_nobody_is_asked),
+        ROW(without_a_file_of_keys_no_key_is_needed),
         ROW(a_hangup_reads_the_keys_again_and_running_requests_go_on),
         ROW(a_faulty_file_keeps_the_old_keys),
         ROW(a_faulty_file_is_refused_at_the_start),
-        ROW(owners_of_keys_are_kept_apart_where_that_is_asked_for),
-        ROW(owners_are_kept_apart_on_every_route_that_computes_or_looks_up),
-        ROW(two_owners_are_kept_apart_where_nobody_says_otherwise),
+        ROW(owners_of_keys_are_isolated_where_configured),
+        ROW(owners_are_isolated_on_every_route_that_computes_or_looks_up),
+        ROW(two_owners_are_isolated_by_default),
         ROW(one_owner_has_all_there_is_until_another_comes),
         ROW(without_isolation_salts_are_the_clients_own),
         ROW(no_answer_holds_a_path_of_this_machine),

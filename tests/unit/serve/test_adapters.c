@@ -14,7 +14,7 @@ static void expect(struct client *client, const char *method, const char *path, 
     response_release(&response);
 }
 
-static void scales_are_told_and_set_in_llama_servers_form(void **state)
+static void scales_are_listed_and_set_in_llama_servers_form(void **state)
 {
     struct client client = harness_start(*state);
     expect(&client, "GET", "/lora-adapters", NULL, 200, LIST("1", "0"));
@@ -39,7 +39,8 @@ static void what_is_wrong_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(scales_are_told_and_set_in_llama_servers_form, harness_setup, harness_teardown),
+        cmocka_unit_test_setup_teardown(scales_are_listed_and_set_in_llama_servers_form, harness_setup,
+                                        harness_teardown),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_named, harness_setup, harness_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,7 +274,7 @@ static void a_whole_answer_is_a_message_of_blocks(void **unused)
     rig_close(&rig);
 }
 
-static void the_reason_to_stop_is_told(void **unused)
+static void the_stop_reason_is_in_the_answer(void **unused)
 {
     (void)unused;
     static const struct {
@@ -332,7 +332,7 @@ static void errors_have_anthropics_types(void **unused)
     }
 }
 
-static void what_the_library_says_of_tools_names_the_clients_fields(void **unused)
+static void errors_of_tools_name_the_clients_fields(void **unused)
 {
     (void)unused;
     static const char *const rows[][3] = {
@@ -466,9 +466,9 @@ int main(void)
         cmocka_unit_test(an_empty_stream_has_no_block),
         cmocka_unit_test(a_stream_that_breaks_off_ends_with_an_error),
         cmocka_unit_test(a_whole_answer_is_a_message_of_blocks),
-        cmocka_unit_test(the_reason_to_stop_is_told),
+        cmocka_unit_test(the_stop_reason_is_in_the_answer),
         cmocka_unit_test(errors_have_anthropics_types),
-        cmocka_unit_test(what_the_library_says_of_tools_names_the_clients_fields),
+        cmocka_unit_test(errors_of_tools_name_the_clients_fields),
         ROW(a_request_reaches_the_library_and_is_answered),
         ROW(a_quiet_stream_is_kept_alive_with_pings),
         ROW(tokens_are_counted_and_not_computed),

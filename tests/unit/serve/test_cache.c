@@ -5,7 +5,7 @@
 
 #define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static void the_cache_tells_its_tiers_and_counters(void **state)
+static void the_cache_route_has_tiers_and_counters(void **state)
 {
     struct client client = harness_start(*state);
     struct response response = ask(&client, "GET", "/cache", NULL);
@@ -35,7 +35,7 @@ static struct response look_up(struct client *client, const char *body, const he
     return client_read(client, true);
 }
 
-static void a_lookup_tells_how_much_is_where(void **state)
+static void a_lookup_has_the_cached_tokens_of_each_tier(void **state)
 {
     static const hearth_cache_lookup lookup = {
         .prompt = 3000, .resident = 100, .tiers = {200, 0, 2560}, .reusable = 2560, .key = KEY};
@@ -68,7 +68,7 @@ static void a_lookup_may_be_of_messages_and_find_nothing(void **state)
     client_close(&client);
 }
 
-static void a_lookup_tells_where_the_prompt_diverges_and_the_words_there(void **state)
+static void a_lookup_has_the_divergence_and_the_words_there(void **state)
 {
     static const hearth_cache_lookup lookup = {.prompt = 9};
     struct client client = harness_start(*state);
@@ -225,10 +225,10 @@ static void the_id_of_a_session_in_a_header_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(the_cache_tells_its_tiers_and_counters),
-        ROW(a_lookup_tells_how_much_is_where),
+        ROW(the_cache_route_has_tiers_and_counters),
+        ROW(a_lookup_has_the_cached_tokens_of_each_tier),
         ROW(a_lookup_may_be_of_messages_and_find_nothing),
-        ROW(a_lookup_tells_where_the_prompt_diverges_and_the_words_there),
+        ROW(a_lookup_has_the_divergence_and_the_words_there),
         ROW(a_lookup_takes_the_body_of_any_api),
         ROW(the_most_may_lie_anywhere),
         ROW(a_lookup_that_is_none_is_refused_before_it_reaches_the_library),

@@ -31,7 +31,7 @@ static void a_reply_is_one_json_object(void **state)
     client_close(&client);
 }
 
-static void a_stream_says_nothing_until_it_started_and_then_all_in_order(void **state)
+static void a_stream_sends_nothing_until_it_started_and_then_all_in_order(void **state)
 {
     struct client client = harness_start(*state);
     char byte;
@@ -65,7 +65,7 @@ static void a_stream_says_nothing_until_it_started_and_then_all_in_order(void **
     client_close(&other);
 }
 
-static void a_chats_reply_is_taken_apart_whole_and_streamed(void **state)
+static void a_chats_reply_is_parsed_whole_and_streamed(void **state)
 {
     static const char *const texts[] = {"~rHm", "~r.", "Let me ", "see", "~clook", "~a{\"at\":", "~a1}", "~cwait"};
     static const struct fake_script script = {.texts = texts, .n_texts = 8, .result = {.cache_n = 8, .prompt_n = 2}};
@@ -412,8 +412,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(a_reply_is_one_json_object),
-        ROW(a_stream_says_nothing_until_it_started_and_then_all_in_order),
-        ROW(a_chats_reply_is_taken_apart_whole_and_streamed),
+        ROW(a_stream_sends_nothing_until_it_started_and_then_all_in_order),
+        ROW(a_chats_reply_is_parsed_whole_and_streamed),
         ROW(logprobs_come_with_their_tokens_and_not_at_the_end),
         ROW(choices_of_several_prompts_come_prompt_by_prompt),
         ROW(streams_of_several_choices_interleave_by_index),

@@ -60,7 +60,7 @@ static void nothing_given_leaves_all_to_the_configuration(void **state)
     fields_release(&fields);
 }
 
-static void every_field_reaches_its_place(void **state)
+static void every_field_sets_its_parameter(void **state)
 {
     (void)state;
     struct fields fields;
@@ -92,7 +92,7 @@ static void every_field_reaches_its_place(void **state)
     fields_release(&fields);
 }
 
-static void every_field_of_a_sampler_reaches_its_place(void **state)
+static void every_field_of_a_sampler_sets_its_parameter(void **state)
 {
     (void)state;
     struct fields fields;
@@ -352,7 +352,7 @@ static void adapters_are_a_list_of_numbers_with_scales(void **state)
     }
 }
 
-static void fields_nobody_knows_are_skipped(void **state)
+static void unknown_fields_are_ignored(void **state)
 {
     (void)state;
     struct fields fields;
@@ -617,7 +617,7 @@ static void empty_stop_strings_stop_nothing(void **state)
     }
 }
 
-static void the_options_of_ollama_count_where_the_body_itself_says_nothing(void **state)
+static void the_options_of_ollama_count_where_the_body_itself_lacks_the_field(void **state)
 {
     (void)state;
     struct fields fields;
@@ -678,15 +678,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_given_leaves_all_to_the_configuration),
-        cmocka_unit_test(every_field_reaches_its_place),
-        cmocka_unit_test(every_field_of_a_sampler_reaches_its_place),
+        cmocka_unit_test(every_field_sets_its_parameter),
+        cmocka_unit_test(every_field_of_a_sampler_sets_its_parameter),
         cmocka_unit_test(samplers_may_be_letters_and_none),
         cmocka_unit_test(null_means_not_given),
         cmocka_unit_test(a_wrong_type_or_range_is_refused_by_the_name_of_its_field),
         cmocka_unit_test(the_ends_of_every_range_are_taken),
         cmocka_unit_test(what_is_not_built_is_refused_only_where_it_is_asked_for),
         cmocka_unit_test(adapters_are_a_list_of_numbers_with_scales),
-        cmocka_unit_test(fields_nobody_knows_are_skipped),
+        cmocka_unit_test(unknown_fields_are_ignored),
         cmocka_unit_test(a_body_that_is_no_request_is_refused),
         cmocka_unit_test(a_prompt_may_be_text_tokens_or_a_list_of_these),
         cmocka_unit_test(a_salt_is_handed_on),
@@ -701,7 +701,7 @@ int main(void)
         cmocka_unit_test(of_two_names_for_the_length_the_newer_one_holds),
         cmocka_unit_test(a_bias_may_be_given_in_the_form_of_llama_server),
         cmocka_unit_test(empty_stop_strings_stop_nothing),
-        cmocka_unit_test(the_options_of_ollama_count_where_the_body_itself_says_nothing),
+        cmocka_unit_test(the_options_of_ollama_count_where_the_body_itself_lacks_the_field),
         cmocka_unit_test(the_penalty_of_repetition_has_two_names),
         cmocka_unit_test(echoing_tokens_is_refused),
     };

@@ -152,7 +152,7 @@ static void messages_of_functions_become_those_of_tools(void **state)
     fields_release(&f);
 }
 
-static void thinking_is_said_in_the_forms_of_other_services(void **state)
+static void thinking_is_read_in_the_forms_of_other_services(void **state)
 {
     (void)state;
     static const struct {
@@ -203,7 +203,7 @@ static void several_fields_speak_to_the_template(void **state)
     fields_release(&f);
 }
 
-static void a_schema_comes_in_three_ways(void **state)
+static void a_schema_is_read_in_three_forms(void **state)
 {
     (void)state;
     static const struct {
@@ -232,7 +232,7 @@ static void a_schema_comes_in_three_ways(void **state)
     fields_release(&f);
 }
 
-static void logprobs_are_told_only_where_they_were_asked_for(void **state)
+static void logprobs_are_only_computed_where_requested(void **state)
 {
     (void)state;
     static const struct {
@@ -326,10 +326,10 @@ int main(void)
         cmocka_unit_test(some_of_the_tools_may_be_allowed),
         cmocka_unit_test(functions_are_tools),
         cmocka_unit_test(messages_of_functions_become_those_of_tools),
-        cmocka_unit_test(thinking_is_said_in_the_forms_of_other_services),
+        cmocka_unit_test(thinking_is_read_in_the_forms_of_other_services),
         cmocka_unit_test(several_fields_speak_to_the_template),
-        cmocka_unit_test(a_schema_comes_in_three_ways),
-        cmocka_unit_test(logprobs_are_told_only_where_they_were_asked_for),
+        cmocka_unit_test(a_schema_is_read_in_three_forms),
+        cmocka_unit_test(logprobs_are_only_computed_where_requested),
         cmocka_unit_test(what_is_wrong_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

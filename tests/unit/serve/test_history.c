@@ -63,7 +63,7 @@ static char *created(struct client *client, const char *format, const char *id)
 
 #define TURN(more, text) "{\"input\":\"" text "\"" more "}"
 
-static void a_request_goes_on_from_a_response_without_its_instructions(void **state)
+static void a_request_continues_a_response_without_its_instructions(void **state)
 {
     struct client client = start(*state);
     char *first = created(&client, TURN(",\"instructions\":\"Be brief.\"", "Hi"), NULL);
@@ -250,7 +250,7 @@ static void the_bytes_of_all_responses_are_bounded(void **state)
     client_close(&client);
 }
 
-static void what_is_gone_on_from_is_bounded_as_a_body_is(void **state)
+static void stored_items_of_a_request_are_bounded_as_a_body_is(void **state)
 {
     fake_set("server.max_body_bytes", "2000");
     struct client client = start(*state);
@@ -314,7 +314,7 @@ static void another_keys_responses_are_not_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(a_request_goes_on_from_a_response_without_its_instructions),
+        ROW(a_request_continues_a_response_without_its_instructions),
         ROW(a_stored_response_is_shown_as_it_was),
         ROW(a_stream_is_stored_when_it_is_whole),
         ROW(what_shall_not_be_stored_is_not),
@@ -323,7 +323,7 @@ int main(void)
         ROW(references_to_items_become_the_items),
         ROW(the_oldest_responses_go_first),
         ROW(the_bytes_of_all_responses_are_bounded),
-        ROW(what_is_gone_on_from_is_bounded_as_a_body_is),
+        ROW(stored_items_of_a_request_are_bounded_as_a_body_is),
         ROW(another_keys_responses_are_not_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,7 @@ static const struct {
 };
 
 /* The parser itself has the text of the longest string once more. */
-static void a_tree_takes_no_more_than_was_told(void **state)
+static void a_tree_takes_no_more_than_was_estimated(void **state)
 {
     (void)state;
     json_set_alloc_funcs(counted_malloc, counted_free);
@@ -151,7 +151,7 @@ static void a_chat_may_hold_so_many_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_tree_takes_no_more_than_was_told),
+        cmocka_unit_test(a_tree_takes_no_more_than_was_estimated),
         cmocka_unit_test(values_and_depth_are_counted_and_strings_are_not_looked_into),
         cmocka_unit_test(bodies_beyond_the_bounds_are_refused_before_a_tree_is_made),
         cmocka_unit_test(a_chat_may_hold_so_many_values),

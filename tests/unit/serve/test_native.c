@@ -118,7 +118,7 @@ static struct token_logprobs *two_logprobs(void)
     return token_logprobs_copy(&(hearth_logprobs){.chosen = chosen, .top = top, .n_top = 2});
 }
 
-static void logprobs_are_logarithms_or_post_sampling(void **unused)
+static void probabilities_are_logprobs_or_post_sampling(void **unused)
 {
     (void)unused;
     struct token_logprobs *logprobs = two_logprobs();
@@ -172,7 +172,7 @@ static void paths_pick_parts_of_an_answer(void **unused)
     free(text);
 }
 
-static void a_stream_tells_each_token_and_at_the_end_all_but_its_text(void **unused)
+static void a_stream_has_each_token_and_at_the_end_all_but_its_text(void **unused)
 {
     (void)unused;
     struct buf out = {0};
@@ -206,7 +206,7 @@ static void a_stream_tells_each_token_and_at_the_end_all_but_its_text(void **unu
     buf_release(&out);
 }
 
-static void a_stream_tells_progress_timings_and_faults_where_asked(void **unused)
+static void a_stream_has_progress_timings_and_errors_where_requested(void **unused)
 {
     (void)unused;
     struct buf out = {0};
@@ -248,7 +248,7 @@ static void both_names_answer_natively_and_v1_does_not(void **state)
     client_close(&client);
 }
 
-static void tokens_that_nobody_wants_are_not_told(void **state)
+static void tokens_are_in_the_answer_only_where_requested(void **state)
 {
     struct client client = harness_start(*state);
     fake_play(&script);
@@ -271,7 +271,7 @@ static void a_native_stream_ends_without_a_mark(void **state)
     client_close(&client);
 }
 
-static void what_the_library_refuses_of_a_gap_names_the_text_around_it(void **state)
+static void errors_of_fill_in_the_middle_name_prefix_and_suffix(void **state)
 {
     static const char *const rows[][3] = {
         {"suffix", "Leave the suffix out", "\"param\":\"input_suffix\""},
@@ -329,7 +329,7 @@ static void faults_of_native_fields_name_them(void **state)
     client_close(&client);
 }
 
-static void an_editors_gap_reaches_the_library(void **state)
+static void an_editors_fill_in_the_middle_reaches_the_library(void **state)
 {
     struct client client = harness_start(*state);
     fake_play(&script);
@@ -366,17 +366,17 @@ int main(void)
         BYTES(a_whole_answer_has_llama_servers_members),
         BYTES(the_end_is_of_a_word_of_the_length_or_of_the_models),
         BYTES(tokens_are_returned_where_they_are_wanted),
-        BYTES(logprobs_are_logarithms_or_post_sampling),
+        BYTES(probabilities_are_logprobs_or_post_sampling),
         BYTES(several_choices_are_a_list),
         BYTES(paths_pick_parts_of_an_answer),
-        BYTES(a_stream_tells_each_token_and_at_the_end_all_but_its_text),
-        BYTES(a_stream_tells_progress_timings_and_faults_where_asked),
+        BYTES(a_stream_has_each_token_and_at_the_end_all_but_its_text),
+        BYTES(a_stream_has_progress_timings_and_errors_where_requested),
         ROW(both_names_answer_natively_and_v1_does_not),
-        ROW(tokens_that_nobody_wants_are_not_told),
+        ROW(tokens_are_in_the_answer_only_where_requested),
         ROW(a_native_stream_ends_without_a_mark),
-        ROW(what_the_library_refuses_of_a_gap_names_the_text_around_it),
+        ROW(errors_of_fill_in_the_middle_name_prefix_and_suffix),
         ROW(faults_of_native_fields_name_them),
-        ROW(an_editors_gap_reaches_the_library),
+        ROW(an_editors_fill_in_the_middle_reaches_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -149,7 +149,7 @@ static void what_cannot_be_is_refused_by_the_clients_own_names(void **unused)
     assert_refused(ollama_generate_body, prompts, sizeof prompts / sizeof *prompts);
 }
 
-static void nothing_said_means_the_model(void **unused)
+static void a_request_without_a_prompt_loads_or_unloads_the_model(void **unused)
 {
     (void)unused;
     static const struct {
@@ -262,7 +262,7 @@ static void a_stream_has_a_line_for_each_piece(void **unused)
     rig_close(&rig);
 }
 
-static void a_call_is_told_when_it_is_complete(void **unused)
+static void a_call_is_streamed_when_it_is_complete(void **unused)
 {
     (void)unused;
     struct rig rig = open_rig(true);
@@ -446,7 +446,7 @@ static void texts_become_vectors(void **state)
     client_close(&client);
 }
 
-static void what_would_change_the_models_says_what_to_do(void **state)
+static void routes_that_would_change_the_models_are_refused_with_advice(void **state)
 {
     static const char *routes[][2] = {{"POST", "/api/pull"},     {"POST", "/api/push"},
                                       {"POST", "/api/create"},   {"POST", "/api/copy"},
@@ -493,10 +493,10 @@ int main(void)
         cmocka_unit_test(options_become_fields_of_a_chat),
         cmocka_unit_test(a_prompt_becomes_a_chat_or_a_completion),
         cmocka_unit_test(what_cannot_be_is_refused_by_the_clients_own_names),
-        cmocka_unit_test(nothing_said_means_the_model),
+        cmocka_unit_test(a_request_without_a_prompt_loads_or_unloads_the_model),
         cmocka_unit_test(a_request_keeps_what_else_it_asks_for),
         cmocka_unit_test(a_stream_has_a_line_for_each_piece),
-        cmocka_unit_test(a_call_is_told_when_it_is_complete),
+        cmocka_unit_test(a_call_is_streamed_when_it_is_complete),
         cmocka_unit_test(a_whole_answer_is_one_object),
         cmocka_unit_test(generated_text_is_a_response),
         cmocka_unit_test(a_quiet_stream_has_lines_that_say_nothing),
@@ -506,7 +506,7 @@ int main(void)
         SERVED(a_model_is_loaded_and_unloaded_without_a_word),
         SERVED(models_are_listed_and_shown),
         SERVED(texts_become_vectors),
-        SERVED(what_would_change_the_models_says_what_to_do),
+        SERVED(routes_that_would_change_the_models_are_refused_with_advice),
         SERVED(its_clients_find_ollama_on_a_listener_of_their_own),
         SERVED(hearth_is_what_else_is_running),
     };

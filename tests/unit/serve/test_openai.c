@@ -95,7 +95,7 @@ static void a_chat_streams_in_openais_chunks(void **unused)
     buf_release(&out);
 }
 
-static void a_prompt_that_was_too_short_to_be_reused_says_so(void **unused)
+static void a_prompt_that_was_too_short_to_be_reused_is_in_the_timings(void **unused)
 {
     (void)unused;
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}]}");
@@ -139,7 +139,7 @@ static void calls_come_in_the_form_of_functions_where_these_were_sent(void **unu
     buf_release(&out);
 }
 
-static void reasoning_is_left_out_where_nobody_wants_it(void **unused)
+static void reasoning_is_left_out_where_requested(void **unused)
 {
     (void)unused;
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"reasoning\":{\"exclude\":true}}");
@@ -216,7 +216,7 @@ static void a_whole_chat_is_openais_object(void **unused)
     buf_release(&out);
 }
 
-static void usage_tells_the_tokens_of_reasoning_where_there_was_any(void **unused)
+static void usage_has_the_tokens_of_reasoning_where_there_are_any(void **unused)
 {
     (void)unused;
     void *state = open_state(&openai_chat_form, "{\"messages\":[{}],\"n\":2}");
@@ -334,13 +334,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chat_streams_in_openais_chunks),
-        cmocka_unit_test(a_prompt_that_was_too_short_to_be_reused_says_so),
+        cmocka_unit_test(a_prompt_that_was_too_short_to_be_reused_is_in_the_timings),
         cmocka_unit_test(calls_come_in_the_form_of_functions_where_these_were_sent),
-        cmocka_unit_test(reasoning_is_left_out_where_nobody_wants_it),
+        cmocka_unit_test(reasoning_is_left_out_where_requested),
         cmocka_unit_test(llama_servers_own_form_is_shown_as_well_where_asked_for),
         cmocka_unit_test(usage_comes_in_a_chunk_of_its_own_when_asked_for),
         cmocka_unit_test(a_whole_chat_is_openais_object),
-        cmocka_unit_test(usage_tells_the_tokens_of_reasoning_where_there_was_any),
+        cmocka_unit_test(usage_has_the_tokens_of_reasoning_where_there_are_any),
         cmocka_unit_test(usage_counts_a_prompt_once_however_many_choices_it_has),
         cmocka_unit_test(a_completion_streams_text_and_echoes_its_prompt),
         cmocka_unit_test(a_completion_without_echo_begins_with_its_first_text),

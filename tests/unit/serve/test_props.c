@@ -1,7 +1,7 @@
 /* GET /props: its exact bytes, and what it does not tell. */
 #include "unit/serve/harness.h"
 
-static void a_model_tells_its_properties(void **state)
+static void props_has_the_properties_of_a_model(void **state)
 {
     struct client client = harness_start(*state);
     static const char *const paths[] = {"/props", "/props?model=demo"};
@@ -54,7 +54,7 @@ static void properties_are_not_changed_by_requests(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(a_model_tells_its_properties),
+        ROW(props_has_the_properties_of_a_model),
         ROW(an_unknown_model_has_none),
         ROW(properties_are_not_changed_by_requests),
     };

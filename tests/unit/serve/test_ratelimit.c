@@ -276,7 +276,7 @@ static int seconds_of(const struct response *response)
     return (int)strtol(text, NULL, 10);
 }
 
-static void requests_above_the_rate_are_told_when_to_come_again(void **state)
+static void requests_above_the_rate_get_retry_after(void **state)
 {
     struct client client = harness_start(*state);
     play();
@@ -319,7 +319,7 @@ static void a_refused_request_is_not_asked_for_its_body(void **state)
     client_close(&client);
 }
 
-static void every_api_says_it_in_its_own_form(void **state)
+static void every_api_has_its_own_form_of_rate_limit_errors(void **state)
 {
     static const struct {
         const char *route, *body, *told;
@@ -522,9 +522,9 @@ int main(void)
         BUCKET(slots_are_taken_all_or_none),
         BUCKET(new_limits_hold_at_once_and_what_was_used_stays),
         BUCKET(what_counts_no_more_is_forgotten),
-        HTTP(requests_above_the_rate_are_told_when_to_come_again),
+        HTTP(requests_above_the_rate_get_retry_after),
         HTTP(a_refused_request_is_not_asked_for_its_body),
-        HTTP(every_api_says_it_in_its_own_form),
+        HTTP(every_api_has_its_own_form_of_rate_limit_errors),
         HTTP(lists_and_other_keys_are_not_held_up),
         HTTP(tokens_that_were_computed_count_and_cached_ones_do_not),
         HTTP(who_leaves_early_has_used_its_prompt),

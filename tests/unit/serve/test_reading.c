@@ -257,7 +257,7 @@ static void a_small_body_is_read_at_once(void **state)
     expect(&other, 200, "o");
 }
 
-static void a_client_that_goes_away_is_not_read_for_and_what_was_read_is_released(void **state)
+static void a_body_whose_client_disconnected_is_not_parsed_and_what_was_parsed_is_released(void **state)
 {
     (void)state;
     set_gate(true);
@@ -335,7 +335,7 @@ int main(void)
         reading_test(bodies_are_read_in_order_and_short_ones_take_turns_with_long_ones),
         reading_test(a_body_that_is_no_request_is_answered_with_its_error),
         reading_test(a_small_body_is_read_at_once),
-        reading_test(a_client_that_goes_away_is_not_read_for_and_what_was_read_is_released),
+        reading_test(a_body_whose_client_disconnected_is_not_parsed_and_what_was_parsed_is_released),
         reading_test(what_waits_to_be_read_counts_and_what_was_read_counts_as_what_it_became),
         reading_test(the_end_waits_for_the_body_that_is_read_and_leaves_nothing_behind),
     };

@@ -425,7 +425,7 @@ static void a_request_reaches_the_library_and_is_answered(void **state)
     "\",\"logprob\":-0.5,\"bytes\":[%s]}]}"
 
 /* The last piece of text tells the logprobs of the token before it, which told no text of its own. */
-static void logprobs_are_told_with_the_text_of_their_tokens(void **state)
+static void logprobs_come_with_the_text_of_their_tokens(void **state)
 {
     struct client client = harness_start(*state);
     client_send(&client, "POST", "/v1/responses", "",
@@ -489,7 +489,7 @@ static void errors_have_openais_form_and_the_clients_names(void **state)
 }
 
 /* The prompt is what the library calls messages; here it is the input. */
-static void what_the_library_says_of_messages_is_said_of_the_input(void **unused)
+static void errors_of_messages_name_the_input(void **unused)
 {
     (void)unused;
     static const char *const rows[][3] = {
@@ -526,9 +526,9 @@ int main(void)
         cmocka_unit_test(an_answer_that_was_cut_off_is_incomplete),
         cmocka_unit_test(a_stream_that_breaks_off_has_failed_with_what_there_was),
         cmocka_unit_test(a_response_repeats_what_was_asked),
-        cmocka_unit_test(what_the_library_says_of_messages_is_said_of_the_input),
+        cmocka_unit_test(errors_of_messages_name_the_input),
         ROW(a_request_reaches_the_library_and_is_answered),
-        ROW(logprobs_are_told_with_the_text_of_their_tokens),
+        ROW(logprobs_come_with_the_text_of_their_tokens),
         ROW(errors_have_openais_form_and_the_clients_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

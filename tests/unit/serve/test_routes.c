@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-static void unknown_routes_and_wrong_methods_are_told_apart(void **state)
+static void unknown_routes_get_404_and_wrong_methods_405(void **state)
 {
     static const struct {
         const char *method, *path, *allow;
@@ -124,7 +124,7 @@ static void models_are_listed_and_shown(void **state)
     client_close(&client);
 }
 
-static void slots_tell_what_is_warm(void **state)
+static void slots_have_their_cached_tokens(void **state)
 {
     struct client client = harness_start(*state);
     struct response response = ask(&client, "GET", "/slots", NULL);
@@ -145,7 +145,7 @@ static void slots_tell_what_is_warm(void **state)
     client_close(&client);
 }
 
-static void files_of_slots_are_refused_with_hearths_way(void **state)
+static void files_of_slots_are_refused_with_advice(void **state)
 {
     struct client client = harness_start(*state);
     struct response response = ask(&client, "POST", "/slots/0?action=save", "{\"filename\":\"x\"}");
@@ -196,13 +196,13 @@ static void one_connection_serves_request_after_request(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(unknown_routes_and_wrong_methods_are_told_apart),
+        ROW(unknown_routes_get_404_and_wrong_methods_405),
         ROW(a_head_has_the_headers_of_a_get),
         ROW(a_request_id_is_kept_where_it_is_sane),
         ROW(errors_of_the_body_name_the_field),
         ROW(models_are_listed_and_shown),
-        ROW(slots_tell_what_is_warm),
-        ROW(files_of_slots_are_refused_with_hearths_way),
+        ROW(slots_have_their_cached_tokens),
+        ROW(files_of_slots_are_refused_with_advice),
         ROW(metrics_count_by_route_and_status_never_by_path),
         ROW(one_connection_serves_request_after_request),
     };

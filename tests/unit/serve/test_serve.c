@@ -9,7 +9,7 @@
 
 static const hearth_result result = {.cache_n = 8, .prompt_n = 2, .predicted_n = 2};
 
-static void until_the_models_are_loaded_the_server_says_how_far_it_is(void **state)
+static void until_the_models_are_loaded_health_has_the_progress(void **state)
 {
     struct harness *h = *state;
     fake_hold_load(true);
@@ -74,7 +74,7 @@ static void a_signal_lets_running_requests_finish(void **state)
     client_close(&idle);
 }
 
-static void a_drain_that_takes_too_long_tells_the_clients(void **state)
+static void a_drain_that_takes_too_long_sends_errors_to_the_clients(void **state)
 {
     struct harness *h = *state;
     fake_set("server.drain_timeout", "0");
@@ -195,9 +195,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(a_second_signal_ends_at_once), /* first: forks, before there are threads */
-        ROW(until_the_models_are_loaded_the_server_says_how_far_it_is),
+        ROW(until_the_models_are_loaded_health_has_the_progress),
         ROW(a_signal_lets_running_requests_finish),
-        ROW(a_drain_that_takes_too_long_tells_the_clients),
+        ROW(a_drain_that_takes_too_long_sends_errors_to_the_clients),
         ROW(a_signal_breaks_off_loading),
         ROW(a_server_that_has_just_begun_to_listen_ends_in_good_order),
         ROW(a_model_that_cannot_be_loaded_ends_the_server),

@@ -107,7 +107,7 @@ static void the_least_recently_used_goes_first(void **state)
     stored_close(stored);
 }
 
-static void an_entry_takes_the_place_of_one_with_its_id(void **state)
+static void an_entry_replaces_one_with_its_id(void **state)
 {
     (void)state;
     struct stored *stored = opened(3, 1 << 20);
@@ -235,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_finds_its_own_and_nobody_elses),
         cmocka_unit_test(the_least_recently_used_goes_first),
-        cmocka_unit_test(an_entry_takes_the_place_of_one_with_its_id),
+        cmocka_unit_test(an_entry_replaces_one_with_its_id),
         cmocka_unit_test(turns_are_counted_once_and_as_long_as_something_leads_to_them),
         cmocka_unit_test(bytes_are_bounded_whatever_is_stored),
         cmocka_unit_test(a_turn_that_is_held_outlives_its_entry),

@@ -34,7 +34,7 @@ static void what_is_read_or_knowingly_ignored_is_known(void **state)
     assert_finds("{\"prompt\":\"a\",\"whatever\":1}", FIELDS_LOOKUP, NULL, NULL); /* bodies of any API */
 }
 
-static void what_nobody_reads_is_named_as_the_client_names_it(void **state)
+static void unknown_fields_are_named_as_the_client_names_them(void **state)
 {
     (void)state;
     assert_finds("{\"messages\":[],\"temprature\":1,\"prompt\":\"a\"}", FIELDS_CHAT, NULL, "temprature, prompt");
@@ -65,7 +65,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_or_knowingly_ignored_is_known),
-        cmocka_unit_test(what_nobody_reads_is_named_as_the_client_names_it),
+        cmocka_unit_test(unknown_fields_are_named_as_the_client_names_them),
         cmocka_unit_test(names_are_few_short_and_plain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
