@@ -1,5 +1,5 @@
-/* hearth_bench_agents: how many prompt tokens a server computes for agents whose conversations begin alike, beside how
- * many it needs to. Works alike against hearth and llama-server. One thread. */
+/* hearth_bench_agents: how many prompt tokens a server computes for agents whose conversations share a prefix, compared
+ * with how many it needs to. Runs against hearth and llama-server. One thread. */
 #include "base/error.h"
 #include "client.h"
 #include "options.h"
@@ -20,9 +20,10 @@ struct options {
     size_t n_counts;
 };
 
-/* Its prompt grows by the reply and by what comes after it; the cells of whoever computed it hold what is known. */
+/* The prompt grows by each reply and the tokens added after it; `computed` is the part of it that the server has
+ * computed, and may have in its cells. */
 struct agent {
-    struct tokens prompt, known;
+    struct tokens prompt, computed;
     struct stream *stream;
 };
 
@@ -34,7 +35,7 @@ struct bench {
     const struct options *options;
     struct client *client;
     struct report *report;
-    uint64_t seed; /* of the last tokens made up: nothing is shared but what is meant to be */
+    uint64_t seed; /* of the last generated tokens: each use has its own, so that only the intended prefix is shared */
     struct agent agents[AGENTS_MAX];
     size_t n_agents;
     struct tally tally;
@@ -53,7 +54,7 @@ static void release_agents(struct bench *b)
     for (size_t i = 0; i < b->n_agents; i++) {
         client_drop(b->client, b->agents[i].stream);
         tokens_release(&b->agents[i].prompt);
-        tokens_release(&b->agents[i].known);
+        tokens_release(&b->agents[i].computed);
         b->agents[i] = (struct agent){0};
     }
     b->n_agents = 0;
@@ -70,39 +71,41 @@ static void create_agents(struct bench *b, size_t n)
     }
 }
 
-/* Prompt tokens that nobody has computed before. The last one is always computed: its logits give the first token of
- * the reply. */
+/* Prompt tokens that no agent's prompt has computed before. The last token is always computed: its logits give the
+ * first token of the reply. */
 static int64_t needed(const struct bench *b, const struct agent *agent)
 {
-    size_t known = agent->prompt.len - 1;
+    size_t computable = agent->prompt.len - 1;
     size_t longest = 0;
     for (size_t i = 0; i < b->n_agents; i++) {
-        size_t common = tokens_common_prefix(&b->agents[i].known, &agent->prompt);
+        size_t common = tokens_common_prefix(&b->agents[i].computed, &agent->prompt);
         if (common > longest) longest = common;
     }
-    return (int64_t)(agent->prompt.len - (longest < known ? longest : known));
+    return (int64_t)(agent->prompt.len - (longest < computable ? longest : computable));
 }
 
-/* What is asked for is known from then on: a server can let others wait for what it is computing already. */
+/* A prompt counts as computed once it is requested: a server can let others wait for the prefix that it is computing.
+ */
 static int ask(struct bench *b, struct agent *agent, hearth_error *error)
 {
     b->tally.needed += needed(b, agent);
-    copy(&agent->known, &agent->prompt);
+    copy(&agent->computed, &agent->prompt);
     struct wish wish = {.prompt = &agent->prompt, .max_tokens = (int32_t)b->options->reply, .from_cache = true};
     agent->stream = client_stream(b->client, &wish, error);
     return agent->stream == NULL ? error->code : HEARTH_OK;
 }
 
-/* The next prompt. The last token of a reply is sent without being computed, so it is not known. */
-static void go_on(struct bench *b, struct agent *agent)
+/* Extends the prompt for the next turn. The last token of a reply was sampled but not decoded, so it is not computed.
+ */
+static void extend_prompt(struct bench *b, struct agent *agent)
 {
     for (long i = 0; i < b->options->reply; i++) tokens_push(&agent->prompt, CLIENT_REPLY_TOKEN);
-    copy(&agent->known, &agent->prompt);
-    tokens_truncate(&agent->known, agent->known.len - 1);
+    copy(&agent->computed, &agent->prompt);
+    tokens_truncate(&agent->computed, agent->computed.len - 1);
     client_prompt(&agent->prompt, (size_t)b->options->added, ++b->seed);
 }
 
-static int hear(struct bench *b, struct agent *agent, hearth_error *error)
+static int await_reply(struct bench *b, struct agent *agent, hearth_error *error)
 {
     int rc = client_finish(b->client, agent->stream, error);
     if (rc != HEARTH_OK) return rc;
@@ -114,7 +117,7 @@ static int hear(struct bench *b, struct agent *agent, hearth_error *error)
     b->tally.computed += agent->stream->n_computed;
     client_drop(b->client, agent->stream);
     agent->stream = NULL;
-    go_on(b, agent);
+    extend_prompt(b, agent);
     return HEARTH_OK;
 }
 
@@ -125,7 +128,7 @@ static int take_turns(struct bench *b, hearth_error *error)
     int rc = HEARTH_OK;
     for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) {
         rc = ask(b, &b->agents[i], error);
-        if (rc == HEARTH_OK) rc = hear(b, &b->agents[i], error);
+        if (rc == HEARTH_OK) rc = await_reply(b, &b->agents[i], error);
     }
     return rc;
 }
@@ -134,7 +137,7 @@ static int all_at_once(struct bench *b, hearth_error *error)
 {
     int rc = HEARTH_OK;
     for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) rc = ask(b, &b->agents[i], error);
-    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) rc = hear(b, &b->agents[i], error);
+    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) rc = await_reply(b, &b->agents[i], error);
     return rc;
 }
 

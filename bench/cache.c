@@ -1,6 +1,6 @@
-/* hearth_bench_cache: time to first token of a chat, cold and with what the server keeps of it: the same again, a turn
- * further, another conversation with the same system prompt. To be run against servers that differ in what they cache.
- * One thread. */
+/* hearth_bench_cache: time to first token of a chat, cold and with what the server has cached: the same chat again, its
+ * next turn, another chat with the same system prompt. To be run against servers that differ in what they cache. One
+ * thread. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -23,7 +23,7 @@ struct bench {
     const struct options *options;
     struct client *client;
     struct report *report;
-    uint64_t seed; /* of the last words made up: nothing is alike but what is meant to be */
+    uint64_t seed; /* of the last generated words: each use has its own, so that only the intended prefix is shared */
 };
 
 /* ---- Chats ---- */
@@ -47,7 +47,7 @@ static void put_message(struct buf *out, const char *role, long n, uint64_t seed
     buf_puts(out, "\"}");
 }
 
-/* What the messages of a round are made of. */
+/* The seeds of a round's messages. */
 struct seeds {
     uint64_t system, user, reply, question;
 };
@@ -67,7 +67,7 @@ static void next_turn(struct buf *out, const struct options *o, const struct see
     put_message(out, "user", o->added, seeds->question);
 }
 
-/* Others begin with the same system prompt. */
+/* A chat with the same system prompt and another message. */
 static void another_chat(struct buf *out, const struct options *o, const struct seeds *seeds)
 {
     first_turn(out, o, &(struct seeds){.system = seeds->system, .user = seeds->question});
@@ -128,7 +128,7 @@ static int measure(struct bench *b, hearth_error *error)
 {
     const struct options *o = b->options;
     int rc = HEARTH_OK;
-    /* The server's first prompt is dearer than all others. */
+    /* A warm-up: the server's first prompt takes longer than later ones. */
     b->report = report_open(o->name, 0);
     rc = run_round(b, error);
     report_close(b->report);

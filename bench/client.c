@@ -1,5 +1,5 @@
-/* libcurl's multi interface on the caller's thread. Time stamps are taken where curl hands over what it has read, so
- * tokens that the server sent in one piece have one time. */
+/* The HTTP client of the workloads, over libcurl's multi interface on the caller's thread. Timestamps are taken in
+ * curl's write callback: tokens that the server sent in one piece have the same time. */
 #include "client.h"
 
 #include "base/buf.h"
@@ -15,10 +15,10 @@
 #include <string.h>
 #include <time.h>
 
-/* A long prompt takes minutes on a slow machine; nobody waits longer than this for the next token. */
+/* Longest wait for the next token: a long prompt takes minutes on a slow machine. */
 #define PATIENCE_MS (10 * 60 * 1000)
 
-/* Tokens that stand for single bytes in both kinds of vocabulary; none of them is a control token. */
+/* Tokens of single bytes in both kinds of vocabulary; none of them is a control token. */
 enum { PROMPT_TOKEN_FIRST = 16, PROMPT_TOKENS = 240 };
 
 struct stream_inside {
@@ -38,7 +38,7 @@ struct client {
     struct stream_inside *streams;
 };
 
-/* ---- What arrives ---- */
+/* ---- Receiving ---- */
 
 static void note_token(struct stream_inside *s)
 {
@@ -62,7 +62,7 @@ static void note_number(const json_t *object, const char *name, int64_t *number)
     if (json_is_integer(value)) *number = json_integer_value(value);
 }
 
-/* Of a completion or of a chat. */
+/* The text of a chunk of a completion or of a chat. */
 static const char *text_of(const json_t *chunk)
 {
     const json_t *choice = json_array_get(json_object_get(chunk, "choices"), 0);
@@ -99,7 +99,7 @@ static void read_event(struct stream_inside *s, const char *data)
     json_decref(chunk);
 }
 
-/* A line of the event stream; all but data lines (comments, blank lines) mean nothing here. */
+/* A line of the event stream; all but data lines (comments, blank lines) are ignored. */
 static void read_line(struct stream_inside *s, char *line, size_t len)
 {
     if (len > 0 && line[len - 1] == '\r') len--;
@@ -174,7 +174,7 @@ static int first_failure(const struct client *client, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Waits for something to happen on any stream, then lets all of them make what progress they can. */
+/* Waits for activity on any stream, then processes all of them. */
 static int step(struct client *client, hearth_error *error)
 {
     int running;
@@ -326,7 +326,7 @@ void client_close(struct client *client)
 
 /* ---- Counters ---- */
 
-/* The server does not say when a counter changes. */
+/* Polls, since the server does not notify of changed counters. */
 #define COUNTER_PAUSE_NS (20 * 1000 * 1000)
 
 static size_t keep(char *bytes, size_t size, size_t n, void *ud)

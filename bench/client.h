@@ -1,4 +1,5 @@
-/* The client of the workloads: streams completions from hearth or llama-server and notes when each token came.
+/* The HTTP client of the workloads: streams completions from hearth or llama-server and records when each token
+ * arrived.
  *
  * A client and its streams belong to one thread. Streams make progress only inside client_wait() and client_finish(),
  * and all of them do, whichever is waited for. Functions that fail return a negative hearth_code and fill the error
@@ -19,24 +20,24 @@ struct client;
  * printable character of one byte in SentencePiece's. */
 enum { CLIENT_REPLY_TOKEN = 64 };
 
-/* What to ask for; copied. */
+/* A completion's request; copied. */
 struct wish {
     const struct tokens *prompt;
-    const char *messages; /* JSON of a chat's, in place of the prompt */
+    const char *messages; /* JSON of a chat's messages, in place of the prompt */
     int32_t max_tokens;
-    bool from_cache; /* what the server has computed before may be used */
+    bool from_cache; /* the server may use its cache (cache_prompt) */
 };
 
-/* To be read, not written. Times are clock_now()'s, in nanoseconds. */
+/* Read-only for callers. Times are clock_now()'s, in nanoseconds. */
 struct stream {
     int64_t started; /* just before the request was sent */
-    int64_t *times;  /* when each token came */
+    int64_t *times;  /* of each token's arrival */
     size_t n_times;
     bool done;
-    int64_t n_cached;   /* prompt tokens that it did not have to compute; -1: not said */
-    int64_t n_computed; /* prompt tokens that it computed; -1: not said */
-    double queue_ms;    /* before a slot took it, made ready for it included; NAN: not said */
-    double restore_ms;  /* for fetching what was cached; NAN: not said */
+    int64_t n_cached;   /* prompt tokens that were cached; -1: the server does not say */
+    int64_t n_computed; /* prompt tokens that were computed; -1: the server does not say */
+    double queue_ms;    /* from its arrival to a slot, preparation included; NAN: the server does not say */
+    double restore_ms;  /* fetching cached state; NAN: the server does not say */
     struct stream_inside *inside;
 };
 
@@ -46,30 +47,30 @@ struct client *client_open(const char *url, const char *model, hearth_error *err
 /* Closes its streams too. */
 void client_close(struct client *client);
 
-/* Sends the request. The reply is CLIENT_REPLY_TOKEN max_tokens times, so that every token is a piece of text that can
- * be seen to arrive, and that a next prompt can go on from it. NULL: failed. */
+/* Sends the request. The reply is max_tokens times CLIENT_REPLY_TOKEN, so that every token arrives as text, and that
+ * the next prompt can contain the reply. NULL: failed. */
 struct stream *client_stream(struct client *client, const struct wish *wish, hearth_error *error);
 
 /* Drops the connection if the reply is not complete. NULL does nothing. */
 void client_drop(struct client *client, struct stream *stream);
 
-/* Until the stream has `n` tokens. Fails if it ends earlier. */
+/* Waits until the stream has `n` tokens. Fails if it ends earlier. */
 int client_wait(struct client *client, const struct stream *stream, size_t n, hearth_error *error);
 
-/* Until the stream is complete. */
+/* Waits until the stream is complete. */
 int client_finish(struct client *client, const struct stream *stream, hearth_error *error);
 
-/* Another address of the server from now on; there are no streams. */
+/* Sets another address of the server; there must be no streams. */
 void client_move(struct client *client, const char *url);
 
 /* A counter of GET /cache; -1: the server has none. */
 int64_t client_counter(const struct client *client, const char *name);
 
-/* Until the counter is above `before`, or CLIENT_STORE_MS have passed. */
+/* Waits until the counter is above `before`; fails after CLIENT_STORE_MS milliseconds. */
 enum { CLIENT_STORE_MS = 60 * 1000 };
 int client_wait_counter(const struct client *client, const char *name, int64_t before, hearth_error *error);
 
-/* Appends `n` tokens that every vocabulary has, the same ones for the same seed. */
+/* Appends `n` pseudo-random tokens that every vocabulary has; equal seeds give equal tokens. */
 void client_prompt(struct tokens *prompt, size_t n, uint64_t seed);
 
 #endif

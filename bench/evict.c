@@ -1,6 +1,6 @@
-/* hearth_bench_evict: how much of what is asked for is found, by policy of eviction, at several quotas: traces of
- * coding agents, of chats that come back, of documents that are asked about once, and of all of them at once. hearth's
- * own is played to the index itself, the others to models. No server, no clock: always the same figures. */
+/* hearth_bench_evict: hit rates of eviction policies at several quotas, on traces of coding agents, of chats that are
+ * resumed, of documents that are asked about once, and of all of them mixed. hearth's own policy runs in the real
+ * index, the others in models. No server, no clock: the figures are always the same. */
 #include "base/memory.h"
 #include "policies.h"
 #include "store/index.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Who asks ---- */
+/* ---- Traces ---- */
 
 static uint32_t draw(uint64_t *random, uint32_t below)
 {
@@ -44,7 +44,7 @@ static void begin_session(struct world *w, struct session *session)
     session->steps = 8 + draw(&w->random, 60);
 }
 
-/* A step adds a reply and what a tool returned; some begin a side task from where they are. */
+/* A step adds a reply and a tool's result; some steps branch off into a side task. */
 static void agent(struct world *w)
 {
     struct session *session = &w->sessions[draw(&w->random, SESSIONS)];
@@ -55,7 +55,7 @@ static void agent(struct world *w)
     if (draw(&w->random, 12) == 0) session->at = session->main;
 }
 
-/* The later it was, the less likely it goes on: of the most recent, most often one of the last few. */
+/* The longer ago a chat was used, the less likely it is resumed: most often it is one of the last few. */
 static void chat(struct world *w)
 {
     uint32_t i = draw(&w->random, 1 + draw(&w->random, 1 + draw(&w->random, CHATS)));
@@ -67,7 +67,7 @@ static void chat(struct world *w)
     w->chats[0] = at;
 }
 
-/* One in four is asked about once more. */
+/* One document in four is asked about a second time. */
 static void document(struct world *w)
 {
     if (w->document >= 0 && draw(&w->random, 4) == 0) {
@@ -83,7 +83,7 @@ struct mix {
     uint32_t agents, chats, documents; /* of a thousand requests */
 };
 
-/* Three times 96 % of the quota and twice the quota come in between. */
+/* With documents, three prompts of 96 % of the quota and three of twice the quota come among the requests. */
 static void play_mix(struct trace *trace, const struct mix *mix, int32_t quota)
 {
     enum { REQUESTS = 6000 };
@@ -128,7 +128,7 @@ static struct slab_key key_of_block(int32_t block)
     return key;
 }
 
-/* A block is a slab of one token, which tells it from all others, and of one byte. NULL: it is not taken. */
+/* A block is a slab with one token, unique to it, and one byte. NULL: the index refuses it. */
 static struct entry *store_block(struct index *index, struct entry *parent, int32_t at, int32_t block, int64_t now)
 {
     struct reserve what = {.identity = &identity, .kind = SLAB_ROWS, .key = key_of_block(block), .parent = parent};

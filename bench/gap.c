@@ -1,5 +1,5 @@
-/* hearth_bench_gap: the longest gap in a stream while another client sends a long prompt, and what the long prompt's
- * first token costs beside the stream. Works alike against hearth and llama-server. One thread. */
+/* hearth_bench_gap: the longest inter-token gap of a stream while another client sends a long prompt, and the long
+ * prompt's time to first token beside the stream. Runs against hearth and llama-server. One thread. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 
 enum {
-    PROBE_SMALL = 1024,   /* two prompts that tell what a row costs … */
-    PROBE_LARGE = 4096,   /* … and how that grows */
+    PROBE_SMALL = 1024,   /* tokens of two prompts that measure the time of a batch token … */
+    PROBE_LARGE = 4096,   /* … and how it grows with depth */
     STREAM_PROMPT = 32,   /* of the client that streams */
-    STREAM_TOKENS = 4096, /* more than it gets before the long prompt is done */
-    STREAM_LEAD = 16,     /* tokens it has before the other client comes */
+    STREAM_TOKENS = 4096, /* more than it gets before the long prompt is computed */
+    STREAM_LEAD = 16,     /* tokens that it has when the other client sends its prompt */
     LONG_REPLY = 4,       /* tokens after the long prompt */
-    TICKS = 50,           /* of the stream, that the long prompt should take */
+    TICKS = 50,           /* ticks that the long prompt should take */
     MAX_GAP_RATIO = 2,    /* promised: no gap is longer than so many times max_decode_gap_ms, … */
 };
 static const double max_ttft_ratio = 1.3; /* … and the first token takes at most so many times what it takes alone */
@@ -40,7 +40,7 @@ struct bench {
     const struct options *options;
     struct client *client;
     struct report *report;
-    uint64_t seed; /* of the last prompt: no two are alike, so that nothing can come from a cache */
+    uint64_t seed; /* of the last prompt: no two share a prefix, so that nothing is cached */
 };
 
 /* ---- Measuring ---- */
@@ -54,7 +54,7 @@ static struct stream *stream(struct bench *b, size_t n_prompt, int32_t max_token
     return s;
 }
 
-/* Of a stream that is complete. */
+/* Time to first token of a complete stream. */
 static int get_first_token(const struct stream *s, double *ms, hearth_error *error)
 {
     if (s->n_times == 0) return error_set(error, HEARTH_INTERNAL, "the reply to the long prompt has no text");
@@ -84,8 +84,8 @@ static void collect_gaps(const struct stream *a, const struct stream *b, struct 
             samples_add(gaps, clock_to_ms(a->times[i] - a->times[i - 1]));
 }
 
-/* Stream `a` has tokens; then the long prompt `b` comes. `a` gets one more token after the first of `b`, which ends the
- * last gap. */
+/* Stream `a` generates; then the long prompt `b` is sent. The measurement ends with the token of `a` after the first
+ * one of `b`, which ends the last gap. */
 static int run_beside(struct bench *bench, size_t n_prompt, struct stream **a, struct stream **b, hearth_error *error)
 {
     struct client *client = bench->client;
@@ -130,7 +130,7 @@ static int run_round(struct bench *b, size_t n_prompt, hearth_error *error)
     return rc;
 }
 
-/* The better of two: the server's first prompt is dearer than all others. */
+/* The shorter of two times: the server's first prompt takes longer than later ones. */
 static int measure_probe(struct bench *b, size_t n_prompt, double *ms, hearth_error *error)
 {
     double first = 0, second = 0;
@@ -140,8 +140,8 @@ static int measure_probe(struct bench *b, size_t n_prompt, double *ms, hearth_er
     return rc;
 }
 
-/* The prompt that takes TICKS ticks of the permitted gap when it is alone. Rows become dearer with depth: n of them
- * take a n + b n^2, and two probes give a and b. */
+/* The length of a prompt that takes TICKS ticks of max_decode_gap_ms when it is computed alone. Tokens take longer with
+ * depth: n of them take a n + b n^2, and two probes give a and b. */
 static int choose_prompt(struct bench *b, size_t *n_prompt, hearth_error *error)
 {
     const struct options *o = b->options;

@@ -1,6 +1,6 @@
-/* hearth_bench_index: what the index of a tier costs: memory an entry, and how long it takes to adopt them all at a
- * start, to look one up, to take in a long conversation of short slabs, and to detach all of it and find it again.
- * Times are the processor's, whoever else computes on the machine. */
+/* hearth_bench_index: the cost of a tier's index: memory per entry, and the time to adopt all entries at a start, to
+ * look one up, to insert a long conversation of short slabs, and to detach all of it and attach it again. Times are CPU
+ * times, independent of other processes. */
 #include "store/index.h"
 #include "base/memory.h"
 
@@ -35,11 +35,11 @@ static void no_user(void *user)
     (void)user;
 }
 
-/* ---- What a start finds ---- */
+/* ---- Adopting at a start ---- */
 
 enum { BLOCK = 256 };
 
-/* The slab's key is its number: nothing depends on its being the hash of the tokens. */
+/* A slab's key is its number: nothing here depends on its being the hash of the tokens. */
 static struct slab_key key_of_number(uint64_t number)
 {
     struct slab_key key = {{0}};
@@ -116,7 +116,7 @@ static void look_up_some(struct index *index, const struct planned *slabs, int32
     printf(" %10.1f us%s", took * 1e3 / LOOKUPS, matched == LOOKUPS ? "" : " (not all found)");
 }
 
-/* Once the key is known. */
+/* Time of one lookup, without computing its key. */
 static void look_up_keys(struct index *index, int32_t n)
 {
     enum { LOOKUPS = 100000 };
@@ -129,7 +129,7 @@ static void look_up_keys(struct index *index, int32_t n)
     printf(" %10.3f us%s\n", ms_since(start) * 1e3 / LOOKUPS, there == LOOKUPS ? "" : " (not all found)");
 }
 
-/* In a folder's order, which is none. */
+/* In random order, as a folder lists its files. */
 static void start_with(int32_t n)
 {
     struct planned *slabs = draw_slabs(n);

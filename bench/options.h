@@ -1,4 +1,4 @@
-/* The command lines of the workloads: a table of options that is filled in from argv.
+/* Parses the command lines of the workloads by a table of options.
  *
  * Static inline, since each program needs it once. One thread; texts point into argv. */
 #ifndef BENCH_OPTIONS_H
@@ -39,8 +39,8 @@ static inline bool options_set(const struct option_row *row, const char *value)
     return false;
 }
 
-/* Returns the index in argv of the first argument that is no option, or -1 where one is wrong, having said why. The
- * table ends with a row without a name. */
+/* Returns the index in argv of the first argument that is no option, or -1 where one is wrong, after printing the
+ * error. The table ends with a row without a name. */
 static inline int options_parse(int argc, char **argv, const struct option_row *rows)
 {
     struct option list[OPTIONS_MAX + 1] = {{0}};

@@ -40,15 +40,15 @@ void trace_release(struct trace *trace)
 
 /* ---- A cache of blocks ---- */
 
-/* Blocks in no order; `at` is by block: 1 + where it is, 0: it is not there. */
+/* The cached blocks, unordered; at[block] is 1 + its index among them, 0: it is not cached. */
 struct set {
     int32_t *v, *at, n;
 };
 
 struct block {
     bool there, fresh_window;
-    int32_t children, reused_children; /* that are there */
-    int32_t count;                     /* of requests lately, also while it was not there */
+    int32_t children, reused_children; /* number of children that are cached */
+    int32_t count;                     /* recent requests, also while it was not cached */
     int64_t used;
 };
 
@@ -155,7 +155,7 @@ static bool is_of(const struct cache *c, int32_t b, enum which which)
     }
 }
 
-/* The leaf of those that was used longest ago; -1: there is none. */
+/* The least recently used leaf of those; -1: there is none. */
 static int32_t oldest(const struct cache *c, int32_t needed, enum which which)
 {
     int32_t found = -1;
@@ -167,7 +167,8 @@ static int32_t oldest(const struct cache *c, int32_t needed, enum which which)
     return found;
 }
 
-/* The window's oldest leaf against the main part's: the one that was asked for less often goes. */
+/* Compares the least recently used leaf of the window with that of the main part, and evicts the less often requested.
+ */
 static int32_t victim_tinylfu(struct cache *c, int32_t needed)
 {
     int32_t window = oldest(c, needed, WINDOW), other = oldest(c, needed, MAIN_FRESH);
@@ -185,7 +186,7 @@ static int32_t victim(struct cache *c, int32_t needed)
     return c->policy == POLICY_TINYLFU ? victim_tinylfu(c, needed) : oldest(c, needed, FRESH);
 }
 
-/* The protected block used longest ago on which no other hangs is not protected any more. */
+/* Moves the least recently used protected block without protected children out of the protected segment. */
 static void demote(struct cache *c)
 {
     int32_t found = -1;

@@ -1,11 +1,11 @@
-/* Traces of requests, and naive models of policies of eviction that they are played to: bench/evict.c. One thread. */
+/* Traces of requests, and naive models of eviction policies that replay them: bench/evict.c. One thread. */
 #ifndef BENCH_POLICIES_H
 #define BENCH_POLICIES_H
 
 #include <stdint.h>
 
-/* Prefixes in blocks of as many tokens as a slab has: each block stands for the prefix that ends with it. A request is
- * the last block of a prompt. */
+/* Prefixes as blocks of as many tokens as a slab has: a block identifies the prefix that ends with it. A request is the
+ * last block of a prompt. */
 struct trace {
     int32_t *parents; /* of a block; -1: it is the first of a prompt */
     int32_t *depths;  /* blocks of the prefix */
@@ -17,13 +17,15 @@ int32_t trace_block(struct trace *trace, int32_t parent);
 void trace_request(struct trace *trace, int32_t block);
 void trace_release(struct trace *trace);
 
-/* LRU; segmented LRU, whose protected segment has at most so many percent; W-TinyLFU with a window of a fifth. */
+/* LRU; segmented LRU, whose protected segment has at most so many percent of the quota; W-TinyLFU with a window of 20
+ * %.
+ */
 enum policy { POLICY_LRU, POLICY_SLRU_50, POLICY_SLRU_80, POLICY_TINYLFU, POLICIES };
 
 extern const char *const policy_names[POLICIES];
 
-/* Looks up each request and stores what was not found, as far as the policy lets it; leaves go before what they hang
- * on, and never what the request needs. Returns the blocks found. */
+/* Looks up each request and stores the blocks that were not found, as far as the policy admits them. A block is evicted
+ * after its children, and never while the request needs it. Returns the number of blocks found. */
 int64_t policy_play(enum policy policy, const struct trace *trace, int32_t quota);
 
 #endif

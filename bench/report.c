@@ -1,4 +1,4 @@
-/* Figures, their statistics, and how they are printed. One thread; a report owns all but its literals. */
+/* Figures of a workload, their statistics and their output. One thread; a report owns all but its literals. */
 #include "report.h"
 
 #include "base/memory.h"
@@ -28,7 +28,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value at a place, 0 … len-1, of the sorted list. */
+/* The value at an index, 0 … len-1, of the sorted list. */
 static double nth_smallest(const struct samples *s, size_t n)
 {
     if (s->len == 0) return NAN;

@@ -1,4 +1,4 @@
-/* What a workload found: figures measured once a round, and promises that hold or not, as text for people or as JSON
+/* The report of a workload: figures measured once a round, and promises that hold or not, printed as text or as JSON
  * for hearth_bench_table.
  *
  * One thread. The workload's name and the units are borrowed and must live as long as the report: literals. */
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A growable list of numbers; struct samples s = {0} is an empty one. Below: NAN where there is none. */
+/* A growable list of numbers; struct samples s = {0} is an empty one, whose statistics are NAN. */
 struct samples {
     double *v;
     size_t len, cap;
@@ -18,7 +18,8 @@ struct samples {
 
 void samples_add(struct samples *s, double value);
 double samples_median(const struct samples *s);
-double samples_percentile(const struct samples *s, double percent); /* the smallest that so many are not above */
+double samples_percentile(const struct samples *s,
+                          double percent); /* the smallest value that so many percent do not exceed */
 double samples_max(const struct samples *s);
 void samples_release(struct samples *s);
 
@@ -28,17 +29,17 @@ struct report;
 struct report *report_open(const char *workload, size_t prompt_tokens);
 void report_close(struct report *report);
 
-/* Adds a round's value. The first figure that is ever added stands for the workload in the table. `unit` may be "". */
+/* Adds a round's value. The first figure added represents the workload in the table. `unit` may be "". */
 void report_add(struct report *report, const char *figure, const char *unit, double value);
 
-/* A round's values of a figure so far; owned by the report. */
+/* The values of a figure so far, one per round; owned by the report. */
 const struct samples *report_samples(const struct report *report, const char *figure);
 
-/* A promise of hearth's, in words with the measured numbers. */
+/* Adds a promise of hearth's, as text with the measured numbers. */
 void report_check(struct report *report, bool holds, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Ends a workload: prints the report on stdout, or on stderr why there is none; then the report, which may be NULL, is
- * closed. Returns the program's exit status. */
+/* Ends a workload: prints the report to stdout, or the error to stderr, and closes the report, which may be NULL.
+ * Returns the program's exit status. */
 int report_conclude(struct report *report, bool json, const char *program, const hearth_error *error);
 
 #endif

@@ -1,8 +1,9 @@
 /* hearth_bench_restart: time to first token of a conversation's next turn after the server was killed and started
- * again, beside that of its first, which was computed whole. Works alike against hearth and llama-server. One thread.
+ * again, compared with that of its first turn, which was computed whole. Runs against hearth and llama-server. One
+ * thread.
  *
- * It knows the server by its address only: whoever runs it kills and starts. A line "restart" on stdout asks for that,
- * a line on stdin gives the new address. */
+ * It has only the server's address: the caller kills and starts the server. A line "restart" on stdout asks for that, a
+ * line on stdin gives the new address. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256 }; /* cache.boundary_align_tokens: less than that need not be stored of a prompt */
+enum { BLOCK = 256 }; /* cache.boundary_align_tokens: an incomplete block of a prompt need not be stored */
 
 static const char ratio[] = "time to first token: next turn, after kill -9 / first, cold";
 static const char cold[] = "first turn, cold";
@@ -31,18 +32,18 @@ struct bench {
     const struct options *options;
     struct client *client;
     struct report *report;
-    uint64_t seed; /* of the last tokens made up */
+    uint64_t seed; /* of the last generated tokens */
 };
 
 /* ---- One turn ---- */
 
-/* What the stream of a turn said. */
+/* The measurements of a turn. */
 struct turn {
     double first_ms, restore_ms;
     int64_t n_computed;
 };
 
-static int hear(struct bench *b, const struct stream *stream, struct turn *turn, hearth_error *error)
+static int await_reply(struct bench *b, const struct stream *stream, struct turn *turn, hearth_error *error)
 {
     int rc = client_finish(b->client, stream, error);
     if (rc != HEARTH_OK) return rc;
@@ -56,14 +57,14 @@ static int hear(struct bench *b, const struct stream *stream, struct turn *turn,
     return HEARTH_OK;
 }
 
-/* Returns when what it left has been stored, where the server stores. */
+/* Returns when the turn's cells have been stored, where the server stores. */
 static int take_turn(struct bench *b, struct tokens *prompt, struct turn *turn, hearth_error *error)
 {
     struct wish wish = {.prompt = prompt, .max_tokens = (int32_t)b->options->reply, .from_cache = true};
     int64_t saves = client_counter(b->client, "saves_finish");
     struct stream *stream = client_stream(b->client, &wish, error);
     if (stream == NULL) return error->code;
-    int rc = hear(b, stream, turn, error);
+    int rc = await_reply(b, stream, turn, error);
     client_drop(b->client, stream);
     for (long i = 0; i < b->options->reply; i++) tokens_push(prompt, CLIENT_REPLY_TOKEN);
     if (rc == HEARTH_OK && saves >= 0) rc = client_wait_counter(b->client, "saves_finish", saves, error);
@@ -119,7 +120,7 @@ static void check_promises(struct bench *b)
                  "computed of the next turn, at most %.0f <= a block + what is new = %ld", most, limit);
 }
 
-/* The server's first prompt is dearer than all others: a short one goes before the rounds. */
+/* The server's first prompt takes longer than later ones: a short one precedes the rounds. */
 static int measure(struct bench *b, hearth_error *error)
 {
     const struct options *o = b->options;

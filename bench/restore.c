@@ -1,6 +1,6 @@
-/* hearth_bench_restore: how fast the store brings cells back, from memory and from the disk, beside what llama.cpp and
- * the disk could do alone; and for how long the engine's thread is held by a block. In one process, without a server:
- * the steps are those of src/engine/save.c and fetch.c, one after the other. One thread beside the store's. */
+/* hearth_bench_restore: how fast the store restores cells, from memory and from disk, compared with llama.cpp and the
+ * disk alone; and how long a block occupies the engine thread. In one process, without a server: the steps are those of
+ * src/engine/save.c and fetch.c, in sequence. One thread beside the store's. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -22,7 +22,7 @@
 #define A_MINUTE_NS 60000000000
 
 enum {
-    SOURCE = 0, /* sequences */
+    SOURCE = 0, /* llama.cpp's sequences */
     TARGET = 1,
     BATCH = 512,
     BLOCK = 256,             /* cache.boundary_align_tokens */
@@ -30,8 +30,9 @@ enum {
     BACKLOG_BYTES = 1 << 28, /* as in the server */
     PATIENCE_MS = 60 * 1000
 };
-static const double min_ratio = 0.8; /* promised, of what can be had without the store */
-static const double max_kept = 0.02; /* of the files in memory although they were dropped: else nothing is measured */
+static const double min_ratio = 0.8; /* promised, of the speed without the store */
+static const double max_kept =
+    0.02; /* part of the files still in the page cache after dropping it; with more, no figure */
 
 static const char disk_speed[] = "restore from the disk, page cache dropped";
 static const char read_speed[] = "read() of the same files, page cache dropped";
@@ -58,7 +59,7 @@ struct bench {
     void *state; /* the whole sequence, as llama.cpp gives it */
     size_t state_bytes;
     double computing_ms;
-    struct samples holds; /* of the engine's thread, when a block is copied out */
+    struct samples holds; /* times that copying a block out occupies the engine thread */
     pthread_mutex_t mutex;
     pthread_cond_t came;
     bool has_come; /* what a hit waits for */
@@ -130,7 +131,7 @@ static int copy_state(struct bench *b, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Runs on a thread of the store's. */
+/* Called on a thread of the store. */
 static void wake(void *ud)
 {
     struct bench *b = ud;
@@ -276,7 +277,7 @@ static struct store *open_store(const struct bench *b, enum store_tier tier)
     return store_open(&params, NULL);
 }
 
-/* What one slice does between two ticks. */
+/* What the engine does for one block between two ticks. */
 static uint64_t save_block(struct bench *b, struct store *store, int32_t from, int32_t to)
 {
     size_t size = llm_rows_size(b->context, b->format, SOURCE, from, to);
@@ -297,7 +298,7 @@ static uint64_t save_block(struct bench *b, struct store *store, int32_t from, i
                                                   .synchronous = true});
 }
 
-/* Returns the ticket of the last block, 0: one was not taken. */
+/* Returns the ticket of the last block; 0: the store refused one. */
 static uint64_t save_blocks(struct bench *b, struct store *store)
 {
     uint64_t ticket = 1;
@@ -324,7 +325,7 @@ static int save(struct bench *b, struct store *store, hearth_error *error)
 /* ---- Restoring ---- */
 
 struct restored {
-    double ms, longest_ms; /* all of it; the longest block's way into the cells */
+    double ms, longest_ms; /* all of it; the longest time that a block took into the cells */
 };
 
 static bool load(struct bench *b, const struct store_piece *piece, struct restored *out)
@@ -404,7 +405,7 @@ static int measure_memory(struct bench *b, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Whatever the first of two reads of the same files warms up beneath the page cache, the second gains from: who begins
+/* The second of two reads of the same files gains from caches below the page cache that the first one filled: the order
  * changes from round to round. */
 static int measure_disk_cold(struct bench *b, long round, hearth_error *error)
 {
@@ -444,7 +445,7 @@ static int run_round(struct bench *b, long round, hearth_error *error)
     return rc;
 }
 
-/* What cells the sequences get, and fresh pages, make the first loads dearer than all others. */
+/* The first loads take longer than later ones: their cells are allocated, and memory pages are fresh. */
 static int warm_up(struct bench *b, hearth_error *error)
 {
     double ms;

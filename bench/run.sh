@@ -30,11 +30,11 @@ say() { printf 'bench: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 # ---- The workloads ----------------------------------------------------------------------------------------------
-# set_NAME says which model the servers have, how many slots, and the context of each; alone=hearth where there is
-# nothing to compare it with, alone=program where there is no server either. run_NAME SIDE writes $out/NAME.SIDE.json
-# with the server at $url. hearth is first, so that what it had to do can be given to its peer.
+# set_NAME sets the servers' model, their number of slots, and the context of each; alone=hearth where there is nothing
+# to compare hearth with, alone=program where there is no server either. run_NAME SIDE writes $out/NAME.SIDE.json with
+# the server at $url. hearth runs first, so that llama-server can be given the same prompt lengths.
 
-# A row costs 1 to 4 ms on two cores: much more than what a server adds to it, and minutes are enough for a run.
+# A batch token takes 1 to 4 ms on two cores: much more than what a server adds to it, and a run takes only minutes.
 set_gap() {
     shape='--arch qwen3 --vocab gpt-2 --layers 12 --embd 768 --heads 12 --kv-heads 4 --head-dim 64 --ff 2304 --type q8_0'
     slots=2
@@ -50,7 +50,7 @@ run_gap() {
         "${prompt[@]}" --json >"$out/gap.$1.json"
 }
 
-# These count tokens, so that the cheapest model will do.
+# These workloads count tokens, so that the smallest model will do.
 tiny='--arch qwen3 --vocab gpt-2 --layers 1 --embd 32 --heads 1 --kv-heads 1 --head-dim 16 --ff 32'
 
 run_agents_with() {
@@ -67,7 +67,7 @@ set_agents() {
 }
 run_agents() { run_agents_with agents "$1"; }
 
-# As many agents as slots, and more: where each slot has a stream of its own, they drive each other out.
+# As many agents as slots, and more: where each slot has a stream of cells of its own, they evict each other.
 set_streams() {
     set_agents
     settings='--set kv_unified=false --set cache.tiers.disk.quota_mb=0'
@@ -108,7 +108,7 @@ run_chats() {
     "$build/bin/hearth_bench_cache" --url "$url" --name "$1" --rounds "$rounds" --json >"$out/$1.$2.json"
 }
 
-# What more slots give and cost: 8 clients at once, the model of gap.
+# Throughput and latency by number of slots: 8 clients at once, the model of gap.
 for n in 1 2 4 8; do
     eval "set_slots$n() { set_gap; slots=$n; context=2048; }"
     eval "run_slots$n() { run_slots \"\$1\"; }"
@@ -120,7 +120,7 @@ run_slots() {
 # A conversation of 8,192 tokens whose server is killed between its turns.
 set_restart() { set_gap; }
 
-# The program says when. What it says last is its report.
+# The program asks for the restart; its last output is its report.
 run_restart() {
     local line program says answers=$out/restart.answers
     rm -f "$answers"
@@ -198,7 +198,7 @@ server_fails() {
     die "$1, see $log"
 }
 
-# The port is the server's choice; its output tells.
+# The server chooses its port and prints it.
 wait_until_ready() {
     local deadline=$((SECONDS + 120))
     until url=$(grep -oEm1 'listen(s|ing) on http://127\.0\.0\.1:[0-9]+' "$log" | grep -oE 'http.*') &&
@@ -263,7 +263,7 @@ run_workload() {
     kill_servers -TERM
 }
 
-# These measure nothing but themselves.
+# These programs need no server and no model.
 run_evict() { "$build/bin/hearth_bench_evict"; }
 run_index() { "$build/bin/hearth_bench_index"; }
 run_start() { "$build/bin/hearth_bench_start" 10000 35000 100000 1000000; }

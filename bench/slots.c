@@ -1,5 +1,5 @@
-/* hearth_bench_slots: what so many clients get who all ask at once: tokens a second for all of them together, and how
- * long one of them waits. To be run against servers that differ in n_seq_max. One thread. */
+/* hearth_bench_slots: throughput and latency of clients that all send a request at once: tokens per second of all
+ * together, and how long one of them waits. To be run against servers that differ in n_seq_max. One thread. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
@@ -23,7 +23,7 @@ struct bench {
     struct report *report;
     struct stream *streams[CLIENTS_MAX];
     size_t n_streams;
-    uint64_t seed; /* of the last prompt: no two are alike, so that nothing can come from a cache */
+    uint64_t seed; /* of the last prompt: no two share a prefix, so that nothing is cached */
 };
 
 /* ---- The clients ---- */
@@ -45,7 +45,7 @@ static int ask(struct bench *b, hearth_error *error)
     return HEARTH_OK;
 }
 
-static int hear(struct bench *b, const struct stream *stream, hearth_error *error)
+static int await_reply(struct bench *b, const struct stream *stream, hearth_error *error)
 {
     int rc = client_finish(b->client, stream, error);
     if (rc != HEARTH_OK) return rc;
@@ -59,7 +59,7 @@ static int all_at_once(struct bench *b, long clients, hearth_error *error)
 {
     int rc = HEARTH_OK;
     for (long i = 0; i < clients && rc == HEARTH_OK; i++) rc = ask(b, error);
-    for (size_t i = 0; i < b->n_streams && rc == HEARTH_OK; i++) rc = hear(b, b->streams[i], error);
+    for (size_t i = 0; i < b->n_streams && rc == HEARTH_OK; i++) rc = await_reply(b, b->streams[i], error);
     return rc;
 }
 
@@ -104,7 +104,7 @@ static void add_round(struct bench *b)
     samples_release(&streaming);
 }
 
-/* The server's first batches are dearer than all others: one request goes before the rounds. */
+/* The server's first batches take longer than later ones: one request precedes the rounds. */
 static int measure(struct bench *b, hearth_error *error)
 {
     const struct options *o = b->options;

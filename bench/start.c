@@ -1,7 +1,7 @@
-/* How long a start takes with many stored slabs, and how much memory they take: `start N…` writes N small slabs (256
- * tokens, in conversations of 32) and an index file to a folder of its own, and opens a store on it three times: with
- * that index file, without any, which walks over each slab, and with the one that this left. Page caches are dropped
- * before each, where that is permitted.
+/* Start time and memory of a store with many slabs: `start N…` writes N small slabs (256 tokens, in conversations of
+ * 32) and an index file to a folder of its own, and opens a store on it three times: with that index file; without one,
+ * which reads the head of each slab; and with the index file that this wrote. Page caches are dropped before each,
+ * where that is permitted.
  *
  * No server, no model. The folder is made in --folder (/tmp) and removed. */
 #include "base/clock.h"
@@ -30,7 +30,7 @@ static void die(const char *what)
     exit(1);
 }
 
-/* Straight to its name: what makes a save durable would take hours here. */
+/* Writes the file in place, without the fsyncs that make a save durable, which would take hours here. */
 static void write_slab(int folder, struct slab_head *head, const uint8_t *payload)
 {
     struct buf bytes = {0};

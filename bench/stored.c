@@ -1,5 +1,5 @@
-/* hearth_bench_stored: the gaps in a stream whose cells are stored while it runs, beside those of a server that stores
- * nothing. The two are asked in turn, so that what else the machine does meets both. One thread. */
+/* hearth_bench_stored: the inter-token gaps of a stream whose cells are stored while it runs, compared with those of a
+ * server that stores nothing. The two take turns, so that other load on the machine affects both. One thread. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
@@ -23,7 +23,7 @@ struct options {
 struct side {
     const char *name;
     struct client *client;
-    struct samples gaps, all; /* of a round; of all rounds */
+    struct samples gaps, all; /* inter-token gaps of a round; of all rounds */
 };
 
 enum { WITH, WITHOUT, SIDES };
@@ -32,7 +32,7 @@ struct bench {
     const struct options *options;
     struct side sides[SIDES];
     struct report *report;
-    uint64_t seed; /* of the last prompt: no two are alike, so that nothing can come from a cache */
+    uint64_t seed; /* of the last prompt: no two share a prefix, so that nothing is cached */
 };
 
 /* ---- Measuring ---- */
@@ -82,7 +82,7 @@ static void note(struct bench *b)
     }
 }
 
-/* Returns when all has been stored, so that the other side is not disturbed. */
+/* Returns when all has been stored, so that saves do not disturb the other side. */
 static int measure_side(struct bench *b, struct side *side, hearth_error *error)
 {
     bool stores = side == &b->sides[WITH];
@@ -93,7 +93,7 @@ static int measure_side(struct bench *b, struct side *side, hearth_error *error)
     return rc == HEARTH_OK && stores ? expect_saves(side, continued, error) : rc;
 }
 
-/* Who begins changes from round to round. */
+/* The order of the two sides changes from round to round. */
 static int run_round(struct bench *b, long round, hearth_error *error)
 {
     int rc = HEARTH_OK;
@@ -109,7 +109,7 @@ static void check_promises(struct bench *b)
                  "99th percentile of all gaps: stored %.2f ms <= %.2f x not stored %.2f ms", with, max_ratio, without);
 }
 
-/* The first round is dearer than all others. */
+/* The first round takes longer than later ones and is discarded. */
 static int measure(struct bench *b, hearth_error *error)
 {
     int rc = HEARTH_OK;

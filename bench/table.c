@@ -1,5 +1,5 @@
-/* hearth_bench_table: puts the JSON of workloads, run against hearth and against llama-server, into one table.
- * The first figure of a workload stands for it; its other figures follow it, indented. One thread. */
+/* hearth_bench_table: prints the JSON reports of workloads, run against hearth and against llama-server, as one table.
+ * The first figure of a workload has its name; its other figures follow, indented. One thread. */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
