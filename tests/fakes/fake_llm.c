@@ -30,7 +30,7 @@ struct llm_context {
     int32_t n_used;           /* cells with an owner */
     int32_t threads;          /* that compute */
     int32_t adapted;          /* what the adapters add to every token */
-    int32_t row_tokens[4096]; /* next token for each row of the last call */
+    int32_t next_tokens[4096]; /* next token for each row of the last call */
 };
 
 struct llm_sampler {
@@ -158,28 +158,28 @@ static void note_call(const struct llm_context *c, const struct llm_batch_token 
 {
     int32_t seqs = 0;
     for (int32_t i = 0; i < n_rows; i++) seqs += i == 0 || rows[i].seq != rows[i - 1].seq;
-    if (fake_llm.calls < 4096) fake_llm.batch_rows[fake_llm.calls] = n_rows;
+    if (fake_llm.calls < 4096) fake_llm.batch_tokens[fake_llm.calls] = n_rows;
     fake_llm.calls++;
-    if (n_rows > fake_llm.max_rows) fake_llm.max_rows = n_rows;
+    if (n_rows > fake_llm.max_tokens) fake_llm.max_tokens = n_rows;
     if (seqs > fake_llm.max_seqs) fake_llm.max_seqs = seqs;
-    memcpy(fake_llm.last_rows, rows, (size_t)n_rows * sizeof *rows);
+    memcpy(fake_llm.last_batch, rows, (size_t)n_rows * sizeof *rows);
     fake_llm.last_n = n_rows;
     fake_llm.last_threads = c->threads;
     if (fake_llm.clock == NULL) return;
-    fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.row_ns + c->threads * fake_llm.thread_ns);
+    fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.token_ns + c->threads * fake_llm.thread_ns);
 }
 
 /* Sequences of a call that broke off are empty where they cannot be cut. */
 static void lose_uncuttable(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
-    if (fake_llm.torn_rows == 0 || fake_llm.cuts || fake_llm.cuts_back > 0) return;
+    if (fake_llm.torn_tokens == 0 || fake_llm.cuts || fake_llm.cuts_back > 0) return;
     for (int32_t i = 0; i < n_rows; i++) let_go(c, &c->seqs[rows[i].seq], 0);
 }
 
 /* What an abort in the middle of a call leaves behind. */
 static void tear(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
-    int32_t n = fake_llm.torn_rows < n_rows ? fake_llm.torn_rows : n_rows;
+    int32_t n = fake_llm.torn_tokens < n_rows ? fake_llm.torn_tokens : n_rows;
     if (n <= 0 || c->n_used + n_rows > fake_llm.n_cells) return;
     for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[rows[i].seq], rows[i].token + c->adapted, -1);
     lose_uncuttable(c, rows, n_rows);
@@ -223,7 +223,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
         }
         if (rows[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
         hold(c, seq, rows[i].token + c->adapted, -1);
-        c->row_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
+        c->next_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
     make_copies(c);
     return LLM_DECODED;
@@ -268,7 +268,7 @@ void llm_seq_clear(struct llm_context *c, int32_t seq)
 int32_t llm_seq_end(struct llm_context *c, int32_t seq)
 {
     const struct fake_seq *s = &c->seqs[seq];
-    return s->half || s->tokens.len == 0 ? 0 : (int32_t)s->tokens.len + fake_llm.strays;
+    return s->half || s->tokens.len == 0 ? 0 : (int32_t)s->tokens.len + fake_llm.stray_cells;
 }
 
 bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
@@ -332,8 +332,8 @@ static void end_at(struct fake_seq *seq, int32_t n)
 /* Whether what moves finds room: as where several sequences hold cells of a window, it does not at first. */
 static bool has_room_for_moving(void)
 {
-    if (fake_llm.moving_refused == 0) return true;
-    fake_llm.moving_refused--;
+    if (fake_llm.checkpoints_refused == 0) return true;
+    fake_llm.checkpoints_refused--;
     fake_llm.no_room++;
     return false;
 }
@@ -638,7 +638,7 @@ int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t row)
     s->drawn++;
     if (fake_llm.fail_after > 0 && s->drawn > fake_llm.fail_after) return -1;
     if (fake_llm.end_after > 0 && s->drawn > fake_llm.end_after && !s->ignore_eos) return FAKE_END;
-    return s->last = c->row_tokens[row];
+    return s->last = c->next_tokens[row];
 }
 
 /* ---- src/llm/logprobs.h ---- */
@@ -675,7 +675,7 @@ static const hearth_logprobs *tell(struct llm_logprobs *logprobs, int32_t chosen
 const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *c, int32_t row,
                                              int32_t chosen, int32_t n_top)
 {
-    if (c->row_tokens[row] < 0) abort(); /* the row has no logits */
+    if (c->next_tokens[row] < 0) abort(); /* the row has no logits */
     return tell(logprobs, chosen, n_top, -1);
 }
 

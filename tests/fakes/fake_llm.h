@@ -17,7 +17,7 @@ struct fake_llm {
     bool cuts;               /* sequences can be cut (false: like a recurrent model) */
     int32_t cuts_back;       /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;         /* cells of all sequences together; more give LLM_NO_CELLS */
-    int64_t row_ns, call_ns; /* time that a decode takes on `clock` */
+    int64_t token_ns, call_ns; /* time that a decode takes on `clock` */
     int32_t threads;         /* that there are; 0: one */
     int64_t thread_ns;       /* what each of those that compute adds to a call */
     struct fake_clock *clock;
@@ -25,23 +25,23 @@ struct fake_llm {
     int32_t end_after;  /* the reply ends after so many tokens; 0: never */
     int32_t fail_after; /* then no token fits; 0: never */
     int32_t newline;    /* the text of this token is a new line; -1: of none */
-    int32_t torn_rows;  /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
+    int32_t torn_tokens;  /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
                            every call that breaks off */
     int64_t load_ns;    /* time that loading a state takes on `clock` */
     bool load_fails;    /* states and pieces are refused */
     bool save_fails;    /* states cannot be copied out, although they have a size */
-    int32_t moving_refused; /* so many loads of what moves find no room for it */
+    int32_t checkpoints_refused; /* so many loads of what moves find no room for it */
     bool no_format;         /* states cannot be taken apart */
-    int32_t strays; /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
+    int32_t stray_cells; /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
     void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
     void *ud;
 
     /* What happened; read it when the engine is calm, or under fake_llm_lock(). */
     int32_t contexts; /* opened */
     int32_t calls;
-    int32_t max_rows, max_seqs; /* of one call */
-    int32_t batch_rows[4096];   /* rows of each call */
-    struct llm_batch_token last_rows[4096];
+    int32_t max_tokens, max_seqs; /* of one call */
+    int32_t batch_tokens[4096];   /* rows of each call */
+    struct llm_batch_token last_batch[4096];
     int32_t last_n;
     int32_t last_threads;
     int32_t shares;                  /* prefixes given to another sequence */

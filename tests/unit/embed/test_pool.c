@@ -260,7 +260,7 @@ static void one_request_more_than_contexts_waits_and_is_then_served(void **state
 
 /* ---- The door ---- */
 
-static void who_gets_no_place_in_time_is_told_to_try_again(void **state)
+static void a_request_without_a_permit_in_time_fails_and_may_try_again(void **state)
 {
     (void)state;
     open_pool(2, 1);
@@ -347,7 +347,7 @@ static void *drain(void *ud)
     return NULL;
 }
 
-static void draining_fails_those_at_the_door_and_lets_the_others_finish(void **state)
+static void draining_fails_those_without_a_permit_and_lets_the_others_finish(void **state)
 {
     (void)state;
     open_pool(2, 1);
@@ -388,12 +388,12 @@ int main(void)
         POOL_TEST(a_long_list_does_not_hold_up_a_short_one),
         POOL_TEST(a_list_is_prepared_a_call_ahead_and_no_further),
         POOL_TEST(one_request_more_than_contexts_waits_and_is_then_served),
-        POOL_TEST(who_gets_no_place_in_time_is_told_to_try_again),
+        POOL_TEST(a_request_without_a_permit_in_time_fails_and_may_try_again),
         POOL_TEST(an_input_that_cannot_be_computed_fails_its_request_alone),
         POOL_TEST(a_request_that_cannot_be_prepared_fails_alone),
         POOL_TEST(a_cancelled_request_ends_in_the_middle_of_its_call),
         POOL_TEST(cancelling_one_request_leaves_the_call_to_the_others_in_it),
-        POOL_TEST(draining_fails_those_at_the_door_and_lets_the_others_finish),
+        POOL_TEST(draining_fails_those_without_a_permit_and_lets_the_others_finish),
         POOL_TEST(at_the_deadline_what_still_runs_is_broken_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

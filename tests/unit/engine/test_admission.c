@@ -67,7 +67,7 @@ static void start_asking(struct asker *asker, struct rig *rig)
     pthread_create(&asker->thread, NULL, ask, asker);
 }
 
-static void requests_are_let_in_in_order_while_there_are_places(void **state)
+static void requests_are_admitted_in_order_while_there_are_permits(void **state)
 {
     struct rig *rig = *state;
     for (int i = 0; i < 2; i++) enter(rig, i);
@@ -76,7 +76,7 @@ static void requests_are_let_in_in_order_while_there_are_places(void **state)
     assert_true(rig->jobs[0].admitted);
 }
 
-static void a_request_waits_until_a_place_is_free(void **state)
+static void a_request_waits_until_a_permit_is_free(void **state)
 {
     struct rig *rig = *state;
     struct asker asker;
@@ -147,7 +147,7 @@ static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state
 }
 
 /* However many ask for their prompt alone, a preparing thread is left for the others, and the other way round. */
-static void prompts_alone_are_let_in_one_at_a_time_and_take_no_place(void **state)
+static void prompts_alone_are_admitted_one_at_a_time_and_take_no_permit(void **state)
 {
     struct rig *rig = *state;
     struct asker asker;
@@ -168,7 +168,7 @@ static void prompts_alone_are_let_in_one_at_a_time_and_take_no_place(void **stat
     expect(rig, ADMISSION_ADMITTED, 2);
 }
 
-static void who_came_first_is_let_in_first_whatever_it_asks_for(void **state)
+static void the_first_request_is_admitted_first_whatever_it_asks_for(void **state)
 {
     struct rig *rig = *state;
     rig->jobs[1].only_prompt = true;
@@ -184,7 +184,7 @@ static void let_one_in(struct rig *rig)
     expect(rig, ADMISSION_ADMITTED, 0);
 }
 
-static void a_parked_request_is_looked_at_again_when_others_are_resumed(void **state)
+static void a_suspended_request_is_looked_at_again_when_others_are_resumed(void **state)
 {
     struct rig *rig = *state;
     struct asker asker;
@@ -200,7 +200,7 @@ static void a_parked_request_is_looked_at_again_when_others_are_resumed(void **s
     assert_true(rig->jobs[0].admitted);
 }
 
-static void what_came_before_a_request_was_parked_is_not_missed(void **state)
+static void what_came_before_a_request_was_suspended_is_not_missed(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
@@ -210,7 +210,7 @@ static void what_came_before_a_request_was_parked_is_not_missed(void **state)
     expect(rig, ADMISSION_RESUMED, 0);
 }
 
-static void a_parked_request_goes_on_at_its_deadline_and_not_before(void **state)
+static void a_suspended_request_resumes_at_its_deadline_and_not_before(void **state)
 {
     struct rig *rig = *state;
     struct asker asker;
@@ -227,7 +227,7 @@ static void a_parked_request_goes_on_at_its_deadline_and_not_before(void **state
     assert_int_equal(asker.verdict, ADMISSION_RESUMED);
 }
 
-static void a_parked_request_holds_up_nobody_and_can_be_cancelled(void **state)
+static void a_suspended_request_holds_up_nobody_and_can_be_cancelled(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
@@ -239,7 +239,7 @@ static void a_parked_request_holds_up_nobody_and_can_be_cancelled(void **state)
     expect(rig, ADMISSION_CANCELLED, 0);
 }
 
-static void closing_hands_back_what_is_parked(void **state)
+static void closing_hands_back_what_is_suspended(void **state)
 {
     struct rig *rig = *state;
     let_one_in(rig);
@@ -251,23 +251,23 @@ static void closing_hands_back_what_is_parked(void **state)
     assert_false(admission_suspend(rig->admission, &rig->jobs[0], CLOCK_NEVER, 0));
 }
 
-#define door_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define admission_test(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        door_test(requests_are_let_in_in_order_while_there_are_places),
-        door_test(a_request_waits_until_a_place_is_free),
-        door_test(a_request_that_waited_too_long_expires_and_not_before),
-        door_test(a_request_whose_client_gave_up_does_not_wait_for_its_turn),
-        door_test(prompts_alone_are_let_in_one_at_a_time_and_take_no_place),
-        door_test(who_came_first_is_let_in_first_whatever_it_asks_for),
-        door_test(closing_hands_back_those_that_wait_and_ends_the_threads),
-        door_test(a_parked_request_is_looked_at_again_when_others_are_resumed),
-        door_test(what_came_before_a_request_was_parked_is_not_missed),
-        door_test(a_parked_request_goes_on_at_its_deadline_and_not_before),
-        door_test(a_parked_request_holds_up_nobody_and_can_be_cancelled),
-        door_test(closing_hands_back_what_is_parked),
+        admission_test(requests_are_admitted_in_order_while_there_are_permits),
+        admission_test(a_request_waits_until_a_permit_is_free),
+        admission_test(a_request_that_waited_too_long_expires_and_not_before),
+        admission_test(a_request_whose_client_gave_up_does_not_wait_for_its_turn),
+        admission_test(prompts_alone_are_admitted_one_at_a_time_and_take_no_permit),
+        admission_test(the_first_request_is_admitted_first_whatever_it_asks_for),
+        admission_test(closing_hands_back_those_that_wait_and_ends_the_threads),
+        admission_test(a_suspended_request_is_looked_at_again_when_others_are_resumed),
+        admission_test(what_came_before_a_request_was_suspended_is_not_missed),
+        admission_test(a_suspended_request_resumes_at_its_deadline_and_not_before),
+        admission_test(a_suspended_request_holds_up_nobody_and_can_be_cancelled),
+        admission_test(closing_hands_back_what_is_suspended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

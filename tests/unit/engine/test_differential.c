@@ -865,9 +865,9 @@ static void choose_circumstances(struct world *w)
     }
     fake_llm.poison = POISON;
     fake_llm.end_after = one_in(w, 3) ? between(w, 1, 20) : 0;
-    fake_llm.torn_rows = ONE_OF(w, 0, 1, 30);
+    fake_llm.torn_tokens = ONE_OF(w, 0, 1, 30);
     fake_llm.call_ns = ONE_OF(w, 0, 1000, 100000);
-    fake_llm.row_ns = ONE_OF(w, 0, 10, 5000);
+    fake_llm.token_ns = ONE_OF(w, 0, 10, 5000);
 }
 
 static void choose_store(struct world *w)

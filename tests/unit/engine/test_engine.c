@@ -158,7 +158,7 @@ static void cache_prompt_false_neither_uses_nor_leaves_anything(void **state)
     client_release(&c);
 }
 
-static void a_model_that_cannot_cut_goes_back_to_a_place_that_it_remembers(void **state)
+static void a_model_that_cannot_cut_goes_back_to_a_checkpoint(void **state)
 {
     struct rig *rig = *state;
     struct client a, same, grown;
@@ -189,12 +189,12 @@ static void deterministic_mode_computes_one_slot_a_call_in_fixed_pieces(void **s
     run_alone(rig, &a);
     assert_int_equal(fake_llm.max_seqs, 1);
     int32_t expected[] = {64, 64, 64, 64, 44, 1};
-    assert_memory_equal(fake_llm.batch_rows, expected, sizeof expected);
+    assert_memory_equal(fake_llm.batch_tokens, expected, sizeof expected);
     int32_t first_call = fake_llm.calls;
     client_init(&b, 5, 300, 1);
     run_alone(rig, &b);
     assert_int_equal(b.result.cache_n, 256);
-    assert_int_equal(fake_llm.batch_rows[first_call], 44);
+    assert_int_equal(fake_llm.batch_tokens[first_call], 44);
     client_release(&a);
     client_release(&b);
 }
@@ -261,7 +261,7 @@ static void a_decode_that_nobody_wants_is_aborted(void **state)
     client_release(&b);
 }
 
-static void a_request_whose_rows_fail_fails_alone(void **state)
+static void a_request_whose_tokens_fail_fails_alone(void **state)
 {
     struct rig *rig = *state;
     struct client good, bad, after;
@@ -311,7 +311,7 @@ static void a_failure_that_costs_uncuttable_sequences_still_ends(void **state)
     client_release(&bad);
 }
 
-static void idle_cells_make_room_for_a_running_request(void **state)
+static void idle_cells_are_evicted_for_a_running_request(void **state)
 {
     struct rig *rig = *state;
     struct client a, b;
@@ -355,7 +355,7 @@ static void a_stream_keeps_its_pace_while_a_long_prompt_comes_in(void **state)
     struct rig *rig = *state;
     struct client stream, prompt;
     fake_llm.held = true;
-    fake_llm.row_ns = 5000000;   /* 5 ms a row … */
+    fake_llm.token_ns = 5000000; /* 5 ms a row … */
     fake_llm.call_ns = 40000000; /* … and 40 ms a call: 512 rows would take 2.6 s */
     open_engine(rig, (struct shape){.slots = 2, .window = 4000});
     client_init(&stream, 5, 20, 400);
@@ -369,9 +369,9 @@ static void a_stream_keeps_its_pace_while_a_long_prompt_comes_in(void **state)
     client_await_end(&stream);
     int32_t largest = 0, calls = 0;
     for (int32_t i = 0; i < fake_llm.calls; i++) {
-        if (fake_llm.batch_rows[i] <= 2) continue;
+        if (fake_llm.batch_tokens[i] <= 2) continue;
         calls++;
-        if (fake_llm.batch_rows[i] > largest && i > 0) largest = fake_llm.batch_rows[i];
+        if (fake_llm.batch_tokens[i] > largest && i > 0) largest = fake_llm.batch_tokens[i];
     }
     assert_true(largest <= 42); /* 40 + 42 * 5 = 250 ms */
     assert_true(calls <= 3000 / 32 + 3);
@@ -389,7 +389,7 @@ static void with_nobody_streaming_a_prompt_takes_whole_batches(void **state)
     client_init(&c, 5, 1500, 1);
     run_alone(rig, &c);
     int32_t expected[] = {512, 512, 476};
-    assert_memory_equal(fake_llm.batch_rows, expected, sizeof expected);
+    assert_memory_equal(fake_llm.batch_tokens, expected, sizeof expected);
     client_release(&c);
 }
 
@@ -511,14 +511,14 @@ int main(void)
         engine_test(the_same_prompt_again_computes_its_last_token_only),
         engine_test(another_conversation_takes_an_empty_slot_before_it_cuts_one),
         engine_test(cache_prompt_false_neither_uses_nor_leaves_anything),
-        engine_test(a_model_that_cannot_cut_goes_back_to_a_place_that_it_remembers),
+        engine_test(a_model_that_cannot_cut_goes_back_to_a_checkpoint),
         engine_test(deterministic_mode_computes_one_slot_a_call_in_fixed_pieces),
         engine_test(deterministic_mode_does_not_reuse_what_was_generated),
         engine_test(a_cancelled_request_ends_and_disturbs_nobody),
         engine_test(a_decode_that_nobody_wants_is_aborted),
-        engine_test(a_request_whose_rows_fail_fails_alone),
+        engine_test(a_request_whose_tokens_fail_fails_alone),
         engine_test(a_failure_that_costs_uncuttable_sequences_still_ends),
-        engine_test(idle_cells_make_room_for_a_running_request),
+        engine_test(idle_cells_are_evicted_for_a_running_request),
         engine_test(a_request_out_of_room_fails_alone_with_the_reason),
         engine_test(a_stream_keeps_its_pace_while_a_long_prompt_comes_in),
         engine_test(with_nobody_streaming_a_prompt_takes_whole_batches),

@@ -62,7 +62,7 @@ static void logprobs_come_with_every_token_and_only_where_they_are_asked_for(voi
     client_release(&w.client);
 }
 
-static void text_tells_how_the_request_stands(void **state)
+static void text_events_have_the_result_so_far(void **state)
 {
     struct rig *rig = *state;
     struct watcher w;
@@ -77,7 +77,7 @@ static void text_tells_how_the_request_stands(void **state)
     client_release(&w.client);
 }
 
-static void progress_is_told_after_each_call_until_the_prompt_is_there(void **state)
+static void progress_is_emitted_after_each_call_until_the_prompt_is_there(void **state)
 {
     struct rig *rig = *state;
     struct watcher w;
@@ -172,8 +172,8 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         engine_test(logprobs_come_with_every_token_and_only_where_they_are_asked_for),
-        engine_test(text_tells_how_the_request_stands),
-        engine_test(progress_is_told_after_each_call_until_the_prompt_is_there),
+        engine_test(text_events_have_the_result_so_far),
+        engine_test(progress_is_emitted_after_each_call_until_the_prompt_is_there),
         engine_test(special_tokens_have_a_text_where_the_format_needs_it),
         engine_test(a_reply_without_time_ends_with_its_line),
         engine_test(a_request_fails_by_itself_where_no_token_fits_its_grammar),

@@ -231,7 +231,7 @@ static void what_is_fetched_waits_for_cells_and_is_fetched_once(void **state)
     client_release(&b);
 }
 
-static void what_is_stored_goes_before_what_is_not(void **state)
+static void what_is_stored_is_evicted_before_what_is_not(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
     struct client old, stored, b;
@@ -350,7 +350,7 @@ static void a_stream_takes_cells_that_are_copied_out_and_waits_for_no_disk(void 
 }
 
 /* The backlog is full: what the stream takes is lost, and what is left is stored when there is room again. */
-static void of_what_a_stream_cuts_short_the_rest_is_stored(void **state)
+static void of_what_a_stream_evicts_unsaved_the_rest_is_stored(void **state)
 {
     struct stored s = {.store = open_store(&gated.files, ONE_BLOCK)};
     struct client a, first;
@@ -379,7 +379,7 @@ static void of_what_a_stream_cuts_short_the_rest_is_stored(void **state)
 
 /* ---- Taken back ---- */
 
-static void a_conversation_that_leaves_is_taken_back_by_its_next_turn(void **state)
+static void an_eviction_is_cancelled_by_the_conversations_next_turn(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
     struct rig *rig = *state;
@@ -406,7 +406,7 @@ static void a_conversation_that_leaves_is_taken_back_by_its_next_turn(void **sta
     client_release(&next);
 }
 
-static void a_prefix_that_leaves_stays_for_who_shares_it(void **state)
+static void an_eviction_is_cancelled_by_a_request_that_shares_the_prefix(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
     struct rig *rig = *state;
@@ -436,7 +436,7 @@ static void a_prefix_that_leaves_stays_for_who_shares_it(void **state)
 }
 
 /* Who wanted the room is gone. */
-static void what_leaves_for_nobody_stays(void **state)
+static void an_eviction_that_nobody_waits_for_is_cancelled(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
     struct client a, b, next;
@@ -525,7 +525,7 @@ static void what_fails_to_be_stored_is_tried_twice_and_given_up(void **state)
     client_release(&a);
 }
 
-static void whoever_waits_for_room_is_told_when_the_engine_ends(void **state)
+static void a_request_that_waits_for_cells_fails_when_the_engine_ends(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
     struct client a, b;
@@ -662,18 +662,18 @@ int main(void)
         disk_test(cells_are_used_again_only_when_they_are_durable),
         disk_test(sequences_are_used_again_only_when_they_are_durable),
         disk_test(what_is_fetched_waits_for_cells_and_is_fetched_once),
-        disk_test(what_is_stored_goes_before_what_is_not),
+        disk_test(what_is_stored_is_evicted_before_what_is_not),
         disk_test(a_stream_goes_on_while_an_eviction_waits_for_a_hung_disk),
         disk_test(a_stream_takes_cells_that_are_copied_out_and_waits_for_no_disk),
         disk_test(a_stream_goes_on_while_an_eviction_waits_for_a_full_backlog),
         disk_test(a_prompt_waits_for_cells_and_a_stream_does_not),
-        disk_test(of_what_a_stream_cuts_short_the_rest_is_stored),
-        disk_test(a_conversation_that_leaves_is_taken_back_by_its_next_turn),
-        disk_test(a_prefix_that_leaves_stays_for_who_shares_it),
-        disk_test(what_leaves_for_nobody_stays),
+        disk_test(of_what_a_stream_evicts_unsaved_the_rest_is_stored),
+        disk_test(an_eviction_is_cancelled_by_the_conversations_next_turn),
+        disk_test(an_eviction_is_cancelled_by_a_request_that_shares_the_prefix),
+        disk_test(an_eviction_that_nobody_waits_for_is_cancelled),
         logged_disk_test(a_hung_disk_is_waited_for_once),
         logged_disk_test(what_fails_to_be_stored_is_tried_twice_and_given_up),
-        disk_test(whoever_waits_for_room_is_told_when_the_engine_ends),
+        disk_test(a_request_that_waits_for_cells_fails_when_the_engine_ends),
         disk_test(what_the_store_dropped_is_stored_again_at_its_eviction),
         disk_test(what_the_store_dropped_is_stored_again_at_the_end),
         disk_test(what_the_store_dropped_is_copied_out_before_a_stream_takes_its_cells),

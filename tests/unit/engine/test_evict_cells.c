@@ -29,7 +29,7 @@ static void run_later(struct rig *rig, struct client *client)
 enum { ANCESTOR = 100000, BRANCH_AT = 99900, NEW_PROMPT = 4096 };
 
 /* A long conversation, a second one that shares nearly all its cells, and a new prompt that finds the pool full. */
-static void an_ancestor_whose_cells_live_on_is_given_up_at_once(void **state)
+static void a_sequence_whose_cells_are_shared_is_evicted_at_once(void **state)
 {
     struct rig *rig = *state;
     struct client ancestor, branch, other, again;
@@ -77,7 +77,7 @@ static void a_reply_frees_cells_in_whole_steps(void **state)
 }
 
 /* What was evicted in part comes back in another sequence, which shares what is left of the first. */
-static void a_sequence_whose_cells_all_live_on_goes_first(void **state)
+static void a_sequence_whose_cells_are_all_shared_is_evicted_first(void **state)
 {
     struct rig *rig = *state;
     struct stored s = {0};
@@ -143,7 +143,7 @@ static void await(struct client *client)
 
 /* The only sequence is that of a request which made way: its cells go into memory, where they would drive out the very
  * system prompt that they make room for. */
-static void what_is_restored_is_not_driven_out_by_what_makes_room_for_it(void **state)
+static void a_snapshot_is_not_evicted_by_the_eviction_for_its_own_load(void **state)
 {
     struct rig *rig = *state;
     struct chat chat = {0};
@@ -175,7 +175,7 @@ static void what_is_restored_is_not_driven_out_by_what_makes_room_for_it(void **
 
 /* ---- What is loaded makes room for itself ---- */
 
-static void a_parked_request_gets_its_cells_back(void **state)
+static void a_suspended_request_gets_its_cells_back(void **state)
 {
     struct rig *rig = *state;
     struct client early, late;
@@ -200,7 +200,7 @@ static void close_gate(struct client *client)
 }
 
 /* Room for the one that comes back is that of another, whose cells the disk does not take. */
-static void a_parked_request_waits_for_room_and_the_engine_does_not(void **state)
+static void a_suspended_request_waits_for_room_and_the_engine_does_not(void **state)
 {
     struct rig *rig = *state;
     struct stored s = {.store = open_store_on_disk()};
@@ -232,7 +232,7 @@ static void a_parked_request_waits_for_room_and_the_engine_does_not(void **state
     client_release(&late);
 }
 
-static void what_moves_gets_room_when_it_is_shared(void **state)
+static void a_checkpoint_gets_room_when_it_is_shared(void **state)
 {
     struct rig *rig = *state;
     struct client old, a, b;
@@ -244,7 +244,7 @@ static void what_moves_gets_room_when_it_is_shared(void **state)
     a.job.checkpoints[0] = 500;
     a.job.n_checkpoints = 1;
     run_later(rig, &a);
-    fake_llm.moving_refused = 1;
+    fake_llm.checkpoints_refused = 1;
     branch_init(&b, 500, 10, 10);
     tokens_push(&b.job.prompt, 7);
     run_later(rig, &b);
@@ -255,7 +255,7 @@ static void what_moves_gets_room_when_it_is_shared(void **state)
     client_release(&b);
 }
 
-static void what_moves_gets_room_when_it_is_fetched(void **state)
+static void a_checkpoint_gets_room_when_it_is_fetched(void **state)
 {
     struct stored s = {0};
     struct client a, old, next;
@@ -269,7 +269,7 @@ static void what_moves_gets_room_when_it_is_fetched(void **state)
     client_init(&old, 60, 300, 2);
     run(&s, &old);
     await_saves(&s);
-    fake_llm.moving_refused = 1;
+    fake_llm.checkpoints_refused = 1;
     next_turn(&next, &a, 30, 20);
     run(&s, &next);
     assert_int_equal(next.result.cache_n, 619);
@@ -284,14 +284,14 @@ int main(void)
 {
     hearth_error error;
     const struct CMUnitTest tests[] = {
-        logged_test(an_ancestor_whose_cells_live_on_is_given_up_at_once),
+        logged_test(a_sequence_whose_cells_are_shared_is_evicted_at_once),
         engine_test(a_reply_frees_cells_in_whole_steps),
-        engine_test(a_sequence_whose_cells_all_live_on_goes_first),
-        engine_test(what_is_restored_is_not_driven_out_by_what_makes_room_for_it),
-        engine_test(a_parked_request_gets_its_cells_back),
-        disk_test(a_parked_request_waits_for_room_and_the_engine_does_not),
-        engine_test(what_moves_gets_room_when_it_is_shared),
-        engine_test(what_moves_gets_room_when_it_is_fetched),
+        engine_test(a_sequence_whose_cells_are_all_shared_is_evicted_first),
+        engine_test(a_snapshot_is_not_evicted_by_the_eviction_for_its_own_load),
+        engine_test(a_suspended_request_gets_its_cells_back),
+        disk_test(a_suspended_request_waits_for_room_and_the_engine_does_not),
+        engine_test(a_checkpoint_gets_room_when_it_is_shared),
+        engine_test(a_checkpoint_gets_room_when_it_is_fetched),
     };
     log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

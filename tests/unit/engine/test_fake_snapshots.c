@@ -56,7 +56,7 @@ static struct saved save(struct llm_context *context, int32_t seq, enum llm_stat
     return saved;
 }
 
-static void a_whole_state_is_loaded_into_another_sequence(void **unused)
+static void a_snapshot_is_loaded_into_another_sequence(void **unused)
 {
     (void)unused;
     struct llm_context *context = open_context(true, true);
@@ -74,22 +74,22 @@ static void a_whole_state_is_loaded_into_another_sequence(void **unused)
     llm_context_close(context);
 }
 
-static void what_is_no_such_state_leaves_the_sequence_empty(void **unused)
+static void bytes_that_are_no_snapshot_leave_the_sequence_empty(void **unused)
 {
     (void)unused;
     struct llm_context *context = open_context(true, false);
     append(context, 0, 1, N);
-    struct saved whole = save(context, 0, LLM_STATE_SNAPSHOT), moving = save(context, 0, LLM_STATE_CHECKPOINT);
+    struct saved snapshot = save(context, 0, LLM_STATE_SNAPSHOT), checkpoint = save(context, 0, LLM_STATE_CHECKPOINT);
     const struct {
         struct saved state;
         size_t size;
         int32_t n;
         bool load, fails;
     } cases[] = {
-        {whole, whole.size, N, true, true},         {whole, whole.size - 1, N, true, false},
-        {whole, whole.size, N - 1, true, false},    {moving, moving.size, N, true, false},
-        {moving, moving.size, N, false, true},      {moving, moving.size - 1, N, false, false},
-        {moving, moving.size, N - 1, false, false}, {whole, whole.size, N, false, false},
+        {snapshot, snapshot.size, N, true, true},           {snapshot, snapshot.size - 1, N, true, false},
+        {snapshot, snapshot.size, N - 1, true, false},      {checkpoint, checkpoint.size, N, true, false},
+        {checkpoint, checkpoint.size, N, false, true},      {checkpoint, checkpoint.size - 1, N, false, false},
+        {checkpoint, checkpoint.size, N - 1, false, false}, {snapshot, snapshot.size, N, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         append(context, 1, 1, N);
@@ -101,12 +101,12 @@ static void what_is_no_such_state_leaves_the_sequence_empty(void **unused)
     }
     expect_tokens(context, 0, 1, N);
     assert_int_equal(fake_llm.loads + fake_llm.rewinds, 0);
-    free(whole.bytes);
-    free(moving.bytes);
+    free(snapshot.bytes);
+    free(checkpoint.bytes);
     llm_context_close(context);
 }
 
-static void a_state_that_finds_no_cells_is_refused(void **unused)
+static void a_snapshot_that_finds_no_cells_is_refused(void **unused)
 {
     (void)unused;
     struct llm_context *context = open_context(true, true);
@@ -121,7 +121,7 @@ static void a_state_that_finds_no_cells_is_refused(void **unused)
     llm_context_close(context);
 }
 
-static void only_what_cannot_be_cut_has_a_moving_state(void **unused)
+static void only_what_cannot_be_cut_has_a_checkpoint(void **unused)
 {
     (void)unused;
     for (int cuts = 0; cuts < 2; cuts++) {
@@ -161,11 +161,11 @@ static void nothing_can_be_cut_from_a_window_that_was_loaded(void **unused)
     struct llm_context *context = open_context(true, false);
     fake_llm.cuts_back = BACK;
     append(context, 0, 1, N);
-    struct saved whole = save(context, 0, LLM_STATE_SNAPSHOT), moving = save(context, 0, LLM_STATE_CHECKPOINT);
+    struct saved snapshot = save(context, 0, LLM_STATE_SNAPSHOT), checkpoint = save(context, 0, LLM_STATE_CHECKPOINT);
     for (int i = 0; i < 2; i++) {
         assert_true(llm_seq_can_cut(context, 0, N - 1));
-        enum llm_loaded loaded = i == 0 ? llm_seq_load(context, 0, whole.bytes, whole.size, N)
-                                        : llm_seq_rewind(context, 0, moving.bytes, moving.size, N);
+        enum llm_loaded loaded = i == 0 ? llm_seq_load(context, 0, snapshot.bytes, snapshot.size, N)
+                                        : llm_seq_rewind(context, 0, checkpoint.bytes, checkpoint.size, N);
         assert_int_equal(loaded, LLM_LOADED);
         assert_false(llm_seq_can_cut(context, 0, N - 1));
         append(context, 0, 1, 2 * BACK);
@@ -174,8 +174,8 @@ static void nothing_can_be_cut_from_a_window_that_was_loaded(void **unused)
         llm_seq_clear(context, 0);
         append(context, 0, 1, N);
     }
-    free(whole.bytes);
-    free(moving.bytes);
+    free(snapshot.bytes);
+    free(checkpoint.bytes);
     llm_context_close(context);
 }
 
@@ -207,10 +207,10 @@ static void a_copy_between_streams_is_neither_saved_nor_loaded_over_before_a_dec
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_whole_state_is_loaded_into_another_sequence),
-        cmocka_unit_test(what_is_no_such_state_leaves_the_sequence_empty),
-        cmocka_unit_test(a_state_that_finds_no_cells_is_refused),
-        cmocka_unit_test(only_what_cannot_be_cut_has_a_moving_state),
+        cmocka_unit_test(a_snapshot_is_loaded_into_another_sequence),
+        cmocka_unit_test(bytes_that_are_no_snapshot_leave_the_sequence_empty),
+        cmocka_unit_test(a_snapshot_that_finds_no_cells_is_refused),
+        cmocka_unit_test(only_what_cannot_be_cut_has_a_checkpoint),
         cmocka_unit_test(a_sequence_goes_back_while_its_first_cells_are_there),
         cmocka_unit_test(nothing_can_be_cut_from_a_window_that_was_loaded),
         cmocka_unit_test(a_copy_between_streams_is_neither_saved_nor_loaded_over_before_a_decode),

@@ -133,8 +133,8 @@ static void compare_slots_and_rows(void *ud)
         for (int k = 0; k < SLOTS; k++)
             for (int c = 0; c < SLOTS; c++)
                 right += strcmp(slots[i].request_id, w->clients[c].job.id) == 0 &&
-                         fake_llm.last_rows[k].seq == slots[i].seq_id &&
-                         is_row_of(&fake_llm.last_rows[k], &w->clients[c]);
+                         fake_llm.last_batch[k].seq == slots[i].seq_id &&
+                         is_row_of(&fake_llm.last_batch[k], &w->clients[c]);
     w->wrong += SLOTS - right;
     w->seen++;
     memcpy(w->slots, slots, sizeof slots);
@@ -203,7 +203,7 @@ static void alternating_system_prompts_are_computed_once_each(void **state)
     assert_int_equal(fake_llm.loads, 9);
 }
 
-static void what_was_used_longest_ago_makes_room_for_another_system_prompt(void **state)
+static void the_least_recently_used_is_evicted_for_another_system_prompt(void **state)
 {
     struct rig *rig = *state;
     uint64_t two = 2 * (152 * sizeof(int32_t) + 16) + 100;
@@ -300,7 +300,7 @@ static void a_system_prompt_is_shared_with_a_busy_neighbour(void **state)
 }
 
 /* What cannot be loaded is computed; the client hears nothing of it, and the next request finds a good copy. */
-static void a_state_that_cannot_be_restored_is_computed_again(void **state)
+static void a_snapshot_that_cannot_be_restored_is_computed_again(void **state)
 {
     struct rig *rig = *state;
     open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000));
@@ -316,7 +316,7 @@ static void a_state_that_cannot_be_restored_is_computed_again(void **state)
     assert_int_equal(metric_get(&engine_stats(rig->engine)->requests_failed), 0);
 }
 
-static void what_restoring_took_is_told(void **state)
+static void the_time_of_a_restore_is_reported(void **state)
 {
     struct rig *rig = *state;
     open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000));
@@ -328,7 +328,7 @@ static void what_restoring_took_is_told(void **state)
     assert_said(" cached_tokens=152 took_ms=7.000\n");
 }
 
-static void without_room_for_states_every_prompt_is_computed(void **state)
+static void without_room_for_snapshots_every_prompt_is_computed(void **state)
 {
     struct rig *rig = *state;
     open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000, .snapshot_budget = 1));
@@ -365,7 +365,7 @@ static void of_a_short_system_prompt_nothing_is_kept(void **state)
     assert_int_equal(ask_once(rig, 2, 98, 3).cache_n, 100);
 }
 
-static void the_log_tells_what_became_of_a_system_prompt(void **state)
+static void the_log_says_what_became_of_a_system_prompt(void **state)
 {
     struct rig *rig = *state;
     struct tokens system = {0};
@@ -395,7 +395,7 @@ static void the_log_tells_what_became_of_a_system_prompt(void **state)
 
 /* ---- Conversations ---- */
 
-static void shorter_prefixes_than_the_least_are_not_gone_on_from(void **state)
+static void prefixes_shorter_than_the_minimum_are_not_reused(void **state)
 {
     struct rig *rig = *state;
     const struct shape shapes[] = {IMC(.slots = 1, .seqs = 4, .window = 1000, .cache_min_tokens = 100),
@@ -506,7 +506,7 @@ static void fewer_slots_than_agents_do_not_thrash(void **state)
 }
 
 /* The contrast: one slot, and a stream of cells for each slot, so that there is room for one conversation only. */
-static void with_one_place_only_every_agent_drives_out_the_other(void **state)
+static void with_one_sequence_only_every_agent_evicts_the_other(void **state)
 {
     struct rig *rig = *state;
     struct chat chats[2] = {system_and_user(50, 150, 2), system_and_user(60, 150, 2)};
@@ -541,7 +541,7 @@ static void an_edited_message_costs_what_follows_it(void **state)
 }
 
 /* A new chat of two messages, beside a conversation of eleven. */
-static void a_new_conversation_goes_on_from_the_system_prompt(void **state)
+static void a_new_conversation_reuses_the_system_prompt(void **state)
 {
     struct rig *rig = *state;
     const struct shape shapes[] = {IMC(.slots = 1, .seqs = 8, .window = 2000, .cache_min_tokens = 100),
@@ -567,7 +567,7 @@ static void a_new_conversation_goes_on_from_the_system_prompt(void **state)
 }
 
 /* When cells are needed, a conversation that lost its end is no longer said to be there. */
-static void a_slot_claims_no_messages_whose_cells_gave_way(void **state)
+static void a_slot_claims_no_messages_whose_cells_were_evicted(void **state)
 {
     struct rig *rig = *state;
     hearth_slot slots[2];
@@ -622,24 +622,24 @@ int main(void)
         logged_test(only_conversations_stay_in_the_cells),
         engine_test(a_slot_stands_on_the_sequence_that_it_shows),
         engine_test(alternating_system_prompts_are_computed_once_each),
-        engine_test(what_was_used_longest_ago_makes_room_for_another_system_prompt),
+        engine_test(the_least_recently_used_is_evicted_for_another_system_prompt),
         engine_test(a_changed_system_prompt_is_computed_anew),
         logged_test(a_system_prompt_is_restored_into_any_slot),
         engine_test(a_system_prompt_is_shared_with_a_busy_neighbour),
-        logged_test(a_state_that_cannot_be_restored_is_computed_again),
-        logged_test(what_restoring_took_is_told),
-        logged_test(without_room_for_states_every_prompt_is_computed),
+        logged_test(a_snapshot_that_cannot_be_restored_is_computed_again),
+        logged_test(the_time_of_a_restore_is_reported),
+        logged_test(without_room_for_snapshots_every_prompt_is_computed),
         logged_test(a_system_prompt_that_cannot_be_copied_out_is_computed_each_time),
         logged_test(of_a_short_system_prompt_nothing_is_kept),
-        logged_test(the_log_tells_what_became_of_a_system_prompt),
-        engine_test(shorter_prefixes_than_the_least_are_not_gone_on_from),
+        logged_test(the_log_says_what_became_of_a_system_prompt),
+        engine_test(prefixes_shorter_than_the_minimum_are_not_reused),
         engine_test(a_slot_shows_the_messages_that_it_holds),
         engine_test(agents_keep_their_own_conversations),
         engine_test(fewer_slots_than_agents_do_not_thrash),
-        engine_test(with_one_place_only_every_agent_drives_out_the_other),
+        engine_test(with_one_sequence_only_every_agent_evicts_the_other),
         engine_test(an_edited_message_costs_what_follows_it),
-        logged_test(a_new_conversation_goes_on_from_the_system_prompt),
-        engine_test(a_slot_claims_no_messages_whose_cells_gave_way),
+        logged_test(a_new_conversation_reuses_the_system_prompt),
+        engine_test(a_slot_claims_no_messages_whose_cells_were_evicted),
         engine_test(users_of_different_scopes_share_nothing),
     };
     log_open(NULL, "error", "text", &error);

@@ -15,7 +15,7 @@ static struct plan make(const struct plan_need *needs, size_t n, struct plan_lim
     return plan;
 }
 
-static void every_generating_slot_has_a_row_before_any_prompt(void **state)
+static void every_generating_slot_has_a_batch_token_before_any_prompt(void **state)
 {
     (void)state;
     struct plan_need needs[] = {{0, 500, false, 0}, {10, 11, true, 0}, {0, 0, false, 0}, {99, 100, true, 0}};
@@ -53,7 +53,7 @@ static void the_turn_decides_who_gets_a_small_budget(void **state)
     }
 }
 
-static void deterministic_pieces_do_not_depend_on_who_else_is_there(void **state)
+static void prefill_chunks_do_not_depend_on_who_else_is_there(void **state)
 {
     (void)state;
     struct plan_need needs[] = {{100, 500, false, 0}, {64, 500, false, 0}, {10, 20, false, 0}};
@@ -145,10 +145,10 @@ static void plans_keep_their_promises(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_generating_slot_has_a_row_before_any_prompt),
+        cmocka_unit_test(every_generating_slot_has_a_batch_token_before_any_prompt),
         cmocka_unit_test(with_nobody_generating_prompts_share_the_whole_batch),
         cmocka_unit_test(the_turn_decides_who_gets_a_small_budget),
-        cmocka_unit_test(deterministic_pieces_do_not_depend_on_who_else_is_there),
+        cmocka_unit_test(prefill_chunks_do_not_depend_on_who_else_is_there),
         cmocka_unit_test(slots_of_different_groups_go_into_different_calls),
         cmocka_unit_test(plans_keep_their_promises),
     };

@@ -108,7 +108,7 @@ static void an_edited_message_costs_what_follows_it_and_keeps_the_old_branch(voi
     client_release(&back);
 }
 
-static void a_full_pool_gives_up_what_is_unused_for_longest_and_nothing_that_runs(void **state)
+static void a_full_pool_evicts_the_least_recently_used_and_nothing_that_runs(void **state)
 {
     struct rig *rig = *state;
     struct client running, c[5];
@@ -154,7 +154,7 @@ static void a_shared_prefix_outlives_the_one_that_computed_it(void **state)
     client_release(&again);
 }
 
-static void one_that_waits_for_a_prefix_goes_on_when_its_computer_is_cancelled(void **state)
+static void one_that_waits_for_a_prefix_computes_it_when_the_other_is_cancelled(void **state)
 {
     struct rig *rig = *state;
     struct client a, b, c;
@@ -186,7 +186,7 @@ static void one_that_waits_for_a_prefix_goes_on_when_its_computer_is_cancelled(v
     client_release(&c);
 }
 
-static void what_can_only_be_kept_whole_is_remembered_at_its_bounds(void **state)
+static void what_cannot_be_cut_has_checkpoints(void **state)
 {
     struct rig *rig = *state;
     struct client a, next, other;
@@ -213,7 +213,7 @@ static void what_can_only_be_kept_whole_is_remembered_at_its_bounds(void **state
 
 /* Prompts of 200 tokens without messages that part from an earlier one so far before their end, and the turn after a
  * reply. */
-static void what_can_only_be_kept_whole_is_never_computed_from_zero(void **state)
+static void what_cannot_be_cut_is_never_computed_from_zero(void **state)
 {
     struct rig *rig = *state;
     static const struct {
@@ -247,7 +247,7 @@ static void what_can_only_be_kept_whole_is_never_computed_from_zero(void **state
     }
 }
 
-static void where_prompts_were_seen_to_part_the_next_one_begins(void **state)
+static void the_next_prompt_begins_where_earlier_ones_diverged(void **state)
 {
     struct rig *rig = *state;
     struct client c[3];
@@ -263,7 +263,7 @@ static void where_prompts_were_seen_to_part_the_next_one_begins(void **state)
     for (int i = 0; i < 3; i++) client_release(&c[i]);
 }
 
-static void agents_wait_for_a_bound_of_what_can_only_be_kept_whole(void **state)
+static void agents_wait_for_a_checkpoint_of_what_cannot_be_cut(void **state)
 {
     struct rig *rig = *state;
     struct client c[6];
@@ -329,7 +329,7 @@ static void nothing_is_shared_with_a_request_that_wants_nothing_kept(void **stat
     client_release(&other);
 }
 
-static void with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest(void **state)
+static void with_a_stream_each_the_oldest_conversation_is_evicted_and_not_the_shortest(void **state)
 {
     struct rig *rig = *state;
     struct client old, young, third, again;
@@ -368,7 +368,7 @@ static void more_reuse_beats_a_tidier_source(void **state)
     client_release(&next);
 }
 
-static void a_private_request_leaves_no_copies_at_its_bounds(void **state)
+static void a_private_request_leaves_no_checkpoints(void **state)
 {
     struct rig *rig = *state;
     struct client secret, other;
@@ -393,7 +393,7 @@ static void a_failure_far_into_uncuttable_sequences_still_ends(void **state)
     fake_llm.held = true;
     fake_llm.cuts = false;
     fake_llm.poison = 195;
-    fake_llm.torn_rows = 1;
+    fake_llm.torn_tokens = 1;
     open_engine(rig, (struct shape){.slots = 2, .window = 1000});
     client_init(&good, 5, 950, 40);
     client_init(&bad, 50, 700, 20);
@@ -433,18 +433,18 @@ int main(void)
         engine_test(a_prefix_is_shared_with_a_busy_sequence),
         engine_test(more_conversations_than_slots_keep_their_cells),
         engine_test(an_edited_message_costs_what_follows_it_and_keeps_the_old_branch),
-        engine_test(a_full_pool_gives_up_what_is_unused_for_longest_and_nothing_that_runs),
+        engine_test(a_full_pool_evicts_the_least_recently_used_and_nothing_that_runs),
         engine_test(a_shared_prefix_outlives_the_one_that_computed_it),
-        engine_test(one_that_waits_for_a_prefix_goes_on_when_its_computer_is_cancelled),
-        engine_test(what_can_only_be_kept_whole_is_remembered_at_its_bounds),
-        engine_test(what_can_only_be_kept_whole_is_never_computed_from_zero),
-        engine_test(where_prompts_were_seen_to_part_the_next_one_begins),
-        engine_test(agents_wait_for_a_bound_of_what_can_only_be_kept_whole),
+        engine_test(one_that_waits_for_a_prefix_computes_it_when_the_other_is_cancelled),
+        engine_test(what_cannot_be_cut_has_checkpoints),
+        engine_test(what_cannot_be_cut_is_never_computed_from_zero),
+        engine_test(the_next_prompt_begins_where_earlier_ones_diverged),
+        engine_test(agents_wait_for_a_checkpoint_of_what_cannot_be_cut),
         engine_test(with_a_stream_each_a_prefix_is_copied_to_another_slot),
-        engine_test(with_a_stream_each_the_oldest_conversation_goes_and_not_the_shortest),
+        engine_test(with_a_stream_each_the_oldest_conversation_is_evicted_and_not_the_shortest),
         engine_test(nothing_is_shared_with_a_request_that_wants_nothing_kept),
         engine_test(more_reuse_beats_a_tidier_source),
-        engine_test(a_private_request_leaves_no_copies_at_its_bounds),
+        engine_test(a_private_request_leaves_no_checkpoints),
         engine_test(a_failure_far_into_uncuttable_sequences_still_ends),
         engine_test(short_tails_behind_a_long_prefix_are_kept),
     };

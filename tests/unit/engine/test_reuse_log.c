@@ -72,7 +72,7 @@ static void a_conversation_is_built_then_extended_then_hit(void **state)
     chat_release(&again);
 }
 
-static void of_several_the_one_with_most_messages_is_gone_on_from(void **state)
+static void of_several_the_one_with_most_messages_is_continued(void **state)
 {
     struct rig *rig = *state;
     struct chat chat = system_and_user(1, 120, 2), other = {0};
@@ -173,7 +173,7 @@ static void a_prefix_that_is_too_short_is_said_to_be(void **state)
     asker_release(&b);
 }
 
-static void of_cells_of_another_scope_no_prefix_is_told(void **state)
+static void of_cells_of_another_scope_no_prefix_is_reported(void **state)
 {
     static const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct rig *rig = *state;
@@ -397,7 +397,7 @@ static void in_one_pool_a_hybrid_keeps_every_branch(void **state)
 }
 
 /* A system prompt that everybody begins with is not what was unused for longest, though it was computed first. */
-static void what_others_go_on_from_is_not_the_next_to_go(void **state)
+static void a_shared_system_prompt_is_not_the_next_to_be_evicted(void **state)
 {
     struct rig *rig = *state;
     fake_llm.cuts = false;
@@ -462,7 +462,7 @@ static void a_snapshot_that_fails_is_said_to_and_never_restored(void **state)
     chat_release(&third);
 }
 
-static void a_snapshot_that_cannot_be_restored_is_forgotten(void **state)
+static void a_snapshot_that_cannot_be_restored_is_dropped(void **state)
 {
     struct rig *rig = *state;
     hearth_slot slot;
@@ -488,7 +488,7 @@ static void a_snapshot_that_cannot_be_restored_is_forgotten(void **state)
 }
 
 /* When cells are needed, what cannot be cut goes back to a snapshot; where there is none it goes whole. */
-static void cells_that_make_room_go_back_to_a_snapshot_or_go_whole(void **state)
+static void evicted_cells_go_back_to_a_checkpoint_or_are_evicted_whole(void **state)
 {
     struct rig *rig = *state;
     fake_llm.cuts = false;
@@ -556,10 +556,10 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         logged_test(a_conversation_is_built_then_extended_then_hit),
-        logged_test(of_several_the_one_with_most_messages_is_gone_on_from),
+        logged_test(of_several_the_one_with_most_messages_is_continued),
         logged_test(the_example_of_the_document_comes_out),
         logged_test(a_prefix_that_is_too_short_is_said_to_be),
-        logged_test(of_cells_of_another_scope_no_prefix_is_told),
+        logged_test(of_cells_of_another_scope_no_prefix_is_reported),
         logged_test(a_part_of_a_conversation_is_trimmed_only),
         logged_test(a_slot_with_as_many_messages_is_used_all_the_same),
         logged_test(a_conversation_too_short_to_keep_is_said_to_be),
@@ -568,11 +568,11 @@ int main(void)
         logged_test(no_slot_stays_pending_whatever_becomes_of_the_others),
         logged_test(a_hybrid_goes_back_to_the_nearest_of_its_snapshots),
         logged_test(in_one_pool_a_hybrid_keeps_every_branch),
-        logged_test(what_others_go_on_from_is_not_the_next_to_go),
+        logged_test(a_shared_system_prompt_is_not_the_next_to_be_evicted),
         logged_test(a_snapshot_that_cannot_be_kept_costs_time_only),
         logged_test(a_snapshot_that_fails_is_said_to_and_never_restored),
-        logged_test(a_snapshot_that_cannot_be_restored_is_forgotten),
-        logged_test(cells_that_make_room_go_back_to_a_snapshot_or_go_whole),
+        logged_test(a_snapshot_that_cannot_be_restored_is_dropped),
+        logged_test(evicted_cells_go_back_to_a_checkpoint_or_are_evicted_whole),
         logged_test(without_a_snapshot_there_all_cells_are_computed_again),
         logged_test(snapshots_keep_within_their_budget),
     };

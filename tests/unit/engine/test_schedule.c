@@ -569,10 +569,10 @@ static void assert_no_row_of(const struct rig *rig, const struct client *client)
 {
     assert_true(fake_llm.last_n > 0);
     for (int32_t i = 0; i < fake_llm.last_n; i++) {
-        const struct seq *seq = &rig->engine->seqs[fake_llm.last_rows[i].seq];
+        const struct seq *seq = &rig->engine->seqs[fake_llm.last_batch[i].seq];
         assert_non_null(seq->slot);
         assert_ptr_not_equal(seq->slot->job, &client->job);
-        assert_int_equal(seq->tokens.v[fake_llm.last_rows[i].pos], fake_llm.last_rows[i].token);
+        assert_int_equal(seq->tokens.v[fake_llm.last_batch[i].pos], fake_llm.last_batch[i].token);
     }
 }
 
@@ -622,7 +622,7 @@ static void a_slot_is_preempted_after_the_timeout_and_not_before(void **state)
     assert_int_equal(logged(scene, "preempting-slot"), 1);
 }
 
-static void a_victim_that_is_to_fail_is_told_who_took_its_slot(void **state)
+static void a_victim_that_fails_learns_who_took_its_slot(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -664,7 +664,7 @@ static void preempt_once(struct scene *scene, struct shape shape, struct client 
     assert_int_equal(preemptions(rig), 1);
 }
 
-static void a_parked_request_gives_the_reply_that_it_would_have_given(void **state)
+static void a_suspended_request_gives_the_reply_that_it_would_have_given(void **state)
 {
     struct scene *scene = *state;
     struct client *a;
@@ -675,14 +675,14 @@ static void a_parked_request_gives_the_reply_that_it_would_have_given(void **sta
     assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->snapshots_restored), scene->apart ? 1 : 0);
 }
 
-static void a_parked_request_goes_on_in_deterministic_mode(void **state)
+static void a_suspended_request_resumes_in_deterministic_mode(void **state)
 {
     struct client *a;
     preempt_once(*state, (struct shape){.deterministic = true}, &a);
     assert_served(a, 100);
 }
 
-static void a_parked_request_goes_on_where_cells_cannot_be_cut(void **state)
+static void a_suspended_request_resumes_where_cells_cannot_be_cut(void **state)
 {
     struct client *a;
     fake_llm.cuts = false;
@@ -690,14 +690,14 @@ static void a_parked_request_goes_on_where_cells_cannot_be_cut(void **state)
     assert_served(a, 100);
 }
 
-static void a_parked_request_goes_on_where_nothing_is_cached(void **state)
+static void a_suspended_request_resumes_where_nothing_is_cached(void **state)
 {
     struct client *a;
     preempt_once(*state, (struct shape){.no_caching = true}, &a);
     assert_served(a, 100);
 }
 
-static void a_parked_request_computes_again_what_was_lost(void **state)
+static void a_suspended_request_computes_again_what_was_lost(void **state)
 {
     struct scene *scene = *state;
     struct client *a;
@@ -708,7 +708,7 @@ static void a_parked_request_computes_again_what_was_lost(void **state)
     assert_true(metric_get(&engine_stats(scene->rig.engine)->prompt_tokens) > 200 + 200 + 60 + 1);
 }
 
-static void a_parked_request_ends_where_the_model_ends_it(void **state)
+static void a_suspended_request_ends_where_the_model_ends_it(void **state)
 {
     struct client *a;
     fake_llm.end_after = 60;
@@ -750,7 +750,7 @@ static void a_stop_string_may_stand_on_both_sides_of_the_pause(void **state)
     assert_int_equal(a->result.predicted_n, 11);
 }
 
-static void two_that_made_way_come_back_in_order(void **state)
+static void two_suspended_requests_resume_in_order(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -777,7 +777,7 @@ static void two_that_made_way_come_back_in_order(void **state)
 }
 
 /* The same request twice, each put aside after the same token. */
-static void two_that_made_way_at_the_same_place_both_come_back(void **state)
+static void two_requests_suspended_at_the_same_token_both_resume(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -811,7 +811,7 @@ static void two_that_made_way_at_the_same_place_both_come_back(void **state)
     assert_served(d, 90);
 }
 
-static void a_parked_request_has_its_own_timeout_from_then_on(void **state)
+static void a_suspended_request_has_its_own_timeout_from_then_on(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -837,7 +837,7 @@ static void a_parked_request_has_its_own_timeout_from_then_on(void **state)
 
 /* ---- Who makes way ---- */
 
-static void the_one_that_computes_on_the_conversation_makes_way_for_it(void **state)
+static void the_one_that_computes_on_the_conversation_is_preempted_for_it(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -874,7 +874,7 @@ static void the_same_conversation_of_another_scope_decides_nothing(void **state)
     assert_served(c, 10);
 }
 
-static void else_the_one_that_has_run_for_longest_makes_way(void **state)
+static void else_the_one_that_has_run_for_longest_is_preempted(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -981,7 +981,7 @@ static void of_two_that_have_waited_too_long_the_first_one_comes_first(void **st
 }
 
 /* With a stream each the victim's cells are needed: without room for a copy it keeps its slot. */
-static void nobody_makes_way_whose_state_cannot_be_kept(void **state)
+static void nobody_is_preempted_whose_cells_cannot_be_kept(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -998,7 +998,7 @@ static void nobody_makes_way_whose_state_cannot_be_kept(void **state)
     assert_served(c, 10);
 }
 
-static void who_needs_no_copy_since_it_fails_makes_way_without_room_for_one(void **state)
+static void a_victim_that_fails_is_preempted_without_room_for_its_cells(void **state)
 {
     struct scene *scene = *state;
     struct client *a, *b;
@@ -1011,7 +1011,7 @@ static void who_needs_no_copy_since_it_fails_makes_way_without_room_for_one(void
     assert_served(c, 10);
 }
 
-static void what_is_private_stays_so_while_it_is_parked(void **state)
+static void what_is_private_stays_so_while_it_is_suspended(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -1035,7 +1035,7 @@ static void what_is_private_stays_so_while_it_is_parked(void **state)
     assert_int_equal(c->result.cache_n, 0);
 }
 
-static void what_is_private_is_gone_when_it_leaves_while_it_is_parked(void **state)
+static void what_is_private_is_gone_when_it_ends_while_it_is_suspended(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -1062,7 +1062,7 @@ static void what_is_private_is_gone_when_it_leaves_while_it_is_parked(void **sta
 }
 
 /* Whoever has the slot waits for another's cells at first, so that those of the victim are not written over. */
-static void what_is_private_lies_nowhere_but_in_its_copy_while_it_is_parked(void **state)
+static void what_is_private_lies_nowhere_but_in_its_snapshot_while_it_is_suspended(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -1356,7 +1356,7 @@ static void the_server_is_busy_for_those_too_who_wait_for_one_slot(void **state)
     assert_served(e, 5);
 }
 
-static void a_parked_request_is_never_told_that_the_server_is_busy(void **state)
+static void a_suspended_request_never_fails_because_the_server_is_busy(void **state)
 {
     struct scene *scene = *state;
     struct rig *rig = &scene->rig;
@@ -1411,7 +1411,7 @@ static void park_one(struct scene *scene, struct client **a, struct client **b, 
     assert_list(&scene->rig.engine->waiting, *a, NULL);
 }
 
-static void a_parked_request_can_be_cancelled(void **state)
+static void a_suspended_request_can_be_cancelled(void **state)
 {
     struct scene *scene = *state;
     struct client *a, *b, *c;
@@ -1461,7 +1461,7 @@ static void park_and_end(struct scene *scene, void *(*end)(void *engine), struct
     assert_int_equal((*b)->n_last_events + c->n_last_events, 2);
 }
 
-static void a_drain_waits_for_a_parked_request(void **state)
+static void a_drain_waits_for_a_suspended_request(void **state)
 {
     struct scene *scene = *state;
     struct client *a, *b;
@@ -1470,7 +1470,7 @@ static void a_drain_waits_for_a_parked_request(void **state)
     assert_served(b, 100);
 }
 
-static void a_parked_request_does_not_outlive_the_engine(void **state)
+static void a_suspended_request_does_not_outlive_the_engine(void **state)
 {
     struct scene *scene = *state;
     struct client *a, *b;
@@ -1501,28 +1501,28 @@ int main(void)
         in_both(a_free_slot_takes_the_prefix_where_that_is_cheaper_than_waiting),
         in_both(two_that_continue_a_conversation_at_once_both_get_its_cells),
         in_both(a_slot_is_preempted_after_the_timeout_and_not_before),
-        in_both(a_victim_that_is_to_fail_is_told_who_took_its_slot),
-        in_both(a_parked_request_gives_the_reply_that_it_would_have_given),
-        in_both(a_parked_request_goes_on_in_deterministic_mode),
-        in_both(a_parked_request_goes_on_where_cells_cannot_be_cut),
-        in_both(a_parked_request_goes_on_where_nothing_is_cached),
-        in_both(a_parked_request_computes_again_what_was_lost),
-        in_both(a_parked_request_ends_where_the_model_ends_it),
+        in_both(a_victim_that_fails_learns_who_took_its_slot),
+        in_both(a_suspended_request_gives_the_reply_that_it_would_have_given),
+        in_both(a_suspended_request_resumes_in_deterministic_mode),
+        in_both(a_suspended_request_resumes_where_cells_cannot_be_cut),
+        in_both(a_suspended_request_resumes_where_nothing_is_cached),
+        in_both(a_suspended_request_computes_again_what_was_lost),
+        in_both(a_suspended_request_ends_where_the_model_ends_it),
         in_both(a_stop_string_may_stand_on_both_sides_of_the_pause),
-        in_both(two_that_made_way_come_back_in_order),
-        in_both(two_that_made_way_at_the_same_place_both_come_back),
-        in_both(a_parked_request_has_its_own_timeout_from_then_on),
-        in_both(the_one_that_computes_on_the_conversation_makes_way_for_it),
+        in_both(two_suspended_requests_resume_in_order),
+        in_both(two_requests_suspended_at_the_same_token_both_resume),
+        in_both(a_suspended_request_has_its_own_timeout_from_then_on),
+        in_both(the_one_that_computes_on_the_conversation_is_preempted_for_it),
         in_both(the_same_conversation_of_another_scope_decides_nothing),
-        in_both(else_the_one_that_has_run_for_longest_makes_way),
+        in_both(else_the_one_that_has_run_for_longest_is_preempted),
         in_both(the_freed_slot_goes_to_the_one_that_it_was_freed_for),
         in_a_stream_each(who_waits_for_one_slot_has_it_preempted_although_another_is_free),
         in_a_stream_each(of_two_that_have_waited_too_long_the_first_one_comes_first),
-        in_both(nobody_makes_way_whose_state_cannot_be_kept),
-        in_both(who_needs_no_copy_since_it_fails_makes_way_without_room_for_one),
-        in_both(what_is_private_stays_so_while_it_is_parked),
-        in_a_stream_each(what_is_private_lies_nowhere_but_in_its_copy_while_it_is_parked),
-        in_both(what_is_private_is_gone_when_it_leaves_while_it_is_parked),
+        in_both(nobody_is_preempted_whose_cells_cannot_be_kept),
+        in_both(a_victim_that_fails_is_preempted_without_room_for_its_cells),
+        in_both(what_is_private_stays_so_while_it_is_suspended),
+        in_a_stream_each(what_is_private_lies_nowhere_but_in_its_snapshot_while_it_is_suspended),
+        in_both(what_is_private_is_gone_when_it_ends_while_it_is_suspended),
         in_both(a_cancelled_request_preempts_nobody),
         in_a_stream_each(a_cancelled_request_in_a_slots_list_preempts_nobody),
         in_both(a_victim_that_ends_by_itself_is_no_victim),
@@ -1534,11 +1534,11 @@ int main(void)
         in_both(a_slot_that_gets_to_its_reply_in_time_is_waited_for),
         in_both(a_slot_that_becomes_free_in_time_is_taken),
         in_a_stream_each(the_server_is_busy_for_those_too_who_wait_for_one_slot),
-        in_both(a_parked_request_is_never_told_that_the_server_is_busy),
+        in_both(a_suspended_request_never_fails_because_the_server_is_busy),
         in_a_stream_each(with_one_reply_under_way_the_server_is_not_busy),
-        in_both(a_parked_request_can_be_cancelled),
-        in_both(a_drain_waits_for_a_parked_request),
-        in_both(a_parked_request_does_not_outlive_the_engine),
+        in_both(a_suspended_request_can_be_cancelled),
+        in_both(a_drain_waits_for_a_suspended_request),
+        in_both(a_suspended_request_does_not_outlive_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

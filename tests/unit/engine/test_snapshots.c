@@ -101,7 +101,7 @@ static void expect_usage(const struct snapshots *snapshots, uint64_t bytes, size
 
 /* ---- The budget ---- */
 
-static void what_was_used_longest_ago_makes_room(void **unused)
+static void the_least_recently_used_is_evicted(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -134,7 +134,7 @@ static void finding_is_not_using(void **unused)
     snapshots_close(snapshots);
 }
 
-static void a_state_larger_than_the_budget_is_refused_and_nobody_goes_for_it(void **unused)
+static void a_snapshot_larger_than_the_budget_is_refused_and_evicts_nothing(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -207,7 +207,7 @@ static void what_is_held_stays_is_found_and_is_not_replaced(void **unused)
 
 /* ---- Replacing ---- */
 
-static void the_same_tokens_home_and_scope_are_one_state(void **unused)
+static void the_same_tokens_home_and_scope_are_one_snapshot(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -275,7 +275,7 @@ static void what_cannot_be_cut_must_lie_within_the_prompt(void **unused)
     snapshots_close(snapshots);
 }
 
-static void what_can_be_cut_may_be_longer_and_part_from_the_prompt(void **unused)
+static void what_can_be_cut_may_be_longer_and_diverge_from_the_prompt(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -302,7 +302,7 @@ static void of_several_that_agree_as_far_the_smallest_is_found(void **unused)
     snapshots_close(snapshots);
 }
 
-static void states_of_other_scopes_and_homes_are_not_found(void **unused)
+static void snapshots_of_other_scopes_and_homes_are_not_found(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -317,7 +317,7 @@ static void states_of_other_scopes_and_homes_are_not_found(void **unused)
 
 /* ---- States that complete a sequence ---- */
 
-static void the_longest_state_of_a_sequence_within_the_prompt_is_found(void **unused)
+static void the_longest_checkpoint_of_a_sequence_within_the_prompt_is_found(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -335,7 +335,7 @@ static void the_longest_state_of_a_sequence_within_the_prompt_is_found(void **un
     snapshots_close(snapshots);
 }
 
-static void what_completed_more_than_is_left_of_a_sequence_is_forgotten(void **unused)
+static void checkpoints_beyond_what_is_left_of_a_sequence_are_dropped(void **unused)
 {
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
@@ -554,21 +554,21 @@ static void twenty_thousand_random_operations_agree_with_the_oracle(void **unuse
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_used_longest_ago_makes_room),
+        cmocka_unit_test(the_least_recently_used_is_evicted),
         cmocka_unit_test(finding_is_not_using),
-        cmocka_unit_test(a_state_larger_than_the_budget_is_refused_and_nobody_goes_for_it),
+        cmocka_unit_test(a_snapshot_larger_than_the_budget_is_refused_and_evicts_nothing),
         cmocka_unit_test(nothing_is_kept_without_a_budget),
         cmocka_unit_test(what_is_pinned_stays_until_it_is_dropped),
         cmocka_unit_test(what_is_held_stays_is_found_and_is_not_replaced),
-        cmocka_unit_test(the_same_tokens_home_and_scope_are_one_state),
+        cmocka_unit_test(the_same_tokens_home_and_scope_are_one_snapshot),
         cmocka_unit_test(what_replaces_counts_as_used_last_and_may_use_the_room_of_the_other),
         cmocka_unit_test(what_is_pinned_is_not_replaced),
         cmocka_unit_test(what_cannot_be_cut_must_lie_within_the_prompt),
-        cmocka_unit_test(what_can_be_cut_may_be_longer_and_part_from_the_prompt),
+        cmocka_unit_test(what_can_be_cut_may_be_longer_and_diverge_from_the_prompt),
         cmocka_unit_test(of_several_that_agree_as_far_the_smallest_is_found),
-        cmocka_unit_test(states_of_other_scopes_and_homes_are_not_found),
-        cmocka_unit_test(the_longest_state_of_a_sequence_within_the_prompt_is_found),
-        cmocka_unit_test(what_completed_more_than_is_left_of_a_sequence_is_forgotten),
+        cmocka_unit_test(snapshots_of_other_scopes_and_homes_are_not_found),
+        cmocka_unit_test(the_longest_checkpoint_of_a_sequence_within_the_prompt_is_found),
+        cmocka_unit_test(checkpoints_beyond_what_is_left_of_a_sequence_are_dropped),
         cmocka_unit_test(twenty_thousand_random_operations_agree_with_the_oracle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,7 +96,7 @@ static void a_finished_request_is_stored_with_its_reply(void **state)
     client_release(&next);
 }
 
-static void a_chat_goes_on_from_the_store(void **state)
+static void a_chat_is_continued_from_the_store(void **state)
 {
     struct stored s = {0};
     struct client c, next;
@@ -208,7 +208,7 @@ static void what_is_evicted_is_stored_and_comes_back(void **state)
     for (int i = 0; i < 6; i++) client_release(&c[i]);
 }
 
-static void cells_that_make_way_are_stored_first(void **state)
+static void evicted_cells_are_stored_first(void **state)
 {
     struct stored s = {0};
     struct client a, b;
@@ -269,7 +269,7 @@ static void what_cannot_be_cut_goes_on_over_restarts_with_a_stream_each(void **s
     conversation_over_restarts(state, (struct shape){.slots = 3, .window = 1000}, 319);
 }
 
-static void deterministic_runs_store_whole_pieces(void **state)
+static void deterministic_runs_store_whole_chunks(void **state)
 {
     struct stored s = {0};
     struct client c, again;
@@ -306,7 +306,7 @@ static void different_scopes_share_nothing(void **state)
     for (int i = 0; i < 3; i++) client_release(&c[i]);
 }
 
-static void memory_that_cannot_be_taken_apart_is_served_without_the_store(void **state)
+static void a_state_that_cannot_be_split_is_served_without_the_store(void **state)
 {
     struct stored s = {0};
     struct client c;
@@ -345,7 +345,7 @@ static void system_prompts_outlive_a_restart(void **state)
 }
 
 /* A request that made way loses its cells to others, and finds them in the store. */
-static void what_was_parked_comes_back_from_the_store(void **state)
+static void a_suspended_request_resumes_from_the_store(void **state)
 {
     struct stored s = {0};
     struct client a, b;
@@ -490,7 +490,7 @@ static void whoever_is_answered_may_cancel(void **state)
     client_release(&c);
 }
 
-static void a_lookup_tells_what_is_where_and_computes_nothing(void **state)
+static void a_lookup_says_what_is_where_and_computes_nothing(void **state)
 {
     struct stored s = {0};
     struct client c, asked;
@@ -525,28 +525,28 @@ int main(void)
         engine_test(a_growing_reply_is_stored_at_intervals),
         engine_test(a_long_prompt_is_stored_while_it_is_computed),
         engine_test(a_finished_request_is_stored_with_its_reply),
-        engine_test(a_chat_goes_on_from_the_store),
+        engine_test(a_chat_is_continued_from_the_store),
         engine_test(a_cancelled_request_leaves_what_it_has_computed),
         engine_test(nothing_is_stored_of_a_request_that_wants_no_cache),
         engine_test(what_is_larger_than_all_that_may_be_under_way_is_stored),
         engine_test(a_turn_stores_only_what_is_new),
         engine_test(what_is_evicted_is_stored_and_comes_back),
-        engine_test(cells_that_make_way_are_stored_first),
+        engine_test(evicted_cells_are_stored_first),
         engine_test(a_conversation_goes_on_over_restarts_in_one_pool),
         engine_test(a_conversation_goes_on_over_restarts_with_a_stream_each),
         engine_test(what_cannot_be_cut_goes_on_over_restarts_in_one_pool),
         engine_test(what_cannot_be_cut_goes_on_over_restarts_with_a_stream_each),
-        engine_test(deterministic_runs_store_whole_pieces),
+        engine_test(deterministic_runs_store_whole_chunks),
         engine_test(different_scopes_share_nothing),
-        engine_test(memory_that_cannot_be_taken_apart_is_served_without_the_store),
+        engine_test(a_state_that_cannot_be_split_is_served_without_the_store),
         engine_test(system_prompts_outlive_a_restart),
-        engine_test(what_was_parked_comes_back_from_the_store),
+        engine_test(a_suspended_request_resumes_from_the_store),
         engine_test(what_cannot_be_loaded_is_computed),
         engine_test(a_request_that_is_cancelled_while_it_is_fetched_leaves_nothing_behind),
         engine_test(two_requests_for_the_same_prefix_fetch_it_once),
         engine_test(what_is_fetched_shares_what_is_resident),
         engine_test(whoever_is_answered_may_cancel),
-        engine_test(a_lookup_tells_what_is_where_and_computes_nothing),
+        engine_test(a_lookup_says_what_is_where_and_computes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

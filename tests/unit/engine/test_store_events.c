@@ -53,7 +53,7 @@ static bool stores_with_strays(int32_t strays)
     static struct client c;
     set_up(&state);
     fake_llm.held = true;
-    fake_llm.strays = strays;
+    fake_llm.stray_cells = strays;
     start(&s, state, one_pool);
     client_init(&c, 3, 200, 50);
     ask(&s, &c);
@@ -243,7 +243,7 @@ static void leave(struct engine *engine, struct client *client)
     assert_true(client->failed);
 }
 
-static void whoever_goes_while_it_is_fetched_holds_nothing(void **state)
+static void a_request_that_ends_while_it_is_fetched_holds_nothing(void **state)
 {
     struct rig *rig = *state;
     struct stored s = {0};
@@ -264,7 +264,7 @@ static void whoever_goes_while_it_is_fetched_holds_nothing(void **state)
     client_release(&again);
 }
 
-static void whoever_goes_while_it_waits_for_a_slot_holds_nothing(void **state)
+static void a_request_that_ends_while_it_waits_for_a_slot_holds_nothing(void **state)
 {
     struct rig *rig = *state;
     struct stored s = {0};
@@ -297,8 +297,8 @@ int main(int argc, char **argv)
         engine_test(cells_that_are_more_or_fewer_than_their_tokens_are_not_stored),
         engine_test(however_a_reply_ends_it_is_stored_with_its_prompt),
         disk_test(the_end_stores_conversations_that_rest_and_one_that_runs),
-        disk_test(whoever_goes_while_it_is_fetched_holds_nothing),
-        disk_test(whoever_goes_while_it_waits_for_a_slot_holds_nothing),
+        disk_test(a_request_that_ends_while_it_is_fetched_holds_nothing),
+        disk_test(a_request_that_ends_while_it_waits_for_a_slot_holds_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64
     return longest;
 }
 
-static void ticks_stay_within_the_gap_on_any_machine_that_can(void **state)
+static void ticks_stay_within_the_token_gap_on_any_machine_that_can(void **state)
 {
     (void)state;
     for (int64_t row = 1000; row <= 25 * MS; row *= 3) {
@@ -48,7 +48,7 @@ static void a_fast_machine_soon_takes_whole_batches(void **state)
     assert_int_equal(rows, 2048);
 }
 
-static void the_room_is_used(void **state)
+static void the_token_gap_is_used(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
@@ -58,7 +58,7 @@ static void the_room_is_used(void **state)
     assert_in_range(rows, 34, 41); /* 210 to 250 ms */
 }
 
-static void prompts_get_on_where_a_tick_alone_takes_longer_than_the_gap(void **state)
+static void prompts_progress_where_a_tick_alone_takes_longer_than_the_token_gap(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
@@ -140,10 +140,10 @@ static void a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ticks_stay_within_the_gap_on_any_machine_that_can),
+        cmocka_unit_test(ticks_stay_within_the_token_gap_on_any_machine_that_can),
         cmocka_unit_test(a_fast_machine_soon_takes_whole_batches),
-        cmocka_unit_test(the_room_is_used),
-        cmocka_unit_test(prompts_get_on_where_a_tick_alone_takes_longer_than_the_gap),
+        cmocka_unit_test(the_token_gap_is_used),
+        cmocka_unit_test(prompts_progress_where_a_tick_alone_takes_longer_than_the_token_gap),
         cmocka_unit_test(one_slow_tick_does_not_stop_the_prompts),
         cmocka_unit_test(a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits),
         cmocka_unit_test(a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles),

@@ -135,7 +135,7 @@ static void a_state_of_a_shared_sequence_is_whole(struct rig *rig)
 
 /* ---- What moves ---- */
 
-static void only_what_cannot_be_cut_has_a_moving_state(struct rig *rig)
+static void only_what_cannot_be_cut_has_a_checkpoint(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 20, PROMPT);
     for (enum llm_state what = LLM_STATE_SNAPSHOT; what <= LLM_STATE_CHECKPOINT; what++)
@@ -293,7 +293,7 @@ static void a_faulty_state_leaves_the_sequence_empty_and_the_others_whole(struct
     tokens_release(&prompt);
 }
 
-static void a_state_that_finds_no_cells_is_refused(struct rig *rig)
+static void a_snapshot_that_finds_no_cells_is_refused(struct rig *rig)
 {
     bool has_cells = llm_model_info(rig->model)->kind != LLM_RECURRENT;
     if (!rig->unified || !has_cells) return;
@@ -490,13 +490,13 @@ int main(void)
         RIG_TEST(a_whole_state_can_be_loaded_when_its_source_is_gone_and_more_than_once),
         RIG_TEST(what_was_loaded_can_be_cut_where_anything_can_and_else_is_not),
         RIG_TEST(a_state_of_a_shared_sequence_is_whole),
-        RIG_TEST(only_what_cannot_be_cut_has_a_moving_state),
+        RIG_TEST(only_what_cannot_be_cut_has_a_checkpoint),
         RIG_TEST(a_sequence_goes_back_to_where_its_moving_state_was_saved),
         RIG_TEST(a_sequence_goes_back_to_any_of_several_bounds_but_never_forward),
         RIG_TEST(going_back_leaves_a_sharer_whole),
         RIG_TEST(a_moving_state_is_nothing_without_the_cells_it_completes),
         RIG_TEST(a_faulty_state_leaves_the_sequence_empty_and_the_others_whole),
-        RIG_TEST(a_state_that_finds_no_cells_is_refused),
+        RIG_TEST(a_snapshot_that_finds_no_cells_is_refused),
         RIG_TEST(a_copy_cannot_be_saved_before_it_is_made),
         RIG_TEST(nothing_is_loaded_into_either_end_of_a_copy_before_it_is_made),
         RIG_TEST(two_hundred_random_operations_leave_every_sequence_right),

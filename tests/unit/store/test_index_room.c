@@ -4,7 +4,7 @@
 
 /* ---- Who goes ---- */
 
-static void what_was_used_longest_ago_makes_room(void **state)
+static void the_least_recently_used_is_evicted(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -394,7 +394,7 @@ static void what_exceeds_a_budget_that_shrank_goes_after_a_restart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_used_longest_ago_makes_room),
+        cmocka_unit_test(the_least_recently_used_is_evicted),
         cmocka_unit_test(leaves_go_before_what_they_hang_on),
         cmocka_unit_test(what_a_new_entry_hangs_on_never_goes_for_it),
         cmocka_unit_test(what_is_leased_stays_with_all_it_hangs_on),
