@@ -87,9 +87,9 @@ static void write_slabs(const char *path, size_t n)
 {
     int folder = open(path, O_RDONLY | O_DIRECTORY);
     struct journal *journal = journal_open(files_machine(), folder);
-    journal_tell(journal, NULL, 0, ignore, NULL);
+    journal_replay(journal, NULL, 0, ignore, NULL);
     for (size_t i = 0; i < n; i += CHAIN) write_conversation(folder, journal, i / CHAIN, n - i < CHAIN ? n - i : CHAIN);
-    journal_settle(journal);
+    journal_commit(journal);
     journal_close(journal);
     close(folder);
     sync();

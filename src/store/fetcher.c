@@ -331,7 +331,7 @@ static int repair_mismatch(const struct task *task, const struct slab *slab)
     const struct slab_head *head = &slab->head;
     struct tier *tier = task->tier;
     bool begins_elsewhere = head->end == task->entry->end && head->start != task->entry->start;
-    log_unusable(tier, task->entry, "it does not stand for the tokens that it was stored for");
+    log_unusable(tier, task->entry, "its tokens are not those of its entry");
     if (!begins_elsewhere) return HEARTH_INVALID;
     tier_drop(tier, task->entry, false);
     index_adopt(tier->index, head, slab_size(head), clock_unix_ms());

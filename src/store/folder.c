@@ -1,8 +1,8 @@
-/* A folder of slabs: names, reading, what is removed or set aside. How a file gets there stands in publish.c, the look
- * through it at a start in folder_scan.c.
+/* A folder of slab files: names, opening and locking, reading, removing, quarantine. Writing is in publish.c, scanning
+ * in folder_scan.c.
  *
- * Whoever opens the folder owns it, for its process, by a lock that ends with the process. A damaged file costs its
- * rows and nothing else, so every fault found here is told and lived with. */
+ * A process owns the folder by a file lock, which ends with the process. A damaged file costs its rows and nothing
+ * else, so every fault here is reported, and the folder stays in use. */
 #include "store/folder_parts.h"
 
 #include "base/error.h"
@@ -44,36 +44,36 @@ static bool is_temporary_rest(const char *rest)
     return digits > 0 && strcmp(rest + 1 + digits, TEMPORARY) == 0;
 }
 
-enum folder_sort folder_sort_of(const char *file, struct slab_name *name)
+enum folder_name_type folder_name_type(const char *file, struct slab_name *name)
 {
     static const char *const own[] = {QUARANTINE, JOURNAL_NAME, JOURNAL_NEW};
     char hex[HEX + 1];
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (strcmp(file, own[i]) == 0) return SORT_OWN;
-    if (strlen(file) <= HEX) return SORT_STRANGE;
+        if (strcmp(file, own[i]) == 0) return NAME_OWN;
+    if (strlen(file) <= HEX) return NAME_FOREIGN;
     memcpy(hex, file, HEX);
     hex[HEX] = '\0';
-    if (!sha256_from_hex(hex, name->key.v)) return SORT_STRANGE;
-    if (strcmp(file + HEX, MODEL_NAME) == 0) return SORT_OWN;
+    if (!sha256_from_hex(hex, name->key.v)) return NAME_FOREIGN;
+    if (strcmp(file + HEX, MODEL_NAME) == 0) return NAME_OWN;
     for (name->kind = SLAB_ROWS; name->kind <= SLAB_STATE; name->kind++) {
         size_t len = strlen(extensions[name->kind]);
         if (strncmp(file + HEX, extensions[name->kind], len) != 0) continue;
         const char *rest = file + HEX + len;
-        if (*rest == '\0') return SORT_SLAB;
-        if (is_temporary_rest(rest)) return SORT_TEMPORARY;
+        if (*rest == '\0') return NAME_SLAB;
+        if (is_temporary_rest(rest)) return NAME_TEMPORARY;
     }
-    return SORT_STRANGE;
+    return NAME_FOREIGN;
 }
 
-/* Names are collected before anything is done with them: a folder must not change under its own listing. */
-struct names {
+/* Names are collected before anything is done with them: a folder must not change while it is listed. */
+struct file_names {
     char **v;
     size_t n, cap;
 };
 
 static void collect_name(void *ud, const char *name)
 {
-    struct names *names = ud;
+    struct file_names *names = ud;
     if (names->n == names->cap) {
         names->cap = names->cap == 0 ? 64 : 2 * names->cap;
         names->v = mem_grow(names->v, names->cap, sizeof(char *));
@@ -81,7 +81,7 @@ static void collect_name(void *ud, const char *name)
     names->v[names->n++] = mem_strdup(name);
 }
 
-static void names_release(struct names *names)
+static void names_release(struct file_names *names)
 {
     for (size_t i = 0; i < names->n; i++) free(names->v[i]);
     free(names->v);
@@ -89,7 +89,7 @@ static void names_release(struct names *names)
 
 /* ---- Faults ---- */
 
-static hearth_code code_for(int code)
+static hearth_code code_of_errno(int code)
 {
     switch (code) {
     case -ENOENT:
@@ -102,7 +102,7 @@ static hearth_code code_for(int code)
     case -ENXIO:   /* a socket */
     case -ENODATA: /* cut short */
         return HEARTH_INVALID;
-    case -ESTALE: /* the file system that the folder was on has gone */
+    case -ESTALE: /* the file system of the folder is gone */
     case -ENOTCONN:
     case -ENODEV:
     case -ESHUTDOWN:
@@ -112,16 +112,16 @@ static hearth_code code_for(int code)
     }
 }
 
-int folder_refuse(const struct folder *folder, const char *name, const char *deed, int code, hearth_error *error)
+int folder_error(const struct folder *folder, const char *name, const char *operation, int code, hearth_error *error)
 {
-    hearth_code to = code_for(code);
-    error_at(error, to, name, "cannot %s %s/%s: %s", deed, folder->path, name, strerrordesc_np(-code));
+    hearth_code to = code_of_errno(code);
+    error_at(error, to, name, "cannot %s %s/%s: %s", operation, folder->path, name, strerrordesc_np(-code));
     return to;
 }
 
 /* ---- Opening ---- */
 
-static int open_fault(const char *path, int code, hearth_error *error)
+static int open_error(const char *path, int code, hearth_error *error)
 {
     if (code == -EWOULDBLOCK)
         return error_at(error, HEARTH_UNAVAILABLE, path,
@@ -137,16 +137,16 @@ struct folder *folder_open_read_only(struct files *files, const char *path, hear
 {
     int fd = files->open_folder(files, path);
     if (fd < 0) {
-        open_fault(path, fd, error);
+        open_error(path, fd, error);
         return NULL;
     }
     struct folder *folder = mem_alloc(sizeof *folder);
-    *folder = (struct folder){.files = files, .path = mem_strdup(path), .fd = fd, .to_read = true};
+    *folder = (struct folder){.files = files, .path = mem_strdup(path), .fd = fd, .read_only = true};
     pthread_mutex_init(&folder->quarantine, NULL);
     return folder;
 }
 
-/* Of what nobody misses. */
+/* Unlinks a file of no use, and counts it in `removed`. */
 static int remove_counted(struct folder *folder, int fd, const char *name)
 {
     struct files *files = folder->files;
@@ -160,14 +160,14 @@ static int remove_counted(struct folder *folder, int fd, const char *name)
     return 0;
 }
 
-/* Half a slab is worth nothing, and whoever wrote it is gone. */
-static void sweep(struct folder *folder)
+/* Removes temporary files: half a slab is of no use, and its writer has ended. */
+static void remove_temporary_files(struct folder *folder)
 {
-    struct names names = {0};
+    struct file_names names = {0};
     struct slab_name name;
     int result = folder->files->list(folder->files, folder->fd, collect_name, &names);
     for (size_t i = 0; i < names.n; i++) {
-        if (folder_sort_of(names.v[i], &name) != SORT_TEMPORARY) continue;
+        if (folder_name_type(names.v[i], &name) != NAME_TEMPORARY) continue;
         int unlinked = remove_counted(folder, folder->fd, names.v[i]);
         if (unlinked < 0) result = unlinked;
     }
@@ -186,18 +186,18 @@ struct folder *folder_open(struct files *files, const char *path, hearth_error *
     if (folder == NULL) return NULL;
     int locked = files->lock(files, folder->fd);
     if (locked < 0) {
-        open_fault(path, locked, error);
+        open_error(path, locked, error);
         folder_close(folder);
         return NULL;
     }
-    folder->to_read = false;
-    sweep(folder);
+    folder->read_only = false;
+    remove_temporary_files(folder);
     return folder;
 }
 
 bool folder_is_read_only(const struct folder *folder)
 {
-    return folder->to_read;
+    return folder->read_only;
 }
 
 void folder_close(struct folder *folder)
@@ -212,13 +212,13 @@ void folder_close(struct folder *folder)
 
 /* ---- Reading ---- */
 
-/* Lengths are known to fit the file before memory is asked for. */
+/* Memory is allocated only after the lengths in the header were compared with the size of the file. */
 static int read_front(struct folder *folder, struct folder_file *file, const char *name, hearth_error *error)
 {
     uint8_t header[SLAB_HEADER_BYTES];
     int64_t size = folder->files->size(folder->files, file->fd);
     int result = size < 0 ? (int)size : files_read_all(folder->files, file->fd, header, sizeof header, 0);
-    if (result < 0) return folder_refuse(folder, name, "read", result, error);
+    if (result < 0) return folder_error(folder, name, "read", result, error);
     file->size = (uint64_t)size;
     file->front_size = slab_front_size(header);
     if (slab_is_newer(header))
@@ -227,9 +227,9 @@ static int read_front(struct folder *folder, struct folder_file *file, const cha
     if (file->front_size == 0 || file->front_size > file->size)
         return error_at(error, HEARTH_INVALID, name, "%s/%s is not a slab, or a damaged one", folder->path, name);
     file->front = malloc(file->front_size);
-    if (file->front == NULL) return folder_refuse(folder, name, "read", -ENOMEM, error);
+    if (file->front == NULL) return folder_error(folder, name, "read", -ENOMEM, error);
     result = files_read_all(folder->files, file->fd, file->front, file->front_size, 0);
-    return result < 0 ? folder_refuse(folder, name, "read", result, error) : 0;
+    return result < 0 ? folder_error(folder, name, "read", result, error) : 0;
 }
 
 static int decode_front(struct folder *folder, const struct slab_key *key, enum slab_kind kind,
@@ -250,7 +250,7 @@ int folder_file_open(struct folder *folder, const struct slab_key *key, enum sla
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
     *file = (struct folder_file){.fd = folder->files->open(folder->files, folder->fd, name, FILES_READ)};
-    if (file->fd < 0) return folder_refuse(folder, name, "open", file->fd, error);
+    if (file->fd < 0) return folder_error(folder, name, "open", file->fd, error);
     int result = read_front(folder, file, name, error);
     if (result == 0) result = decode_front(folder, key, kind, file, name, error);
     if (result < 0) folder_file_close(folder, file);
@@ -264,7 +264,7 @@ void folder_file_close(struct folder *folder, struct folder_file *file)
     free(file->front);
 }
 
-/* Says more of a slab whose check failed. */
+/* Adds to the error which region of the slab is damaged, if it is one. */
 static void name_damage(const struct folder *folder, const char *name, const struct slab_head *head,
                         const void *payload, hearth_error *error)
 {
@@ -281,13 +281,13 @@ int folder_file_read(struct folder *folder, struct folder_file *file, struct sla
     char name[FOLDER_NAME_BYTES];
     folder_file_name(&file->head.key, file->head.kind, name);
     size_t front = file->front_size, payload = (size_t)file->head.payload_size;
-    size_t size = front + payload + SLAB_TRAILER_BYTES; /* the file's: slab_decode() has seen to it */
+    size_t size = front + payload + SLAB_TRAILER_BYTES; /* that of the file: slab_decode() checked it */
     uint8_t *bytes = malloc(size);
-    if (bytes == NULL) return folder_refuse(folder, name, "read", -ENOMEM, error);
+    if (bytes == NULL) return folder_error(folder, name, "read", -ENOMEM, error);
     memcpy(bytes, file->front, front);
     int result = files_read_all(folder->files, file->fd, bytes + front, size - front, front);
     if (result < 0) {
-        result = folder_refuse(folder, name, "read", result, error);
+        result = folder_error(folder, name, "read", result, error);
     } else {
         result = slab_check(&file->head, bytes, front, bytes + front, bytes + front + payload, error);
         if (result < 0) name_damage(folder, name, &file->head, bytes + front, error);
@@ -323,7 +323,7 @@ bool folder_has(struct folder *folder, const struct slab_key *key, enum slab_kin
     return fd != -ENOENT;
 }
 
-/* Nothing is lost with it but the order of last use, so no failure is worth a word. */
+/* A failure costs only the LRU order after a restart, so it is not reported. */
 void folder_note_use(struct folder *folder, const struct slab_key *key, enum slab_kind kind, uint32_t hits,
                      int64_t used_ms)
 {
@@ -338,13 +338,13 @@ void folder_note_use(struct folder *folder, const struct slab_key *key, enum sla
     if (folder->journal != NULL) journal_note_use(folder->journal, &(struct slab_name){*key, kind}, hits, used_ms);
 }
 
-/* Not synced: what comes back after a loss of power is whole, and within the budget or evicted at the next start. */
+/* Not synced: a file that a loss of power brings back is whole, and within the budget or evicted at the next start. */
 int folder_remove(struct folder *folder, const struct slab_key *key, enum slab_kind kind, hearth_error *error)
 {
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
     int result = folder->files->unlink(folder->files, folder->fd, name);
-    if (result < 0 && result != -ENOENT) return folder_refuse(folder, name, "remove", result, error);
+    if (result < 0 && result != -ENOENT) return folder_error(folder, name, "remove", result, error);
     if (folder->journal != NULL) journal_remove(folder->journal, &(struct slab_name){*key, kind});
     return 0;
 }
@@ -371,7 +371,7 @@ bool folder_model_name(struct folder *folder, const uint8_t model[SHA256_BYTES],
     return read;
 }
 
-/* Not synced, nor written elsewhere first: it is worth nothing to anything but a list. */
+/* Neither synced nor written to a temporary file first: only lists of models use it. */
 void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES], const char *name)
 {
     char file[FOLDER_NAME_BYTES], before[256];
@@ -387,20 +387,20 @@ void folder_name_model(struct folder *folder, const uint8_t model[SHA256_BYTES],
 
 void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]), void *ud)
 {
-    struct names names = {0};
+    struct file_names names = {0};
     struct slab_name model;
     folder->files->list(folder->files, folder->fd, collect_name, &names);
     for (size_t i = 0; i < names.n; i++) {
         bool is_name = strlen(names.v[i]) > HEX && strcmp(names.v[i] + HEX, MODEL_NAME) == 0;
-        if (is_name && folder_sort_of(names.v[i], &model) == SORT_OWN && !is_there(ud, model.key.v))
+        if (is_name && folder_name_type(names.v[i], &model) == NAME_OWN && !is_there(ud, model.key.v))
             folder->files->unlink(folder->files, folder->fd, names.v[i]);
     }
     names_release(&names);
 }
 
-/* ---- Setting aside ---- */
+/* ---- Quarantine ---- */
 
-/* Names there are "<number>-<name>": the numbers tell the order, whatever the machine's clock does. */
+/* Names in the quarantine are "<number>-<name>": the numbers give the order, whatever the clock says. */
 static unsigned long long number_of(const char *name)
 {
     return strspn(name, DIGITS) > 0 ? strtoull(name, NULL, 10) : 0;
@@ -412,10 +412,10 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Leaves the newest `most`, and returns the next number. */
+/* Removes all but the newest `most` files, and returns the next number. */
 static unsigned long long trim_quarantine(struct folder *folder, int fd, size_t most)
 {
-    struct names names = {0};
+    struct file_names names = {0};
     folder->files->list(folder->files, fd, collect_name, &names);
     if (names.n > 0) qsort(names.v, names.n, sizeof names.v[0], by_number);
     for (size_t i = 0; i + most < names.n; i++) remove_counted(folder, fd, names.v[i]);
@@ -432,7 +432,7 @@ static int open_quarantine(struct folder *folder)
     return fd;
 }
 
-static int set_aside(struct folder *folder, const char *name)
+static int move_to_quarantine(struct folder *folder, const char *name)
 {
     struct files *files = folder->files;
     char to[FOLDER_NAME_BYTES + 24];
@@ -446,12 +446,12 @@ static int set_aside(struct folder *folder, const char *name)
     return result;
 }
 
-/* What cannot be set aside is removed: it must not be found again. */
+/* A file that cannot be moved is removed: no scan may find it again. */
 void folder_quarantine(struct folder *folder, const struct slab_key *key, enum slab_kind kind)
 {
     char name[FOLDER_NAME_BYTES];
     folder_file_name(key, kind, name);
-    int result = set_aside(folder, name);
+    int result = move_to_quarantine(folder, name);
     if (result == -ENOENT) return;
     if (result < 0) result = folder->files->unlink(folder->files, folder->fd, name);
     log_event(LOG_WARN, "store", "set a damaged file aside", log_str("path", folder->path), log_str("file", name),

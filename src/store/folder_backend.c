@@ -1,7 +1,7 @@
-/* The backend in a folder, of the tiers ram_file and disk: folder.h behind the contract of backend.h.
+/* The backend of the tiers with files, ram_file and disk: folder.h behind the contract of backend.h.
  *
- * The folder may be lost and opened again while threads still use the former one, so each call holds a reference to the
- * folder that it works in. */
+ * A folder may be lost and opened again while threads still work in the former one, so each call holds a reference to
+ * the folder that it works in. */
 #include "store/backend.h"
 
 #include "base/error.h"
@@ -11,50 +11,50 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-struct held {
+struct folder_ref {
     struct folder *folder;
-    size_t users; /* calls that work in it, and the backend */
+    size_t refs; /* calls that work in it, and one of the backend */
 };
 
 struct folder_backend {
     struct backend backend; /* first */
     struct files *files;
     char *path;
-    pthread_mutex_t mutex; /* guards the rest, never during a call */
-    struct held *held;     /* NULL: not open */
+    pthread_mutex_t mutex;      /* guards the rest, never during a call */
+    struct folder_ref *current; /* NULL: not open */
 };
 
-static struct folder_backend *backend_of(struct backend *backend)
+static struct folder_backend *folder_backend_of(struct backend *backend)
 {
     return (struct folder_backend *)(void *)backend;
 }
 
-static struct held *hold(struct folder_backend *b)
+static struct folder_ref *ref_folder(struct folder_backend *b)
 {
     pthread_mutex_lock(&b->mutex);
-    struct held *held = b->held;
-    if (held != NULL) held->users++;
+    struct folder_ref *ref = b->current;
+    if (ref != NULL) ref->refs++;
     pthread_mutex_unlock(&b->mutex);
-    return held;
+    return ref;
 }
 
-static void let_go(struct folder_backend *b, struct held *held)
+static void unref_folder(struct folder_backend *b, struct folder_ref *ref)
 {
-    if (held == NULL) return;
+    if (ref == NULL) return;
     pthread_mutex_lock(&b->mutex);
-    bool last = --held->users == 0;
+    bool last = --ref->refs == 0;
     pthread_mutex_unlock(&b->mutex);
     if (!last) return;
-    folder_close(held->folder);
-    free(held);
+    folder_close(ref->folder);
+    free(ref);
 }
 
-/* NULL also where the folder is another process's. */
-static struct held *hold_own(struct folder_backend *b)
+/* NULL also where another process owns the folder. */
+static struct folder_ref *ref_own_folder(struct folder_backend *b)
 {
-    struct held *held = hold(b);
-    if (held == NULL || !folder_is_read_only(held->folder)) return held;
-    let_go(b, held);
+    struct folder_ref *ref = ref_folder(b);
+    if (ref == NULL || !folder_is_read_only(ref->folder)) return ref;
+    unref_folder(b, ref);
     return NULL;
 }
 
@@ -63,30 +63,30 @@ static int not_open(const struct folder_backend *b, hearth_error *error)
     return error_at(error, HEARTH_UNAVAILABLE, b->path, "the folder %s is not open", b->path);
 }
 
-/* From now on calls work in this one (NULL: in none). */
-static void replace(struct folder_backend *b, struct folder *folder)
+/* Later calls work in this folder (NULL: in none). */
+static void replace_folder(struct folder_backend *b, struct folder *folder)
 {
-    struct held *held = NULL;
+    struct folder_ref *ref = NULL;
     if (folder != NULL) {
-        held = mem_alloc(sizeof *held);
-        *held = (struct held){.folder = folder, .users = 1};
+        ref = mem_alloc(sizeof *ref);
+        *ref = (struct folder_ref){.folder = folder, .refs = 1};
     }
     pthread_mutex_lock(&b->mutex);
-    struct held *former = b->held;
-    b->held = held;
+    struct folder_ref *former = b->current;
+    b->current = ref;
     pthread_mutex_unlock(&b->mutex);
-    let_go(b, former);
+    unref_folder(b, former);
 }
 
-/* The lock of the former folder ends with its last user: it is let go before. One that is only read has none, and is
- * read on until there is another. */
+/* The lock of the former folder ends with its last reference, so that is given back first. A folder that is only read
+ * has no lock, and stays in use until it can be owned. */
 static int backend_open(struct backend *backend, hearth_error *error)
 {
-    struct folder_backend *b = backend_of(backend);
+    struct folder_backend *b = folder_backend_of(backend);
     hearth_error own = {0};
     hearth_error *why = error != NULL ? error : &own;
-    bool reads = b->held != NULL && folder_is_read_only(b->held->folder);
-    if (!reads) replace(b, NULL);
+    bool reads = b->current != NULL && folder_is_read_only(b->current->folder);
+    if (!reads) replace_folder(b, NULL);
     struct folder *folder = folder_open(b->files, b->path, why);
     int result = folder != NULL ? 0 : (int)why->code;
     if (result == HEARTH_UNAVAILABLE) { /* another process has it */
@@ -96,83 +96,83 @@ static int backend_open(struct backend *backend, hearth_error *error)
     } else if (result == 0) {
         folder_keep_journal(folder);
     }
-    replace(b, folder);
+    replace_folder(b, folder);
     return result;
 }
 
 static int backend_put(struct backend *backend, struct slab_head *head, struct buf *payload, hearth_error *error)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold_own(b);
-    if (held == NULL) return not_open(b, error);
-    int result = folder_publish(held->folder, head, payload->v, error);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    if (ref == NULL) return not_open(b, error);
+    int result = folder_publish(ref->folder, head, payload->v, error);
+    unref_folder(b, ref);
     return result < 0 ? result : 0;
 }
 
 static int backend_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
-    if (held == NULL) return not_open(b, error);
-    int result = folder_read(held->folder, &name->key, name->kind, slab, error);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_folder(b);
+    if (ref == NULL) return not_open(b, error);
+    int result = folder_read(ref->folder, &name->key, name->kind, slab, error);
+    unref_folder(b, ref);
     return result;
 }
 
 static int backend_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold_own(b);
-    if (held == NULL) return not_open(b, error);
-    int result = folder_remove(held->folder, &name->key, name->kind, error);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    if (ref == NULL) return not_open(b, error);
+    int result = folder_remove(ref->folder, &name->key, name->kind, error);
+    unref_folder(b, ref);
     return result;
 }
 
-static void backend_set_aside(struct backend *backend, const struct slab_name *name)
+static void backend_quarantine(struct backend *backend, const struct slab_name *name)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold_own(b);
-    if (held != NULL) folder_quarantine(held->folder, &name->key, name->kind);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    if (ref != NULL) folder_quarantine(ref->folder, &name->key, name->kind);
+    unref_folder(b, ref);
 }
 
 static int backend_has(struct backend *backend, const struct slab_name *names, size_t n, bool *there,
                        hearth_error *error)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
-    if (held == NULL) return not_open(b, error);
-    for (size_t i = 0; i < n; i++) there[i] = folder_has(held->folder, &names[i].key, names[i].kind);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_folder(b);
+    if (ref == NULL) return not_open(b, error);
+    for (size_t i = 0; i < n; i++) there[i] = folder_has(ref->folder, &names[i].key, names[i].kind);
+    unref_folder(b, ref);
     return 0;
 }
 
 static void backend_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold_own(b);
-    if (held != NULL) folder_note_use(held->folder, &name->key, name->kind, hits, used_ms);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    if (ref != NULL) folder_note_use(ref->folder, &name->key, name->kind, hits, used_ms);
+    unref_folder(b, ref);
 }
 
 static void backend_name_model(struct backend *backend, const uint8_t model[SHA256_BYTES], const char *name)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold_own(b);
-    if (held != NULL) folder_name_model(held->folder, model, name);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    if (ref != NULL) folder_name_model(ref->folder, model, name);
+    unref_folder(b, ref);
 }
 
-static void tell_bad(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
+static void report_damaged(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
 {
     const struct backend_scan *scan = ud;
     const struct slab_name name = {*key, kind};
-    if (scan->bad != NULL && error->code == HEARTH_INVALID) scan->bad(scan->ud, &name);
+    if (scan->damaged != NULL && error->code == HEARTH_INVALID) scan->damaged(scan->ud, &name);
 }
 
-static void tell_each(void *ud, struct slab_head *head, uint64_t size)
+static void report_slab(void *ud, struct slab_head *head, uint64_t size)
 {
     const struct backend_scan *scan = ud;
     scan->each(scan->ud, head, size);
@@ -180,34 +180,37 @@ static void tell_each(void *ud, struct slab_head *head, uint64_t size)
 
 static int backend_scan(struct backend *backend, struct backend_scan *scan, hearth_error *error)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold(b);
-    struct folder_scan look = {
-        .each = tell_each, .bad = tell_bad, .ud = scan, .leaves_damaged = scan->bad != NULL, .stop = scan->stop};
-    if (held == NULL) return not_open(b, error);
-    int result = folder_scan(held->folder, &look, error);
-    let_go(b, held);
-    scan->n_slabs = look.n_slabs;
-    scan->n_bad = look.n_bad;
-    scan->n_foreign = look.n_foreign;
-    scan->n_unread = look.n_unread;
-    scan->foreign_bytes = look.foreign_bytes;
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_folder(b);
+    struct folder_scan listing = {.each = report_slab,
+                                  .unusable = report_damaged,
+                                  .ud = scan,
+                                  .leaves_damaged = scan->damaged != NULL,
+                                  .stop = scan->stop};
+    if (ref == NULL) return not_open(b, error);
+    int result = folder_scan(ref->folder, &listing, error);
+    unref_folder(b, ref);
+    scan->n_slabs = listing.n_slabs;
+    scan->n_damaged = listing.n_damaged;
+    scan->n_foreign = listing.n_foreign;
+    scan->n_unread = listing.n_unread;
+    scan->foreign_bytes = listing.foreign_bytes;
     return result;
 }
 
 static bool backend_wants_scan(struct backend *backend)
 {
-    struct folder_backend *b = backend_of(backend);
-    struct held *held = hold_own(b);
-    bool wants = held != NULL && folder_wants_scan(held->folder);
-    let_go(b, held);
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    bool wants = ref != NULL && folder_wants_scan(ref->folder);
+    unref_folder(b, ref);
     return wants;
 }
 
 static void backend_close(struct backend *backend)
 {
-    struct folder_backend *b = backend_of(backend);
-    let_go(b, b->held);
+    struct folder_backend *b = folder_backend_of(backend);
+    unref_folder(b, b->current);
     pthread_mutex_destroy(&b->mutex);
     free(b->path);
     free(b);
@@ -222,7 +225,7 @@ struct backend *folder_backend_open(struct files *files, const char *path)
                                   .put = backend_put,
                                   .get = backend_get,
                                   .remove = backend_remove,
-                                  .set_aside = backend_set_aside,
+                                  .quarantine = backend_quarantine,
                                   .has = backend_has,
                                   .name_model = backend_name_model,
                                   .note_use = backend_note_use,

@@ -1,4 +1,4 @@
-/* What folder.c and publish.c share. */
+/* What folder.c, folder_scan.c and publish.c share: the folder, names of its files, and reading one file. */
 #ifndef STORE_FOLDER_PARTS_H
 #define STORE_FOLDER_PARTS_H
 
@@ -7,34 +7,34 @@
 
 #include <pthread.h>
 
-/* Nothing here is kept of the files themselves: what lies in the folder is known to the index alone. */
+/* Keeps nothing of the single files: the index knows what is stored. */
 struct folder {
     struct files *files;
     char *path;
     int fd;
-    bool to_read;                  /* opened without taking it */
-    _Atomic uint64_t n_temporary;  /* numbers for names of temporary files */
-    pthread_mutex_t quarantine;    /* one at a time finds a number there and trims it */
-    struct folder_removed removed; /* under it, too, but while the folder is being opened */
+    bool read_only;                /* opened without the lock */
+    _Atomic uint64_t n_temporary;  /* number of the next temporary file */
+    pthread_mutex_t quarantine;    /* serialises numbering and trimming in the quarantine folder */
+    struct folder_removed removed; /* guarded by it as well, once the folder is open */
     struct journal *journal;       /* NULL: none is kept */
 };
 
-/* What a name in a folder stands for. */
-enum folder_sort { SORT_SLAB, SORT_TEMPORARY, SORT_OWN, SORT_STRANGE };
+/* What a file is, by its name. */
+enum folder_name_type { NAME_SLAB, NAME_TEMPORARY, NAME_OWN, NAME_FOREIGN };
 
-/* Of a slab or a temporary file also its name as a slab. */
-enum folder_sort folder_sort_of(const char *file, struct slab_name *name);
+/* Fills in `name` of a slab or a temporary file. */
+enum folder_name_type folder_name_type(const char *file, struct slab_name *name);
 
-#define FOLDER_NAME_BYTES 112 /* of the longest: a temporary file's */
+#define FOLDER_NAME_BYTES 112 /* of the longest name, that of a temporary file */
 
 void folder_file_name(const struct slab_key *key, enum slab_kind kind, char name[FOLDER_NAME_BYTES]);
 void folder_temporary_name(struct folder *folder, const struct slab_key *key, enum slab_kind kind,
                            char name[FOLDER_NAME_BYTES]);
 
-/* Says what could not be done with which file; code is a negative errno. Returns the hearth_code that stands for it. */
-int folder_refuse(const struct folder *folder, const char *name, const char *deed, int code, hearth_error *error);
+/* The error message that an operation on a file failed; `code` is a negative errno. Returns its hearth_code. */
+int folder_error(const struct folder *folder, const char *name, const char *operation, int code, hearth_error *error);
 
-/* The folder's own look at a file: its front, decoded, and what is needed to read on. */
+/* An open file: its front, decoded, and what is needed to read the rest. */
 struct folder_file {
     int fd;
     uint64_t size;
@@ -43,12 +43,12 @@ struct folder_file {
     struct slab_head head;
 };
 
-/* 0, or as folder_read(); folder_file_close() only where it is 0. */
+/* 0, or an error as of folder_read(). folder_file_close() only after 0. */
 int folder_file_open(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct folder_file *file,
                      hearth_error *error);
 void folder_file_close(struct folder *folder, struct folder_file *file);
 
-/* Reads and checks the rest; the file's head moves to the slab where it is 0. */
+/* Reads and checks the rest. 0: the head has moved from the file to the slab. */
 int folder_file_read(struct folder *folder, struct folder_file *file, struct slab *slab, hearth_error *error);
 
 #endif

@@ -1,8 +1,6 @@
-/* The look through a folder: its names, the index file, and the fronts of those slabs that the index file does not
- * know.
- *
- * Many fronts are read by several threads, since a disk that nobody has read from yet answers several questions in
- * hardly more time than one; what they find is told by one at a time. */
+/* Scanning a folder: lists its names, replays the index file, and reads the fronts of those slabs that the index file
+ * does not have. Many fronts are read by several threads, since a disk whose cache is cold answers several reads in
+ * hardly more time than one; the callbacks run one at a time, under a mutex. */
 #include "store/folder_parts.h"
 
 #include "base/error.h"
@@ -15,117 +13,118 @@
 
 enum { READERS = 8, WORTH_READERS = 64 };
 
-struct look {
+struct folder_listing {
     struct folder *folder;
     struct folder_scan *scan;
-    struct listed *v;
+    struct journal_name *v;
     size_t n, cap;
     _Atomic size_t next;
-    pthread_mutex_t mutex; /* while something is told */
+    pthread_mutex_t mutex; /* during callbacks, and for the numbers of `scan` */
 };
 
 /* ---- Names ---- */
 
-static void collect(void *ud, const char *file)
+static void collect_file(void *ud, const char *file)
 {
-    struct look *look = ud;
+    struct folder_listing *listing = ud;
     struct slab_name name;
-    enum folder_sort sort = folder_sort_of(file, &name);
-    if (sort == SORT_STRANGE) look->scan->n_foreign++;
-    if (sort != SORT_SLAB) return;
-    if (look->n == look->cap) {
-        look->cap = look->cap == 0 ? 256 : 2 * look->cap;
-        look->v = mem_grow(look->v, look->cap, sizeof *look->v);
+    enum folder_name_type type = folder_name_type(file, &name);
+    if (type == NAME_FOREIGN) listing->scan->n_foreign++;
+    if (type != NAME_SLAB) return;
+    if (listing->n == listing->cap) {
+        listing->cap = listing->cap == 0 ? 256 : 2 * listing->cap;
+        listing->v = mem_grow(listing->v, listing->cap, sizeof *listing->v);
     }
-    look->v[look->n++] = (struct listed){.name = name};
+    listing->v[listing->n++] = (struct journal_name){.name = name};
 }
 
 /* ---- Fronts ---- */
 
-static void tell_unusable(struct look *look, const struct slab_name *name, uint64_t size, const hearth_error *error)
+static void report_unusable(struct folder_listing *listing, const struct slab_name *name, uint64_t size,
+                            const hearth_error *error)
 {
-    struct folder_scan *scan = look->scan;
+    struct folder_scan *scan = listing->scan;
     bool newer = error->code == HEARTH_UNSUPPORTED, damaged = error->code == HEARTH_INVALID;
     scan->n_foreign += newer;
     scan->foreign_bytes += newer ? size : 0;
-    scan->n_bad += damaged;
+    scan->n_damaged += damaged;
     scan->n_unread += !newer && !damaged;
     if (newer) return;
-    if (scan->bad != NULL) scan->bad(scan->ud, &name->key, name->kind, error);
+    if (scan->unusable != NULL) scan->unusable(scan->ud, &name->key, name->kind, error);
     log_event(LOG_WARN, "store", damaged ? "found a file that cannot be used" : "a file cannot be read now",
               log_str("reason", error->message));
-    if (damaged && !look->folder->to_read && !scan->leaves_damaged)
-        folder_quarantine(look->folder, &name->key, name->kind);
+    if (damaged && !listing->folder->read_only && !scan->leaves_damaged)
+        folder_quarantine(listing->folder, &name->key, name->kind);
 }
 
-static void look_at(struct look *look, const struct slab_name *name)
+static void read_front_of(struct folder_listing *listing, const struct slab_name *name)
 {
     struct folder_file file;
     hearth_error error = {0};
-    int result = folder_file_open(look->folder, &name->key, name->kind, &file, &error);
+    int result = folder_file_open(listing->folder, &name->key, name->kind, &file, &error);
     if (result == HEARTH_NOT_FOUND) return; /* removed meanwhile */
-    pthread_mutex_lock(&look->mutex);
+    pthread_mutex_lock(&listing->mutex);
     if (result == 0) {
-        look->scan->n_slabs++;
-        if (look->folder->journal != NULL) journal_add(look->folder->journal, &file.head, file.size);
-        look->scan->each(look->scan->ud, &file.head, file.size);
+        listing->scan->n_slabs++;
+        if (listing->folder->journal != NULL) journal_add(listing->folder->journal, &file.head, file.size);
+        listing->scan->each(listing->scan->ud, &file.head, file.size);
     } else {
-        tell_unusable(look, name, file.size, &error);
+        report_unusable(listing, name, file.size, &error);
     }
-    pthread_mutex_unlock(&look->mutex);
-    if (result == 0) folder_file_close(look->folder, &file);
+    pthread_mutex_unlock(&listing->mutex);
+    if (result == 0) folder_file_close(listing->folder, &file);
 }
 
-static bool is_stopped(const struct look *look)
+static bool is_stopped(const struct folder_listing *listing)
 {
-    return look->scan->stop != NULL && *look->scan->stop;
+    return listing->scan->stop != NULL && *listing->scan->stop;
 }
 
 static void *read_fronts(void *ud)
 {
-    struct look *look = ud;
-    for (size_t i; !is_stopped(look) && (i = atomic_fetch_add(&look->next, 1)) < look->n;)
-        if (!look->v[i].told) look_at(look, &look->v[i].name);
+    struct folder_listing *listing = ud;
+    for (size_t i; !is_stopped(listing) && (i = atomic_fetch_add(&listing->next, 1)) < listing->n;)
+        if (!listing->v[i].replayed) read_front_of(listing, &listing->v[i].name);
     return NULL;
 }
 
-static void read_all(struct look *look)
+static void read_all(struct folder_listing *listing)
 {
     pthread_t readers[READERS];
     size_t n_readers = 0, unknown = 0;
-    for (size_t i = 0; i < look->n; i++) unknown += !look->v[i].told;
+    for (size_t i = 0; i < listing->n; i++) unknown += !listing->v[i].replayed;
     while (unknown > WORTH_READERS && n_readers < READERS - 1 &&
-           pthread_create(&readers[n_readers], NULL, read_fronts, look) == 0)
+           pthread_create(&readers[n_readers], NULL, read_fronts, listing) == 0)
         n_readers++;
-    read_fronts(look);
+    read_fronts(listing);
     while (n_readers > 0) pthread_join(readers[--n_readers], NULL);
 }
 
-/* ---- All of it ---- */
+/* ---- The scan ---- */
 
-static void tell_journaled(void *ud, struct slab_head *head, uint64_t size)
+static void report_journaled(void *ud, struct slab_head *head, uint64_t size)
 {
-    struct look *look = ud;
-    look->scan->n_slabs++;
-    look->scan->each(look->scan->ud, head, size);
+    struct folder_listing *listing = ud;
+    listing->scan->n_slabs++;
+    listing->scan->each(listing->scan->ud, head, size);
 }
 
 int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error)
 {
-    struct look look = {.folder = folder, .scan = scan};
-    scan->n_slabs = scan->n_bad = scan->n_foreign = scan->n_unread = 0;
+    struct folder_listing listing = {.folder = folder, .scan = scan};
+    scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
     scan->foreign_bytes = 0;
-    int result = folder->files->list(folder->files, folder->fd, collect, &look);
+    int result = folder->files->list(folder->files, folder->fd, collect_file, &listing);
     if (result == 0) {
-        pthread_mutex_init(&look.mutex, NULL);
-        if (look.n > 0) qsort(look.v, look.n, sizeof *look.v, listed_compare);
-        if (folder->journal != NULL) journal_tell(folder->journal, look.v, look.n, tell_journaled, &look);
-        read_all(&look);
-        if (folder->journal != NULL && !is_stopped(&look)) journal_settle(folder->journal);
-        pthread_mutex_destroy(&look.mutex);
+        pthread_mutex_init(&listing.mutex, NULL);
+        if (listing.n > 0) qsort(listing.v, listing.n, sizeof *listing.v, journal_name_compare);
+        if (folder->journal != NULL) journal_replay(folder->journal, listing.v, listing.n, report_journaled, &listing);
+        read_all(&listing);
+        if (folder->journal != NULL && !is_stopped(&listing)) journal_commit(folder->journal);
+        pthread_mutex_destroy(&listing.mutex);
     }
-    free(look.v);
-    return result < 0 ? folder_refuse(folder, "", "list", result, error) : 0;
+    free(listing.v);
+    return result < 0 ? folder_error(folder, "", "list", result, error) : 0;
 }
 
 void folder_keep_journal(struct folder *folder)

@@ -1,3 +1,4 @@
+/* The heap of heap.h: an array of pointers, and each item's index kept up to date. */
 #include "store/heap.h"
 
 #include "base/memory.h"
@@ -10,14 +11,14 @@ static void put(struct heap *heap, uint32_t i, struct heap_link *item)
     item->at = i + 1;
 }
 
-static void rise(struct heap *heap, uint32_t i, struct heap_link *item)
+static void sift_up(struct heap *heap, uint32_t i, struct heap_link *item)
 {
     for (uint32_t above; i > 0 && heap->before(item, heap->v[above = (i - 1) / 2]); i = above)
         put(heap, i, heap->v[above]);
     put(heap, i, item);
 }
 
-static void sink(struct heap *heap, uint32_t i, struct heap_link *item)
+static void sift_down(struct heap *heap, uint32_t i, struct heap_link *item)
 {
     for (uint32_t below; (below = 2 * i + 1) < heap->n; i = below) {
         if (below + 1 < heap->n && heap->before(heap->v[below + 1], heap->v[below])) below++;
@@ -35,7 +36,7 @@ void heap_add(struct heap *heap, struct heap_link *item)
         heap->v = mem_grow(heap->v, heap->cap, sizeof(struct heap_link *));
     }
     heap->n++;
-    rise(heap, heap->n - 1, item);
+    sift_up(heap, heap->n - 1, item);
 }
 
 void heap_remove(struct heap *heap, struct heap_link *item)
@@ -46,9 +47,9 @@ void heap_remove(struct heap *heap, struct heap_link *item)
     item->at = 0;
     if (last == item) return;
     if (i > 0 && heap->before(last, heap->v[(i - 1) / 2]))
-        rise(heap, i, last);
+        sift_up(heap, i, last);
     else
-        sink(heap, i, last);
+        sift_down(heap, i, last);
 }
 
 struct heap_link *heap_first(const struct heap *heap)

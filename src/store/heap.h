@@ -1,7 +1,5 @@
-/* A binary heap whose items know where they are in it: any of them can be taken out, or moved after its rank changed,
- * in O(log n).
- *
- * Belongs to whoever owns the items. */
+/* A binary heap whose items know their index in it: any item can be removed, or moved after its rank changed, in O(log
+ * n). Whoever owns the items guards the heap. */
 #ifndef STORE_HEAP_H
 #define STORE_HEAP_H
 
@@ -10,7 +8,7 @@
 #include <stdint.h>
 
 struct heap_link {
-    uint32_t at; /* 1 + its index in the heap; 0: it is in none */
+    uint32_t at; /* 1 + its index in the heap; 0: it is in no heap */
 };
 
 struct heap {
@@ -19,7 +17,7 @@ struct heap {
     uint32_t n, cap;
 };
 
-/* Each does nothing where there is nothing to do: add, if it is there already; remove, if it is in no heap. */
+/* Adding an item that is in the heap, or removing one that is not, does nothing. */
 void heap_add(struct heap *heap, struct heap_link *item);
 void heap_remove(struct heap *heap, struct heap_link *item);
 

@@ -119,7 +119,7 @@ static void queue_free(struct index *index, struct indexed *indexed)
     index->dead = indexed;
 }
 
-/* An entry whose last reference goes gives back that of its parent. */
+/* An entry without references gives back its own reference to its parent. */
 void indexed_unref(struct index *index, struct indexed *indexed)
 {
     index_require_held(index);

@@ -1,8 +1,8 @@
 /* The index file of a folder: records of slabs that were added, removed and used, in the order in which that happened;
- * the last one of a name counts. It is read twice at a start, in large pieces: to find the last records, and to tell of
- * them; so it takes no memory but a line for each name.
+ * the last record of a name counts. A scan reads it twice, in windows of 1 MiB: to find the last records, and to replay
+ * them; so it takes no memory but an entry for each name.
  *
- * One mutex guards all of it; it is held during writes, which threads of the folder's own tier wait for alone. */
+ * One mutex guards all of it, also during writes: only threads of the folder's own tier wait for it. */
 #include "store/journal.h"
 
 #include "base/crc32c.h"
@@ -16,29 +16,29 @@
 
 enum {
     HEADER_BYTES = 8,
-    RECORD_BYTES = 8, /* before the body: sort, three zeros, the body's length */
+    RECORD_BYTES = 8, /* before the body: type, three zeros, the body's length */
     CRC_BYTES = 4,
     NAME_BYTES = SHA256_BYTES + 1,
     BUFFER_BYTES = 1 << 20,
-    MOST_BODY = 1 << 26 /* longer ones are no records */
+    MOST_BODY_BYTES = 1 << 26 /* a longer one is no record */
 };
 
 #define SLACK_BYTES ((uint64_t)64 << 20)
 
 static const uint8_t HEADER[HEADER_BYTES] = {'H', 'K', 'V', 'J', 1, 0, 0, 0};
 
-enum sort { ADDED = 'A', REMOVED = 'R', USED = 'U' };
+enum record_type { ADDED = 'A', REMOVED = 'R', USED = 'U' };
 
 struct journal {
     struct files *files;
     int folder;
     pthread_mutex_t mutex;
-    int fd;            /* written to; -1: nothing is noted */
-    bool is_new;       /* it is the file that will take the place of the other */
-    bool is_telling;   /* since journal_tell(), until it is settled */
-    uint64_t at, base; /* where the next record goes; how long it was when it was settled */
-    struct buf buffer; /* of records that are still to be written, while many come at once */
-    struct buf missed; /* names of slabs that were put while it was telling, but not noted */
+    int fd;            /* open for writing; -1: nothing is recorded */
+    bool is_new;       /* fd is the new file, which journal_commit() puts in place of the old one */
+    bool is_replaying; /* between journal_replay() and journal_commit() */
+    uint64_t at, base; /* where the next record goes; bytes at the last commit */
+    struct buf buffer; /* records that are still to be written, while a new file is made */
+    struct buf missed; /* names of slabs that were put during a replay, without a record */
 };
 
 struct journal *journal_open(struct files *files, int folder)
@@ -49,7 +49,7 @@ struct journal *journal_open(struct files *files, int folder)
     return journal;
 }
 
-static void stop(struct journal *journal)
+static void close_file(struct journal *journal)
 {
     if (journal->fd >= 0) journal->files->close(journal->files, journal->fd);
     journal->fd = -1;
@@ -59,7 +59,7 @@ static void stop(struct journal *journal)
 void journal_close(struct journal *journal)
 {
     if (journal == NULL) return;
-    stop(journal);
+    close_file(journal);
     buf_release(&journal->buffer);
     buf_release(&journal->missed);
     pthread_mutex_destroy(&journal->mutex);
@@ -83,16 +83,16 @@ static struct slab_name get_name(const uint8_t *at)
 
 /* ---- Writing ---- */
 
-/* What the file says of a slab that was put again since may be another slab's: better no file. */
+/* What the file says of a slab that was since replaced may be wrong: no file is better. */
 static void unlink_index(struct journal *journal)
 {
     journal->files->unlink(journal->files, journal->folder, JOURNAL_NAME);
 }
 
-/* What cannot be written is missing then: nothing more is noted, lest a record stands behind half of one. */
+/* After a write that failed nothing more is recorded, so that no record follows half of one. */
 static void give_up(struct journal *journal)
 {
-    stop(journal);
+    close_file(journal);
     unlink_index(journal);
 }
 
@@ -106,9 +106,9 @@ static void flush(struct journal *journal)
 }
 
 /* With the mutex. */
-static void append(struct journal *journal, enum sort sort, const void *body, size_t size)
+static void append(struct journal *journal, enum record_type type, const void *body, size_t size)
 {
-    uint8_t head[RECORD_BYTES] = {(uint8_t)sort}, crc[CRC_BYTES];
+    uint8_t head[RECORD_BYTES] = {(uint8_t)type}, crc[CRC_BYTES];
     little_put(head + 4, size, 4);
     little_put(crc, crc32c(crc32c(0, head, sizeof head), body, size), sizeof crc);
     buf_append(&journal->buffer, head, sizeof head);
@@ -117,14 +117,14 @@ static void append(struct journal *journal, enum sort sort, const void *body, si
     if (!journal->is_new || journal->buffer.len >= BUFFER_BYTES) flush(journal);
 }
 
-static void note(struct journal *journal, enum sort sort, const void *body, size_t size)
+static void lock_and_append(struct journal *journal, enum record_type type, const void *body, size_t size)
 {
     pthread_mutex_lock(&journal->mutex);
-    if (journal->fd >= 0) append(journal, sort, body, size);
+    if (journal->fd >= 0) append(journal, type, body, size);
     pthread_mutex_unlock(&journal->mutex);
 }
 
-static void added(const struct slab_head *head, uint64_t size, struct buf *body)
+static void added_body(const struct slab_head *head, uint64_t size, struct buf *body)
 {
     uint8_t bytes[8];
     little_put(bytes, size, sizeof bytes);
@@ -135,8 +135,8 @@ static void added(const struct slab_head *head, uint64_t size, struct buf *body)
 void journal_add(struct journal *journal, const struct slab_head *head, uint64_t size)
 {
     struct buf body = {0};
-    added(head, size, &body);
-    note(journal, ADDED, body.v, body.len);
+    added_body(head, size, &body);
+    lock_and_append(journal, ADDED, body.v, body.len);
     buf_release(&body);
 }
 
@@ -147,23 +147,23 @@ static bool is_live(const struct journal *journal)
 }
 
 /* With the mutex. */
-static void miss(struct journal *journal, const struct slab_head *head)
+static void note_missed(struct journal *journal, const struct slab_head *head)
 {
     uint8_t name[NAME_BYTES];
     put_name(&(struct slab_name){head->key, head->kind}, name);
-    if (journal->is_telling) buf_append(&journal->missed, name, sizeof name);
+    if (journal->is_replaying) buf_append(&journal->missed, name, sizeof name);
     unlink_index(journal);
 }
 
 void journal_put(struct journal *journal, const struct slab_head *head, uint64_t size)
 {
     struct buf body = {0};
-    added(head, size, &body);
+    added_body(head, size, &body);
     pthread_mutex_lock(&journal->mutex);
     if (is_live(journal))
         append(journal, ADDED, body.v, body.len);
     else
-        miss(journal, head);
+        note_missed(journal, head);
     pthread_mutex_unlock(&journal->mutex);
     buf_release(&body);
 }
@@ -172,7 +172,7 @@ void journal_remove(struct journal *journal, const struct slab_name *name)
 {
     uint8_t body[NAME_BYTES];
     put_name(name, body);
-    note(journal, REMOVED, body, sizeof body);
+    lock_and_append(journal, REMOVED, body, sizeof body);
 }
 
 void journal_note_use(struct journal *journal, const struct slab_name *name, uint32_t hits, int64_t used_ms)
@@ -180,12 +180,12 @@ void journal_note_use(struct journal *journal, const struct slab_name *name, uin
     uint8_t body[NAME_BYTES + SLAB_USE_BYTES];
     put_name(name, body);
     slab_encode_use(hits, used_ms, body + NAME_BYTES);
-    note(journal, USED, body, sizeof body);
+    lock_and_append(journal, USED, body, sizeof body);
 }
 
 /* ---- Reading ---- */
 
-/* A file that is read from its beginning to its end, or to the first record that is none. */
+/* A file that is read from its beginning to its end, or to the first bytes that are no record. */
 struct reading {
     struct files *files;
     int fd;
@@ -195,15 +195,15 @@ struct reading {
     uint64_t window_at;
 };
 
-struct record {
-    enum sort sort;
+struct journal_record {
+    enum record_type type;
     uint64_t at;
     const uint8_t *body;
     size_t size;
 };
 
-/* n bytes of the file, from `at` on; NULL: there are not so many, or they cannot be read. */
-static const uint8_t *see(struct reading *reading, uint64_t at, size_t n)
+/* n bytes of the file from `at` on. NULL: the file is shorter, or cannot be read. */
+static const uint8_t *read_window(struct reading *reading, uint64_t at, size_t n)
 {
     if (at >= reading->window_at && at + n <= reading->window_at + reading->len)
         return reading->window + (at - reading->window_at);
@@ -222,16 +222,17 @@ static const uint8_t *see(struct reading *reading, uint64_t at, size_t n)
     return reading->len >= n ? reading->window : NULL;
 }
 
-static bool next_record(struct reading *reading, struct record *record)
+static bool next_record(struct reading *reading, struct journal_record *record)
 {
-    const uint8_t *head = see(reading, reading->at, RECORD_BYTES);
+    const uint8_t *head = read_window(reading, reading->at, RECORD_BYTES);
     if (head == NULL) return false;
     size_t size = (size_t)little_get(head + 4, 4);
-    if (size > MOST_BODY) return false;
-    head = see(reading, reading->at, RECORD_BYTES + size + CRC_BYTES);
+    if (size > MOST_BODY_BYTES) return false;
+    head = read_window(reading, reading->at, RECORD_BYTES + size + CRC_BYTES);
     if (head == NULL || little_get(head + RECORD_BYTES + size, CRC_BYTES) != crc32c(0, head, RECORD_BYTES + size))
         return false;
-    *record = (struct record){.sort = (enum sort)head[0], .at = reading->at, .body = head + RECORD_BYTES, .size = size};
+    *record = (struct journal_record){
+        .type = (enum record_type)head[0], .at = reading->at, .body = head + RECORD_BYTES, .size = size};
     reading->at += RECORD_BYTES + size + CRC_BYTES;
     return true;
 }
@@ -241,7 +242,7 @@ static bool begin_reading(struct reading *reading, struct journal *journal)
     *reading = (struct reading){.files = journal->files, .at = HEADER_BYTES};
     reading->fd = journal->files->open(journal->files, journal->folder, JOURNAL_NAME, FILES_READ);
     if (reading->fd < 0) return false;
-    const uint8_t *header = see(reading, 0, HEADER_BYTES);
+    const uint8_t *header = read_window(reading, 0, HEADER_BYTES);
     return header != NULL && memcmp(header, HEADER, HEADER_BYTES) == 0;
 }
 
@@ -251,95 +252,95 @@ static void end_reading(struct reading *reading)
     free(reading->window);
 }
 
-/* ---- Telling ---- */
+/* ---- Replaying ---- */
 
-int listed_compare(const void *a, const void *b)
+int journal_name_compare(const void *a, const void *b)
 {
-    const struct slab_name *x = &((const struct listed *)a)->name, *y = &((const struct listed *)b)->name;
+    const struct slab_name *x = &((const struct journal_name *)a)->name, *y = &((const struct journal_name *)b)->name;
     int order = memcmp(&x->key, &y->key, sizeof x->key);
     return order != 0 ? order : (x->kind > y->kind) - (x->kind < y->kind);
 }
 
-static bool decode(const struct record *record, struct slab_head *head, uint64_t *size)
+static bool decode(const struct journal_record *record, struct slab_head *head, uint64_t *size)
 {
-    if (record->sort != ADDED || record->size < 8) return false;
+    if (record->type != ADDED || record->size < 8) return false;
     const uint8_t *front = record->body + 8;
     *size = little_get(record->body, 8);
     return slab_decode(front, record->size - 8, slab_brief_bytes(front, record->size - 8), head, NULL) == 0;
 }
 
-/* The name stands where the slab's front has its key: 8 bytes of size, then the front. */
-static bool name_of(const struct record *record, struct slab_name *name)
+/* The body of an ADDED record is 8 bytes of size, then the slab's front, which has the key. */
+static bool record_name(const struct journal_record *record, struct slab_name *name)
 {
-    if (record->sort != ADDED && record->size < NAME_BYTES) return false;
-    if (record->sort != ADDED) {
+    if (record->type != ADDED && record->size < NAME_BYTES) return false;
+    if (record->type != ADDED) {
         *name = get_name(record->body);
         return true;
     }
     return record->size > 8 && slab_brief_name(record->body + 8, record->size - 8, name);
 }
 
-static void mark(const struct record *record, struct listed *listed)
+static void mark(const struct journal_record *record, struct journal_name *name)
 {
-    if (record->sort == ADDED) *listed = (struct listed){.name = listed->name, .at = record->at};
-    if (record->sort == REMOVED) listed->at = 0;
-    if (record->sort != USED || record->size < NAME_BYTES + SLAB_USE_BYTES) return;
-    slab_decode_use(record->body + NAME_BYTES, &listed->hits, &listed->used_ms);
+    if (record->type == ADDED) *name = (struct journal_name){.name = name->name, .at = record->at};
+    if (record->type == REMOVED) name->at = 0;
+    if (record->type != USED || record->size < NAME_BYTES + SLAB_USE_BYTES) return;
+    slab_decode_use(record->body + NAME_BYTES, &name->hits, &name->used_ms);
 }
 
-/* Marks where the last record of each name stands. Returns the bytes of those that count. */
-static uint64_t find_last(struct reading *reading, struct listed *listed, size_t n)
+/* Notes the position of the last record of each name. Returns the bytes of the records that count. */
+static uint64_t find_last(struct reading *reading, struct journal_name *names, size_t n)
 {
-    struct record record;
+    struct journal_record record;
     uint64_t useful = 0;
     while (next_record(reading, &record)) {
-        struct listed wanted = {0};
-        if (!name_of(&record, &wanted.name)) continue;
-        struct listed *found = n == 0 ? NULL : bsearch(&wanted, listed, n, sizeof *listed, listed_compare);
+        struct journal_name wanted = {0};
+        if (!record_name(&record, &wanted.name)) continue;
+        struct journal_name *found = n == 0 ? NULL : bsearch(&wanted, names, n, sizeof *names, journal_name_compare);
         if (found == NULL) continue;
-        bool first = record.sort == ADDED && found->at == 0;
+        bool first = record.type == ADDED && found->at == 0;
         mark(&record, found);
         if (first) useful += RECORD_BYTES + record.size + CRC_BYTES;
     }
     return useful;
 }
 
-static void tell_one(struct journal *journal, const struct record *record, struct listed *listed,
-                     void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
+static void replay_one(struct journal *journal, const struct journal_record *record, struct journal_name *name,
+                       void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
 {
     struct slab_head head;
     uint64_t size;
     if (!decode(record, &head, &size)) return;
-    if (listed->used_ms > 0) {
-        head.hits = listed->hits;
-        head.used_ms = listed->used_ms;
+    if (name->used_ms > 0) {
+        head.hits = name->hits;
+        head.used_ms = name->used_ms;
     }
-    listed->told = true;
+    name->replayed = true;
     if (journal->is_new) journal_add(journal, &head, size);
     each(ud, &head, size);
     slab_head_release(&head);
 }
 
-static void tell_all(struct journal *journal, struct reading *reading, struct listed *listed, size_t n,
-                     void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
+static void replay_all(struct journal *journal, struct reading *reading, struct journal_name *names, size_t n,
+                       void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
 {
-    struct record record;
+    struct journal_record record;
     reading->at = HEADER_BYTES;
     while (next_record(reading, &record)) {
-        struct listed wanted = {0};
-        if (record.sort != ADDED || !name_of(&record, &wanted.name)) continue;
-        struct listed *found = n == 0 ? NULL : bsearch(&wanted, listed, n, sizeof *listed, listed_compare);
-        if (found != NULL && found->at == record.at) tell_one(journal, &record, found, each, ud);
+        struct journal_name wanted = {0};
+        if (record.type != ADDED || !record_name(&record, &wanted.name)) continue;
+        struct journal_name *found = n == 0 ? NULL : bsearch(&wanted, names, n, sizeof *names, journal_name_compare);
+        if (found != NULL && found->at == record.at) replay_one(journal, &record, found, each, ud);
     }
 }
 
-/* Where the file goes on, if it is still there, or a new one. */
-static void begin_writing(struct journal *journal, bool anew, uint64_t end)
+/* Continues the file at `end`, or begins a new one. */
+static void begin_writing(struct journal *journal, bool new_file, uint64_t end)
 {
     struct files *files = journal->files;
     pthread_mutex_lock(&journal->mutex);
-    stop(journal);
-    if (!anew) journal->fd = files->open(files, journal->folder, JOURNAL_NAME, FILES_WRITE);
+    close_file(journal);
+    if (!new_file) journal->fd = files->open(files, journal->folder, JOURNAL_NAME, FILES_WRITE);
     journal->is_new = journal->fd < 0;
     journal->at = journal->base = journal->is_new ? 0 : end;
     if (journal->is_new) {
@@ -350,37 +351,37 @@ static void begin_writing(struct journal *journal, bool anew, uint64_t end)
     pthread_mutex_unlock(&journal->mutex);
 }
 
-void journal_tell(struct journal *journal, struct listed *listed, size_t n,
-                  void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
+void journal_replay(struct journal *journal, struct journal_name *names, size_t n,
+                    void (*each)(void *ud, struct slab_head *head, uint64_t size), void *ud)
 {
     struct reading reading;
     pthread_mutex_lock(&journal->mutex);
-    journal->is_telling = true;
+    journal->is_replaying = true;
     buf_clear(&journal->missed);
     pthread_mutex_unlock(&journal->mutex);
     bool readable = begin_reading(&reading, journal);
-    uint64_t useful = readable ? find_last(&reading, listed, n) : 0, end = reading.at;
-    struct record behind;
-    bool damaged = readable && see(&reading, end, 1) != NULL && !next_record(&reading, &behind);
+    uint64_t useful = readable ? find_last(&reading, names, n) : 0, end = reading.at;
+    struct journal_record behind;
+    bool damaged = readable && read_window(&reading, end, 1) != NULL && !next_record(&reading, &behind);
     begin_writing(journal, !readable || damaged || useful < end / 2, end);
-    if (readable) tell_all(journal, &reading, listed, n, each, ud);
+    if (readable) replay_all(journal, &reading, names, n, each, ud);
     end_reading(&reading);
 }
 
-/* With the mutex: what was told of slabs that were put meanwhile may be others'. */
-static void forget_missed(struct journal *journal)
+/* With the mutex: what was replayed of slabs that were put meanwhile may be wrong. */
+static void append_missed_removals(struct journal *journal)
 {
     for (size_t i = 0; i < journal->missed.len; i += NAME_BYTES)
         append(journal, REMOVED, journal->missed.v + i, NAME_BYTES);
     buf_clear(&journal->missed);
 }
 
-void journal_settle(struct journal *journal)
+void journal_commit(struct journal *journal)
 {
     struct files *files = journal->files;
     pthread_mutex_lock(&journal->mutex);
     if (journal->is_new && journal->fd >= 0) {
-        forget_missed(journal);
+        append_missed_removals(journal);
         flush(journal);
         journal->is_new = false;
         journal->base = journal->at;
@@ -388,7 +389,7 @@ void journal_settle(struct journal *journal)
             journal->fd >= 0 && files->rename(files, journal->folder, JOURNAL_NEW, journal->folder, JOURNAL_NAME) == 0;
         if (!renamed) give_up(journal);
     }
-    journal->is_telling = false;
+    journal->is_replaying = false;
     pthread_mutex_unlock(&journal->mutex);
 }
 

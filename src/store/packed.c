@@ -1,3 +1,4 @@
+/* Packed token lists: little-endian integers of 3 or 4 bytes. */
 #include "store/packed.h"
 
 #include "base/memory.h"

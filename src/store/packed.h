@@ -1,5 +1,6 @@
-/* Token lists that are kept: three bytes a token where all of them fit, as those of every vocabulary do, four where one
- * does not. Nothing but plain values; whoever has one releases it. */
+/* Packed token lists, for those kept long: 3 bytes a token where all of them fit, as those of every known vocabulary
+ * do, else
+ * 4. Plain values without sharing: whoever has one releases it. */
 #ifndef STORE_PACKED_H
 #define STORE_PACKED_H
 
@@ -20,10 +21,10 @@ void packed_release(struct packed *packed);
 int32_t packed_at(const struct packed *packed, size_t i);
 void packed_copy(const struct packed *packed, size_t from, size_t n, int32_t *tokens);
 
-/* How many of the n tokens are those from there on. */
+/* How many of the n tokens equal those of the list from `from` on, until the first that differs. */
 size_t packed_common(const struct packed *packed, size_t from, const int32_t *tokens, size_t n);
 
-/* Only the tokens [from, to) stay. */
+/* Keeps only the tokens [from, to). */
 void packed_cut(struct packed *packed, size_t from, size_t to);
 
 #endif

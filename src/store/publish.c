@@ -1,10 +1,10 @@
-/* How a slab gets into a folder: whole, durable, or not at all.
+/* Publishing a slab in a folder: whole and durable, or not at all. On the saver thread.
  *
  *     create temporary, write, sync it | link it to its name, unlink the temporary | sync the folder | read back
  *
- * The data is on the medium before a name leads to it, so nothing that is found after a loss of power is half a slab;
- * the name is on the medium before anybody is told, so what was told is found. A link, unlike a rename, says when the
- * name is taken: what stands there may be what a process that ended early had published. */
+ * The data is on the medium before a name leads to it, so after a loss of power no name leads to half a slab; the name
+ * is on the medium before the slab is published, so a published slab is found again. A link, unlike a rename, fails
+ * where the name is taken: what has it may be the slab that a process which ended early had published. */
 #include "store/folder_parts.h"
 
 #include "base/error.h"
@@ -21,10 +21,10 @@ struct publication {
     struct buf front;
     uint8_t trailer[SLAB_TRAILER_BYTES];
     char name[FOLDER_NAME_BYTES], temporary[FOLDER_NAME_BYTES];
-    const char *deed;  /* what is being done, for the message */
-    bool is_unwritten; /* no temporary file could be made */
-    bool may_be_good;  /* what stood under the name is not proved to be damaged or another's */
-    bool is_newers;    /* the name belongs to a slab of a newer version */
+    const char *operation; /* what is being done, for the error message */
+    bool is_unwritten;     /* no temporary file could be created */
+    bool may_be_good;      /* the file that had the name is not proved to be damaged or another slab */
+    bool is_newers;        /* the name is that of a slab of a newer version */
 };
 
 /* ---- Writing ---- */
@@ -39,26 +39,26 @@ static int write_parts(struct publication *p, int fd)
     return result;
 }
 
-/* After a sync that failed nobody knows which bytes are there, and a second one may succeed without writing them: the
- * file is given up. */
+/* After a failed sync nobody knows which bytes are on the medium, and a second sync may succeed without writing them:
+ * so the file is given up. */
 static int write_temporary(struct publication *p)
 {
     struct files *files = p->folder->files;
-    p->deed = "write";
+    p->operation = "write";
     int fd = files->open(files, p->folder->fd, p->temporary, FILES_CREATE);
     p->is_unwritten = fd < 0;
     if (fd < 0) return fd;
     int result = write_parts(p, fd);
     if (result == 0) result = files->sync(files, fd);
-    int closed = files->close(files, fd); /* some file systems tell only here that there is no room */
+    int closed = files->close(files, fd); /* some file systems report a lack of space only here */
     return result < 0 ? result : closed;
 }
 
-/* ---- What stands there already ---- */
+/* ---- Where the name is taken ---- */
 
-/* Its rows are those that this slab was to bring. The process that wrote it may have ended before it was durable.
- * 0: adopted; HEARTH_INVALID: it is damaged or another slab. */
-static int adopt(struct publication *p, struct folder_file *file)
+/* Keeps a file that holds the same slab, and syncs it, since the process that wrote it may have ended before it was
+ * durable. 0: adopted; HEARTH_INVALID: it is damaged or another slab. */
+static int adopt_existing(struct publication *p, struct folder_file *file)
 {
     struct files *files = p->folder->files;
     const struct slab_head *want = p->head, *is = &file->head;
@@ -72,14 +72,14 @@ static int adopt(struct publication *p, struct folder_file *file)
     return result;
 }
 
-/* The index file is to say nothing of it rather than what it was, should the process end just then. */
-static void forget_former(const struct publication *p)
+/* The index file must not describe the former slab, should the process end just after the rename. */
+static void forget_in_journal(const struct publication *p)
 {
     const struct slab_name name = {p->head->key, p->head->kind};
     if (p->folder->journal != NULL) journal_remove(p->folder->journal, &name);
 }
 
-/* The name is taken. FOLDER_ADOPTED: by the same slab. */
+/* The name is taken. FOLDER_ADOPTED: the file with it holds the same slab. */
 static int replace_or_adopt(struct publication *p)
 {
     struct files *files = p->folder->files;
@@ -88,21 +88,21 @@ static int replace_or_adopt(struct publication *p)
     p->is_newers = result == HEARTH_UNSUPPORTED;
     if (p->is_newers) return -EEXIST;
     if (result == 0) {
-        result = adopt(p, &file);
+        result = adopt_existing(p, &file);
         folder_file_close(p->folder, &file);
     }
     p->may_be_good = result != HEARTH_INVALID && result != HEARTH_NOT_FOUND;
     if (result == 0) return FOLDER_ADOPTED;
     log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
               log_str("file", p->name));
-    forget_former(p);
+    forget_in_journal(p);
     return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
 }
 
 /* ---- Publishing ---- */
 
-/* Some file systems have no links (FAT, many network shares). Nobody else writes to the folder, so that a look at the
- * name, and then a rename, do as well. */
+/* For file systems without links (FAT, many network shares): since nobody else writes to the folder, checking the name
+ * and then renaming is as good. */
 static int rename_to_free_name(struct publication *p)
 {
     struct files *files = p->folder->files;
@@ -117,11 +117,11 @@ static bool has_no_links(int result)
     return result == -EPERM || result == -EOPNOTSUPP || result == -ENOSYS || result == -EMLINK;
 }
 
-/* 0, or FOLDER_ADOPTED; the temporary name is gone unless its removal failed, which the next start makes up for. */
-static int give_name(struct publication *p)
+/* 0, or FOLDER_ADOPTED. A temporary file that cannot be removed here is removed by the next start. */
+static int link_name(struct publication *p)
 {
     struct files *files = p->folder->files;
-    p->deed = "publish";
+    p->operation = "write_and_link";
     int result = files->link(files, p->folder->fd, p->temporary, p->name);
     if (has_no_links(result)) result = rename_to_free_name(p);
     if (result == -EEXIST) result = replace_or_adopt(p);
@@ -129,7 +129,7 @@ static int give_name(struct publication *p)
     return result;
 }
 
-/* Whoever used the slab that had the name before may note it in this one. */
+/* Hits and time of last use may differ: a fetcher that used the former slab of that name writes them into this file. */
 static bool reads_front(struct publication *p, int fd)
 {
     struct buf read = {0};
@@ -149,11 +149,11 @@ static bool reads_trailer(struct publication *p, int fd)
            memcmp(read, p->trailer, sizeof read) == 0;
 }
 
-/* Front and trailer are enough: the payload between them went the same way, and its CRC is checked when it is used. */
+/* Front and trailer are enough: the payload was written in between, and its CRC is checked when it is used. */
 static int read_back(struct publication *p)
 {
     struct files *files = p->folder->files;
-    p->deed = "read back";
+    p->operation = "read back";
     int fd = files->open(files, p->folder->fd, p->name, FILES_READ);
     if (fd < 0) return fd;
     bool whole = files->size(files, fd) == (int64_t)slab_size(p->head) && reads_front(p, fd) && reads_trailer(p, fd);
@@ -161,12 +161,13 @@ static int read_back(struct publication *p)
     return whole ? 0 : -EIO;
 }
 
-/* A name that may not outlive a loss of power is taken back: the caller counts the slab as not stored. Not one under
- * which a good slab may have stood, unreadable just then: what stands there now is as good. */
+/* A name that a loss of power might take is removed again, since the caller counts the slab as not stored. Not where
+ * the file that had the name before may have been good, and unreadable just then: the one that has it now is as good.
+ */
 static int make_durable(struct publication *p, int given)
 {
     struct files *files = p->folder->files;
-    p->deed = "sync";
+    p->operation = "sync";
     int result = files->sync(files, p->folder->fd);
     if (result == 0 && given == 0) result = read_back(p);
     if (result == 0) return given;
@@ -174,14 +175,14 @@ static int make_durable(struct publication *p, int given)
     return result;
 }
 
-static int publish(struct publication *p)
+static int write_and_link(struct publication *p)
 {
     int result = write_temporary(p);
     if (result < 0) {
         p->folder->files->unlink(p->folder->files, p->folder->fd, p->temporary);
         return result;
     }
-    result = give_name(p);
+    result = link_name(p);
     return result < 0 ? result : make_durable(p, result);
 }
 
@@ -191,15 +192,15 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
     folder_file_name(&head->key, head->kind, p.name);
     folder_temporary_name(folder, &head->key, head->kind, p.temporary);
     slab_encode(head, payload, &p.front, p.trailer);
-    int result = publish(&p);
+    int result = write_and_link(&p);
     buf_release(&p.front);
     if (result >= 0 && folder->journal != NULL) journal_put(folder->journal, head, slab_size(head));
     if (result >= 0) return result;
     if (p.is_newers)
         return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",
                         folder->path, p.name);
-    /* A new file cannot be had for want of its folder alone. */
-    bool gone = folder_refuse(folder, p.name, p.deed, result, error) == HEARTH_UNAVAILABLE;
+    /* Creating a file gives ENOENT only where the folder is gone. */
+    bool gone = folder_error(folder, p.name, p.operation, result, error) == HEARTH_UNAVAILABLE;
     hearth_code code = gone || (result == -ENOENT && p.is_unwritten) ? HEARTH_UNAVAILABLE : HEARTH_IO;
     if (error != NULL) error->code = code;
     return (int)code;

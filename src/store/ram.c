@@ -1,4 +1,5 @@
-/* The backend in memory: a table of payloads. It is gone with the process, so there is nothing to scan. */
+/* The backend in memory: a hash table of slabs under one mutex. It ends with the process, so there is nothing to scan.
+ */
 #include "store/backend.h"
 
 #include "base/error.h"
@@ -9,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct kept {
+struct ram_slab {
     struct hash_link link;
     struct slab slab;
 };
 
 struct ram {
     struct backend backend; /* first */
-    pthread_mutex_t mutex;  /* guards the table; a slab itself does not change */
+    pthread_mutex_t mutex;  /* guards the table; slabs themselves never change */
     struct hash_table slabs;
 };
 
@@ -33,31 +34,31 @@ static uint64_t hash_of(const struct slab_name *name)
 }
 
 /* With the mutex. */
-static struct kept *ram_find(const struct ram *ram, const struct slab_name *name)
+static struct ram_slab *ram_find(const struct ram *ram, const struct slab_name *name)
 {
     struct hash_link *link = hash_first(&ram->slabs, hash_of(name));
     for (; link != NULL; link = hash_next(link)) {
-        struct kept *kept = container_of(struct kept, link, link);
-        if (kept->slab.head.kind == name->kind && slab_key_equal(&kept->slab.head.key, &name->key)) return kept;
+        struct ram_slab *stored = container_of(struct ram_slab, link, link);
+        if (stored->slab.head.kind == name->kind && slab_key_equal(&stored->slab.head.key, &name->key)) return stored;
     }
     return NULL;
 }
 
-static struct kept *ram_take(struct ram *ram, const struct slab_name *name)
+static struct ram_slab *ram_take(struct ram *ram, const struct slab_name *name)
 {
-    struct kept *kept = ram_find(ram, name);
-    if (kept != NULL) hash_remove(&ram->slabs, &kept->link);
-    return kept;
+    struct ram_slab *stored = ram_find(ram, name);
+    if (stored != NULL) hash_remove(&ram->slabs, &stored->link);
+    return stored;
 }
 
-static void kept_free(struct kept *kept)
+static void ram_slab_free(struct ram_slab *stored)
 {
-    if (kept == NULL) return;
-    slab_release(&kept->slab);
-    free(kept);
+    if (stored == NULL) return;
+    slab_release(&stored->slab);
+    free(stored);
 }
 
-/* What identifies it, and what it is of: not the regions, which only files need. */
+/* Copies what get() returns: all but the regions, which only files need. */
 static struct slab_head copy_of(const struct slab_head *head)
 {
     struct slab_head copy = *head;
@@ -79,18 +80,18 @@ static int ram_put(struct backend *backend, struct slab_head *head, struct buf *
 {
     (void)error;
     struct ram *ram = ram_of(backend);
-    struct kept *kept = mem_alloc(sizeof *kept);
+    struct ram_slab *stored = mem_alloc(sizeof *stored);
     size_t size = payload->len;
     char *bytes = buf_take(payload), *fitting = realloc(bytes, size > 0 ? size : 1);
-    kept->slab.head = copy_of(head);
-    kept->slab.bytes = slab_bytes_open((uint8_t *)(fitting != NULL ? fitting : bytes), size);
-    kept->slab.payload = kept->slab.bytes->v;
+    stored->slab.head = copy_of(head);
+    stored->slab.bytes = slab_bytes_open((uint8_t *)(fitting != NULL ? fitting : bytes), size);
+    stored->slab.payload = stored->slab.bytes->v;
     const struct slab_name name = {head->key, head->kind};
     pthread_mutex_lock(&ram->mutex);
-    struct kept *former = ram_take(ram, &name);
-    hash_add(&ram->slabs, &kept->link, hash_of(&name));
+    struct ram_slab *former = ram_take(ram, &name);
+    hash_add(&ram->slabs, &stored->link, hash_of(&name));
     pthread_mutex_unlock(&ram->mutex);
-    kept_free(former);
+    ram_slab_free(former);
     return 0;
 }
 
@@ -98,13 +99,13 @@ static int ram_get(struct backend *backend, const struct slab_name *name, struct
 {
     struct ram *ram = ram_of(backend);
     pthread_mutex_lock(&ram->mutex);
-    const struct kept *kept = ram_find(ram, name);
-    if (kept != NULL)
-        *slab = (struct slab){.head = copy_of(&kept->slab.head),
-                              .bytes = slab_bytes_ref(kept->slab.bytes),
-                              .payload = kept->slab.payload};
+    const struct ram_slab *stored = ram_find(ram, name);
+    if (stored != NULL)
+        *slab = (struct slab){.head = copy_of(&stored->slab.head),
+                              .bytes = slab_bytes_ref(stored->slab.bytes),
+                              .payload = stored->slab.payload};
     pthread_mutex_unlock(&ram->mutex);
-    return kept != NULL ? 0 : error_set(error, HEARTH_NOT_FOUND, "it is not in memory");
+    return stored != NULL ? 0 : error_set(error, HEARTH_NOT_FOUND, "it is not in memory");
 }
 
 static int ram_remove(struct backend *backend, const struct slab_name *name, hearth_error *error)
@@ -112,13 +113,13 @@ static int ram_remove(struct backend *backend, const struct slab_name *name, hea
     (void)error;
     struct ram *ram = ram_of(backend);
     pthread_mutex_lock(&ram->mutex);
-    struct kept *kept = ram_take(ram, name);
+    struct ram_slab *stored = ram_take(ram, name);
     pthread_mutex_unlock(&ram->mutex);
-    kept_free(kept);
+    ram_slab_free(stored);
     return 0;
 }
 
-static void ram_set_aside(struct backend *backend, const struct slab_name *name)
+static void ram_quarantine(struct backend *backend, const struct slab_name *name)
 {
     ram_remove(backend, name, NULL);
 }
@@ -133,7 +134,7 @@ static int ram_has(struct backend *backend, const struct slab_name *names, size_
     return 0;
 }
 
-/* The index knows it, and nothing outlives that. */
+/* Nothing to do: the index counts uses, and nothing outlives it. */
 static void ram_note_use(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms)
 {
     (void)backend;
@@ -146,7 +147,7 @@ static int ram_scan(struct backend *backend, struct backend_scan *scan, hearth_e
 {
     (void)backend;
     (void)error;
-    scan->n_slabs = scan->n_bad = scan->n_foreign = scan->n_unread = 0;
+    scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
     scan->foreign_bytes = 0;
     return 0;
 }
@@ -157,7 +158,7 @@ static void ram_close(struct backend *backend)
     struct hash_link *link;
     for (size_t bucket = 0; (link = hash_any(&ram->slabs, &bucket)) != NULL;) {
         hash_remove(&ram->slabs, link);
-        kept_free(container_of(struct kept, link, link));
+        ram_slab_free(container_of(struct ram_slab, link, link));
     }
     hash_release(&ram->slabs);
     pthread_mutex_destroy(&ram->mutex);
@@ -172,7 +173,7 @@ struct backend *ram_backend_open(void)
                                     .put = ram_put,
                                     .get = ram_get,
                                     .remove = ram_remove,
-                                    .set_aside = ram_set_aside,
+                                    .quarantine = ram_quarantine,
                                     .has = ram_has,
                                     .note_use = ram_note_use,
                                     .scan = ram_scan,

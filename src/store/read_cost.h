@@ -1,4 +1,5 @@
-/* What reading from a tier costs on this machine, measured while it runs: so much a request, and so much a byte. */
+/* A cost model of reads from a tier, fitted while the server runs: nanoseconds for each request, and for each byte. A
+ * linear regression over recent reads. */
 #ifndef STORE_READ_COST_H
 #define STORE_READ_COST_H
 
@@ -6,21 +7,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sums over what was read; the last fifty or so count, and less and less with time, so that what was dear once is tried
- * again. Guarded by whoever owns it. */
+/* Sums over the reads. The last fifty or so count, and less and less with time, so that a tier that was slow once is
+ * tried again. Whoever owns the struct guards it. */
 struct read_cost {
     double n, bytes, ns, bytes2, bytes_ns;
     int64_t noted_at;
-    bool was_slow; /* the last one was out of the ordinary */
+    bool was_slow; /* the last read took much longer than predicted */
 };
 
-/* What is assumed before anything was measured: 0.1 ms a request, a gigabyte a second. */
-void read_cost_init(struct read_cost *price);
+/* Begins with assumptions: 0.1 ms a request, 1 GB/s. */
+void read_cost_init(struct read_cost *cost);
 
-/* `now`: CLOCK_MONOTONIC, ns. */
-void read_cost_note(struct read_cost *price, uint64_t bytes, int64_t ns, int64_t now);
+/* Adds a read that took `ns`. `now`: CLOCK_MONOTONIC, ns. */
+void read_cost_note(struct read_cost *cost, uint64_t bytes, int64_t ns, int64_t now);
 
-/* Nanoseconds. */
-double read_cost_ns(const struct read_cost *price, double requests, double bytes, int64_t now);
+/* The predicted time of reads, in ns. */
+double read_cost_ns(const struct read_cost *cost, double requests, double bytes, int64_t now);
 
 #endif

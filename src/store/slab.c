@@ -15,7 +15,7 @@ enum { VERSION = 1, MOST_REGIONS = 65536, REGION_BYTES = 40, CRC_BYTES = 4 };
 
 static const char MAGIC[4] = {'H', 'K', 'V', 'S'};
 
-/* Where the fields of the front stand. */
+/* Offsets of the fields in the front. */
 enum {
     AT_MAGIC = 0,
     AT_VERSION = 4,
@@ -93,7 +93,7 @@ static uint32_t get32(const uint8_t *at)
     return (uint32_t)little_get(at, 4);
 }
 
-/* 31 bits and 17 bits at most: cannot overflow. */
+/* n_tokens has 31 bits and n_regions 17 at most: no overflow. */
 static size_t front_size(size_t n_tokens, size_t n_regions)
 {
     return AT_TOKENS + n_tokens * sizeof(int32_t) + n_regions * REGION_BYTES + CRC_BYTES;
@@ -104,7 +104,7 @@ uint64_t slab_size(const struct slab_head *head)
     return front_size(head->tokens.len, head->n_regions) + head->payload_size + SLAB_TRAILER_BYTES;
 }
 
-/* Over all of the front but what changes in place, and itself. */
+/* CRC of the front without the bytes that change in place, and without itself. */
 static uint32_t front_crc(const uint8_t *front, size_t size)
 {
     uint32_t crc = crc32c(0, front, AT_HITS);
@@ -148,13 +148,13 @@ void slab_encode_use(uint32_t hits, int64_t used_ms, uint8_t bytes[SLAB_USE_BYTE
     little_put(bytes + AT_USED - AT_HITS, (uint64_t)used_ms, 8);
 }
 
-/* Bound to the front by its CRC: a front and a payload of different slabs never pass for one. */
+/* Covers the CRC of the front too, so that a front and a trailer of different slabs never match. */
 static uint32_t trailer_crc(const uint8_t *front, size_t size, const uint8_t *trailer)
 {
     return crc32c(crc32c(0, front + size - CRC_BYTES, CRC_BYTES), trailer, SLAB_TRAILER_BYTES - CRC_BYTES);
 }
 
-/* All that stands before the region table. Returns where that begins. */
+/* Everything before the region table. Returns where the table begins. */
 static uint8_t *put_front(const struct slab_head *head, uint8_t *bytes)
 {
     uint8_t *at = bytes + AT_TOKENS;
@@ -213,7 +213,7 @@ bool slab_is_newer(const void *header)
     return memcmp(at, MAGIC, sizeof MAGIC) == 0 && at[AT_VERSION] > VERSION;
 }
 
-/* Wraps around where the header is nonsense: slab_decode() refuses that. */
+/* May wrap around for a nonsensical header, which slab_decode() refuses. */
 uint64_t slab_brief_bytes(const void *front, size_t size)
 {
     return size < SLAB_HEADER_BYTES ? 0
@@ -249,7 +249,7 @@ static void get_region(const uint8_t *at, struct slab_region *region)
     };
 }
 
-/* What is wrong with a region that follows one which ends at `*end`; NULL: nothing. */
+/* What is wrong with a region whose predecessor ends at `*end`; NULL: nothing. */
 static const char *region_fault(const struct slab_head *head, const struct slab_region *region, uint64_t *end)
 {
     bool is_row = region->what == 'K' || region->what == 'V' || region->what == 'v';
@@ -270,7 +270,7 @@ static const char *table_fault(const struct slab_head *head, const uint8_t *tabl
 {
     uint64_t end = 0;
     for (size_t i = 0; i < head->n_regions; i++, table += REGION_BYTES) {
-        if (table[1] != 0 || little_get(table + 6, 2) != 0) return "a region with something where nothing may be";
+        if (table[1] != 0 || little_get(table + 6, 2) != 0) return "a region whose reserved bytes are not zero";
         const char *fault = region_fault(head, &head->regions[i], &end);
         if (fault != NULL) return fault;
     }
@@ -288,7 +288,7 @@ static const char *fields_fault(const struct slab_head *head)
     return NULL;
 }
 
-/* What the lengths say, before anything is read by them. */
+/* Checks the lengths before anything is read by them. */
 static const char *size_fault(const uint8_t *front, size_t size, uint64_t slab_bytes)
 {
     if (size < SLAB_HEADER_BYTES) return "an end within the header";
@@ -363,7 +363,7 @@ const char *slab_damaged_region(const struct slab_head *head, const void *payloa
                  {'v', "values"},
                  {'R', "recurrent state (r)"},
                  {'S', "recurrent state (s)"},
-                 {'M', "moving part"}};
+                 {'M', "recurrent or SWA state"}};
     for (size_t i = 0; i < head->n_regions; i++) {
         const struct slab_region *region = &head->regions[i];
         if (crc32c(0, (const uint8_t *)payload + region->offset, region->size) == region->crc) continue;

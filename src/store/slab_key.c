@@ -1,3 +1,4 @@
+/* Slab keys, identities and codes of weight types, as slab_key.h defines them. */
 #include "store/slab_key.h"
 
 #include "base/memory.h"
@@ -86,7 +87,7 @@ static int64_t fixed_point(double scale)
     return (int64_t)(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
 }
 
-/* The same adapter twice has an order as well: that of the scales. */
+/* The same adapter twice is ordered by scale. */
 static int by_digest(const void *a, const void *b)
 {
     const struct adapter *one = a, *other = b;
@@ -121,7 +122,7 @@ void fingerprint_with_adapters(const uint8_t model[SHA256_BYTES], const struct a
 
 /* ---- Types of weights ---- */
 
-/* The codes are part of every key: a name may be added, none may move. */
+/* The codes are part of every key: names may be added, but never get another code. */
 static const char *const quant_names[] = {
     [0] = "f32",      [1] = "f16",    [2] = "q4_0",    [3] = "q4_1",     [4] = "q5_0",    [5] = "q5_1",
     [6] = "q8_0",     [7] = "q4_k_m", [8] = "q4_k_s",  [9] = "q5_k_m",   [10] = "q5_k_s", [11] = "q6_k",

@@ -1,7 +1,7 @@
-/* Keys: SHA-256(model_fp || quant || ctx_params || tokens), tokens as little-endian u32, all of them, with nothing in
- * between (from the cache design document; the layout's 65 fixed bytes before the tokens make it unambiguous).
+/* Slab keys: SHA-256(model_fp || quant || ctx_params || tokens), tokens as little-endian u32, all of them, with nothing
+ * in between (from the cache design document; the 65 bytes of fixed length before the tokens make it unambiguous).
  *
- * A key names a prefix, under everything that its state depends on beside the tokens. Pure functions, any thread. */
+ * A key names a prefix, with everything besides the tokens that its state depends on. Pure functions, any thread. */
 #ifndef STORE_SLAB_KEY_H
 #define STORE_SLAB_KEY_H
 
@@ -9,7 +9,8 @@
 
 #include <stdbool.h>
 
-/* What a state depends on beside the tokens. No field is ever left at zero: two models would hit each other's rows. */
+/* What a state depends on besides the tokens. No field is ever left zero, or two models would reuse each other's rows.
+ */
 struct identity {
     uint8_t model[SHA256_BYTES];   /* fingerprint of the weights, with adapters */
     uint8_t quant;                 /* type of the weights: quant_code() */
@@ -22,15 +23,15 @@ struct slab_key {
 
 struct slab_key slab_key_of(const struct identity *identity, const int32_t *tokens, size_t n);
 
-/* The keys of the prefixes of stride, 2 x stride, … tokens, up to n: out[i] is that of (i + 1) x stride. One pass over
- * the tokens. Room for n / stride. */
+/* The keys of the prefixes of stride, 2 x stride, … tokens, up to n: out[i] is that of (i + 1) x stride tokens. One
+ * pass over the tokens. `out` has room for n / stride. */
 void slab_keys_at_strides(const struct identity *identity, const int32_t *tokens, size_t n, size_t stride,
                           struct slab_key *out);
 
 bool slab_key_equal(const struct slab_key *a, const struct slab_key *b);
 bool identity_equal(const struct identity *a, const struct identity *b);
 
-/* The same under a salt: prompts with different salts never share anything. The context's digest becomes
+/* The identity under a salt: prompts with different salts share nothing. The context's digest becomes
  * SHA-256(context || SHA-256(salt)). An empty or NULL salt changes nothing. */
 struct identity identity_salted(const struct identity *identity, const char *salt);
 
@@ -44,8 +45,8 @@ struct adapter {
 void fingerprint_with_adapters(const uint8_t model[SHA256_BYTES], const struct adapter *adapters, size_t n,
                                uint8_t out[SHA256_BYTES]);
 
-/* The byte that stands for a type of weights ("q8_0", "q4_k_m", …), independent of GGUF's numbers; 255, "unknown", for
- * any other name. And back: NULL for a byte that stands for none. */
+/* The byte for a type of weights ("q8_0", "q4_k_m", …), independent of GGUF's numbers; 255, "unknown", for any other
+ * name. And back: NULL for a byte of no type. */
 uint8_t quant_code(const char *name);
 const char *quant_name(uint8_t code);
 

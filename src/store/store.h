@@ -1,12 +1,12 @@
-/* The token-exact KV store: prefixes of token lists and the state that belongs to each, in several tiers, alive after
- * any crash. It knows tokens and bytes; not models, slots, sessions or requests.
+/* The token-exact KV store: prefixes of token lists and the state of each (KV rows, recurrent/SWA state), in several
+ * tiers, which outlive any crash. It knows tokens and bytes; not models, slots, sessions or requests.
  *
- * Tiers are independent: own budget, own order of last use, own threads, own failures. A save goes to the one
- * configured tier and never moves. Whoever looks for a prefix gets the longest of all tiers. A tier that fails or hangs
- * is set aside alone, and comes back by itself.
+ * Tiers are independent: each has its own budget, LRU order, threads and failures. A save goes to the one configured
+ * tier and never moves. A lookup finds the longest prefix of all tiers. A tier that fails or hangs goes out of service
+ * alone, and returns by itself.
  *
- * The functions here may be called from any thread and never wait for I/O, but for those that say so. What was saved is
- * found from the moment it is published. */
+ * The functions here may be called from any thread and never wait for I/O, unless they say so. A saved prefix is found
+ * from the moment it is published. */
 #ifndef STORE_STORE_H
 #define STORE_STORE_H
 
@@ -22,7 +22,7 @@ struct store;
 
 extern const char *const store_tier_names[STORE_TIERS];
 
-/* Its slabs are files; else they are gone with the process. */
+/* Whether its slabs are files, which outlive the process. */
 bool store_tier_has_folder(enum store_tier tier);
 
 struct backend;
@@ -30,193 +30,192 @@ struct backend;
 struct store_tier_params {
     uint64_t quota;          /* bytes; 0: off */
     const char *path;        /* of a tier in a folder */
-    struct backend *backend; /* in place of the tier's own; the store's from here on. NULL: its own */
+    struct backend *backend; /* used in place of the tier's own, and closed by the store; NULL: its own */
 };
 
 struct store_params {
-    int32_t stride; /* tokens: size of a block, stride of the walk */
+    int32_t stride; /* tokens: size of a block, distance of the keys that lookups probe */
     enum store_tier save_tier;
     struct store_tier_params tiers[STORE_TIERS];
-    uint64_t backlog;         /* bytes of saves under way, at most */
-    int64_t save_timeout_ns;  /* a tier that takes longer for a slab is set aside */
-    int64_t fetch_timeout_ns; /* so is one that takes longer to read one; and a fetch to which nothing comes for so long
-                                 is given up */
-    int64_t scan_grace_ns;    /* lookups wait for the look through the folders until so long after the start */
+    uint64_t backlog;         /* most bytes of queued saves */
+    int64_t save_timeout_ns;  /* a tier whose write takes longer goes out of service */
+    int64_t fetch_timeout_ns; /* so does one whose read takes longer; and a fetch that gets nothing for so long is given
+                                 up */
+    int64_t scan_grace_ns;    /* lookups wait for the first scan until so long after the start */
     struct files *files;
 };
 
-/* Returns at once: the tiers are opened and looked through meanwhile. One that cannot be opened is tried again from
- * time to time, and the log says so: never an error. NULL where its threads cannot be started. */
+/* Returns at once: threads open and scan the tiers. One that cannot be opened is retried from time to time and logged,
+ * which is never an error. NULL: its threads cannot be started. */
 struct store *store_open(const struct store_params *params, hearth_error *error);
 
-/* Saves under way are finished first, until the deadline (CLOCK_MONOTONIC ns). Every hit has been closed, every user
- * has left. False: a tier still hangs in a call; what belongs to it is freed when that returns. */
+/* Finishes queued saves first, until the deadline (CLOCK_MONOTONIC, ns). The caller has closed every hit and removed
+ * every user. False: a tier still hangs in a call; what belongs to it is freed when that returns. */
 bool store_close(struct store *store, int64_t deadline);
 
-/* Waits until every tier has been looked through or could not be opened, or the deadline. */
+/* Waits until every tier was scanned or could not be opened, or the deadline (CLOCK_MONOTONIC, ns). */
 bool store_wait_ready(struct store *store, int64_t deadline);
 
-/* ---- Who uses it ---- */
+/* ---- Users ---- */
 
-/* A slab's payload, and what of it is meant. */
+/* The payload of a slab, and the range of it that is to be used. */
 struct store_piece {
     enum slab_kind kind;
     const void *bytes;
     size_t size;
-    int32_t from, to; /* tokens whose rows are wanted; of a STATE piece, `to` is its place */
+    int32_t from, to; /* tokens whose rows are to be used; of a STATE piece, `to` is its position */
 };
 
-/* How a user's states are taken apart and put together: pure functions, called on the store's threads. */
+/* Splits and joins a user's state. Pure functions, called on the store's threads. */
 struct store_codec {
     const void *ud;
-    bool rows;      /* states have rows */
-    bool has_state; /* and a part that cannot be cut: a prefix can be gone on from only where a STATE entry stands */
-    bool appends;   /* pieces load one after the other; else they are joined first */
-    /* Payload and regions of the rows [from, to), or of the moving part at `to`, from what the user copied out. */
+    bool rows;      /* there are KV rows */
+    bool has_state; /* there is recurrent/SWA state: a prefix can be reused only up to a STATE entry */
+    bool appends;   /* pieces can be loaded one after the other; else they are joined first */
+    /* Cuts payload and regions of the rows [from, to), or of the recurrent/SWA state at `to`, out of what the user
+     * copied. */
     bool (*cut)(const void *ud, enum slab_kind kind, const void *raw, size_t size, int32_t from, int32_t to,
                 struct buf *payload, struct slab_region **regions, size_t *n_regions);
-    /* One run of bytes from payloads. */
+    /* Joins payloads to one block of bytes. */
     bool (*join)(const void *ud, const struct store_piece *pieces, size_t n, struct buf *joined);
 };
 
 struct store_user {
-    struct identity identity; /* of what it saves and looks for, where that says nothing else */
+    struct identity identity; /* of its saves and lookups, where they give no other */
     struct store_codec codec;
-    void (*wake)(void *ud); /* something that it waits for has come: bytes, room for saves, their end; any thread */
+    void (*wake)(void *ud); /* something it waits for has come: a piece, room for saves, the end of saves; any thread */
     void *ud;
 };
 
-/* What people call a model: written beside the first slab of it in each tier that outlives the process, for who lists
- * them. Copied. */
-#define STORE_MODEL_NAME 128 /* bytes that are kept of it, with the zero at its end */
+/* A model's name, for listings: written beside its first slab in each tier with files. Copied. */
+#define STORE_MODEL_NAME 128 /* bytes of it that are kept, with the terminating zero */
 void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], const char *name);
 
-/* The user goes, after its hits were closed: none of its functions runs or is called any more. Waits for those that do,
- * never for I/O. What it has queued and is not being written is dropped: store_wait() before that, where it matters. */
+/* Removes a user, whose hits are closed: none of its functions runs or is called any more. Waits for those that run,
+ * never for I/O. Its queued saves that are not being written are dropped: store_wait() before that, where it matters.
+ */
 void store_remove_user(struct store *store, const struct store_user *user);
 
-/* ---- Looking ---- */
+/* ---- Lookups ---- */
 
-/* What was found for a token list. It holds leases: what it found stays as long as it does. Belongs to one thread at a
- * time. */
+/* The result of a lookup. Holds leases: the slabs it found stay as long as it does. Belongs to one thread at a time. */
 struct store_hit;
 
 struct store_query {
     const struct store_user *user;
     const struct identity *identity; /* copied. NULL: the user's */
     const int32_t *tokens;
-    int32_t n;                         /* of them may be reused */
+    int32_t n;                         /* how many of them may be reused */
     const struct slab_key *parent_key; /* a hint, or NULL */
-    int64_t deadline;                  /* a look through the folders that has just begun is waited for; 0: nothing is */
+    int64_t deadline; /* until when a scan that has just begun is waited for (CLOCK_MONOTONIC, ns); 0: not at all */
 };
 
-/* Whether the parent that the query names may be among the saves that were queued when this was asked for the first
- * time, with a ticket of 0. True: the waiter, of which only wake() is called, is woken when a save has ended, and asks
- * again with the same ticket. Some key that nobody is writing is not coming, nor is one that a disk hangs over. */
+/* Whether the parent that the query names may be among the saves that were queued at the first such call, which has a
+ * ticket of 0. True: the waiter (of which only wake() is called) is woken when a save ends, and asks again with the
+ * same ticket. False for a key that nobody is saving, and for a tier that hangs. */
 bool store_parent_is_coming(struct store *store, const struct store_query *query, const struct store_user *waiter,
                             uint64_t *ticket);
 
-/* Never NULL: a hit may have found nothing. Counts nothing yet. */
+/* Looks up the query in every tier. Never NULL: a hit may have found nothing. Counts nothing yet. */
 struct store_hit *store_find(struct store *store, const struct store_query *query);
 
-/* Looks again, for these tokens (the same, or more of them): what has been saved meanwhile. Cheap when nothing has.
- * Must not be called once it fetches. */
+/* Looks up these tokens (the same, or more of them) again, to find what was saved meanwhile. Cheap if nothing was. Not
+ * once it fetches. */
 void store_find_again(struct store_hit *hit, const int32_t *tokens, int32_t n);
-void store_hit_close(struct store_hit *hit); /* NULL is fine; ends a fetch */
+void store_hit_close(struct store_hit *hit); /* NULL is fine; ends its fetch */
 
-int32_t store_hit_tokens(const struct store_hit *hit); /* that can be gone on from */
-int32_t
-store_hit_covered(const struct store_hit *hit); /* whose rows need not be saved: they are in the tier of saves */
+int32_t store_hit_tokens(const struct store_hit *hit);  /* leading tokens that can be reused */
+int32_t store_hit_covered(const struct store_hit *hit); /* leading tokens whose rows are in the tier of saves already */
 enum store_tier store_hit_tier(const struct store_hit *hit);
 
-/* The same for one tier; and the key of what was found there, false: nothing was. For those who ask. */
+/* The reusable tokens of one tier; and the key of what was found there (false: nothing), for reports. */
 int32_t store_hit_tokens_in(const struct store_hit *hit, enum store_tier tier);
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct slab_key *key);
 
-/* Leading tokens that a stored list has in common with those that were looked for, whether or not they can be gone on
- * from; `tier`: where, if there are any. */
+/* Leading tokens in common with the stored list that has most, reusable or not; `tier`: where, if there are any. */
 int32_t store_hit_common(const struct store_hit *hit, enum store_tier *tier);
 
-/* Notes the stored list that has most tokens in common with the query's, where that is more than what is noted; `tier`:
- * where it is. Whether it is nearer. No use of it, and nothing is counted. */
+/* Notes the divergence from the stored list that has most tokens in common with the query's, if that is more than what
+ * is noted; `tier`: where it is. Returns whether it is. Counts as no use, and changes no counter. */
 bool store_note_divergence(struct store *store, const struct store_query *query, struct divergence *divergence,
                            enum store_tier *tier);
 
-/* What fetching the tokens [from, to) of what was found will take, in nanoseconds, as reading from its tier took
- * lately. */
+/* Predicts how long it takes to fetch the tokens [from, to) of the hit, in ns, from recent reads of its tier. */
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to);
 
-/* How it went, for the counters; once a request. `used`: tokens that were taken from the hit, 0: none. */
+/* Updates the counters of hits and misses, once a request. `used`: tokens that were reused from the hit; 0: none. */
 void store_hit_count(struct store_hit *hit, int32_t used);
 
 /* ---- Fetching ---- */
 
-/* Begins to bring the first n tokens (at most store_hit_tokens()) into memory, in order, some way ahead of what has
- * been taken. Two that fetch the same slab read it once. */
+/* Begins to read the first n tokens (at most store_hit_tokens()) into memory, in order, up to 256 MiB ahead of what was
+ * consumed. Two hits that fetch the same slab read it once. */
 void store_fetch(struct store_hit *hit, int32_t n);
 bool store_is_fetching(const struct store_hit *hit);
 
-/* The rows of the first n tokens are not needed any more: slabs that hold nothing else are neither read nor given. */
+/* The rows of the first n tokens are not needed any more: slabs with no other rows are neither read nor returned. */
 void store_skip(struct store_hit *hit, int32_t n);
 
 enum store_next {
-    STORE_PIECE,   /* `piece` is the next one; valid until the next call */
-    STORE_PENDING, /* not there yet: the user is woken */
-    STORE_END,     /* that was all */
-    STORE_LOST     /* damaged or gone, with all that follows: what was taken so far is good */
+    STORE_PIECE,   /* `piece` is the next one, valid until the next call */
+    STORE_PENDING, /* not loaded yet: the user will be woken */
+    STORE_END,     /* there are no more */
+    STORE_LOST     /* damaged, gone or given up, with all that follow: earlier pieces are good */
 };
 
-/* The next piece, in order: rows from the first token on (all joined into one, where pieces cannot be appended), then
- * the state. */
+/* Returns the next piece, in order: rows from the first token on (in one piece, where they cannot be appended), then
+ * the recurrent/SWA state. */
 enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piece);
 
 /* ---- Saving ---- */
 
-/* Rows or a moving part that the user has copied out. */
+/* KV rows, or recurrent/SWA state, that the user has copied out. */
 struct store_save {
     const struct store_user *user;
     const struct identity *identity; /* copied. NULL: the user's */
     enum slab_kind kind;
     enum slab_reason reason;
     const int32_t *tokens; /* [0, to): copied */
-    int32_t from, to;      /* rows of these tokens; of a STATE, `to` is its place */
-    void *raw;             /* from store_buffer(); the store's from here on, whatever is returned */
+    int32_t from, to;      /* rows of these tokens; of a STATE, `to` is its position */
+    void *raw;             /* from store_buffer(); owned by the store from the call on, whatever is returned */
     size_t size;
-    bool last;        /* the event (cold, finish …) ends with this one: counted */
-    bool synchronous; /* goes beyond the backlog if need be: its caller waits for it */
+    bool last;        /* the last save of its event (cold, finish …), which is counted */
+    bool synchronous; /* may exceed the backlog: its caller waits for it */
 };
 
-/* Memory to copy out to, from malloc; reused. NULL: there is none. Who does not save it frees it. */
+/* Memory to copy a save out to, from malloc or a pool. NULL: there is none. A caller that does not save it frees it. */
 void *store_buffer(struct store *store, size_t size);
 
-/* Buffers of that size will be asked for. */
+/* Announces store_buffer() calls of that size. */
 void store_expect(struct store *store, size_t size);
 
-/* Queues it. Returns a ticket for store_wait(); 0: the backlog is full (the user is woken when there is room again) or
- * the tier is off, nothing is kept, and saves_dropped counts. What is stored already is not written again. */
+/* Queues a save. Returns a ticket for store_wait(). 0: the backlog is full (the user is woken when there is room again)
+ * or the tier is off; then nothing is saved, and saves_dropped is counted. What is stored already is not written again.
+ */
 uint64_t store_save(struct store *store, const struct store_save *save);
 
-/* Whether the tier of saves is on: else nothing is worth copying out. */
+/* Whether the tier of saves accepts saves; if not, nothing should be copied out. */
 bool store_is_on(struct store *store);
 
-/* Whether a save of `size` bytes would be taken now. Where it would not, the user is woken when there is room again, or
- * the tier of saves is back. */
+/* Whether a save of `size` bytes would be queued now. If not, the user is woken when there is room again, or the tier
+ * of saves is back. */
 bool store_has_room(struct store *store, const struct store_user *user, size_t size);
 
-/* Whether every save up to the ticket is durable or has failed. False: the user is woken when a save has ended. */
+/* Whether every save up to the ticket is durable or has failed. False: the user is woken when a save ends. */
 bool store_is_done(struct store *store, const struct store_user *user, uint64_t ticket);
 
-/* Waits until every save up to the ticket is durable or has failed, or the deadline. True: none is under way. */
+/* Waits until every save up to the ticket is durable or has failed, or the deadline (CLOCK_MONOTONIC, ns). False: the
+ * deadline. */
 bool store_wait(struct store *store, uint64_t ticket, int64_t deadline);
 
-/* Leading tokens whose rows are in the tier of saves, now, as store_hit_covered() says: compares the tokens with what
- * the index has, and hashes none; some microseconds. */
+/* Leading tokens whose rows are in the tier of saves now, as store_hit_covered(): compares tokens with the index and
+ * hashes none, in some microseconds. */
 int32_t store_covered(struct store *store, const struct store_query *query);
 
-/* Whether what moves is there after exactly query->n tokens, with its rows. As cheap. */
+/* Whether the recurrent/SWA state after exactly query->n tokens is stored, with its rows. As cheap. */
 bool store_has_state(struct store *store, const struct store_query *query);
 
-/* A save that its user gives up before it was queued. */
+/* Counts a save that its user dropped before it was queued. */
 void store_count_dropped(struct store *store);
 
 /* ---- Numbers ---- */
@@ -225,7 +224,7 @@ struct store_stats {
     metric_value hits_exact, hits_resume, hits_longest_prefix, misses;
     metric_value saves[SLAB_FINISH + 1]; /* by reason */
     metric_value saves_dropped, duplicate_dropped, corrupt_files, longest_prefix_probes;
-    metric_value pack_ns, load_ns; /* on the store's threads: cutting and encoding; reading and checking */
+    metric_value pack_ns, load_ns; /* time of the store's threads: cutting and encoding; reading and checking */
     metric_value written_bytes, read_bytes, backlog_bytes;
 };
 
@@ -234,7 +233,7 @@ const struct store_stats *store_stats(const struct store *store);
 struct store_tier_status {
     uint64_t entries, bytes, quota, evictions;
     bool on;
-    char trouble[160]; /* why it is off, or what went wrong last; "" */
+    char trouble[160]; /* why it is off, or the last failure; "": none */
 };
 
 void store_tier_status(struct store *store, enum store_tier tier, struct store_tier_status *out);

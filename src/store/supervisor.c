@@ -98,15 +98,15 @@ static void queue_damaged(void *ud, const struct slab_name *name)
 static void scan_backend(struct tier *tier)
 {
     struct store *store = tier->store;
-    struct backend_scan scan = {.each = adopt_scanned, .bad = queue_damaged, .ud = tier, .stop = &store->closing};
+    struct backend_scan scan = {.each = adopt_scanned, .damaged = queue_damaged, .ud = tier, .stop = &store->closing};
     hearth_error error = {0};
     int64_t started = clock_now(clock_monotonic());
     int result = tier->backend->scan(tier->backend, &scan, &error);
     if (result == 0 && !store->closing) {
         index_set_foreign(tier->index, scan.foreign_bytes);
-        metric_add(&store->stats.corrupt_files, (int64_t)scan.n_bad);
+        metric_add(&store->stats.corrupt_files, (int64_t)scan.n_damaged);
         log_event(LOG_INFO, LOG_GROUP, "looked through a tier", log_str("tier", store_tier_names[tier->id]),
-                  log_int("slabs", (int64_t)scan.n_slabs), log_int("damaged", (int64_t)scan.n_bad),
+                  log_int("slabs", (int64_t)scan.n_slabs), log_int("damaged", (int64_t)scan.n_damaged),
                   log_int("unread", (int64_t)scan.n_unread), log_int("foreign", (int64_t)scan.n_foreign),
                   log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - started)));
     }

@@ -163,7 +163,7 @@ static int remove_all(struct tier *tier, struct victim *victim, hearth_error *er
 static void quarantine(struct tier *tier, const struct slab_name *name)
 {
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
-    tier->backend->set_aside(tier->backend, name);
+    tier->backend->quarantine(tier->backend, name);
     tier_end_call(tier, &tier->saver.worker);
 }
 

@@ -1,5 +1,5 @@
-/* The tiers of the store, in the order in which lookups prefer them. Whoever needs one thing for each of them (a key of
- * the configuration, an enumerator, a name) expands this table; outside src/store no tier is named.
+/* The tiers of the store, in the order in which lookups prefer them. Code that needs something for each tier (a
+ * configuration key, an enumerator, a name) expands this table; outside src/store no tier is named.
  *
  *     MEMORY(ID, name, quota_mb, meaning of the quota)
  *     FOLDER(ID, name, quota_mb, meaning of the quota, path, meaning of the path) */

@@ -149,13 +149,13 @@ static int reserve_and_write(struct writing *writing, struct slab_head *head, en
 
 static int store_slab(struct writing *writing, struct slab_head *head, enum reserved *reserved, hearth_error *error)
 {
-    static const char *const refusals[] = {[RESERVED] = "",
-                                           [RESERVED_PRESENT] = "it is there already",
-                                           [RESERVED_WRITING] = "it is being written already",
-                                           [RESERVED_ORPHAN] = "what it hangs on is gone",
-                                           [RESERVED_NO_ROOM] =
-                                               "it does not fit within the quota beside what is in use",
-                                           [RESERVED_NOT_ADMITTED] = "what is there was used more"};
+    static const char *const refusals[] = {
+        [RESERVED] = "",
+        [RESERVED_PRESENT] = "it is stored already",
+        [RESERVED_WRITING] = "it is being written already",
+        [RESERVED_ORPHAN] = "its parent has left the index",
+        [RESERVED_NO_ROOM] = "it does not fit within the quota beside what is in use",
+        [RESERVED_NOT_ADMITTED] = "the entries that would be evicted are worth more"};
     uint64_t size = slab_size(head);
     int result = reserve_and_write(writing, head, reserved, error);
     if (result != HEARTH_BUSY) return result;

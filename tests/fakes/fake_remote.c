@@ -272,7 +272,7 @@ static int remote_remove(struct backend *backend, const struct slab_name *name, 
     return ask(remote_of(backend), false, do_remove, &copy, error);
 }
 
-static void remote_set_aside(struct backend *backend, const struct slab_name *name)
+static void remote_quarantine(struct backend *backend, const struct slab_name *name)
 {
     remote_remove(backend, name, NULL);
 }
@@ -376,7 +376,7 @@ static void tell_page(struct page *page, struct backend_scan *scan)
         int result = page->v[i].result;
         bool stopped = scan->stop != NULL && *scan->stop, told = result == 0 && !stopped;
         scan->n_slabs += told;
-        scan->n_bad += result == HEARTH_INVALID;
+        scan->n_damaged += result == HEARTH_INVALID;
         scan->n_foreign += result == HEARTH_UNSUPPORTED;
         scan->foreign_bytes += result == HEARTH_UNSUPPORTED ? page->v[i].size : 0;
         if (told) scan->each(scan->ud, &page->v[i].head, page->v[i].size);
@@ -399,7 +399,7 @@ static int remote_scan(struct backend *backend, struct backend_scan *scan, heart
 {
     struct remote *remote = remote_of(backend);
     struct listing listing = {0};
-    scan->n_slabs = scan->n_bad = scan->n_foreign = scan->n_unread = 0;
+    scan->n_slabs = scan->n_damaged = scan->n_foreign = scan->n_unread = 0;
     scan->foreign_bytes = 0;
     int result = ask(remote, false, do_list, &listing, error);
     for (size_t i = 0; result == 0 && i < listing.n && !(scan->stop != NULL && *scan->stop); i += PAGE)
@@ -421,7 +421,7 @@ struct backend *fake_remote_open(struct fake_server *server)
                                        .put = remote_put,
                                        .get = remote_get,
                                        .remove = remote_remove,
-                                       .set_aside = remote_set_aside,
+                                       .quarantine = remote_quarantine,
                                        .has = remote_has,
                                        .note_use = remote_note_use,
                                        .scan = remote_scan,

@@ -122,7 +122,7 @@ static void read_model_names(struct kv_slabs *slabs, size_t from, const struct k
 int kv_look(struct kv_slabs *slabs, const struct kv_folder *folder, hearth_error *error)
 {
     size_t before = slabs->n;
-    struct folder_scan scan = {.each = add_readable, .bad = add_unreadable, .ud = slabs};
+    struct folder_scan scan = {.each = add_readable, .unusable = add_unreadable, .ud = slabs};
     slabs->tier = folder->tier;
     int rc = folder_scan(folder->folder, &scan, error);
     slabs->unknown = slabs->unknown || scan.n_unread > 0 || scan.foreign_bytes > 0;

@@ -259,7 +259,7 @@ static struct told *scan_result(struct place *place, int expected)
 {
     struct told *told = mem_alloc(sizeof *told);
     hearth_error error = {0};
-    told->scan = (struct backend_scan){.each = tell, .ud = told, .n_bad = 99, .n_unread = 99};
+    told->scan = (struct backend_scan){.each = tell, .ud = told, .n_damaged = 99, .n_unread = 99};
     int result = place->backend->scan(place->backend, &told->scan, &error);
     if (result != expected) fail_msg("%d: %s", result, error.message);
     if (told->n > 0) qsort(told->v, told->n, sizeof *told->v, by_name);
@@ -407,8 +407,8 @@ static void what_was_set_aside_is_gone(void **state)
     struct place *place = *state;
     const struct slab_name name = name_of(12, SLAB_ROWS), none = name_of(13, SLAB_ROWS);
     assert_int_equal(put_number(place, 12, SLAB_ROWS), 0);
-    place->backend->set_aside(place->backend, &name);
-    place->backend->set_aside(place->backend, &none);
+    place->backend->quarantine(place->backend, &name);
+    place->backend->quarantine(place->backend, &none);
     assert_int_equal(get(place, &name, NULL), HEARTH_NOT_FOUND);
     assert_false(has_number(place, 12, SLAB_ROWS));
     if (place->where != RAM) {
@@ -432,7 +432,7 @@ static void a_scan_tells_of_each_slab_once(void **state)
         restart(place);
         struct told *told = scan(place);
         if (place->where == RAM) assert_int_equal(told->n, 0);
-        assert_int_equal(told->scan.n_bad + told->scan.n_foreign + told->scan.n_unread, 0);
+        assert_int_equal(told->scan.n_damaged + told->scan.n_foreign + told->scan.n_unread, 0);
         assert_int_equal(told->scan.foreign_bytes, 0);
         for (int i = 0; i < SLABS && place->where != RAM; i++) {
             assert_int_equal(tells(told, (uint8_t)i, SLAB_ROWS), i % 3 != 0 && i % 5 != 0);
@@ -597,13 +597,13 @@ static void a_scan_counts_what_is_damaged_and_sets_it_aside(void **state)
     change_byte(place, &bad, 60); /* in the front */
     struct told *told = scan(place);
     assert_int_equal(told->n, 2);
-    assert_int_equal(told->scan.n_bad, 1);
+    assert_int_equal(told->scan.n_damaged, 1);
     assert_int_equal(told->scan.n_unread, 0);
     assert_false(tells(told, 1, SLAB_ROWS));
     told_release(told);
     assert_int_equal(get(place, &bad, NULL), HEARTH_NOT_FOUND);
     told = scan(place);
-    assert_int_equal(told->scan.n_bad, 0); /* told of once */
+    assert_int_equal(told->scan.n_damaged, 0); /* told of once */
     assert_int_equal(told->n, 2);
     told_release(told);
 }
@@ -622,7 +622,7 @@ static void a_slab_of_a_newer_version_is_left_alone_and_counted(void **state)
         assert_int_equal(told->n, 1);
         assert_int_equal(told->scan.n_foreign, 1);
         assert_int_equal(told->scan.foreign_bytes, bytes.len);
-        assert_int_equal(told->scan.n_bad + told->scan.n_unread, 0);
+        assert_int_equal(told->scan.n_damaged + told->scan.n_unread, 0);
         told_release(told);
         assert_int_equal(get(place, &name, NULL), HEARTH_UNSUPPORTED);
         assert_int_equal(put(place, &made), HEARTH_UNSUPPORTED);
@@ -692,7 +692,7 @@ static void work_in_threads(struct place *place)
     }
     for (int i = 0; i < 3; i++) { /* beside them */
         struct told *told = scan(place);
-        assert_int_equal(told->scan.n_bad + told->scan.n_unread, 0);
+        assert_int_equal(told->scan.n_damaged + told->scan.n_unread, 0);
         told_release(told);
     }
     for (int i = 0; i < THREADS; i++) {
@@ -764,7 +764,7 @@ static void what_cannot_be_done_now_says_nothing_of_the_slab(void **state)
             assert_true(result == HEARTH_IO || result == HEARTH_NO_MEMORY);
             struct told *told = scan(place);
             assert_int_equal(told->scan.n_unread + told->n, 1);
-            assert_int_equal(told->scan.n_bad, 0);
+            assert_int_equal(told->scan.n_damaged, 0);
             told_release(told);
             assert_true(has_number(place, 40, SLAB_ROWS)); /* which cannot be told */
             no_fault(place);
@@ -1036,7 +1036,7 @@ static bool same_slab(const struct slab_head *a, const struct slab_head *b)
 
 static bool same_told(const struct told *a, const struct told *b)
 {
-    bool same = a->n == b->n && a->scan.n_bad == b->scan.n_bad && a->scan.n_foreign == b->scan.n_foreign &&
+    bool same = a->n == b->n && a->scan.n_damaged == b->scan.n_damaged && a->scan.n_foreign == b->scan.n_foreign &&
                 a->scan.n_unread == b->scan.n_unread && a->scan.foreign_bytes == b->scan.foreign_bytes;
     for (size_t i = 0; same && i < a->n; i++)
         same = a->v[i].size == b->v[i].size && same_slab(&a->v[i].head, &b->v[i].head);

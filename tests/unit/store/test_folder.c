@@ -383,7 +383,7 @@ static void a_slab_of_a_newer_version_is_left_alone(void **state)
     restart(place);
     struct folder_scan seen = scan(place->folder, &found);
     assert_int_equal(seen.n_foreign, 1);
-    assert_int_equal(seen.n_slabs + seen.n_bad, 0);
+    assert_int_equal(seen.n_slabs + seen.n_damaged, 0);
     struct buf after = read_file(place, name_of(24, SLAB_ROWS));
     assert_memory_equal(bytes.v, after.v, bytes.len);
     assert_int_equal(n_files(place, ""), 1);
@@ -460,7 +460,7 @@ static void a_start_reads_fronts_alone_and_finds_all_slabs(void **state)
     fake_faults_set(&place->faults, (struct fake_fault){0});
     struct folder_scan seen = scan(place->folder, &found);
     assert_int_equal(seen.n_slabs, 6);
-    assert_int_equal(seen.n_bad + seen.n_foreign, 0);
+    assert_int_equal(seen.n_damaged + seen.n_foreign, 0);
     assert_int_equal(found.bytes, bytes + slab_size(&large.head));
     for (int i = 40; i < 46; i++) assert_true(found.numbers[i]);
     assert_true(place->faults.calls[FAKE_READ] <= 12); /* header and front of each */
@@ -485,18 +485,18 @@ static void what_cannot_be_used_is_set_aside_and_foreign_files_stay(void **state
     struct folder *reader = folder_open_read_only(&place->faults.files, in(place, ""), NULL);
     struct folder_scan seen = scan(reader, &found);
     folder_close(reader);
-    assert_int_equal(seen.n_bad, 2);
+    assert_int_equal(seen.n_damaged, 2);
     assert_true(exists(place, name_of(51, SLAB_ROWS))); /* only reported */
     seen = scan(place->folder, &found);
     assert_int_equal(seen.n_slabs, 1);
-    assert_int_equal(seen.n_bad, 2);
+    assert_int_equal(seen.n_damaged, 2);
     assert_int_equal(seen.n_foreign, 2);
     assert_false(exists(place, name_of(51, SLAB_ROWS)));
     assert_int_equal(n_files(place, "quarantine"), 2);
     assert_true(exists(place, "x"));
     assert_true(exists(place, "README"));
     seen = scan(place->folder, &found);
-    assert_int_equal(seen.n_bad, 0); /* found once */
+    assert_int_equal(seen.n_damaged, 0); /* found once */
     assert_int_equal(seen.n_foreign, 2);
 }
 
@@ -598,11 +598,11 @@ static void threads_publish_and_read_their_own_slabs_at_once(void **state)
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
     struct folder_scan seen = scan(place->folder, &found); /* beside them */
-    assert_int_equal(seen.n_bad + seen.n_foreign, 0);
+    assert_int_equal(seen.n_damaged + seen.n_foreign, 0);
     for (int i = 0; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
     seen = scan(place->folder, &found);
     assert_int_equal(seen.n_slabs, THREADS * (EACH - 1));
-    assert_int_equal(seen.n_bad + seen.n_foreign, 0);
+    assert_int_equal(seen.n_damaged + seen.n_foreign, 0);
     assert_int_equal(n_files(place, "quarantine"), THREADS);
 }
 

@@ -168,7 +168,7 @@ static struct survey look(struct files *files, const struct ledger *ledger, size
     if (survey.folder == NULL) fail_msg("%s", error.message);
     struct folder_scan scan = {.each = survey_slab, .ud = &survey};
     assert_int_equal(folder_scan(survey.folder, &scan, NULL), 0);
-    assert_in_range(survey.n - survey.whole + scan.n_bad, 0, damaged);
+    assert_in_range(survey.n - survey.whole + scan.n_damaged, 0, damaged);
     for (int i = 0; i < SLABS; i++)
         if (is_published(ledger, i) && !ledger->gone[i] && !survey.there[i])
             fail_msg("slab %d was published and is not there", i);
