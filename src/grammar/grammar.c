@@ -1,6 +1,6 @@
-/* Walks the rules: a reading is a stack of places where to go on, the innermost on top. Stacks share their lower parts:
- * each is a node that knows the node below it, and equal stacks are one node, so that readings are compared as numbers.
- * All of it belongs to the thread that has the grammar. */
+/* Runs a grammar as a pushdown automaton: each parse of a text is a stack of items still to match, the innermost rule
+ * on top. Stacks share their lower parts: each is a node that refers to the node below it, and equal stacks are one
+ * node, so that stacks are compared as numbers. All data belongs to the thread that has the grammar. */
 #include "grammar/grammar.h"
 
 #include "base/error.h"
@@ -12,14 +12,14 @@
 
 enum {
     MAX_NODES = 1 << 20,
-    MAX_READINGS = 2048, /* of a text at once */
-    MAX_WORK = 1 << 25   /* nodes looked at from one grammar_rest() to the next: a third of a second */
+    MAX_STACKS = 2048,        /* of one state */
+    MAX_NODE_VISITS = 1 << 25 /* nodes visited from one grammar_reset_budget() to the next: a third of a second */
 };
 
 struct node {
-    uint32_t at;    /* item where it goes on */
-    uint32_t below; /* 0: nothing */
-    uint32_t seen;  /* the last round that met it */
+    uint32_t at;      /* the item to match next */
+    uint32_t below;   /* the node below; 0: none */
+    uint32_t seen_in; /* the last pass that met it */
 };
 
 struct grammar {
@@ -30,14 +30,14 @@ struct grammar {
     size_t table_cap;
     uint32_t *todo;
     size_t n_todo, todo_cap;
-    uint32_t round;
+    uint32_t pass;
     size_t work;
-    bool failed;
+    bool over_budget;
 };
 
 /* ---- Nodes ---- */
 
-static size_t place_of(const struct grammar *g, uint32_t at, uint32_t below)
+static size_t bucket_of(const struct grammar *g, uint32_t at, uint32_t below)
 {
     uint64_t hash = ((uint64_t)at << 32 | below) * 0x9E3779B97F4A7C15U;
     size_t i = (hash >> 32) & (g->table_cap - 1);
@@ -46,7 +46,7 @@ static size_t place_of(const struct grammar *g, uint32_t at, uint32_t below)
     return i;
 }
 
-static void make_room(struct grammar *g)
+static void grow_nodes(struct grammar *g)
 {
     if (g->n_nodes + 1 < g->nodes_cap) return;
     g->nodes_cap = g->nodes_cap == 0 ? 256 : g->nodes_cap * 2;
@@ -54,7 +54,7 @@ static void make_room(struct grammar *g)
     free(g->table);
     g->table_cap = g->nodes_cap * 2;
     g->table = mem_alloc(g->table_cap * sizeof *g->table);
-    for (uint32_t i = 1; i <= g->n_nodes; i++) g->table[place_of(g, g->nodes[i].at, g->nodes[i].below)] = i;
+    for (uint32_t i = 1; i <= g->n_nodes; i++) g->table[bucket_of(g, g->nodes[i].at, g->nodes[i].below)] = i;
 }
 
 static bool is_end(const struct grammar *g, uint32_t at)
@@ -62,16 +62,15 @@ static bool is_end(const struct grammar *g, uint32_t at)
     return g->rules->items[at].kind == RULES_END || g->rules->items[at].kind == RULES_OR;
 }
 
-/* The stack with this place on top. Where nothing follows there it is the stack below: endless repetitions do not grow.
- */
-static uint32_t on_top(struct grammar *g, uint32_t at, uint32_t below)
+/* The stack with this item on top. At the end of a rule it is the stack below: endless repetitions do not grow. */
+static uint32_t push_item(struct grammar *g, uint32_t at, uint32_t below)
 {
     if (is_end(g, at)) return below;
-    make_room(g);
-    size_t place = place_of(g, at, below);
+    grow_nodes(g);
+    size_t place = bucket_of(g, at, below);
     if (g->table[place] != 0) return g->table[place];
     if (g->n_nodes >= MAX_NODES) {
-        g->failed = true;
+        g->over_budget = true;
         return 0;
     }
     g->nodes[++g->n_nodes] = (struct node){.at = at, .below = below};
@@ -80,13 +79,13 @@ static uint32_t on_top(struct grammar *g, uint32_t at, uint32_t below)
 
 /* ---- States ---- */
 
-static void add(struct grammar_state *state, uint32_t reading)
+static void add(struct grammar_state *state, uint32_t stack)
 {
     if (state->len == state->cap) {
         state->cap = state->cap == 0 ? 16 : state->cap * 2;
         state->v = mem_grow(state->v, state->cap, sizeof *state->v);
     }
-    state->v[state->len++] = reading;
+    state->v[state->len++] = stack;
 }
 
 void grammar_copy(struct grammar_state *to, const struct grammar_state *from)
@@ -103,7 +102,7 @@ void grammar_release(struct grammar_state *state)
     *state = (struct grammar_state){0};
 }
 
-void grammar_join(struct grammar_state *state, const struct grammar_state *more)
+void grammar_merge(struct grammar_state *state, const struct grammar_state *more)
 {
     for (size_t i = 0; i < more->len; i++) {
         size_t known = 0;
@@ -114,70 +113,70 @@ void grammar_join(struct grammar_state *state, const struct grammar_state *more)
 
 /* ---- Expanding ---- */
 
-static void later(struct grammar *g, uint32_t reading)
+static void push_todo(struct grammar *g, uint32_t stack)
 {
     if (g->n_todo == g->todo_cap) {
         g->todo_cap = g->todo_cap == 0 ? 64 : g->todo_cap * 2;
         g->todo = mem_grow(g->todo, g->todo_cap, sizeof *g->todo);
     }
-    g->todo[g->n_todo++] = reading;
+    g->todo[g->n_todo++] = stack;
 }
 
-/* Every way of the rule that the node refers to, with what follows the reference below it. */
+/* Pushes every alternative of the rule that the node refers to, with what follows the reference below it. */
 static void expand(struct grammar *g, struct node node)
 {
     const struct rules *rules = g->rules;
-    uint32_t below = on_top(g, node.at + 1, node.below);
+    uint32_t below = push_item(g, node.at + 1, node.below);
     for (uint32_t at = rules->starts[rules->items[node.at].value];; at++) {
-        later(g, on_top(g, at, below));
+        push_todo(g, push_item(g, at, below));
         while (!is_end(g, at)) at++;
         if (rules->items[at].kind == RULES_END) return;
     }
 }
 
-/* From what is to be looked at to readings that go on with a character or token. */
-static void settle(struct grammar *g, struct grammar_state *to)
+/* Expands the stacks in g->todo until each has a character or token on top, and adds them to the state. */
+static void expand_todo(struct grammar *g, struct grammar_state *to)
 {
     bool complete = false;
-    if (g->work > MAX_WORK) g->failed = true;
-    if (++g->round == 0) {
-        for (size_t i = 1; i <= g->n_nodes; i++) g->nodes[i].seen = 0;
-        g->round = 1;
+    if (g->work > MAX_NODE_VISITS) g->over_budget = true;
+    if (++g->pass == 0) {
+        for (size_t i = 1; i <= g->n_nodes; i++) g->nodes[i].seen_in = 0;
+        g->pass = 1;
     }
-    while (g->n_todo > 0 && !g->failed) {
-        uint32_t reading = g->todo[--g->n_todo];
-        if (++g->work > MAX_WORK || to->len > MAX_READINGS) g->failed = true;
-        if (reading == 0) {
+    while (g->n_todo > 0 && !g->over_budget) {
+        uint32_t stack = g->todo[--g->n_todo];
+        if (++g->work > MAX_NODE_VISITS || to->len > MAX_STACKS) g->over_budget = true;
+        if (stack == 0) {
             if (!complete) add(to, 0);
             complete = true;
             continue;
         }
-        struct node *node = &g->nodes[reading];
-        if (node->seen == g->round) continue;
-        node->seen = g->round;
+        struct node *node = &g->nodes[stack];
+        if (node->seen_in == g->pass) continue;
+        node->seen_in = g->pass;
         if (g->rules->items[node->at].kind == RULES_REF)
             expand(g, *node);
         else
-            add(to, reading);
+            add(to, stack);
     }
     g->n_todo = 0;
-    if (g->failed) to->len = 0;
+    if (g->over_budget) to->len = 0;
 }
 
 void grammar_start(struct grammar *g, struct grammar_state *state)
 {
     *state = (struct grammar_state){.v = state->v, .cap = state->cap};
     for (uint32_t at = g->rules->starts[g->rules->root];; at++) {
-        later(g, on_top(g, at, 0));
+        push_todo(g, push_item(g, at, 0));
         while (!is_end(g, at)) at++;
         if (g->rules->items[at].kind == RULES_END) break;
     }
-    settle(g, state);
+    expand_todo(g, state);
 }
 
 /* ---- Characters ---- */
 
-/* Whether some character from `low` to `high` fits the item. */
+/* Whether the item matches some character from `low` to `high`. */
 static bool fits(const struct rules *rules, const struct rules_item *item, uint32_t low, uint32_t high)
 {
     if (item->kind == RULES_CHAR) return low <= item->value && item->value <= high;
@@ -191,20 +190,20 @@ static bool fits(const struct rules *rules, const struct rules_item *item, uint3
     return class->negated;
 }
 
-static bool eat_char(struct grammar *g, const struct grammar_state *from, uint32_t c, struct grammar_state *to)
+static bool accept_char(struct grammar *g, const struct grammar_state *from, uint32_t c, struct grammar_state *to)
 {
     *to = (struct grammar_state){.v = to->v, .cap = to->cap};
-    for (size_t i = 0; i < from->len && !g->failed; i++) {
+    for (size_t i = 0; i < from->len && !g->over_budget; i++) {
         if (from->v[i] == 0) continue;
         struct node node = g->nodes[from->v[i]];
-        if (fits(g->rules, &g->rules->items[node.at], c, c)) later(g, on_top(g, node.at + 1, node.below));
+        if (fits(g->rules, &g->rules->items[node.at], c, c)) push_todo(g, push_item(g, node.at + 1, node.below));
     }
     g->work += from->len;
-    settle(g, to);
+    expand_todo(g, to);
     return to->len > 0;
 }
 
-/* Whether UTF-8 can go on so. Forms longer than need be would let a text through that only seems to match. */
+/* Whether the byte continues valid UTF-8. Overlong forms would let a text through that only seems to match. */
 static bool is_utf8(const struct grammar_state *state, unsigned char byte)
 {
     static const struct {
@@ -219,7 +218,8 @@ static bool is_utf8(const struct grammar_state *state, unsigned char byte)
     return byte >= 0x80 && byte <= 0xBF;
 }
 
-bool grammar_eat(struct grammar *g, const struct grammar_state *from, unsigned char byte, struct grammar_state *to)
+bool grammar_accept_byte(struct grammar *g, const struct grammar_state *from, unsigned char byte,
+                         struct grammar_state *to)
 {
     uint32_t value = byte;
     int missing = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : byte >= 0xC0 ? 1 : 0;
@@ -230,17 +230,17 @@ bool grammar_eat(struct grammar *g, const struct grammar_state *from, unsigned c
     } else if (missing > 0) {
         value = byte & (0x3FU >> missing);
     }
-    if (missing == 0) return eat_char(g, from, value, to);
+    if (missing == 0) return accept_char(g, from, value, to);
     grammar_copy(to, from);
     to->value = value;
     to->missing = missing;
     return to->len > 0;
 }
 
-bool grammar_goes_on(const struct grammar *g, const struct grammar_state *state)
+bool grammar_can_continue(const struct grammar *g, const struct grammar_state *state)
 {
     if (state->missing == 0) return state->len > 0;
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000}; /* what is smaller is written with fewer bytes */
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000}; /* smaller values have shorter encodings */
     uint32_t low = state->value << (6 * state->missing), high = low | ((1U << (6 * state->missing)) - 1);
     if (low == 0) low = least[state->missing];
     for (size_t i = 0; i < state->len; i++)
@@ -267,32 +267,32 @@ bool grammar_names_tokens(const struct grammar *g, const struct grammar_state *s
     return false;
 }
 
-void grammar_eat_token(struct grammar *g, const struct grammar_state *from, int32_t token, struct grammar_state *to)
+void grammar_accept_token(struct grammar *g, const struct grammar_state *from, int32_t token, struct grammar_state *to)
 {
     *to = (struct grammar_state){.v = to->v, .cap = to->cap};
-    for (size_t i = 0; i < from->len && from->missing == 0 && !g->failed; i++) {
+    for (size_t i = 0; i < from->len && from->missing == 0 && !g->over_budget; i++) {
         if (from->v[i] == 0) continue;
         struct node node = g->nodes[from->v[i]];
         const struct rules_item *item = &g->rules->items[node.at];
         if ((item->kind == RULES_TOKEN && item->value == (uint32_t)token) ||
             (item->kind == RULES_NOT_TOKEN && item->value != (uint32_t)token))
-            later(g, on_top(g, node.at + 1, node.below));
+            push_todo(g, push_item(g, node.at + 1, node.below));
     }
     g->work += from->len;
-    settle(g, to);
+    expand_todo(g, to);
 }
 
 /* ---- Life ---- */
 
-bool grammar_failed(const struct grammar *g)
+bool grammar_over_budget(const struct grammar *g)
 {
-    return g->failed;
+    return g->over_budget;
 }
 
-void grammar_rest(struct grammar *g)
+void grammar_reset_budget(struct grammar *g)
 {
     g->work = 0;
-    g->failed = false;
+    g->over_budget = false;
 }
 
 struct grammar *grammar_open(const char *text, const struct grammar_vocabulary *vocabulary, hearth_error *error)
@@ -304,11 +304,10 @@ struct grammar *grammar_open(const char *text, const struct grammar_vocabulary *
     struct grammar_state state = {0};
     grammar_start(g, &state);
     grammar_release(&state);
-    if (!g->failed) return g;
+    if (!g->over_budget) return g;
     grammar_close(g);
     error_at(error, HEARTH_INVALID, "grammar",
-             "the grammar is too ambiguous: there are more than %d ways to begin it. Write it with fewer",
-             MAX_READINGS);
+             "the grammar is too ambiguous: there are more than %d ways to begin it. Write it with fewer", MAX_STACKS);
     return NULL;
 }
 

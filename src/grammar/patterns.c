@@ -1,4 +1,4 @@
-/* Patterns, compiled once for a sampler: see patterns.h. */
+/* Compiles the patterns of one sampler and searches for them: see patterns.h. */
 #include "grammar/patterns.h"
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps of one search: an expression that needs more is taken as not found, and holds nobody up. */
+/* Match steps of one search: an expression that needs more counts as not found, so that it delays nobody. */
 #define MAX_STEPS 1000000
 
 struct patterns {
@@ -30,8 +30,8 @@ static pcre2_code *compile(const char *pattern, hearth_error *error)
     if (compiled != NULL) return compiled;
     PCRE2_UCHAR why[128];
     pcre2_get_error_message(code, why, sizeof why);
-    error_at(error, HEARTH_INVALID, "grammar", "a trigger of the grammar has a fault at %zu: %s", (size_t)at,
-             (const char *)why);
+    error_at(error, HEARTH_INVALID, "grammar", "a trigger pattern of the grammar has an error at byte %zu: %s",
+             (size_t)at, (const char *)why);
     return NULL;
 }
 
@@ -63,7 +63,7 @@ void patterns_close(struct patterns *p)
     free(p);
 }
 
-/* Of a match with so many groups, the whole being the first. */
+/* Where the grammar begins, from a match with that many groups, of which the first is the whole match. */
 static size_t begin_of(const struct patterns *p, int n_groups)
 {
     const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(p->found);

@@ -1,5 +1,5 @@
-/* Regular expressions over a reply, of which the first that is found says where a lazy grammar begins. PCRE2 does the
- * work: llama.cpp's formats use what POSIX does not have. */
+/* Regular expressions over a reply: the first match says where a lazy grammar begins to hold. PCRE2 does the matching,
+ * since llama.cpp's formats use syntax that POSIX does not have. Belongs to one sampler. */
 #ifndef GRAMMAR_PATTERNS_H
 #define GRAMMAR_PATTERNS_H
 

@@ -1,6 +1,6 @@
-/* Reads GBNF as llama.cpp does: names, "literals", [classes], (groups), alternatives, ? * + {m,n}, <tokens>. Groups and
- * repetitions become rules of their own. One reader a call, on the caller's stack; depth and size are bounded, since a
- * grammar comes out of a request. */
+/* Parses GBNF as llama.cpp does: names, "literals", [classes], (groups), alternatives, ? * + {m,n}, <tokens>. Groups
+ * and repetitions become rules of their own. Each call has its own reader, on the caller's stack; depth and size are
+ * bounded, since a grammar comes from a request. */
 #include "grammar/rules_reader.h"
 
 #include "base/error.h"
@@ -15,17 +15,17 @@ enum {
     MAX_TEXT = 4 << 20, /* bytes */
     MAX_RULES = 1 << 18,
     MAX_DEPTH = 200,   /* of groups in groups */
-    MAX_REPEATS = 2000 /* a larger lower bound is refused, a larger upper bound is none */
+    MAX_REPEATS = 2000 /* a larger minimum is refused, a larger maximum counts as none */
 };
 
 #define NOT_DEFINED UINT32_MAX
 #define NO_MAXIMUM  UINT32_MAX
 
-static bool read_ways(struct reader *r, uint32_t rule);
+static bool read_alternatives(struct reader *r, uint32_t rule);
 
-/* ---- Faults ---- */
+/* ---- Errors ---- */
 
-bool rules_fault(struct reader *r, const char *format, ...)
+bool rules_error(struct reader *r, const char *format, ...)
 {
     char what[160];
     va_list args;
@@ -34,7 +34,7 @@ bool rules_fault(struct reader *r, const char *format, ...)
     va_end(args);
     int line = 1;
     for (const char *c = r->text; c < r->at; c++) line += *c == '\n';
-    error_at(r->error, HEARTH_INVALID, "grammar", "the grammar has a fault in line %d: %s", line, what);
+    error_at(r->error, HEARTH_INVALID, "grammar", "the grammar has an error in line %d: %s", line, what);
     return false;
 }
 
@@ -42,17 +42,17 @@ bool rules_expected(struct reader *r, const char *what)
 {
     size_t len = strcspn(r->at, "\r\n");
     if (len > 20) len = 20;
-    return rules_fault(r, "%s is expected where '%.*s' stands", what, (int)len, r->at);
+    return rules_error(r, "%s is expected where '%.*s' stands", what, (int)len, r->at);
 }
 
 bool rules_too_large(struct reader *r)
 {
-    return rules_fault(r, "it is too large: repeat less, or ask for less at once");
+    return rules_error(r, "it is too large: repeat less, or ask for less at once");
 }
 
-/* ---- Growing lists ---- */
+/* ---- Growing arrays ---- */
 
-void *rules_with_room(void *v, size_t len, size_t *cap, size_t item)
+void *rules_grow(void *v, size_t len, size_t *cap, size_t item)
 {
     if (len < *cap) return v;
     *cap = *cap == 0 ? 16 : *cap * 2;
@@ -62,7 +62,7 @@ void *rules_with_room(void *v, size_t len, size_t *cap, size_t item)
 bool rules_put(struct reader *r, struct draft *draft, enum rules_kind kind, uint32_t value)
 {
     if (r->n_drafted + r->rules->n_items >= RULES_MAX_ITEMS) return rules_too_large(r);
-    draft->v = rules_with_room(draft->v, draft->len, &draft->cap, sizeof *draft->v);
+    draft->v = rules_grow(draft->v, draft->len, &draft->cap, sizeof *draft->v);
     draft->v[draft->len++] = (struct rules_item){.kind = kind, .value = value};
     r->n_drafted++;
     return true;
@@ -72,20 +72,20 @@ static bool new_rule(struct reader *r, uint32_t *rule)
 {
     struct rules *rules = r->rules;
     if (rules->n >= MAX_RULES) return rules_too_large(r);
-    rules->starts = rules_with_room(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
+    rules->starts = rules_grow(rules->starts, rules->n, &rules->starts_cap, sizeof *rules->starts);
     rules->starts[rules->n] = NOT_DEFINED;
     *rule = (uint32_t)rules->n++;
     return true;
 }
 
-/* The draft becomes the rule, and is empty again. */
-static bool finish(struct reader *r, struct draft *draft, uint32_t rule)
+/* Appends the draft's items as the rule, and empties the draft. */
+static bool finish_rule(struct reader *r, struct draft *draft, uint32_t rule)
 {
     struct rules *rules = r->rules;
     if (!rules_put(r, draft, RULES_END, 0)) return false;
     rules->starts[rule] = (uint32_t)rules->n_items;
     for (size_t i = 0; i < draft->len; i++) {
-        rules->items = rules_with_room(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
+        rules->items = rules_grow(rules->items, rules->n_items, &rules->items_cap, sizeof *rules->items);
         rules->items[rules->n_items++] = draft->v[i];
     }
     r->n_drafted -= draft->len;
@@ -95,7 +95,7 @@ static bool finish(struct reader *r, struct draft *draft, uint32_t rule)
 
 /* ---- Names ---- */
 
-static struct name *place_of(struct reader *r, const char *text, size_t len)
+static struct name *name_bucket(struct reader *r, const char *text, size_t len)
 {
     uint64_t hash = 14695981039346656037U;
     for (size_t i = 0; i < len; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211U;
@@ -105,7 +105,7 @@ static struct name *place_of(struct reader *r, const char *text, size_t len)
     return &r->names[i];
 }
 
-static void make_room_for_names(struct reader *r)
+static void grow_names(struct reader *r)
 {
     if (r->n_names * 2 < r->names_cap) return;
     struct name *old = r->names;
@@ -113,14 +113,14 @@ static void make_room_for_names(struct reader *r)
     r->names_cap = n == 0 ? 64 : n * 2;
     r->names = mem_alloc(r->names_cap * sizeof *r->names);
     for (size_t i = 0; i < n; i++)
-        if (old[i].text != NULL) *place_of(r, old[i].text, old[i].len) = old[i];
+        if (old[i].text != NULL) *name_bucket(r, old[i].text, old[i].len) = old[i];
     free(old);
 }
 
 static bool find_rule(struct reader *r, const char *text, size_t len, uint32_t *rule)
 {
-    make_room_for_names(r);
-    struct name *name = place_of(r, text, len);
+    grow_names(r);
+    struct name *name = name_bucket(r, text, len);
     if (name->text == NULL) {
         *name = (struct name){.text = text, .len = len};
         r->n_names++;
@@ -167,10 +167,10 @@ static bool read_ref(struct reader *r, struct draft *draft)
 static bool read_group(struct reader *r, struct draft *draft)
 {
     uint32_t rule = 0;
-    if (++r->depth > MAX_DEPTH) return rules_fault(r, "groups are nested more than %d deep", MAX_DEPTH);
+    if (++r->depth > MAX_DEPTH) return rules_error(r, "groups are nested more than %d deep", MAX_DEPTH);
     r->at++;
     skip_space(r, true);
-    if (!new_rule(r, &rule) || !read_ways(r, rule)) return false;
+    if (!new_rule(r, &rule) || !read_alternatives(r, rule)) return false;
     if (*r->at != ')') return rules_expected(r, "')'");
     r->at++;
     r->depth--;
@@ -179,7 +179,7 @@ static bool read_group(struct reader *r, struct draft *draft)
 
 /* ---- Repetitions ---- */
 
-/* The rule "as often as you like" (maximum NO_MAXIMUM), or one that allows `n` more. */
+/* Adds a rule that matches `what` up to n times, or any number of times (NO_MAXIMUM). */
 static bool add_optional(struct reader *r, const struct draft *what, uint32_t n, uint32_t *rule)
 {
     struct draft draft = {0};
@@ -189,7 +189,7 @@ static bool add_optional(struct reader *r, const struct draft *what, uint32_t n,
         good = new_rule(r, rule);
         for (size_t j = 0; good && j < what->len; j++) good = rules_put(r, &draft, what->v[j].kind, what->v[j].value);
         if (endless || i > 0) good = good && rules_put(r, &draft, RULES_REF, endless ? *rule : before);
-        good = good && rules_put(r, &draft, RULES_OR, 0) && finish(r, &draft, *rule);
+        good = good && rules_put(r, &draft, RULES_OR, 0) && finish_rule(r, &draft, *rule);
         before = *rule;
     }
     free(draft.v);
@@ -198,7 +198,7 @@ static bool add_optional(struct reader *r, const struct draft *what, uint32_t n,
 
 static bool repeat(struct reader *r, struct draft *draft, uint32_t min, uint32_t max)
 {
-    if (draft->last == draft->len) return rules_fault(r, "a repetition stands where there is nothing to repeat");
+    if (draft->last == draft->len) return rules_error(r, "a repetition has nothing to repeat");
     struct draft what = {.len = draft->len - draft->last};
     what.v = mem_grow(NULL, what.len, sizeof *what.v);
     memcpy(what.v, draft->v + draft->last, what.len * sizeof *what.v);
@@ -240,8 +240,8 @@ static bool read_bounds(struct reader *r, uint32_t *min, uint32_t *max)
     }
     if (*r->at != '}') return rules_expected(r, "'}'");
     r->at++;
-    if (*min == NO_MAXIMUM) return rules_fault(r, "something is to be repeated more than %d times", MAX_REPEATS);
-    if (*max < *min) return rules_fault(r, "{%u,%u} repeats at most less often than at least", *min, *max);
+    if (*min == NO_MAXIMUM) return rules_error(r, "something is to be repeated more than %d times", MAX_REPEATS);
+    if (*max < *min) return rules_error(r, "{%u,%u} repeats at most less often than at least", *min, *max);
     return true;
 }
 
@@ -286,8 +286,8 @@ static bool read_sequence(struct reader *r, struct draft *draft)
     return true;
 }
 
-/* The ways of a rule or of a group, with | between them. */
-static bool read_ways(struct reader *r, uint32_t rule)
+/* Reads the alternatives of a rule or of a group, separated by |. */
+static bool read_alternatives(struct reader *r, uint32_t rule)
 {
     struct draft draft = {0};
     bool good = read_sequence(r, &draft);
@@ -296,7 +296,7 @@ static bool read_ways(struct reader *r, uint32_t rule)
         skip_space(r, true);
         good = rules_put(r, &draft, RULES_OR, 0) && read_sequence(r, &draft);
     }
-    good = good && finish(r, &draft, rule);
+    good = good && finish_rule(r, &draft, rule);
     free(draft.v);
     return good;
 }
@@ -312,7 +312,7 @@ static bool read_rule(struct reader *r)
     if (strncmp(r->at, "::=", 3) != 0) return rules_expected(r, "'::='");
     r->at += 3;
     skip_space(r, true);
-    if (!read_ways(r, rule)) return false;
+    if (!read_alternatives(r, rule)) return false;
     if (*r->at != '\0' && *r->at != '\r' && *r->at != '\n') return rules_expected(r, "the end of the line");
     skip_space(r, true);
     return true;
@@ -324,10 +324,10 @@ static bool check_names(struct reader *r)
         const struct name *name = &r->names[i];
         if (name->text == NULL || r->rules->starts[name->rule] != NOT_DEFINED) continue;
         r->at = name->text;
-        return rules_fault(r, "there is no rule '%.*s'", (int)(name->len < 64 ? name->len : 64), name->text);
+        return rules_error(r, "there is no rule '%.*s'", (int)(name->len < 64 ? name->len : 64), name->text);
     }
-    struct name *root = r->names_cap == 0 ? NULL : place_of(r, "root", 4);
-    if (root == NULL || root->text == NULL) return rules_fault(r, "there is no rule 'root'");
+    struct name *root = r->names_cap == 0 ? NULL : name_bucket(r, "root", 4);
+    if (root == NULL || root->text == NULL) return rules_error(r, "there is no rule 'root'");
     r->rules->root = root->rule;
     return true;
 }
@@ -345,7 +345,7 @@ struct rules *rules_read(const char *text, const struct grammar_vocabulary *voca
 {
     struct reader r = {.vocabulary = vocabulary, .text = text, .at = text, .error = error};
     r.rules = mem_alloc(sizeof *r.rules);
-    bool good = read_all(&r) && rules_check(r.rules, error) == HEARTH_OK;
+    bool good = read_all(&r) && rules_check_left_recursion(r.rules, error) == HEARTH_OK;
     free(r.names);
     if (good) return r.rules;
     rules_free(r.rules);

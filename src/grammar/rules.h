@@ -1,4 +1,4 @@
-/* The rules of a grammar as they were read: what rules_read() makes and grammar.c walks. Constant once read. */
+/* The parsed rules of a GBNF grammar: made by rules_read(), matched by grammar.c. Immutable once read; any thread. */
 #ifndef GRAMMAR_RULES_H
 #define GRAMMAR_RULES_H
 
@@ -6,7 +6,7 @@
 
 enum rules_kind {
     RULES_END,      /* of a rule */
-    RULES_OR,       /* another way begins */
+    RULES_OR,       /* the next alternative begins */
     RULES_REF,      /* the rule `value` */
     RULES_CHAR,     /* the character `value` */
     RULES_CLASS,    /* a character of the class `value` */
@@ -20,11 +20,11 @@ struct rules_item {
 };
 
 struct rules_range {
-    uint32_t low, high; /* both belong to it */
+    uint32_t low, high; /* inclusive */
 };
 
 struct rules_class {
-    size_t first, n; /* ranges */
+    size_t first, n; /* its ranges in rules.ranges */
     bool negated;
 };
 
@@ -44,7 +44,7 @@ struct rules {
 struct rules *rules_read(const char *text, const struct grammar_vocabulary *vocabulary, hearth_error *error);
 void rules_free(struct rules *rules);
 
-/* Refuses rules that begin with themselves: they could be read for ever. */
-int rules_check(const struct rules *rules, hearth_error *error);
+/* Refuses left-recursive rules, whose expansion would not end. */
+int rules_check_left_recursion(const struct rules *rules, hearth_error *error);
 
 #endif

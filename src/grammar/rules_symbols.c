@@ -1,4 +1,4 @@
-/* Characters, literals, classes and tokens of a grammar: see rules_reader.h. No state of its own. */
+/* Parses the symbols of a grammar (characters, literals, classes, tokens): see rules_reader.h. No state of its own. */
 #include "grammar/rules_reader.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static bool read_escape(struct reader *r, uint32_t *out)
 {
     static const struct {
         char letter;
-        int digits; /* 0: it stands for `value` */
+        int digits; /* hexadecimal digits that follow; 0: none, the character is `value` */
         uint32_t value;
     } escapes[] = {{'x', 2, 0},     {'u', 4, 0},   {'U', 8, 0},   {'t', 0, '\t'}, {'r', 0, '\r'}, {'n', 0, '\n'},
                    {'\\', 0, '\\'}, {'"', 0, '"'}, {'[', 0, '['}, {']', 0, ']'},  {'-', 0, '-'}};
@@ -42,12 +42,12 @@ static bool read_char(struct reader *r, uint32_t *out)
 {
     unsigned char c = (unsigned char)*r->at;
     if (c == '\\') return read_escape(r, out);
-    if (c == '\0') return rules_fault(r, "it ends in the middle of a symbol");
+    if (c == '\0') return rules_error(r, "it ends in the middle of a symbol");
     int more = c < 0x80 ? 0 : c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : c >= 0xC0 ? 1 : -1;
-    if (more < 0) return rules_fault(r, "it is not valid UTF-8");
+    if (more < 0) return rules_error(r, "it is not valid UTF-8");
     *out = more == 0 ? c : c & (0x3FU >> more);
     for (r->at++; more > 0; more--, r->at++) {
-        if (((unsigned char)*r->at & 0xC0) != 0x80) return rules_fault(r, "it is not valid UTF-8");
+        if (((unsigned char)*r->at & 0xC0) != 0x80) return rules_error(r, "it is not valid UTF-8");
         *out = *out << 6 | ((unsigned char)*r->at & 0x3F);
     }
     return true;
@@ -77,7 +77,7 @@ static bool read_range(struct reader *r)
         if (!read_char(r, &range.high)) return false;
     }
     if (rules->n_ranges >= RULES_MAX_ITEMS) return rules_too_large(r);
-    rules->ranges = rules_with_room(rules->ranges, rules->n_ranges, &rules->ranges_cap, sizeof *rules->ranges);
+    rules->ranges = rules_grow(rules->ranges, rules->n_ranges, &rules->ranges_cap, sizeof *rules->ranges);
     rules->ranges[rules->n_ranges++] = range;
     return true;
 }
@@ -85,7 +85,7 @@ static bool read_range(struct reader *r)
 static bool put_class(struct reader *r, struct draft *draft, const struct rules_class *class)
 {
     struct rules *rules = r->rules;
-    rules->classes = rules_with_room(rules->classes, rules->n_classes, &rules->classes_cap, sizeof *rules->classes);
+    rules->classes = rules_grow(rules->classes, rules->n_classes, &rules->classes_cap, sizeof *rules->classes);
     rules->classes[rules->n_classes] = *class;
     rules->classes[rules->n_classes].n = rules->n_ranges - class->first;
     return rules_put(r, draft, RULES_CLASS, (uint32_t)rules->n_classes++);

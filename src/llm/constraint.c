@@ -83,10 +83,10 @@ static bool match_bytes(struct constraint *c, const char *text, size_t len)
     bool good = len > 0;
     grammar_copy(&c->next, &c->now);
     for (size_t i = 0; good && i < len; i++) {
-        good = grammar_eat(c->grammar, &c->next, (unsigned char)text[i], &c->scratch);
+        good = grammar_accept_byte(c->grammar, &c->next, (unsigned char)text[i], &c->scratch);
         swap_states(&c->next, &c->scratch);
     }
-    good = good && grammar_goes_on(c->grammar, &c->next);
+    good = good && grammar_can_continue(c->grammar, &c->next);
     if (!good) c->next.len = 0;
     return good;
 }
@@ -95,10 +95,10 @@ static bool match_token(struct constraint *c, int32_t token, struct llm_token_te
 {
     if (!match_bytes(c, text.v, text.len)) c->next = (struct grammar_state){.v = c->next.v, .cap = c->next.cap};
     if (c->next.missing == 0) {
-        grammar_eat_token(c->grammar, &c->now, token, &c->scratch);
-        grammar_join(&c->next, &c->scratch);
+        grammar_accept_token(c->grammar, &c->now, token, &c->scratch);
+        grammar_merge(&c->next, &c->scratch);
     }
-    return c->next.len > 0 && !grammar_failed(c->grammar);
+    return c->next.len > 0 && !grammar_over_budget(c->grammar);
 }
 
 /* The effect of a token on a lazy grammar that still awaits its trigger. */
@@ -123,13 +123,13 @@ static bool allows(struct constraint *c, int32_t token)
 
 bool constraint_allows(struct constraint *c, int32_t token)
 {
-    grammar_rest(c->grammar);
+    grammar_reset_budget(c->grammar);
     return allows(c, token);
 }
 
 bool constraint_accept(struct constraint *c, int32_t token)
 {
-    grammar_rest(c->grammar);
+    grammar_reset_budget(c->grammar);
     if (llm_token_ends_generation(c->model, token)) return allows(c, token);
     enum trigger trigger = c->awaits_trigger ? look_for_trigger(c, token) : allows(c, token) ? TRIGGERED : MISFIT;
     if (trigger == NO_TRIGGER) keep_tail(c);
@@ -153,11 +153,11 @@ static void match_vocabulary(struct constraint *c)
         c->allowed[order.tokens[i]] = false;
         if (order.shared[i] > matched) continue;
         matched = order.shared[i];
-        while (matched < text.len &&
-               grammar_eat(c->grammar, &c->states[matched], (unsigned char)text.v[matched], &c->states[matched + 1]))
+        while (matched < text.len && grammar_accept_byte(c->grammar, &c->states[matched],
+                                                         (unsigned char)text.v[matched], &c->states[matched + 1]))
             matched++;
         c->allowed[order.tokens[i]] =
-            matched == text.len && matched > 0 && grammar_goes_on(c->grammar, &c->states[matched]);
+            matched == text.len && matched > 0 && grammar_can_continue(c->grammar, &c->states[matched]);
     }
 }
 
@@ -165,7 +165,7 @@ static void allow_named_tokens(struct constraint *c, size_t n)
 {
     if (!grammar_names_tokens(c->grammar, &c->now)) return;
     for (size_t i = 0; i < n; i++) {
-        grammar_eat_token(c->grammar, &c->now, (int32_t)i, &c->scratch);
+        grammar_accept_token(c->grammar, &c->now, (int32_t)i, &c->scratch);
         c->allowed[i] = c->allowed[i] || c->scratch.len > 0;
     }
 }
@@ -174,7 +174,7 @@ const bool *constraint_allowed(struct constraint *c)
 {
     size_t n = llm_token_texts_sorted(c->texts).n;
     c->passes++;
-    grammar_rest(c->grammar);
+    grammar_reset_budget(c->grammar);
     if (!c->awaits_trigger) {
         match_vocabulary(c);
         allow_named_tokens(c, n);

@@ -66,10 +66,10 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
 
 /* Whether a call must be one micro-batch: where attention or pooling needs all tokens of an input at once, and with
  * sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
-static bool needs_one_part(const struct llm_model_info *info, enum llm_pooling pooling)
+static bool needs_one_ubatch(const struct llm_model_info *info, enum llm_pooling pooling)
 {
-    bool from_the_end = pooling == LLM_POOLING_NONE || pooling == LLM_POOLING_LAST;
-    return !info->has_decoder || !from_the_end || info->n_swa > 0;
+    bool causal_pooling = pooling == LLM_POOLING_NONE || pooling == LLM_POOLING_LAST;
+    return !info->has_decoder || !causal_pooling || info->n_swa > 0;
 }
 
 /* llama.cpp reserves its buffers for sequences of equal length, and ends the process where the batch is no multiple of
@@ -88,7 +88,7 @@ static struct llm_context_params choose_sizes(const struct llm_context_params *w
     if (state_each && params.n_seq > MAX_STATES) params.n_seq = MAX_STATES;
     params.n_batch = round_up_to_sequences(params.n_batch, params.n_seq);
     params.n_ubatch = round_up_to_sequences(params.n_ubatch, params.n_seq);
-    if (needs_one_part(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
+    if (needs_one_ubatch(info, pooling) || params.n_ubatch > params.n_batch) params.n_ubatch = params.n_batch;
     params.unified = true;
     params.scratch = false;
     params.n_cells = params.n_batch;

@@ -19,14 +19,14 @@ void llm_truncate_input(const struct llm_model *model, struct tokens *input, siz
     size_t excess = input->len - limit;
     size_t head = llama_vocab_is_control(vocab, input->v[0]) && limit > 1;
     size_t tail = llama_vocab_is_control(vocab, input->v[input->len - 1]) && limit > head + 1;
-    size_t cut_at = from_left ? head : input->len - tail - excess; /* where what goes begins */
+    size_t cut_at = from_left ? head : input->len - tail - excess; /* where the removed tokens begin */
     memmove(&input->v[cut_at], &input->v[cut_at + excess], (input->len - cut_at - excess) * sizeof *input->v);
     tokens_truncate(input, limit);
 }
 
 /* ---- Pairs ---- */
 
-/* An input around its document. */
+/* A pair's input: the document, and the tokens before and after it. */
 struct pair_parts {
     struct tokens before, document, after;
 };
@@ -43,7 +43,7 @@ static void push_if(struct tokens *out, bool wanted, llama_token token)
     if (wanted && token != LLAMA_TOKEN_NULL) tokens_push(out, token);
 }
 
-/* As llama.cpp's server puts them: the separator stands for an end marker that a vocabulary does not have. */
+/* The order of llama-server, which uses the separator where a vocabulary has no EOS token. */
 static void join_with_separators(const struct llm_model *model, const struct llm_pair *pair,
                                  struct pair_parts *pair_parts)
 {
@@ -65,7 +65,7 @@ static bool starts_with(const char *text, const char *mark)
     return strncmp(text, mark, strlen(mark)) == 0;
 }
 
-/* Bytes up to the next mark. */
+/* Bytes up to the next placeholder. */
 static size_t literal_len(const char *text)
 {
     size_t len = 0;

@@ -104,18 +104,18 @@ static bool ends_at(struct llm_context *context, const struct llm_state_format *
 }
 
 enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                              const struct llm_state_slice *piece)
+                              const struct llm_state_slice *slice)
 {
     struct llm_parsed_state parsed;
-    const struct buf bytes = {.v = (char *)(uintptr_t)piece->bytes, .len = piece->size};
-    bool follows = format->appends && format->n_rows > 0 && ends_at(context, format, seq, piece->from) &&
-                   llm_parse_state(format, LLM_STATE_SNAPSHOT, piece->bytes, piece->size, &parsed) &&
-                   is_slice_of(format, &parsed, piece->from, piece->to);
+    const struct buf bytes = {.v = (char *)(uintptr_t)slice->bytes, .len = slice->size};
+    bool follows = format->appends && format->n_rows > 0 && ends_at(context, format, seq, slice->from) &&
+                   llm_parse_state(format, LLM_STATE_SNAPSHOT, slice->bytes, slice->size, &parsed) &&
+                   is_slice_of(format, &parsed, slice->from, slice->to);
     if (!follows) return LLM_BAD_STATE;
     bool loaded = set_state(context, llm_scratch(context), &bytes, 0);
     if (loaded)
-        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq, piece->from,
-                            piece->to);
+        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq, slice->from,
+                            slice->to);
     clear_scratch(context, format);
     return loaded ? LLM_LOADED : LLM_NO_ROOM;
 }
@@ -145,9 +145,9 @@ static bool has_kv_rows(struct llm_context *context, const struct llm_state_form
 
 /* Loads the checkpoint as it is into a unified KV cache, else rewritten for as many streams as there are here. */
 static bool load_checkpoint(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                            const struct buf *piece, const struct llm_state_contents *contents)
+                            const struct buf *slice, const struct llm_state_contents *contents)
 {
-    if (format->n_stream == 1) return set_state(context, seq, piece, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    if (format->n_stream == 1) return set_state(context, seq, slice, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     struct buf state = {0};
     bool ok = llm_compose_state(format, contents, &state, NULL) &&
               set_state(context, seq, &state, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
@@ -157,14 +157,14 @@ static bool load_checkpoint(struct llm_context *context, const struct llm_state_
 
 /* llama.cpp refuses a checkpoint of the right structure only for lack of cells. */
 static enum llm_loaded complete_sequence(struct llm_context *context, const struct llm_state_format *format,
-                                         int32_t seq, const struct buf *piece, int32_t n)
+                                         int32_t seq, const struct buf *slice, int32_t n)
 {
     struct llm_parsed_state parsed;
     struct llm_state_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = format->n_stream};
     bool fits = llm_seq_copying(context, seq) == 0 && llm_state_format_has_checkpoints(format) &&
-                llm_parse_state(format, LLM_STATE_CHECKPOINT, piece->v, piece->len, &parsed) &&
+                llm_parse_state(format, LLM_STATE_CHECKPOINT, slice->v, slice->len, &parsed) &&
                 llm_find_checkpoint(format, &parsed, n, &contents);
-    bool loaded = fits && load_checkpoint(context, format, seq, piece, &contents);
+    bool loaded = fits && load_checkpoint(context, format, seq, slice, &contents);
     llm_state_contents_release(&contents);
     if (fits && !loaded && format->appends) return LLM_NO_ROOM;
     return loaded && llm_seq_end(context, seq) == n && has_kv_rows(context, format, seq, n) ? LLM_LOADED
@@ -172,9 +172,9 @@ static enum llm_loaded complete_sequence(struct llm_context *context, const stru
 }
 
 enum llm_loaded llm_checkpoint_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                                    const void *piece, size_t size, int32_t n)
+                                    const void *slice, size_t size, int32_t n)
 {
-    const struct buf bytes = {.v = (char *)(uintptr_t)piece, .len = size};
+    const struct buf bytes = {.v = (char *)(uintptr_t)slice, .len = size};
     enum llm_loaded loaded = complete_sequence(context, format, seq, &bytes, n);
     if (loaded == LLM_BAD_STATE) llm_seq_clear(context, seq);
     return loaded;

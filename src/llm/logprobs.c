@@ -129,10 +129,10 @@ static const hearth_logprobs *report(struct llm_logprobs *c, hearth_logprob chos
     return &c->result;
 }
 
-const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_context *context, int32_t row,
+const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_context *context, int32_t index,
                                              int32_t chosen, int32_t n_top)
 {
-    const float *logits = llm_logits(context, row);
+    const float *logits = llm_logits(context, index);
     size_t n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
     double sum = llm_log_sum(logits, n_vocab);
     size_t room = reserve_top(c, n_top), n = llm_largest(logits, n_vocab, c->top, room);
@@ -151,12 +151,12 @@ static const hearth_logprobs *report_certain(struct llm_logprobs *c, int32_t cho
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top)
 {
-    const llama_token_data_array *drawn = llm_sampler_candidates(sampler);
+    const llama_token_data_array *candidates = llm_sampler_candidates(sampler);
     size_t room = reserve_top(c, n_top), n = 0;
-    if (drawn == NULL) return report_certain(c, chosen, room);
+    if (candidates == NULL) return report_certain(c, chosen, room);
     hearth_logprob one = {.token = chosen, .log = -INFINITY};
-    for (size_t i = 0; i < drawn->size; i++) {
-        const llama_token_data *data = &drawn->data[i];
+    for (size_t i = 0; i < candidates->size; i++) {
+        const llama_token_data *data = &candidates->data[i];
         hearth_logprob other = {.token = data->id, .log = log((double)data->p)};
         if (data->id == chosen) one = other;
         if (data->p > 0) n = heap_offer(c->top, n, room, other);

@@ -106,10 +106,10 @@ static void find_layer_memory(struct llm_model *model, const struct gguf_context
     bool *cells = mem_alloc((n + 1) * sizeof *cells);
     struct llm_layer_memory layers = {.n_layer = (int32_t)n, .cells = cells, .is_swa = model->is_swa};
     bool alike = info->n_swa <= 0 && info->kind != LLM_HYBRID && info->kind != LLM_RECURRENT;
-    bool asked = info->has_decoder && n > 0 && !alike && llm_probe(model->handle, &layers);
+    bool probed = info->has_decoder && n > 0 && !alike && llm_probe(model->handle, &layers);
     for (int32_t i = 0; i < info->n_layer; i++) {
         int64_t n_head = llm_file_hparam(file, "attention.head_count", i, 0);
-        if (asked ? cells[i] : info->has_decoder)
+        if (probed ? cells[i] : info->has_decoder)
             model->n_head_kv[i] = (int32_t)llm_file_hparam(file, "attention.head_count_kv", i, n_head);
     }
     info->state_bytes = layers.state_bytes;

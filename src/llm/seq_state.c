@@ -17,9 +17,9 @@ static llama_state_seq_flags flags_of(enum llm_state what)
 size_t llm_seq_state_size(struct llm_context *context, int32_t seq, enum llm_state what)
 {
     /* Without recurrent and SWA states llama.cpp would take all cells for them. */
-    bool nothing_moves = what == LLM_STATE_CHECKPOINT && llm_cuts_anywhere(context);
+    bool no_checkpoint = what == LLM_STATE_CHECKPOINT && llm_cuts_anywhere(context);
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
-    if (nothing_moves || awaits_copy || llm_seq_end(context, seq) == 0) return 0;
+    if (no_checkpoint || awaits_copy || llm_seq_end(context, seq) == 0) return 0;
     return llama_state_seq_get_size_ext(llm_context_handle(context), seq, flags_of(what));
 }
 

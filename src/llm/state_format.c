@@ -73,7 +73,7 @@ static bool save_empty_state(struct llm_context *context, struct llm_state_forma
 
 /* ---- Self-test ---- */
 
-/* What the rows [0, CUT) and [CUT, TOKENS) and what moves come to. */
+/* The slices of the KV rows [0, CUT) and [CUT, TOKENS), and the checkpoint. */
 struct saved_state {
     struct buf rows[2], checkpoint;
 };
@@ -118,7 +118,7 @@ static bool decode_tokens(struct self_test *self_test, int32_t seq, int32_t from
     return true;
 }
 
-static bool cut_kv_rows(const struct self_test *self_test, int32_t seq, int i, struct buf *piece)
+static bool cut_kv_rows(const struct self_test *self_test, int32_t seq, int i, struct buf *slice)
 {
     struct llm_context *context = self_test->context;
     struct llm_regions regions;
@@ -127,18 +127,18 @@ static bool cut_kv_rows(const struct self_test *self_test, int32_t seq, int i, s
     bool ok =
         raw != NULL && size > 0 &&
         llm_rows_save(context, self_test->format, seq, cut_positions[i], cut_positions[i + 1], raw, size) == size &&
-        llm_cut_rows(self_test->format, raw, size, cut_positions[i], cut_positions[i + 1], piece, &regions);
+        llm_cut_rows(self_test->format, raw, size, cut_positions[i], cut_positions[i + 1], slice, &regions);
     if (ok) free(regions.v);
     free(raw);
     return ok;
 }
 
-static bool cut_checkpoint(const struct self_test *self_test, int32_t seq, struct buf *piece)
+static bool cut_checkpoint(const struct self_test *self_test, int32_t seq, struct buf *slice)
 {
     struct llm_regions regions;
     struct buf raw = {0};
     bool ok = save_state(self_test->context, seq, LLM_STATE_CHECKPOINT, &raw) &&
-              llm_cut_checkpoint(self_test->format, raw.v, raw.len, TOKENS, piece, &regions);
+              llm_cut_checkpoint(self_test->format, raw.v, raw.len, TOKENS, slice, &regions);
     if (ok) free(regions.v);
     buf_release(&raw);
     return ok;

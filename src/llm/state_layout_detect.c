@@ -13,7 +13,7 @@ enum { MAX_LAYERS = 4096, CELL_BYTES = 12, EXTENSION_BYTES = 12 };
 
 static const uint64_t MAX_ROW = 1 << 30;
 
-/* The state of the first n tokens of sequence 0. Reading beyond its bytes gives zeros and is remembered. */
+/* Reads the snapshot of the first n tokens of sequence 0. Reading beyond its end gives zeros and sets `overrun`. */
 struct cursor {
     const uint8_t *at;
     size_t left;
@@ -142,7 +142,8 @@ static void reset_layout(struct llm_state_format *format)
     format->states.len = 0;
 }
 
-/* Two things cannot be read off: whether cells tell their place, and whether there are values. */
+/* Tries one of four variants. Two facts cannot be read off the bytes: whether cells have the extension (2D position and
+ * token), and whether there are values. */
 static bool detect_with(struct llm_state_format *format, const struct buf *whole, int32_t n, bool with_extension,
                         bool with_values)
 {

@@ -12,14 +12,14 @@ void llm_state_contents_release(struct llm_state_contents *contents)
 }
 
 bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,
-                  struct buf *piece, struct llm_regions *regions)
+                  struct buf *slice, struct llm_regions *regions)
 {
     struct llm_parsed_state parsed;
     struct llm_state_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = 1};
     *regions = (struct llm_regions){0};
     bool ok = format->n_rows > 0 && from < to && llm_parse_state(format, LLM_STATE_SNAPSHOT, raw, size, &parsed) &&
               llm_find_cells(format, &parsed.kv[0], from, to, &contents.runs[0]) &&
-              llm_compose_state(format, &contents, piece, regions);
+              llm_compose_state(format, &contents, slice, regions);
     llm_state_contents_release(&contents);
     return ok;
 }
@@ -39,36 +39,36 @@ bool llm_find_checkpoint(const struct llm_state_format *format, const struct llm
 }
 
 bool llm_cut_checkpoint(const struct llm_state_format *format, const void *raw, size_t size, int32_t n,
-                        struct buf *piece, struct llm_regions *regions)
+                        struct buf *slice, struct llm_regions *regions)
 {
     struct llm_parsed_state parsed;
     struct llm_state_contents contents = {.what = LLM_STATE_CHECKPOINT, .n_stream = 1};
     *regions = (struct llm_regions){0};
     bool ok =
         llm_state_format_has_checkpoints(format) && llm_parse_state(format, LLM_STATE_CHECKPOINT, raw, size, &parsed) &&
-        llm_find_checkpoint(format, &parsed, n, &contents) && llm_compose_state(format, &contents, piece, regions);
+        llm_find_checkpoint(format, &parsed, n, &contents) && llm_compose_state(format, &contents, slice, regions);
     llm_state_contents_release(&contents);
     return ok;
 }
 
-static bool find_all(const struct llm_state_format *format, const struct llm_state_slice *pieces, size_t n,
+static bool find_all(const struct llm_state_format *format, const struct llm_state_slice *slices, size_t n,
                      struct llm_parsed_state *parsed, struct llm_runs *runs)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct llm_state_slice *piece = &pieces[i];
-        if (piece->from != (i == 0 ? 0 : pieces[i - 1].to) || piece->to <= piece->from) return false;
-        if (!llm_parse_state(format, LLM_STATE_SNAPSHOT, piece->bytes, piece->size, &parsed[i])) return false;
-        if (!llm_find_cells(format, &parsed[i].kv[0], piece->from, piece->to, runs)) return false;
+        const struct llm_state_slice *slice = &slices[i];
+        if (slice->from != (i == 0 ? 0 : slices[i - 1].to) || slice->to <= slice->from) return false;
+        if (!llm_parse_state(format, LLM_STATE_SNAPSHOT, slice->bytes, slice->size, &parsed[i])) return false;
+        if (!llm_find_cells(format, &parsed[i].kv[0], slice->from, slice->to, runs)) return false;
     }
     return n > 0;
 }
 
-bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *pieces, size_t n,
+bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *slices, size_t n,
                    struct buf *joined)
 {
     struct llm_state_contents contents = {.what = LLM_STATE_SNAPSHOT, .n_stream = format->n_stream};
     struct llm_parsed_state *parsed = mem_alloc((n + 1) * sizeof *parsed); /* the runs borrow from it */
-    bool ok = format->n_rows > 0 && find_all(format, pieces, n, parsed, &contents.runs[0]) &&
+    bool ok = format->n_rows > 0 && find_all(format, slices, n, parsed, &contents.runs[0]) &&
               llm_compose_state(format, &contents, joined, NULL);
     llm_state_contents_release(&contents);
     free(parsed);

@@ -62,11 +62,11 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_state_format 
 /* Cuts the slice of the KV rows [from, to) out of raw bytes or of a larger slice; it replaces what the buffer held.
  * False: the bytes are malformed or lack rows, or there is no memory; there are no regions to free then. */
 bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,
-                  struct buf *piece, struct llm_regions *regions);
+                  struct buf *slice, struct llm_regions *regions);
 
 /* Makes the canonical checkpoint after n tokens from raw bytes. */
 bool llm_cut_checkpoint(const struct llm_state_format *format, const void *raw, size_t size, int32_t n,
-                        struct buf *piece, struct llm_regions *regions);
+                        struct buf *slice, struct llm_regions *regions);
 
 /* A range of KV rows within a slice. */
 struct llm_state_slice {
@@ -76,7 +76,7 @@ struct llm_state_slice {
 };
 
 /* Joins slices into one state for llm_rows_load_all(): only where slices cannot be appended one by one. */
-bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *pieces, size_t n,
+bool llm_join_rows(const struct llm_state_format *format, const struct llm_state_slice *slices, size_t n,
                    struct buf *joined);
 
 /* ---- Copying in: the engine's thread ---- */
@@ -84,7 +84,7 @@ bool llm_join_rows(const struct llm_state_format *format, const struct llm_state
 /* Appends the KV rows to a sequence that has those of all positions before. On failure the sequence is unchanged. Where
  * a checkpoint is needed too, llm_seq_end() is 0 until that is loaded. */
 enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                              const struct llm_state_slice *piece);
+                              const struct llm_state_slice *slice);
 
 /* Loads joined KV rows in place of what the sequence held. On failure it is empty. */
 bool llm_rows_load_all(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
@@ -93,6 +93,6 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_state_forma
 /* Completes a sequence that has n KV rows with the checkpoint of that position. LLM_NO_ROOM: the rows are kept, and the
  * call can be made again; LLM_BAD_STATE: the sequence is empty. */
 enum llm_loaded llm_checkpoint_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
-                                    const void *piece, size_t size, int32_t n);
+                                    const void *slice, size_t size, int32_t n);
 
 #endif

@@ -16,11 +16,11 @@ static void read_text(struct grammar *grammar, const char *text, size_t len)
     bool good = true;
     grammar_start(grammar, &now);
     for (size_t i = 0; good && i < len; i++) {
-        grammar_rest(grammar);
-        grammar_eat_token(grammar, &now, (unsigned char)text[i], &named);
-        good = grammar_eat(grammar, &now, (unsigned char)text[i], &next);
+        grammar_reset_budget(grammar);
+        grammar_accept_token(grammar, &now, (unsigned char)text[i], &named);
+        good = grammar_accept_byte(grammar, &now, (unsigned char)text[i], &next);
         require(!good || next.len > 0);
-        require(!grammar_failed(grammar) || named.len == 0 || !good);
+        require(!grammar_over_budget(grammar) || named.len == 0 || !good);
         if (good) grammar_copy(&now, &next);
     }
     require(!grammar_complete(&now) || now.missing == 0);

@@ -19,10 +19,10 @@ static enum match match_with(struct grammar *grammar, const char *text)
     enum match match = BEGINNING;
     grammar_start(grammar, &now);
     for (; *text != '\0' && match != NOTHING; text++) {
-        if (!grammar_eat(grammar, &now, (unsigned char)*text, &next)) match = NOTHING;
+        if (!grammar_accept_byte(grammar, &now, (unsigned char)*text, &next)) match = NOTHING;
         grammar_copy(&now, &next);
     }
-    if (match == BEGINNING && !grammar_goes_on(grammar, &now)) match = NOTHING;
+    if (match == BEGINNING && !grammar_can_continue(grammar, &now)) match = NOTHING;
     if (match == BEGINNING && grammar_complete(&now)) match = WHOLE;
     grammar_release(&now);
     grammar_release(&next);
@@ -199,8 +199,8 @@ static void a_text_that_can_be_read_in_endlessly_many_ways_is_stopped(void **sta
     struct grammar *grammar = grammar_open("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"d\"", NULL, &error);
     assert_non_null(grammar);
     assert_int_equal(match_with(grammar, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), NOTHING);
-    assert_true(grammar_failed(grammar));
-    grammar_rest(grammar);
+    assert_true(grammar_over_budget(grammar));
+    grammar_reset_budget(grammar);
     assert_int_equal(match_with(grammar, "aaadbcb"), WHOLE);
     grammar_close(grammar);
 }
@@ -217,8 +217,8 @@ static void very_many_named_tokens_are_stopped_too(void **state)
     struct grammar_state now = {0}, next = {0};
     assert_non_null(grammar);
     grammar_start(grammar, &now);
-    for (int32_t token = 0; token < 150000; token++) grammar_eat_token(grammar, &now, token, &next);
-    assert_true(grammar_failed(grammar));
+    for (int32_t token = 0; token < 150000; token++) grammar_accept_token(grammar, &now, token, &next);
+    assert_true(grammar_over_budget(grammar));
     grammar_release(&now);
     grammar_release(&next);
     grammar_close(grammar);
@@ -233,10 +233,10 @@ static void a_long_text_costs_no_more_for_each_of_its_letters(void **state)
     struct grammar_state now = {0}, next = {0};
     grammar_start(grammar, &now);
     for (int i = 0; i < 300000; i++) {
-        assert_true(grammar_eat(grammar, &now, (unsigned char)"(abc)"[i % 5], &next));
+        assert_true(grammar_accept_byte(grammar, &now, (unsigned char)"(abc)"[i % 5], &next));
         grammar_copy(&now, &next);
         assert_true(now.len < 5);
-        grammar_rest(grammar);
+        grammar_reset_budget(grammar);
     }
     grammar_release(&now);
     grammar_release(&next);
