@@ -1,3 +1,4 @@
+/* Base64 by OpenSSL, in parts of 3 KiB. */
 #include "base/base64.h"
 
 #include <openssl/evp.h>

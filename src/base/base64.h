@@ -1,4 +1,4 @@
-/* Bytes as base64 (RFC 4648, padded, without line ends). */
+/* Base64 (RFC 4648, padded, without line ends). Pure; any thread. */
 #ifndef BASE_BASE64_H
 #define BASE_BASE64_H
 

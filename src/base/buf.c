@@ -1,3 +1,4 @@
+/* The byte buffer: capacity doubles, and always has room for a terminating zero. */
 #include "base/buf.h"
 
 #include "base/memory.h"

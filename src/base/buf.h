@@ -1,4 +1,4 @@
-/* A growable run of bytes, kept zero-terminated so that it can be read as a string.
+/* A growable byte buffer, kept zero-terminated so that it can be read as a string. It belongs to one thread at a time.
  *
  * struct buf b = {0} is an empty one; buf_release() empties it again. buf_take() moves the bytes out to the caller. */
 #ifndef BASE_BUF_H
@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 struct buf {
-    char *v; /* NULL while nothing was ever appended */
+    char *v; /* NULL until something is appended */
     size_t len, cap;
 };
 
@@ -19,7 +19,7 @@ void buf_clear(struct buf *b); /* keeps the memory */
 void buf_release(struct buf *b);
 char *buf_take(struct buf *b); /* never NULL; free() it */
 
-/* The bytes as a string, "" where nothing was ever appended. */
+/* The bytes as a string; "" while v is NULL. */
 const char *buf_text(const struct buf *b);
 
 #endif

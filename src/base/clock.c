@@ -1,3 +1,4 @@
+/* The clocks of the machine, by clock_gettime(). */
 #include "base/clock.h"
 
 #include <time.h>

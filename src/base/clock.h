@@ -1,5 +1,5 @@
-/* Time as an object, so that tests can move it. Every timeout of the engine and of admission is measured with the
- * clock they were opened with. */
+/* Clocks as objects, so that tests can stop and set them. The engine and its admission queue measure every time-out
+ * with the clock that they were opened with. Any thread. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -9,13 +9,13 @@
 #define CLOCK_NEVER INT64_MAX
 
 struct clock {
-    /* Nanoseconds since some fixed moment; never goes back. */
+    /* Nanoseconds since a fixed moment; monotonic. */
     int64_t (*now)(struct clock *clock);
-    /* Waits on `cond` (with `mutex` held) until it is signalled or `deadline` is reached. May wake for no reason. */
+    /* Waits on `cond` (with `mutex` held) until it is signalled or `deadline` (ns) has passed. May wake spuriously. */
     void (*wait)(struct clock *clock, pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline);
 };
 
-/* The machine's monotonic clock; shared, never freed. Condition variables it waits on: clock_cond_init(). */
+/* CLOCK_MONOTONIC; shared, never freed. Condition variables that it waits on need clock_cond_init(). */
 struct clock *clock_monotonic(void);
 
 void clock_cond_init(pthread_cond_t *cond);
@@ -38,7 +38,7 @@ static inline double clock_to_ms(int64_t ns)
 /* CPU time of all threads of the process, in nanoseconds. */
 int64_t clock_cpu_of_process(void);
 
-/* Milliseconds since 1970, for people. */
+/* Milliseconds since 1970, by the wall clock: for people and files, not for time-outs. */
 int64_t clock_unix_ms(void);
 
 #endif

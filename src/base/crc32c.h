@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Goes on from `crc`, which is 0 at first. */
+/* Continues the CRC of the bytes before, which is 0 for none. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t size);
 
 #endif

@@ -1,3 +1,4 @@
+/* Formatting of error messages, cut to the size of a hearth_error. */
 #include "base/error.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Filling in a hearth_error, the one error type of the project.
  *
- * Functions return a hearth_code (0 or negative); whoever finds the fault writes the message, in one line that
- * names what is wrong and what to do. Callers pass it up unchanged or add context with error_prefix(). */
+ * Functions return a hearth_code (0 or negative). The function that finds a fault writes the message: one line that
+ * names what is wrong and what to do. Callers pass it up unchanged, or add context with error_prefix(). Any thread. */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 

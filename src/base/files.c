@@ -1,4 +1,4 @@
-/* The machine's own system calls behind struct files. Nothing is kept here: descriptors belong to the callers. */
+/* The machine's system calls behind struct files. Keeps no state: descriptors belong to the callers. */
 #include "base/files.h"
 
 #include "base/memory.h"
@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A call that a signal broke off is made again. */
-static bool broken_off(int64_t result)
+/* Whether a signal interrupted the call, which is then repeated. */
+static bool interrupted(int64_t result)
 {
     return result < 0 && errno == EINTR;
 }
@@ -34,7 +34,7 @@ static int machine_close(struct files *files, int fd)
 {
     (void)files;
     int result = outcome(close(fd));
-    return result == -EINTR ? 0 : result; /* Linux has closed it all the same */
+    return result == -EINTR ? 0 : result; /* Linux has closed it nevertheless */
 }
 
 static int machine_sync(struct files *files, int fd)
@@ -42,20 +42,21 @@ static int machine_sync(struct files *files, int fd)
     (void)files;
     struct stat is;
     if (fstat(fd, &is) != 0) return -errno;
-    int result; /* ext4's fdatasync() of a folder may leave new names out */
+    int result; /* on ext4, fdatasync() of a folder may leave out new names */
     do result = S_ISDIR(is.st_mode) ? fsync(fd) : fdatasync(fd);
-    while (broken_off(result));
+    while (interrupted(result));
     return outcome(result);
 }
 
 /* ---- Folders ---- */
 
-/* Without O_DIRECTORY, which would hide that it is a link; O_NONBLOCK, or a pipe of that name would be waited for. */
+/* Without O_DIRECTORY, with which a symbolic link would give ENOTDIR instead of ELOOP; with O_NONBLOCK, since opening a
+ * pipe of that name would wait. */
 static int open_existing_folder(const char *path)
 {
     int fd;
     do fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    while (broken_off(fd));
+    while (interrupted(fd));
     if (fd < 0) return -errno;
     struct stat is;
     int result = outcome(fstat(fd, &is));
@@ -67,7 +68,7 @@ static int open_existing_folder(const char *path)
     return result;
 }
 
-/* A folder whose name is lost with the power takes with it all that was synced in it. */
+/* Syncs the parent too: a new folder whose name a loss of power takes is lost with all that was synced in it. */
 static int sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -104,7 +105,8 @@ static int machine_open_folder(struct files *files, const char *path)
     (void)files;
     char *plain = mem_strdup(path);
     size_t len = strlen(plain);
-    while (len > 1 && plain[len - 1] == '/') plain[--len] = '\0'; /* behind "link/" the link would be followed */
+    while (len > 1 && plain[len - 1] == '/')
+        plain[--len] = '\0'; /* with a slash at its end, a symbolic link would be followed */
     int result = len == 0 ? -ENOENT : open_existing_folder(plain);
     if (result == -ENOENT && len > 0) {
         result = make_folders(plain);
@@ -117,7 +119,7 @@ static int machine_open_folder(struct files *files, const char *path)
 static int machine_list(struct files *files, int folder, void (*each)(void *ud, const char *name), void *ud)
 {
     (void)files;
-    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a place of its own in the folder */
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* a descriptor with an offset of its own */
     if (fd < 0) return -errno;
     DIR *names = fdopendir(fd);
     if (names == NULL) {
@@ -140,7 +142,7 @@ static int machine_lock(struct files *files, int folder)
     (void)files;
     int result;
     do result = flock(folder, LOCK_EX | LOCK_NB);
-    while (broken_off(result));
+    while (interrupted(result));
     return outcome(result);
 }
 
@@ -154,7 +156,7 @@ static int machine_open(struct files *files, int folder, const char *name, enum 
     if (!is_name(name)) return -EINVAL;
     int fd;
     do fd = openat(folder, name, flags[mode] | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
-    while (broken_off(fd));
+    while (interrupted(fd));
     return outcome(fd);
 }
 
@@ -163,7 +165,7 @@ static ssize_t machine_read_at(struct files *files, int fd, void *bytes, size_t 
     (void)files;
     ssize_t n;
     do n = pread(fd, bytes, size, (off_t)offset);
-    while (broken_off(n));
+    while (interrupted(n));
     return n < 0 ? -errno : n;
 }
 
@@ -172,7 +174,7 @@ static ssize_t machine_write_at(struct files *files, int fd, const void *bytes, 
     (void)files;
     ssize_t n;
     do n = pwrite(fd, bytes, size, (off_t)offset);
-    while (broken_off(n));
+    while (interrupted(n));
     return n < 0 ? -errno : n;
 }
 
@@ -224,7 +226,7 @@ struct files *files_machine(void)
     return &machine;
 }
 
-/* ---- All of it ---- */
+/* ---- Whole reads and writes ---- */
 
 int files_read_all(struct files *files, int fd, void *bytes, size_t size, uint64_t offset)
 {
@@ -242,7 +244,7 @@ int files_write_all(struct files *files, int fd, const void *bytes, size_t size,
     for (size_t done = 0; done < size;) {
         ssize_t n = files->write_at(files, fd, (const char *)bytes + done, size - done, offset + done);
         if (n < 0) return (int)n;
-        if (n == 0) return -EIO; /* no file system says so; asking for ever would be worse */
+        if (n == 0) return -EIO; /* no file system returns this; without a limit it would loop for ever */
         done += (size_t)n;
     }
     return 0;

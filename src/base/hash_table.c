@@ -1,11 +1,12 @@
+/* Linear hashing: buckets [0, n_buckets) exist; the next one is split off whenever an item is added to a full table. */
 #include "base/hash_table.h"
 
 #include "base/memory.h"
 
 #include <stdlib.h>
 
-/* Multiplied, since hashes made of addresses differ in their middle bits alone. Buckets of the second half that are not
- * there yet are still part of those of the first. */
+/* Multiplied, since hashes made of addresses differ only in their middle bits. Items of a bucket that does not exist
+ * yet are in the bucket from which it will be split. */
 static size_t index_of(const struct hash_table *table, uint64_t hash)
 {
     size_t mixed = hash * 0x9e3779b97f4a7c15u >> 32, i = mixed & (2 * table->half - 1);
@@ -17,7 +18,7 @@ static struct hash_link **bucket_of(const struct hash_table *table, uint64_t has
     return &table->v[index_of(table, hash)];
 }
 
-/* The next bucket, with those of the one that it was part of that belong there now. */
+/* Adds the next bucket, and moves its items there from the bucket that held them. */
 static void split(struct hash_table *table)
 {
     size_t new = table->n_buckets++;

@@ -1,3 +1,4 @@
+/* Parsing and comparing hosts. */
 #include "base/host.h"
 
 #include <arpa/inet.h>
@@ -8,7 +9,7 @@ static bool is_letter_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* What follows the host: nothing, or a colon and digits. */
+/* Whether this may follow a host: nothing, or a colon and digits. */
 static bool is_port(const char *text, size_t len)
 {
     if (len > 0 && *text != ':') return false;
@@ -32,7 +33,7 @@ static bool read_v6(const char *text, size_t len, struct host *host)
     return inet_pton(AF_INET6, address, &host->address) == 1;
 }
 
-/* A dot at the end says that the name is whole already. */
+/* A trailing dot marks a fully qualified name; it is ignored. */
 static bool read_name(const char *text, size_t len, struct host *host)
 {
     struct in_addr v4;

@@ -1,5 +1,5 @@
-/* A host as Host headers, origins and addresses write it: a name or an address, and maybe a port. Pure functions; any
- * thread. */
+/* Hosts as Host headers, origins and addresses write them: a name or an address, with or without a port. Pure
+ * functions; any thread. */
 #ifndef BASE_HOST_H
 #define BASE_HOST_H
 
@@ -15,11 +15,10 @@ struct host {
     struct in6_addr address;            /* IPv4 as ::ffff:a.b.c.d */
 };
 
-/* Reads "name", "a.b.c.d" or "[v6]", with ":port" or without. False where it is none of these; nothing else, such as
- * a user before an @, is read past. */
+/* Parses "name", "a.b.c.d" or "[v6]", with or without ":port". False for anything else, such as a user before an @. */
 bool host_parse(const char *text, size_t len, struct host *host);
 
-/* The same as people write it in a list: an IPv6 address also without its brackets. */
+/* The same as written in a list: an IPv6 address may lack its brackets. */
 bool host_parse_listed(const char *text, struct host *host);
 
 /* The address of a socket; false where it has none (unix sockets). */
@@ -30,7 +29,7 @@ bool host_equal(const struct host *a, const struct host *b);
 /* 0.0.0.0 and [::]: to a listener all addresses of the machine, to a client the machine itself. */
 bool host_is_unspecified(const struct host *host);
 
-/* What reaches this machine alone: localhost and the names below it, 127.0.0.0/8, [::1], and the unspecified ones. */
+/* Addresses of this machine alone: localhost and the names below it, 127.0.0.0/8, [::1], and the unspecified ones. */
 bool host_is_loopback(const struct host *host);
 
 #endif

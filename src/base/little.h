@@ -1,4 +1,4 @@
-/* Numbers in little endian, whatever the machine is: as files have them. */
+/* Little-endian integers, as files have them, whatever the byte order of the machine. */
 #ifndef BASE_LITTLE_H
 #define BASE_LITTLE_H
 

@@ -1,10 +1,10 @@
-/* The log: forming lines, and the thread that writes them.
+/* The log: formatting lines, and the thread that writes them.
  *
- * With the thread, whoever logs appends a line to a queue under a mutex that is never held while anything is written;
- * the thread takes all that is queued and writes it. What the queue has no room for is dropped and counted, and the
- * thread says how many lines that were as soon as it can. Once one line is dropped, so are all until the thread takes
- * the queue: the gap is in one place, and said there. The thread owns the descriptor: it alone writes to it, replaces
- * it and closes it. Without the thread, lines are written by who logs them, under the mutex. */
+ * With the thread, a logging thread appends its line to a queue of up to 1 MiB, under a mutex that is never held during
+ * a write; the log's thread takes the whole queue and writes it. Lines that do not fit are dropped and counted, and the
+ * thread logs their number as soon as it can. After one dropped line all are dropped until the queue is taken, so that
+ * lines are missing in one place, where their number stands. The thread owns the descriptor: it alone writes to it,
+ * replaces it and closes it. Without the thread, the logging thread writes under the mutex. */
 #include "base/log.h"
 
 #include "base/buf.h"
@@ -29,16 +29,16 @@
 /* Some ten thousand lines. */
 #define QUEUE_BYTES ((size_t)1 << 20)
 
-/* How long the end of the process, or of the log's use of a file, waits for what is queued. */
-#define PATIENCE_MS 1000
+/* How long the end of the process, or a change of the file, waits for queued lines. */
+#define FLUSH_WAIT_MS 1000
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-/* The descriptor is to be another one from there on. */
-struct turn {
+/* A change of the descriptor, from a position in the queue on. */
+struct switch_over {
     bool wanted;
     size_t at;  /* in the queue */
-    int fd;     /* -1: the path is to be opened */
+    int fd;     /* -1: `path` is to be opened */
     char *path; /* NULL where there is a descriptor */
 };
 
@@ -53,10 +53,10 @@ static struct {
     bool threaded, ending;
     struct buf queue;
     size_t dropped; /* lines, since the thread took the queue */
-    struct turn turn;
+    struct switch_over switch_over;
     char *path; /* NULL: stderr */
 
-    int fd; /* the thread's, while there is one */
+    int fd; /* the log thread's, while there is one */
 } sink = {.mutex = PTHREAD_MUTEX_INITIALIZER, .fd = STDERR_FILENO, .level = LOG_INFO};
 
 /* ---- Lines ---- */
@@ -150,15 +150,15 @@ static size_t count_lines(const char *bytes, size_t len)
     return n;
 }
 
-/* Whoever gave us stderr may have made it one that does not wait. */
-static bool is_to_be_tried_again(int fd)
+/* stderr may be non-blocking, as the parent process left it. */
+static bool should_retry(int fd)
 {
     if (errno == EINTR) return true;
     struct pollfd room = {.fd = fd, .events = POLLOUT};
     return errno == EAGAIN && poll(&room, 1, -1) >= 0;
 }
 
-/* How many of the bytes were written. */
+/* Returns how many of the bytes were written. */
 static size_t write_bytes(int fd, const char *bytes, size_t len)
 {
     size_t done = 0;
@@ -166,7 +166,7 @@ static size_t write_bytes(int fd, const char *bytes, size_t len)
         ssize_t n = write(fd, bytes + done, len - done);
         if (n > 0)
             done += (size_t)n;
-        else if (n == 0 || !is_to_be_tried_again(fd))
+        else if (n == 0 || !should_retry(fd))
             break;
     }
     return done;
@@ -174,13 +174,13 @@ static size_t write_bytes(int fd, const char *bytes, size_t len)
 
 /* ---- The thread ---- */
 
-/* The thread's own. */
+/* The log thread's own data. */
 struct writer {
     struct buf batch; /* what it took from the queue */
     size_t dropped;   /* after that */
-    struct turn turn;
-    size_t lost; /* lines that were not written, and not told yet */
-    bool torn;   /* the last of them is there in part */
+    struct switch_over switch_over;
+    size_t lost; /* lines that were not written, and not reported yet */
+    bool torn;   /* the last line was written in part */
 };
 
 static void write_lines(struct writer *w, const char *bytes, size_t len)
@@ -191,8 +191,8 @@ static void write_lines(struct writer *w, const char *bytes, size_t len)
     if (done > 0) w->torn = bytes[done - 1] != '\n';
 }
 
-/* A line about lines, which is not counted itself. */
-static void tell_lost(struct writer *w)
+/* Logs how many lines were lost. That line itself is never counted. */
+static void report_lost(struct writer *w)
 {
     if (w->lost == 0) return;
     struct buf line = {0};
@@ -218,37 +218,37 @@ static void use(int fd)
     sink.fd = fd;
 }
 
-static void take_turn(struct writer *w)
+static void do_switch_over(struct writer *w)
 {
-    int fd = w->turn.fd >= 0 ? w->turn.fd : open_file(w->turn.path);
+    int fd = w->switch_over.fd >= 0 ? w->switch_over.fd : open_file(w->switch_over.path);
     if (fd >= 0) {
         use(fd);
         w->torn = false;
     } else {
-        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->turn.path),
+        log_event(LOG_ERROR, "log", "not reopened, the former file stays", log_str("path", w->switch_over.path),
                   log_str("reason", strerrordesc_np(errno)));
     }
-    free(w->turn.path);
+    free(w->switch_over.path);
 }
 
-/* What was lost before comes first, what the queue had no room for last. */
+/* Reports lines that earlier writes lost before the batch, and those that the queue dropped after it. */
 static void write_batch(struct writer *w)
 {
-    size_t at = w->turn.wanted ? w->turn.at : 0;
-    tell_lost(w);
-    if (w->turn.wanted) {
+    size_t at = w->switch_over.wanted ? w->switch_over.at : 0;
+    report_lost(w);
+    if (w->switch_over.wanted) {
         write_lines(w, buf_text(&w->batch), at);
-        take_turn(w);
+        do_switch_over(w);
     }
     write_lines(w, buf_text(&w->batch) + at, w->batch.len - at);
     w->lost += w->dropped;
-    tell_lost(w);
+    report_lost(w);
 }
 
 /* With the mutex. */
 static bool has_work(void)
 {
-    return sink.queue.len > 0 || sink.dropped > 0 || sink.turn.wanted;
+    return sink.queue.len > 0 || sink.dropped > 0 || sink.switch_over.wanted;
 }
 
 /* With the mutex. */
@@ -259,8 +259,8 @@ static void take_queue(struct writer *w)
     sink.queue = empty;
     w->dropped = sink.dropped;
     sink.dropped = 0;
-    w->turn = sink.turn;
-    sink.turn = (struct turn){0};
+    w->switch_over = sink.switch_over;
+    sink.switch_over = (struct switch_over){0};
 }
 
 static void *write_queue(void *ud)
@@ -290,7 +290,7 @@ static void *write_queue(void *ud)
 }
 
 /* With the mutex. */
-static void rouse(void)
+static void wake_writer(void)
 {
     atomic_store(&sink.busy, true);
     pthread_cond_signal(&sink.filled);
@@ -323,7 +323,7 @@ static void enqueue(enum log_level level, const char *group, const char *text, c
         sink.dropped++;
         metric_add(&sink.dropped_total, 1);
     }
-    rouse();
+    wake_writer();
 }
 
 /* With the mutex. */
@@ -358,17 +358,18 @@ static int find_level(const char *name)
 }
 
 /* With the mutex. */
-static void hand_over(int fd)
+static void switch_to(int fd)
 {
     if (!sink.threaded) {
         use(fd);
         return;
     }
-    if (sink.turn.wanted && sink.turn.fd >= 0 && sink.turn.fd != STDERR_FILENO) close(sink.turn.fd);
-    free(sink.turn.path);
-    sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = fd};
-    rouse();
-    await_written(PATIENCE_MS);
+    if (sink.switch_over.wanted && sink.switch_over.fd >= 0 && sink.switch_over.fd != STDERR_FILENO)
+        close(sink.switch_over.fd);
+    free(sink.switch_over.path);
+    sink.switch_over = (struct switch_over){.wanted = true, .at = sink.queue.len, .fd = fd};
+    wake_writer();
+    await_written(FLUSH_WAIT_MS);
 }
 
 int log_open(const char *path, const char *level, const char *format, hearth_error *error)
@@ -387,7 +388,7 @@ int log_open(const char *path, const char *level, const char *format, hearth_err
     sink.level = (enum log_level)number;
     free(sink.path);
     sink.path = mem_strdup(path);
-    hand_over(fd);
+    switch_to(fd);
     pthread_mutex_unlock(&sink.mutex);
     return HEARTH_OK;
 }
@@ -395,14 +396,15 @@ int log_open(const char *path, const char *level, const char *format, hearth_err
 void log_reopen(void)
 {
     pthread_mutex_lock(&sink.mutex);
-    if (sink.threaded && sink.path != NULL && !sink.turn.wanted) {
-        sink.turn = (struct turn){.wanted = true, .at = sink.queue.len, .fd = -1, .path = mem_strdup(sink.path)};
-        rouse();
+    if (sink.threaded && sink.path != NULL && !sink.switch_over.wanted) {
+        sink.switch_over =
+            (struct switch_over){.wanted = true, .at = sink.queue.len, .fd = -1, .path = mem_strdup(sink.path)};
+        wake_writer();
     }
     pthread_mutex_unlock(&sink.mutex);
 }
 
-/* ---- The thread's life ---- */
+/* ---- Starting, fork, exit ---- */
 
 static void before_fork(void)
 {
@@ -414,27 +416,27 @@ static void after_fork(void)
     pthread_mutex_unlock(&sink.mutex);
 }
 
-/* What is queued is the parent's to write. */
+/* The parent writes what is queued. */
 static void in_child(void)
 {
     sink.threaded = sink.ending = false;
     sink.queue.len = sink.dropped = 0;
-    free(sink.turn.path);
-    sink.turn = (struct turn){0};
+    free(sink.switch_over.path);
+    sink.switch_over = (struct switch_over){0};
     atomic_store(&sink.busy, false);
     clock_cond_init(&sink.filled);
     clock_cond_init(&sink.emptied);
     pthread_mutex_unlock(&sink.mutex);
 }
 
-/* A thread that is stuck is left to its fate, and lines go on being queued for it: nobody may be stuck instead. */
+/* A log thread that is stuck in a write is left so, and lines stay queued: the exit must not hang with it. */
 static void at_end(void)
 {
     pthread_mutex_lock(&sink.mutex);
     if (sink.threaded) {
         sink.ending = true;
-        rouse();
-        await_written(PATIENCE_MS);
+        wake_writer();
+        await_written(FLUSH_WAIT_MS);
     }
     pthread_mutex_unlock(&sink.mutex);
 }
@@ -447,7 +449,8 @@ static void prepare(void)
     atexit(at_end);
 }
 
-/* With the mutex. Signals are for other threads; a reader that left is an error of write(). */
+/* With the mutex. All signals are blocked in the thread: others handle them, and SIGPIPE becomes an error of write().
+ */
 static int start(hearth_error *error)
 {
     sigset_t all, former;
@@ -481,12 +484,13 @@ bool log_flush(int64_t ms)
 
 /* ---- Crashes ---- */
 
-/* The other threads run on, so the log's can write what is queued. A signal handler may do little more than look. */
+/* Other threads keep running, so that the log's can write the queue meanwhile. A signal handler may do little but wait.
+ */
 static void on_crash(int number)
 {
     const struct timespec a_little = {.tv_nsec = 1000000};
-    for (int ms = 0; ms < PATIENCE_MS && atomic_load(&sink.busy); ms++) nanosleep(&a_little, NULL);
-    raise(number); /* comes once this returns, and finds the default */
+    for (int ms = 0; ms < FLUSH_WAIT_MS && atomic_load(&sink.busy); ms++) nanosleep(&a_little, NULL);
+    raise(number); /* delivered when this returns, to the default action */
 }
 
 void log_outlive_crashes(void)

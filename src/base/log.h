@@ -1,15 +1,15 @@
-/* The log: one line an event, on stderr or in a file, as text or as JSON lines.
+/* The log: one line for each event, on stderr or in a file, as text or as JSON lines.
  *
  *     log_event(LOG_INFO, "batch-engine", "started", log_int("slots", 4), log_str("model", name));
  *     2026-03-01T12:00:00.123Z info  batch-engine: started slots=4 model=demo
  *
- * `group` says who speaks, the text is fixed (people search for it), what varies goes into fields, with the unit in
- * the field's name (took_ms, size_bytes). Prompts and replies are never logged, but for words of prompts where
- * server.insecure_logging wants them; control characters are escaped, so that
- * nothing a client sends can end a line or reach a terminal. Thread-safe; a line is written whole.
+ * `group` names the part that logs, the text is fixed (people search for it), and what varies is in fields, with the
+ * unit in the field's name (took_ms, size_bytes). Prompts and replies are never logged, but for words of prompts with
+ * server.insecure_logging; control characters are escaped, so that nothing a client sends can end a line or reach a
+ * terminal. Any thread; a line is written whole.
  *
- * Lines are written by whoever logs them until log_start(); from then on by a thread of the log's own, and nobody waits
- * for a stderr or a disk that does not take them. */
+ * Until log_start(), the logging thread writes its lines itself; from then on a thread of the log does, and no other
+ * thread waits for a stderr or a disk that is slow. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -61,25 +61,25 @@ static inline struct log_field log_bool(const char *name, bool value)
 bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const char *group, const char *text, const struct log_field *fields);
 
-/* Where the log goes from now on; see hearth_log_open(). What was logged before is in the former place when this
- * returns, unless that does not take it within a second. */
+/* Sets the destination; see hearth_log_open(). Lines logged before are in the former one when this returns, unless that
+ * takes more than 1 s. */
 int log_open(const char *path, const char *level, const char *format, hearth_error *error);
 
-/* Starts the log's thread; harmless twice. At the process's end it is given a second for what is still queued. A child
- * of fork() has no such thread and writes its own lines. */
+/* Starts the log's thread; harmless twice. At exit the process waits up to 1 s for queued lines. A child of fork() has
+ * no such thread, and writes its own lines. */
 int log_start(hearth_error *error);
 
-/* Opens the log's file anew, for log rotation: on the log's thread, which logs what goes wrong with it. Any thread. */
+/* Reopens the log's file, for log rotation: on the log's thread, which logs failures. Any thread. */
 void log_reopen(void);
 
-/* Waits until all that was logged so far is written, for so long at most. Any thread. */
+/* Waits until all lines logged so far are written, `ms` at most; whether they are. Any thread. */
 bool log_flush(int64_t ms);
 
-/* From now on a signal by which the process crashes waits for what is queued, for a second at most, before it does what
- * it always did. Signals that somebody handles are left alone. */
+/* Installs handlers for the signals of a crash, which wait up to 1 s for queued lines and then let the signal do what
+ * it always did. Signals that have a handler are left alone. */
 void log_outlive_crashes(void);
 
-/* Lines that were lost so far: the queue was full, or they could not be written. */
+/* Lines lost so far: the queue was full, or they could not be written. */
 int64_t log_lines_dropped(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* Memory for control data: these never return NULL. A process that cannot get a few kilobytes cannot serve anybody,
- * so it ends with a message. Memory for weights and cells is llama.cpp's and its failures are errors. */
+/* Memory for control data: these functions never return NULL. A process that cannot get a few kilobytes cannot serve
+ * anybody, so it ends with a message. Memory for weights and KV cells is llama.cpp's, whose failures are errors. Any
+ * thread. */
 #ifndef BASE_MEMORY_H
 #define BASE_MEMORY_H
 

@@ -1,3 +1,4 @@
+/* Histograms, and Prometheus' text format. */
 #include "base/metrics.h"
 
 const struct histogram_bounds histogram_seconds = {

@@ -1,8 +1,8 @@
 /* Counters, gauges and histograms in Prometheus' text format
  * (https://prometheus.io/docs/instrumenting/exposition_formats/).
  *
- * A metric is a static description; its values live in a plain struct of the owner, updated with relaxed atomics
- * from any thread, so that counting costs nothing on the engine's thread. */
+ * A metric is a static description. Its values are members of a plain struct of the owner, updated with relaxed atomics
+ * from any thread, so that counting costs the engine's thread next to nothing. */
 #ifndef BASE_METRICS_H
 #define BASE_METRICS_H
 
@@ -41,10 +41,10 @@ static inline int64_t metric_get(const metric_value *metric)
 
 void histogram_observe(struct histogram *h, const struct histogram_bounds *bounds, double value);
 
-/* The `# HELP` and `# TYPE` lines: once a metric, before its values. Type is counter, gauge or histogram. */
+/* Writes the `# HELP` and `# TYPE` lines, once a metric before its values. Type is counter, gauge or histogram. */
 void metrics_put_head(struct buf *out, const char *name, const char *type, const char *help);
 
-/* One value; labels as text between the braces, e.g. model="demo". */
+/* Writes one value; `labels` is the text between the braces, such as model="demo". */
 void metrics_put_value(struct buf *out, const char *name, const char *labels, double value);
 void metrics_put_histogram(struct buf *out, const char *name, const char *labels, const struct histogram *h,
                            const struct histogram_bounds *bounds);

@@ -1,8 +1,9 @@
+/* Edit distance by dynamic programming. */
 #include "base/nearest.h"
 
 #include <string.h>
 
-#define LETTERS 48
+#define MOST_LETTERS 48
 
 static size_t least(size_t a, size_t b, size_t c)
 {
@@ -12,8 +13,9 @@ static size_t least(size_t a, size_t b, size_t c)
 
 size_t edit_distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
-    const size_t rows = a_len < LETTERS ? a_len : LETTERS, columns = b_len < LETTERS ? b_len : LETTERS;
-    size_t d[LETTERS + 1][LETTERS + 1];
+    const size_t rows = a_len < MOST_LETTERS ? a_len : MOST_LETTERS,
+                 columns = b_len < MOST_LETTERS ? b_len : MOST_LETTERS;
+    size_t d[MOST_LETTERS + 1][MOST_LETTERS + 1];
     for (size_t i = 0; i <= rows; i++) d[i][0] = i;
     for (size_t j = 0; j <= columns; j++) d[0][j] = j;
     for (size_t i = 1; i <= rows; i++) {
@@ -31,7 +33,7 @@ const char *nearest_name(const char *word, const char *const *names, size_t n)
 {
     const char *nearest = NULL;
     const size_t len = strlen(word);
-    size_t best = (len < LETTERS ? len : LETTERS) / 3 + 1;
+    size_t best = (len < MOST_LETTERS ? len : MOST_LETTERS) / 3 + 1;
     for (size_t i = 0; i < n; i++) {
         const size_t d = edit_distance(word, len, names[i], strlen(names[i]));
         if (d <= best && (nearest == NULL || d < best)) {

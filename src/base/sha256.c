@@ -1,5 +1,5 @@
-/* SHA-256 through OpenSSL's digest contexts. Failing to get one means that OpenSSL lacks SHA-256 or memory is gone:
- * like other memory for control data, that ends the process. */
+/* SHA-256 by OpenSSL's digest contexts. A failure means that OpenSSL lacks SHA-256 or memory is gone: as with other
+ * memory for control data, that ends the process. */
 #include "base/sha256.h"
 
 #include "base/memory.h"

@@ -1,3 +1,4 @@
+/* pthread_create() with a message that says which limit to raise. */
 #include "base/thread.h"
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-/* Starting threads, and what is said where the system gives none. No state; any thread. */
+/* Starting threads, and the error where the system gives none. No state; any thread. */
 #ifndef BASE_THREAD_H
 #define BASE_THREAD_H
 
@@ -6,11 +6,11 @@
 
 #include <pthread.h>
 
-/* Starts `main(ud)`, to be joined or detached. `task` completes "cannot start the thread that …". HEARTH_NO_MEMORY
- * where none can be had; nothing runs then, and `thread` is undefined. */
+/* Starts `main(ud)`; the caller joins or detaches it. `task` completes "cannot start the thread that …".
+ * HEARTH_NO_MEMORY: none could be started, and `thread` is undefined. */
 int thread_start(pthread_t *thread, void *(*main)(void *ud), void *ud, const char *task, hearth_error *error);
 
-/* The error of a thread that pthread_create() refused with this number, of those that are started with attributes. */
+/* The same error, for a number that pthread_create() returned to a caller that starts threads with attributes. */
 int thread_refuse(int number, const char *task, hearth_error *error);
 
 #endif

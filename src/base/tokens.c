@@ -1,3 +1,4 @@
+/* Operations on token lists. */
 #include "base/tokens.h"
 
 #include "base/memory.h"

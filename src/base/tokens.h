@@ -1,4 +1,5 @@
-/* A growable list of tokens: what a prompt is made of, and what the cells of a sequence hold. */
+/* Token lists: a growable list, as of a prompt or the KV cells of a sequence, and the divergence of two lists. A list
+ * belongs to one thread at a time. */
 #ifndef BASE_TOKENS_H
 #define BASE_TOKENS_H
 
@@ -19,19 +20,20 @@ void tokens_release(struct tokens *t);
 /* Length of the longest common prefix. */
 size_t tokens_common_prefix(const struct tokens *a, const struct tokens *b);
 
-/* Where a list and the one most like it diverge. */
+/* The divergence of a list from the one that has most leading tokens in common with it. */
 struct divergence {
-    int32_t common; /* leading tokens that both have */
-    int32_t n_next; /* tokens that the other has next, as far as they are noted; 0: it ends there */
+    int32_t common; /* leading tokens in common: the position of the divergence */
+    int32_t n_next; /* how many of the other list's next tokens are in `next`; 0: it ends there */
     int32_t next[16];
 };
 
 #define DIVERGENCE_NEXT (sizeof((struct divergence *)NULL)->next / sizeof(int32_t))
 
-/* Notes the other list where it has more tokens in common with this one than what is noted. Whether it has. */
+/* Notes the divergence from the other list, if it has more tokens in common than what is noted. Returns whether it has.
+ */
 bool tokens_note_divergence(const struct tokens *t, const struct tokens *other, struct divergence *divergence);
 
-/* 64 bits of a hash over the tokens, for people to tell lists apart; never decides whether a state is reused. */
+/* A 64-bit hash, by which people tell lists apart in logs; never decides whether a state is reused. */
 uint64_t tokens_short_hash(const struct tokens *t);
 
 #endif

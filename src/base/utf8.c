@@ -1,11 +1,13 @@
+/* Validation by the table of well-formed byte sequences (Unicode standard, table 3-7), and what is written for the
+ * rest. */
 #include "base/utf8.h"
 
 #include <stdint.h>
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 
-/* Length that the first byte announces, 0 for a byte that cannot begin a character. */
-static size_t announced(unsigned char c)
+/* Length of a character with that first byte; 0: no character begins with it. */
+static size_t length_by_first(unsigned char c)
 {
     if (c < 0x80) return 1;
     if (c >= 0xC2 && c <= 0xDF) return 2;
@@ -32,8 +34,8 @@ static bool second_fits(unsigned char first, unsigned char second)
     }
 }
 
-/* How many of the `need` bytes of the character at text fit; stops at the first that does not. */
-static size_t fitting(const unsigned char *text, size_t len, size_t need)
+/* How many of the `need` bytes of the character at `text` are valid, until the first that is not. */
+static size_t valid_bytes(const unsigned char *text, size_t len, size_t need)
 {
     size_t n = 1;
     while (n < need && n < len && (n == 1 ? second_fits(text[0], text[1]) : (text[n] & 0xC0) == 0x80)) n++;
@@ -44,26 +46,26 @@ size_t utf8_incomplete_tail(const char *text, size_t len)
 {
     const unsigned char *bytes = (const unsigned char *)text;
     for (size_t back = 1; back <= 3 && back <= len; back++) {
-        size_t need = announced(bytes[len - back]);
+        size_t need = length_by_first(bytes[len - back]);
         if (need == 0) continue;
-        return need > back && fitting(bytes + len - back, back, need) == back ? back : 0;
+        return need > back && valid_bytes(bytes + len - back, back, need) == back ? back : 0;
     }
     return 0;
 }
 
-/* Walks over the text: calls for each valid character and for each byte that is none. */
+/* Calls `put` for each valid character, and with U+FFFD for each invalid sequence. */
 static void each_character(struct buf *out, const char *text, size_t len,
                            void (*put)(struct buf *, const char *, size_t))
 {
     const unsigned char *bytes = (const unsigned char *)text;
     for (size_t i = 0; i < len;) {
-        size_t need = announced(bytes[i]);
-        if (need > 0 && i + need <= len && fitting(bytes + i, len - i, need) == need) {
+        size_t need = length_by_first(bytes[i]);
+        if (need > 0 && i + need <= len && valid_bytes(bytes + i, len - i, need) == need) {
             put(out, text + i, need);
             i += need;
         } else {
             put(out, REPLACEMENT, 3);
-            i += need > 0 ? fitting(bytes + i, len - i, need) : 1;
+            i += need > 0 ? valid_bytes(bytes + i, len - i, need) : 1;
         }
     }
 }
@@ -107,8 +109,8 @@ static uint32_t code_point(const char *text, size_t len)
     return code;
 }
 
-/* Controls, line ends, and what turns the direction of writing round. */
-static bool acts(uint32_t code)
+/* Control characters, line separators, and marks that change the direction of writing. */
+static bool is_interpreted(uint32_t code)
 {
     static const struct {
         uint32_t first, last;
@@ -122,7 +124,7 @@ static bool acts(uint32_t code)
 static void put_shown(struct buf *out, const char *text, size_t len)
 {
     uint32_t code = code_point(text, len);
-    if (code >= 0x7F && acts(code))
+    if (code >= 0x7F && is_interpreted(code))
         buf_printf(out, "\\u%04x", (unsigned)code);
     else if (code < 0x20)
         put_escaped(out, text, len);
