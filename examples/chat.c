@@ -1,4 +1,4 @@
-/* The opening example of hearth.h as a whole program: a question to a model, whose answer is printed as it comes.
+/* The example at the top of hearth.h as a complete program: asks a model a question and streams the answer to stdout.
  *
  *     cc -o chat chat.c $(pkg-config --cflags --libs hearth)
  *     ./chat models/demo.gguf "Who are you?"
@@ -12,7 +12,7 @@ static int fail(const hearth_error *error)
     return 1;
 }
 
-/* On a thread of hearth's: it must return quickly. */
+/* Called on a thread of the instance: must return quickly. */
 static void on_event(void *ud, const hearth_event *event)
 {
     if (event->type == HEARTH_EVENT_TEXT) fwrite(event->text, 1, event->text_len, ud);
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
     hearth_config_free(config);
     if (instance == NULL || hearth_load(instance, NULL, NULL, &error) < 0) return fail(&error);
 
-    /* A program with text of its own quotes it with a JSON library. */
+    /* A real program uses a JSON library to quote text. */
     snprintf(messages, sizeof messages, "[{\"role\":\"user\",\"content\":\"%s\"}]", argv[2]);
     hearth_params params = hearth_params_default();
     params.messages_json = messages;

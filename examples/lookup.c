@@ -1,4 +1,4 @@
-/* How much of a prompt need not be computed, and where the rest diverges from what was computed before.
+/* A cache lookup: how much of a prompt is cached, and where the rest diverges from an earlier prompt.
  *
  *     cc -o lookup lookup.c $(pkg-config --cflags --libs hearth)
  *     ./lookup models/demo.gguf "Once upon a time there was" "Once upon a hill there was"
@@ -19,7 +19,7 @@ static void on_event(void *ud, const hearth_event *event)
     if (event->type == HEARTH_EVENT_DONE) *result = *event->result;
 }
 
-/* Submits a prompt and waits for its end. NULL: it failed. */
+/* Submits a prompt and waits for its last event. NULL: it failed. */
 static hearth_request *run(hearth *instance, const char *prompt, bool only_lookup, hearth_result *result,
                            hearth_error *error)
 {
@@ -56,9 +56,9 @@ int main(int argc, char **argv)
     request = run(instance, argv[3], true, &result, &error);
     if (request == NULL) return fail(&error);
     hearth_divergence d = hearth_request_divergence(request);
-    printf("%d of %d tokens need not be computed\n", result.lookup.reusable, result.lookup.prompt);
+    printf("%d of %d tokens are cached\n", result.lookup.reusable, result.lookup.prompt);
     if (d.where != NULL)
-        printf("after %d tokens (\"...%s\") one says \"%s\", the other \"%s\"\n", d.position, d.common, d.prompt,
+        printf("they diverge after %d tokens (\"...%s\"): \"%s\", before \"%s\"\n", d.position, d.common, d.prompt,
                d.nearest);
     hearth_request_release(request);
     hearth_close(instance);

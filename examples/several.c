@@ -1,4 +1,4 @@
-/* Two requests at once with one beginning, which is computed once; and one that is cancelled.
+/* Two concurrent requests that share a prefix, which is computed once; and a third that is cancelled.
  *
  *     cc -o several several.c $(pkg-config --cflags --libs hearth)
  *     ./several models/demo.gguf
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Long enough to be worth sharing: see cache_min_tokens. */
+/* The shared prefix; it must have cache_min_tokens tokens at least. */
 static const char beginning[] = "Ada, Bea, Cleo, Dora, Edda, Fay, Gina, Hedy, Ida, Jana, Kira, Lena, Mona, Nora, Olga "
                                 "and Pia go to the river. They swim, they laugh, they sit in the sun, and they talk "
                                 "about the day. Then they go home, one after the other, and it becomes quiet. ";
@@ -18,7 +18,7 @@ static int fail(const hearth_error *error)
     return 1;
 }
 
-/* What came of one request. Its events come from one thread, one after the other. */
+/* The result of one request. Its events are emitted on one thread, in order. */
 struct outcome {
     int32_t cached, computed;
 };
@@ -35,7 +35,7 @@ static hearth_request *ask(hearth *instance, const char *end, struct outcome *ou
 {
     char prompt[512];
     snprintf(prompt, sizeof prompt, "%s%s", beginning, end);
-    hearth_params params = hearth_params_default(); /* all of it is copied */
+    hearth_params params = hearth_params_default(); /* hearth_submit() copies all of it */
     params.text = prompt;
     params.text_len = strlen(prompt);
     params.max_tokens = 16;
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
         int rc = hearth_wait(requests[i], &error);
         hearth_request_release(requests[i]);
         if (rc == HEARTH_OK)
-            printf("%s: %d tokens computed, %d were there\n", ends[i], outcomes[i].computed, outcomes[i].cached);
+            printf("%s: %d tokens computed, %d cached\n", ends[i], outcomes[i].computed, outcomes[i].cached);
         else if (rc == HEARTH_CANCELLED)
             printf("%s: cancelled\n", ends[i]);
         else

@@ -92,7 +92,7 @@ static void each_turn_computes_its_new_messages(void **state)
     session_close(&s);
 }
 
-static void a_short_conversation_is_not_gone_on_from(void **state)
+static void a_short_conversation_is_not_reused(void **state)
 {
     (void)state;
     struct session s = session_open(DEMO("cache_min_tokens", "100"));
@@ -280,7 +280,7 @@ static void assert_turns_go_on(struct session *s, const struct kind *kind, bool 
     }
 }
 
-static void every_kind_of_model_goes_on_with_every_kind_of_template(void **state)
+static void every_kind_of_model_reuses_conversations_with_every_kind_of_template(void **state)
 {
     (void)state;
     static const char *const layouts[] = {"true", "false"};
@@ -310,7 +310,7 @@ static void every_kind_of_model_keeps_system_prompts_with_every_kind_of_template
     }
 }
 
-static void a_template_without_markers_will_do(void **state)
+static void a_template_without_special_tokens_will_do(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -388,13 +388,13 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_turn_computes_its_new_messages),
-        cmocka_unit_test(a_short_conversation_is_not_gone_on_from),
+        cmocka_unit_test(a_short_conversation_is_not_reused),
         cmocka_unit_test(of_a_chat_only_a_system_message_at_its_beginning_is_kept),
         cmocka_unit_test(eight_at_once_share_a_system_prompt_in_quantised_cells),
         cmocka_unit_test(no_mode_takes_more_cells_than_another),
-        cmocka_unit_test(every_kind_of_model_goes_on_with_every_kind_of_template),
+        cmocka_unit_test(every_kind_of_model_reuses_conversations_with_every_kind_of_template),
         cmocka_unit_test(every_kind_of_model_keeps_system_prompts_with_every_kind_of_template),
-        cmocka_unit_test(a_template_without_markers_will_do),
+        cmocka_unit_test(a_template_without_special_tokens_will_do),
         cmocka_unit_test(a_hybrid_takes_quantised_cells_and_flash_attention),
     };
     hearth_log_open(NULL, "error", "text", &error);

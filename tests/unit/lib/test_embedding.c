@@ -220,7 +220,7 @@ static void keys_make_an_embedding_model_of_a_decoder(void **state)
     }
 }
 
-static void a_model_without_a_head_for_ranks_is_not_loaded_for_them(void **state)
+static void a_model_without_a_reranking_head_is_not_loaded_for_it(void **state)
 {
     (void)state;
     hearth_error error;
@@ -458,7 +458,7 @@ int main(void)
         cmocka_unit_test(a_request_without_a_model_goes_to_the_first_of_its_type),
         cmocka_unit_test(a_request_to_a_model_of_another_type_is_told_what_that_is_for),
         cmocka_unit_test(keys_make_an_embedding_model_of_a_decoder),
-        cmocka_unit_test(a_model_without_a_head_for_ranks_is_not_loaded_for_them),
+        cmocka_unit_test(a_model_without_a_reranking_head_is_not_loaded_for_it),
         cmocka_unit_test(vectors_have_the_length_one_and_the_dimensions_asked_for),
         cmocka_unit_test(text_and_its_tokens_give_the_same_vector),
         cmocka_unit_test(without_pooling_every_token_has_a_vector),

@@ -30,7 +30,7 @@ static void a_running_request_ends_when_cancelled_from_its_own_event(void **stat
 }
 
 /* One after the other, the last first, so that the threads at the door have gone to sleep when most of them come. */
-static void requests_that_wait_at_the_door_end_at_once_when_cancelled(void **state)
+static void requests_that_wait_for_admission_end_at_once_when_cancelled(void **state)
 {
     (void)state;
     enum { WAITING = 20 };
@@ -78,7 +78,7 @@ static void a_request_that_waits_for_a_slot_never_starts_when_cancelled(void **s
     end(instance, callers, 3);
 }
 
-static void a_handle_given_back_early_does_not_stop_the_events(void **state)
+static void a_handle_released_early_does_not_stop_the_events(void **state)
 {
     (void)state;
     hearth *instance = start(DEMO(NULL));
@@ -193,9 +193,9 @@ int main(void)
     hearth_error error;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_running_request_ends_when_cancelled_from_its_own_event),
-        cmocka_unit_test(requests_that_wait_at_the_door_end_at_once_when_cancelled),
+        cmocka_unit_test(requests_that_wait_for_admission_end_at_once_when_cancelled),
         cmocka_unit_test(a_request_that_waits_for_a_slot_never_starts_when_cancelled),
-        cmocka_unit_test(a_handle_given_back_early_does_not_stop_the_events),
+        cmocka_unit_test(a_handle_released_early_does_not_stop_the_events),
         cmocka_unit_test(an_instance_can_be_closed_while_requests_run),
         cmocka_unit_test(draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more),
         cmocka_unit_test(a_drain_without_patience_ends_what_runs),

@@ -113,7 +113,7 @@ static void assert_same(struct tokens *got, struct tokens *wanted)
 
 /* ---- Tests ---- */
 
-static void a_gap_stands_between_prefix_and_suffix(void **state)
+static void the_middle_follows_prefix_and_suffix(void **state)
 {
     (void)state;
     struct llm_model *weights = opened(vocabulary("refact"));
@@ -128,7 +128,7 @@ static void a_gap_stands_between_prefix_and_suffix(void **state)
     llm_model_close(weights);
 }
 
-static void a_begin_marker_stands_before_the_prefix(void **state)
+static void bos_precedes_the_prefix(void **state)
 {
     (void)state;
     struct llm_model *weights = opened(vocabulary("deepseek-coder"));
@@ -211,7 +211,7 @@ static char *lines(size_t n)
     return buf_take(&text);
 }
 
-static void what_is_far_from_the_gap_is_cut(void **state)
+static void what_is_far_from_the_middle_is_cut(void **state)
 {
     (void)state;
     struct llm_model *weights = opened(vocabulary("refact"));
@@ -280,12 +280,12 @@ static void a_model_without_such_tokens_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gap_stands_between_prefix_and_suffix),
-        cmocka_unit_test(a_begin_marker_stands_before_the_prefix),
+        cmocka_unit_test(the_middle_follows_prefix_and_suffix),
+        cmocka_unit_test(bos_precedes_the_prefix),
         cmocka_unit_test(snippets_come_first_each_with_its_file),
         cmocka_unit_test(snippets_are_set_apart_where_there_is_no_token_for_files),
         cmocka_unit_test(an_editors_text_that_spells_a_token_stays_text),
-        cmocka_unit_test(what_is_far_from_the_gap_is_cut),
+        cmocka_unit_test(what_is_far_from_the_middle_is_cut),
         cmocka_unit_test(snippets_get_what_prompt_and_reply_leave),
         cmocka_unit_test(a_model_without_such_tokens_says_so),
     };

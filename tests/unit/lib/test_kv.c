@@ -136,7 +136,7 @@ static void check_strings(void *ud, const hearth_kv_entry *entry)
     (*n)++;
 }
 
-static void an_entry_tells_what_it_belongs_to_and_hangs_on(void **state)
+static void an_entry_tells_what_it_belongs_to_and_its_parent(void **state)
 {
     const struct stored *stored = *state;
     size_t n = 0;
@@ -355,7 +355,7 @@ static void files_cut_short_and_foreign_to_their_name_are_found(void **state)
     hearth_config_free(config);
 }
 
-static void what_hangs_on_nothing_is_found(void **state)
+static void entries_without_a_parent_are_found(void **state)
 {
     const struct stored *stored = *state;
     /* The parent is another tier's, and other trees do not count. */
@@ -610,7 +610,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(entries_are_listed_with_the_oldest_use_first),
-        ROW(an_entry_tells_what_it_belongs_to_and_hangs_on),
+        ROW(an_entry_tells_what_it_belongs_to_and_its_parent),
         ROW(folders_that_are_not_there_are_empty_and_are_not_made),
         ROW(a_folder_that_cannot_be_had_is_an_error_unless_its_tier_is_off),
         ROW(an_entry_is_shown_by_the_first_digits_of_its_key),
@@ -620,7 +620,7 @@ int main(void)
         ROW(a_flipped_byte_is_named_by_its_region),
         ROW(every_flipped_byte_is_found),
         ROW(files_cut_short_and_foreign_to_their_name_are_found),
-        ROW(what_hangs_on_nothing_is_found),
+        ROW(entries_without_a_parent_are_found),
         ROW(a_key_that_is_not_that_of_its_tokens_is_found),
         ROW(a_server_is_not_disturbed_and_loses_nothing),
         ROW(gc_removes_what_is_of_no_use),

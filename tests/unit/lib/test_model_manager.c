@@ -312,7 +312,7 @@ static void embed(struct scene *s)
     await_let_go(s, 0);
 }
 
-static void an_embedding_model_comes_and_goes_as_well(void **state)
+static void an_embedding_model_is_loaded_and_unloaded_as_well(void **state)
 {
     (void)state;
     struct scene s;
@@ -343,7 +343,7 @@ static void tokenising_asks_for_a_model_that_is_not_there(void **state)
 
 /* ---- Leaving ---- */
 
-static void an_idle_model_leaves_by_the_clock_and_comes_back(void **state)
+static void an_idle_model_is_unloaded_by_the_clock_and_loaded_again(void **state)
 {
     (void)state;
     struct scene s;
@@ -518,7 +518,7 @@ static void a_reader_may_outlive_its_model(void **state)
 
 /* ---- Room ---- */
 
-static void the_least_recently_used_makes_room(void **state)
+static void the_least_recently_used_model_is_unloaded_for_another(void **state)
 {
     (void)state;
     struct scene s;
@@ -721,7 +721,7 @@ static void *look(void *ud)
     return NULL;
 }
 
-static void models_are_looked_at_while_they_come_and_go(void **state)
+static void models_are_looked_at_while_they_are_loaded_and_unloaded(void **state)
 {
     (void)state;
     enum { ROUNDS = 8 };
@@ -746,22 +746,22 @@ int main(void)
         cmocka_unit_test(a_model_on_demand_is_known_at_once_and_loaded_with_the_first_request),
         cmocka_unit_test(requests_that_come_together_load_a_model_once),
         cmocka_unit_test(what_a_request_asks_wrongly_is_told_without_loading),
-        cmocka_unit_test(an_embedding_model_comes_and_goes_as_well),
+        cmocka_unit_test(an_embedding_model_is_loaded_and_unloaded_as_well),
         cmocka_unit_test(tokenising_asks_for_a_model_that_is_not_there),
-        cmocka_unit_test(an_idle_model_leaves_by_the_clock_and_comes_back),
+        cmocka_unit_test(an_idle_model_is_unloaded_by_the_clock_and_loaded_again),
         cmocka_unit_test(unloading_leaves_nothing_in_memory),
         cmocka_unit_test(a_running_request_keeps_its_model),
         cmocka_unit_test(what_is_not_loaded_cannot_be_unloaded),
         cmocka_unit_test(a_conversation_outlives_the_unloading_of_its_model),
         cmocka_unit_test(a_reader_may_outlive_its_model),
-        cmocka_unit_test(the_least_recently_used_makes_room),
+        cmocka_unit_test(the_least_recently_used_model_is_unloaded_for_another),
         cmocka_unit_test(a_model_waits_for_room_and_is_told_which_key_is_short),
         cmocka_unit_test(a_request_that_waits_for_its_model_can_be_cancelled_or_cut_off),
         cmocka_unit_test(what_can_never_have_room_is_refused_at_the_start),
         cmocka_unit_test(a_load_that_fails_is_told_and_tried_again_with_the_next_request),
         cmocka_unit_test(a_file_that_is_no_model_is_refused_at_the_start),
         cmocka_unit_test(the_end_may_come_in_the_middle_of_a_load),
-        cmocka_unit_test(models_are_looked_at_while_they_come_and_go),
+        cmocka_unit_test(models_are_looked_at_while_they_are_loaded_and_unloaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

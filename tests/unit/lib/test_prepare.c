@@ -125,7 +125,7 @@ static size_t count(const struct job *job, int32_t token, int32_t to)
 #define LAST_TEXT   "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n"
 #define CUE         "<|im_start|>assistant\n"
 
-static void messages_end_where_their_text_ends_and_never_after_the_cue(void **state)
+static void messages_end_where_their_text_ends_and_never_after_the_generation_prompt(void **state)
 {
     (void)state;
     struct fixture f = demo(NULL);
@@ -144,7 +144,7 @@ static void messages_end_where_their_text_ends_and_never_after_the_cue(void **st
 }
 
 /* C78: were they not, every message would end inside of one. */
-static void markers_of_the_template_are_one_token_each(void **state)
+static void special_tokens_of_the_template_are_one_token_each(void **state)
 {
     (void)state;
     struct fixture f = demo(NULL);
@@ -161,7 +161,7 @@ static void markers_of_the_template_are_one_token_each(void **state)
     close_fixture(&f);
 }
 
-static void ends_hold_where_a_message_spells_a_marker(void **state)
+static void ends_hold_where_a_message_spells_a_special_token(void **state)
 {
     (void)state;
     struct fixture f = demo(NULL);
@@ -203,7 +203,7 @@ static void assert_one_begin_token(const struct fixture *f, const char *messages
 }
 
 /* The template writes the begin token and tokenising would add it too, be it as a whole or part by part. */
-static void there_is_one_begin_token_and_no_second(void **state)
+static void there_is_one_bos_and_no_second(void **state)
 {
     (void)state;
     char *source = file_text("templates/meta-llama-Llama-3.1-8B-Instruct.jinja");
@@ -403,10 +403,10 @@ int main(void)
 {
     hearth_error error;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_end_where_their_text_ends_and_never_after_the_cue),
-        cmocka_unit_test(markers_of_the_template_are_one_token_each),
-        cmocka_unit_test(ends_hold_where_a_message_spells_a_marker),
-        cmocka_unit_test(there_is_one_begin_token_and_no_second),
+        cmocka_unit_test(messages_end_where_their_text_ends_and_never_after_the_generation_prompt),
+        cmocka_unit_test(special_tokens_of_the_template_are_one_token_each),
+        cmocka_unit_test(ends_hold_where_a_message_spells_a_special_token),
+        cmocka_unit_test(there_is_one_bos_and_no_second),
         cmocka_unit_test(ends_are_right_for_templates_and_vocabularies_of_all_kinds),
         cmocka_unit_test(only_what_is_wished_for_is_found_out),
         cmocka_unit_test(only_a_system_message_at_the_beginning_has_an_end),

@@ -99,7 +99,7 @@ static hearth *start_with_marker(void)
     return instance;
 }
 
-static void a_begin_marker_stands_before_text_that_comes_first_and_nowhere_else(void **state)
+static void bos_precedes_text_that_comes_first_and_nothing_else(void **state)
 {
     (void)state;
     static const int32_t marker = 1;
@@ -323,7 +323,7 @@ int main(void)
         cmocka_unit_test(a_prompt_is_told_token_by_token),
         cmocka_unit_test(special_tokens_that_a_plain_text_spells_stay_text),
         cmocka_unit_test(parts_follow_each_other_as_they_are),
-        cmocka_unit_test(a_begin_marker_stands_before_text_that_comes_first_and_nowhere_else),
+        cmocka_unit_test(bos_precedes_text_that_comes_first_and_nothing_else),
         cmocka_unit_test(a_part_outside_the_vocabulary_is_refused),
         cmocka_unit_test(a_prompt_alone_may_be_longer_than_the_window),
         cmocka_unit_test(a_prompt_that_nobody_wants_to_see_is_not_kept),

@@ -124,7 +124,7 @@ static void threads_that_compute_are_had_or_the_load_fails(void **state)
     hearth_config_free(config);
 }
 
-static void nothing_is_left_waiting_where_the_keeper_has_no_threads(void **state)
+static void nothing_is_left_waiting_where_the_model_manager_has_no_threads(void **state)
 {
     (void)state;
     struct caller caller;
@@ -205,7 +205,7 @@ int main(void)
         cmocka_unit_test(a_log_without_its_thread_is_not_opened),
         cmocka_unit_test(every_thread_of_the_start_is_needed),
         cmocka_unit_test(threads_that_compute_are_had_or_the_load_fails),
-        cmocka_unit_test(nothing_is_left_waiting_where_the_keeper_has_no_threads),
+        cmocka_unit_test(nothing_is_left_waiting_where_the_model_manager_has_no_threads),
         cmocka_unit_test(a_later_load_fails_its_requests_and_the_next_one_works),
     };
     return cmocka_run_group_tests(tests, make_things, remove_things);
