@@ -1,5 +1,5 @@
-/* What the fuzzers of request bodies share: a body is read, and where it is a request, it is answered. What is read
- * has to be within the ranges of the table, and what is written has to be JSON. */
+/* Shared by the fuzzers of request bodies: parses the input as a body, and answers it if it is a valid request.
+ * Parsed values must be within the ranges of the table of fields, and answers must be JSON. */
 #ifndef FUZZ_FUZZ_BODY_H
 #define FUZZ_FUZZ_BODY_H
 
@@ -36,7 +36,7 @@ static inline void check_choice(const hearth_params *p)
         require(p->sampling.logit_bias[i].token >= 0 && p->sampling.logit_bias[i].bias <= 100);
 }
 
-/* Each line of a stream is an event's name, JSON, or nothing. */
+/* Checks that each line of a stream is an event name, JSON, or empty. */
 static inline void require_events(const struct buf *out)
 {
     for (const char *line = out->v; line != NULL && *line != '\0'; line = strchr(line, '\n') + 1) {
@@ -50,7 +50,7 @@ static inline void require_events(const struct buf *out)
     }
 }
 
-/* A reply of each kind of piece, streamed as far as it goes, then whole. */
+/* Answers with a reply that has each kind of delta, streamed and whole. */
 static inline void answer(const struct dialect *dialect, void *state, size_t n, bool is_chat)
 {
     static const hearth_delta deltas[] = {{.type = HEARTH_DELTA_CONTENT, .text = "a\"", .len = 2},
@@ -80,12 +80,13 @@ static inline void answer(const struct dialect *dialect, void *state, size_t n, 
     free(answers);
 }
 
-/* An API: how its bodies become requests, and their answers bytes. */
+/* An API under test: its body converter and its dialect. */
 struct fuzz_api {
     int route;
     const struct fields_api *fields; /* NULL: the body is OpenAI's */
     const struct dialect *dialect;
-    void *(*open)(const struct fields *fields, const json_t *given); /* what the client sent, NULL: what was read */
+    void *(*open)(const struct fields *fields,
+                  const json_t *given); /* `given`: the client's JSON; NULL if the body is OpenAI's */
 };
 
 static inline int fuzz_body(const struct fuzz_api *api, const uint8_t *data, size_t size)

@@ -1,4 +1,4 @@
-/* Bytes as the body of POST /v1/completions. */
+/* Fuzzes bodies of POST /v1/completions. */
 #include "fuzz_body.h"
 
 static void *open_state(const struct fields *fields, const json_t *given)

@@ -1,5 +1,5 @@
-/* Any bytes as a configuration file: they are refused with a message of one line, or read, and then the dump of what
- * was read reads back to the same dump. */
+/* Fuzzes configuration files: the input is refused with a message of one line, or parsed, and then its dump parses
+ * to the same dump. */
 #include "config/edit.h"
 
 #include <stdlib.h>

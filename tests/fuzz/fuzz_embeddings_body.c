@@ -1,5 +1,4 @@
-/* Bytes as the body of POST /v1/embeddings and of /embedding: what is read is within bounds, what is written is JSON.
- */
+/* Fuzzes bodies of POST /v1/embeddings and /embedding: parsed values are within bounds, answers are JSON. */
 #include "serve/embeddings/embeddings.h"
 
 #include "fuzz_body.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a grammar, and after a zero byte as a text: the grammar is refused with one line, or the text is read as
- * far as it matches, within bounds. */
+/* Fuzzes grammars, and texts (after a zero byte of the input): the grammar is refused with a message of one line, or
+ * the text is matched as far as it fits, within bounds of time and memory. */
 #include "grammar/grammar.h"
 
 #include <stdlib.h>

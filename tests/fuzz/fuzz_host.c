@@ -1,5 +1,5 @@
-/* Any bytes as a host: what is read is a name of the characters that names have, or an address; it reads again to the
- * same, and only what ends like a loopback name counts as one. */
+/* Fuzzes Host headers: a parsed host is a name of valid characters or an address, parses again to the same, and is
+ * loopback only if it is a loopback name or address. */
 #include "base/host.h"
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* Fuzzes the server's reading of requests: the bytes arrive over a pair of bufferevents in pieces, a handler answers,
- * and the answers are thrown away. No sockets, no timers: everything happens in turns of the loop.
+/* Fuzzes the HTTP server: the input arrives over a pair of bufferevents in pieces, a handler answers, and the answers
+ * are discarded. No sockets, no timers: everything happens in iterations of the event loop.
  *
- * The first byte of an input chooses the size of the pieces and how the connection ends; the rest is what a client
- * says. */
+ * The first byte of an input chooses the size of the pieces and how the connection ends; the rest is what the client
+ * sends. */
 #include "base/memory.h"
 #include "http/connection.h"
 
@@ -71,7 +71,7 @@ static void on_request(void *ud, struct http_request *request)
     buf_release(&taken);
 }
 
-/* Some are refused by their head. */
+/* Refuses some requests once their head has arrived. */
 static void on_head(void *ud, struct http_request *request)
 {
     (void)ud;
@@ -91,7 +91,7 @@ static void turn(struct http_server *server)
     event_base_loop(http_base(server), EVLOOP_NONBLOCK);
 }
 
-/* What the server said goes nowhere, so that it can say more. */
+/* Discards the server's output, so that its buffer never fills. */
 static void discard(struct bufferevent *client, void *ud)
 {
     (void)ud;

@@ -1,5 +1,5 @@
-/* Any bytes as a file of API keys: they are refused with a message of one line that shows nothing of the file, or
- * read, and then the keys are found. */
+/* Fuzzes files of API keys: the input is refused with a message of one line that contains nothing of the file, or
+ * parsed, and then all its keys are found. */
 #include "base/log.h"
 #include "serve/core/keys.h"
 
@@ -14,7 +14,7 @@ static void require(bool holds)
     if (!holds) abort();
 }
 
-/* The first word of a line is a key, unless it begins a comment: each must be found, and what has grants has some. */
+/* Each first word of a line that is not a comment must be found as a key, with at least one grant. */
 static void check_found(const struct keys *keys, const char *text, size_t len)
 {
     char *copy = malloc(len + 1), *rest = copy, *line;

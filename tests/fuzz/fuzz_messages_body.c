@@ -1,4 +1,4 @@
-/* Bytes as the body of POST /v1/messages. */
+/* Fuzzes bodies of POST /v1/messages. */
 #include "fuzz_body.h"
 #include "serve/anthropic/anthropic.h"
 

@@ -1,4 +1,4 @@
-/* Bytes as the body of POST /completion: what is read is answered natively, whole and as a stream. */
+/* Fuzzes bodies of POST /completion, which are answered in the native form, whole and streamed. */
 #include "fuzz_body.h"
 
 #include "serve/native/native.h"

@@ -1,8 +1,8 @@
-/* Bytes as the body of POST /api/chat and of /api/generate. */
+/* Fuzzes bodies of POST /api/chat and /api/generate. */
 #include "fuzz_body.h"
 #include "serve/ollama/ollama.h"
 
-/* Each line of a stream is an object. */
+/* Checks that each line of a stream is an object. */
 static void require_lines(const struct dialect *dialect, void *state)
 {
     static const hearth_delta deltas[] = {{.type = HEARTH_DELTA_CALL, .id = "c", .name = "d"},

@@ -1,5 +1,5 @@
-/* Any ASCII as a reply, in pieces whose lengths it says itself: reasoning, content and calls come of it, and no byte of
- * content that was not there. */
+/* Fuzzes the parser of chat replies with ASCII text in pieces, whose lengths are part of the input: it gives
+ * reasoning, content and calls, and no byte of content that the reply lacks. */
 #include "base/buf.h"
 #include "chat/chat.h"
 

@@ -1,4 +1,4 @@
-/* Bytes as the body of POST /v1/rerank: what is read is within bounds, what is written is JSON. */
+/* Fuzzes bodies of POST /v1/rerank: parsed values are within bounds, answers are JSON. */
 #include "serve/embeddings/rerank.h"
 
 #include "fuzz_body.h"

@@ -1,4 +1,4 @@
-/* Bytes as the body of POST /v1/responses. */
+/* Fuzzes bodies of POST /v1/responses. */
 #include "fuzz_body.h"
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_tools.h"

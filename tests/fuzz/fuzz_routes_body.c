@@ -1,5 +1,5 @@
-/* Bytes as the body of every route that takes one, over a real socket: the first byte chooses the route. Whatever
- * comes, the server answers, with JSON or a stream of events, and with a status that the route knows. */
+/* Fuzzes the bodies of all routes that take one, over a real socket: the first byte chooses the route. The server
+ * must answer every input with JSON or a stream of events, and with a status that the route may have. */
 #include "unit/serve/harness.h"
 
 #include <jansson.h>

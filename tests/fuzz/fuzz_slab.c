@@ -1,5 +1,4 @@
-/* Any bytes as a slab: they are refused with a message of one line, or read, and then written again they are the same
- * bytes. */
+/* Fuzzes slabs: the input is refused with a message of one line, or decoded, and then encodes to the same bytes. */
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "store/slab.h"
@@ -12,7 +11,8 @@ static void put32(uint8_t *at, uint32_t value)
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(value >> (8 * i));
 }
 
-/* Nobody guesses a CRC: that of the front, and then the trailer, are made right for one half of the inputs. */
+/* A fuzzer does not guess CRCs: for one half of the inputs the CRC of the front, and then the trailer, are
+ * corrected. */
 static void seal(uint8_t *bytes, size_t front, size_t size)
 {
     uint8_t *trailer = bytes + size - SLAB_TRAILER_BYTES;
@@ -25,7 +25,7 @@ static void seal(uint8_t *bytes, size_t front, size_t size)
     put32(trailer + 12, crc32c(crc32c(0, bytes + front - 4, 4), trailer, 12));
 }
 
-/* A slab that was read in spite of wrong CRCs of its regions is the one thing that does not come back as it was. */
+/* Only a slab that was decoded in spite of wrong CRCs of its regions may encode to other bytes. */
 static void writes_back(struct slab_head *head, const uint8_t *bytes, size_t front, size_t size)
 {
     struct buf again = {0};

@@ -1,7 +1,6 @@
-/* A server on a thread of the test, with a handler that can do what tests need, and a blocking client.
+/* An HTTP server on a thread of the test, with a handler whose paths do what tests need, and a blocking client.
  *
- * The handler's fields are touched on the server's thread only; tests look at them through on_server() and
- * wait_until(). */
+ * Only the server's thread touches the handler's fields; tests read them through on_server() and wait_until(). */
 #ifndef TESTS_UNIT_HTTP_FIXTURE_H
 #define TESTS_UNIT_HTTP_FIXTURE_H
 
@@ -42,12 +41,12 @@ struct fixture {
     struct http_server *server;
     pthread_t thread;
     int port;
-    size_t requests; /* handed to the handler */
+    size_t requests; /* dispatched to the handler */
     size_t gone;     /* on_gone calls */
     size_t n_held;
     struct held *held[MAX_HELD];
     size_t backlog;     /* of the request that is flooded */
-    size_t peak_bodies; /* the most memory that bodies held when a request was handed out */
+    size_t peak_bodies; /* maximum memory of all bodies when a request was dispatched */
 };
 
 /* ---- The handler ---- */
@@ -325,7 +324,7 @@ static inline void fixture_close(struct fixture *f)
     free(f);
 }
 
-/* Answers all that is held. */
+/* Answers all held requests. */
 static inline void release_held(struct fixture *f, void *arg)
 {
     (void)arg;
@@ -429,7 +428,7 @@ static inline void read_chunks(int fd, struct buf *body)
     }
 }
 
-/* One answer, read to its last byte and no further. */
+/* Reads one answer to its last byte and no further. */
 static inline struct answer hear(int fd, bool bodyless)
 {
     struct answer answer = {0};
@@ -449,7 +448,7 @@ static inline struct answer hear(int fd, bool bodyless)
     return answer;
 }
 
-/* The server has closed, or does within PATIENCE_MS, with no further word. */
+/* Whether the server closes the connection within PATIENCE_MS without sending anything. */
 static inline bool ended(int fd)
 {
     char c;
@@ -457,7 +456,7 @@ static inline bool ended(int fd)
     return n == 0 || (n < 0 && errno == ECONNRESET);
 }
 
-/* Says `text`, expects an answer of `status`; the caller releases it. */
+/* Sends `text`, expects an answer of `status`; the caller releases it. */
 static inline struct answer ask(int fd, const char *text, int status)
 {
     say(fd, text);

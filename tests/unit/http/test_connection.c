@@ -1,4 +1,5 @@
-/* A connection's life: clients that go away in each state, that are slow, that do not read, and many at once. */
+/* The states of a connection: clients that disconnect in each state, that are slow, that do not read, and many at
+ * once. */
 #include "fixture.h"
 
 /* One of them is short, the others are not reached in a test. */
@@ -11,7 +12,7 @@ static struct fixture *open_quick(int read_ms, int idle_ms, int write_ms)
     return fixture_open(limits);
 }
 
-/* ---- Clients that go away ---- */
+/* ---- Clients that disconnect ---- */
 
 static void reset_on_close(int fd)
 {
@@ -26,7 +27,7 @@ static const char *const unfinished[] = {
     "GET / HTTP/1.1\r\nHost",
     "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc",
     "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-    "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", /* the server lingers */
+    "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", /* lingering close */
     "GARBAGE\x01",
 };
 
@@ -46,7 +47,7 @@ static void a_client_that_leaves_before_its_request_is_whole_is_forgotten(void *
     fixture_close(f);
 }
 
-/* The clients that the next test sends away: what they said beside the request that is being answered. */
+/* The clients of the next test: what they send after the request that is being answered. */
 static void leaves_while_answered(struct fixture *f, const char *path, size_t pipelined, bool reset)
 {
     size_t gone = counts_of(f).gone;
@@ -71,7 +72,7 @@ static void a_client_that_leaves_while_it_is_answered_is_noticed(void **state)
         leaves_while_answered(f, "/hold", pipelined[i / 2], i % 2 == 1);
         leaves_while_answered(f, "/begin", pipelined[i / 2], i % 2 == 1);
     }
-    leaves_while_answered(f, "/hold", 20000, true); /* more than the kernel takes */
+    leaves_while_answered(f, "/hold", 20000, true); /* more than the kernel buffers */
     assert_int_equal(counts_of(f).requests, 17);    /* nothing of what was pipelined */
     fixture_close(f);
 }
@@ -85,7 +86,7 @@ static void a_client_that_only_stops_sending_counts_as_gone_while_it_waits(void 
     shutdown(fd, SHUT_WR);
     wait_until(f, n.requests == 1 && n.gone == 1 && n.connections == 0);
     close(fd);
-    /* But an answer that was given at once is sent. */
+    /* An answer that was given at once is sent. */
     fd = dial(f);
     say(fd, "GET /at-once HTTP/1.1\r\nHost: h\r\n\r\n");
     shutdown(fd, SHUT_WR);
@@ -240,7 +241,7 @@ static void a_connection_that_never_sends_a_request_is_closed_soon(void **state)
     int silent = dial(f), used = dial(f), slow = dial(f);
     ask_only(used, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
     say(slow, "GET / HT");
-    assert_true(ended(silent)); /* without a word */
+    assert_true(ended(silent)); /* without an answer */
     hear_only(slow, 408);
     ask_only(used, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200); /* one that is kept alive has more time */
     say(used, "GET / HT");
@@ -319,7 +320,7 @@ static void what_a_client_does_not_take_counts_as_backlog_until_it_does(void **s
         on_server(f, flood, NULL);
         sent += 16 * 65536;
     } while (counts_of(f).backlog < 8 << 20);
-    on_server(f, release_held, NULL); /* ended, yet all of it is sent */
+    on_server(f, release_held, NULL); /* ended, and all of it is sent */
     struct answer answer = hear(fd, false);
     assert_int_equal(answer.body.len, sent);
     answer_release(&answer);

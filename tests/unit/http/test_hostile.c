@@ -1,5 +1,5 @@
-/* Ten thousand requests that are random or nearly right: each gets an answer or a closed connection, and the server
- * is as good as new afterwards. The seed is fixed, so a failure can be looked at again. */
+/* Ten thousand requests that are random or nearly valid: each gets an answer or a closed connection, and the server
+ * works afterwards. The seed is fixed, so that failures are reproducible. */
 #include "fixture.h"
 
 enum { ATTACKS = 10000, MAX_TEXT = 4096, TIME_MS = 20000 };
@@ -71,7 +71,7 @@ static size_t attack_text(char *text)
     return len;
 }
 
-/* Says it in one to three pieces, then waits for a word or the end, or just leaves. */
+/* Sends it in one to three pieces, then waits for an answer or the end of the connection, or disconnects. */
 static void attack(struct fixture *f)
 {
     char text[MAX_TEXT], word[256];
@@ -101,14 +101,14 @@ static void ten_thousand_malformed_requests_leave_no_trace(void **state)
     }
     wait_until(f, n.connections == 0 && n.active == 0 && n.bodies == 0 && n.stalled == 0);
     assert_true(now_ms() - start < TIME_MS);
-    assert_true(counts_of(f).requests > ATTACKS / 10); /* a good many were right enough to be answered */
+    assert_true(counts_of(f).requests > ATTACKS / 10); /* many were valid enough to be dispatched */
     int fd = dial(f);
     ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
     close(fd);
     fixture_close(f);
 }
 
-/* The same texts while the connection stays open: what is wrong must be answered without the client giving up. */
+/* The same texts while the connection stays open: malformed requests must be answered although the client waits. */
 static void what_is_malformed_is_answered_while_the_client_waits(void **state)
 {
     (void)state;

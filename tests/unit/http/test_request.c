@@ -1,4 +1,4 @@
-/* What is a request and what is not: parsing, framing, limits of size, and the form of answers. */
+/* Valid and malformed requests: parsing, framing, size limits, and the form of answers. */
 #include "fixture.h"
 
 static int setup(void **state)
@@ -186,7 +186,7 @@ static void expect_continue_is_answered_before_the_body_is_sent(void **state)
     const char head[] = "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\nContent-Length: 3\r\n\r\n";
     ask_only(fd, head, 100);
     ask_only(fd, "abc", 200);
-    /* With the body already on its way there is nothing to wait for. */
+    /* No 100 Continue if the body is arriving already. */
     say(fd, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc");
     hear_only(fd, 200);
     close(fd);
@@ -335,7 +335,7 @@ static void a_body_may_fill_its_limit_and_no_more(void **state)
     say(fd, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     snprintf(head, sizeof head, "1\r\nx\r\n%zx\r\n", max);
     ask_only(fd, head, 413);
-    /* The client may go on sending for a while: a reset would take the answer from it. */
+    /* Lingering close: the client may still send for a while, since a reset would discard the answer. */
     for (size_t said = 0; said < max; said += 65536) assert_true(say_bytes(fd, body, 65536));
     close(fd);
     free(body);

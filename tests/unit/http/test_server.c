@@ -1,4 +1,4 @@
-/* The server as a whole: addresses, limits over all connections, calls posted by other threads. */
+/* The HTTP server as a whole: addresses, limits of connections and memory, calls posted by other threads. */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -235,7 +235,7 @@ static int dial_and_hold(struct fixture *f, size_t held)
     return fd;
 }
 
-/* Neither sends anything nor hears anything, and is still there. */
+/* Checks that the connection is open and silent. */
 static void assert_open(int fd)
 {
     char byte;
@@ -253,7 +253,7 @@ static void for_a_further_connection_one_that_never_asked_goes_first(void **stat
     old = dial(f);
     wait_until(f, n.connections == 3);
     slow = dial(f);
-    say(slow, "GET / HT"); /* has sent no request yet either */
+    say(slow, "GET / HT"); /* no whole head yet either */
     wait_until(f, n.connections == 4);
     young = dial(f);
     wait_until(f, n.connections == 5);
@@ -267,10 +267,10 @@ static void for_a_further_connection_one_that_never_asked_goes_first(void **stat
     assert_open(young);
     more[2] = dial_and_hold(f, 4);
     assert_true(ended(young));
-    assert_open(kept); /* the last to go */
+    assert_open(kept); /* the last one that is closed */
     more[3] = dial_and_hold(f, 5);
     assert_true(ended(kept));
-    more[4] = dial(f); /* nobody is left who could go */
+    more[4] = dial(f); /* no idle connection is left */
     ask_only(more[4], "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 503);
     assert_true(ended(more[4]));
     on_server(f, release_held, NULL);
@@ -298,7 +298,8 @@ static void what_is_urgent_is_answered_although_all_connections_are_taken(void *
         close(fd);
         fd = dial(f);
         struct answer answer;
-        say(fd, "POST /urgent HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"); /* no room for bodies */
+        say(fd,
+            "POST /urgent HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"); /* requests with a body are not urgent */
         answer = hear(fd, false);
         assert_int_equal(answer.status, 503);
         assert_non_null(strstr(answer.body.v, "all connections are taken"));
@@ -314,7 +315,7 @@ static void what_is_urgent_is_answered_although_all_connections_are_taken(void *
         close(held[i]);
     }
     wait_until(f, n.connections == 0);
-    int fd = dial(f); /* there is room again */
+    int fd = dial(f); /* below the limit again */
     ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
     ask_only(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 200);
     close(fd);
@@ -349,7 +350,7 @@ static void running_out_of_descriptors_is_survived_without_spinning(void **state
     while ((spare[n_spare] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0) n_spare++;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)f->port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0); /* the kernel takes it */
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0); /* the kernel accepts it */
     say(fd, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     int64_t cpu = cpu_ms(f);
     struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -531,7 +532,7 @@ static void posts_run_in_order_and_none_is_lost_at_the_end(void **state)
     assert_string_equal(letters.v, "abcdefgh");
     on_server(f, stop_server, NULL);
     pthread_join(f->thread, NULL);
-    post_letters(f, &letters); /* nobody runs the loop any more: http_close() runs them */
+    post_letters(f, &letters); /* the loop has ended: http_close() runs them */
     http_close(f->server);
     assert_string_equal(letters.v, "abcdefghabcdefgh");
     buf_release(&letters);

@@ -1,4 +1,4 @@
-/* Connections over TLS: they are what plain ones are, and handshakes that come to nothing harm nobody. */
+/* Connections over TLS: they behave like plain ones, and failed handshakes have no effect on others. */
 #include "fakes/certificate.h"
 #include "fixture.h"
 
@@ -174,7 +174,7 @@ static void what_a_client_does_not_take_counts_as_backlog_until_it_does(void **s
     fixture_close(f);
 }
 
-/* A client that said its farewell may still be waiting for what it asked for, once the answer has ended. */
+/* A client that has sent close_notify still gets the answer if that has ended already. */
 static void an_ended_answer_is_sent_to_a_client_that_shut_down_its_sending_side(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void an_ended_answer_is_sent_to_a_client_that_shut_down_its_sending_side(
     fixture_close(f);
 }
 
-/* With a farewell that is read before the end of the connection is felt, and without. */
+/* With a close_notify that is read before the end of the connection is detected, and without. */
 static void a_client_that_leaves_with_an_answer_half_sent_is_noticed(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void a_client_that_takes_nothing_is_gone_after_the_write_timeout(void **s
     fixture_close(f);
 }
 
-/* With a farewell, with the end of the connection alone, and with what it sent still unread. */
+/* With a close_notify, with the end of the connection alone, and with unread input. */
 static void a_client_that_leaves_during_an_answer_is_noticed(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static void a_handshake_counts_into_the_time_for_the_first_request(void **state)
     fixture_close(f);
 }
 
-/* A handshake cut off after each number of bytes that the client has to say first. */
+/* A handshake cut off after each byte of the client's first message. */
 static void a_client_may_vanish_at_any_moment_of_the_handshake(void **state)
 {
     (void)state;
@@ -412,7 +412,7 @@ static void a_client_may_vanish_at_any_moment_of_the_handshake(void **state)
     int fd = dial(f);
     say_bytes(fd, hello, len);
     char c;
-    assert_int_equal(recv(fd, &c, 1, 0), 1); /* the server's part is there */
+    assert_int_equal(recv(fd, &c, 1, 0), 1); /* the server's first message is there */
     close(fd);
     wait_until(f, n.connections == 0);
     SSL_free(ssl);

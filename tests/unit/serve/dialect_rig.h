@@ -1,4 +1,4 @@
-/* For tests of dialects: conversions of bodies, and answers that grow delta by delta, as an exchange lets them. */
+/* For tests of dialects: checks conversions of bodies, and builds answers delta by delta, as an exchange does. */
 #ifndef UNIT_SERVE_DIALECT_RIG_H
 #define UNIT_SERVE_DIALECT_RIG_H
 
@@ -23,7 +23,7 @@ static inline json_t *rig_json(const char *text)
     return json;
 }
 
-/* The members of `expected` are those of the chat; of members that are not named nothing is said. */
+/* Checks that the chat has the members of `expected`; it may have others. */
 static inline void assert_converts(fields_converter *convert, const char *body, const char *expected)
 {
     hearth_error error = {0};
@@ -104,7 +104,7 @@ static inline void rig_end(struct rig *rig, hearth_result result)
     rig->dialect->ended(rig->state, &rig->answer, 1, &rig->out);
 }
 
-/* What comes next in the output; a test that closes its rig has seen all of it. */
+/* Checks the next part of the output; closing the rig checks that nothing is left. */
 static inline void rig_expect(struct rig *rig, const char *expected)
 {
     size_t len = strlen(expected);

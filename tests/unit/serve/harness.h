@@ -1,4 +1,4 @@
-/* A whole server in a thread of the test: real sockets above, the fake library below. */
+/* A whole server on a thread of the test, with real sockets and the fake library (fake_hearth.h). */
 #ifndef UNIT_SERVE_HARNESS_H
 #define UNIT_SERVE_HARNESS_H
 
@@ -15,7 +15,7 @@ struct harness {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     const char *listen; /* NULL: a free port */
-    int port;           /* of the last address that was listened on */
+    int port;           /* of the last address listened on */
     int n_listening;
     bool ready;
     struct exchange_limits limits;
@@ -71,7 +71,7 @@ static inline void harness_listen(struct harness *h)
     pthread_mutex_unlock(&h->mutex);
 }
 
-/* For cmocka's setup and teardown: a server that is ready, and its end, which must leave nothing behind. */
+/* For cmocka's setup and teardown: starts a ready server; stops it, and checks that no request is left. */
 static inline int harness_setup(void **state)
 {
     struct harness *h = calloc(1, sizeof *h);

@@ -28,7 +28,7 @@ struct response {
     struct buf head, body;
 };
 
-/* `receive_bytes`: size of the socket's buffer, to be a slow reader with; 0: the system's. */
+/* `receive_bytes`: size of the socket's receive buffer, small for a slow reader; 0: the system's. */
 static inline struct client client_open(int port, int receive_bytes)
 {
     struct client client = {.fd = socket(AF_INET, SOCK_STREAM, 0)};
@@ -47,7 +47,7 @@ static inline void client_close(struct client *client)
     buf_release(&client->in);
 }
 
-/* Bytes as they are. */
+/* Sends raw bytes. */
 static inline void client_say(struct client *client, const char *text)
 {
     size_t len = strlen(text);
@@ -76,7 +76,7 @@ static inline bool client_receive(struct client *client)
     return true;
 }
 
-/* Waits until `text` was received, and keeps all. */
+/* Waits until `text` has been received; consumes nothing. */
 static inline void client_await(struct client *client, const char *text)
 {
     while (client->in.v == NULL || memmem(client->in.v, client->in.len, text, strlen(text)) == NULL)

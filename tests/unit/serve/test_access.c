@@ -1,4 +1,5 @@
-/* API keys at the routes: who gets in where, what the others are told, and that owners share no cached state. */
+/* API keys at the routes: grants, errors for missing and insufficient keys, and isolation of the owners' cached
+ * prefixes. */
 #include "unit/serve/harness.h"
 
 #include "serve/core/errors.h"
@@ -200,7 +201,7 @@ static void a_right_key_with_a_body_keeps_the_connection(void **state)
     client_close(&client);
 }
 
-/* Ollama's clients unload a model with a chat that says nothing. */
+/* Ollama's clients unload a model with a chat without messages. */
 static void only_who_may_unload_models_does(void **state)
 {
     static const char unload[] = "{\"model\":\"demo\",\"messages\":[],\"keep_alive\":0}";

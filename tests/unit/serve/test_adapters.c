@@ -1,4 +1,4 @@
-/* The routes of adapters: what a client reads and sets. */
+/* The routes of LoRA adapters: listing, and setting scales. */
 #include "unit/serve/harness.h"
 
 #define LIST(first, second)                                                                                            \

@@ -1,4 +1,4 @@
-/* Anthropic's Messages: what becomes of a body, the exact bytes of answers, and the routes. */
+/* Anthropic's Messages: conversion of bodies, the exact bytes of answers, and the routes. */
 #include "serve/anthropic/anthropic.h"
 
 #include "base/error.h"
@@ -27,14 +27,14 @@ static void messages_become_those_of_a_chat(void **unused)
         {"{\"system\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]," HI "}",
          "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
          "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":\"Hi\"}]}"},
-        /* A turn of the assistant's: thoughts, text, calls. */
+        /* A turn of the assistant: reasoning, text, calls. */
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"Hm.\","
          "\"signature\":\"x\"},{\"type\":\"redacted_thinking\",\"data\":\"zz\"},{\"type\":\"text\",\"text\":\"Wait\"},"
          "{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"get\",\"input\":{\"z\":0.1,\"a\":[1]}}]}]}",
          "{\"messages\":[{\"role\":\"assistant\",\"content\":\"Wait\",\"reasoning_content\":\"Hm.\",\"tool_calls\":"
          "[{\"id\":\"t1\",\"type\":\"function\",\"function\":{\"name\":\"get\",\"arguments\":"
          "\"{\\\"z\\\":0.1,\\\"a\\\":[1]}\"}}]}]}"},
-        /* Results come before what the user says of them. */
+        /* Tool results come before the text of the same user message. */
         {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
          "\"content\":\"12\"},{\"type\":\"tool_result\",\"tool_use_id\":\"t2\",\"is_error\":true,\"content\":"
          "[{\"type\":\"text\",\"text\":\"none\"}]},{\"type\":\"tool_result\",\"tool_use_id\":\"t3\"},"
@@ -42,7 +42,7 @@ static void messages_become_those_of_a_chat(void **unused)
          "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":\"12\"},"
          "{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"content\":\"none\"},"
          "{\"role\":\"tool\",\"tool_call_id\":\"t3\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"Well?\"}]}"},
-        /* Media have no data: what a model gets of them is decided elsewhere. A document of text is text. */
+        /* Media parts have no data: src/chat decides what replaces them. A document of text is text. */
         {"{\"system\":[{\"type\":\"image\"}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
          "\"source\":{\"type\":\"base64\",\"data\":\"AA==\"}},{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
          "\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image\"}]},{\"type\":\"document\",\"source\":"
@@ -52,7 +52,7 @@ static void messages_become_those_of_a_chat(void **unused)
          "[{\"type\":\"image_url\"}]},{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":[{\"type\":\"text\","
          "\"text\":\"a\"},{\"type\":\"image_url\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"file\"},{\"type\":"
          "\"text\",\"text\":\"b\"}]}]}"},
-        /* Turns of one role are one. */
+        /* Consecutive messages of one role become one. */
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
          "{\"role\":\"assistant\",\"content\":\"c\"}]}",
          "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
@@ -74,7 +74,7 @@ static void fields_become_those_of_a_chat(void **unused)
          "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"description\":\"b\",\"parameters\":"
          "{\"type\":\"object\"}}},{\"type\":\"function\",\"function\":{\"name\":\"c\",\"parameters\":{},"
          "\"strict\":true}}]}"},
-        /* Nobody here runs those of Anthropic's servers. */
+        /* Tools that Anthropic's servers run are left out. */
         {WITH("\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"},{\"name\":\"a\","
               "\"input_schema\":{}}]"),
          "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\",\"parameters\":{}}}]}"},

@@ -1,4 +1,4 @@
-/* The routes of the cache: what they ask the library, and what a client reads. */
+/* The routes of the KV cache: their calls of the library, and their answers. */
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -25,7 +25,7 @@ static void the_cache_route_has_tiers_and_counters(void **state)
     client_close(&client);
 }
 
-/* Asks and plays the request, which is the only one. */
+/* Sends a request and plays it, the only one, in the fake library. */
 static struct response look_up(struct client *client, const char *body, const hearth_cache_lookup *lookup)
 {
     struct hearth_result result = {.lookup = *lookup};
@@ -80,7 +80,7 @@ static void a_lookup_has_the_divergence_and_the_words_there(void **state)
     client_close(&client);
 }
 
-/* A body in each API's form, and what the library is to see of it. */
+/* A body in each API's form, and the parameters that must reach the library. */
 static void a_lookup_takes_the_body_of_any_api(void **state)
 {
     static const char said[] = "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"Hi\"}]";

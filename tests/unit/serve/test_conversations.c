@@ -1,4 +1,4 @@
-/* Conversations at their routes: made, added to by responses and by hand, listed, changed and deleted. */
+/* The routes of conversations: creating, appending by responses and by request, listing, updating and deleting. */
 #include "unit/serve/harness.h"
 
 #include <stdio.h>
@@ -73,7 +73,7 @@ static void responses_go_on_from_a_conversation_and_add_to_it(void **state)
     struct client client = start(*state);
     char *id = created(&client, "{\"items\":[{\"role\":\"developer\",\"content\":\"Be brief.\"}]}");
     char body[200];
-    /* Given as a string and as an object; also where the response itself is not stored. */
+    /* The conversation as a string and as an object; also if the response itself is not stored. */
     snprintf(body, sizeof body, "{\"input\":\"one\",\"conversation\":\"%s\"}", id);
     ANSWERS("POST", "/v1/responses", body, 200, "\"conversation\":{\"id\":\"conv_");
     snprintf(body, sizeof body, "{\"input\":\"two\",\"store\":false,\"conversation\":{\"id\":\"%s\"}}", id);

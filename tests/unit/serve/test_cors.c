@@ -1,5 +1,5 @@
-/* Web pages at the routes: whose page may ask, by which name of the server, with which body, and what the answer lets
- * the page read. Each row is one request, as its bytes. */
+/* Web pages at the routes: allowed origins, Host headers, content types, and CORS headers of answers. Each row is
+ * one request, as its bytes. */
 #include "unit/serve/harness.h"
 
 #include "serve/core/hosts.h"
@@ -13,7 +13,7 @@
 
 static const hearth_result result = {.prompt_n = 2, .predicted_n = 1};
 
-/* What a row expects, beside its status: leave to read for this origin (NULL: for none), and this code of an error. */
+/* What a row expects, beside its status: CORS headers for this origin (NULL: none), and this error code. */
 struct row {
     const char *origin, *host, *type;
     int status;
@@ -124,7 +124,7 @@ static void pages_of_this_machine_and_of_desktop_apps_may_ask_and_others_not(voi
     };
     start(*state);
     CHECK(*state, "GET", "/v1/models", rows);
-    CHECK(*state, "GET", "/health", rows); /* whom nobody asks for a key is no reason to tell anybody */
+    CHECK(*state, "GET", "/health", rows); /* public routes refuse foreign origins too */
 }
 
 static void pages_that_are_listed_may_ask_too(void **state)
@@ -157,7 +157,8 @@ static void a_star_lets_all_pages_in(void **state)
     static const struct row rows[] = {
         {"https://any.example", "localhost", NULL, 200, true, NULL},
         {"null", "localhost", NULL, 200, true, NULL},
-        {"https://any.example", "any.example", NULL, 403, true, "host_not_allowed"}, /* the name is another matter */
+        {"https://any.example", "any.example", NULL, 403, true,
+         "host_not_allowed"}, /* "*" allows origins, not host names */
     };
     fake_set("server.allowed_origins", "*");
     start(*state);
@@ -187,7 +188,8 @@ static void a_preflight_is_answered_to_pages_that_may_ask(void **state)
         {"http://localhost:3000", "localhost", NULL, 204, true, NULL},
         {"https://evil.example", "localhost", NULL, 403, false, NULL},
         {"null", "localhost", NULL, 403, false, NULL},
-        {"http://evil.example", "evil.example", NULL, 403, true, NULL}, /* rebound: let it read why */
+        {"http://evil.example", "evil.example", NULL, 403, true,
+         NULL}, /* DNS rebinding: the page may read why it is refused */
     };
     static const char *const paths[] = {CHAT_ROUTE, "/v1/models", "/v1/models/demo", "/metrics", "/health"};
     start(*state);
@@ -205,7 +207,7 @@ static void a_preflight_is_answered_to_pages_that_may_ask(void **state)
     response_release(&response);
 }
 
-/* Whatever the page wants to send it may; what could end the header or begin another is not repeated. */
+/* All headers that a page asks for are allowed; a value that could end the header or begin another is not repeated. */
 static void a_preflight_repeats_what_the_page_names(void **state)
 {
     static const struct row row = {"http://localhost:3000", "localhost", NULL, 204, true, NULL};
@@ -245,7 +247,7 @@ static void a_body_that_any_page_could_send_is_refused_to_pages(void **state)
         {page, host, "+json", 415, true, "unsupported_media_type"},
         {"https://evil.example", host, "text/plain", 403, false, "origin_not_allowed"},
         {"null", host, "application/x-www-form-urlencoded", 403, false, "origin_not_allowed"},
-        /* programs are not browsers: curl sends forms where nothing else is said */
+        /* without Origin it is no browser: curl's default type is a form's */
         {NULL, host, "application/x-www-form-urlencoded", 200, false, NULL},
         {NULL, host, NULL, 200, false, NULL},
     };
@@ -314,14 +316,14 @@ static void without_keys_the_server_answers_to_its_own_names_only(void **state)
         {NULL, "[0:0:0:0:0:0:0:1]", NULL, 200, false, NULL},
         {NULL, "[::ffff:127.0.0.1]", NULL, 200, false, NULL},
         {NULL, "0.0.0.0:8080", NULL, 200, false, NULL},
-        {NULL, "", NULL, 200, false, NULL}, /* names none */
+        {NULL, "", NULL, 200, false, NULL}, /* no Host */
         {NULL, "named.example:8080", NULL, 200, false, NULL},
         {NULL, "NAMED.example.", NULL, 200, false, NULL},
         {NULL, "10.1.2.3", NULL, 200, false, NULL},
         {NULL, "[fd00::7]:1", NULL, 200, false, NULL},
         {NULL, "evil.example", NULL, 403, false, "host_not_allowed"},
         {NULL, "evil.example:8080", NULL, 403, false, "server.allowed_hosts"},
-        {"http://evil.example:8080", "evil.example:8080", NULL, 403, true, "host_not_allowed"}, /* rebound */
+        {"http://evil.example:8080", "evil.example:8080", NULL, 403, true, "host_not_allowed"}, /* DNS rebinding */
         {NULL, "localhost.evil.example", NULL, 403, false, "host_not_allowed"},
         {NULL, "localhost:8080.evil.example", NULL, 403, false, "host_not_allowed"},
         {NULL, "localhost@evil.example", NULL, 403, false, "host_not_allowed"},
@@ -331,7 +333,7 @@ static void without_keys_the_server_answers_to_its_own_names_only(void **state)
         {NULL, "2130706433", NULL, 403, false, "host_not_allowed"},
         {NULL, "sub.named.example", NULL, 403, false, "host_not_allowed"},
         {NULL, "other.local", NULL, 403, false, "host_not_allowed"},
-        {NULL, "192.168.1.5", NULL, 403, false, "host_not_allowed"}, /* it listens on 127.0.0.1 */
+        {NULL, "192.168.1.5", NULL, 403, false, "host_not_allowed"}, /* the server listens on 127.0.0.1 only */
         {NULL, "[::2]", NULL, 403, false, "host_not_allowed"},
         {NULL, "[::1", NULL, 403, false, "host_not_allowed"},
         {NULL, "*", NULL, 403, false, "host_not_allowed"},
@@ -392,7 +394,7 @@ static void an_old_client_that_names_no_host_is_answered(void **state)
     response_release(&response);
 }
 
-/* Which addresses the machine has changes, and a container's host has others. */
+/* Listening on all addresses allows any address: the machine's may change, and a container's host has others. */
 static void a_server_on_all_addresses_answers_to_any_address_and_not_to_any_name(void **state)
 {
     static const struct {
@@ -428,7 +430,8 @@ static void a_page_of_the_server_itself_may_ask(void **state)
 {
     static const struct row rows[] = {
         {"http://named.example:8080", "named.example:8080", "application/json", 200, true, NULL},
-        {"https://named.example", "Named.Example", "application/json", 200, true, NULL}, /* a proxy speaks TLS */
+        {"https://named.example", "Named.Example", "application/json", 200, true,
+         NULL}, /* a reverse proxy terminates TLS */
         {"http://named.example:8081", "named.example:8080", "application/json", 403, false, "origin_not_allowed"},
         {"http://evil.example", "named.example", "application/json", 403, false, "origin_not_allowed"},
         {"https://", "", "application/json", 403, false, "origin_not_allowed"},
@@ -499,7 +502,7 @@ static void with_keys_any_host_will_do_and_no_foreign_page(void **state)
         check_row(&rows[i], "GET", &response);
         response_release(&response);
     }
-    /* a stranger learns of pages, not of keys */
+    /* the origin is checked before the key */
     struct response response = ask_row(*state, "GET", "/v1/models", &rows[2], "");
     assert_int_equal(response.status, 403);
     response_release(&response);

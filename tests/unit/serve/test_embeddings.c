@@ -1,4 +1,4 @@
-/* POST /v1/embeddings and llama-server's /embedding: what is read, what is refused, what is answered. */
+/* POST /v1/embeddings and llama-server's /embedding: parsing, errors, answers. */
 #include "unit/serve/harness.h"
 
 #include "serve/embeddings/embeddings.h"

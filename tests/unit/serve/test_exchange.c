@@ -1,4 +1,5 @@
-/* Replies over real sockets: streamed and whole, several choices, clients that leave or do not read, failures. */
+/* Replies over real sockets: streamed and whole, several choices, clients that disconnect or do not read
+ * (backpressure), failures. */
 #include "unit/serve/harness.h"
 
 #include <jansson.h>
@@ -38,7 +39,7 @@ static void a_stream_sends_nothing_until_it_started_and_then_all_in_order(void *
     client_send(&client, "POST", CHAT_ROUTE, "X-Request-Id: mine-1\r\n", CHAT_STREAM);
     const hearth_params *params = fake_wait(0);
     assert_string_equal(params->request_id, "mine-1");
-    /* The server has nothing to say, and a second answer proves that it had the time to. */
+    /* The stream must be silent: a second request's answer proves that the server had the time to send something. */
     struct client other = client_open(((struct harness *)*state)->port, 0);
     struct response health = ask(&other, "GET", "/health", NULL);
     response_release(&health);
@@ -220,8 +221,8 @@ static void events_after_the_client_left_are_harmless(void **state)
     client_close(&other);
 }
 
-/* The kernel takes a few megabytes by itself; what the server holds on top of it is within its limits. Answers in
- * between prove that it had the time to take each piece. */
+/* The kernel buffers a few megabytes; what the server holds beyond that is within its limits. Answers of other
+ * requests prove that it had the time to process each piece. */
 static void a_client_that_does_not_read_is_cut_off(void **state)
 {
     struct harness *h = *state;

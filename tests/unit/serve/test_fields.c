@@ -1,4 +1,4 @@
-/* Reading the bodies of requests: every field, its wrong types and its ranges, and what is refused. */
+/* Parsing of request bodies: every field, wrong types, ranges, and unsupported fields. */
 #include "serve/fields/fields.h"
 
 #include "base/buf.h"
@@ -21,7 +21,7 @@ static int read_body(struct fields *fields, int route, const char *body, hearth_
     return fields_read(fields, route, body, strlen(body), error);
 }
 
-/* Reads a request that has `member` beside its prompt. */
+/* Parses a request that has `member` beside its prompt. */
 static int read_with(struct fields *fields, int route, const char *member, hearth_error *error)
 {
     struct buf body = {0};
@@ -564,7 +564,7 @@ static void a_lookup_is_of_one_prompt(void **state)
 static void a_lookup_takes_whatever_prompt_a_reply_is_asked_for_with(void **state)
 {
     (void)state;
-    /* What only says how to reply is skipped, so that the body of the request itself can be sent. */
+    /* A lookup ignores fields about the reply, so that clients can send the body of the request itself. */
     static const char *const bodies[] = {
         "{\"n\":4,\"stream\":true,\"grammar\":\"x\",\"cache_salt\":\"s\"," CHAT "}",
         "{\"prompt\":\"a\",\"cache_salt\":\"s\"}",

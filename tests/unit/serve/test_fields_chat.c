@@ -1,4 +1,4 @@
-/* Reading what a chat says of tools, reasoning, the form of its reply and the logprobs of its tokens. */
+/* Parsing of a chat's fields: tools, reasoning, output constraints and logprobs. */
 #include "serve/fields/fields.h"
 
 #include "base/buf.h"
@@ -83,7 +83,8 @@ static void some_of_the_tools_may_be_allowed(void **state)
         "\"auto\"", "[" TOOL("c") ",{\"type\":\"function\",\"name\":\"a\"}]"));
     assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_AUTO);
     assert_string_equal(f.params.allowed_tools_json, "[\"c\",\"a\"]");
-    assert_string_equal(f.params.tools_json, "[" TOOL("a") "," TOOL("b") "," TOOL("c") "]"); /* all are shown */
+    assert_string_equal(f.params.tools_json,
+                        "[" TOOL("a") "," TOOL("b") "," TOOL("c") "]"); /* the prompt has all tools */
     fields_release(&f);
     f = chat_with(ALLOWED("\"required\"", "[" TOOL("a") "]"));
     assert_int_equal(f.params.tool_choice, HEARTH_TOOLS_REQUIRED);

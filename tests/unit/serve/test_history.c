@@ -1,4 +1,4 @@
-/* Responses that are stored, at their routes: what a later request goes on from, and what can be seen of them. */
+/* The routes of stored responses: requests that continue them, retrieving, listing and deleting. */
 #include "serve/responses/history.h"
 
 #include "unit/serve/harness.h"
@@ -20,7 +20,7 @@ static struct client start(struct harness *h)
     return client;
 }
 
-/* The id that an answer begins with. */
+/* The id at the beginning of an answer. */
 static char *id_of(const struct response *response)
 {
     const char *at = strstr(response->body.v, "\"id\":\"");
@@ -74,7 +74,7 @@ static void a_request_continues_a_response_without_its_instructions(void **state
                         "{\"role\":\"assistant\",\"content\":\"Hello\",\"reasoning_content\":\"Hm\"},"
                         "{\"role\":\"user\",\"content\":\"Again\"}]");
     ANSWERS(second, "DELETE", "/v1/responses/%s", NULL, 200, "\"object\":\"response\",\"deleted\":true}");
-    /* One may be gone on from twice, and also after those before it are gone. */
+    /* A response can be continued twice, and after those before it were deleted. */
     char *other = created(&client, TURN(",\"previous_response_id\":\"%s\"", "Other"), first);
     ANSWERS(first, "DELETE", "/v1/responses/%s", NULL, 200, NULL);
     free(created(&client, TURN(",\"previous_response_id\":\"%s\"", "Last"), other));
@@ -118,7 +118,7 @@ static void a_stream_is_stored_when_it_is_whole(void **state)
     response_release(&response);
     ANSWERS(id, "GET", "/v1/responses/%s", NULL, 200, "\"text\":\"Hello\"");
     free(id);
-    /* One that breaks off is not there. */
+    /* A response that broke off is not stored. */
     static const struct fake_script failing = {
         .texts = reply, .n_texts = 2, .fail = HEARTH_INTERNAL, .message = "broken"};
     fake_play(&failing);
@@ -167,7 +167,7 @@ static void the_items_of_a_prompt_are_listed_page_by_page(void **state)
                           "{\"id\":\"msg_mine\",\"role\":\"user\",\"content\":\"two\"}]}",
                           NULL);
     char *second = created(&client, TURN(",\"previous_response_id\":\"%s\"", "three"), first);
-    /* The newest first, with what was answered between, and without its own answer. */
+    /* Newest first, with the answers of earlier turns, without its own answer. */
     struct response response = asked(&client, "GET", NULL, "/v1/responses/%s/input_items", second);
     static const char *const order[] = {"\"three\"", "\"Hello\"", "\"Hm\"", "\"two\"", "\"one\""};
     const char *at = response.body.v;
@@ -193,7 +193,7 @@ static void the_items_of_a_prompt_are_listed_page_by_page(void **state)
     client_close(&client);
 }
 
-/* As clients that keep the ids of items and not what is in them. */
+/* As clients do that keep only the ids of items. */
 static void references_to_items_become_the_items(void **state)
 {
     struct client client = start(*state);

@@ -1,4 +1,4 @@
-/* What JSON takes as a tree, as it is told from its bytes, compared with what jansson allocates for it. */
+/* The estimated size of a JSON tree, compared with what jansson allocates for it. */
 #include "fakes/cmocka_all.h"
 
 #include "base/buf.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Counting what jansson has ---- */
+/* ---- Counting jansson's allocations ---- */
 
 static size_t in_use, peak;
 
@@ -60,7 +60,7 @@ static const struct {
     {"{\"a\":{\"b\":[", "{\"role\":\"user\",\"content\":\"Hello\"}", "]}}"},
 };
 
-/* The parser itself has the text of the longest string once more. */
+/* The parser itself holds a copy of the longest string. */
 static void a_tree_takes_no_more_than_was_estimated(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The file of API keys: its form, its faults, and finding a key. */
+/* The file of API keys: its syntax, its errors, and looking up a key. */
 #include "base/error.h"
 #include "base/log.h"
 #include "serve/core/keys.h"

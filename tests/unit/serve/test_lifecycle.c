@@ -1,4 +1,4 @@
-/* The routes that load and unload models: what they answer, and how far a model is. */
+/* The routes that load and unload models: their answers, and a model's progress. */
 #include "unit/serve/harness.h"
 
 static void expect(struct client *client, const char *method, const char *path, const char *body, int status,

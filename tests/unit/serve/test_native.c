@@ -1,5 +1,5 @@
-/* llama-server's native completions: the exact bytes of answers and streams, what reaches the library, and the faults
- * of the fields that these routes alone have. */
+/* llama-server's native completions: the exact bytes of answers and streams, the parameters that reach the library,
+ * and errors of the fields that only these routes have. */
 #include "serve/native/native.h"
 #include "unit/serve/harness.h"
 
@@ -31,7 +31,7 @@ static int set_up(void **unused)
     return 0;
 }
 
-/* What a choice came to: text, and nothing to release but that. */
+/* A choice's response with text alone. */
 static struct answer answer_with(const char *text)
 {
     struct answer answer = {.result = {.finish = HEARTH_FINISH_STOP,
@@ -136,7 +136,7 @@ static void probabilities_are_logprobs_or_post_sampling(void **unused)
     assert_contains(text, "\"prob\":0.5,\"top_probs\":[{\"id\":5,\"token\":\"a\",\"bytes\":[97],\"prob\":0.5},"
                           "{\"id\":6,\"token\":\"\xef\xbf\xbd\",\"bytes\":[255],\"prob\":0}]}]}");
     free(text);
-    logprobs->v[0].log = NAN; /* of a model whose weights are broken: JSON has no word for it */
+    logprobs->v[0].log = NAN; /* as of a model with broken weights; JSON has no NaN */
     text = whole("{\"prompt\":\"Hi\",\"n_probs\":2,\"post_sampling_probs\":true}", &answer);
     assert_contains(text, "\"prob\":0,\"top_probs\"");
     free(text);

@@ -1,4 +1,4 @@
-/* Ollama's API: what becomes of a body, the exact bytes of answers, the routes, and the listener of its own. */
+/* Ollama's API: conversion of bodies, the exact bytes of answers, the routes, and the listener of its own. */
 #include "serve/ollama/ollama.h"
 
 #include "base/error.h"
@@ -29,7 +29,7 @@ static void messages_become_those_of_a_chat(void **unused)
          "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"a\"},"
          "{\"role\":\"user\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"c\",\"reasoning_content\":"
          "\"Hm.\"}]}"},
-        /* Calls that have no ids get some, and results are given to them. */
+        /* Calls without ids get some, and results are matched to them. */
         {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":\"get\","
          "\"arguments\":{\"z\":0.1,\"a\":[1]}}},{\"function\":{\"index\":1,\"name\":\"put\",\"arguments\":{}}},"
          "{\"id\":\"own\",\"function\":{\"name\":\"get\",\"arguments\":{}}}]},"
@@ -74,7 +74,7 @@ static void options_become_fields_of_a_chat(void **unused)
         {WITH("\"options\":{\"num_predict\":-2,\"seed\":null,\"num_ctx\":4096,\"num_gpu\":1,\"what\":{}}"),
          "{\"max_tokens\":-1,\"seed\":null,\"num_ctx\":null,\"what\":null,\"options\":null}"},
         {WITH("\"options\":{\"num_predict\":0}"), "{\"max_tokens\":-1}"},
-        /* Beside the options nobody looks for one. */
+        /* Sampling parameters outside of "options" are ignored. */
         {WITH("\"temperature\":2,\"max_tokens\":3,\"json_schema\":{},\"options\":null"),
          "{\"temperature\":null,\"max_tokens\":null,\"json_schema\":null}"},
         {WITH("\"think\":true"), "{\"enable_thinking\":true,\"reasoning_effort\":null,\"think\":null}"},
@@ -205,7 +205,7 @@ static void a_request_keeps_what_else_it_asks_for(void **unused)
 
 /* ---- Answers ---- */
 
-/* Every answer is of a moment: "2026-01-02T03:04:05.678Z" becomes "T". */
+/* Replaces the times of answers: "2026-01-02T03:04:05.678Z" becomes "T". */
 static void forget_times(struct buf *out)
 {
     static const char name[] = "\"created_at\":\"", form[] = "dddd-dd-ddTdd:dd:dd.dddZ\"";
@@ -469,7 +469,7 @@ static void its_clients_find_ollama_on_a_listener_of_their_own(void **state)
     fake_set("server.ollama_listen", "127.0.0.1:0");
     harness_listen(h);
     harness_await_ready(h);
-    struct client client = client_open(h->port, 0); /* the last that was listened on */
+    struct client client = client_open(h->port, 0); /* the last address listened on */
     expect(&client, ROUTE("GET", "/"), NULL, 200, "Ollama is running");
     expect(&client, ROUTE("GET", "/v1/models"), NULL, 200, "\"object\":\"list\"");
     client_close(&client);

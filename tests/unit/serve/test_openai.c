@@ -1,4 +1,4 @@
-/* The exact bytes of OpenAI's answers. */
+/* OpenAI's dialect: the exact bytes of answers and streams. */
 #include "serve/openai/openai.h"
 
 #include "serve/core/errors.h"

@@ -1,4 +1,4 @@
-/* The way of events from hearth's threads to the HTTP thread. */
+/* The event queue from the library's threads to the HTTP thread: order, bounds, wake-ups. */
 #include "serve/core/outbox.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* The routes that tell prompts: what they ask the library for, what they answer, and the faults of their fields. */
+/* The routes that prepare prompts only: their calls of the library, their answers, and errors of their fields. */
 #include "unit/serve/harness.h"
 
 /* Tokens 1, 2, 3: the last two are the halves of a character. */

@@ -1,4 +1,4 @@
-/* GET /props: its exact bytes, and what it does not tell. */
+/* GET /props: its exact bytes, and that it contains no paths. */
 #include "unit/serve/harness.h"
 
 static void props_has_the_properties_of_a_model(void **state)

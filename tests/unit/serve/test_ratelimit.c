@@ -1,4 +1,4 @@
-/* What an API key may use: the buckets under a clock that stands still, and what clients are told over HTTP. */
+/* Rate limits of API keys: the token buckets under a fake clock, and errors and headers over HTTP. */
 #include "unit/serve/harness.h"
 
 #include "fakes/fake_clock.h"
@@ -96,7 +96,7 @@ static void over_any_hour_the_rate_is_the_limit(void **state)
             n += ask_once(rig, &key);
             fake_clock_advance(&rig->clock, SECOND / 10);
         }
-        int64_t most = limits[i] * 61; /* the bucket that was full, and an hour's flow */
+        int64_t most = limits[i] * 61; /* the full bucket, and an hour's refill */
         if (n > most || n < most - 2) fail_msg("%d of %d", (int)n, (int)most);
     }
 }
@@ -109,16 +109,16 @@ static void tokens_may_be_owed_and_are_waited_for(void **state)
     spend(rig, &key, 599);
     assert_true(may_ask(rig, &key));
     spend(rig, &key, 601);
-    assert_false(may_ask(rig, &key)); /* 600 are owed, and one must be there: 60.1 s */
+    assert_false(may_ask(rig, &key)); /* 600 tokens are owed, and one is needed: 60.1 s */
     fake_clock_advance(&rig->clock, 60 * SECOND);
     assert_false(may_ask(rig, &key));
     fake_clock_advance(&rig->clock, SECOND / 10);
     assert_true(may_ask(rig, &key));
     spend(rig, &key, 1000);
-    spend(rig, &key, -1000); /* it was less than it seemed */
+    spend(rig, &key, -1000); /* a correction downwards */
     assert_true(may_ask(rig, &key));
     spend(rig, &key, -100000);
-    spend(rig, &key, 600); /* what is given back fills the bucket and no more */
+    spend(rig, &key, 600); /* what is returned fills the bucket and no more */
     assert_false(may_ask(rig, &key));
 }
 
@@ -170,7 +170,7 @@ static void slots_are_taken_all_or_none(void **state)
     assert_int_equal(ratelimit_take_slots(limit, 1, &error), HEARTH_OK);
     ratelimit_return_slots(limit, 3);
     assert_int_equal(ratelimit_take_slots(limit, 3, &error), HEARTH_OK);
-    assert_int_equal(ratelimit_take_slots(limit, 4, &error), HEARTH_INVALID); /* it never could */
+    assert_int_equal(ratelimit_take_slots(limit, 4, &error), HEARTH_INVALID); /* never possible under this limit */
     assert_int_equal(ratelimit_take_slots(NULL, 1000, &error), HEARTH_OK);
     ratelimit_return_slots(limit, 3);
     ratelimit_unref(limit);
@@ -189,7 +189,7 @@ static void new_limits_hold_at_once_and_what_was_used_stays(void **state)
     assert_int_equal(ask_often(rig, &key, 100), 100);
 }
 
-/* Keys come and go by the thousand; what is remembered is what still counts. */
+/* Of thousands of keys only those whose buckets are not full stay in memory. */
 static void what_counts_no_more_is_forgotten(void **state)
 {
     struct rig *rig = *state;
@@ -379,13 +379,13 @@ static void tokens_that_were_computed_count_and_cached_ones_do_not(void **state)
     response_release(&response);
     response = post(&client, CHAT_ROUTE, TALKS, CHAT);
     assert_int_equal(response.status, 429);
-    assert_in_range(seconds_of(&response), 1, 1); /* one token flows back in 0.6 s */
+    assert_in_range(seconds_of(&response), 1, 1); /* one token is refilled in 0.6 s */
     assert_contains(response.body.v, "its limit of 100 tokens a minute");
     response_release(&response);
     client_close(&client);
 }
 
-/* A prompt of 70 tokens is begun, and its client leaves: the next finds 30 of 100. */
+/* A prompt of 70 tokens is started, and its client disconnects: 30 of 100 remain for the next request. */
 static void who_leaves_early_has_used_its_prompt(void **state)
 {
     struct harness *h = *state;
@@ -437,7 +437,7 @@ static void slots_are_given_back_when_the_work_has_ended(void **state)
     assert_int_equal(seconds_of(&response), 1);
     assert_contains(response.body.v, "\"code\":\"slot_limit_exceeded\"");
     response_release(&response);
-    client_send(&third, "POST", CHAT_ROUTE, FREE, CHAT); /* another key's are free */
+    client_send(&third, "POST", CHAT_ROUTE, FREE, CHAT); /* another key's slots are free */
     fake_wait(2);
     fake_started(2);
     fake_done(2, &result);

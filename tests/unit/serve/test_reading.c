@@ -1,5 +1,5 @@
-/* Bodies read on a thread of their own: which comes first, clients that go away, the end of the server, and what counts
- * in the sum of all bodies. */
+/* The body parser: order of the queues, clients that disconnect, the server's end, and the bytes counted in the sum
+ * of all bodies. */
 #include "fakes/cmocka_all.h"
 
 #include "base/error.h"
@@ -15,9 +15,9 @@
 #include <string.h>
 
 #define LONG_BODY  (3 << 19) /* bytes */
-#define SHORT_BODY 20000     /* of those that are not read at once */
+#define SHORT_BODY 20000     /* bytes; long enough to be queued */
 
-/* A server of which nothing is there but bodies and their reading. The gate holds the reading thread. */
+/* An HTTP server with a body parser alone. The gate blocks the parser thread. */
 struct rig {
     struct server server;
     pthread_t thread;
@@ -27,8 +27,8 @@ struct rig {
     bool shut;
     int n_requests, n_reading, n_released;
     bool probed;
-    size_t active, stalled, held; /* as the HTTP thread saw them last */
-    char order[16];               /* the first letters of the bodies, as they were read */
+    size_t active, stalled, held; /* as last seen on the HTTP thread */
+    char order[16];               /* the first letters of the bodies, in the order of parsing */
 };
 
 static struct rig rig;
@@ -164,7 +164,7 @@ static void await_requests(int n)
     pthread_mutex_unlock(&rig.mutex);
 }
 
-/* What the HTTP thread has. */
+/* The counts of the HTTP thread. */
 static void look(void *ud)
 {
     (void)ud;
@@ -194,7 +194,7 @@ static void await_released(int n)
 
 /* ---- Clients ---- */
 
-/* Sends a body of so many of a letter. */
+/* Sends a body of `n` equal letters. */
 static struct client say(char letter, size_t len)
 {
     struct client client = client_open(rig.port, 0);
@@ -244,7 +244,7 @@ static void a_body_that_is_no_request_is_answered_with_its_error(void **state)
     }
 }
 
-/* While a long one is being read. */
+/* While a long body is being parsed. */
 static void a_small_body_is_read_at_once(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* OpenAI's Responses: what becomes of a body, the exact bytes of answers, and the routes. */
+/* OpenAI's Responses: conversion of bodies, the exact bytes of answers, and the routes. */
 #include "serve/responses/responses.h"
 #include "serve/responses/responses_tools.h"
 
@@ -21,13 +21,13 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
     static const char *const rows[][2] = {
         {"{\"input\":\"Hi\"}", CHAT(USER("Hi"))},
         {"{\"input\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", CHAT(USER("Hi"))},
-        /* Instructions and what developers say are one system prompt; users' messages stay apart. */
+        /* Instructions and developer messages become one system prompt; user messages stay separate. */
         {"{\"instructions\":\"a\",\"input\":[{\"role\":\"developer\",\"content\":\"b\"},"
          "{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"c\"}]}," USER(
              "d") "]}",
          CHAT("{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
               "{\"type\":\"text\",\"text\":\"b\"}]}," USER("c") "," USER("d"))},
-        /* The items of one turn are one message; what tools gave ends it. */
+        /* The items of one turn become one message, which a tool's result ends. */
         {"{\"input\":[" USER("c") ",{\"type\":\"reasoning\",\"id\":\"rs_1\",\"summary\":[],\"content\":["
                                   "{\"type\":\"reasoning_text\",\"text\":\"Hm.\"}],\"encrypted_content\":\"zz\"},"
                                   "{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":\"output_text\","
@@ -44,7 +44,7 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
                         "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"12\"},"
                         "{\"role\":\"tool\",\"tool_call_id\":\"c2\",\"content\":\"ok\"},"
                         "{\"role\":\"assistant\",\"content\":\"No.\"}")},
-        /* Calls of tools that are no plain functions, and what OpenAI's tools left. */
+        /* Calls of custom and namespaced tools, and items of tools that OpenAI's servers ran. */
         {"{\"input\":[" USER(
              "c") ",{\"type\":\"web_search_call\",\"status\":\"completed\"},{\"type\":\"function_call\","
                   "\"call_id\":\"c1\",\"namespace\":\"agents\",\"name\":\"spawn\",\"arguments\":"
@@ -57,14 +57,14 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
                        "\"{}\"}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"patch\",\"arguments\":"
                        "\"{\\\"input\\\":\\\"a \\\\\\\"b\\\\\\\"\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c2\","
                        "\"content\":\"ok\"}")},
-        /* Media have no data: what a model gets of them is decided elsewhere. */
+        /* Media parts have no data: src/chat decides what replaces them. */
         {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":"
          "\"input_image\",\"image_url\":\"data:x\"},{\"type\":\"input_file\",\"file_id\":\"f\"}]},{\"type\":"
          "\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_image\"}]}]}",
          CHAT("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"},"
               "{\"type\":\"file\"}]},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":[{\"type\":"
               "\"image_url\"}]}")},
-        /* A summary stands for reasoning that is not there. */
+        /* The summary is used if the reasoning itself is missing. */
         {"{\"input\":[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"Hm.\"}]},"
          "{\"role\":\"assistant\",\"content\":\"a\"}]}",
          CHAT("{\"role\":\"assistant\",\"content\":\"a\",\"reasoning_content\":\"Hm.\"}")},
@@ -72,7 +72,7 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_converts(responses_chat, rows[i][0], rows[i][1]);
 }
 
-/* Of a coding agent: a function, one in a namespace, one that takes free text, one that OpenAI runs. */
+/* Tools of a coding agent: a function, one in a namespace, a custom tool, and one that OpenAI's servers run. */
 #define AGENT_TOOLS                                                                                                    \
     "{\"type\":\"function\",\"name\":\"run\",\"parameters\":{\"x\":1}},{\"type\":\"namespace\",\"name\":\"agents\","   \
     "\"description\":\"d\",\"tools\":[{\"type\":\"function\",\"name\":\"spawn\",\"description\":\"s\"}]},"             \
@@ -424,7 +424,7 @@ static void a_request_reaches_the_library_and_is_answered(void **state)
     "{\"token\":\"" text "\",\"logprob\":-0.5,\"bytes\":[%s],\"top_logprobs\":[{\"token\":\"" text                     \
     "\",\"logprob\":-0.5,\"bytes\":[%s]}]}"
 
-/* The last piece of text tells the logprobs of the token before it, which told no text of its own. */
+/* The last delta has the logprobs of the token before it too, which added no text of its own. */
 static void logprobs_come_with_the_text_of_their_tokens(void **state)
 {
     struct client client = harness_start(*state);
@@ -488,7 +488,7 @@ static void errors_have_openais_form_and_the_clients_names(void **state)
     client_close(&client);
 }
 
-/* The prompt is what the library calls messages; here it is the input. */
+/* The library's "messages" are "input" in Responses. */
 static void errors_of_messages_name_the_input(void **unused)
 {
     (void)unused;

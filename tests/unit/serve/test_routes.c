@@ -1,4 +1,4 @@
-/* Routes that answer at once: status, errors of routing, ids; and errors of bodies as a client sees them. */
+/* Routes that answer at once: status, routing errors, request ids; and errors of bodies as a client sees them. */
 #include "unit/serve/harness.h"
 
 #include <jansson.h>

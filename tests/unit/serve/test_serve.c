@@ -1,4 +1,4 @@
-/* The life of a server: loading, signals, drains, failures. */
+/* A server from start to end: loading, signals, drains, failures. */
 #include "unit/serve/harness.h"
 
 #include <sys/wait.h>
@@ -168,7 +168,7 @@ static void a_hangup_reopens_the_log(void **state)
     client_close(&client);
 }
 
-/* In a process of its own: it ends without asking anybody. */
+/* In a process of its own, since it calls _exit(). */
 static void a_second_signal_ends_at_once(void **state)
 {
     struct harness *h = *state;

@@ -1,4 +1,4 @@
-/* The store of responses and conversations: who finds what, what goes first, and what is counted. */
+/* The store of responses and conversations: owners, LRU eviction, and the counted bytes. */
 #include "serve/responses/stored.h"
 
 #include <setjmp.h>
@@ -37,7 +37,7 @@ static void put(struct stored *stored, const char *owner, const char *id, struct
     stored_put(stored, &(struct stored_entry){.owner = owner, .id = id, .text = &text, .turn = turn});
 }
 
-/* A response that follows another one, by the id of that (NULL: none), or nothing where that is gone. */
+/* Stores a response that continues another one (by id; NULL: none); does nothing if that is gone. */
 static void put_after(struct stored *stored, const char *before, const char *id, size_t len)
 {
     struct stored_found found = {.turn = NULL};
@@ -126,7 +126,8 @@ static void an_entry_replaces_one_with_its_id(void **state)
     stored_close(stored);
 }
 
-/* A conversation is in memory once: its bytes grow by each turn, and go with the last entry that leads to them. */
+/* A conversation's turns are in memory once: their bytes grow by each turn, and are freed with the last entry that
+ * leads to them. */
 static void turns_are_counted_once_and_as_long_as_something_leads_to_them(void **state)
 {
     (void)state;
@@ -202,7 +203,7 @@ static void a_turn_follows_what_is_the_last_one_of_a_conversation_then(void **st
     stored_close(stored);
 }
 
-/* Freeing it must not take a frame of the stack for each. */
+/* Freeing a long chain must not recurse. */
 static void a_conversation_may_be_very_long(void **state)
 {
     (void)state;

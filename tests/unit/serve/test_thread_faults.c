@@ -1,4 +1,4 @@
-/* A server one of whose threads cannot be had does not start. */
+/* A server that cannot create one of its threads does not start. */
 #include "unit/serve/harness.h"
 
 #include "fakes/fake_threads.h"
@@ -11,7 +11,7 @@ static void a_server_without_its_thread_does_not_start(void **state)
     static const char *const tasks[] = {"reads the bodies of requests", "loads the models"};
     fake_set("server.listen", "127.0.0.1:0");
     for (int i = 0; i < 2; i++) {
-        fake_threads_fail(2 + i); /* the first plays the library */
+        fake_threads_fail(2 + i); /* the first is the fake library's */
         assert_int_equal(serve_run(NULL, &options, &error), HEARTH_NO_MEMORY);
         assert_contains(error.message, "cannot start the thread that ");
         assert_contains(error.message, tasks[i]);

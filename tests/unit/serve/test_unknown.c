@@ -1,4 +1,4 @@
-/* Which fields of a body nobody reads, and how they are named. */
+/* Unknown fields of bodies, and the names under which they are reported. */
 #include "fakes/cmocka_all.h"
 
 #include "serve/anthropic/anthropic.h"
@@ -31,7 +31,8 @@ static void what_is_read_or_knowingly_ignored_is_known(void **state)
                  &anthropic_api, NULL);
     assert_finds("{\"input\":\"a\",\"instructions\":\"b\",\"text\":{},\"reasoning\":{},\"cache_salt\":\"x\"}",
                  FIELDS_CHAT, &responses_api, NULL);
-    assert_finds("{\"prompt\":\"a\",\"whatever\":1}", FIELDS_LOOKUP, NULL, NULL); /* bodies of any API */
+    assert_finds("{\"prompt\":\"a\",\"whatever\":1}", FIELDS_LOOKUP, NULL,
+                 NULL); /* lookups take bodies of any API: not checked */
 }
 
 static void unknown_fields_are_named_as_the_client_names_them(void **state)
