@@ -1,5 +1,5 @@
-/* What no single key shows: keys that exclude or need each other, and the files and disks that they name. Reads the
- * configuration and the file system; changes nothing. */
+/* Checks across keys: keys that exclude or need each other, and the files and disks that they name. Reads the
+ * configuration and the file system, and changes nothing. */
 #include "base/buf.h"
 #include "base/host.h"
 #include "base/memory.h"
@@ -22,7 +22,7 @@ struct check {
     struct config_faults *faults;
 };
 
-/* ---- Saying what is wrong ---- */
+/* ---- Reporting ---- */
 
 static const struct config_note *note_of(const struct check *c, const char *pattern)
 {
@@ -30,11 +30,11 @@ static const struct config_note *note_of(const struct check *c, const char *patt
     return &notes[config_row_index(config_row_find(pattern))];
 }
 
-/* A fault of the key with that pattern, at the line where it was set. */
+/* Reports a fault of the key with that pattern, at the line where it was set. */
 #define FAULT(c, pattern, ...)                                                                                         \
     do {                                                                                                               \
         char *key_ = key_path(c, pattern);                                                                             \
-        config_fault((c)->faults, HEARTH_INVALID, place_of(c, pattern, key_), __VA_ARGS__);                            \
+        config_fault((c)->faults, HEARTH_INVALID, location_of(c, pattern, key_), __VA_ARGS__);                         \
         free(key_);                                                                                                    \
     } while (0)
 
@@ -45,11 +45,11 @@ static char *key_path(const struct check *c, const char *pattern)
     return mem_format("%.*s%s%s", (int)(star - pattern), pattern, c->model->name, star + 1);
 }
 
-static struct config_place place_of(const struct check *c, const char *pattern, const char *key)
+static struct config_location location_of(const struct check *c, const char *pattern, const char *key)
 {
     const struct config_note *note = note_of(c, pattern);
     const char *file = note->file > 0 ? c->config->files.v[note->file - 1] : "";
-    return (struct config_place){.file = file, .line = note->line, .key = key};
+    return (struct config_location){.file = file, .line = note->line, .key = key};
 }
 
 static void check_file(struct check *c, const char *pattern, const char *path)
@@ -113,8 +113,8 @@ static const char *origin_fault(const char *origin)
     return star != NULL && strchr(star + 1, '*') != NULL ? "has more than one *" : NULL;
 }
 
-/* Who may be asked by which pages, and by which names. */
-static void check_pages(struct check *c)
+/* Origins whose pages may send requests, and host names that requests may ask for. */
+static void check_origins_and_hosts(struct check *c)
 {
     const struct config_strings *origins = &c->config->server.allowed_origins;
     const struct config_strings *hosts = &c->config->server.allowed_hosts;
@@ -136,7 +136,7 @@ static void check_server(struct check *c)
     if (server->default_model != NULL && config_resolve_model(c->config, server->default_model) == NULL)
         FAULT(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);
-    check_pages(c);
+    check_origins_and_hosts(c);
     if (!strcmp(server->isolate_keys, "true") && server->api_keys_file == NULL)
         FAULT(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
     check_file(c, "server.tls_cert", server->tls_cert);
@@ -151,7 +151,7 @@ static void check_server(struct check *c)
 
 /* ---- The store ---- */
 
-/* Bytes of the file system that the folder is on, or will be once it is made; 0 if that cannot be told. */
+/* Bytes of the file system that the folder is on, or will be once it is created; 0 if unknown. */
 static uint64_t disk_bytes(const char *folder)
 {
     struct statvfs disk;
@@ -169,7 +169,7 @@ static uint64_t disk_bytes(const char *folder)
     return failed != 0 ? 0 : (uint64_t)disk.f_blocks * disk.f_frsize;
 }
 
-/* The default quota is not held against a small disk: nobody asked for it. */
+/* A quota that was not set is no fault on a small disk. */
 static void check_quota(struct check *c, const char *pattern, const struct config_tier *tier)
 {
     if (!note_of(c, pattern)->set || tier->quota_mb == 0) return;
@@ -196,7 +196,7 @@ static void check_model_files(struct check *c)
     if (m->deterministic && strcmp(m->kv_unified, "true") == 0)
         FAULT(c, "models.*.kv_unified",
               "must not be true with deterministic, which needs a stream of cells for each slot");
-    /* A file with other faults may have meant to say it. */
+    /* A file with other faults may contain a path that could not be read. */
     if (m->path == NULL && c->read_cleanly) FAULT(c, "models.*.path", "is missing: name the GGUF file of this model");
     check_file(c, "models.*.path", m->path);
     check_file(c, "models.*.mmproj", m->mmproj);
@@ -213,7 +213,7 @@ static void check_caches(struct check *c)
 {
     const struct config_model *m = c->model;
     if (m->system_prompt_cache && m->incremental_cache) {
-        /* People search for this text: it is kept word for word. */
+        /* People search for this text: it stays word for word. */
         FAULT(c, "models.*.system_prompt_cache",
               "cannot enable both SystemPromptCache and IncrementalCache; use IncrementalCache alone (it includes the "
               "system prompt)");

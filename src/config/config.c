@@ -1,6 +1,6 @@
-/* The life of a configuration: made, read over, set by path, copied, asked, freed. Every change is made on a copy that
- * takes the place of the original only when all of it was right. Owned by the caller; one thread at a time while it is
- * changed. */
+/* Configurations: creating, reading files into, setting by path, copying, querying, freeing. Every change is made on a
+ * copy, which replaces the original only if all of it was valid. The caller owns a configuration, and changes it on one
+ * thread at a time. */
 #include "config/config.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@
 
 /* ---- Defaults ---- */
 
-/* The table's defaults are right by test. */
+/* Cannot fail: a test reads all defaults of the table. */
 static void set_default(const struct config_row *row, void *owner)
 {
     struct buf why = {0};
@@ -37,8 +37,8 @@ bool config_is_set(const struct config_note *notes, const char *pattern)
     return notes[config_row_index(config_row_find(pattern))].set;
 }
 
-/* Defaults that follow from what was set. */
-static void derive(struct config_model *model)
+/* Defaults that depend on other keys. */
+static void derive_defaults(struct config_model *model)
 {
     if (model->n_seq_max == 0) model->n_seq_max = 1;
     if (!config_is_set(model->notes, "models.*.incremental_cache")) {
@@ -51,7 +51,7 @@ static void derive(struct config_model *model)
     }
 }
 
-/* What hearth_config_get() hands out: made beforehand, so that asking changes nothing. */
+/* Spells the values for hearth_config_get() beforehand, so that a query changes nothing. */
 static void write_texts(void *owner, bool in_model, struct config_note *notes)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -61,16 +61,16 @@ static void write_texts(void *owner, bool in_model, struct config_note *notes)
     }
 }
 
-static void finish(struct hearth_config *config)
+static void derive_and_spell(struct hearth_config *config)
 {
     write_texts(config, false, config->notes);
     for (size_t i = 0; i < config->n_models; i++) {
-        derive(&config->models[i]);
+        derive_defaults(&config->models[i]);
         write_texts(&config->models[i], true, config->models[i].notes);
     }
 }
 
-/* ---- Life ---- */
+/* ---- Creating, copying, freeing ---- */
 
 static struct hearth_config *new_empty(void)
 {
@@ -82,11 +82,11 @@ static struct hearth_config *new_empty(void)
 hearth_config *hearth_config_new(void)
 {
     struct hearth_config *config = new_empty();
-    finish(config);
+    derive_and_spell(config);
     return config;
 }
 
-static void release(void *owner, bool in_model, struct config_note *notes)
+static void release_values(void *owner, bool in_model, struct config_note *notes)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
         free(notes[i].text);
@@ -99,7 +99,7 @@ static void release(void *owner, bool in_model, struct config_note *notes)
 
 static void release_model(struct config_model *model)
 {
-    release(model, true, model->notes);
+    release_values(model, true, model->notes);
     free(model->name);
 }
 
@@ -110,7 +110,7 @@ void hearth_config_free(hearth_config *config)
     free(config->models);
     for (size_t i = 0; i < config->files.len; i++) free(config->files.v[i]);
     free(config->files.v);
-    release(config, false, config->notes);
+    release_values(config, false, config->notes);
     free(config);
 }
 
@@ -139,15 +139,15 @@ struct hearth_config *config_copy(const struct hearth_config *config)
     copy->files.len = config->files.len;
     copy->files.v = mem_alloc(copy->files.len * sizeof *copy->files.v);
     for (size_t i = 0; i < copy->files.len; i++) copy->files.v[i] = mem_strdup(config->files.v[i]);
-    finish(copy);
+    derive_and_spell(copy);
     return copy;
 }
 
-/* Ends a change: the draft takes the configuration's place if no fault was found. */
-static int commit(struct hearth_config *config, struct hearth_config *draft, int code)
+/* Ends a change: swaps the draft in if no fault was found. */
+static int commit_draft(struct hearth_config *config, struct hearth_config *draft, int code)
 {
     if (code == 0) {
-        finish(draft);
+        derive_and_spell(draft);
         struct hearth_config before = *config;
         *config = *draft;
         *draft = before;
@@ -248,10 +248,10 @@ int hearth_config_keep_models(hearth_config *config, const char *const *names, s
 
 /* ---- By path ---- */
 
-/* What a key names: a row, and for models.* whose. */
+/* What a key names: a row, and for models.* the model. */
 struct target {
     const struct config_row *row; /* NULL: no such key */
-    char *pattern;                /* as the table writes it, or as near as the key comes to that */
+    char *pattern;                /* as in the table; of an unknown key, its path in that form */
     char *model;                  /* NULL outside models.* */
 };
 
@@ -264,8 +264,8 @@ static char *fold_dashes(const char *key)
     return text;
 }
 
-/* A model's name may hold dots: the first one after which a known key follows ends it. Where none does, the name is
- * taken to end at the first dot, for the message. */
+/* A model's name may contain dots: it ends at the first one after which a known key follows; where none does, at the
+ * first dot, for the error message. */
 static struct target find_in_model(const char *key)
 {
     const char *name = key + strlen("models.");
@@ -301,15 +301,15 @@ static void release_target(struct target *t)
     free(t->model);
 }
 
-static void unknown(struct config_faults *faults, const char *key, const struct target *t)
+static void unknown_key(struct config_faults *faults, const char *key, const struct target *t)
 {
-    struct config_place place = {"", 0, key};
+    struct config_location location = {"", 0, key};
     struct buf nearest = {0};
     config_put_nearest(&nearest, t->pattern);
     if (config_is_section(t->pattern)) {
-        config_fault(faults, HEARTH_INVALID, place, "is a section: name a key in it");
+        config_fault(faults, HEARTH_INVALID, location, "is a section: name a key in it");
     } else {
-        config_fault(faults, HEARTH_INVALID, place, "unknown key; the nearest known one is %s", nearest.v);
+        config_fault(faults, HEARTH_INVALID, location, "unknown key; the nearest known one is %s", nearest.v);
     }
     buf_release(&nearest);
 }
@@ -317,13 +317,13 @@ static void unknown(struct config_faults *faults, const char *key, const struct 
 static void set_value(struct hearth_config *draft, const struct target *t, const char *value,
                       struct config_faults *faults, const char *key)
 {
-    struct config_place place = {"", 0, key};
+    struct config_location location = {"", 0, key};
     void *owner = draft;
     struct config_note *notes = draft->notes;
     if (t->model != NULL) {
         const char *fault = config_name_fault(draft, t->model, strlen(t->model));
         if (fault != NULL) {
-            config_fault(faults, HEARTH_INVALID, place, "%s", fault);
+            config_fault(faults, HEARTH_INVALID, location, "%s", fault);
             return;
         }
         struct config_model *model = config_declare_model(draft, t->model);
@@ -332,7 +332,7 @@ static void set_value(struct hearth_config *draft, const struct target *t, const
     }
     struct buf why = {0};
     if (!value_read_text(t->row, value, config_field(t->row, owner), &why)) {
-        config_fault(faults, HEARTH_INVALID, place, "%s", why.v);
+        config_fault(faults, HEARTH_INVALID, location, "%s", why.v);
     }
     struct config_note *note = &notes[config_row_index(t->row)];
     *note = (struct config_note){.text = note->text, .set = true};
@@ -347,13 +347,13 @@ int hearth_config_set(hearth_config *config, const char *key, const char *value,
     struct buf shown = {0};
     text_put_shown(key, strlen(key), &shown);
     if (t.row == NULL) {
-        unknown(&faults, shown.v, &t);
+        unknown_key(&faults, shown.v, &t);
     } else {
         set_value(draft, &t, value, &faults, shown.v);
     }
     buf_release(&shown);
     release_target(&t);
-    return commit(config, draft, faults.code);
+    return commit_draft(config, draft, faults.code);
 }
 
 const char *hearth_config_get(const hearth_config *config, const char *key)
@@ -376,12 +376,12 @@ int config_load_text(struct hearth_config *config, const char *name, const char 
 {
     struct hearth_config *draft = config_copy(config);
     config_read(draft, name, text, len, faults);
-    /* A text that is refused is refused with all its faults, also those that no single key shows. */
+    /* Of a text with faults all are reported, also those between keys. */
     if (faults->code != 0) config_check_all(draft, faults);
-    return commit(config, draft, faults->code);
+    return commit_draft(config, draft, faults->code);
 }
 
-/* False with errno set. Stops soon after the size from which the text is refused anyway. */
+/* False with errno set. Reads at most 2 MiB: node_parse() refuses texts above 1 MiB. */
 static bool read_file(const char *path, struct buf *text)
 {
     FILE *file = fopen(path, "re");
@@ -403,7 +403,7 @@ int hearth_config_load(hearth_config *config, const char *path, hearth_config_re
     if (read_file(path, &text)) {
         config_load_text(config, path, text.v == NULL ? "" : text.v, text.len, &faults);
     } else {
-        config_fault(&faults, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, (struct config_place){path, 0, ""},
+        config_fault(&faults, errno == ENOENT ? HEARTH_NOT_FOUND : HEARTH_IO, (struct config_location){path, 0, ""},
                      "cannot be read: %s", strerror(errno));
     }
     buf_release(&text);

@@ -1,8 +1,8 @@
-/* The configuration: one table (table.c) says of every key its type, default, range and meaning; parsing, checking,
- * dumping and docs/config.md all come from it. Keys are known by their path ("models.demo.n_seq_max"); kebab-case is
- * read like snake_case; an unknown key is an error that names the nearest known one.
+/* The configuration: one table (table.c) lists every key with its type, default, range and meaning; parsing, checking,
+ * dumping and docs/config.md all use it. Keys are addressed by path ("models.demo.n_seq_max"); kebab-case is read like
+ * snake_case; an unknown key is an error that names the most similar known one.
  *
- * Owned by one thread until it is handed to hearth_open(), which copies what it needs. */
+ * Belongs to one thread until it is handed to hearth_open(), which copies what it needs. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -26,17 +26,17 @@ struct config_loras {
     size_t len;
 };
 
-/* What is known of a key beside its value. */
+/* Where a key's value comes from, and its text. */
 struct config_note {
-    char *text; /* the value as hearth_config_get() gives it: NULL for null */
+    char *text; /* the value as hearth_config_get() returns it; NULL for null */
     bool set;   /* by a file or by hearth_config_set(): not a default */
-    int file;   /* which of the files read set it, counted from 1; 0: none did */
+    int file;   /* which of the files that were read set it, counted from 1; 0: none */
     int line;   /* in that file */
 };
 
 struct config_server {
     struct config_strings listen;                        /* host:port, [v6]:port or unix:PATH */
-    bool ollama;                                         /* listens on ollama_listen as well */
+    bool ollama;                                         /* listen on ollama_listen as well */
     char *ollama_listen;                                 /* as `listen` */
     char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
     char *log_level, *log_format;
@@ -56,13 +56,13 @@ struct config_server {
 
 struct config_tier {
     int64_t quota_mb;
-    char *path; /* NULL: it has no folder */
+    char *path; /* NULL: the tier has no folder */
 };
 
 struct config_cache {
     int64_t boundary_align_tokens, continued_interval, evict_save_timeout_ms, session_resume_wait_ms;
     int64_t fetch_timeout_ms;
-    char *save_tier; /* the name of one */
+    char *save_tier; /* the name of a tier */
     struct config_tier tiers[STORE_TIERS];
 };
 
@@ -113,17 +113,17 @@ struct hearth_config {
     struct config_cache cache;
     struct config_model *models;
     size_t n_models;
-    struct config_note *notes;   /* one a row of the table, for what is not a model's */
+    struct config_note *notes;   /* one for each row of the table; those of models.* are unused */
     struct config_strings files; /* those read so far */
 };
 
 /* A copy that shares nothing with the original; hearth_config_free() it. */
 struct hearth_config *config_copy(const struct hearth_config *config);
 
-/* NULL where no model has that name; with a NULL name the first model. Valid until the configuration is changed. */
+/* The model with that name, or NULL; with a NULL name the first one. Valid until the configuration is changed. */
 const struct config_model *config_find_model(const struct hearth_config *config, const char *name);
 
-/* The model that a client means: by its name or one of its aliases, also followed by ":latest"; NULL: none. */
+/* The model with that name or alias, also where ":latest" follows; NULL: none. */
 const struct config_model *config_resolve_model(const struct hearth_config *config, const char *name);
 
 /* Whether a key ("models.*.n_batch", with the model's notes) was set, rather than left at its default. */

@@ -1,4 +1,4 @@
-/* The table in two forms for people: a YAML file with every key, its value and its meaning, and the manual. Functions
+/* The table in two forms for people: a YAML file with every key, its value and meaning; and docs/config.md. Functions
  * without state. */
 #include "base/buf.h"
 #include "config/table.h"
@@ -32,7 +32,7 @@ static void put_comment(const struct dump *d, const struct config_row *row, int 
     buf_printf(d->out, "; default %s)\n", row->default_value);
 }
 
-/* Writes the headings of the sections that `key` is in and `before` is not, and gives the name left over: for
+/* Writes the headings of the sections that `key` is in and `before` is not, and returns the rest of the name: for
  * "tiers.disk.path" after "tiers.ram.quota_mb" it writes "disk:". */
 static const char *put_headings(const struct dump *d, const char *key, const char *before, int *indent)
 {
@@ -51,8 +51,8 @@ static const char *put_headings(const struct dump *d, const char *key, const cha
     return key;
 }
 
-/* A value that follows from others is written as a comment unless it was set: read back as set, it would no longer give
- * way to them. */
+/* A derived value is written as a comment unless it was set: read back as a set value, it would no longer depend on
+ * other keys. */
 static void put_rows(const struct dump *d, const char *prefix, const void *owner, const struct config_note *notes)
 {
     const char *before = "";
@@ -64,14 +64,14 @@ static void put_rows(const struct dump *d, const char *prefix, const void *owner
         const char *name = put_headings(d, key, before, &indent);
         if (d->with_comments) put_comment(d, row, indent);
         start_line(d, indent);
-        buf_printf(d->out, "%s%s: ", row->follows && !notes[i].set ? "# " : "", name);
+        buf_printf(d->out, "%s%s: ", row->derived && !notes[i].set ? "# " : "", name);
         value_put_yaml(row, config_field(row, owner), d->out);
         buf_puts(d->out, "\n");
         before = key;
     }
 }
 
-/* Where there is no model, its keys are shown as a comment. */
+/* Without a model, the keys of one are shown as a comment. */
 static void put_example_model(struct buf *out)
 {
     hearth_config *example = hearth_config_new();

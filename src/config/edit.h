@@ -1,5 +1,5 @@
-/* Changing a configuration, for the files of this folder. A change is made on a draft, so that one that fails leaves
- * the configuration as it was. */
+/* Functions that change a configuration, for the files of this folder. A change is made on a draft, so that one that
+ * fails leaves the configuration as it was. */
 #ifndef CONFIG_EDIT_H
 #define CONFIG_EDIT_H
 
@@ -9,21 +9,21 @@
 #define CONFIG_MAX_MODELS 256
 #define CONFIG_MAX_NAME   128
 
-/* Why no model of that name can be declared, or NULL. */
+/* Why no model with that name can be added; NULL: it can. */
 const char *config_name_fault(const struct hearth_config *config, const char *name, size_t len);
 
-/* The model with that name, which is added with default values if it is new. The caller has asked
- * config_name_fault(). Valid until the next one is added. */
+/* The model with that name; a new one is added with default values. The caller has called config_name_fault(). Valid
+ * until the next one is added. */
 struct config_model *config_declare_model(struct hearth_config *config, const char *name);
 
 /* Reads a YAML text into the draft. `name` is the file's, for messages and notes. */
 void config_read(struct hearth_config *draft, const char *name, const char *text, size_t len,
                  struct config_faults *faults);
 
-/* hearth_config_check(), reporting into the same faults as what went before. */
+/* hearth_config_check(), which adds to the faults found before. */
 void config_check_all(const struct hearth_config *config, struct config_faults *faults);
 
-/* hearth_config_load() for a text that is in memory. */
+/* hearth_config_load() of a text in memory. */
 int config_load_text(struct hearth_config *config, const char *name, const char *text, size_t len,
                      struct config_faults *faults);
 

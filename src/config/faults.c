@@ -1,4 +1,4 @@
-/* One error of a configuration, told twice: in parts to whoever asked for all, as one line in the hearth_error. */
+/* Reporting one error of a configuration twice: in parts to the report, and as one line in the hearth_error. */
 #include "config/faults.h"
 
 #include "base/buf.h"
@@ -7,26 +7,27 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void put_place(struct buf *out, const struct config_place *place)
+static void put_location(struct buf *out, const struct config_location *location)
 {
-    if (place->file[0] != '\0') buf_puts(out, place->file);
-    if (place->file[0] != '\0' && place->line > 0) buf_printf(out, ":%d", place->line);
-    if (place->file[0] != '\0') buf_puts(out, ": ");
-    if (place->key[0] != '\0') buf_printf(out, "%s: ", place->key);
+    if (location->file[0] != '\0') buf_puts(out, location->file);
+    if (location->file[0] != '\0' && location->line > 0) buf_printf(out, ":%d", location->line);
+    if (location->file[0] != '\0') buf_puts(out, ": ");
+    if (location->key[0] != '\0') buf_printf(out, "%s: ", location->key);
 }
 
-void config_fault(struct config_faults *faults, hearth_code code, struct config_place place, const char *format, ...)
+void config_fault(struct config_faults *faults, hearth_code code, struct config_location location, const char *format,
+                  ...)
 {
     char message[512];
     va_list args;
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    if (faults->report != NULL) faults->report(faults->ud, place.file, place.line, place.key, message);
+    if (faults->report != NULL) faults->report(faults->ud, location.file, location.line, location.key, message);
     if (faults->code != 0) return;
     struct buf line = {0};
-    put_place(&line, &place);
+    put_location(&line, &location);
     buf_puts(&line, message);
-    faults->code = error_at(faults->error, code, place.key, "%s", line.v);
+    faults->code = error_at(faults->error, code, location.key, "%s", line.v);
     buf_release(&line);
 }

@@ -1,4 +1,4 @@
-/* Errors found in a configuration: every one goes to the caller's report, the first one is what the call returns.
+/* Errors found in a configuration: each is passed to the caller's report, and the first one becomes the call's error.
  * Lives on the stack of one call. */
 #ifndef CONFIG_FAULTS_H
 #define CONFIG_FAULTS_H
@@ -12,13 +12,13 @@ struct config_faults {
     int code;            /* of the first; 0 while there is none */
 };
 
-struct config_place {
-    const char *file; /* "" where the value came from no file */
+struct config_location {
+    const char *file; /* "": the value came from no file */
     int line;         /* 0: unknown */
-    const char *key;  /* "" where it is no key's fault */
+    const char *key;  /* "": the fault is not that of a key */
 };
 
-void config_fault(struct config_faults *faults, hearth_code code, struct config_place place, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+void config_fault(struct config_faults *faults, hearth_code code, struct config_location location, const char *format,
+                  ...) __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -1,4 +1,4 @@
-/* Names of other servers' options: see foreign.h. */
+/* The table of other servers' options: see foreign.h. */
 #include "config/foreign.h"
 
 #include <string.h>

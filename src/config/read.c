@@ -1,5 +1,5 @@
-/* From the nodes of a YAML file to the fields of the configuration. Goes on after an error, so that all of them are
- * reported. Works on the caller's draft; no state of its own. */
+/* From the nodes of a YAML file to the fields of the configuration. Continues after an error, so that all are reported.
+ * Works on the caller's draft; no state of its own. */
 #include "base/memory.h"
 #include "config/edit.h"
 #include "config/text.h"
@@ -17,20 +17,20 @@ struct reader {
     struct config_faults *faults;
 };
 
-/* Where in the tree of keys the reader stands. */
-struct position {
+/* A key in the tree of keys. */
+struct key_position {
     const char *pattern;        /* as the table writes it: "models.*.sampling"; "" at the root */
-    const char *path;           /* as the user does: "models.demo.sampling" */
+    const char *path;           /* as in the file: "models.demo.sampling" */
     struct config_model *model; /* below models.*, else NULL */
 };
 
-static struct config_place at(const struct reader *r, int line, const char *key)
+static struct config_location location_at(const struct reader *r, int line, const char *key)
 {
-    return (struct config_place){.file = r->file, .line = line, .key = key};
+    return (struct config_location){.file = r->file, .line = line, .key = key};
 }
 
-/* The path of a key below `parent`, on one line whatever the key is made of. */
-static char *join(const char *parent, const struct node *key, bool fold)
+/* The path of a key below `parent`, printable on one line whatever bytes the key has. */
+static char *child_path(const char *parent, const struct node *key, bool fold)
 {
     struct buf out = {0};
     if (parent[0] != '\0') buf_printf(&out, "%s.", parent);
@@ -65,7 +65,7 @@ static int earlier_line(const struct node *map, size_t entry, bool fold)
     return 0;
 }
 
-static void read_value(struct reader *r, const struct config_row *row, const struct position *here, int line,
+static void read_value(struct reader *r, const struct config_row *row, const struct key_position *here, int line,
                        const struct node *value)
 {
     struct buf why = {0};
@@ -76,33 +76,35 @@ static void read_value(struct reader *r, const struct config_row *row, const str
         note->file = r->file_number;
         note->line = line;
     } else {
-        config_fault(r->faults, HEARTH_INVALID, at(r, line, here->path), "%s", why.v);
+        config_fault(r->faults, HEARTH_INVALID, location_at(r, line, here->path), "%s", why.v);
     }
     buf_release(&why);
 }
 
-static void unknown_key(struct reader *r, const struct position *here, int line)
+static void report_unknown_key(struct reader *r, const struct key_position *here, int line)
 {
     struct buf nearest = {0};
     config_put_nearest(&nearest, here->pattern);
-    config_fault(r->faults, HEARTH_INVALID, at(r, line, here->path), "unknown key; the nearest known one is %s",
-                 nearest.v);
+    config_fault(r->faults, HEARTH_INVALID, location_at(r, line, here->path),
+                 "unknown key; the nearest known one is %s", nearest.v);
     buf_release(&nearest);
 }
 
-static void read_section(struct reader *r, const struct position *here, const struct node *map);
+static void read_section(struct reader *r, const struct key_position *here, const struct node *map);
 
-static void read_key(struct reader *r, const struct position *here, const struct node *key, const struct node *value)
+static void read_key(struct reader *r, const struct key_position *here, const struct node *key,
+                     const struct node *value)
 {
     const struct config_row *row = config_row_find(here->pattern);
     if (row != NULL) {
         read_value(r, row, here, key->line, value);
     } else if (!config_is_section(here->pattern)) {
-        unknown_key(r, here, key->line);
+        report_unknown_key(r, here, key->line);
     } else if (value->kind == NODE_MAP) {
         read_section(r, here, value);
     } else if (!node_is_null(value)) {
-        config_fault(r->faults, HEARTH_INVALID, at(r, key->line, here->path), "expects keys with values below it");
+        config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, here->path),
+                     "expects keys with values below it");
     }
 }
 
@@ -110,30 +112,30 @@ static void read_model(struct reader *r, const char *path, const struct node *ke
 {
     const char *fault = config_name_fault(r->config, key->text, key->len);
     if (fault != NULL) {
-        config_fault(r->faults, HEARTH_INVALID, at(r, key->line, path), "%s", fault);
+        config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, path), "%s", fault);
         return;
     }
-    struct position below = {"models.*", path, config_declare_model(r->config, key->text)};
+    struct key_position below = {"models.*", path, config_declare_model(r->config, key->text)};
     read_key(r, &below, key, value);
 }
 
-/* Calls itself for sections below; the nodes are only so deep. */
-static void read_section(struct reader *r, const struct position *here, const struct node *map)
+/* Recurses into sections; node_parse() limits the depth. */
+static void read_section(struct reader *r, const struct key_position *here, const struct node *map)
 {
     bool names = !strcmp(here->pattern, "models");
     for (size_t i = 0; i + 1 < map->n; i += 2) {
         const struct node *key = &map->v[i];
         if (key->kind != NODE_SCALAR) {
-            config_fault(r->faults, HEARTH_INVALID, at(r, key->line, here->path), "a key must be a name");
+            config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, here->path), "a key must be a name");
             continue;
         }
-        char *path = join(here->path, key, !names);
-        char *pattern = join(here->pattern, key, true);
+        char *path = child_path(here->path, key, !names);
+        char *pattern = child_path(here->pattern, key, true);
         int line = earlier_line(map, i, !names);
-        struct position below = {pattern, path, here->model};
+        struct key_position below = {pattern, path, here->model};
         if (line > 0) {
-            config_fault(r->faults, HEARTH_INVALID, at(r, key->line, path), "stands here a second time, after line %d",
-                         line);
+            config_fault(r->faults, HEARTH_INVALID, location_at(r, key->line, path),
+                         "stands here a second time, after line %d", line);
         } else if (names) {
             read_model(r, path, key, &map->v[i + 1]);
         } else {
@@ -156,11 +158,12 @@ void config_read(struct hearth_config *draft, const char *name, const char *text
     struct buf why = {0};
     int line = 0;
     if (!node_parse(&root, text, len, &why, &line)) {
-        config_fault(faults, HEARTH_INVALID, at(&r, line, ""), "%s", why.v);
+        config_fault(faults, HEARTH_INVALID, location_at(&r, line, ""), "%s", why.v);
     } else if (root.kind == NODE_MAP) {
-        read_section(&r, &(struct position){"", "", NULL}, &root);
+        read_section(&r, &(struct key_position){"", "", NULL}, &root);
     } else if (!node_is_null(&root)) {
-        config_fault(faults, HEARTH_INVALID, at(&r, root.line, ""), "expects sections: server, cache or models");
+        config_fault(faults, HEARTH_INVALID, location_at(&r, root.line, ""),
+                     "expects sections: server, cache or models");
     }
     buf_release(&why);
     node_release(&root);

@@ -1,5 +1,5 @@
-/* All configuration keys, one row each: what a key is called, what may stand there and what it is for is said here and
- * nowhere else. Constant data, read by any thread. */
+/* All configuration keys, one row each: name, type, range, default and meaning, which are written here and nowhere
+ * else. Constant data, read by any thread. */
 #include "config/table.h"
 
 #include "base/nearest.h"
@@ -12,13 +12,13 @@
 #define CACHE(field)  offsetof(struct hearth_config, cache.field)
 #define MODEL(field)  offsetof(struct config_model, field)
 
-/* What narrows a type. */
+/* Restrictions of a type. */
 #define ANY                     .null_ok = false
 #define OR_NULL                 .null_ok = true
 #define RANGE(low, top)         .min = (low), .max = (top)
 #define RANGE_OR_NULL(low, top) .min = (low), .max = (top), .null_ok = true
 #define CHOICES(names)          .choices = (names)
-#define FOLLOWS                 .follows = true
+#define DERIVED                 .derived = true
 
 #define KEY(path_, type_, offset_, default_, meaning_, ...)                                                            \
     {                                                                                                                  \
@@ -32,15 +32,15 @@
         RANGE(0, MEBIBYTES_MAX)),
 #define FOLDER_TIER(ID, name, quota, meaning, folder, folder_meaning)                                                  \
     KEY("cache.tiers." #name ".quota_mb", CONFIG_INT, CACHE(tiers[STORE_##ID].quota_mb), quota, meaning,               \
-        RANGE(0, MEBIBYTES_MAX), FOLLOWS),                                                                             \
+        RANGE(0, MEBIBYTES_MAX), DERIVED),                                                                             \
         KEY("cache.tiers." #name ".path", CONFIG_PATH, CACHE(tiers[STORE_##ID].path), folder, folder_meaning, ANY),
 #define TIER_CHOICE(ID, name, ...) "|" #name
 #define TIER_NAMES                 (&STORE_TIER_TABLE(TIER_CHOICE, TIER_CHOICE)[1])
 
-/* The keys of sampling. Where the model's file may advise a value, that is used unless the key is set. */
+/* The keys of sampling. Where the model's GGUF file may have a value, that is used unless the key is set. */
 #define SAMPLING_KEY(type, name, default_, low, top, in_file, meaning)                                                 \
     KEY("models.*.sampling." #name, type, MODEL(sampling.name), default_, meaning, RANGE(low, top),                    \
-        .follows = sizeof(in_file) > 1),
+        .derived = sizeof(in_file) > 1),
 #define SAMPLING_NUMBER(...)  SAMPLING_KEY(CONFIG_NUMBER, __VA_ARGS__)
 #define SAMPLING_INTEGER(...) SAMPLING_KEY(CONFIG_INT, __VA_ARGS__)
 
@@ -48,7 +48,7 @@
 #define MEBIBYTES_MAX         1e9
 #define CACHE_TYPES           "auto|f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl"
 
-/* Sections are contiguous: the dump and the manual are written in this order. */
+/* Rows of a section stand together: the dump and docs/config.md have this order. */
 const struct config_row config_rows[] = {
     KEY("server.listen", CONFIG_STRINGS, SERVER(listen), "[127.0.0.1:8080]",
         "Addresses to listen on: host:port, [IPv6]:port or unix:PATH. Port 0 takes a free one.", ANY),
@@ -158,7 +158,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
         "Tokens that one slot can hold, prompt and reply together. More than the model was trained for is lowered to "
         "that, unless rope_scaling is on.",
-        RANGE(1, INT_MAX), FOLLOWS),
+        RANGE(1, INT_MAX), DERIVED),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
         "Slots: requests computed at once. The context has context_window x n_seq_max cells. 0 is read as 1.",
         RANGE(0, 256)),
@@ -184,7 +184,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.n_ubatch", CONFIG_INT, MODEL(n_ubatch), "512",
         "Tokens computed together; more is faster and needs more memory. Where it is not set: 2048 with mmproj, and "
         "never more than n_batch.",
-        RANGE(1, 1048576), FOLLOWS),
+        RANGE(1, 1048576), DERIVED),
     KEY("models.*.max_decode_gap_ms", CONFIG_INT, MODEL(max_decode_gap_ms), "250",
         "Milliseconds that the prompt of one request may hold up the replies of others. A single tile of 64 rows may "
         "take "
@@ -214,7 +214,7 @@ const struct config_row config_rows[] = {
     KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
         "IMC: conversations stay in their cells and only what is new is computed. Where it is not set: false with "
         "system_prompt_cache. With neither, every prompt is computed whole.",
-        ANY, FOLLOWS),
+        ANY, DERIVED),
     KEY("models.*.cache_min_tokens", CONFIG_INT, MODEL(cache_min_tokens), "100",
         "A system prompt or a common prefix shorter than so many tokens is not reused.", RANGE(0, INT_MAX)),
     KEY("models.*.cache_slot_timeout", CONFIG_SECONDS, MODEL(cache_slot_timeout), "30",
@@ -283,7 +283,7 @@ const struct config_row config_rows[] = {
             "Texts that end a repetition; none: the end of a line, a colon, a double quote and an asterisk.", ANY),
     KEY("models.*.sampling.samplers", CONFIG_STRINGS, MODEL(sampling.samplers),
         "[penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature]",
-        "The samplers in the order in which they are applied: docs/sampling.md.", ANY, FOLLOWS),
+        "The samplers in the order in which they are applied: docs/sampling.md.", ANY, DERIVED),
     KEY("models.*.sampling.seed", CONFIG_INT, MODEL(sampling.seed), "-1",
         "Replies with the same seed are the same; -1: a random one for each.", RANGE(-1, 4294967295.0)),
 };
@@ -329,7 +329,7 @@ void *config_field(const struct config_row *row, const void *owner)
     return (char *)(uintptr_t)owner + row->offset;
 }
 
-/* A key name in a path: the last part, and what stands before it. */
+/* The last part of a path, and the section before it. */
 struct leaf {
     const char *name;
     size_t len;
@@ -344,8 +344,8 @@ static struct leaf leaf_of(const char *path, size_t len)
     return (struct leaf){path + start, len - start, path, start > 0 ? start - 1 : 0};
 }
 
-/* A key of the same section wins over one of another that is spelled as near. */
-static size_t cost(const struct leaf *wanted, const struct leaf *known)
+/* Of equally similar names one of the same section is preferred. */
+static size_t name_distance(const struct leaf *wanted, const struct leaf *known)
 {
     bool same =
         wanted->section_len == known->section_len && !strncmp(wanted->section, known->section, wanted->section_len);
@@ -360,12 +360,12 @@ void config_put_nearest(struct buf *out, const char *pattern)
     const char *path = foreign != NULL ? foreign : "";
     size_t len = strlen(path);
     for (size_t i = 0; i < config_n_rows && foreign == NULL; i++) {
-        /* Each prefix of a row's path is a section, the whole is the key. */
+        /* Each prefix of a row's path is a section, the whole path is the key. */
         for (size_t end = 1; end <= strlen(config_rows[i].path); end++) {
             char after = config_rows[i].path[end];
             if ((after != '.' && after != '\0') || config_rows[i].path[end - 1] == '*') continue;
             struct leaf known = leaf_of(config_rows[i].path, end);
-            size_t candidate = cost(&wanted, &known);
+            size_t candidate = name_distance(&wanted, &known);
             if (candidate >= best) continue;
             best = candidate;
             path = config_rows[i].path;

@@ -1,4 +1,4 @@
-/* The table of all configuration keys, and the way from a key's path to its row and to its field. Constant data. */
+/* The table of all configuration keys, and the lookups from a key's path to its row and field. Constant data. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
@@ -19,15 +19,16 @@ enum config_type {
 };
 
 struct config_row {
-    const char *path; /* "models.*" stands for any model */
+    const char *path; /* with "models.*" for any model */
     enum config_type type;
     size_t offset;             /* of the field: in struct config_model for models.*, else in struct hearth_config */
     const char *default_value; /* in its YAML spelling */
     const char *meaning;       /* one line */
     bool null_ok;              /* null is read as NULL, NAN or 0 */
-    bool follows;              /* not set, it means more than its value: it gives way to other keys, model or disk */
-    double min, max;           /* of numbers */
-    const char *choices;       /* of an enum, joined by '|' */
+    bool
+        derived; /* its default depends on other keys, the model or the disk: a dump comments it out unless it is set */
+    double min, max;     /* of numbers */
+    const char *choices; /* of an enum, joined by '|' */
 };
 
 extern const struct config_row config_rows[];
@@ -45,13 +46,13 @@ extern const struct config_section config_sections[CONFIG_SECTIONS];
 const struct config_row *config_row_find(const char *pattern);
 bool config_is_section(const char *pattern);
 
-/* Appends the path of the known key or section nearest to a pattern that is neither. */
+/* Appends the path of the known key or section whose name is most similar to an unknown one. */
 void config_put_nearest(struct buf *out, const char *pattern);
 
 bool config_row_in_model(const struct config_row *row);
 size_t config_row_index(const struct config_row *row);
 
-/* Where the row's value lies; `owner` is a struct config_model for models.*, else a struct hearth_config. */
+/* The address of the row's value; `owner` is a struct config_model for models.*, else a struct hearth_config. */
 void *config_field(const struct config_row *row, const void *owner);
 
 #endif

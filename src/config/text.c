@@ -1,5 +1,5 @@
-/* Single words of the configuration. Bools and numbers are read strictly: a slip of the pen is an error, never another
- * value. No state; any thread. */
+/* Conversions of configuration texts. Bools and numbers are read strictly, so that a mistyped one is an error and never
+ * another value. No state; any thread. */
 #include "config/text.h"
 
 #include "base/utf8.h"
@@ -16,7 +16,7 @@
 
 bool text_is_printable(const char *text, size_t len)
 {
-    /* The lines after the controls: C1 controls, line and paragraph separator, byte order mark, two non-characters. */
+    /* C1 controls; line and paragraph separator; byte order mark; two non-characters. */
     static const struct {
         const char *first, *last;
     } refused[] = {{"\xc2\x80", "\xc2\x9f"},
@@ -82,7 +82,7 @@ bool text_to_int(const char *text, int64_t *value)
     return errno == 0 && *end == '\0' && end != text;
 }
 
-/* A program that uses the library may have set a locale that writes numbers with a comma. */
+/* In the C locale: a program that uses the library may have set one with decimal commas. */
 bool text_to_number(const char *text, double *value)
 {
     char *end;
@@ -93,7 +93,6 @@ bool text_to_number(const char *text, double *value)
     return *end == '\0' && end != text && isfinite(*value);
 }
 
-/* The shortest spelling that reads back to the same number. */
 void text_put_number(double value, struct buf *out)
 {
     char text[40];

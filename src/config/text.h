@@ -1,4 +1,5 @@
-/* The words that values are made of: text to bool or number and back, quoting, and making text fit to be shown. */
+/* Text of configuration values: to and from bools and numbers, quoting, and shortening for messages. Pure functions;
+ * any thread. */
 #ifndef CONFIG_TEXT_H
 #define CONFIG_TEXT_H
 
@@ -10,7 +11,7 @@
 /* Valid UTF-8 without control characters and line breaks of any kind. */
 bool text_is_printable(const char *text, size_t len);
 
-/* False where the text is none; the value is then undefined. */
+/* False: the text is no such value, and `value` is undefined. */
 bool text_to_bool(const char *text, bool *value);
 bool text_to_int(const char *text, int64_t *value);
 bool text_to_number(const char *text, double *value);
@@ -21,7 +22,7 @@ void text_put_number(double value, struct buf *out);
 /* Appends a string in its YAML spelling, quoted where it must be. */
 void text_put_yaml(const char *text, struct buf *out);
 
-/* Appends the beginning of any bytes, made fit for a message of one line. */
+/* Appends the first bytes (up to 60), printable, for a message of one line. */
 void text_put_shown(const char *bytes, size_t len, struct buf *out);
 
 #endif

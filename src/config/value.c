@@ -1,6 +1,5 @@
-/* Reading, copying and printing one value, by the type that its row has. Strings are checked here once, so that
- * everything behind can rely on them: they are printable UTF-8, never empty, and can be written back as YAML. No state;
- * any thread. */
+/* Reading, copying and printing one value, by the type of its row. Strings are checked here alone: all that get into a
+ * configuration are printable UTF-8, not empty, and can be written as YAML. No state; any thread. */
 #include "config/value.h"
 
 #include "base/memory.h"
@@ -96,7 +95,7 @@ static bool refuse(const struct config_row *row, const struct node *node, struct
 
 /* ---- Reading ---- */
 
-/* A scalar's text where it is without zero bytes inside. */
+/* A scalar's text; NULL: it is no scalar, or contains zero bytes. */
 static const char *scalar(const struct node *node)
 {
     return node->kind == NODE_SCALAR && strlen(node->text) == node->len ? node->text : NULL;
@@ -138,7 +137,7 @@ static bool read_number(const struct config_row *row, const struct node *node, v
     return true;
 }
 
-/* The home folder as the environment says, else as the user database does. */
+/* "~" becomes $HOME, or else the home folder in the user database. */
 static char *expand_home(const char *path)
 {
     if (strcmp(path, "~") && strncmp(path, "~/", 2)) return mem_strdup(path);
@@ -150,8 +149,8 @@ static char *expand_home(const char *path)
     return mem_format("%s%s", found == NULL ? "" : user.pw_dir, path + 1);
 }
 
-/* NULL where the node is no string that a configuration can hold. */
-static char *take_string(const struct node *node, bool is_path)
+/* NULL: the node is no string that is allowed in a configuration. */
+static char *copy_string(const struct node *node, bool is_path)
 {
     const char *text = scalar(node);
     if (text == NULL || node->len == 0 || node_is_null(node) || !text_is_printable(text, node->len)) return NULL;
@@ -160,15 +159,15 @@ static char *take_string(const struct node *node, bool is_path)
 
 static bool read_text(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
-    char *text = take_string(node, row->type == CONFIG_PATH);
+    char *text = copy_string(node, row->type == CONFIG_PATH);
     if (text == NULL && !(row->null_ok && node_is_null(node))) return refuse(row, node, why);
     value_release(row, field);
     *(char **)field = text;
     return true;
 }
 
-/* The spelling of the choice that the text stands for, which ends at '|' or at the end of the choices. A choice on,
- * off, true or false can be written in any way that a bool can. */
+/* The choice that equals the text, up to the next '|' or the end. A choice on, off, true or false may be written in any
+ * spelling of a bool. */
 static const char *find_choice(const char *choices, const char *text, size_t *len)
 {
     bool wanted, flag;
@@ -206,7 +205,7 @@ static bool read_strings(const struct config_row *row, const struct node *node, 
     const struct node *items = items_of(node, &n);
     struct config_strings list = {mem_alloc(n * sizeof *list.v), 0};
     for (size_t i = 0; i < n; i++) {
-        char *text = take_string(&items[i], false);
+        char *text = copy_string(&items[i], false);
         if (text == NULL) {
             value_release(row, &list);
             return refuse(row, &items[i], why);
@@ -222,7 +221,7 @@ static bool read_lora(const struct node *node, struct config_lora *lora)
 {
     *lora = (struct config_lora){.path = NULL, .scale = 1};
     if (node->kind == NODE_SCALAR) {
-        lora->path = take_string(node, true);
+        lora->path = copy_string(node, true);
         return lora->path != NULL;
     }
     for (size_t i = 0; node->kind == NODE_MAP && i + 1 < node->n; i += 2) {
@@ -230,7 +229,7 @@ static bool read_lora(const struct node *node, struct config_lora *lora)
         const struct node *value = &node->v[i + 1];
         bool ok = false;
         if (key != NULL && !strcmp(key, "path") && lora->path == NULL) {
-            lora->path = take_string(value, true);
+            lora->path = copy_string(value, true);
             ok = lora->path != NULL;
         } else if (key != NULL && !strcmp(key, "scale") && plain_scalar(value) != NULL) {
             ok = text_to_number(value->text, &lora->scale);
@@ -255,7 +254,7 @@ static bool read_loras(const struct config_row *row, const struct node *node, vo
     return true;
 }
 
-/* A plain scalar is what YAML takes it for, a quoted one a string. */
+/* A plain scalar is converted as YAML does, a quoted one is a string. */
 static bool put_json_scalar(const struct node *node, struct buf *out)
 {
     const char *text = scalar(node);
@@ -276,7 +275,7 @@ static bool put_json_scalar(const struct node *node, struct buf *out)
     return true;
 }
 
-/* Calls itself for what is inside, as deep as node_parse() goes. */
+/* Recurses; node_parse() limits the depth. */
 static bool put_json(const struct node *node, struct buf *out)
 {
     if (node->kind == NODE_SCALAR) return put_json_scalar(node, out);
@@ -339,7 +338,7 @@ bool value_read_text(const struct config_row *row, const char *text, void *field
     return ok;
 }
 
-/* ---- Keeping ---- */
+/* ---- Releasing and copying ---- */
 
 static void release_text(char **text)
 {
@@ -411,7 +410,7 @@ void value_copy(const struct config_row *row, void *to, const void *from)
 
 /* ---- Printing ---- */
 
-/* How lists and strings are written is what differs between YAML and text. */
+/* YAML and text differ in how lists and strings are written. */
 struct style {
     const char *open, *comma, *close;
     bool quoted;

@@ -1,5 +1,5 @@
-/* From YAML text to nodes, with libyaml's events: unlike its documents they leave aliases unresolved, so that a small
- * file cannot grow into a huge tree. No state outside the call; any thread. */
+/* From YAML text to nodes, by libyaml's events: unlike its documents, events leave aliases unresolved, so that a small
+ * file cannot expand to a huge tree. No state outside the call; any thread. */
 #include "config/yaml_node.h"
 
 #include "base/memory.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <yaml.h>
 
-/* A configuration is a page of text, five levels deep. These stop what is something else. */
+/* A configuration is a page of text, five levels deep. These limits refuse anything else. */
 #define MAX_BYTES (1024 * 1024)
 #define MAX_DEPTH 16
 #define MAX_ITEMS 1024
@@ -21,7 +21,7 @@ struct parse {
     int *line;
 };
 
-static bool fail(struct parse *p, size_t line, const char *why)
+static bool yaml_fault(struct parse *p, size_t line, const char *why)
 {
     buf_puts(p->why, why);
     *p->line = (int)line;
@@ -42,7 +42,7 @@ static bool next_event(struct parse *p, yaml_event_t *event)
     size_t line = unreadable ? line_at(p, p->yaml.problem_offset) : p->yaml.problem_mark.line + 1;
     buf_puts(p->why, "not valid YAML: ");
     if (p->yaml.context != NULL) buf_printf(p->why, "%s, ", p->yaml.context);
-    return fail(p, line, p->yaml.problem == NULL ? "out of memory" : p->yaml.problem);
+    return yaml_fault(p, line, p->yaml.problem == NULL ? "out of memory" : p->yaml.problem);
 }
 
 static bool has_tag(const yaml_event_t *event)
@@ -80,20 +80,21 @@ static bool read_items(struct parse *p, int depth, struct node *parent)
             yaml_event_delete(&event);
             return true;
         }
-        bool ok = parent->n < MAX_ITEMS ? read_node(p, &event, depth, add_item(parent))
-                                        : fail(p, event.start_mark.line + 1, "too many entries for a configuration");
+        bool ok = parent->n < MAX_ITEMS
+                      ? read_node(p, &event, depth, add_item(parent))
+                      : yaml_fault(p, event.start_mark.line + 1, "too many entries for a configuration");
         yaml_event_delete(&event);
         if (!ok) return false;
     }
 }
 
-/* Calls itself for what is below, MAX_DEPTH deep at most. */
+/* Recurses, MAX_DEPTH levels at most. */
 static bool read_node(struct parse *p, const yaml_event_t *event, int depth, struct node *node)
 {
     size_t line = event->start_mark.line + 1;
     node->line = (int)line;
-    if (has_tag(event)) return fail(p, line, "YAML tags (!…) are not supported: remove it");
-    if (depth >= MAX_DEPTH) return fail(p, line, "nested too deeply for a configuration");
+    if (has_tag(event)) return yaml_fault(p, line, "YAML tags (!…) are not supported: remove it");
+    if (depth >= MAX_DEPTH) return yaml_fault(p, line, "nested too deeply for a configuration");
     switch (event->type) {
     case YAML_SCALAR_EVENT:
         node->kind = NODE_SCALAR;
@@ -108,7 +109,7 @@ static bool read_node(struct parse *p, const yaml_event_t *event, int depth, str
         node->kind = NODE_MAP;
         return read_items(p, depth + 1, node);
     default:
-        return fail(p, line, "YAML aliases (*name) are not supported: write the value out");
+        return yaml_fault(p, line, "YAML aliases (*name) are not supported: write the value out");
     }
 }
 
@@ -122,7 +123,7 @@ static bool read_stream(struct parse *p, struct node *root)
         yaml_event_type_t type = event.type;
         bool ok = true;
         if (type == YAML_DOCUMENT_START_EVENT) {
-            if (found) ok = fail(p, event.start_mark.line + 1, "a second YAML document: a configuration is one");
+            if (found) ok = yaml_fault(p, event.start_mark.line + 1, "a second YAML document: a configuration is one");
             found = true;
         } else if (type != YAML_STREAM_START_EVENT && type != YAML_DOCUMENT_END_EVENT &&
                    type != YAML_STREAM_END_EVENT) {
@@ -137,8 +138,8 @@ bool node_parse(struct node *root, const char *text, size_t len, struct buf *why
 {
     struct parse p = {.text = text, .len = len, .why = why, .line = line};
     *root = (struct node){.kind = NODE_SCALAR, .line = 1, .plain = true};
-    if (len > MAX_BYTES) return fail(&p, 0, "larger than 1 MiB: this is no configuration");
-    if (!yaml_parser_initialize(&p.yaml)) return fail(&p, 0, "out of memory");
+    if (len > MAX_BYTES) return yaml_fault(&p, 0, "larger than 1 MiB: this is no configuration");
+    if (!yaml_parser_initialize(&p.yaml)) return yaml_fault(&p, 0, "out of memory");
     yaml_parser_set_input_string(&p.yaml, (const unsigned char *)text, len);
     bool ok = read_stream(&p, root);
     yaml_parser_delete(&p.yaml);

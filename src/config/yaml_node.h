@@ -1,4 +1,4 @@
-/* A YAML text as a tree of nodes that know their lines. A node owns what is below it; any thread. */
+/* A YAML text as a tree of nodes with line numbers. A node owns its children; any thread. */
 #ifndef CONFIG_YAML_NODE_H
 #define CONFIG_YAML_NODE_H
 
@@ -17,13 +17,13 @@ struct node {
     size_t n;       /* how many, keys and values counted each */
 };
 
-/* Reads one document; an empty one gives a null scalar. Fails on what is no YAML, on aliases and tags (which hearth
- * does not read), and on anything deeper, longer or larger than a configuration can be; then `why` (empty before)
- * says so and `line` says where. Call node_release() in either case. */
+/* Parses one document; an empty one is a null scalar. False: not YAML, aliases or tags (which hearth does not support),
+ * or deeper, longer or larger than a configuration may be; then `why` (empty before) names the fault and `line` its
+ * line. node_release() in either case. */
 bool node_parse(struct node *root, const char *text, size_t len, struct buf *why, int *line);
 void node_release(struct node *node);
 
-/* null, ~ or nothing at all, without quotes. */
+/* Whether it is null, ~ or empty, without quotes. */
 bool node_is_null(const struct node *node);
 
 #endif

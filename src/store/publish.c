@@ -121,7 +121,7 @@ static bool has_no_links(int result)
 static int link_name(struct publication *p)
 {
     struct files *files = p->folder->files;
-    p->operation = "write_and_link";
+    p->operation = "publish";
     int result = files->link(files, p->folder->fd, p->temporary, p->name);
     if (has_no_links(result)) result = rename_to_free_name(p);
     if (result == -EEXIST) result = replace_or_adopt(p);

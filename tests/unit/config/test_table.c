@@ -180,7 +180,7 @@ static void assert_same_values(const struct config_row *row, const void *a, cons
 static void assert_same_notes(const struct config_note *a, const struct config_note *b)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
-        if (config_rows[i].follows) assert_int_equal(a[i].set, b[i].set);
+        if (config_rows[i].derived) assert_int_equal(a[i].set, b[i].set);
     }
 }
 
