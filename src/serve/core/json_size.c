@@ -1,3 +1,4 @@
+/* The size of JSON trees: see json_size.h. */
 #include "serve/core/json_size.h"
 
 #include <stdbool.h>

@@ -74,7 +74,7 @@ static void on_read(void *ud)
     free_job(job);
 }
 
-static void on_gone(void *ud)
+static void cancel_job(void *ud)
 {
     struct reading_job *job = ud;
     struct call *call = job->call;
@@ -190,7 +190,7 @@ void reading_start(struct call *call, const struct reading_form *form)
     job->server = call->server;
     job->owner = mem_strdup(call->owner);
     if (job->body.len > READ_AT_ONCE || form->read_with != NULL) {
-        http_watch(call->http, on_gone, job);
+        http_watch(call->http, cancel_job, job);
         enqueue(reading, job);
     } else {
         read_body(job);

@@ -53,7 +53,7 @@ static int read_documents(struct rerank *r, hearth_error *error)
 
 /* "truncate" (TEI), "truncation" (Jina) or "max_tokens_per_doc" (Cohere). Cohere's truncates each document to that
  * many tokens, and together with the query to the model's maximum. */
-static int read_truncation(struct rerank *r, hearth_error *error)
+static int read_rerank_truncation(struct rerank *r, hearth_error *error)
 {
     bool truncate = false;
     int rc = body_bool(r->body, "truncate", &truncate, error);
@@ -63,7 +63,7 @@ static int read_truncation(struct rerank *r, hearth_error *error)
     return rc;
 }
 
-static int read_fields(struct rerank *r, hearth_error *error)
+static int read_rerank_fields(struct rerank *r, hearth_error *error)
 {
     r->tei = body_find(r->body, "texts") != NULL;
     r->top_n = HEARTH_INPUTS_MAX;
@@ -74,7 +74,7 @@ static int read_fields(struct rerank *r, hearth_error *error)
     if (rc == HEARTH_OK)
         rc = body_bool(r->body, r->tei ? "return_text" : "return_documents", &r->return_documents, error);
     if (rc == HEARTH_OK) rc = body_bool(r->body, "raw_scores", &r->params.raw_scores, error);
-    if (rc == HEARTH_OK) rc = read_truncation(r, error);
+    if (rc == HEARTH_OK) rc = read_rerank_truncation(r, error);
     return rc;
 }
 
@@ -83,7 +83,7 @@ int rerank_read(struct rerank *r, const char *body, size_t len, hearth_error *er
     r->params = hearth_embed_params_default();
     r->body = fields_parse(body, len, error);
     if (r->body == NULL) return HEARTH_INVALID;
-    int rc = read_fields(r, error);
+    int rc = read_rerank_fields(r, error);
     if (rc != HEARTH_OK) rerank_release(r);
     return rc;
 }
@@ -160,18 +160,18 @@ void rerank_put(const struct rerank *r, const hearth_embedded *result, struct bu
 
 /* ---- The route ---- */
 
-static void put(const void *state, const hearth_embedded *result, struct buf *out)
+static void put_rerank(const void *state, const hearth_embedded *result, struct buf *out)
 {
     rerank_put(state, result, out);
 }
 
-static hearth_error rename_error(const void *state, const hearth_error *error)
+static hearth_error rename_rerank_error(const void *state, const hearth_error *error)
 {
     const struct rerank *r = state;
     return convert_rename(error, &(struct convert_name){"documents", r->tei ? "texts" : "documents"}, 1);
 }
 
-static void release(void *state)
+static void release_rerank(void *state)
 {
     rerank_release(state);
     free(state);
@@ -181,7 +181,7 @@ static void *read_rerank(struct buf *body, hearth_error *error)
 {
     struct rerank *r = mem_alloc(sizeof *r);
     if (rerank_read(r, buf_text(body), body->len, error) == HEARTH_OK) return r;
-    release(r);
+    release_rerank(r);
     return NULL;
 }
 
@@ -191,10 +191,10 @@ static size_t rerank_size(const void *ud)
     return json_size_of_tree(r->body) + r->params.n_inputs * sizeof *r->documents;
 }
 
-static void answer(struct call *call, void *ud)
+static void answer_rerank(struct call *call, void *ud)
 {
     static const struct embed_form form = {
-        .put = put, .rename = rename_error, .put_error = errors_put, .release = release};
+        .put = put_rerank, .rename = rename_rerank_error, .put_error = errors_put, .release = release_rerank};
     struct rerank *r = ud;
     call_random_name(r->id, sizeof r->id);
     embed_start(call, &r->params, &form, r);
@@ -202,7 +202,10 @@ static void answer(struct call *call, void *ud)
 
 void rerank_answer(struct call *call)
 {
-    static const struct reading_form reading = {
-        .read = read_rerank, .size = rerank_size, .answer = answer, .release = release, .put_error = errors_put};
+    static const struct reading_form reading = {.read = read_rerank,
+                                                .size = rerank_size,
+                                                .answer = answer_rerank,
+                                                .release = release_rerank,
+                                                .put_error = errors_put};
     reading_start(call, &reading);
 }

@@ -1,3 +1,4 @@
+/* Readers for bodies with few fields: see body.h. */
 #include "serve/fields/body.h"
 
 #include "base/buf.h"

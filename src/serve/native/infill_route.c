@@ -103,14 +103,17 @@ static void *read_infill(struct buf *body, hearth_error *error)
     return NULL;
 }
 
-static void answer(struct call *call, void *fields)
+static void answer_infill(struct call *call, void *fields)
 {
     native_answer(call, &native_infill_dialect, fields);
 }
 
 void native_infill(struct call *call)
 {
-    static const struct reading_form form = {
-        .read = read_infill, .size = fields_size, .answer = answer, .release = fields_close, .put_error = errors_put};
+    static const struct reading_form form = {.read = read_infill,
+                                             .size = fields_size,
+                                             .answer = answer_infill,
+                                             .release = fields_close,
+                                             .put_error = errors_put};
     reading_start(call, &form);
 }

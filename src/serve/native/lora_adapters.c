@@ -46,7 +46,7 @@ struct scales {
     size_t n;
 };
 
-static void release(void *ud)
+static void release_scales(void *ud)
 {
     struct scales *scales = ud;
     free(scales->v);
@@ -60,7 +60,7 @@ static void *read_scales(struct buf *body, hearth_error *error)
     int rc = fields_read_lora(list, &scales->v, &scales->n, error);
     json_decref(list);
     if (rc == HEARTH_OK) return scales;
-    release(scales);
+    release_scales(scales);
     return NULL;
 }
 
@@ -76,7 +76,7 @@ static void set(struct call *call, void *ud)
     hearth_error error;
     struct buf body = {0};
     int rc = hearth_lora_set(call->server->instance, model_of(call), scales->v, scales->n, &error);
-    release(ud);
+    release_scales(ud);
     if (rc != HEARTH_OK) {
         call_fail(call, &error, errors_put);
         return;
@@ -88,6 +88,6 @@ static void set(struct call *call, void *ud)
 void adapters_set(struct call *call)
 {
     static const struct reading_form form = {
-        .read = read_scales, .size = scales_size, .answer = set, .release = release, .put_error = errors_put};
+        .read = read_scales, .size = scales_size, .answer = set, .release = release_scales, .put_error = errors_put};
     reading_start(call, &form);
 }

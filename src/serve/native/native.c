@@ -23,7 +23,7 @@ struct native {
     char *model;
     struct buf settings; /* the request's part of "generation_settings" */
     bool stream, return_tokens, timings_per_token;
-    bool post_sampling; /* logprobs are those after the samplers */
+    bool post_sampling; /* answers have post-sampling probabilities in place of logprobs */
     json_t *selected;   /* "response_fields": paths of the answer's members; NULL: all */
 };
 

@@ -20,7 +20,7 @@
 
 /* ---- Answers ---- */
 
-static void put_tokens(void *state, const struct answer *answers, size_t n, struct buf *out)
+static void put_tokenized(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     (void)state, (void)n; /* 1 */
     const hearth_prompt *prompt = &answers[0].prompt;
@@ -107,7 +107,7 @@ static void put_tokens_error(struct buf *out, const hearth_error *error, const c
     put_renamed(out, error, "tokens");
 }
 
-static void release(void *state)
+static void release_nothing(void *state)
 {
     (void)state; /* there is none */
 }
@@ -115,17 +115,17 @@ static void release(void *state)
 /* Never streamed: the functions for streams are NULL. */
 #define DIALECT(put, put_error)                                                                                        \
     {                                                                                                                  \
-        .whole = (put), .error = (put_error), .release = release                                                       \
+        .whole = (put), .error = (put_error), .release = release_nothing                                               \
     }
 
-static const struct dialect tokens_dialect = DIALECT(put_tokens, put_content_error),
+static const struct dialect tokens_dialect = DIALECT(put_tokenized, put_content_error),
                             pieces_dialect = DIALECT(put_pieces, put_content_error),
                             content_dialect = DIALECT(put_content, put_tokens_error),
                             prompt_dialect = DIALECT(put_prompt, errors_put),
                             count_dialect = DIALECT(put_count, errors_put),
                             response_dialect = DIALECT(put_count, responses_put_error);
 
-/* What is asked, and whose the answer to it is. */
+/* What an exchange of a route needs. */
 struct plan {
     const struct dialect *dialect;
     hearth_params *params;

@@ -10,7 +10,7 @@
 /* llama-server's value for a random seed. */
 #define RANDOM_SEED 4294967295
 
-static void put_string(struct buf *out, const char *text)
+static void put_json_string(struct buf *out, const char *text)
 {
     utf8_put_json_string(out, text, strlen(text));
 }
@@ -20,7 +20,7 @@ static void put_strings(struct buf *out, const char *name, const char *const *li
     buf_printf(out, ",\"%s\":[", name);
     for (size_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
-        put_string(out, list[i]);
+        put_json_string(out, list[i]);
     }
     buf_puts(out, "]");
 }
@@ -38,7 +38,7 @@ static const struct {
 #define INTEGER(name, ...) {#name, AT(name), true},
     HEARTH_SAMPLING_TABLE(NUMBER, INTEGER)};
 
-static void put_member(struct buf *out, const hearth_sampling *sampling, size_t i)
+static void put_parameter(struct buf *out, const hearth_sampling *sampling, size_t i)
 {
     const char *at = (const char *)sampling + members[i].offset;
     int32_t whole = 0;
@@ -69,7 +69,7 @@ static void put_bias(struct buf *out, const hearth_sampling *sampling)
 void settings_put_sampling(struct buf *out, const hearth_sampling *sampling)
 {
     buf_printf(out, "\"seed\":%lld", sampling->seed < 0 ? (long long)RANDOM_SEED : (long long)sampling->seed);
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) put_member(out, sampling, i);
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) put_parameter(out, sampling, i);
     if (sampling->dry_breakers != NULL)
         put_strings(out, "dry_sequence_breakers", sampling->dry_breakers, sampling->n_dry_breakers);
     if (sampling->samplers != NULL) put_strings(out, "samplers", sampling->samplers, sampling->n_samplers);
@@ -105,7 +105,7 @@ void settings_put_request(struct buf *out, const struct fields *fields)
     put_bool(out, "post_sampling_probs", p->post_sampling_probs);
     put_bool(out, "backend_sampling", false);
     buf_puts(out, ",\"grammar\":");
-    put_string(out, p->grammar == NULL ? "" : p->grammar);
+    put_json_string(out, p->grammar == NULL ? "" : p->grammar);
     put_bool(out, "grammar_lazy", false);
     buf_puts(out, ",\"grammar_triggers\":[],\"preserved_tokens\":[],\"chat_format\":\"Content-only\","
                   "\"reasoning_format\":\"none\",\"reasoning_in_content\":false,\"generation_prompt\":\"\","

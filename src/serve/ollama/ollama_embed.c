@@ -21,7 +21,7 @@ struct vectors {
     int64_t start;       /* when the body was parsed: monotonic ns */
 };
 
-static void release(void *ud)
+static void release_vectors(void *ud)
 {
     struct vectors *vectors = ud;
     embeddings_release(&vectors->e);
@@ -79,7 +79,7 @@ static void *read_vectors(struct buf *body, bool single, hearth_error *error)
     int rc = read_body(vectors, tree, error);
     json_decref(tree);
     if (rc == HEARTH_OK) return vectors;
-    release(vectors);
+    release_vectors(vectors);
     return NULL;
 }
 
@@ -135,14 +135,14 @@ static void answer_nothing(struct call *call, struct vectors *vectors)
     static const hearth_embedded none = {.model = ""};
     struct buf body = {0};
     put(vectors, &none, &body);
-    release(vectors);
+    release_vectors(vectors);
     call_reply(call, 200, "application/json", &body);
 }
 
 static void answer_vectors(struct call *call, void *ud)
 {
     static const struct embed_form form = {
-        .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release};
+        .put = put, .rename = rename_error, .put_error = ollama_put_error, .release = release_vectors};
     struct vectors *vectors = ud;
     hearth_error error;
     if (vectors->e.body == NULL) {
@@ -153,7 +153,7 @@ static void answer_vectors(struct call *call, void *ud)
         embed_start(call, &vectors->e.params, &form, vectors);
         return;
     }
-    release(vectors);
+    release_vectors(vectors);
     call_fail(call, &error, ollama_put_error);
 }
 
@@ -162,7 +162,7 @@ void ollama_embed(struct call *call)
     static const struct reading_form form = {.read = read_many,
                                              .size = vectors_size,
                                              .answer = answer_vectors,
-                                             .release = release,
+                                             .release = release_vectors,
                                              .put_error = ollama_put_error};
     reading_start(call, &form);
 }
@@ -172,7 +172,7 @@ void ollama_embeddings(struct call *call)
     static const struct reading_form form = {.read = read_single,
                                              .size = vectors_size,
                                              .answer = answer_vectors,
-                                             .release = release,
+                                             .release = release_vectors,
                                              .put_error = ollama_put_error};
     reading_start(call, &form);
 }

@@ -256,7 +256,7 @@ static void put_whole_choice(const struct openai *openai, size_t index, const st
     buf_release(&shown.text);
 }
 
-static void put_whole(void *state, const struct answer *answers, size_t n, struct buf *out)
+static void put_whole_answer(void *state, const struct answer *answers, size_t n, struct buf *out)
 {
     const struct openai *openai = state;
     hearth_result total = sum(answers, n);
@@ -315,7 +315,7 @@ const struct dialect openai_dialect = {.started = put_started,
                                        .done = put_done,
                                        .ended = put_ended,
                                        .broken = put_broken,
-                                       .whole = put_whole,
+                                       .whole = put_whole_answer,
                                        .error = errors_put,
                                        .release = release};
 

@@ -64,7 +64,7 @@ static void put_any_delta(struct buf *out, const hearth_delta *delta, const stru
     buf_puts(out, "}");
 }
 
-static void put_delta(struct buf *out, const hearth_delta *delta)
+static void put_chat_delta(struct buf *out, const hearth_delta *delta)
 {
     put_any_delta(out, delta, &(struct calls){put_call_begin, put_call_more});
 }
@@ -118,7 +118,7 @@ static void put_message(struct buf *out, const struct answer *answer,
     buf_puts(out, ",\"refusal\":null}");
 }
 
-static void put_whole(struct buf *out, const struct answer *answer)
+static void put_chat_whole(struct buf *out, const struct answer *answer)
 {
     put_message(out, answer, put_calls);
 }
@@ -128,7 +128,7 @@ static void put_function_whole(struct buf *out, const struct answer *answer)
     put_message(out, answer, put_function);
 }
 
-static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
+static void put_chat_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
 {
     (void)offset;
     buf_puts(out, "{\"content\":[");
@@ -143,13 +143,13 @@ static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs
     {                                                                                                                  \
         .id_prefix = "chatcmpl-", .object = "chat.completion", .chunk = "chat.completion.chunk",                       \
         .opening = "\"delta\":{\"role\":\"assistant\",\"content\":\"\"}", .empty = "\"delta\":{\"content\":\"\"}",     \
-        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_logprobs = put_logprobs          \
+        .calls = (calls_), .put_delta = (put_delta_), .put_whole = (put_whole_), .put_logprobs = put_chat_logprobs     \
     }
 
-const struct openai_form openai_chat_form = FORM("tool_calls", put_delta, put_whole),
+const struct openai_form openai_chat_form = FORM("tool_calls", put_chat_delta, put_chat_whole),
                          openai_functions_form = FORM("function_call", put_function_delta, put_function_whole);
 
-static void answer(struct call *call, void *ud)
+static void answer_chat(struct call *call, void *ud)
 {
     struct fields *fields = ud;
     openai_answer(call, fields->has_functions ? &openai_functions_form : &openai_chat_form, fields);
@@ -159,7 +159,7 @@ void openai_chat(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_chat,
                                              .size = fields_size,
-                                             .answer = answer,
+                                             .answer = answer_chat,
                                              .release = fields_close,
                                              .put_error = errors_put};
     reading_start(call, &form);

@@ -4,12 +4,12 @@
 #include "serve/core/member.h"
 #include "serve/openai/openai.h"
 
-static void put_delta(struct buf *out, const hearth_delta *delta)
+static void put_completion_delta(struct buf *out, const hearth_delta *delta)
 {
     member_put(out, "text", delta->text, delta->len);
 }
 
-static void put_whole(struct buf *out, const struct answer *answer)
+static void put_completion_whole(struct buf *out, const struct answer *answer)
 {
     member_put(out, "text", answer->text.v, answer->text.len);
 }
@@ -48,7 +48,7 @@ static void put_offsets(struct buf *out, struct token_logprobs *const *logprobs,
     }
 }
 
-static void put_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
+static void put_completion_logprobs(struct buf *out, struct token_logprobs *const *logprobs, size_t n, size_t offset)
 {
     buf_puts(out, "{\"tokens\":[");
     put_tokens(out, logprobs, n);
@@ -69,11 +69,11 @@ const struct openai_form openai_completion_form = {.id_prefix = "cmpl-",
                                                    .chunk = "text_completion",
                                                    .empty = "\"text\":\"\"",
                                                    .calls = "stop", /* completions have no tools */
-                                                   .put_delta = put_delta,
-                                                   .put_whole = put_whole,
-                                                   .put_logprobs = put_logprobs};
+                                                   .put_delta = put_completion_delta,
+                                                   .put_whole = put_completion_whole,
+                                                   .put_logprobs = put_completion_logprobs};
 
-static void answer(struct call *call, void *fields)
+static void answer_completion(struct call *call, void *fields)
 {
     openai_answer(call, &openai_completion_form, fields);
 }
@@ -82,7 +82,7 @@ void openai_completion(struct call *call)
 {
     static const struct reading_form form = {.read = fields_open_completion,
                                              .size = fields_size,
-                                             .answer = answer,
+                                             .answer = answer_completion,
                                              .release = fields_close,
                                              .put_error = errors_put};
     reading_start(call, &form);

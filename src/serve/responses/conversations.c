@@ -26,7 +26,7 @@ struct conversation_request {
     char *metadata;           /* NULL: not given */
 };
 
-static void close_request(void *ud)
+static void close_conversation_request(void *ud)
 {
     struct conversation_request *request = ud;
     stored_turn_unref(request->stored, request->turn);
@@ -34,7 +34,7 @@ static void close_request(void *ud)
     free(request);
 }
 
-static size_t request_size(const void *ud)
+static size_t conversation_request_size(const void *ud)
 {
     const struct conversation_request *request = ud;
     return sizeof *request + request->turn->all_bytes + (request->metadata == NULL ? 0 : strlen(request->metadata));
@@ -77,7 +77,7 @@ static int read_items(struct conversation_request *request, const json_t *body, 
 }
 
 /* An empty body is an empty object. */
-static void *read_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
+static void *read_conversation_request(struct buf *text, const struct reading_caller *caller, hearth_error *error)
 {
     if (!stored_is_on(caller->stored)) {
         error_set(error, HEARTH_UNSUPPORTED, "conversations are not kept here: server.responses_max is 0");
@@ -91,14 +91,14 @@ static void *read_request(struct buf *text, const struct reading_caller *caller,
     if (rc == HEARTH_OK) rc = read_items(request, body, error);
     json_decref(body);
     if (rc == HEARTH_OK) return request;
-    close_request(request);
+    close_conversation_request(request);
     return NULL;
 }
 
 #define FORM(does)                                                                                                     \
     {                                                                                                                  \
-        .read_with = read_request, .size = request_size, .answer = (does), .release = close_request,                   \
-        .put_error = errors_put                                                                                        \
+        .read_with = read_conversation_request, .size = conversation_request_size, .answer = (does),                   \
+        .release = close_conversation_request, .put_error = errors_put                                                 \
     }
 
 /* ---- One conversation ---- */
@@ -134,7 +134,7 @@ static void answer_create(struct call *call, void *ud)
                &(struct stored_entry){.owner = call->owner, .id = id, .text = &text, .turn = request->turn});
     call_reply(call, 200, "application/json", &body);
     free(id);
-    close_request(request);
+    close_conversation_request(request);
 }
 
 void conversations_create(struct call *call)
@@ -178,7 +178,7 @@ static void answer_update(struct call *call, void *ud)
         call_reply(call, 200, "application/json", &body);
     }
     free(id);
-    close_request(request);
+    close_conversation_request(request);
 }
 
 void conversations_update(struct call *call)
@@ -227,7 +227,7 @@ static void answer_added(struct call *call, void *ud)
         call_reply(call, 200, "application/json", &body);
     }
     free(id);
-    close_request(request);
+    close_conversation_request(request);
 }
 
 void conversations_add_items(struct call *call)

@@ -71,7 +71,8 @@ static inline void harness_listen(struct harness *h)
     pthread_mutex_unlock(&h->mutex);
 }
 
-/* For cmocka's setup and teardown: starts a ready server; stops it, and checks that no request is left. */
+/* For cmocka's setup and teardown: a harness whose server does not run yet; stops the server, and checks that it
+ * leaves nothing behind. */
 static inline int harness_setup(void **state)
 {
     struct harness *h = calloc(1, sizeof *h);

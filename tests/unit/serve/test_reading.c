@@ -194,7 +194,7 @@ static void await_released(int n)
 
 /* ---- Clients ---- */
 
-/* Sends a body of `n` equal letters. */
+/* Sends a body of `len` equal letters. */
 static struct client say(char letter, size_t len)
 {
     struct client client = client_open(rig.port, 0);
