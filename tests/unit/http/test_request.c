@@ -23,9 +23,9 @@ static void refused(struct fixture *f, const char *bytes, size_t len, int status
     assert_string_equal(answer_header(&answer, "Content-Type"), "application/json");
     assert_string_equal(answer_header(&answer, "Connection"), "close");
     assert_string_equal(answer_header(&answer, "X-Fault"), "yes");
-    char told[32];
-    snprintf(told, sizeof told, "\"status\":%d,", status);
-    assert_non_null(strstr(answer.body.v, told));
+    char expected[32];
+    snprintf(expected, sizeof expected, "\"status\":%d,", status);
+    assert_non_null(strstr(answer.body.v, expected));
     if (status == 413) assert_non_null(strstr(answer.body.v, "{\"path\":\"/"));
     assert_true(ended(fd));
     answer_release(&answer);

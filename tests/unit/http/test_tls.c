@@ -69,7 +69,7 @@ static void part(struct talk *talk)
     close(talk->fd);
 }
 
-static void tell(struct talk *talk, const char *text)
+static void send_text(struct talk *talk, const char *text)
 {
     assert_int_equal(SSL_write(talk->ssl, text, (int)strlen(text)), (int)strlen(text));
 }
@@ -89,7 +89,7 @@ static void take_until(struct talk *talk, struct buf *in, const char *end, size_
 static void answered(struct talk *talk, const char *text, const char *end)
 {
     struct buf in = {0};
-    tell(talk, text);
+    send_text(talk, text);
     take_until(talk, &in, end, 0);
     assert_memory_equal(in.v, "HTTP/1.1 200 ", 13);
     buf_release(&in);
@@ -132,12 +132,12 @@ static void requests_that_wait_behind_an_answer_are_answered_in_turn(void **stat
     struct talk talk = meet(f);
     struct buf text = {0}, in = {0};
     for (int i = 0; i < 500; i++) buf_puts(&text, GET("/empty"));
-    tell(&talk, GET("/hold"));
+    send_text(&talk, GET("/hold"));
     wait_until(f, n.held == 1);
-    tell(&talk, text.v);
+    send_text(&talk, text.v);
     on_server(f, release_held, NULL);
     wait_until(f, n.requests == 501);
-    tell(&talk, GET("/last"));
+    send_text(&talk, GET("/last"));
     take_until(&talk, &in, "X-Path: /last\r\nContent-Type: text/plain\r\nContent-Length: 0\r\n\r\n", 0);
     buf_release(&text);
     buf_release(&in);
@@ -159,7 +159,7 @@ static void what_a_client_does_not_take_counts_as_backlog_until_it_does(void **s
     struct fixture *f = open_tls(short_limits());
     struct talk talk = meet(f);
     size_t sent = 0;
-    tell(&talk, GET("/begin"));
+    send_text(&talk, GET("/begin"));
     wait_until(f, n.held == 1);
     do {
         on_server(f, flood, NULL);
@@ -181,7 +181,7 @@ static void an_ended_answer_is_sent_to_a_client_that_shut_down_its_sending_side(
     struct fixture *f = open_tls(short_limits());
     struct talk talk = meet(f);
     size_t sent = 0;
-    tell(&talk, GET("/begin"));
+    send_text(&talk, GET("/begin"));
     wait_until(f, n.held == 1);
     do {
         on_server(f, flood, NULL);
@@ -204,7 +204,7 @@ static void a_client_that_leaves_with_an_answer_half_sent_is_noticed(void **stat
     struct fixture *f = open_tls(short_limits());
     for (int farewell = 0; farewell < 2; farewell++) {
         struct talk talk = meet(f);
-        tell(&talk, GET("/begin"));
+        send_text(&talk, GET("/begin"));
         wait_until(f, n.held == 1);
         do on_server(f, flood, NULL);
         while (counts_of(f).backlog < 8 << 20);
@@ -223,7 +223,7 @@ static void a_client_that_takes_nothing_is_gone_after_the_write_timeout(void **s
     limits.write_timeout_ms = 200;
     struct fixture *f = open_tls(limits);
     struct talk talk = meet(f);
-    tell(&talk, GET("/begin"));
+    send_text(&talk, GET("/begin"));
     wait_until(f, n.held == 1);
     do on_server(f, flood, NULL);
     while (counts_of(f).backlog > 0 && counts_of(f).backlog < 8 << 20);
@@ -241,12 +241,12 @@ static void a_client_that_leaves_during_an_answer_is_noticed(void **state)
     memset(more, 'x', sizeof more - 1);
     for (size_t how = 0; how < 3; how++) {
         struct talk talk = meet(f);
-        tell(&talk, GET("/hold"));
+        send_text(&talk, GET("/hold"));
         wait_until(f, n.held == 1);
         if (how == 0) SSL_shutdown(talk.ssl);
         if (how == 1) shutdown(talk.fd, SHUT_WR);
         if (how == 2) {
-            tell(&talk, more);
+            send_text(&talk, more);
             part(&talk);
         }
         wait_until(f, n.gone == how + 1 && n.connections == 0);
@@ -264,9 +264,9 @@ static void waiting_for_an_answer_with_bytes_to_read_costs_no_time(void **state)
     struct talk talk = meet(f);
     struct buf text = {0};
     for (int i = 0; i < 2000; i++) buf_puts(&text, GET("/next"));
-    tell(&talk, GET("/hold"));
+    send_text(&talk, GET("/hold"));
     wait_until(f, n.held == 1);
-    tell(&talk, text.v);
+    send_text(&talk, text.v);
     int64_t before = cpu_ms(f);
     int silent = dial(f);
     assert_true(ended(silent)); /* half a second later */
@@ -430,7 +430,7 @@ static void many_connections_are_served_at_once(void **state)
     struct talk talks[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) talks[i] = meet(f);
     assert_int_equal(counts_of(f).connections, CLIENTS);
-    for (int i = 0; i < CLIENTS; i++) tell(&talks[i], GET("/stream"));
+    for (int i = 0; i < CLIENTS; i++) send_text(&talks[i], GET("/stream"));
     for (int i = 0; i < CLIENTS; i++) {
         struct buf in = {0};
         take_until(&talks[i], &in, "\r\n0\r\n\r\n", 0);

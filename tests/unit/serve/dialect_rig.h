@@ -120,7 +120,7 @@ static inline void rig_skip(struct rig *rig)
 
 static inline void rig_close(struct rig *rig)
 {
-    if (rig->out.len > 0) fail_msg("nobody expected: %s", rig->out.v);
+    if (rig->out.len > 0) fail_msg("unexpected output: %s", rig->out.v);
     rig->dialect->release(rig->state);
     answer_release(&rig->answer);
     buf_release(&rig->out);

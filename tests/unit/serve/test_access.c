@@ -355,12 +355,12 @@ static void without_isolation_salts_are_the_clients_own(void **state)
     client_close(&client);
 }
 
-/* ---- What nobody is to learn ---- */
+/* ---- What errors must not reveal ---- */
 
 static void no_answer_holds_a_path_of_this_machine(void **state)
 {
     static const struct {
-        const char *message, *told;
+        const char *message, *expected;
     } rows[] = {
         {"cannot read /home/u/model.gguf: no such file", "cannot read [path]: no such file"},
         {"/srv/kv/ab.rows is damaged", "[path] is damaged"},
@@ -376,7 +376,7 @@ static void no_answer_holds_a_path_of_this_machine(void **state)
         fake_failed(i, HEARTH_IO, rows[i].message);
         struct response response = client_read(&client, true);
         assert_int_equal(response.status, 500);
-        assert_contains(response.body.v, rows[i].told);
+        assert_contains(response.body.v, rows[i].expected);
         response_release(&response);
     }
     client_close(&client);
@@ -397,7 +397,7 @@ static void what_http_refuses_by_itself_has_the_form_of_the_route(void **state)
     static const struct {
         const char *head;
         int status;
-        const char *told;
+        const char *expected;
     } rows[] = {
         {"POST " CHAT_ROUTE " HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413,
          "\"type\":\"invalid_request_error\",\"code\":\"content_too_large\",\"param\":null}}"},
@@ -411,7 +411,7 @@ static void what_http_refuses_by_itself_has_the_form_of_the_route(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct response response = send_head(*state, rows[i].head);
         assert_int_equal(response.status, rows[i].status);
-        assert_contains(response.body.v, rows[i].told);
+        assert_contains(response.body.v, rows[i].expected);
         assert_memory_equal(response_header(&response, "X-Request-Id"), "req-", 4);
         assert_string_equal(response_header(&response, "Vary"), "Origin");
         response_release(&response);

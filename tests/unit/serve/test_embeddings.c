@@ -168,9 +168,9 @@ static void what_the_library_refuses_names_the_field_that_the_client_wrote(void 
         assert_int_equal(r.status, 400);
         assert_contains(r.body.v, rows[i][2]);
         const char *field = strrchr(rows[i][2], ':') + 2;
-        char told[64];
-        snprintf(told, sizeof told, "\"message\":\"%.*s[1] is too long", (int)strcspn(field, "\""), field);
-        assert_contains(r.body.v, told);
+        char expected[64];
+        snprintf(expected, sizeof expected, "\"message\":\"%.*s[1] is too long", (int)strcspn(field, "\""), field);
+        assert_contains(r.body.v, expected);
         response_release(&r);
         buf_release(&body);
     }

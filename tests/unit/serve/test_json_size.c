@@ -73,7 +73,7 @@ static void a_tree_takes_no_more_than_was_estimated(void **state)
             json_t *tree = json_loadb(text.v, text.len, JSON_ALLOW_NUL, NULL);
             assert_non_null(tree);
             if (peak > size.memory + text.len + 512)
-                fail_msg("%s x %zu took %zu, %zu were told", shapes[i].item, n, peak, size.memory);
+                fail_msg("%s x %zu took %zu, %zu were estimated", shapes[i].item, n, peak, size.memory);
             size_t weight = json_size_of_tree(tree);
             if (in_use > weight + 512 || weight > size.memory + text.len)
                 fail_msg("%s x %zu has %zu, %zu were weighed", shapes[i].item, n, in_use, weight);

@@ -322,7 +322,7 @@ static void a_refused_request_is_not_asked_for_its_body(void **state)
 static void every_api_has_its_own_form_of_rate_limit_errors(void **state)
 {
     static const struct {
-        const char *route, *body, *told;
+        const char *route, *body, *expected;
     } rows[] = {
         {"/v1/messages", "{\"max_tokens\":4,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}",
          "{\"type\":\"error\",\"error\":{\"type\":\"rate_limit_error\",\"message\":\"this API key has used up"},
@@ -340,7 +340,7 @@ static void every_api_has_its_own_form_of_rate_limit_errors(void **state)
         struct client client = client_open(h->port, 0);
         struct response response = post(&client, rows[i].route, ASKS, rows[i].body);
         assert_int_equal(response.status, 429);
-        assert_contains(response.body.v, rows[i].told);
+        assert_contains(response.body.v, rows[i].expected);
         seconds_of(&response);
         response_release(&response);
         client_close(&client);

@@ -51,7 +51,7 @@ static void *read_letter(struct buf *body, hearth_error *error)
     return NULL;
 }
 
-static size_t weigh(const void *request)
+static size_t letter_size(const void *request)
 {
     (void)request;
     return 10;
@@ -74,7 +74,7 @@ static void release(void *request)
 }
 
 static const struct reading_form form = {
-    .read = read_letter, .size = weigh, .answer = answer, .release = release, .put_error = errors_put};
+    .read = read_letter, .size = letter_size, .answer = answer, .release = release, .put_error = errors_put};
 
 static void on_request(void *ud, struct http_request *http)
 {
