@@ -1,4 +1,5 @@
-/* One mutex guards everything; events are told without it, one at a time for each request. */
+/* The fake libhearth: see fake_hearth.h. One mutex guards everything; events are emitted without it, one at a time for
+ * each request (its mutex `emitting`). */
 #include "fakes/fake_hearth.h"
 
 #include "base/buf.h"
@@ -25,18 +26,18 @@ struct hearth_request {
     hearth_params *params; /* a copy */
     hearth_event_fn on_event;
     void *ud;
-    pthread_mutex_t telling;
+    pthread_mutex_t emitting;
     bool ended, cancelled, released;
     struct {
         int32_t tokens[64];
         size_t ends[64], n;
         struct buf text;
-    } prompt; /* kept, where it is to be */
+    } prompt; /* with keep_prompt */
 };
 
-/* What it gives for input i is a vector {i + 1, 0.5}, of 3 tokens; for document i a score: FAKE_SCORES. */
+/* Input i gets the vector {i + 1, 0.5}, of 3 tokens; document i a score of FAKE_SCORES. */
 struct hearth_embedding {
-    hearth_embed_params params; /* its numbers; model and query only tell whether they were given */
+    hearth_embed_params params; /* its numbers; model and query are only compared with NULL */
     hearth_embedded_fn on_end;
     void *ud;
     bool begun, ended, cancelled, released;
@@ -52,7 +53,7 @@ static struct {
     bool hold_embeddings;
     hearth instance;
     bool drained, log_reopened, hold_load, stop;
-    float progress; /* < 0: none to tell */
+    float progress; /* < 0: none to report */
     pthread_t player;
     size_t n, n_played, n_unloads;
     hearth_request *requests[MAX_REQUESTS];
@@ -86,40 +87,40 @@ static void wait_for_change(void)
 
 /* ---- Events ---- */
 
-static bool tell(hearth_request *request, const hearth_event *event)
+static bool emit(hearth_request *request, const hearth_event *event)
 {
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
-    pthread_mutex_lock(&request->telling);
-    bool told = !request->ended;
-    if (told) request->on_event(request->ud, event);
-    if (last && told) {
+    pthread_mutex_lock(&request->emitting);
+    bool emitted = !request->ended;
+    if (emitted) request->on_event(request->ud, event);
+    if (last && emitted) {
         lock();
         request->ended = true;
         change();
     }
-    pthread_mutex_unlock(&request->telling);
-    return told;
+    pthread_mutex_unlock(&request->emitting);
+    return emitted;
 }
 
-static bool tell_failed(hearth_request *request, hearth_code code, const char *message)
+static bool emit_failed(hearth_request *request, hearth_code code, const char *message)
 {
     hearth_error error;
     error_set(&error, code, "%s", message);
     hearth_event event = {.type = HEARTH_EVENT_FAILED, .error = &error};
-    return tell(request, &event);
+    return emit(request, &event);
 }
 
-static bool tell_text(hearth_request *request, const char *text, size_t len)
+static bool emit_text(hearth_request *request, const char *text, size_t len)
 {
     hearth_logprob logprob = {.token = 1, .log = -0.5, .bytes = text, .n_bytes = len};
     hearth_logprobs logprobs = {.chosen = logprob, .top = &logprob, .n_top = request->params->top_logprobs > 0};
     hearth_event event = {.type = HEARTH_EVENT_TEXT, .text = text, .text_len = len, .token = 1};
     if (request->params->top_logprobs >= 0) event.logprobs = &logprobs;
-    return tell(request, &event);
+    return emit(request, &event);
 }
 
-/* The prompt that a request asks for: the script's texts, and as many tokens, 1, 2, 3 … */
-static void tell_prompt(hearth_request *request, const struct fake_script *script)
+/* The prompt of a request with only_prompt: the script's texts, and as many tokens, 1, 2, 3 … */
+static void emit_prompt(hearth_request *request, const struct fake_script *script)
 {
     int32_t *tokens = request->prompt.tokens;
     struct buf text = {0};
@@ -136,9 +137,9 @@ static void tell_prompt(hearth_request *request, const struct fake_script *scrip
                           .tokens = tokens,
                           .n_tokens = script->n_texts,
                           .token = -1};
-    tell(request, &event);
+    emit(request, &event);
     hearth_result result = {.slot = -1, .n_prompt = (int32_t)script->n_texts};
-    tell(request, &(hearth_event){.type = HEARTH_EVENT_DONE, .result = &result});
+    emit(request, &(hearth_event){.type = HEARTH_EVENT_DONE, .result = &result});
     buf_release(&text);
 }
 
@@ -147,19 +148,19 @@ static void play(hearth_request *request, const struct fake_script *script)
     hearth_event started = {.type = HEARTH_EVENT_STARTED, .result = &script->result};
     hearth_event done = {.type = HEARTH_EVENT_DONE, .result = &script->result};
     if (script->fail != HEARTH_OK && script->fail_before_started) {
-        tell_failed(request, script->fail, script->message);
+        emit_failed(request, script->fail, script->message);
         return;
     }
     if (request->params->only_prompt) {
-        tell_prompt(request, script);
+        emit_prompt(request, script);
         return;
     }
-    if (!request->params->only_lookup) tell(request, &started);
-    for (size_t i = 0; i < script->n_texts; i++) tell_text(request, script->texts[i], strlen(script->texts[i]));
+    if (!request->params->only_lookup) emit(request, &started);
+    for (size_t i = 0; i < script->n_texts; i++) emit_text(request, script->texts[i], strlen(script->texts[i]));
     if (script->fail != HEARTH_OK)
-        tell_failed(request, script->fail, script->message);
+        emit_failed(request, script->fail, script->message);
     else
-        tell(request, &done);
+        emit(request, &done);
 }
 
 static hearth_request *next_cancelled(void)
@@ -213,7 +214,7 @@ static void *player(void *ud)
             pthread_cond_broadcast(&fake.changed);
         } else if (cancelled != NULL) {
             unlock();
-            tell_failed(cancelled, HEARTH_CANCELLED, "cancelled");
+            emit_failed(cancelled, HEARTH_CANCELLED, "cancelled");
             lock();
         } else if (fake.script != NULL && fake.n_played < fake.n) {
             hearth_request *request = fake.requests[fake.n_played++];
@@ -231,14 +232,14 @@ static void *player(void *ud)
     return NULL;
 }
 
-/* ---- What is known of a request ---- */
+/* ---- Accessors of a request ---- */
 
 const hearth_sampling *hearth_request_sampling(const hearth_request *request)
 {
     return &request->params->sampling;
 }
 
-/* Of a reply's prompt the text that was given, without tokens. */
+/* The prompt of a request with a reply: the text that was given, without tokens. */
 hearth_prompt hearth_request_prompt(const hearth_request *request)
 {
     const hearth_params *p = request->params;
@@ -251,7 +252,7 @@ hearth_prompt hearth_request_prompt(const hearth_request *request)
                            .ends = request->prompt.ends};
 }
 
-/* Of a lookup whose prompt is "diverges". */
+/* The divergence of a lookup whose prompt is "diverges". */
 hearth_divergence hearth_request_divergence(const hearth_request *request)
 {
     const hearth_params *p = request->params;
@@ -266,7 +267,7 @@ hearth_divergence hearth_request_divergence(const hearth_request *request)
                                .role = "user"};
 }
 
-/* ---- Readers: what begins with a tilde is not content ---- */
+/* ---- Readers: text that begins with a tilde is not content ---- */
 
 struct hearth_reader {
     size_t n_calls;
@@ -312,7 +313,7 @@ static void free_request(hearth_request *request)
 {
     params_free(request->params);
     buf_release(&request->prompt.text);
-    pthread_mutex_destroy(&request->telling);
+    pthread_mutex_destroy(&request->emitting);
     free(request);
 }
 
@@ -480,7 +481,7 @@ void fake_wait_embedding_cancelled(size_t i)
 bool fake_started_with(size_t i, const hearth_result *result)
 {
     hearth_event event = {.type = HEARTH_EVENT_STARTED, .result = result};
-    return tell(wait_submitted(i), &event);
+    return emit(wait_submitted(i), &event);
 }
 
 bool fake_started(size_t i)
@@ -491,23 +492,23 @@ bool fake_started(size_t i)
 
 bool fake_text(size_t i, const char *text)
 {
-    return tell_text(wait_submitted(i), text, strlen(text));
+    return emit_text(wait_submitted(i), text, strlen(text));
 }
 
 bool fake_text_bytes(size_t i, const char *text, size_t len)
 {
-    return tell_text(wait_submitted(i), text, len);
+    return emit_text(wait_submitted(i), text, len);
 }
 
 bool fake_done(size_t i, const hearth_result *result)
 {
     hearth_event event = {.type = HEARTH_EVENT_DONE, .result = result};
-    return tell(wait_submitted(i), &event);
+    return emit(wait_submitted(i), &event);
 }
 
 bool fake_failed(size_t i, hearth_code code, const char *message)
 {
-    return tell_failed(wait_submitted(i), code, message);
+    return emit_failed(wait_submitted(i), code, message);
 }
 
 /* ---- hearth.h ---- */
@@ -550,7 +551,7 @@ int hearth_load(hearth *instance, hearth_progress progress, void *ud, hearth_err
     (void)instance;
     bool go_on = true;
     float fraction = 0;
-    /* A real load calls its progress function all the time, and so notices that it is to stop. */
+    /* A real load calls its progress function often, and so can be aborted at any time. */
     do {
         lock();
         struct timespec soon = in_ms(1);
@@ -647,7 +648,7 @@ bool hearth_model_sampling(const hearth *instance, size_t index, hearth_sampling
     return index == 0;
 }
 
-/* Makes room where a run never ends: what the player is done with, and nobody has any more. */
+/* Frees requests that have been played and released, so that an endless run does not exceed MAX_REQUESTS. */
 static void forget_ended(void)
 {
     size_t n = 0, n_before = 0;
@@ -685,7 +686,7 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
     request->params = params_copy(params);
     request->on_event = on_event;
     request->ud = ud;
-    pthread_mutex_init(&request->telling, NULL);
+    pthread_mutex_init(&request->emitting, NULL);
     fake.requests[fake.n++] = request;
     change();
     return request;
@@ -705,7 +706,7 @@ void hearth_request_release(hearth_request *request)
     change();
 }
 
-/* As forget_ended() does for requests. */
+/* The same for embeddings. */
 static void forget_ended_embeddings(void)
 {
     size_t n = 0;

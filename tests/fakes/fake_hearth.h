@@ -1,34 +1,34 @@
-/* A stand-in for libhearth, for the tests of its clients: it computes nothing, and says what a test tells it to.
+/* A fake libhearth, for the tests of its clients: it computes nothing, and emits the events that a test wants.
  *
- * A test either gives a script beforehand, which every request then plays on a thread of the fake's, or plays each
- * request itself: fake_wait() for it, then fake_started(), fake_text(), … from the test's thread, which stands for
- * one of hearth's. A request that was cancelled fails with HEARTH_CANCELLED on the fake's thread, unless it ended
- * before. One instance at a time; any thread. */
+ * A test either sets a script beforehand, which the fake's own thread plays for every request, or plays each request
+ * itself: fake_wait() for it, then fake_started(), fake_text(), …, which emit events on the calling thread. A cancelled
+ * request fails with HEARTH_CANCELLED on the fake's thread, unless it ended before. One instance at a time; any thread.
+ */
 #ifndef FAKES_FAKE_HEARTH_H
 #define FAKES_FAKE_HEARTH_H
 
 #include "hearth.h"
 
-/* Forgets requests, script, settings and faults, and puts one model named "demo" there. No instance may be open. */
+/* Resets requests, script, settings and faults, and declares one model named "demo". No instance may be open. */
 void fake_reset(void);
 
-/* ---- What the library is ---- */
+/* ---- Configuration, loading, faults ---- */
 
 void fake_set(const char *key, const char *value); /* hearth_config_get(); both are borrowed */
-void fake_hold_load(bool hold);                    /* hearth_load() waits until it is let go */
+void fake_hold_load(bool hold);                    /* hearth_load() waits until fake_hold_load(false) */
 void fake_load_progress(float fraction);           /* the held load calls its progress function with it, once */
 void fake_fail_load(hearth_code code, const char *message);
 void fake_fail_submit(size_t nth, hearth_code code, const char *param, const char *message); /* 0: the first */
 void fake_wait_log_reopened(void); /* hearth_log_reopen() was called */
 void fake_wait_drained(void);      /* hearth_drain() was called */
 
-/* ---- Scripts: what every request from now on plays by itself ---- */
+/* ---- Scripts: the events of every request from now on ---- */
 
 struct fake_script {
     const char *const *texts; /* the reply in pieces */
     size_t n_texts;
     hearth_result result;
-    hearth_code fail; /* other than HEARTH_OK: fails in place of DONE */
+    hearth_code fail; /* not HEARTH_OK: FAILED in place of DONE */
     bool fail_before_started;
     const char *message;
 };
@@ -41,16 +41,16 @@ void fake_play(const struct fake_script *script);
 /* Waits until request `i` was submitted and returns a copy of its parameters, which the fake keeps. */
 const hearth_params *fake_wait(size_t i);
 size_t fake_submitted(void);
-void fake_wait_ended(size_t i); /* DONE or FAILED was told */
+void fake_wait_ended(size_t i); /* waits until DONE or FAILED was emitted */
 bool fake_cancelled(size_t i);
 void fake_wait_cancelled(size_t i);
-size_t fake_unreleased(void); /* handles not given back */
+size_t fake_unreleased(void); /* handles that were not released */
 size_t fake_unloads(void);    /* models that were unloaded */
 
-/* A request for its prompt alone gets the script's texts as its tokens 1, 2, 3 … Texts of chats: "~r…" is reasoning,
- * "~cNAME" a tool call, "~a…" its arguments, all else content. Where logprobs are wanted, each text is one token with
- * the logarithm -0.5, and the likeliest of those wanted. */
-/* ---- Embeddings and ranks: given at once, unless they are held ---- */
+/* A request with only_prompt gets the script's texts as its tokens 1, 2, 3 … Texts of chats: "~r…" is reasoning,
+ * "~cNAME" a tool call, "~a…" its arguments, all else content. With top_logprobs each text is one token with the
+ * logprob -0.5, which is also its only alternative. */
+/* ---- Embeddings and scores: answered at once, unless they are held ---- */
 
 #define FAKE_SCORES                                                                                                    \
     {                                                                                                                  \
@@ -59,10 +59,10 @@ size_t fake_unloads(void);    /* models that were unloaded */
 
 void fake_hold_embeddings(bool hold);
 #define FAKE_LONGEST_INPUT 1000                           /* bytes; longer ones are refused */
-const hearth_embed_params *fake_wait_embedding(size_t i); /* what it points to is not kept */
+const hearth_embed_params *fake_wait_embedding(size_t i); /* what it points to may be gone */
 void fake_wait_embedding_cancelled(size_t i);
 
-/* False, and nothing told, if the request has ended already. */
+/* Emit an event. False, without one, if the request has ended already. */
 bool fake_started(size_t i);
 bool fake_started_with(size_t i, const hearth_result *result);
 bool fake_text(size_t i, const char *text);
