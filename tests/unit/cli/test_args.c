@@ -1,4 +1,4 @@
-/* Command lines: what a table of options makes of them, and what is said about mistakes. */
+/* Parsing command lines by a table of options, and the messages about mistakes. */
 #include "base/nearest.h"
 #include "cli/args.h"
 

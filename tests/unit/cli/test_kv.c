@@ -1,4 +1,4 @@
-/* hearth kv: what each command prints, and what it ends with. */
+/* hearth kv: the output and the exit status of each command. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

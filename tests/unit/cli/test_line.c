@@ -1,4 +1,4 @@
-/* A line that is typed: what it becomes, and what the terminal shows meanwhile. */
+/* Line editing: the line that typed bytes give, and the bytes echoed to the terminal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

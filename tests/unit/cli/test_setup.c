@@ -1,5 +1,4 @@
-/* From options to a configuration: models, addresses, single keys, and the
- * status that a mistake ends with. */
+/* Building a configuration from options: models, addresses, single keys, and the exit status of mistakes. */
 #include "cli/setup.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Folders with stored entries, for the tests of what looks at them and cleans them: published as a server publishes
- * them, with keys of their own tokens. Include it after cmocka.h. */
+/* Folders with stored entries, for the tests of listing, verifying and cleaning them: entries are published as a server
+ * publishes them, with keys of their own tokens. Include it after cmocka.h. */
 #ifndef UNIT_LIB_STORED_H
 #define UNIT_LIB_STORED_H
 
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Two folders of one test; neither is there yet. */
+/* Two folders of one test; neither exists yet. */
 struct stored {
     char root[64], disk[96], ram_file[96];
 };
@@ -41,12 +41,12 @@ static inline int stored_teardown(void **state)
     return status;
 }
 
-/* What an entry is made from; zeroed fields mean the plainest. */
+/* The plan of an entry; zeroed fields are defaults. */
 struct plan {
     enum slab_kind kind; /* 0: rows */
     int32_t branch;      /* tokens differ with it from the 4th on */
     int32_t start, end;
-    int32_t parent_end; /* of the entry that it hangs on, where start > 0; 0: start */
+    int32_t parent_end; /* end of its parent, where start > 0; 0: start */
     int32_t parent_branch;
     uint64_t row_bytes; /* 0: 8 */
     int64_t used_ms;

@@ -1,5 +1,5 @@
-/* What the tests of libhearth share: an instance of the demo model, and a caller that collects the events of a request.
- * Everything here uses the public face alone. */
+/* Shared by the tests of libhearth: an instance of the demo model, and a caller that collects the events of a request.
+ * Uses hearth.h alone. */
 #ifndef UNIT_LIB_SUPPORT_H
 #define UNIT_LIB_SUPPORT_H
 
@@ -22,7 +22,7 @@
 #include <string.h>
 
 #ifdef __SANITIZE_THREAD__
-/* llama.cpp is built without the sanitizer, which therefore sees none of the barriers between its workers. */
+/* llama.cpp is built without the sanitizer, which therefore does not see the barriers between its workers. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -45,11 +45,11 @@ static inline void set(hearth_config *config, const char *key, const char *value
     if (hearth_config_set(config, key, value, &error) != HEARTH_OK) fail_msg("%s", error.message);
 }
 
-/* Declares the demo model under a name. One thread: workers that wait for each other are slow on a shared core. Prompts
- * here are short, and what they share is to be reused all the same. */
+/* Declares the demo model under a name. One thread: workers that wait for each other are slow on a shared core.
+ * cache_min_tokens is low, since prompts here are short and their prefixes are to be reused. */
 static inline void add_demo(hearth_config *config, const char *name)
 {
-    set(config, "cache.tiers.disk.quota_mb", "0"); /* what is not about the store has none */
+    set(config, "cache.tiers.disk.quota_mb", "0"); /* only tests of the store have one */
     static const char *const keys[][2] = {{"threads", "1"}, {"cache_min_tokens", "0"}};
     char *path = source_path("models/demo.gguf"), *key = mem_format("models.%s.path", name);
     set(config, key, path);
@@ -96,7 +96,7 @@ struct caller {
     hearth_request *request;
     bool hold;     /* the event of the first token does not return before caller_let_go() */
     int cancel_at; /* cancels itself in the event of that token, counted from 1 */
-    /* What came: */
+    /* What was emitted: */
     int n_started, n_tokens, n_last;
     bool out_of_order;
     struct buf text;
@@ -193,7 +193,7 @@ static inline bool caller_ended(struct caller *caller)
     return ended;
 }
 
-/* Gives the handles back and closes the instance; only then is it certain that nothing more comes. */
+/* Releases the handles and closes the instance; only then is it certain that no more events are emitted. */
 static inline void end(hearth *instance, struct caller *callers, size_t n)
 {
     for (size_t i = 0; i < n; i++) hearth_request_release(callers[i].request);
@@ -238,7 +238,7 @@ static inline hearth_params text_params(const char *text, int32_t max_tokens)
     return params;
 }
 
-/* Submits and waits for the end. */
+/* Submits and waits for the last event. */
 static inline void run(struct caller *caller, hearth *instance, const hearth_params *params)
 {
     caller_init(caller);
@@ -246,7 +246,7 @@ static inline void run(struct caller *caller, hearth *instance, const hearth_par
     caller_await_end(caller);
 }
 
-/* An endless reply whose engine stands still in the event of the first token until it is let go. */
+/* An endless reply that blocks its engine thread in the event of the first token until caller_let_go(). */
 static inline void submit_holding(struct caller *caller, hearth *instance)
 {
     hearth_params params = text_params("Once", HEARTH_UNSET);

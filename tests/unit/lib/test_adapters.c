@@ -1,5 +1,5 @@
-/* Adapters as callers of the library meet them: by number, with scales of their own, changed at run time; and what
- * tells the sets apart. */
+/* LoRA adapters through hearth.h: by number, with scales per request, with default scales changed at run time; and the
+ * scopes and identities of different sets. */
 #include "support.h"
 
 #include "lib/models/adapters.h"
@@ -51,7 +51,7 @@ static void wrong_adapters_are_refused(void **state)
     hearth_close(instance);
 }
 
-/* What is said and how much was reused, without adapters named or with. */
+/* The reply and how much was reused, with adapters named or not. */
 static char *ask(hearth *instance, const hearth_lora *wanted, size_t n, int32_t *reused)
 {
     struct caller caller;
@@ -115,7 +115,7 @@ static void the_list_tells_names_and_scales_and_new_scales_hold_from_then_on(voi
     hearth_close(instance);
 }
 
-/* ---- What tells sets apart ---- */
+/* ---- Scopes and identities ---- */
 
 static double *choose(struct adapters *adapters, const hearth_lora *wanted, size_t n)
 {

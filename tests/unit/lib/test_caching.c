@@ -1,5 +1,5 @@
-/* Caching of messages as a caller of the library meets it, with real templates and tokenizers: every mode, every kind
- * of model, templates that say something else each time. */
+/* Caching of chats through hearth.h, with real templates and tokenizers: every mode, every kind of model, templates
+ * whose text changes from turn to turn. */
 #include "support.h"
 
 #include <sys/wait.h>
@@ -40,7 +40,7 @@ static int32_t length_of(const struct caller *caller)
     return caller->result.cache_n + caller->result.prompt_n;
 }
 
-/* Tokens of a text in which the template's markers count as such. */
+/* Tokens of a text in which the template's special tokens count as such. */
 static int32_t tokens_of(struct session *s, const char *text)
 {
     int32_t *tokens = NULL;
@@ -50,7 +50,7 @@ static int32_t tokens_of(struct session *s, const char *text)
     return n;
 }
 
-/* Slots are told as they are after the last tick. */
+/* hearth_slots() reports the slots as they were after the last tick. */
 static void await_idle(struct session *s, hearth_slot *slots, size_t max)
 {
     bool idle = false;
@@ -71,7 +71,7 @@ static void await_idle(struct session *s, hearth_slot *slots, size_t max)
 
 /* ---- Turns ---- */
 
-/* 2, 4 and 6 messages: all but the last are known, and computed once. */
+/* 2, 4 and 6 messages: all but the last are cached, and computed once. */
 static void each_turn_computes_its_new_messages(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void each_turn_computes_its_new_messages(void **state)
     for (int32_t i = 0; i < 3; i++) {
         hearth_slot slots[2];
         struct caller *caller = ask(&s, turns[i], 1);
-        /* What the last prompt said lies there, and with a reply of one token nothing else does. */
+        /* The slot has the last prompt, and with a reply of one token nothing else. */
         assert_in_range(caller->result.cache_n, before, i == 0 ? 0 : before + 1);
         before = length_of(caller);
         await_idle(&s, slots, 2);
@@ -116,7 +116,7 @@ static void of_a_chat_only_a_system_message_at_its_beginning_is_kept(void **stat
     session_close(&s);
 }
 
-/* The first has its reply under way when the others come, and none ends before all have been seen. */
+/* The first is generating its reply when the others are submitted, and none ends before all have been seen. */
 static void eight_at_once_share_a_system_prompt_in_quantised_cells(void **state)
 {
     (void)state;
@@ -191,7 +191,7 @@ static const char counting[] =
     "{%- if loop.first -%}{{- messages | length | string + ' so far\\n' -}}{%- endif -%}{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}";
 
-/* No markers, no roles, no cue of its own. */
+/* No special tokens, no roles, no generation prompt of its own. */
 static const char plain[] = "{%- for m in messages -%}{{- m.role + ': ' + m.content + '\\n' -}}{%- endfor -%}";
 
 static char *folder;
@@ -275,7 +275,7 @@ static void assert_turns_go_on(struct session *s, const struct kind *kind, bool 
         assert_in_range(second->result.cache_n, first, first + 3);
         assert_true(third->result.cache_n >= length_of(second));
     } else {
-        assert_int_equal(second->result.cache_n, first - cue); /* the cue is not where messages end */
+        assert_int_equal(second->result.cache_n, first - cue); /* messages end before the generation prompt */
         assert_int_equal(third->result.cache_n, length_of(second) - cue);
     }
 }
@@ -350,7 +350,7 @@ static double cells_of(hearth_config *config)
     return cells;
 }
 
-/* Older servers insisted on f16 cells without flash attention here: one line advises them. */
+/* Older servers forced f16 cells without flash attention on hybrids: here one log line recommends them. */
 static void a_hybrid_takes_quantised_cells_and_flash_attention(void **state)
 {
     (void)state;

@@ -1,9 +1,8 @@
 /* Random configurations of every architecture that hearth-mkmodel makes: each serves four clients at once, twice,
  * within a bound of time, or is refused in one line that names a key which was set.
  *
- * Each runs in a process of its own, so that one that ends the process, or hangs, is a failed test and no more. What is
- * tried follows from HEARTH_SEED (1) alone, HEARTH_CONFIGURATIONS (25) of each architecture: a failure tells the
- * seed with which it comes first. */
+ * Each runs in a process of its own, so that a crash or a hang is one failed test. HEARTH_SEED (1) alone decides what
+ * is tried, HEARTH_CONFIGURATIONS (25) of each architecture: a failure names the seed with which it comes first. */
 #include "support.h"
 
 #include <math.h>
@@ -14,11 +13,11 @@
 
 enum { CLIENTS = 4, LONGEST_PROMPT = 160, SHORT_PROMPT = 24, FEW_ROWS = 16, REPLY = 6, CELLS = 65536, MAX_SET = 64 };
 
-/* A hundred times what is needed. Threads that wait for each other burn CPU time, which says more than the clock on a
- * machine that does other things beside. */
+/* A hundred times the CPU time that is needed. Threads that spin on each other use CPU time, which is a better measure
+ * than the clock on a machine with other load. */
 enum { BOUND_CPU_S = 60, BOUND_S = 240 };
 
-/* ---- What is tried ---- */
+/* ---- Drawing configurations ---- */
 
 static uint64_t next(uint64_t *random)
 {
@@ -34,8 +33,8 @@ static int below(uint64_t *random, int n)
     return (int)(next(random) % (uint64_t)n);
 }
 
-/* Keys of a model that decide what is asked of llama.cpp, and of the store, which takes states apart. Each is set in
- * one of `in` configurations. */
+/* Keys of a model that change llama.cpp's parameters or how the store packs states. Each is set in one of `in`
+ * configurations. */
 static const struct {
     const char *key;
     int in;
@@ -78,7 +77,7 @@ static const struct {
 enum { N_KEYS = sizeof keys / sizeof *keys, MAX_VALUES = sizeof keys->values / sizeof *keys->values };
 
 struct configuration {
-    uint64_t seed;   /* that it comes of */
+    uint64_t seed;   /* from which it was drawn */
     uint64_t random; /* for its prompts */
     struct setting {
         const char *key;
@@ -86,7 +85,7 @@ struct configuration {
     } set[MAX_SET];
     size_t n;
     int64_t window, slots; /* 0: not set */
-    int64_t rows;          /* computed together at most */
+    int64_t rows;          /* batch tokens computed together at most */
     bool deterministic;
 };
 
@@ -101,7 +100,7 @@ static void put(struct configuration *c, const char *key, const char *value)
     if (size != NULL) *size = strtoll(value, NULL, 10);
 }
 
-/* Cells are filled with zeros when they are made: so many that this would take long teach nothing. */
+/* Cells are zeroed when they are allocated: a bound on their number keeps that short. */
 static void bound_cells(struct configuration *c)
 {
     int64_t slots = c->slots > 0 ? c->slots : 1, window = c->window > 0 ? c->window : 4096;
@@ -183,11 +182,11 @@ static void await_all(struct client *clients, int n)
     }
 }
 
-/* A prompt, its end the client's own. */
+/* A prompt; its end is unique to the client. */
 struct prompt {
     int32_t tokens[LONGEST_PROMPT];
     int n, reply;
-    bool fresh; /* nothing that was kept is used */
+    bool fresh; /* without the cache */
 };
 
 static void ask(hearth *instance, struct client *client, const struct prompt *prompt)
@@ -209,7 +208,7 @@ static void expect_replies(const struct client *clients, int n, const struct pro
         if (clients[i].n_tokens != prompts[i].reply) child_fails("a reply has another length", "than was asked for");
 }
 
-/* Where few rows are computed together a long prompt takes many calls. */
+/* Where few batch tokens are computed together a long prompt takes many decode calls. */
 static int longest_prompt(const struct configuration *c, const hearth_model_info *info)
 {
     int longest = c->rows < FEW_ROWS ? SHORT_PROMPT : LONGEST_PROMPT;
@@ -226,7 +225,7 @@ static void converse(hearth *instance, struct configuration *c, const hearth_mod
         *p = (struct prompt){.n = 1 + below(&c->random, longest - 5)};
         p->reply = info->context_window - p->n - 5 < REPLY ? 1 : REPLY;
         for (int t = 0; t < LONGEST_PROMPT; t++) p->tokens[t] = below(&c->random, info->n_vocab);
-        /* The second client is another agent of the first's. */
+        /* The second client's prompt shares a prefix with the first one's. */
         if (i == 1) memcpy(p->tokens, prompts[0].tokens, (size_t)(p->n / 2) * sizeof *p->tokens);
     }
     for (int i = 0; i < CLIENTS; i++) ask(instance, &clients[i], &prompts[i]);
@@ -370,7 +369,7 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
-/* An architecture; with heads that are no whole blocks of quantised elements where `options` says so. */
+/* An architecture; `options` may give it heads that are no multiple of a block of quantised elements. */
 struct kind {
     const char *name, *arch, *vocab, *options;
 };
@@ -400,7 +399,7 @@ static void every_configuration_serves_or_is_refused(void **state)
     if (failed > 0) fail_msg("%llu of %llu configurations", (unsigned long long)failed, (unsigned long long)n);
 }
 
-/* Fewer rows than sequences ended the process; more threads than CPUs waited for each other, minutes for a prompt. */
+/* Fewer batch tokens than sequences once ended the process; with more threads than CPUs a prompt once took minutes. */
 static void what_once_ended_or_hung_the_process_serves(void **state)
 {
     (void)state;

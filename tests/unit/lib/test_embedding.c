@@ -1,4 +1,5 @@
-/* Embeddings and ranks through libhearth's face: types of models, inputs, shapes of vectors, endings. */
+/* Embeddings and reranking scores through hearth.h: types of models, inputs, shapes of vectors, cancelling, counters.
+ */
 #include "support.h"
 
 #include <math.h>
@@ -58,7 +59,7 @@ static void add_model(hearth_config *config, const char *name, const char *path)
     set_key(config, name, "threads", "1");
 }
 
-/* A chat model first, then one for embeddings and one for ranks. */
+/* A chat model first, then an embedding and a rerank model. */
 static hearth *start_three(void)
 {
     hearth_config *config = DEMO("context_window", "256");
@@ -358,7 +359,7 @@ static void wrong_inputs_are_named(void **state)
     hearth_close(instance);
 }
 
-/* ---- Ranks ---- */
+/* ---- Reranking scores ---- */
 
 static void scores_are_from_0_to_1_unless_asked_raw(void **state)
 {

@@ -1,4 +1,4 @@
-/* Requests that do not come to their natural end: cancelled, drained, closed over. */
+/* Requests that end early: cancelled, drained, or by hearth_close(). */
 #include "support.h"
 
 /* A window that no reply fills within the time of a test. */
@@ -29,7 +29,7 @@ static void a_running_request_ends_when_cancelled_from_its_own_event(void **stat
     end(instance, callers, 2);
 }
 
-/* One after the other, the last first, so that the threads at the door have gone to sleep when most of them come. */
+/* Cancelled one by one, the last first, so that the preparing threads are asleep when most of them are cancelled. */
 static void requests_that_wait_for_admission_end_at_once_when_cancelled(void **state)
 {
     (void)state;
@@ -44,7 +44,7 @@ static void requests_that_wait_for_admission_end_at_once_when_cancelled(void **s
     }
     for (int i = WAITING; i > 0; i--) {
         hearth_cancel(callers[i].request);
-        caller_await_end(&callers[i]); /* while the engine stands still */
+        caller_await_end(&callers[i]); /* while the engine thread is blocked */
         assert_int_equal(callers[i].error.code, HEARTH_CANCELLED);
         assert_int_equal(callers[i].n_started, 0);
         if (i > 1) assert_false(caller_ended(&callers[i - 1]));
@@ -149,7 +149,7 @@ static void draining_fails_what_waits_lets_finish_what_runs_and_admits_no_more(v
     struct drain patient = {.instance = instance, .timeout_ms = 100000};
     pthread_t thread;
     pthread_create(&thread, NULL, drain, &patient);
-    for (int i = 1; i < 4; i++) caller_await_end(&callers[i]); /* while the engine stands still */
+    for (int i = 1; i < 4; i++) caller_await_end(&callers[i]); /* while the engine thread is blocked */
     hearth_error error;
     assert_null(hearth_submit(instance, &params, caller_event, NULL, &error));
     assert_int_equal(error.code, HEARTH_UNAVAILABLE);

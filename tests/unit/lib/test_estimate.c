@@ -1,4 +1,4 @@
-/* The estimate of memory: the worked example of the manual, and the reports beside what llama.cpp allocates.
+/* The memory estimate: a worked example, and the reports compared with what llama.cpp allocates.
  *
  * The example counts q8_0 as 1 byte an element. hearth counts its block scales as well, 34 bytes for 32 elements, since
  * llama.cpp allocates them; no cell type has exactly 1 byte. The example's own numbers are therefore numbers of
@@ -81,7 +81,7 @@ static char *make_model(const char *arch)
     return path;
 }
 
-/* The number that stands behind the last line that begins with this name, blanks aside, after the heading. */
+/* The number in the last line after the heading that begins with this name, blanks aside. */
 static double figure(const char *report, const char *heading, const char *name)
 {
     const char *at = strstr(report, heading);
@@ -130,14 +130,14 @@ static void what_is_allocated_agrees_with_the_estimate(void **state)
     }
 }
 
-/* What has a state or a sliding window for each sequence has more of them than slots: the key says how many, the
- * estimate counts them, and llama.cpp allocates as much. */
+/* Models with a state or a sliding window for each sequence have more sequences than slots: n_seq_spare says how many,
+ * the estimate counts them, and llama.cpp allocates as much. */
 static void spare_sequences_are_counted_as_they_are_allocated(void **state)
 {
     (void)state;
     static const struct {
         const char *arch, *slots, *spare;
-        int sequences; /* with the one to copy through */
+        int sequences; /* with the scratch sequence */
     } cases[] = {{"gemma3", "1", "-1", 5}, {"gemma3", "4", "0", 5},      {"gpt-oss", "4", "-1", 9},
                  {"qwen35", "1", "-1", 5}, {"qwen35", "4", "-1", 9},     {"qwen35", "4", "0", 5},
                  {"lfm2", "2", "20", 23},  {"falcon-h1", "8", "-1", 17}, {"mamba2", "4", "-1", 8},
@@ -155,7 +155,7 @@ static void spare_sequences_are_counted_as_they_are_allocated(void **state)
                        figure(report, "estimate", "recurrent states");
         double allocated = figure(report, "allocated", "cells");
         assert_in_range(cells, allocated - 3 * 5348,
-                        allocated + 3 * 5348); /* buffers are told in hundredths of a MiB */
+                        allocated + 3 * 5348); /* buffers are reported in hundredths of a MiB */
         assert_bytes(figure(report, "estimate", "4 total"), figure(report, "estimate", "weights") + cells);
         hearth_free(report);
         hearth_config_free(config);
@@ -165,7 +165,7 @@ static void spare_sequences_are_counted_as_they_are_allocated(void **state)
     }
 }
 
-/* Nothing stays in the cells of these modes: what they keep lies elsewhere, and they have no spare sequences. */
+/* These modes leave nothing in cells between requests, and so have no spare sequences. */
 static void only_conversations_have_spare_sequences(void **state)
 {
     (void)state;

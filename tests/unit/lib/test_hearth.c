@@ -1,5 +1,4 @@
-/* The way of a request through libhearth, as a program that uses the library sees it: events, replies, the queue, what
- * is refused. The model is the demo model. */
+/* Requests through hearth.h: events, replies, the admission queue, errors. The model is the demo model. */
 #include "support.h"
 
 #include "fakes/fake_clock.h"
@@ -78,14 +77,14 @@ static void the_next_turn_computes_only_what_is_new(void **state)
     run(&callers[0], instance, &params);
     int32_t first = callers[0].result.prompt_n;
     char *reply = mem_strdup(callers[0].text.v);
-    assert_null(strpbrk(reply, "\"\\\n")); /* it can stand in a JSON string as it is */
+    assert_null(strpbrk(reply, "\"\\\n")); /* it needs no escapes in a JSON string */
     char *turns =
         mem_format("[" USER("My name is Ottilie.") "," ASSISTANT("%s") "," USER("What is my name?") "]", reply);
     params = chat_params(turns);
     run(&callers[1], instance, &params);
     assert_says(callers[1].text.v, "Ottilie");
     assert_int_equal(callers[1].result.slot, callers[0].result.slot);
-    /* The reply too lies in the cells; at most its end, which the template may write otherwise, is computed again. */
+    /* The reply is cached too; at most its end, which the template may write otherwise, is computed again. */
     assert_true(callers[1].result.cache_n > first);
     int32_t whole = callers[1].result.cache_n + callers[1].result.prompt_n;
     params.cache_prompt = false;
@@ -157,7 +156,7 @@ static void what_a_user_spells_stays_text(void **state)
     assert_int_equal(prompt, around + as_text);
     assert_true(prompt > as_markers);
 
-    /* The same text as a completion is the caller's own template: there the markers count. */
+    /* The same text as a completion is the caller's own template: there special tokens count. */
     params = text_params(meant, 4);
     run(&callers[1], instance, &params);
     assert_int_equal(callers[1].result.cache_n + callers[1].result.prompt_n, as_markers);
@@ -210,7 +209,7 @@ static void what_is_submitted_is_copied_and_left_as_it_was(void **state)
     end(instance, callers, 2);
 }
 
-/* ---- The queue ---- */
+/* ---- The admission queue ---- */
 
 static int refused_as_busy(struct caller *callers, int n)
 {
@@ -224,7 +223,7 @@ static int refused_as_busy(struct caller *callers, int n)
     return refused;
 }
 
-/* With the engine standing still, the one request too many is the only one that waits in vain. */
+/* While the engine thread is blocked, the one request beyond the permits is the only one that times out. */
 static void as_many_requests_as_slots_times_depth_are_in_flight(void **state)
 {
     (void)state;
@@ -316,7 +315,7 @@ static void *ask_again_and_again(void *ud)
         hearth_params params = greedy(1);
         params.tokens = &token;
         params.n_tokens = 1;
-        run(&caller, instance, &params); /* would hang if the engine overslept */
+        run(&caller, instance, &params); /* would hang if the engine missed the wake-up */
         hearth_request_release(caller.request);
         buf_release(&caller.text);
         pthread_cond_destroy(&caller.changed);
@@ -340,7 +339,7 @@ static void no_wakeup_is_lost(void **state)
     hearth_close(instance);
 }
 
-/* ---- What is refused ---- */
+/* ---- Refused requests ---- */
 
 static void never(void *ud, const hearth_event *event)
 {

@@ -1,4 +1,5 @@
-/* Prompts with a gap, token for token: the order is llama-server's, the tokens are those of real vocabularies. */
+/* Fill-in-the-middle prompts, token for token: the order is llama-server's, the tokens are those of real vocabularies.
+ */
 #include "support.h"
 
 #include "lib/requests/infill.h"
@@ -23,7 +24,7 @@ static char *vocabulary(const char *name)
     return mem_format("%s/source/models/ggml-vocab-%s.gguf", getenv("HEARTH_LLAMA"), name);
 }
 
-/* Takes over the path. */
+/* Takes ownership of the path. */
 static struct llm_model *opened(char *path)
 {
     hearth_error error;
@@ -45,7 +46,7 @@ static int32_t token(const struct llm_model *weights, const char *text)
     return found;
 }
 
-/* refact's tokens, of which that for files is told to llama.cpp as Qwen's models have it. */
+/* refact's tokens; the key for its file token is the one that Qwen's models use. */
 static struct llm_model *with_files(void)
 {
     char *path = vocabulary("refact"), *made = mem_format("%s/refact-files-%d.gguf", getenv("HEARTH_BUILD"), getpid());

@@ -1,4 +1,4 @@
-/* Instances: loading one model or several, what cannot be loaded, what is there afterwards. */
+/* Instances: loading one model or several, errors of loading, and the state afterwards. */
 #include "support.h"
 
 #include "chat/chat.h"
@@ -164,7 +164,7 @@ static void the_template_is_read_and_compiled_once(void **state)
     run(&callers[2], instance, &same);
     for (int i = 0; i < 3; i++) assert_false(callers[i].failed);
     assert_int_equal(callers[0].result.prompt_n, callers[2].result.prompt_n + callers[2].result.cache_n);
-    assert_int_equal(callers[2].result.prompt_n, 1); /* the same tokens: all but the last lay ready */
+    assert_int_equal(callers[2].result.prompt_n, 1); /* the same tokens: all but the last are cached */
     end(instance, callers, 3);
     assert_int_equal(n_templates, 1);
 }
@@ -225,7 +225,7 @@ static void slots_of_all_models_are_listed(void **state)
     hearth_params params = text_params("Once upon a time", 3);
     params.model = "second";
     run(&caller, instance, &params);
-    hearth_drain(instance, 100000); /* slots are told as they were after the last tick: this waits for it */
+    hearth_drain(instance, 100000); /* hearth_slots() reports the last tick: this waits for it */
     hearth_slot slots[5] = {0};
     assert_int_equal(hearth_slots(instance, NULL, 0), 4);
     assert_int_equal(hearth_slots(instance, slots, 2), 4);
@@ -261,7 +261,7 @@ static void an_unknown_model_is_named_with_those_there_are(void **state)
     hearth_close(instance);
 }
 
-/* Requests with a prompt that no model takes, since the error names the one that was asked. */
+/* Requests with a prompt that every model refuses, since the error names the model. */
 struct asking {
     hearth *instance;
     struct caller callers[16];

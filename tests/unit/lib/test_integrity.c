@@ -19,7 +19,7 @@ static void write_sidecar(const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The last byte of the weights: no shape and no length tells it. */
+/* Flips the last byte of the weights, which changes no shape and no length. */
 static void flip_a_byte(void)
 {
     FILE *file = fopen(path, "r+be");

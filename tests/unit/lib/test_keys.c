@@ -2,7 +2,7 @@
  * the store's or a sampler's. The linker puts this program's __wrap_ functions in front of the real ones, so that what
  * is seen here is what the real ones got.
  *
- * The table of the configuration is gone through, not the list here: a key that has no case is a failure. */
+ * The test iterates over the configuration's table, not the list here: a key without a case is a failure. */
 #include "support.h"
 
 #include "config/table.h"
@@ -21,7 +21,7 @@ static struct seen {
     int n_weights, n_contexts, n_engines, n_pools;
     struct engine_params engine;
     struct embed_params pool;
-    size_t permits; /* of the door, whichever it was */
+    size_t permits; /* of admission, to an engine or a pool */
     int64_t patience_ns;
     struct store_params store;
     hearth_sampling picks;

@@ -25,7 +25,7 @@ static hearth_config *config_of(const struct stored *stored, const char *quota)
     return config;
 }
 
-/* ---- What was told ---- */
+/* ---- What was reported ---- */
 
 struct told {
     size_t n, n_damaged;
@@ -68,7 +68,7 @@ static void assert_says(const char *text, const char *expected)
     if (strstr(text, expected) == NULL) fail_msg("'%s' does not say '%s'", text, expected);
 }
 
-/* What verifying says of one entry; rows and a state may have the same key. */
+/* What hearth_kv_verify() reports of one entry; KV rows and a state may have the same key. */
 static void assert_damaged(const struct told *told, const struct slab_key *key, const char *expected)
 {
     char hex[65];
@@ -79,7 +79,7 @@ static void assert_damaged(const struct told *told, const struct slab_key *key, 
     if (!said) fail_msg("%s is not said to be damaged: %s", hex, expected);
 }
 
-/* A turn, one that goes on from it, one that parts from that in its middle, and a state at the end of the second. */
+/* A turn, its next turn, one that diverges in the middle of that, and a state at the end of the second. */
 enum { TURN, NEXT, BRANCH, STATE, N_CHAIN };
 
 static const struct plan chain[N_CHAIN] = {
@@ -271,7 +271,7 @@ static void a_key_that_is_none_unknown_or_ambiguous_is_told_apart(void **state)
 static void entries_that_are_whole_are_found_whole(void **state)
 {
     const struct stored *stored = *state;
-    /* A state that stands without rows, and one that goes on from it; a branch from the middle of an entry. */
+    /* A state without rows, and a child of it; a branch from the middle of an entry. */
     static const struct plan more[] = {
         {.kind = SLAB_STATE, .branch = 2, .end = 5},
         {.kind = SLAB_STATE, .branch = 2, .start = 5, .end = 9, .parent_branch = 2},
@@ -305,7 +305,7 @@ static void a_flipped_byte_is_named_by_its_region(void **state)
     assert_damaged(&told, &keys[NEXT], "keys of layer 1");
     assert_damaged(&told, &keys[NEXT], path);
     assert_damaged(&told, &keys[STATE], "recurrent state (r) of layer 0");
-    assert_true(exists(path) && exists(other)); /* only told */
+    assert_true(exists(path) && exists(other)); /* only reported */
     free(path);
     free(other);
     hearth_config_free(config);
@@ -470,7 +470,7 @@ static void gc_removes_what_is_of_no_use(void **state)
     hearth_config_free(config);
 }
 
-/* Three of 400 KiB and what hangs on the one used last. */
+/* Three entries of 400 KiB and a child of the one used last. */
 static const struct plan large[] = {
     {.branch = 1, .end = 4, .row_bytes = 51200, .used_ms = 3000},
     {.branch = 2, .end = 4, .row_bytes = 51200, .used_ms = 1000},
@@ -491,7 +491,7 @@ static void gc_keeps_to_the_quota_and_to_the_order_of_use(void **state)
     assert_int_equal(hearth_kv_gc(config, &removed, &error), HEARTH_OK);
     assert_int_equal(removed.files, 1);
     assert_int_equal(removed.bytes, bytes);
-    /* The oldest by itself is held by what hangs on it, which was used last. */
+    /* The least recently used of the three stays because of its child, which was used last. */
     assert_false(is_stored(stored->disk, &keys[2]));
     assert_true(is_stored(stored->disk, &keys[0]) && is_stored(stored->disk, &keys[1]));
     assert_true(list(config).bytes <= 1 << 20);
@@ -499,7 +499,7 @@ static void gc_keeps_to_the_quota_and_to_the_order_of_use(void **state)
     hearth_config_free(config);
 }
 
-/* A payload, a front, a key, a name, a parent: and what hangs on the damaged ones. */
+/* Damage to a payload, a head, a key, a name and a parent; and the children of the damaged ones. */
 static void gc_removes_whatever_verifying_names(void **state)
 {
     const struct stored *stored = *state;

@@ -1,4 +1,4 @@
-/* Cache lookups as a caller of the library gets to see them, and waiting for the end of a request. */
+/* Cache lookups through hearth.h, and hearth_wait(). */
 #include "support.h"
 
 #include <unistd.h>
@@ -7,7 +7,7 @@ static hearth_result wait_for(struct caller *caller, hearth *instance, const hea
 {
     hearth_error error;
     caller_init(caller);
-    caller->n_started = params->only_lookup; /* it is never said of a lookup */
+    caller->n_started = params->only_lookup; /* a lookup emits no STARTED event */
     caller_submit(caller, instance, params);
     if (hearth_wait(caller->request, &error) != HEARTH_OK) fail_msg("%s", error.message);
     assert_int_equal(caller->n_last, 1);
@@ -70,7 +70,7 @@ static void words_are_whole_characters(void **state)
     end(instance, callers, 2);
 }
 
-/* ---- Which message ---- */
+/* ---- The message at the divergence ---- */
 
 enum { MESSAGES = 6 };
 static const char *const roles[MESSAGES] = {"system", "user", "assistant", "user", "assistant", "user"};
@@ -120,7 +120,7 @@ static void the_message_that_diverges_is_named(void **state)
     expect_messages(start(demo_config(NULL)), NULL, 0, true);
 }
 
-/* Tools may stand before the first message: what differs there is not said to be in it. */
+/* Tools may precede the first message: a divergence there is not attributed to it. */
 static void with_tools_the_first_message_is_not_named(void **state)
 {
     (void)state;
@@ -128,7 +128,8 @@ static void with_tools_the_first_message_is_not_named(void **state)
     expect_messages(start(demo_config(NULL)), tools, 1, true);
 }
 
-/* What an assistant said is shown whole only so long as it is said last, as templates do with reasoning. */
+/* The template renders the last assistant message in full and earlier ones shortened, as templates do with reasoning.
+ */
 static void no_message_is_named_that_may_be_the_wrong_one(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Models that come and go: loaded when they are wanted, unloaded when they are idle, when there is no room or when they
- * are told to, and never under a request. Time is the test's; what happens on other threads is waited for. */
+/* The model manager: models are loaded on demand, unloaded when they are idle, when another needs their memory, or by
+ * hearth_unload_model(), and never while a request uses them. The clock is the test's; it waits for other threads. */
 #include "support.h"
 
 #include "fakes/fake_clock.h"
@@ -83,7 +83,7 @@ static void await_state(struct scene *s, size_t i, const char *state)
     pthread_mutex_unlock(&entry->manager->mutex);
 }
 
-/* Until its load has at least begun. */
+/* Waits until its load has at least begun. */
 static void await_begun(struct scene *s, size_t i)
 {
     struct model_entry *entry = &s->instance->entries[i];
@@ -92,7 +92,7 @@ static void await_begun(struct scene *s, size_t i)
     pthread_mutex_unlock(&entry->manager->mutex);
 }
 
-/* Until no request holds on to it. */
+/* Waits until no request has a lease on it. */
 static void await_let_go(struct scene *s, size_t i)
 {
     struct model_entry *entry = &s->instance->entries[i];
@@ -121,7 +121,7 @@ static void let_go(struct caller *caller)
     caller->request = NULL;
 }
 
-/* A short request, from its submission until its model is free again. */
+/* A short request, from its submission until its model has no lease any more. */
 static void use(struct scene *s, struct caller *caller, size_t i)
 {
     hearth_params params = text_params("Once upon a time", 3);
@@ -132,7 +132,7 @@ static void use(struct scene *s, struct caller *caller, size_t i)
     await_let_go(s, i);
 }
 
-/* An endless request that stands still in the event of its first token. */
+/* An endless request that blocks in the event of its first token. */
 static void hold(struct scene *s, struct caller *caller, size_t i)
 {
     hearth_params params = text_params("Once", HEARTH_UNSET);
@@ -341,7 +341,7 @@ static void tokenising_asks_for_a_model_that_is_not_there(void **state)
     finish(&s, NULL, 0);
 }
 
-/* ---- Leaving ---- */
+/* ---- Unloading ---- */
 
 static void an_idle_model_is_unloaded_by_the_clock_and_loaded_again(void **state)
 {
@@ -359,7 +359,7 @@ static void an_idle_model_is_unloaded_by_the_clock_and_loaded_again(void **state
     assert_metric(&s, "hearth_model_unloads_total{model=\"demo\"} 1\n");
     assert_metric(&s, "hearth_state_bytes{model=\"demo\"} 0\n");
     assert_metric(&s, "hearth_slots_busy{model=\"demo\"} 0\n");
-    assert_metric(&s, "hearth_requests_done_total{model=\"demo\"} 1\n"); /* what was counted stays */
+    assert_metric(&s, "hearth_requests_done_total{model=\"demo\"} 1\n"); /* counters survive */
     use(&s, &callers[1], 0);
     assert_string_equal(callers[1].text.v, callers[0].text.v);
     assert_metric(&s, "hearth_requests_done_total{model=\"demo\"} 2\n");
@@ -371,7 +371,7 @@ static int64_t state_bytes(struct scene *s)
     return metric_get(&s->instance->entries[0].engine_stats.snapshot_bytes);
 }
 
-/* A conversation in the cells, or a system prompt beside them: when the model is gone, so are both. */
+/* A conversation in cells, or a system prompt in a snapshot: both are gone when the model is unloaded. */
 static void unloading_leaves_nothing_in_memory(void **state)
 {
     (void)state;
@@ -412,7 +412,7 @@ static void a_running_request_keeps_its_model(void **state)
     hearth_cancel(caller.request);
     caller_let_go(&caller);
     caller_await_end(&caller);
-    /* Its handle is still there, and may be cancelled. */
+    /* Its handle is not released, and may be cancelled. */
     assert_unload_refused(&s, "demo", HEARTH_BUSY, "unload: cannot unload, too many active-streams[1]");
     hearth_cancel(caller.request);
     let_go(&caller);
@@ -476,7 +476,7 @@ static void a_conversation_outlives_the_unloading_of_its_model(void **state)
     set(config, "cache.tiers.disk.path", folder);
     set(config, "cache.boundary_align_tokens", "16");
     begin(&s, config);
-    /* What a full disk refused at the end of the request is stored when the model leaves. */
+    /* The save that a full disk refused at the end of the request is repeated when the model is unloaded. */
     hearth_cache cache;
     allow_files_of(0);
     assert_int_equal(ask_again(&s, &callers[0]), 0);
@@ -498,7 +498,7 @@ static void a_conversation_outlives_the_unloading_of_its_model(void **state)
     free(command);
 }
 
-/* A reader keeps the format of the reply and nothing else. */
+/* A reader has a reference to the format of the reply and to nothing else. */
 static void a_reader_may_outlive_its_model(void **state)
 {
     (void)state;
@@ -516,7 +516,7 @@ static void a_reader_may_outlive_its_model(void **state)
     hearth_reader_close(reader);
 }
 
-/* ---- Room ---- */
+/* ---- server.memory_budget_mb ---- */
 
 static void the_least_recently_used_model_is_unloaded_for_another(void **state)
 {
@@ -615,7 +615,7 @@ static void what_can_never_have_room_is_refused_at_the_start(void **state)
     free(budget);
 }
 
-/* ---- What fails ---- */
+/* ---- Failed loads ---- */
 
 static char *copy_of_demo(void)
 {
@@ -677,7 +677,7 @@ static void a_file_that_is_no_model_is_refused_at_the_start(void **state)
     free(path);
 }
 
-/* Wherever the load is when the end comes. */
+/* hearth_close() at any moment of a load. */
 static void the_end_may_come_in_the_middle_of_a_load(void **state)
 {
     (void)state;
@@ -695,7 +695,7 @@ static void the_end_may_come_in_the_middle_of_a_load(void **state)
     }
 }
 
-/* ---- Others who look ---- */
+/* ---- Status and brief leases ---- */
 
 struct onlooker {
     hearth *instance;

@@ -1,5 +1,5 @@
-/* Chats made ready for the engine, from inside: the tokens of the prompt, and where in it messages end. The
- * vocabularies are the demo model's and one of llama.cpp's that adds a begin token. */
+/* Preparing chats (lib/requests/prepare.h): the tokens of the prompt, and where in it messages end. The vocabularies
+ * are the demo model's and one of llama.cpp's that adds BOS. */
 #include "support.h"
 
 #include "lib/requests/prepare.h"
@@ -20,7 +20,7 @@ struct fixture {
     struct chat_template *template_;
 };
 
-/* Takes over the path. */
+/* Takes ownership of the path. */
 static struct llm_model *open_vocabulary(char *path)
 {
     hearth_error error;
@@ -32,7 +32,7 @@ static struct llm_model *open_vocabulary(char *path)
     return weights;
 }
 
-/* With no source the vocabulary's own template. */
+/* Without a source: the vocabulary's own template. */
 static struct fixture with_template(struct llm_model *weights, const char *source)
 {
     hearth_error error;
@@ -202,7 +202,7 @@ static void assert_one_begin_token(const struct fixture *f, const char *messages
     release(&job);
 }
 
-/* The template writes the begin token and tokenising would add it too, be it as a whole or part by part. */
+/* The template writes BOS and tokenising would add one too, be it as a whole or part by part. */
 static void there_is_one_bos_and_no_second(void **state)
 {
     (void)state;
@@ -216,12 +216,12 @@ static void there_is_one_bos_and_no_second(void **state)
     free(source);
 }
 
-/* Most of it lies before the last message, as in a conversation that goes on for long. */
+/* Most of its text precedes the last message, as in a long conversation. */
 #define LONG_TURNS                                                                                                      \
     "[" SYSTEM("Be brief.") "," USER("Tell me about yourself, where you come from and what you can do.") "," ASSISTANT( \
         "I am a program. I was trained on text and I can go on with yours, which is all I do.") "," USER("Go on.") "]"
 
-/* Tokenises all of a conversation's beginning, which the code avoids where it can. */
+/* Tokenises the whole beginning of a conversation, which the code under test avoids where it can. */
 static int32_t end_by_brute_force(const struct fixture *f, const struct job *job, size_t n_messages)
 {
     struct chat_request request = {

@@ -1,5 +1,5 @@
-/* Prompts as a caller of the library gets to see them: kept, made of parts, told without a reply; and what its sampling
- * was completed to. */
+/* Prompts through hearth.h: kept for the caller, made of parts, returned without a reply, shared between requests; and
+ * the completed sampling parameters. */
 #include "support.h"
 
 #include <math.h>
@@ -80,7 +80,7 @@ static void parts_follow_each_other_as_they_are(void **state)
     end(instance, &caller, 1);
 }
 
-/* A model whose texts begin with a marker, in a file that goes once it is loaded. */
+/* A model whose texts begin with BOS, in a file that is removed once it is loaded. */
 static hearth *start_with_marker(void)
 {
     char *path = mem_format("%s/marker-%d.gguf", getenv("HEARTH_BUILD"), getpid());
@@ -192,7 +192,7 @@ static void what_a_request_does_not_say_is_the_configurations(void **state)
     end(instance, &caller, 1);
 }
 
-/* ---- What requests share ---- */
+/* ---- hearth_shared ---- */
 
 /* What several requests point at: overwritten and counted when it is released. */
 struct owner {
@@ -239,7 +239,7 @@ static void what_is_shared_is_not_copied_and_is_released_once_with_the_last_requ
     for (int i = 0; i < 3; i++) {
         caller_await_end(&callers[i]);
         assert_false(callers[i].failed);
-        assert_int_equal(releases(&owner), 0); /* handles hold on to it */
+        assert_int_equal(releases(&owner), 0); /* handles have references to it */
     }
     end(instance, callers, 3);
     assert_int_equal(releases(&owner), 1);

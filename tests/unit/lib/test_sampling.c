@@ -1,4 +1,4 @@
-/* Where the numbers of a sampler come from: the request, what was configured, the model's file, the defaults. */
+/* Where sampling parameters come from: the request, the configuration, the model's file, the defaults. */
 #include "support.h"
 
 #include "base/log.h"
@@ -84,7 +84,7 @@ static void lists_are_completed_too(void **state)
     assert_string_equal(complete(&given, unset, plain).dry_breakers[0], "\n");
     assert_string_equal(complete(&given, unset, plain).dry_breakers[2], "\"");
     hearth_sampling advised = complete(&given, unset, advising);
-    assert_int_equal(advised.n_samplers, 2); /* the name that nobody knows is left out */
+    assert_int_equal(advised.n_samplers, 2); /* the unknown name is left out */
     assert_string_equal(advised.samplers[1], "temperature");
     assert_string_equal(complete(&given, set, advising).samplers[0], "min_p");
     assert_int_equal(complete(&given, set, plain).n_dry_breakers, 2);

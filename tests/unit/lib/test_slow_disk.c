@@ -1,5 +1,5 @@
-/* How long the library waits for a disk is what its configuration says. The disk stands still for as long as the test
- * likes: this program's fsync() and fdatasync() are in front of the machine's. */
+/* The library waits for a hung disk as long as its configuration says. This program's fsync() and fdatasync() replace
+ * the machine's, and block as long as the test wants. */
 #include "support.h"
 
 #include "base/clock.h"
@@ -44,7 +44,7 @@ static void set_closed(bool now)
     pthread_mutex_unlock(&gate);
 }
 
-/* Until a save stands at the gate. */
+/* Waits until a save is blocked. */
 static void await_save(void)
 {
     pthread_mutex_lock(&gate);
@@ -91,7 +91,7 @@ static void end_of(hearth *instance, struct caller *callers, size_t n)
     "that the river told, and every evening it sat at the water and listened to one more of them until it fell "       \
     "asleep."
 
-/* A request whose tokens are on their way to the disk when it has ended. */
+/* A request whose save is in progress when it has ended. */
 static void ask_and_save(hearth *instance, struct caller *caller)
 {
     hearth_params params = text_params(STORY, 4);
@@ -104,7 +104,7 @@ static void ask_and_save(hearth *instance, struct caller *caller)
     caller->request = NULL;
 }
 
-/* Waits for the condition; false: it has not come when so much time has passed. */
+/* Waits for the condition; false: it did not hold within so many milliseconds. */
 static bool comes_within(double ms, bool (*condition)(void *ud), void *ud)
 {
     double last = now_ms() + ms;
@@ -132,7 +132,7 @@ static void unloading_waits_for_the_disk_as_long_as_configured(void **state)
     double begun = now_ms();
     ask_and_save(instance, &caller);
     while (hearth_unload_model(instance, "demo", &error) == HEARTH_BUSY)
-        sched_yield();                                          /* the request is still leaving */
+        sched_yield();                                          /* the request still has its lease */
     bool unloaded = comes_within(15000, is_unloaded, instance); /* half of the default */
     double took = now_ms() - begun;
     set_closed(false);
@@ -166,7 +166,7 @@ static void a_request_waits_for_its_parent_as_long_as_configured(void **state)
     end_of(instance, callers, 2);
 }
 
-/* More of them than there are threads to prepare requests. */
+/* More of them than preparing threads. */
 static void who_waits_for_a_parent_holds_up_nobody_else(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The system message that is assumed for chats without one: when it is, and when never. */
+/* The assumed system prompt for chats without a system message: when it is assumed, and when never. */
 #include "support.h"
 
 #include "lib/requests/system_prompt.h"
@@ -136,7 +136,7 @@ struct asked {
     const char *salt;
 };
 
-/* Asks one after the other and looks at the lengths of the prompts. */
+/* Submits one request after the other and compares the lengths of the prompts. */
 static void assert_asked(hearth_config *config, const struct asked *asked, size_t n, int assumed)
 {
     hearth_error error;
@@ -204,7 +204,7 @@ static void requests_that_cache_nothing_neither_give_nor_get_it(void **state)
     assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 5, 1);
 }
 
-/* Not even to those with the same salt; and what they say does not end it for the others. */
+/* Not even to requests with the same salt; and their system messages do not count as a second one for others. */
 static void requests_with_a_salt_neither_give_nor_get_it(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void requests_with_a_salt_neither_give_nor_get_it(void **state)
     assert_asked(DEMO("system_prompt_cache", "true", "system_prompt_assumed", "true"), asked, 7, 1);
 }
 
-/* The fault is told as the client wrote it: its second message is messages[1], whatever was put before. */
+/* The error uses the client's own indices: its second message is messages[1], though one was put before. */
 static void what_is_wrong_with_a_request_is_told_in_its_own_words(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Threads that cannot be had: whichever of an instance's it is, the start, the load or the request fails with a line
- * that says what to do; nothing hangs, and the next attempt works. */
+/* Threads that cannot be started: whichever of an instance's threads it is, the start, the load or the request fails
+ * with a line that says what to do; nothing hangs, and the next attempt works. */
 #include "support.h"
 
 #include "fakes/fake_threads.h"
@@ -40,7 +40,7 @@ static void assert_no_thread(const hearth_error *error)
     assert_null(strchr(error->message, '\n'));
 }
 
-/* A chat model, one for vectors, and a store with all its tiers. */
+/* A chat model, an embedding model, and a store with all its tiers. */
 static hearth_config *everything(void)
 {
     hearth_config *config = DEMO("n_seq_max", "2");
@@ -67,7 +67,7 @@ static bool comes_up(const hearth_config *config, hearth_error *error)
     return up;
 }
 
-/* First of all: the log's thread is there for good once it has been started. */
+/* Runs first: once it is started, the log's thread stays. */
 static void a_log_without_its_thread_is_not_opened(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void every_thread_of_the_start_is_needed(void **state)
     hearth_config_free(config);
 }
 
-/* Loads with one thread more each time, until it loads. Returns how often it was llama.cpp's that could not be had. */
+/* Loads with one more thread each time, until it succeeds. Returns how often the missing thread was llama.cpp's. */
 static int missed_by_llama(const hearth_config *config)
 {
     hearth_error error;
@@ -111,9 +111,9 @@ static int missed_by_llama(const hearth_config *config)
     return missed;
 }
 
-/* Where threads run out llama.cpp would end the process. It is asked for no more than there are processors. Which
- * thread is the first to be missed depends on whether those that only look around at the start still run: it may take
- * a few rounds until it is one of llama.cpp's. */
+/* llama.cpp would end the process where it lacks a thread. It gets no more than there are processors. Which thread is
+ * the first to be missing depends on whether short-lived threads of the start still run: it may take a few rounds until
+ * it is one of llama.cpp's. */
 static void threads_that_compute_are_had_or_the_load_fails(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void let_go(struct caller *caller)
     caller->request = NULL;
 }
 
-/* Until its last request has let go of it. */
+/* Waits until it has no lease. */
 static void unload(hearth *instance)
 {
     hearth_error error;
