@@ -64,8 +64,7 @@ const struct config_row config_rows[] = {
         OR_NULL),
     KEY("server.isolate_keys", CONFIG_ENUM, SERVER(isolate_keys), "auto",
         "Whether requests with API keys of different owners share no cached state. auto: once api_keys_file has keys "
-        "of "
-        "two owners.",
+        "of two owners.",
         CHOICES("auto|true|false")),
     KEY("server.allowed_origins", CONFIG_STRINGS, SERVER(allowed_origins), "[]",
         "Web pages that may send requests besides those of this machine and of desktop apps, by their origin: "
@@ -125,17 +124,17 @@ const struct config_row config_rows[] = {
         "The log may hold words of prompts: those where a large miss diverges from the nearest prompt.", ANY),
 
     KEY("cache.boundary_align_tokens", CONFIG_INT, CACHE(boundary_align_tokens), "256",
-        "Size of a stored block, and the stride at which the longest stored prefix is looked for.", RANGE(1, 65536)),
+        "Tokens of a stored block, and the stride at which lookups probe for the longest stored prefix.",
+        RANGE(1, 65536)),
     KEY("cache.continued_interval", CONFIG_INT, CACHE(continued_interval), "2048",
-        "Tokens between two saves of what is still growing: a long prompt, or a reply.", RANGE(1, INT_MAX)),
+        "Tokens between two saves of a prompt or a reply that is still being computed.", RANGE(1, INT_MAX)),
     KEY("cache.evict_save_timeout_ms", CONFIG_INT, CACHE(evict_save_timeout_ms), "30000",
         "Milliseconds that saving may hold up an eviction or the shutdown.", RANGE(0, INT_MAX)),
     KEY("cache.session_resume_wait_ms", CONFIG_INT, CACHE(session_resume_wait_ms), "500",
         "Milliseconds that a request waits for the save of the turn it continues.", RANGE(0, INT_MAX)),
     KEY("cache.fetch_timeout_ms", CONFIG_INT, CACHE(fetch_timeout_ms), "5000",
         "Milliseconds that a request waits for stored tokens that do not come, before it computes them; a tier that "
-        "takes "
-        "longer to read an entry is set aside until it answers.",
+        "takes longer to read an entry is out of service until it answers.",
         RANGE(1, INT_MAX)),
     KEY("cache.save_tier", CONFIG_ENUM, CACHE(save_tier), STORE_DEFAULT_TIER,
         "The tier that saves go to; a save never moves.", CHOICES(TIER_NAMES)),
@@ -160,51 +159,48 @@ const struct config_row config_rows[] = {
         "that, unless rope_scaling is on.",
         RANGE(1, INT_MAX), DERIVED),
     KEY("models.*.n_seq_max", CONFIG_INT, MODEL(n_seq_max), "1",
-        "Slots: requests computed at once. The context has context_window x n_seq_max cells. 0 is read as 1.",
+        "Slots: requests computed at once. The context has context_window x n_seq_max KV cells. 0 is read as 1.",
         RANGE(0, 256)),
     KEY("models.*.n_seq_spare", CONFIG_INT, MODEL(n_seq_spare), "-1",
-        "Conversations that stay in the cells beside those of the slots, where incremental_cache has one pool of "
-        "cells; "
-        "others are stored and come back from there. They take no memory of their own, except that of a recurrent or "
-        "hybrid model each has a state, and of one with a sliding window as many cells as that is long: `hearth model "
-        "vram` counts them. -1: as many as slots and 3 at least where they take memory, else three times as many and "
-        "28 at least. With the slots they are 255 at most.",
+        "Conversations that stay in the KV cache beside those of the slots, where incremental_cache has one pool of KV "
+        "cells; others are evicted to the store and restored from there. They take no memory of their own, except that "
+        "of a recurrent or hybrid model each has a state, and of one with a sliding window as many cells as that is "
+        "long: `hearth model vram` counts them. -1: as many as slots and 3 at least where they take memory, else three "
+        "times as many and 28 at least. With the slots they are 255 at most.",
         RANGE(-1, 254)),
     KEY("models.*.queue_depth", CONFIG_INT, MODEL(queue_depth), "2",
         "Requests that may be in flight (running or waiting) for each slot.", RANGE(1, 1024)),
     KEY("models.*.admission_timeout", CONFIG_SECONDS, MODEL(admission_timeout), "30",
-        "How long a request may wait for a place in the queue before it is answered with 429.", RANGE(0, DAY)),
+        "How long a request may wait in the admission queue before it is answered with 429.", RANGE(0, DAY)),
     KEY("models.*.max_prompt_bytes", CONFIG_INT, MODEL(max_prompt_bytes), "4194304",
         "Bytes of text that a request may bring: messages, tools, a prompt, a schema or a grammar. More is refused "
-        "before "
-        "anything is made of it, since rendering and tokenising take a multiple of it in memory.",
+        "before anything is made of it, since rendering and tokenising take a multiple of it in memory.",
         RANGE(1024, 1073741824)),
     KEY("models.*.n_batch", CONFIG_INT, MODEL(n_batch), "2048",
-        "Tokens of all slots together in one decode call at most.", RANGE(1, 1048576)),
+        "Most tokens of one decode call, of all slots together.", RANGE(1, 1048576)),
     KEY("models.*.n_ubatch", CONFIG_INT, MODEL(n_ubatch), "512",
-        "Tokens computed together; more is faster and needs more memory. Where it is not set: 2048 with mmproj, and "
-        "never more than n_batch.",
+        "Tokens of one micro-batch, which are computed together; more is faster and needs more memory. Where it is not "
+        "set: 2048 with mmproj, and never more than n_batch.",
         RANGE(1, 1048576), DERIVED),
     KEY("models.*.max_decode_gap_ms", CONFIG_INT, MODEL(max_decode_gap_ms), "250",
-        "Milliseconds that the prompt of one request may hold up the replies of others. A single tile of 64 rows may "
-        "take "
-        "a third more.",
+        "Milliseconds that the prefill of one request may delay the decoding of others: a bound of their inter-token "
+        "latency. A single tile of 64 tokens may take a third more.",
         RANGE(1, 3600000)),
     KEY("models.*.kv_unified", CONFIG_ENUM, MODEL(kv_unified), "auto",
-        "One pool of cells shared by all slots (true), or one stream of cells for each (false). auto: one pool, unless "
-        "nothing is shared (no caching, or deterministic).",
+        "One pool of KV cells shared by all slots (true), or one stream of cells for each (false). auto: one pool, "
+        "unless nothing is shared (no caching, or deterministic).",
         CHOICES("auto|true|false")),
     KEY("models.*.deterministic", CONFIG_BOOL, MODEL(deterministic), "false",
         "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower.", ANY),
-    KEY("models.*.cache_type_k", CONFIG_ENUM, MODEL(cache_type_k), "f16", "Type of the cells' keys.",
+    KEY("models.*.cache_type_k", CONFIG_ENUM, MODEL(cache_type_k), "f16", "Data type of the keys in the KV cache.",
         CHOICES(CACHE_TYPES)),
     KEY("models.*.cache_type_v", CONFIG_ENUM, MODEL(cache_type_v), "f16",
-        "Type of the cells' values. A quantised one needs flash attention.", CHOICES(CACHE_TYPES)),
+        "Data type of the values in the KV cache. A quantised one needs flash attention.", CHOICES(CACHE_TYPES)),
     KEY("models.*.flash_attention", CONFIG_ENUM, MODEL(flash_attention), "auto",
         "Flash attention; auto turns it on where the model and the device support it.", CHOICES("auto|on|off")),
     KEY("models.*.system_prompt_cache", CONFIG_BOOL, MODEL(system_prompt_cache), "false",
-        "SPC: the state of system prompts is kept in memory and put into any slot that a request with the same one "
-        "gets; all other messages are computed again. Excludes incremental_cache.",
+        "SPC: the state of system prompts is kept in memory and restored into any slot that a request with the same "
+        "one gets; all other messages are computed again. Excludes incremental_cache.",
         ANY),
     KEY("models.*.system_prompt_assumed", CONFIG_BOOL, MODEL(system_prompt_assumed), "false",
         "A chat without a system message gets that of earlier requests, if all since the start had the same one; once "
@@ -212,7 +208,7 @@ const struct config_row config_rows[] = {
         "other. Requests with cache_prompt: false neither give nor get it. Needs system_prompt_cache.",
         ANY),
     KEY("models.*.incremental_cache", CONFIG_BOOL, MODEL(incremental_cache), "true",
-        "IMC: conversations stay in their cells and only what is new is computed. Where it is not set: false with "
+        "IMC: conversations stay in the KV cache, and only new tokens are computed. Where it is not set: false with "
         "system_prompt_cache. With neither, every prompt is computed whole.",
         ANY, DERIVED),
     KEY("models.*.cache_min_tokens", CONFIG_INT, MODEL(cache_min_tokens), "100",
@@ -222,20 +218,20 @@ const struct config_row config_rows[] = {
         "prompts then, it is answered with 'server busy' instead.",
         RANGE(0, DAY)),
     KEY("models.*.preempt", CONFIG_ENUM, MODEL(preempt), "park",
-        "What becomes of a preempted request: park lets it go on from where it was once a slot is free, fail ends it "
-        "with an error.",
+        "What becomes of a preempted request: park suspends it and resumes it where it was once a slot is free, fail "
+        "ends it with an error.",
         CHOICES("park|fail")),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
     KEY("models.*.split_mode", CONFIG_ENUM, MODEL(split_mode), "layer",
         "How several GPUs share a model; row is best for mixtures of experts.", CHOICES("none|layer|row")),
-    KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the cells on the GPU.", ANY),
+    KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
     KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
         "Lets the GPU compute large batches of layers that are kept in the machine's memory.", ANY),
     KEY("models.*.threads", CONFIG_INT, MODEL(threads), "0",
-        "CPU threads that compute at most, never more than there are CPUs; 0: one a physical core. Fewer compute "
-        "where that is faster, beside a busy process or with a very small model, unless `deterministic` is set or "
-        "there is a GPU.",
+        "CPU threads that compute at most, never more than there are CPUs; 0: one a physical core. Fewer compute where "
+        "that is faster, beside a busy process or with a very small model, unless `deterministic` is set or there is a "
+        "GPU.",
         RANGE(0, 1024)),
     KEY("models.*.rope_scaling", CONFIG_ENUM, MODEL(rope_scaling), "none",
         "How positions are stretched for a window longer than trained; yarn is good for two to four times.",
@@ -259,22 +255,21 @@ const struct config_row config_rows[] = {
     KEY("models.*.jinja_file", CONFIG_PATH, MODEL(jinja_file), "null",
         "Chat template to use in place of the model's own. A model without one gets ChatML.", OR_NULL),
     KEY("models.*.chat_template_kwargs", CONFIG_OBJECT, MODEL(chat_template_kwargs), "{}",
-        "Arguments of the template where a request does not say otherwise: {enable_thinking: false} keeps a model "
-        "from thinking.",
+        "Arguments of the template where a request does not say otherwise: {enable_thinking: false} keeps a model from "
+        "thinking.",
         ANY),
     KEY("models.*.media", CONFIG_ENUM, MODEL(media), "note",
-        "What becomes of an image, a sound or a document in the messages for a model that takes text only: note puts "
-        "a fixed line in its place, refuse answers with 400.",
+        "What becomes of an image, a sound or a document in the messages for a model that takes text only: note puts a "
+        "fixed line in its place, refuse answers with 400.",
         CHOICES("note|refuse")),
     KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",
-        "Whether the model is for embeddings, or with a head for them for ranks, in place of text; auto: what its file "
-        "says, and true where pooling is set. Such a model has n_seq_max contexts, each of which packs the inputs of "
-        "requests into calls of n_batch tokens; an input has context_window tokens at most.",
+        "Whether the model is for embeddings, or with a head for it for reranking scores, in place of text; auto: what "
+        "its file says, and true where pooling is set. Such a model has n_seq_max contexts, each of which packs the "
+        "inputs of requests into calls of n_batch tokens; an input has context_window tokens at most.",
         CHOICES("auto|true|false")),
     KEY("models.*.pooling", CONFIG_ENUM, MODEL(pooling), "auto",
         "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: what the file "
-        "says, "
-        "else mean for an encoder and last for a decoder.",
+        "says, else mean for an encoder and last for a decoder.",
         CHOICES("auto|none|mean|cls|last|rank")),
     KEY("models.*.lora", CONFIG_LORAS, MODEL(lora), "[]",
         "LoRA adapters for the weights, each with the scale of requests that name none: 1, if not given.", ANY),

@@ -9,8 +9,8 @@
 /* clang-format off */
 #define STORE_TIER_TABLE(MEMORY, FOLDER)                                                                               \
     MEMORY(RAM, ram, "1024",                                                                                           \
-           "Mebibytes that the tier in memory may hold; 0 turns it off. States that models keep beside their cells "   \
-           "count too: they have all of it, or half where saves go to this tier.")                                     \
+           "Mebibytes that the tier in memory may hold; 0 turns it off. Snapshots and checkpoints of sequences count "   \
+           "too: they have all of it, or half where saves go to this tier.")                                           \
     FOLDER(RAM_FILE, ram_file, "0",                                                                                    \
            "Mebibytes that the tier on a file system in memory may hold; 0 turns it off.",                             \
            "/dev/shm/hearth", "Folder of that tier. It outlives the process, not the machine's next boot.")            \
