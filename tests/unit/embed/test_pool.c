@@ -1,4 +1,4 @@
-/* The pool: packing, waiting for a free context, the door, cancelling and the end, over embedders that a test can hold
+/* The pool: packing, waiting for a free context, admission, cancelling and the end, over embedders that a test can hold
  * in the middle of a call. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_clock.h"
@@ -258,7 +258,7 @@ static void one_request_more_than_contexts_waits_and_is_then_served(void **state
     assert_int_equal(fake_embedder_calls(), 3);
 }
 
-/* ---- The door ---- */
+/* ---- Admission ---- */
 
 static void a_request_without_a_permit_in_time_fails_and_may_try_again(void **state)
 {
@@ -364,7 +364,7 @@ static void draining_fails_those_without_a_permit_and_lets_the_others_finish(voi
     assert_served(&rig.clients[0]);
     struct client *after = make(2, 1, 4);
     assert_false(embed_submit(rig.pool, &after->job));
-    after->mutex = NULL; /* it was never taken in */
+    after->mutex = NULL; /* it was never submitted */
 }
 
 static void at_the_deadline_what_still_runs_is_broken_off(void **state)

@@ -1,6 +1,6 @@
-/* Conversations for the tests of the engine: what the library would make of messages, without templates. A message is
- * a token for its role, its words, and a token that ends it; the cue is the assistant's token, so that a reply
- * continues as the assistant's message of the next turn. */
+/* Conversations for the tests of the engine: what the library would make of messages, without templates. A message is a
+ * token for its role, its words, and a token that ends it; the generation prompt is the assistant's token, so that a
+ * reply continues as the assistant's message of the next turn. */
 #ifndef UNIT_ENGINE_CHATS_H
 #define UNIT_ENGINE_CHATS_H
 
@@ -25,7 +25,7 @@ struct chat {
     } m[MESSAGES_MAX];
 };
 
-/* So many words; other seeds begin otherwise. */
+/* So many words; chats with other seeds have other words. */
 static inline void say(struct chat *chat, enum role role, int32_t seed, int32_t n)
 {
     struct tokens *words = &chat->m[chat->n].words;
@@ -98,7 +98,7 @@ static inline void asker_release(struct asker *asker)
     client_release(&asker->client);
 }
 
-/* Waits until the slots are said to be idle. */
+/* Waits until the status says that all slots are idle. */
 static inline void await_idle(struct rig *rig, hearth_slot *slots, size_t max)
 {
     bool idle = false;
@@ -110,7 +110,7 @@ static inline void await_idle(struct rig *rig, hearth_slot *slots, size_t max)
     }
 }
 
-/* Asks, waits for the end, and adds the reply to the chat. */
+/* Submits the chat, waits for the end, and adds the reply to the chat. */
 static inline hearth_result turn(struct rig *rig, struct chat *chat, int32_t max_tokens)
 {
     struct asker asker;
@@ -159,7 +159,7 @@ static inline char *log_text(void)
     return buf_take(&text);
 }
 
-/* How often the log says it. */
+/* How often the log has this text. */
 static inline int times_said(const char *what)
 {
     char *text = log_text();
@@ -178,7 +178,7 @@ static inline void assert_said(const char *what)
     fail_msg("the log does not say '%s'", what);
 }
 
-/* What was said so far is forgotten. */
+/* Clears the log that the test has captured. */
 static inline void forget_log(void)
 {
     assert_int_equal(truncate(log_path, 0), 0);

@@ -1,4 +1,4 @@
-/* A store on a disk that is slow for as long as a test likes, in a folder of its own. */
+/* A store in a folder of its own, on a disk that a test makes slow. */
 #ifndef UNIT_ENGINE_DISK_H
 #define UNIT_ENGINE_DISK_H
 

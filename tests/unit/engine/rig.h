@@ -18,9 +18,9 @@ struct rig {
 };
 
 struct shape {
-    int32_t slots, seqs, window; /* seqs 0: as many as slots, a stream each; else one pool of cells */
+    int32_t slots, seqs, window; /* seqs 0: as many as slots, a KV stream each; else one pool of cells */
     bool deterministic;
-    enum engine_caching caching; /* not given: conversations */
+    enum engine_caching caching; /* 0: conversations */
     bool no_caching, preempt_fails;
     int32_t cache_min_tokens;
     int64_t slot_timeout_ms;            /* 0: never */
@@ -69,7 +69,7 @@ static inline int set_up(void **state)
     return 0;
 }
 
-/* Whether what is noted of shared cells is what sequences share. */
+/* Whether the table of shared cells (sharing.h) agrees with the fake's cells. */
 static inline bool sharing_is_right(const struct engine *engine)
 {
     for (size_t a = 0; a < engine->n_seqs; a++) {
@@ -83,7 +83,7 @@ static inline bool sharing_is_right(const struct engine *engine)
     return true;
 }
 
-/* The engine is at rest: nobody is about to do anything. */
+/* NULL, or what the engine still has to do. */
 static inline const char *what_is_left(struct rig *rig)
 {
     struct engine *engine = rig->engine;
@@ -100,13 +100,13 @@ static inline const char *what_is_left(struct rig *rig)
     if (engine->waiting.first != NULL || engine->waiting.len != 0) return "somebody waits";
     if (metric_get(&engine->stats->jobs_waiting) != 0) return "somebody is counted as waiting";
     if (metric_get(&engine->stats->slots_busy) != 0) return "a slot is counted as busy";
-    if (engine->preemption.victim != NULL) return "somebody is to make way";
-    if (snapshots_available(engine->snapshots) != snapshots_usage(engine->snapshots).budget) return "a state is pinned";
-    if (!sharing_is_right(engine)) return "cells are shared otherwise than is noted";
+    if (engine->preemption.victim != NULL) return "a preemption is scheduled";
+    if (snapshots_available(engine->snapshots) != snapshots_usage(engine->snapshots).budget) return "a snapshot is pinned";
+    if (!sharing_is_right(engine)) return "the table of shared cells is wrong";
     return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
 }
 
-/* Whatever the test did: when the engine is calm nothing is pending and nobody refers to anything. */
+/* Checks after every test: once the engine is idle nothing is pending, and nothing is pinned or held. */
 static inline int tear_down(void **state)
 {
     struct rig *rig = *state;

@@ -47,7 +47,7 @@ static inline void stop(struct stored *s)
     store_close(s->store, CLOCK_NEVER);
 }
 
-/* As src/lib does before it hands a job to the engine. */
+/* Queries the store, as src/lib does before it submits a job to the engine. */
 static inline void ask(const struct stored *s, struct client *client)
 {
     const struct store_user *user = engine_store_user(s->rig->engine);
@@ -75,7 +75,7 @@ static inline void await_saves(const struct stored *s)
     assert_true(store_wait(s->store, UINT64_MAX, clock_now(clock_monotonic()) + 60000000000));
 }
 
-/* All that was handed to the store is there; nothing more can be asked of this engine. */
+/* Closes the engine: everything that was queued is stored then. */
 static inline void settle_down(struct stored *s)
 {
     engine_drain(s->rig->engine, CLOCK_NEVER);

@@ -1,4 +1,4 @@
-/* The door: permits, order, time-outs with a clock that the test moves. */
+/* Admission: permits, order, time-outs with a clock that the test moves. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_clock.h"
 
@@ -46,7 +46,7 @@ static void expect(struct rig *rig, enum admission_verdict verdict, int i)
     if (i >= 0) assert_ptr_equal(job, &rig->jobs[i]);
 }
 
-/* A preparing thread: asks once. */
+/* A preparing thread: asks once for a verdict. */
 struct asker {
     struct rig *rig;
     enum admission_verdict verdict;
@@ -146,7 +146,7 @@ static void closing_hands_back_those_that_wait_and_ends_the_threads(void **state
     assert_false(admission_enter(rig->admission, &rig->jobs[5]));
 }
 
-/* However many ask for their prompt alone, a preparing thread is left for the others, and the other way round. */
+/* However many only want their prompt, a preparing thread is left for the others, and the other way round. */
 static void prompts_alone_are_admitted_one_at_a_time_and_take_no_permit(void **state)
 {
     struct rig *rig = *state;
@@ -176,7 +176,7 @@ static void the_first_request_is_admitted_first_whatever_it_asks_for(void **stat
     for (int i = 0; i < 3; i++) expect(rig, ADMISSION_ADMITTED, i);
 }
 
-/* ---- Parked ---- */
+/* ---- Suspended ---- */
 
 static void let_one_in(struct rig *rig)
 {

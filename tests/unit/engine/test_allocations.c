@@ -1,5 +1,5 @@
-/* What the engine's thread takes from the heap: nothing for a token of a prompt, little for a token of a reply. Counted
- * are the calls of malloc, calloc and realloc on that thread, those of the fake model among them. */
+/* Heap allocations of the engine's thread: none for a token of a prompt, few for a token of a reply. The test counts
+ * the calls of malloc, calloc and realloc on that thread, including those of the fake model. */
 #include "fakes/sanitized.h"
 #include "rig.h"
 
@@ -23,7 +23,7 @@ enum {
 static _Thread_local size_t n_allocations;
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-/* Sanitizers have an allocator of their own, and call this when it is used. */
+/* Sanitizers have an allocator of their own, and call this hook when it is used. */
 
 exported void __sanitizer_malloc_hook(const volatile void *block, size_t size);
 void __sanitizer_malloc_hook(const volatile void *block, size_t size)
@@ -34,7 +34,7 @@ void __sanitizer_malloc_hook(const volatile void *block, size_t size)
 }
 
 #else
-/* These stand before glibc's, for libc's own calls too. The blocks are glibc's all the same, and free() is its. */
+/* Interposed before glibc's functions, for libc's own calls too. The blocks are glibc's, and so is free(). */
 
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
@@ -60,12 +60,12 @@ exported void *realloc(void *block, size_t size)
 
 #endif
 
-/* ---- A client that looks at the count ---- */
+/* ---- A client that reads the count ---- */
 
 struct observer {
     struct client client; /* first */
     void (*deliver)(void *ud, const hearth_event *event);
-    size_t at_first_token, at_last_token, at_end; /* since the thread began, without what the client itself took */
+    size_t at_first_token, at_last_token, at_end; /* since the thread began, without what the client itself allocated */
     size_t most_for_a_token;
 };
 
@@ -79,7 +79,7 @@ static void note_token(struct observer *o)
     o->at_last_token = n_allocations;
 }
 
-/* On the engine's thread, whose count goes on as if the client had not been called. */
+/* On the engine's thread, whose count continues as if the client had not been called. */
 static void on_event(void *ud, const hearth_event *event)
 {
     struct observer *o = ud;
@@ -123,7 +123,7 @@ static void lists_of_a_new_engine_grow_by_doubling_and_nothing_grows_with_the_pr
     assert_in_range(many.at_first_token, few.at_first_token, few.at_first_token + LISTS * DOUBLINGS);
 }
 
-/* An engine whose lists have room already: what is taken then is taken once for a request. */
+/* An engine whose lists are large enough already: what it allocates then, it allocates once for a request. */
 static void warm_up(struct rig *rig, struct observer *last)
 {
     open_engine(rig, (struct shape){.slots = 1, .window = 9000});

@@ -1,9 +1,9 @@
-/* Random conversations against naive oracles: what the engine says, token for token, what it reuses, and what it holds
- * when it is calm. The fake model's next token is a hash of all cells of a sequence: any wrong reuse is a wrong reply.
+/* Random conversations against naive oracles: the engine's replies, token for token, what it reuses, and what it holds
+ * when it is idle. The fake model's next token is a hash of all cells of a sequence: any wrong reuse is a wrong reply.
  *
- * Most rounds are driven by the engine's own thread, from inside its decode calls and its events: what happens when is
- * then a function of the seed alone. Give the program the seed of a failure to run that round by itself. In the other
- * rounds each client is a thread, and the seed gives only the shape and the words. */
+ * Most rounds are driven by the engine's own thread, from inside its decode calls and its events: the order of events
+ * is then a function of the seed alone. Give the program the seed of a failure to run that round by itself. In the
+ * other rounds each client is a thread, and the seed gives only the shape and the words. */
 #include "rig.h"
 
 #include "base/files.h"
@@ -25,30 +25,31 @@
 #define MAX_TALKS        12
 #define MAX_CLIENTS      4
 #define NEVER            INT32_MAX
-#define POISON           500  /* no token of a reply: the model never says it */
-#define CALLS_FOR_A_ROW  3    /* more decode calls than this for each needed row: the round does not get on */
+#define POISON           500  /* no token of a reply: the model never samples it */
+#define CALLS_FOR_A_ROW  3    /* more decode calls than this for each token needed: the round makes no progress */
 #define LONG_WINDOW      4000 /* holds prompts that are worth waiting for a slot */
 #define FIRST_STORED     2000000
 #define STORED_ROUNDS    150
 #define STORE_STRIDE     16
-#define IDLE_CLOCK_READS 100000 /* so many looks at the clock between two decode calls: nothing is computed at all */
+#define IDLE_CLOCK_READS 100000 /* so many reads of the clock between two decode calls: nothing is computed at all */
 
 static uint64_t only_seed; /* the round to run alone; 0: all */
 
-/* What all rounds together met with: a test that meets with nothing proves nothing. */
+/* Counters over all rounds: a test that covers nothing proves nothing. */
 static struct {
     int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares, queued;
     int64_t preemptions, saved, restored;
-    int64_t stored, fetched;            /* saves, and requests that went on from one */
-    int64_t leaving, lacking, awaiting; /* decode calls with somebody who leaves, and who waits for room */
+    int64_t stored, fetched; /* saves, and requests that reused stored cells */
+    int64_t leaving, lacking,
+        awaiting; /* decode calls while an eviction is pending, while a slot lacks cells, while one awaits a sequence */
 } met;
 
-/* What a round is made of. */
+/* The configuration of a round. */
 struct round {
     uint64_t seed;
     bool threaded;
     struct store *store; /* NULL: none */
-    bool again;          /* it holds what the same round left before */
+    bool again;          /* it holds what the same round stored before */
 };
 
 struct world;
@@ -58,33 +59,34 @@ struct request {
     struct world *world;
     struct talk *talk;
     bool open;
-    uint64_t asked_at, ended_at; /* in the order of what happened, as the test saw it */
+    uint64_t asked_at, ended_at; /* sequence numbers of the events, as the test saw them */
     int32_t calls_before;
-    int32_t cancel_at_token, cancel_at_call; /* of its own; NEVER */
+    int32_t cancel_at_token, cancel_at_call; /* of its own tokens or calls; NEVER */
 };
 
 /* A conversation: its turns, one after the other. */
 struct talk {
     struct request *turns[MAX_TURNS];
     int n_turns, n_planned;
-    int32_t due; /* decode calls after which the next turn comes */
+    int32_t due; /* decode calls after which the next turn is submitted */
 };
 
 struct world {
-    struct clock clock; /* first; moves as `time` does, and counts who looks at it */
+    struct clock clock; /* first; moves as `time` does, and counts its reads */
     struct fake_clock time;
     uint64_t seed, random;
     struct engine *engine;
     struct engine_params params;
-    bool alone;     /* one request at a time */
-    bool calm;      /* and nothing is cancelled, poisoned or short of room */
-    bool untouched; /* nothing is cancelled, poisoned or short of room */
+    bool alone;       /* one request at a time */
+    bool undisturbed; /* and nothing is cancelled, poisoned or short of room */
+    bool untouched;   /* nothing is cancelled, poisoned or short of room */
     bool cancels, poison, threaded;
-    bool hurried;        /* requests make way for others, or hear that the server is busy */
-    bool scopes;         /* some prompts may share nothing with others, being computed under adapters, or so */
-    bool crowd;          /* all come at once, with much in common */
+    bool preempts; /* requests preempt others, or fail because the server is busy */
+    bool scopes;   /* some prompts may share nothing with others, since they are computed under adapters or in another
+                      scope */
+    bool crowd;    /* all are submitted at once, with much in common */
     struct store *store; /* NULL: none */
-    bool again;          /* what is in it was left by the same round */
+    bool again;          /* it holds what the same round stored before */
     int32_t alphabet, n_systems;
     struct tokens systems[3];
     struct talk talks[MAX_TALKS];
@@ -101,7 +103,7 @@ struct world {
     char fault[160]; /* found on the engine's thread; empty: none */
 };
 
-/* ---- Chance ---- */
+/* ---- Random numbers ---- */
 
 /* splitmix64 (https://prng.di.unimi.it/splitmix64.c). */
 static uint64_t draw(uint64_t *state)
@@ -156,14 +158,14 @@ __attribute__((format(printf, 4, 5))) static void require(const struct world *w,
     fail();
 }
 
-/* A round that does not get on would never come back to where a test can fail. */
+/* A round that makes no progress would never return to where a test can fail. */
 static void give_up(const struct world *w, const char *what)
 {
     say_what_failed(w, what);
     abort();
 }
 
-/* ---- What is asked ---- */
+/* ---- Prompts ---- */
 
 static void add_words(struct world *w, struct tokens *prompt, int32_t n)
 {
@@ -245,7 +247,7 @@ static void shorten(struct world *w, struct talk *talk, const struct request *la
 static void branch(struct world *w, struct talk *talk, const struct request *last, struct tokens *prompt)
 {
     (void)last;
-    repeat(w, talk, w->requests[below(w, (int32_t)w->n_requests)], prompt); /* may be running, or waiting still */
+    repeat(w, talk, w->requests[below(w, (int32_t)w->n_requests)], prompt); /* may be running, or still waiting */
     if (!one_in(w, 4)) add_message(w, prompt);
 }
 
@@ -308,7 +310,7 @@ static void plan_cancel(struct world *w, struct request *r)
         r->cancel_at_call = between(w, 0, 12);
 }
 
-/* ---- What is to come of it ---- */
+/* ---- Expected replies ---- */
 
 struct answer {
     struct tokens tokens;
@@ -366,7 +368,7 @@ static void release_answer(struct answer *a)
     buf_release(&a->text);
 }
 
-/* ---- Asking ---- */
+/* ---- Submitting ---- */
 
 static void cancel(struct request *r)
 {
@@ -396,12 +398,12 @@ static void on_end(struct job *job)
     pthread_mutex_unlock(&w->mutex);
 }
 
-/* A salt, and three sets of adapters: replies tell them apart, but for the first two. */
+/* A salt, and three sets of adapters: replies differ under each, but for the first two. */
 #define N_SCOPES 5
 static const double *const scopes[N_SCOPES] = {NULL, NULL, (const double[]){1, 0}, (const double[]){0, 1},
                                                (const double[]){0.5, 1}};
 
-/* As src/lib does before it hands a job to the engine. */
+/* Queries the store, as src/lib does before it submits a job to the engine. */
 static void ask_store(struct world *w, struct job *job)
 {
     const struct store_user *user = engine_store_user(w->engine);
@@ -463,8 +465,8 @@ static struct talk *next_due(struct world *w)
     return next;
 }
 
-/* Submits what is due. When nothing runs the next is due whatever the calls, but no more than that one: else it would
- * depend on the threads how many of them the engine sees at once. */
+/* Submits what is due. When nothing runs the next one is due whatever the calls, but only that one: else the threads
+ * would decide how many of them the engine sees at once. */
 static void submit_due(struct world *w)
 {
     struct talk *talk;
@@ -477,7 +479,7 @@ static void submit_due(struct world *w)
     }
 }
 
-/* ---- While it runs ---- */
+/* ---- Invariants while it runs ---- */
 
 /* Cells that were computed under adapters hold their tokens and the same beside each. */
 static bool holds(const struct tokens *cells, const struct tokens *tokens, size_t n)
@@ -488,14 +490,15 @@ static bool holds(const struct tokens *cells, const struct tokens *tokens, size_
     return true;
 }
 
-/* What the engine believes of its cells is what the model has in them. NULL, or what is wrong. */
+/* Compares what the engine believes of its cells with what the model has in them. NULL, or what is wrong. */
 static const char *fault_in_cells(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
         const struct tokens *cells = fake_llm_cells(engine->context, seq->id);
         size_t n = (size_t)seq->n_cells;
-        bool half = seq->slot != NULL && seq->slot->fetching.on && n == 0; /* rows whose moving part is still to come */
+        bool half =
+            seq->slot != NULL && seq->slot->fetching.on && n == 0; /* KV rows whose checkpoint is still to come */
         if (half && cells->len <= seq->tokens.len) continue;
         if (cells->len != n) return "a sequence has more or fewer cells than the engine believes";
         if (seq->tokens.len < n || !holds(cells, &seq->tokens, n))
@@ -509,7 +512,7 @@ static const char *fault_in_cells(const struct engine *engine)
     return NULL;
 }
 
-/* Whoever waits for room waits for somebody who makes it. */
+/* If a slot lacks cells, some eviction must be pending. */
 static const char *fault_in_leaving(const struct engine *engine)
 {
     bool leaving = evict_deadline(engine) != CLOCK_NEVER;
@@ -522,7 +525,7 @@ static const char *fault_in_leaving(const struct engine *engine)
     return NULL;
 }
 
-/* Whoever waits for a prompt that is being computed waits for something that they have in common. */
+/* If a slot waits for a prefix that is being computed, the two must have it in common. */
 static const char *fault_in_waiting(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
@@ -546,7 +549,7 @@ static void note_what_is_met(const struct engine *engine)
     }
 }
 
-/* Those who wait must get on when the one they wait for leaves. */
+/* Slots that wait must continue when the one they wait for ends. */
 static void cancel_who_is_waited_for(struct world *w)
 {
     for (size_t i = 0; i < w->engine->n_slots; i++) {
@@ -604,8 +607,8 @@ static void append_all(struct tokens *all, const struct request *r)
     tokens_append(all, r->client.got.v, r->client.got.len);
 }
 
-/* Everything that others can have gone on from. Deterministic: whole pieces, and of the prompt alone, unless a failure
- * made the reply be computed again like a prompt. */
+/* Upper bound of what other requests may have reused. Deterministic: whole chunks, and of the prompt alone, unless a
+ * failure made the reply be computed again like a prompt. */
 static void append_reusable(const struct world *w, struct tokens *all, const struct request *r)
 {
     append_all(all, r);
@@ -614,7 +617,7 @@ static void append_reusable(const struct world *w, struct tokens *all, const str
     tokens_truncate(all, all->len / PREFILL_CHUNK * PREFILL_CHUNK);
 }
 
-/* A request that wants nothing kept gives its cells to nobody, not even while it runs. */
+/* A request that does not cache shares its cells with nobody, not even while it runs. */
 static bool may_have_left_something(const struct request *other, const struct request *r)
 {
     return other != r && other->asked_at < r->ended_at && other->client.job.cache_prompt &&
@@ -638,7 +641,7 @@ static void verify_that_nothing_is_made_up(const struct world *w, const struct r
     require(w, r, !w->params.deterministic || cached % PREFILL_CHUNK == 0, "reuses %d tokens, no whole pieces", cached);
 }
 
-/* A run of tokens that some finished request left, of which so many may be gone on from. */
+/* The tokens that some finished request left, of which so many may be reused. */
 struct left {
     struct tokens tokens;
     int32_t exact;
@@ -658,7 +661,7 @@ static void leave(struct left *left, const struct tokens *tokens, size_t n, int3
     left->exact = exact;
 }
 
-/* Prompt and reply but for the last token; the model's end is sampled after it, and then that one is there too. */
+/* Prompt and reply but for the last token; where the model's end token follows, that last one is there too. */
 static void leave_all(const struct world *w, struct left *left, const struct request *r)
 {
     const hearth_result *result = &r->client.result;
@@ -671,7 +674,7 @@ static void leave_all(const struct world *w, struct left *left, const struct req
     tokens_release(&all);
 }
 
-/* With sequences and cells enough and one request at a time everything stays: no request computes what is there. */
+/* With enough sequences and cells, and one request at a time, everything stays: no request computes what is there. */
 static void verify_that_nothing_is_computed_twice(const struct world *w)
 {
     static struct left lefts[MAX_REQUESTS * (JOB_CHECKPOINTS + 1)];
@@ -709,7 +712,7 @@ static void verify_failure(const struct world *w, const struct request *r, const
         require(w, r, cells > (size_t)fake_llm.n_cells, "found no room, but its %zu tokens fit", cells);
         break;
     case HEARTH_BUSY:
-        require(w, r, w->hurried, "the server was too busy");
+        require(w, r, w->preempts, "the server was too busy");
         break;
     default:
         require(w, r, is_poisoned(r) && c->error.code == HEARTH_INTERNAL, "failed: %s", c->error.message);
@@ -757,7 +760,7 @@ static void verify_request(const struct world *w, const struct request *r)
     release_answer(&right);
 }
 
-/* The engine's own counts; in an undisturbed round they are those of the replies. */
+/* The engine's own counters; in an undisturbed round they equal those of the replies. */
 static void verify_counts(const struct world *w)
 {
     const struct engine_stats *stats = engine_stats(w->engine);
@@ -775,7 +778,7 @@ static void verify_counts(const struct world *w)
     require(w, NULL, metric_get(&stats->cached_tokens) == cached, "the count of reused tokens is wrong");
 }
 
-static void verify_calm(const struct world *w)
+static void verify_idle(const struct world *w)
 {
     const struct engine *engine = w->engine;
     hearth_slot slots[8];
@@ -807,9 +810,9 @@ static void choose_cells(struct world *w, bool may_be_short)
 
 static void choose_shape(struct world *w)
 {
-    bool spare = w->calm || !one_in(w, 3);
+    bool spare = w->undisturbed || !one_in(w, 3);
     int32_t slots = between(w, 1, 4);
-    int32_t seqs = w->calm ? MAX_REQUESTS * 3 : spare ? slots + below(w, 24) : slots;
+    int32_t seqs = w->undisturbed ? MAX_REQUESTS * 3 : spare ? slots + below(w, 24) : slots;
     int32_t window = !spare && one_in(w, 2) ? LONG_WINDOW : ONE_OF(w, 60, 200, 400, 400, 900);
     int32_t batch = ONE_OF(w, 64, 80, 200, 512), small = ONE_OF(w, 4, 7, 16, 33);
     w->params = (struct engine_params){.name = "fake",
@@ -826,14 +829,14 @@ static void choose_shape(struct world *w)
                                                     .unified = spare,
                                                     .n_batch = w->params.deterministic || one_in(w, 2) ? batch : small,
                                                     .n_ubatch = 512};
-    choose_cells(w, spare && !w->calm);
-    if (w->calm && !fake_llm.cuts) w->params.deterministic = false;
-    if (w->calm) fake_llm.cuts_back = 0;
+    choose_cells(w, spare && !w->undisturbed);
+    if (w->undisturbed && !fake_llm.cuts) w->params.deterministic = false;
+    if (w->undisturbed) fake_llm.cuts_back = 0;
 }
 
 static void choose_policy(struct world *w)
 {
-    if (w->calm) {
+    if (w->undisturbed) {
         w->params.snapshot_budget = 1000000000;
         return;
     }
@@ -842,17 +845,17 @@ static void choose_policy(struct world *w)
                                     ENGINE_CACHES_CONVERSATIONS, ENGINE_CACHES_SYSTEM, ENGINE_CACHES_NOTHING);
     w->params.cache_min_tokens = ONE_OF(w, 0, 0, 1, 30);
     w->scopes = one_in(w, 3);
-    w->hurried = one_in(w, 3);
-    if (!w->hurried) return;
+    w->preempts = one_in(w, 3);
+    if (!w->preempts) return;
     w->params.slot_timeout_ns = ONE_OF(w, 0, 20000, 1000000, 10000000);
     w->params.preempt_fails = one_in(w, 4);
 }
 
 static void choose_circumstances(struct world *w)
 {
-    w->cancels = !w->calm && one_in(w, 2);
-    w->poison = !w->calm && one_in(w, 4);
-    w->untouched = !w->cancels && !w->poison && !w->hurried && fake_llm.n_cells == INT32_MAX;
+    w->cancels = !w->undisturbed && one_in(w, 2);
+    w->poison = !w->undisturbed && one_in(w, 4);
+    w->untouched = !w->cancels && !w->poison && !w->preempts && fake_llm.n_cells == INT32_MAX;
     w->crowd = one_in(w, 3);
     w->alphabet = ONE_OF(w, 2, 5, 190);
     w->n_systems = between(w, 1, 3);
@@ -893,8 +896,8 @@ static void open_world(struct world *w, const struct round *round)
     fake_llm_reset(&w->time);
     pthread_mutex_init(&w->mutex, NULL);
     pthread_cond_init(&w->changed, NULL);
-    w->calm = !threaded && one_in(w, 3);
-    w->alone = w->calm || (!threaded && one_in(w, 6));
+    w->undisturbed = !threaded && one_in(w, 3);
+    w->alone = w->undisturbed || (!threaded && one_in(w, 6));
     choose_shape(w);
     choose_policy(w);
     choose_circumstances(w);
@@ -964,7 +967,7 @@ static void add_up(const struct world *w)
     met.restored += metric_get(&stats->snapshots_restored);
 }
 
-/* Returns what sums up all that happened. */
+/* Returns a hash of all that happened. */
 static uint64_t run_round(const struct round *round)
 {
     struct world w;
@@ -976,9 +979,9 @@ static uint64_t run_round(const struct round *round)
     engine_drain(w.engine, CLOCK_NEVER);
     require(&w, NULL, w.fault[0] == '\0', "%s", w.fault);
     for (size_t i = 0; i < w.n_requests; i++) verify_request(&w, w.requests[i]);
-    if (w.calm) verify_that_nothing_is_computed_twice(&w);
+    if (w.undisturbed) verify_that_nothing_is_computed_twice(&w);
     verify_counts(&w);
-    verify_calm(&w);
+    verify_idle(&w);
     add_up(&w);
     uint64_t digest = w.random ^ (uint64_t)w.calls;
     for (size_t i = 0; i < w.n_requests; i++) digest = digest * 31 + (uint64_t)w.requests[i]->client.result.cache_n;
@@ -998,7 +1001,7 @@ static void random_conversations_get_right_replies_and_compute_nothing_twice(voi
     assert_true(met.conversations >= 2000);
     assert_true(met.done > 2000 && met.cancelled > 200 && met.failed > 50);
     assert_true(met.cached > met.computed / 3 && met.shares > 500);
-    print_message("%" PRId64 " made way, %" PRId64 " states saved, %" PRId64 " restored, %" PRId64
+    print_message("%" PRId64 " preempted, %" PRId64 " snapshots saved, %" PRId64 " restored, %" PRId64
                   " calls with somebody in a slot's list\n",
                   met.preemptions, met.saved, met.restored, met.queued);
     assert_true(met.pending > 50 && met.deferred > 50 && met.queued > 1000);
@@ -1012,7 +1015,7 @@ static void clients_on_threads_of_their_own_get_right_replies(void **state)
         if (only_seed == 0 || seed == only_seed) run_round(&(struct round){.seed = seed, .threaded = true});
 }
 
-/* A disk that hangs for a while, now and then. */
+/* A disk that stands still for a while, now and then. */
 static int sync_slowly(struct files *files, int fd)
 {
     static _Atomic uint64_t random;
@@ -1025,8 +1028,8 @@ static int sync_slowly(struct files *files, int fd)
 static char folder[64];
 static struct files slow_files;
 
-/* Quotas from far too little to plenty; half of them in memory, whose slabs are what they are in files, and with little
- * that may be under way. */
+/* Quotas from far too little to plenty; half of the tiers in memory, whose slabs are what they are in files, and with a
+ * small backlog. */
 static struct store *open_store(uint64_t seed)
 {
     static const uint64_t quotas[] = {3000, 30000, 1 << 30};

@@ -1,4 +1,5 @@
-/* The engine over a model without weights: who gets computed when, what a failure touches, what is reused. */
+/* The engine over a model without weights: the order in which requests are computed, what a failure affects, what is
+ * reused. */
 #include "fakes/client.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_llm.h"
@@ -204,7 +205,7 @@ static void deterministic_mode_does_not_reuse_what_was_generated(void **state)
     struct rig *rig = *state;
     struct client a, b;
     open_engine(rig, (struct shape){.slots = 1, .window = 1000, .deterministic = true});
-    client_init(&a, 5, 60, 100); /* generated tokens fill the quantum of the prompt's end and the next */
+    client_init(&a, 5, 60, 100); /* generated tokens fill the chunk of the prompt's end and the next */
     run_alone(rig, &a);
     client_init(&b, 5, 60, 1);
     tokens_append(&b.job.prompt, a.got.v, 99);
@@ -281,7 +282,7 @@ static void a_request_whose_tokens_fail_fails_alone(void **state)
     assert_false(good.failed);
     assert_int_equal(good.got.len, 20);
     assert_true(client_got_right_reply(&good));
-    client_init(&after, 50, 60, 20); /* what the failed one left in its slot is right or not used */
+    client_init(&after, 50, 60, 20); /* what the failed one left in its slot is right or not reused */
     run_alone(rig, &after);
     assert_true(client_got_right_reply(&after));
     client_release(&good);
@@ -355,8 +356,8 @@ static void a_stream_keeps_its_pace_while_a_long_prompt_comes_in(void **state)
     struct rig *rig = *state;
     struct client stream, prompt;
     fake_llm.held = true;
-    fake_llm.token_ns = 5000000; /* 5 ms a row … */
-    fake_llm.call_ns = 40000000; /* … and 40 ms a call: 512 rows would take 2.6 s */
+    fake_llm.token_ns = 5000000; /* 5 ms a token … */
+    fake_llm.call_ns = 40000000; /* … and 40 ms a call: 512 tokens would take 2.6 s */
     open_engine(rig, (struct shape){.slots = 2, .window = 4000});
     client_init(&stream, 5, 20, 400);
     client_init(&prompt, 50, 3000, 5);
@@ -428,7 +429,7 @@ static void no_prompt_starves_another(void **state)
     client_init(&small, 50, 600, 1);
     engine_submit(rig->engine, &big.job);
     engine_submit(rig->engine, &small.job);
-    fake_llm_step(6); /* by turns: 512 rows of the big one at most, then 256 a tick for each; alone, it needs 14 */
+    fake_llm_step(6); /* by turns: 512 tokens of the big one at most, then 256 a tick for each; alone, it needs 14 */
     client_await_end(&small);
     fake_llm_step(100000);
     client_await_end(&big);

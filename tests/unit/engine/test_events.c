@@ -1,18 +1,18 @@
-/* What the events of a request tell beside its text: logprobs, how it stands, how far the prompt is; and how a reply
- * ends that has no more time, or no token that fits. */
+/* The events of a request beside its text: logprobs, the result so far, the prefill's progress; and how a reply ends
+ * whose time is over, or that no token of its grammar can continue. */
 #include "rig.h"
 
 #include "base/log.h"
 
-/* A client that looks into the events. */
+/* A client that reads the events. */
 struct watcher {
     struct client client; /* first */
     void (*deliver)(void *ud, const hearth_event *event);
     int n_progress;
     hearth_result progress[32], last_text;
     int n_logprobs;
-    double log;     /* of the last chosen token */
-    size_t n_top;   /* likeliest tokens told of */
+    double log;     /* logprob of the last sampled token */
+    size_t n_top;   /* tokens of its top logprobs */
     bool all_agree; /* the token of each event is the one that its logprobs are about */
 };
 
@@ -85,13 +85,13 @@ static void progress_is_emitted_after_each_call_until_the_prompt_is_there(void *
     watch(&w, 5, 1200, 3);
     w.client.job.progress = true;
     run_alone(rig, &w.client);
-    assert_int_equal(w.n_progress, 3); /* 512 rows a call */
+    assert_int_equal(w.n_progress, 3); /* 512 tokens a call */
     for (int i = 1; i < 3; i++) assert_true(w.progress[i].prompt_n > w.progress[i - 1].prompt_n);
     assert_int_equal(w.progress[2].prompt_n, 1200);
     assert_int_equal(w.progress[2].predicted_n, 0);
     client_release(&w.client);
 
-    watch(&w, 5, 1201, 3); /* most of it lies in cells */
+    watch(&w, 5, 1201, 3); /* most of it is cached */
     w.client.job.progress = true;
     run_alone(rig, &w.client);
     assert_int_equal(w.n_progress, 1);

@@ -1,5 +1,5 @@
-/* Cells are evicted while the disk is slow, hangs or fails: nothing is lost that can be kept, and nobody is stopped but
- * who needs the room. */
+/* Eviction while the disk is slow, hangs or fails: nothing is lost that can be kept, and only those that need the room
+ * wait. */
 #include "disk.h"
 
 #include "chats.h"
@@ -11,12 +11,12 @@
 
 enum {
     MAX_GAP_MS = 2 * 250, /* twice max_decode_gap_ms */
-    ONE_BLOCK = 300       /* bytes of a block's rows, and not of many more */
+    ONE_BLOCK = 300       /* bytes of a block's KV rows, and not of many more */
 };
 
-/* ---- What is seen meanwhile ---- */
+/* ---- Observing ---- */
 
-/* The longest time between two tokens of a stream, as the clock on the wall says. */
+/* The longest inter-token gap of a stream, in real time. */
 struct stream {
     struct client client; /* first */
     int64_t last, longest;
@@ -30,7 +30,7 @@ static void note_gap(struct client *client)
     stream->last = now;
 }
 
-/* From here on decode calls are let through by fake_llm_step(). The engine is at rest. */
+/* From here on fake_llm_step() lets decode calls through. The engine is idle. */
 static void start_stream(struct stored *s, struct stream *stream, size_t prompt, int32_t max_tokens)
 {
     *stream = (struct stream){0};
@@ -68,8 +68,8 @@ static bool has_ended(struct client *client)
     return ended;
 }
 
-/* Whether a sequence with this client's first token holds fewer cells than it had, before the store has them all: seen
- * from inside each decode call. */
+/* Whether a sequence with this client's first token holds fewer cells than it had, before the store has them all:
+ * checked from inside each decode call. */
 static struct watch {
     struct stored *s;
     struct client *client;
@@ -104,7 +104,7 @@ static void watch_cells_of(struct stored *s, struct client *client, int32_t had)
     fake_llm.on_call = look;
 }
 
-/* The engine answers while somebody waits for room: its thread waits for nobody. */
+/* The engine answers while a slot waits for room: its thread never blocks. */
 static void assert_engine_is_awake(struct stored *s)
 {
     struct client asked;
@@ -114,7 +114,7 @@ static void assert_engine_is_awake(struct stored *s)
     client_release(&asked);
 }
 
-/* What ended before is copied out and written. */
+/* Waits until what ended before is copied out and written. */
 static void await_rest(struct stored *s)
 {
     assert_engine_is_awake(s); /* a round of its loop later */
@@ -136,7 +136,7 @@ static void finish(struct client *client)
     client_release(client);
 }
 
-/* One more decode call than now: for who has just been submitted, one that finds no room. */
+/* One more decode call than now: for a request that has just been submitted, one that finds no room. */
 static void await_call(struct stored *s, int64_t calls)
 {
     while (metric_get(&engine_stats(s->rig->engine)->decode_calls) == calls) sched_yield();
@@ -147,7 +147,7 @@ static int64_t calls_of(struct stored *s)
     return metric_get(&engine_stats(s->rig->engine)->decode_calls);
 }
 
-/* ---- Who waits ---- */
+/* ---- Requests that wait ---- */
 
 static void cells_are_used_again_only_when_they_are_durable(void **state)
 {
@@ -260,7 +260,7 @@ static void what_is_stored_is_evicted_before_what_is_not(void **state)
     client_release(&again);
 }
 
-/* ---- Who does not ---- */
+/* ---- Requests that do not wait ---- */
 
 /* A request needs the sequence of one that cannot be stored for now. */
 static void a_stream_goes_on_beside(void **state, struct store *store)
@@ -295,13 +295,13 @@ static void a_stream_goes_on_while_an_eviction_waits_for_a_hung_disk(void **stat
     a_stream_goes_on_beside(state, open_store_on_disk());
 }
 
-/* Nothing more can be copied out. */
+/* Fills the backlog: nothing more can be copied out. */
 static void a_stream_goes_on_while_an_eviction_waits_for_a_full_backlog(void **state)
 {
     a_stream_goes_on_beside(state, open_store(&gated.files, ONE_BLOCK));
 }
 
-/* A prompt and the reply of another both need cells, and all is resident that is not stored. */
+/* A prompt and the reply of another both need cells, and all resident cells are unsaved. */
 static void a_prompt_waits_for_cells_and_a_stream_does_not(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
@@ -327,7 +327,7 @@ static void a_prompt_waits_for_cells_and_a_stream_does_not(void **state)
     client_release(&a);
 }
 
-/* It grows until there is no other room than that of what is not stored. */
+/* The stream grows until only unsaved cells are left to evict. */
 static void a_stream_takes_cells_that_are_copied_out_and_waits_for_no_disk(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
@@ -349,7 +349,7 @@ static void a_stream_takes_cells_that_are_copied_out_and_waits_for_no_disk(void 
     client_release(&a);
 }
 
-/* The backlog is full: what the stream takes is lost, and what is left is stored when there is room again. */
+/* The backlog is full: what the stream evicts is lost, and what is left is stored when there is room again. */
 static void of_what_a_stream_evicts_unsaved_the_rest_is_stored(void **state)
 {
     struct stored s = {.store = open_store(&gated.files, ONE_BLOCK)};
@@ -377,7 +377,7 @@ static void of_what_a_stream_evicts_unsaved_the_rest_is_stored(void **state)
     client_release(&first);
 }
 
-/* ---- Taken back ---- */
+/* ---- Cancelled evictions ---- */
 
 static void an_eviction_is_cancelled_by_the_conversations_next_turn(void **state)
 {
@@ -392,7 +392,7 @@ static void an_eviction_is_cancelled_by_the_conversations_next_turn(void **state
     client_init(&other, 100, 300, 20);
     run(&s, &other);
     submit(&s, &b, 50, 400, 20);
-    for (int i = 0; i < 100; i++) assert_engine_is_awake(&s); /* a leaves, for b */
+    for (int i = 0; i < 100; i++) assert_engine_is_awake(&s); /* the eviction of a is pending, for b */
     next_turn(&next, &a, 30, 20);
     run(&s, &next);
     assert_int_equal(next.result.cache_n, 699);
@@ -419,7 +419,7 @@ static void an_eviction_is_cancelled_by_a_request_that_shares_the_prefix(void **
         fake_clock_advance(&rig->clock, 1000);
     }
     submit(&s, &b, 100, 400, 20);
-    for (int i = 0; i < 100; i++) assert_engine_is_awake(&s); /* the first leaves, for b */
+    for (int i = 0; i < 100; i++) assert_engine_is_awake(&s); /* the eviction of the first is pending, for b */
     client_init(&edited, 0, 500, 20);
     for (int32_t i = 0; i < 50; i++) tokens_push(&edited.job.prompt, 7);
     ask(&s, &edited);
@@ -435,7 +435,7 @@ static void an_eviction_is_cancelled_by_a_request_that_shares_the_prefix(void **
     for (int i = 0; i < 3; i++) client_release(&c[i]);
 }
 
-/* Who wanted the room is gone. */
+/* The request that wanted the room has ended. */
 static void an_eviction_that_nobody_waits_for_is_cancelled(void **state)
 {
     struct stored s = {.store = open_store_on_disk()};
@@ -461,7 +461,7 @@ static void an_eviction_that_nobody_waits_for_is_cancelled(void **state)
     client_release(&next);
 }
 
-/* ---- Giving up ---- */
+/* ---- Missed deadlines ---- */
 
 static void a_hung_disk_is_waited_for_once(void **state)
 {
@@ -490,7 +490,7 @@ static void a_hung_disk_is_waited_for_once(void **state)
     gate_close(&gated);
     submit(&s, &c, 20, 400, 20);
     finish(&c);
-    submit(&s, &b, 70, 400, 20); /* the disk has got past: it is waited for again */
+    submit(&s, &b, 70, 400, 20); /* the disk has got past it: it is waited for again */
     gate_await(&gated);
     for (int i = 0; i < 100; i++) assert_engine_is_awake(&s);
     assert_false(has_ended(&b));
@@ -548,9 +548,9 @@ static void a_request_that_waits_for_cells_fails_when_the_engine_ends(void **sta
     client_release(&b);
 }
 
-/* ---- What is stored the store alone knows ---- */
+/* ---- Only the store knows what is stored ---- */
 
-/* All files of the folder are cut short; whoever reads one finds out. */
+/* All files of the folder are cut short; a read finds that out. */
 static void damage_all_slabs(void)
 {
     DIR *all = opendir(folder);
@@ -565,7 +565,7 @@ static void damage_all_slabs(void)
     closedir(all);
 }
 
-/* As another engine would: it fetches, and the store drops what it finds damaged. */
+/* Fetches as another engine would; the store drops what it finds damaged. */
 static void read_all(const struct stored *s, struct client *client)
 {
     struct store_query query = {.user = engine_store_user(s->rig->engine),

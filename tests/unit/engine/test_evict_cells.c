@@ -1,10 +1,10 @@
-/* Room in the cells: what is given up for it is known to free cells, nothing goes that somebody is about to use, and
- * what is loaded makes room for itself. */
+/* Evicting cells: an eviction is known to free cells, nothing that is about to be used is evicted, and loads evict for
+ * themselves. */
 #include "disk.h"
 
 #include "chats.h"
 
-/* A prompt that parts from the one that begins with 0 after n tokens. */
+/* A prompt that diverges from the one that begins with 0 after n tokens. */
 static void branch_init(struct client *client, size_t n, size_t own, int32_t max_tokens)
 {
     client_init(client, 0, n, max_tokens);
@@ -24,7 +24,7 @@ static void run_later(struct rig *rig, struct client *client)
     assert_true(client_got_right_reply(client));
 }
 
-/* ---- What is given up frees cells ---- */
+/* ---- Evictions free cells ---- */
 
 enum { ANCESTOR = 100000, BRANCH_AT = 99900, NEW_PROMPT = 4096 };
 
@@ -48,7 +48,7 @@ static void a_sequence_whose_cells_are_shared_is_evicted_at_once(void **state)
                   NEW_PROMPT, ANCESTOR, fake_llm.no_room, times_said("resident-cells-dropped"), took_ms);
     assert_in_range(fake_llm.no_room, 1, NEW_PROMPT / 512 + 1); /* one a tick */
     assert_in_range(times_said("resident-cells-dropped"), 1, NEW_PROMPT / 512 + 2);
-    branch_init(&again, BRANCH_AT, 200, 10); /* what was shared has lost no more than the prompt needed */
+    branch_init(&again, BRANCH_AT, 200, 10); /* the shared one has lost no more than the prompt needed */
     run_later(rig, &again);
     assert_in_range(again.result.cache_n, BRANCH_AT - NEW_PROMPT - 512, BRANCH_AT);
     client_release(&ancestor);
@@ -70,13 +70,13 @@ static void a_reply_frees_cells_in_whole_steps(void **state)
     run_later(rig, &ancestor);
     run_later(rig, &branch);
     run_later(rig, &other);
-    assert_in_range(fake_llm.no_room, 1, 5); /* 10319 of 11000 are taken, and the reply needs 1600 */
+    assert_in_range(fake_llm.no_room, 1, 5); /* 10319 of 11000 cells are taken, and the reply needs 1600 */
     client_release(&ancestor);
     client_release(&branch);
     client_release(&other);
 }
 
-/* What was evicted in part comes back in another sequence, which shares what is left of the first. */
+/* A sequence that was evicted in part is fetched into another, which shares what is left of the first. */
 static void a_sequence_whose_cells_are_all_shared_is_evicted_first(void **state)
 {
     struct rig *rig = *state;
@@ -114,7 +114,7 @@ static void a_sequence_whose_cells_are_all_shared_is_evicted_first(void **state)
     client_release(&again);
 }
 
-/* ---- Nothing goes that is about to be used ---- */
+/* ---- What is about to be used stays ---- */
 
 static void submit(struct rig *rig, struct client *client)
 {
@@ -141,8 +141,8 @@ static void await(struct client *client)
     assert_true(client_got_right_reply(client));
 }
 
-/* The only sequence is that of a request which made way: its cells go into memory, where they would drive out the very
- * system prompt that they make room for. */
+/* The only sequence is that of a suspended request: its cells become a snapshot in memory, which would evict the very
+ * system prompt that is being loaded. */
 static void a_snapshot_is_not_evicted_by_the_eviction_for_its_own_load(void **state)
 {
     struct rig *rig = *state;
@@ -173,7 +173,7 @@ static void a_snapshot_is_not_evicted_by_the_eviction_for_its_own_load(void **st
     client_release(&early);
 }
 
-/* ---- What is loaded makes room for itself ---- */
+/* ---- Loads evict for themselves ---- */
 
 static void a_suspended_request_gets_its_cells_back(void **state)
 {
@@ -199,7 +199,7 @@ static void close_gate(struct client *client)
     gate_close(&gated);
 }
 
-/* Room for the one that comes back is that of another, whose cells the disk does not take. */
+/* Resuming needs the cells of another sequence, which the disk does not take. */
 static void a_suspended_request_waits_for_room_and_the_engine_does_not(void **state)
 {
     struct rig *rig = *state;

@@ -1,5 +1,5 @@
-/* The states of tests/fakes/fake_llm keep the promises of llm/context.h, as tests/unit/llm/test_seq_state.c shows of
- * the real ones: the tests of the engine build on that. */
+/* The snapshots and checkpoints of tests/fakes/fake_llm keep the promises of llm/context.h, as
+ * tests/unit/llm/test_seq_state.c shows of the real ones: the tests of the engine build on that. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_llm.h"
 
@@ -115,7 +115,7 @@ static void a_snapshot_that_finds_no_cells_is_refused(void **unused)
     fake_llm.n_cells = 2 * N - 1;
     assert_int_equal(llm_seq_load(context, 1, saved.bytes, saved.size, N), LLM_NO_ROOM);
     expect_tokens(context, 1, 1, 0);
-    assert_int_equal(llm_seq_load(context, 0, saved.bytes, saved.size, N), LLM_LOADED); /* in place of itself */
+    assert_int_equal(llm_seq_load(context, 0, saved.bytes, saved.size, N), LLM_LOADED); /* over itself */
     expect_tokens(context, 0, 1, N);
     free(saved.bytes);
     llm_context_close(context);

@@ -1,5 +1,5 @@
-/* What each mode of caching computes and keeps: nothing (none), the states of system prompts (SPC), whole conversations
- * (IMC); and what of it GET /slots shows. Token counts are exact. */
+/* What each caching mode computes and keeps: nothing (none), snapshots of system prompts (SPC), whole conversations
+ * (IMC); and what GET /slots shows of it. Token counts are exact. */
 #include "chats.h"
 
 #include "engine/core.h"
@@ -13,7 +13,7 @@ static int64_t computed(struct rig *rig)
     return metric_get(&engine_stats(rig->engine)->prompt_tokens);
 }
 
-/* Cells that stay when nobody is there. */
+/* Cells that stay resident when the engine is idle. */
 static int32_t resident(const struct engine *engine)
 {
     int32_t n = 0;
@@ -23,7 +23,7 @@ static int32_t resident(const struct engine *engine)
 
 static int32_t length_of(const struct chat *chat)
 {
-    int32_t n = 1; /* the cue */
+    int32_t n = 1; /* the generation prompt */
     for (size_t i = 0; i < chat->n; i++) n += (int32_t)chat->m[i].words.len + 2;
     return n;
 }
@@ -56,7 +56,7 @@ static void assert_reused(struct rig *rig, struct shape shape, const bool *whole
         int32_t prompt = length_of(&chat);
         int64_t so_far = computed(rig);
         hearth_result result = turn(rig, &chat, 8);
-        /* All that was there but the last token of the reply, which was sent and never computed. */
+        /* All that was there but the last token of the reply, which was sampled and never computed. */
         int32_t expected = i == 0 ? 0 : *whole ? before + 8 - 1 : system;
         assert_int_equal(result.cache_n, expected);
         assert_int_equal(result.prompt_n, prompt - expected);
@@ -110,17 +110,17 @@ struct watch {
     const struct rig *rig;
     const struct client *clients;
     hearth_slot slots[SLOTS]; /* as they were when all of them generated */
-    int seen, wrong;          /* how often they did; slots that showed another sequence than their rows had */
+    int seen, wrong;          /* how often they did; slots that showed another sequence than their batch tokens had */
 };
 
-/* The row of the last decode call that has the token which this client was given last. */
+/* The batch token of the last decode call that this client was given last. */
 static bool is_row_of(const struct llm_batch_token *row, const struct client *client)
 {
     size_t said = (size_t)row->pos - client->job.prompt.len;
     return said < client->got.len && client->got.v[said] == row->token;
 }
 
-/* On the engine's thread, before each call: slots show how things were after the one before. */
+/* On the engine's thread, before each call: the status shows how things were after the call before. */
 static void compare_slots_and_rows(void *ud)
 {
     struct watch *w = ud;
@@ -163,7 +163,7 @@ static void fill_slots(struct rig *rig, int32_t first, struct watch *w)
 }
 
 /* The layout is the same in every mode: one context, slot 0 on sequence 0 and so on, none reserved. Where conversations
- * stay in one pool of cells, further ones begin on others. */
+ * stay in one pool of cells, further ones begin on other sequences. */
 static void a_slot_stands_on_the_sequence_that_it_shows(void **state)
 {
     struct rig *rig = *state;
@@ -299,7 +299,7 @@ static void a_system_prompt_is_shared_with_a_busy_neighbour(void **state)
     chat_release(&b);
 }
 
-/* What cannot be loaded is computed; the client hears nothing of it, and the next request finds a good copy. */
+/* A snapshot that cannot be loaded is computed; the client does not notice, and the next request finds a good copy. */
 static void a_snapshot_that_cannot_be_restored_is_computed_again(void **state)
 {
     struct rig *rig = *state;
@@ -336,7 +336,7 @@ static void without_room_for_snapshots_every_prompt_is_computed(void **state)
     assert_said(" warn  spc: failed to extract KV state seq=0 tokens=152");
 }
 
-/* There is room for the state, and it cannot be had: nothing is kept that later requests would try to load. */
+/* There is room for the snapshot, and it cannot be had: nothing is kept that later requests would try to load. */
 static void a_system_prompt_that_cannot_be_copied_out_is_computed_each_time(void **state)
 {
     struct rig *rig = *state;
@@ -357,7 +357,7 @@ static void of_a_short_system_prompt_nothing_is_kept(void **state)
 {
     struct rig *rig = *state;
     open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000, .cache_min_tokens = 100));
-    ask_once(rig, 1, 97, 2); /* 99 tokens with the markers */
+    ask_once(rig, 1, 97, 2); /* 99 tokens with those of its role and its end */
     assert_int_equal(ask_once(rig, 1, 97, 3).cache_n, 0);
     assert_said(" spc: cache skip (too short) tokens=99 min=100");
     assert_int_equal(fake_llm.saves, 0);
@@ -375,7 +375,7 @@ static void the_log_says_what_became_of_a_system_prompt(void **state)
     open_engine(rig, SPC(.slots = 1, .seqs = 4, .window = 1000));
     asker_init(&asker, &chat, 1);
     tokens_append(&system, asker.client.job.prompt.v, 152);
-    int32_t bytes = 152 * (int32_t)sizeof(int32_t) + 16; /* the tokens, and the fake's head */
+    int32_t bytes = 152 * (int32_t)sizeof(int32_t) + 16; /* the tokens, and the fake's header */
     snprintf(line, sizeof line, " spc: tokens saved (externalized) tokens=152 hash=%016llx kv_bytes=%d\n",
              (unsigned long long)tokens_short_hash(&system), bytes);
     asker_release(&asker);
@@ -415,7 +415,7 @@ static void prefixes_shorter_than_the_minimum_are_not_reused(void **state)
     rig->engine = NULL;
 }
 
-/* 2, 4 and 6 messages: 1, 3 and 5 of them are known by the slot. */
+/* 2, 4 and 6 messages: 1, 3 and 5 of them are what the slot shows. */
 static void a_slot_shows_the_messages_that_it_holds(void **state)
 {
     struct rig *rig = *state;
@@ -443,7 +443,7 @@ static void a_slot_shows_the_messages_that_it_holds(void **state)
     chat_release(&chat);
 }
 
-/* Three agents at once, three slots: each goes on with its own conversation, and they overlap. */
+/* Three agents at once, three slots: each continues its own conversation, and they overlap. */
 static void agents_keep_their_own_conversations(void **state)
 {
     struct rig *rig = *state;
@@ -487,7 +487,7 @@ static void agents_keep_their_own_conversations(void **state)
     rig->engine = NULL;
 }
 
-/* Half as many slots as agents: with one pool of cells nobody computes anything again. */
+/* Half as many slots as agents: with one pool of cells nothing is computed again. */
 static void fewer_slots_than_agents_do_not_thrash(void **state)
 {
     struct rig *rig = *state;
@@ -505,7 +505,7 @@ static void fewer_slots_than_agents_do_not_thrash(void **state)
     for (int i = 0; i < AGENTS; i++) chat_release(&chats[i]);
 }
 
-/* The contrast: one slot, and a stream of cells for each slot, so that there is room for one conversation only. */
+/* The contrast: one slot with a KV stream, so that there is room for one conversation only. */
 static void with_one_sequence_only_every_agent_evicts_the_other(void **state)
 {
     struct rig *rig = *state;
@@ -566,7 +566,7 @@ static void a_new_conversation_reuses_the_system_prompt(void **state)
     rig->engine = NULL;
 }
 
-/* When cells are needed, a conversation that lost its end is no longer said to be there. */
+/* When cells are evicted, a conversation that lost its end is no longer shown. */
 static void a_slot_claims_no_messages_whose_cells_were_evicted(void **state)
 {
     struct rig *rig = *state;
@@ -588,7 +588,7 @@ static void a_slot_claims_no_messages_whose_cells_were_evicted(void **state)
     chat_release(&other);
 }
 
-/* Of two users neither can tell, by what is cached, what the other one said. */
+/* Of two users neither can learn, by what is cached, what the other one said. */
 static void users_of_different_scopes_share_nothing(void **state)
 {
     struct rig *rig = *state;

@@ -1,4 +1,4 @@
-/* Where a prompt diverges from what is most like it: against all lists there are, compared one by one; and what the log
+/* Where a prompt diverges from the most similar token list: compared with a naive search of all lists; and what the log
  * says of a large miss. */
 #include "chats.h"
 #include "stored.h"
@@ -31,7 +31,7 @@ static int32_t below(struct world *w, int32_t n)
     return (int32_t)((w->random >> 8) % (uint32_t)n);
 }
 
-/* Begins like a list that was there, as often as not, and then as it likes; few tokens, so that much is in common by
+/* Half of the prompts begin like a list that was there, then randomly; few tokens, so that much is in common by
  * chance. */
 static void draw_prompt(struct world *w, struct client *client)
 {
@@ -56,7 +56,7 @@ static int32_t in_common(const struct tokens *a, const struct tokens *b)
     return (int32_t)n;
 }
 
-/* Whether the other list has that much in common with the prompt and goes on as was noted. */
+/* Whether the other list has that much in common with the prompt and continues as noted. */
 static bool fits(const struct tokens *prompt, const struct tokens *other, const struct divergence *d)
 {
     size_t rest = other->len - (size_t)in_common(prompt, other);
@@ -115,7 +115,7 @@ static void look_up(struct world *w)
     client_release(&client);
 }
 
-/* All of it is stored when this returns. */
+/* Everything is stored when this returns. */
 static void compute(struct world *w)
 {
     struct client client;
@@ -154,7 +154,7 @@ static void a_prompt_diverges_where_an_oracle_says(void **state)
 
 /* ---- What limits it ---- */
 
-/* What a lookup of that prompt is told after 300 tokens from 3 on were computed under scope 0. */
+/* The lookup of that prompt after 300 tokens from 3 on were computed under scope 0. */
 static struct nearest asked(struct rig *rig, struct shape shape, struct client *client)
 {
     struct client before;
@@ -188,7 +188,7 @@ static void what_limits_reuse_is_named(void **state)
         shape.slots = 2, shape.window = 2000;
         if (!shape.deterministic) shape.seqs = 8;
         client_init(&client, 3, rows[i].n, 5);
-        tokens_push(&client.job.prompt, 189); /* and not what is there */
+        tokens_push(&client.job.prompt, 189); /* unlike what is there */
         client.job.cache_prompt = !rows[i].keeps_out;
         struct nearest nearest = asked(rig, shape, &client);
         const char *limit = nearest.limit == NULL ? "nothing" : nearest.limit;

@@ -96,8 +96,9 @@ static void expect_groups(const struct plan *plan, const struct plan_need *needs
     }
 }
 
-/* Of any needs: no more n_tokens than a batch holds, at most the budget while somebody generates, each slot once,
- * nothing that is not needed, every generating slot served, some prompt served if there is one, cuts at multiples. */
+/* Of any needs: no more tokens than a batch holds, at most the budget while some slot generates, each slot once,
+ * nothing that is not needed, every generating slot served, some prompt served if there is one, cuts at multiples of a
+ * chunk. */
 static void plans_keep_their_promises(void **state)
 {
     (void)state;

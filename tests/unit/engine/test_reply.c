@@ -114,8 +114,8 @@ static void put_random_text(struct buf *out, int most)
     for (int i = rand() % most; i >= 0; i--) buf_puts(out, letters[rand() % 7]);
 }
 
-/* Random bytes in random pieces with random stop strings: what comes out is what a naive reader of the whole would
- * have taken, and every piece is valid UTF-8 by itself. */
+/* Random bytes in random pieces with random stop strings: the output is what a naive reader of the whole would have
+ * given, and every piece is valid UTF-8 by itself. */
 static void pieces_give_what_the_whole_gives(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* What stays in the cells between requests and who goes on from it. Token counts are exact: what is computed twice, or
- * lost, shows. */
+/* Which cells stay resident between requests, and which requests reuse them. Token counts are exact: what is computed
+ * twice, or lost, shows. */
 #include "rig.h"
 
 #include "base/log.h"
@@ -197,7 +197,7 @@ static void what_cannot_be_cut_has_checkpoints(void **state)
     a.job.checkpoints[1] = 590;
     a.job.n_checkpoints = 2;
     run_alone(rig, &a);
-    agent_init(&next, 0, 500, 90, 5); /* the reply is rewritten: only what stands before it agrees */
+    agent_init(&next, 0, 500, 90, 5); /* the reply is rewritten: only what precedes it is in common */
     tokens_push(&next.job.prompt, 3);
     run_alone(rig, &next);
     assert_int_equal(next.result.cache_n, 590);
@@ -211,7 +211,7 @@ static void what_cannot_be_cut_has_checkpoints(void **state)
     client_release(&other);
 }
 
-/* Prompts of 200 tokens without messages that part from an earlier one so far before their end, and the turn after a
+/* Prompts of 200 tokens without messages that diverge from an earlier one so far before their end, and the turn after a
  * reply. */
 static void what_cannot_be_cut_is_never_computed_from_zero(void **state)
 {
@@ -228,7 +228,7 @@ static void what_cannot_be_cut_is_never_computed_from_zero(void **state)
             int32_t n = cases[i].before_end, own = (int32_t)i * 20;
             client_init(&a, own, 200, 8);
             run_alone(rig, &a);
-            client_init(&next, own, 200, 8); /* goes on from the reply */
+            client_init(&next, own, 200, 8); /* continues the reply */
             tokens_append(&next.job.prompt, a.got.v, a.got.len);
             tokens_push(&next.job.prompt, 7);
             run_alone(rig, &next);
@@ -409,7 +409,7 @@ static void a_failure_far_into_uncuttable_sequences_still_ends(void **state)
     client_release(&bad);
 }
 
-/* Agents with a long system prompt and few words of their own: none takes over what another one has said. */
+/* Agents with a long system prompt and few words of their own: none reuses what another one has said. */
 static void short_tails_behind_a_long_prefix_are_kept(void **state)
 {
     struct rig *rig = *state;

@@ -1,5 +1,5 @@
-/* What the log says of conversations, in the words of the documents behind hearth: text and fields, and that they agree
- * with what was done. */
+/* What the log says of conversations, in the words of the source documents: text and fields, and that they agree with
+ * what was done. */
 #include "chats.h"
 
 #include "engine/core.h"
@@ -57,7 +57,7 @@ static void a_conversation_is_built_then_extended_then_hit(void **state)
     assert_said_of(" start-slot: imc-extend cached_tokens=%d\n", there);
     assert_said_of(" start-slot: imc-extended total_cached=%d\n", stable);
 
-    /* Another answer to the same messages is wanted: all that was said is there. */
+    /* Another answer to the same messages is wanted: all that was said is cached. */
     struct chat again = chat_copy(&chat, 4);
     forget_log();
     result = turn(rig, &again, 6);
@@ -108,7 +108,7 @@ static void of_several_the_one_with_most_messages_is_continued(void **state)
 
 /* ---- Comparing tokens ---- */
 
-/* Prompts written token by token, of conversations of which nobody knows anything but that they differ. */
+/* Prompts written token by token, of conversations of which only the tokens are known. */
 static void tokens_init(struct asker *asker, const int32_t *tokens, size_t n, uint64_t hash)
 {
     client_init(&asker->client, 0, 0, 1);
@@ -118,7 +118,7 @@ static void tokens_init(struct asker *asker, const int32_t *tokens, size_t n, ui
         (struct conversation){.n_messages = 2, .hashes = asker->hashes, .stable_end = (int32_t)n - 1};
 }
 
-/* The example of the document: T1 to T8 are there, T1 to T5 and T9 to T12 come in. */
+/* The example of the document: T1 to T8 are cached, T1 to T5 and T9 to T12 come in. */
 static void the_example_of_the_document_comes_out(void **state)
 {
     static const int32_t cached[] = {1, 2, 3, 4, 5, 6, 7, 8}, incoming[] = {1, 2, 3, 4, 5, 9, 10, 11, 12};
@@ -142,7 +142,7 @@ static void the_example_of_the_document_comes_out(void **state)
     assert_said(" start-slot: imc-trim-prefix cached_tokens=8 trim_pos=5 new_cache_tokens=8\n");
     assert_said(" start-slot: imc-partial-rebuilt total_cached=8 salvaged_prefix=5 salvaged_pct=62\n");
 
-    /* From then on the slot is known by the new conversation. */
+    /* From then on the slot shows the new conversation. */
     forget_log();
     run_alone(rig, &again.client);
     assert_said(" imc: slot[0] MATCH (cached-msgs[1] tokens[8] hash[");
@@ -195,7 +195,7 @@ static void of_cells_of_another_scope_no_prefix_is_reported(void **state)
     asker_release(&b);
 }
 
-/* All that comes in is there: nothing is computed but the last token. */
+/* All that comes in is cached: nothing is computed but the last token. */
 static void a_part_of_a_conversation_is_trimmed_only(void **state)
 {
     static const int32_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -212,7 +212,7 @@ static void a_part_of_a_conversation_is_trimmed_only(void **state)
     asker_release(&b);
 }
 
-/* A slot that holds as many messages as the request has is passed over in words only: what its cells hold is used. */
+/* A slot that holds as many messages as the request has is skipped in the log only: its cells are used. */
 static void a_slot_with_as_many_messages_is_used_all_the_same(void **state)
 {
     struct rig *rig = *state;
@@ -224,7 +224,7 @@ static void a_slot_with_as_many_messages_is_used_all_the_same(void **state)
     forget_log();
     hearth_result result = turn(rig, &fewer, 6);
     assert_said(" imc: slot[0] skip (cached-msgs[2] >= total-msgs[2])\n");
-    assert_int_equal(result.prompt_n, 1); /* the cue */
+    assert_int_equal(result.prompt_n, 1); /* the generation prompt */
     chat_release(&chat);
     chat_release(&fewer);
 }
@@ -290,7 +290,7 @@ static void slots_that_wait_are_pending_and_never_stay_so(void **state)
     }
 }
 
-/* The one that computes fails, or goes away; or the one that waits goes away. */
+/* The one that computes fails, or is cancelled; or the one that waits is cancelled. */
 static void assert_no_slot_stays_pending(struct rig *rig, bool fails, int cancelled)
 {
     struct asker asker[2];
@@ -339,7 +339,7 @@ static void no_slot_stays_pending_whatever_becomes_of_the_others(void **state)
 
 /* ---- Cells that cannot be cut ---- */
 
-/* With a stream each: a copy of what moves is kept outside at every bound, and gone back to. */
+/* With a KV stream each: a checkpoint is saved at every checkpoint position, and restored. */
 static void a_hybrid_goes_back_to_the_nearest_of_its_snapshots(void **state)
 {
     struct rig *rig = *state;
@@ -354,7 +354,7 @@ static void a_hybrid_goes_back_to_the_nearest_of_its_snapshots(void **state)
     size = (int32_t)(sizeof(int64_t) * 2);
     say(&chat, USER, 3, 30);
     struct chat reworded = chat_copy(&chat, 4);
-    assert_int_equal(turn(rig, &chat, 6).cache_n, 154 + 1 + 6 - 1); /* goes on from its end: nothing to go back to */
+    assert_int_equal(turn(rig, &chat, 6).cache_n, 154 + 1 + 6 - 1); /* continues at its end: nothing to restore */
     assert_int_equal(times_said("imc-hybrid-restore "), 0);
 
     /* The last message is another one: back to the end of those before it. */
@@ -396,7 +396,7 @@ static void in_one_pool_a_hybrid_keeps_every_branch(void **state)
     chat_release(&reworded);
 }
 
-/* A system prompt that everybody begins with is not what was unused for longest, though it was computed first. */
+/* A system prompt that all requests begin with is not the least recently used, though it was computed first. */
 static void a_shared_system_prompt_is_not_the_next_to_be_evicted(void **state)
 {
     struct rig *rig = *state;
@@ -480,14 +480,14 @@ static void a_snapshot_that_cannot_be_restored_is_dropped(void **state)
     await_idle(rig, &slot, 1);
     assert_int_equal(slot.cached_messages, 1); /* those of the second */
     assert_int_equal(slot.cached_tokens, 160);
-    assert_int_equal(turn(rig, &third, 6).cache_n, 123); /* where the second was seen to part from the first */
+    assert_int_equal(turn(rig, &third, 6).cache_n, 123); /* where the second was seen to diverge from the first */
     assert_int_equal(metric_get(&engine_stats(rig->engine)->requests_failed), 0);
     chat_release(&chat);
     chat_release(&other);
     chat_release(&third);
 }
 
-/* When cells are needed, what cannot be cut goes back to a snapshot; where there is none it goes whole. */
+/* Evicted cells that cannot be cut go back to a checkpoint; where there is none, all of them are evicted. */
 static void evicted_cells_go_back_to_a_checkpoint_or_are_evicted_whole(void **state)
 {
     struct rig *rig = *state;
@@ -511,7 +511,7 @@ static void evicted_cells_go_back_to_a_checkpoint_or_are_evicted_whole(void **st
     }
 }
 
-/* A call failed after some of its rows had reached their cells, and there is no way back to where it began. */
+/* A call failed after some of its tokens had reached their cells, and there is no checkpoint to go back to. */
 static void without_a_snapshot_there_all_cells_are_computed_again(void **state)
 {
     struct rig *rig = *state;
@@ -520,7 +520,7 @@ static void without_a_snapshot_there_all_cells_are_computed_again(void **state)
     fake_llm.poison = 198;
     open_engine(rig, (struct shape){.slots = 1, .window = 1000});
     client_init(&bad, 5, 700, 4);
-    bad.job.cache_prompt = false; /* it leaves no snapshots */
+    bad.job.cache_prompt = false; /* it saves no checkpoints */
     bad.job.prompt.v[600] = 198;
     client_init(&good, 5, 700, 4);
     run_alone(rig, &bad);
@@ -532,7 +532,7 @@ static void without_a_snapshot_there_all_cells_are_computed_again(void **state)
     client_release(&good);
 }
 
-/* Snapshots are several, and what was used longest ago makes room for others. */
+/* There are several checkpoints, and the least recently used ones are evicted. */
 static void snapshots_keep_within_their_budget(void **state)
 {
     struct rig *rig = *state;

@@ -1,8 +1,9 @@
-/* Who gets a slot, who waits for one and who makes way, with time standing still unless a test moves it.
+/* Scheduling: which request gets a slot, which waits for one and which is preempted, with a clock that only the test
+ * moves.
  *
- * The engine is driven decode call by decode call: it stands at the beginning of each call until the test lets it go
- * on. While it stands a test may look at everything it has. After every test it must have come to rest by itself, with
- * nobody waiting, no slot pending, and nothing kept for anybody. */
+ * The engine is driven decode call by decode call: it stops at the beginning of each call until the test lets it
+ * continue, and meanwhile the test may look at everything it has. After every test it must have come to rest by itself,
+ * with no job waiting, no slot pending, and nothing pinned or held. */
 #include "rig.h"
 
 #include "base/log.h"
@@ -18,7 +19,7 @@
 #define TIMEOUT_MS 30000
 #define TIMEOUT    (30 * SECOND)
 #define LONG_TALK  1500 /* tokens: worth waiting for */
-#define PATIENCE_S 30   /* of a test, in real time: nothing here takes a second */
+#define PATIENCE_S 30   /* of a test, in seconds of real time: nothing here takes one */
 #define MAX_CALLS  3000
 
 /* A request, and the hashes of its messages. */
@@ -30,13 +31,13 @@ struct asker {
 
 struct scene {
     struct rig rig; /* first */
-    bool apart;     /* a stream of cells for each slot, and not one pool */
+    bool streams;   /* a KV stream for each slot, and not one pool of cells */
     char log_path[200];
-    struct asker askers[12]; /* outlive a test that broke off: the engine may still know them */
+    struct asker askers[12]; /* outlive a test that failed: the engine may still use them */
     size_t n_askers;
 };
 
-/* ---- The gate that decode calls stand at ---- */
+/* ---- The gate before decode calls ---- */
 
 static struct {
     pthread_mutex_t mutex;
@@ -80,7 +81,7 @@ static void await_call(int64_t call)
     if (rc != 0) fail_msg("the engine makes no further decode call");
 }
 
-/* Lets the standing call go on; when this returns the engine stands at the next one. */
+/* Lets the stopped call continue; when this returns the engine has stopped at the next one. */
 static void step(void)
 {
     int64_t next = gate.begun + 1;
@@ -88,14 +89,14 @@ static void step(void)
     await_call(next);
 }
 
-/* For an engine that stands at a call: it will look at the request after it. */
+/* For an engine that has stopped at a call: it will look at the request after it. */
 static void hand_in(struct rig *rig, struct client *client)
 {
     ((struct asker *)client)->handed_in = true;
     engine_submit(rig->engine, &client->job);
 }
 
-/* For an engine at rest. */
+/* For an idle engine. */
 static void hand_in_first(struct rig *rig, struct client *client)
 {
     int64_t next = gate.begun + 1;
@@ -158,7 +159,7 @@ static void cancel(struct rig *rig, struct client *client)
 
 /* ---- Requests ---- */
 
-/* A prompt of n tokens; such with different first tokens have nothing in common. */
+/* A prompt of n tokens; those with different first tokens have nothing in common. */
 static struct client *ask(struct scene *scene, const char *id, int32_t first, size_t n, int32_t max_tokens)
 {
     assert_true(scene->n_askers < 12);
@@ -183,7 +184,7 @@ static struct client *go_on(struct scene *scene, const char *id, const struct cl
     return client;
 }
 
-/* Whoever asked for so many tokens got just these, was told once that it began, and its counts are right. */
+/* The request got exactly the tokens it asked for and one STARTED event, and its counts are right. */
 static void assert_served(struct client *client, int32_t max_tokens)
 {
     assert_true(client->ended);
@@ -217,7 +218,7 @@ static int64_t preemptions(const struct rig *rig)
     return metric_get(&engine_stats(rig->engine)->preemptions);
 }
 
-/* Asserts who waits in the list, in order; NULL ends them. */
+/* Asserts which jobs wait in the queue, in order; NULL ends them. */
 static void assert_waiting(const struct job_list *list, struct client *const *clients)
 {
     const struct job *job = list->first;
@@ -244,7 +245,7 @@ static char *read_log(const struct scene *scene)
     return buf_take(&text);
 }
 
-/* How often the log says so. */
+/* How often the log has this text. */
 static int logged(const struct scene *scene, const char *words)
 {
     char *text = read_log(scene);
@@ -259,7 +260,7 @@ static int logged(const struct scene *scene, const char *words)
 static struct engine *open_driven(struct scene *scene, struct shape shape)
 {
     if (shape.window == 0) shape.window = 4000;
-    if (!scene->apart) shape.seqs = 16;
+    if (!scene->streams) shape.seqs = 16;
     fake_llm.on_call = stand_at_gate;
     return open_engine(&scene->rig, shape);
 }
@@ -270,7 +271,7 @@ static int set_up_scene(void **state)
     hearth_error error;
     if (build == NULL) return -1;
     struct scene *scene = mem_alloc(sizeof *scene);
-    scene->apart = *state != NULL;
+    scene->streams = *state != NULL;
     fake_clock_init(&scene->rig.clock);
     fake_llm_reset(&scene->rig.clock);
     gate.begun = gate.allowed = 0;
@@ -303,7 +304,7 @@ static int tear_down_scene(void **state)
     return left == NULL ? 0 : -1;
 }
 
-/* ---- Slots for those who wait ---- */
+/* ---- Slots for waiting jobs ---- */
 
 static void the_next_in_line_takes_whichever_slot_is_free_first(void **state)
 {
@@ -336,7 +337,7 @@ static void the_next_in_line_takes_whichever_slot_is_free_first(void **state)
     assert_served(e, 5);
 }
 
-/* In a stream each: `a` is being answered in slot 0, and slot 1 holds another conversation, `b`. */
+/* With a KV stream each: `a` is being answered in slot 0, and slot 1 holds another conversation, `b`. */
 static void open_with_two_talks(struct scene *scene, struct shape shape, struct client **a, struct client **b)
 {
     shape.slots = 2;
@@ -444,7 +445,7 @@ static void a_freed_slot_is_first_of_all_for_those_who_wait_for_it(void **state)
     assert_served(e, 5);
 }
 
-/* They go on from what was saved at the end of the messages that they have in common. */
+/* They restore the checkpoint at the end of the messages that they have in common. */
 static void what_cannot_be_cut_is_waited_for_as_well(void **state)
 {
     struct scene *scene = *state;
@@ -468,7 +469,7 @@ static void what_cannot_be_cut_is_waited_for_as_well(void **state)
     assert_int_equal(c->result.cache_n, LONG_TALK - 10);
 }
 
-/* Nobody comes to wake the engine: whoever waits must be served when the slot is free. */
+/* Nothing wakes the engine: waiting jobs must be served when the slot is free. */
 static void the_engine_does_not_go_to_sleep_while_somebody_waits_for_a_slot(void **state)
 {
     struct scene *scene = *state;
@@ -527,7 +528,7 @@ static void two_that_continue_a_conversation_at_once_both_get_its_cells(void **s
     hand_in_first(rig, a);
     let_run(scene);
     hand_in_first(rig, other);
-    hand_in(rig, b); /* both are looked at in the same round */
+    hand_in(rig, b); /* both are placed in the same round */
     hand_in(rig, c);
     let_run(scene);
     assert_served(b, 5);
@@ -537,7 +538,7 @@ static void two_that_continue_a_conversation_at_once_both_get_its_cells(void **s
     assert_int_equal(c->result.cache_n, LONG_TALK);
 }
 
-/* ---- Making way ---- */
+/* ---- Preempting ---- */
 
 /* Two requests are being answered, `a` for a second longer than `b`. */
 static void open_with_two_replies(struct scene *scene, struct shape shape, struct client **a, struct client **b)
@@ -555,7 +556,7 @@ static void open_with_two_replies(struct scene *scene, struct shape shape, struc
     assert_true(has_slot(&scene->rig, 0, *a) && has_slot(&scene->rig, 1, *b));
 }
 
-/* The request has waited for so long that the engine has decided who makes way, and done no more. */
+/* The request has waited for so long that the engine has chosen a victim, and done no more. */
 static void wait_until_decided(struct rig *rig, struct client *waiting)
 {
     hand_in(rig, waiting);
@@ -564,7 +565,7 @@ static void wait_until_decided(struct rig *rig, struct client *waiting)
     step();
 }
 
-/* Every row of the last decode call belongs to a slot, and none of it to the request. */
+/* Every token of the last decode call belongs to a slot, and none of it to the request. */
 static void assert_no_row_of(const struct rig *rig, const struct client *client)
 {
     assert_true(fake_llm.last_n > 0);
@@ -592,7 +593,7 @@ static void a_slot_is_preempted_after_the_timeout_and_not_before(void **state)
     assert_int_equal(logged(scene, "preempting-slot"), 0);
     pass(rig, 1);
     step();
-    /* Decided; no slot is touched yet. */
+    /* Decided; no slot has changed yet. */
     assert_ptr_equal(rig->engine->preemption.victim, &rig->engine->slots[0]);
     assert_true(has_slot(rig, 0, a) && has_slot(rig, 1, b));
     assert_int_equal(rig->engine->slots[0].state, SLOT_GENERATE);
@@ -604,7 +605,7 @@ static void a_slot_is_preempted_after_the_timeout_and_not_before(void **state)
              a->got.len);
     assert_int_equal(logged(scene, line), 1);
     step();
-    /* Carried out: the waiting request has the slot, and this tick has no row of the victim. */
+    /* Carried out: the waiting request has the slot, and this tick has no token of the victim. */
     size_t n = a->got.len;
     assert_true(has_slot(rig, 0, c) && has_slot(rig, 1, b));
     assert_list(&rig->engine->waiting, a, NULL);
@@ -672,7 +673,7 @@ static void a_suspended_request_gives_the_reply_that_it_would_have_given(void **
     assert_served(a, 100);
     /* Nothing is computed again. */
     assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->prompt_tokens), 200 + 200 + 60);
-    assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->snapshots_restored), scene->apart ? 1 : 0);
+    assert_int_equal(metric_get(&engine_stats(scene->rig.engine)->snapshots_restored), scene->streams ? 1 : 0);
 }
 
 static void a_suspended_request_resumes_in_deterministic_mode(void **state)
@@ -701,8 +702,8 @@ static void a_suspended_request_computes_again_what_was_lost(void **state)
 {
     struct scene *scene = *state;
     struct client *a;
-    fake_llm.load_fails = true; /* with a stream each */
-    fake_llm.n_cells = 450;     /* in one pool: its cells have to go */
+    fake_llm.load_fails = true; /* with a KV stream each */
+    fake_llm.n_cells = 450;     /* in one pool: its cells have to be evicted */
     preempt_once(scene, (struct shape){0}, &a);
     assert_served(a, 100);
     assert_true(metric_get(&engine_stats(scene->rig.engine)->prompt_tokens) > 200 + 200 + 60 + 1);
@@ -721,7 +722,7 @@ static void a_suspended_request_ends_where_the_model_ends_it(void **state)
     assert_int_equal(a->result.finish, HEARTH_FINISH_STOP);
 }
 
-/* What was held back of its text, since a stop string may begin there, is there again when it goes on. */
+/* Text that was held back, since a stop string may begin there, is held back again when the request resumes. */
 static void a_stop_string_may_stand_on_both_sides_of_the_pause(void **state)
 {
     struct scene *scene = *state;
@@ -776,7 +777,7 @@ static void two_suspended_requests_resume_in_order(void **state)
     assert_int_equal(preemptions(rig), 2);
 }
 
-/* The same request twice, each put aside after the same token. */
+/* The same request twice, each suspended after the same token. */
 static void two_requests_suspended_at_the_same_token_both_resume(void **state)
 {
     struct scene *scene = *state;
@@ -835,7 +836,7 @@ static void a_suspended_request_has_its_own_timeout_from_then_on(void **state)
     assert_served(b, 100);
 }
 
-/* ---- Who makes way ---- */
+/* ---- Choosing a victim ---- */
 
 static void the_one_that_computes_on_the_conversation_is_preempted_for_it(void **state)
 {
@@ -855,7 +856,7 @@ static void the_one_that_computes_on_the_conversation_is_preempted_for_it(void *
     assert_served(c, 10);
 }
 
-/* Nobody can learn from who makes way that another one has the same conversation. */
+/* Nobody can learn from the choice of the victim that another request has the same conversation. */
 static void the_same_conversation_of_another_scope_decides_nothing(void **state)
 {
     struct scene *scene = *state;
@@ -886,7 +887,7 @@ static void else_the_one_that_has_run_for_longest_is_preempted(void **state)
     step();
     assert_true(has_slot(rig, 0, c));
     until_tokens(c, 3);
-    /* Who came later has run for less long, also in a slot with a smaller number. */
+    /* The later one has run for less long, also in a slot with a smaller number. */
     hand_in(rig, d);
     step();
     pass(rig, TIMEOUT);
@@ -899,7 +900,7 @@ static void else_the_one_that_has_run_for_longest_is_preempted(void **state)
     assert_served(d, 10);
 }
 
-/* Who makes way holds no more of the prompt than others do, but its slot is the one that is free then. */
+/* The victim holds no more of the prompt than other slots do, but its slot is the free one then. */
 static void the_freed_slot_goes_to_the_one_that_it_was_freed_for(void **state)
 {
     struct scene *scene = *state;
@@ -980,7 +981,7 @@ static void of_two_that_have_waited_too_long_the_first_one_comes_first(void **st
     assert_served(e, 5);
 }
 
-/* With a stream each the victim's cells are needed: without room for a copy it keeps its slot. */
+/* With a KV stream each the victim's cells are needed: without room for a snapshot it keeps its slot. */
 static void nobody_is_preempted_whose_cells_cannot_be_kept(void **state)
 {
     struct scene *scene = *state;
@@ -990,8 +991,8 @@ static void nobody_is_preempted_whose_cells_cannot_be_kept(void **state)
     struct client *c = ask(scene, "c", 100, 60, 10);
     wait_until_decided(rig, c);
     step();
-    assert_int_equal(preemptions(rig), scene->apart ? 0 : 1);
-    assert_true(has_slot(rig, 0, scene->apart ? a : c));
+    assert_int_equal(preemptions(rig), scene->streams ? 0 : 1);
+    assert_true(has_slot(rig, 0, scene->streams ? a : c));
     let_run(scene);
     assert_served(a, 100);
     assert_served(b, 100);
@@ -1061,7 +1062,7 @@ static void what_is_private_is_gone_when_it_ends_while_it_is_suspended(void **st
     assert_served(c, 5);
 }
 
-/* Whoever has the slot waits for another's cells at first, so that those of the victim are not written over. */
+/* The next request in the slot waits for another's cells at first, so that those of the victim are not overwritten. */
 static void what_is_private_lies_nowhere_but_in_its_snapshot_while_it_is_suspended(void **state)
 {
     struct scene *scene = *state;
@@ -1083,7 +1084,7 @@ static void what_is_private_lies_nowhere_but_in_its_snapshot_while_it_is_suspend
     assert_int_equal(c->result.cache_n, 2000);
 }
 
-/* ---- Nobody makes way in vain ---- */
+/* ---- No preemption without need ---- */
 
 static void a_cancelled_request_preempts_nobody(void **state)
 {
@@ -1099,7 +1100,7 @@ static void a_cancelled_request_preempts_nobody(void **state)
     step();
     assert_failed(c, HEARTH_CANCELLED, "request was cancelled");
     assert_null(rig->engine->preemption.victim);
-    /* And when it leaves after it was decided, but before anything was done. */
+    /* And when it ends after the decision, but before it was carried out. */
     wait_until_decided(rig, d);
     assert_non_null(rig->engine->preemption.victim);
     cancel(rig, d);
@@ -1128,7 +1129,7 @@ static void a_cancelled_request_in_a_slots_list_preempts_nobody(void **state)
     step();
     assert_non_null(rig->engine->preemption.victim);
     cancel(rig, c);
-    step(); /* the next in the list has waited for less long */
+    step(); /* the next in the queue has waited for less long */
     assert_true(has_slot(rig, 0, a));
     let_run(scene);
     assert_served(a, 100);
@@ -1171,7 +1172,7 @@ static void a_victim_that_is_cancelled_is_no_victim(void **state)
     assert_int_equal(preemptions(rig), 0);
 }
 
-/* ---- How the time is measured ---- */
+/* ---- How the wait is measured ---- */
 
 static void the_wait_begins_when_the_request_is_handed_to_the_engine(void **state)
 {
@@ -1400,7 +1401,7 @@ static void with_one_reply_under_way_the_server_is_not_busy(void **state)
     assert_int_equal(logged(scene, "all slots pending"), 0);
 }
 
-/* ---- Parked requests that do not come back ---- */
+/* ---- Suspended requests that do not resume ---- */
 
 static void park_one(struct scene *scene, struct client **a, struct client **b, struct client **c)
 {
@@ -1426,7 +1427,7 @@ static void a_suspended_request_can_be_cancelled(void **state)
     assert_served(c, 10);
 }
 
-/* Runs beside the test, since it returns only once the engine is calm. */
+/* Runs beside the test, since it returns only once the engine is idle. */
 static void *drain(void *ud)
 {
     engine_drain(ud, CLOCK_NEVER);
@@ -1439,7 +1440,8 @@ static void *close_engine(void *ud)
     return NULL;
 }
 
-/* Parks a request and then has the engine end in this way; it is let go on once it knows that it is to. */
+/* Suspends a request and then has the engine end in this way; decode calls continue once the engine knows that it is to
+ * end. */
 static void park_and_end(struct scene *scene, void *(*end)(void *engine), struct client **a, struct client **b)
 {
     struct client *c;

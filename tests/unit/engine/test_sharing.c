@@ -1,4 +1,4 @@
-/* Which cells sequences have in common, against lists of cells. */
+/* Which cells sequences share, against lists of cells. */
 #include "engine/sharing.h"
 
 #include "base/tokens.h"

@@ -1,5 +1,5 @@
-/* States in memory: the budget, the order of going, and what is found. The last test does anything in any order and
- * compares with an oracle that knows nothing but lists. */
+/* Snapshots in memory: the budget, the LRU order, and lookups. The last test does random operations and compares with
+ * an oracle of plain lists. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 enum { WHOLE = -1, SCOPE = 7 };
 
-/* ---- Making states ---- */
+/* ---- Making snapshots ---- */
 
 /* The letters of `text` are the tokens. */
 static struct tokens tokens_of(const char *text)
@@ -41,7 +41,7 @@ static const struct snapshot *put(struct snapshots *snapshots, const char *text,
     return put_at(snapshots, text, size, WHOLE);
 }
 
-/* ---- Asking ---- */
+/* ---- Lookups ---- */
 
 static bool says(const struct snapshot *snapshot, const char *text)
 {
@@ -113,7 +113,7 @@ static void the_least_recently_used_is_evicted(void **unused)
     assert_false(holds(snapshots, "a"));
     expect_usage(snapshots, 70, 3, 1);
     snapshots_touch(snapshots, b);
-    assert_non_null(put(snapshots, "e", 50)); /* "c" is the oldest now; that is enough */
+    assert_non_null(put(snapshots, "e", 50)); /* "c" is the least recently used now; evicting it is enough */
     assert_true(holds(snapshots, "b"));
     assert_false(holds(snapshots, "c"));
     expect_usage(snapshots, 100, 3, 2);
@@ -142,7 +142,7 @@ static void a_snapshot_larger_than_the_budget_is_refused_and_evicts_nothing(void
     put(snapshots, "a", 60);
     put(snapshots, "b", 40);
     assert_null(put(snapshots, "huge", 101));
-    assert_null(put(snapshots, "a", 101)); /* nor does the one it would replace */
+    assert_null(put(snapshots, "a", 101)); /* nor is the one evicted that it would replace */
     assert_true(holds(snapshots, "a"));
     expect_usage(snapshots, 100, 2, 0);
     assert_non_null(put(snapshots, "all", 100));
@@ -172,7 +172,7 @@ static void what_is_pinned_stays_until_it_is_dropped(void **unused)
     snapshots_pin(snapshots, a);
     assert_int_equal(snapshots_available(snapshots), 40);
     put(snapshots, "b", 40);
-    assert_int_equal(snapshots_available(snapshots), 40); /* "b" can go */
+    assert_int_equal(snapshots_available(snapshots), 40); /* "b" can be evicted */
     assert_null(put(snapshots, "c", 41));
     assert_true(holds(snapshots, "b"));
     assert_non_null(put(snapshots, "c", 30));
@@ -182,7 +182,7 @@ static void what_is_pinned_stays_until_it_is_dropped(void **unused)
     snapshots_drop(snapshots, a);
     assert_false(holds(snapshots, "a"));
     assert_int_equal(snapshots_available(snapshots), 100);
-    expect_usage(snapshots, 30, 1, 1); /* what is dropped did not have to go */
+    expect_usage(snapshots, 30, 1, 1); /* what is dropped was not evicted */
     snapshots_close(snapshots);
 }
 
@@ -201,7 +201,7 @@ static void what_is_held_stays_is_found_and_is_not_replaced(void **unused)
     snapshots_unhold(snapshots, a);
     assert_int_equal(snapshots_available(snapshots), 100);
     assert_non_null(put(snapshots, "b", 50));
-    expect_usage(snapshots, 90, 2, 1); /* it was the oldest */
+    expect_usage(snapshots, 90, 2, 1); /* it was the least recently used */
     snapshots_close(snapshots);
 }
 
@@ -212,7 +212,7 @@ static void the_same_tokens_home_and_scope_are_one_snapshot(void **unused)
     (void)unused;
     struct snapshots *snapshots = snapshots_open(100);
     put(snapshots, "ab", 50);
-    struct snapshot again = state_of("ab", 30, -5, SCOPE); /* whole, however it is said */
+    struct snapshot again = state_of("ab", 30, -5, SCOPE); /* whole, whatever negative home it has */
     again.n_exact = 2;
     const struct snapshot *kept = snapshots_put(snapshots, again);
     assert_int_equal(kept->n_exact, 2);
@@ -249,14 +249,14 @@ static void what_is_pinned_is_not_replaced(void **unused)
     const struct snapshot *again = put(snapshots, "a", 30);
     assert_ptr_not_equal(again, a);
     expect_usage(snapshots, 90, 2, 0);
-    assert_ptr_equal(put(snapshots, "a", 40), again); /* whose is not pinned, though */
+    assert_ptr_equal(put(snapshots, "a", 40), again); /* an equal one, which is not pinned */
     expect_usage(snapshots, 100, 2, 0);
     snapshots_drop(snapshots, a);
     expect_usage(snapshots, 40, 1, 0);
     snapshots_close(snapshots);
 }
 
-/* ---- Whole states ---- */
+/* ---- Whole snapshots ---- */
 
 static void what_cannot_be_cut_must_lie_within_the_prompt(void **unused)
 {
@@ -298,7 +298,7 @@ static void of_several_that_agree_as_far_the_smallest_is_found(void **unused)
     put(snapshots, "abc", 10);
     put(snapshots, "abcd", 20);
     expect_found(snapshots, "abcx", true, "abc", 3);
-    expect_found(snapshots, "abcdx", true, "abcd", 4); /* though a smaller one agrees less far */
+    expect_found(snapshots, "abcdx", true, "abcd", 4); /* though a smaller one has less in common */
     snapshots_close(snapshots);
 }
 
@@ -315,7 +315,7 @@ static void snapshots_of_other_scopes_and_homes_are_not_found(void **unused)
     snapshots_close(snapshots);
 }
 
-/* ---- States that complete a sequence ---- */
+/* ---- Checkpoints ---- */
 
 static void the_longest_checkpoint_of_a_sequence_within_the_prompt_is_found(void **unused)
 {
@@ -355,11 +355,11 @@ static void checkpoints_beyond_what_is_left_of_a_sequence_are_dropped(void **unu
     snapshots_close(snapshots);
 }
 
-/* ---- Anything in any order ---- */
+/* ---- Random operations ---- */
 
 enum { MOST = 64, BUDGET = 200, N_OPERATIONS = 20000 };
 
-/* What the oracle knows of a snapshot. The kept ones lie in the order of their use. */
+/* What the oracle knows of a snapshot. The kept ones are in LRU order. */
 struct record {
     char text[8];
     size_t size;
@@ -383,7 +383,7 @@ static uint32_t below(struct oracle *oracle, uint32_t n)
     return (oracle->random >> 8) % n;
 }
 
-/* Of up to five letters of two, so that much agrees; as prompts too. */
+/* Up to five letters of two, so that much is in common; as prompts too. */
 static void random_text(struct oracle *oracle, char text[8], uint32_t least)
 {
     uint32_t len = least + below(oracle, 6 - least);
@@ -453,7 +453,7 @@ static void random_touch(struct oracle *oracle)
     oracle->v[oracle->n++] = record;
 }
 
-/* Seldom enough that something else can go. */
+/* Seldom enough that something else can be evicted. */
 static void random_pin(struct oracle *oracle)
 {
     if (oracle->n == 0 || sum(oracle, true) > BUDGET / 2) return;
@@ -487,7 +487,7 @@ static size_t agreement(const char *a, const char *b)
     return n;
 }
 
-/* The answer is among those that agree furthest, and of these none is smaller. */
+/* The answer is among those with most in common, and none of these is smaller. */
 static void check_find(struct oracle *oracle)
 {
     char prompt[8];

@@ -1,5 +1,5 @@
-/* What goes into the store, when, and what comes back: token counts are exact, and a wrong cell is a wrong reply. The
- * store is the real one; the model is not. */
+/* What is saved to the store, when, and what is restored: token counts are exact, and a wrong cell is a wrong reply.
+ * The store is the real one; the model is not. */
 #include "stored.h"
 
 static const struct shape one_pool = {.slots = 2, .seqs = 8, .window = 9000};
@@ -64,7 +64,7 @@ static void a_long_prompt_is_stored_while_it_is_computed(void **state)
     client_init(&c, 3, 5000, 1);
     ask(&s, &c);
     engine_submit(rig->engine, &c.job);
-    fake_llm_step(4); /* of 512 rows each */
+    fake_llm_step(4); /* of 512 tokens each */
     while (saves(&s, SLAB_CONTINUED) < 1) sched_yield();
     assert_true(stored_of(&s, &c) >= 1024);
     assert_int_equal(saves(&s, SLAB_COLD), 0);
@@ -188,7 +188,7 @@ static void a_turn_stores_only_what_is_new(void **state)
     for (int i = 0; i < 20; i++) client_release(&turns[i]);
 }
 
-/* ---- Making way ---- */
+/* ---- Evicting ---- */
 
 static void what_is_evicted_is_stored_and_comes_back(void **state)
 {
@@ -226,7 +226,7 @@ static void evicted_cells_are_stored_first(void **state)
     client_release(&b);
 }
 
-/* ---- Kinds of memory, layouts, modes ---- */
+/* ---- State layouts, KV layouts, modes ---- */
 
 static void conversation_over_restarts(void **state, struct shape shape, int32_t least_cached)
 {
@@ -344,7 +344,7 @@ static void system_prompts_outlive_a_restart(void **state)
     }
 }
 
-/* A request that made way loses its cells to others, and finds them in the store. */
+/* A suspended request loses its cells to others, and finds them in the store. */
 static void a_suspended_request_resumes_from_the_store(void **state)
 {
     struct stored s = {0};
@@ -375,7 +375,7 @@ static void a_suspended_request_resumes_from_the_store(void **state)
     client_release(&b);
 }
 
-/* ---- When something goes wrong ---- */
+/* ---- Failures ---- */
 
 static void what_cannot_be_loaded_is_computed(void **state)
 {
@@ -445,7 +445,7 @@ static void two_requests_for_the_same_prefix_fetch_it_once(void **state)
     for (int i = 0; i < 2; i++) client_release(&again[i]);
 }
 
-/* The system prompt of agents lies in the cells once, also when it comes from the store. */
+/* The system prompt of agents is in the cells once, also when it comes from the store. */
 static void what_is_fetched_shares_what_is_resident(void **state)
 {
     struct stored s = {0};
@@ -467,7 +467,7 @@ static void what_is_fetched_shares_what_is_resident(void **state)
     stop(&s);
 }
 
-/* ---- Asking ---- */
+/* ---- Lookups ---- */
 
 static void poke(struct client *client)
 {

@@ -1,5 +1,5 @@
-/* What each event stores, to the token; and that whoever goes gives back what it held. Over the fake model, whose cells
- * can be made to be others than their tokens. */
+/* What each event saves, to the token; and that an ended request holds nothing. Over the fake model, whose cells can be
+ * made to differ from their tokens. */
 #include "stored.h"
 
 #include "base/memory.h"
@@ -49,7 +49,7 @@ static int tear_down_disk(void **state)
 static bool stores_with_strays(int32_t strays)
 {
     void *state;
-    static struct stored s; /* the engine goes on with these until the program ends */
+    static struct stored s; /* the engine uses these until the program ends */
     static struct client c;
     set_up(&state);
     fake_llm.held = true;
@@ -66,7 +66,7 @@ static bool stores_with_strays(int32_t strays)
 
 enum { NOT_STORED = 42, STORED };
 
-/* In a program of its own: builds with assertions stop there, others store nothing of it. */
+/* In a process of its own: builds with assertions abort there, others store nothing of it. */
 static int store_with_strays(int32_t strays)
 {
     char number[16];
@@ -122,8 +122,8 @@ static int32_t stored_of_whole(const struct stored *s, struct client *c, const i
     return stored_of(s, c);
 }
 
-/* The last token was drawn and never computed, so it has no cell; where the model ends its reply itself, that is the
- * token which ends it. */
+/* The last token was sampled and never computed, so it has no cell; where the model ends its reply itself, that is the
+ * end token. */
 static void however_a_reply_ends_it_is_stored_with_its_prompt(void **state)
 {
     enum { AT_ITS_LENGTH, BY_THE_MODEL, AT_A_STOP_STRING, BY_THE_CLIENT, WAYS };
@@ -156,7 +156,7 @@ static void however_a_reply_ends_it_is_stored_with_its_prompt(void **state)
 
 /* ---- The end of the engine ---- */
 
-/* What could not be stored before: two conversations that nobody goes on with, and one whose reply is on its way. */
+/* What could not be stored before: two resident conversations, and one whose reply is being generated. */
 static void the_end_stores_conversations_that_rest_and_one_that_runs(void **state)
 {
     const struct shape shape = {.slots = 3, .seqs = 8, .window = 4000};
@@ -218,8 +218,8 @@ static void begin_with_one_stored(struct stored *s, struct rig *rig, struct gate
     assert_int_equal(stored_of(s, c), 1019);
 }
 
-/* Whether others, which need its room, drive it out. It may have been used, so that each of them is, too: read from the
- * store by an engine with empty cells. Nobody asks for it meanwhile: that would be a use. */
+/* Whether others, which need its room, evict it. It may have been used, so that each of them is, too: read from the
+ * store by an engine with empty cells. No request looks it up meanwhile: that would be a use. */
 static bool makes_way(struct stored *s, struct client *c)
 {
     for (int i = 0; i < 20; i++)
@@ -238,7 +238,7 @@ static void leave(struct engine *engine, struct client *client)
 {
     atomic_store(&client->job.cancelled, true);
     engine_poke(engine);
-    fake_llm_step(1); /* whoever computes meanwhile */
+    fake_llm_step(1); /* for a request that computes meanwhile */
     client_await_end(client);
     assert_true(client->failed);
 }

@@ -1,4 +1,4 @@
-/* The store's disk is slow, or fails: who waits for it, and who does not. */
+/* The store's disk is slow, or fails: which requests wait for it, and which do not. */
 #include "disk.h"
 
 #include "fakes/fake_files.h"
@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <time.h>
 
-/* ---- Who waits ---- */
+/* ---- Requests that wait ---- */
 
 static void a_slow_disk_holds_up_no_stream(void **state)
 {
@@ -82,10 +82,10 @@ static void ask_with_system_prompt(struct stored *s, struct client *client, int3
     run(s, client);
 }
 
-/* Two system prompts, of which the backlog takes one while the disk stands still. The engine is calm then. */
+/* Two system prompts, of which the backlog takes one while the disk stands still. The engine is idle then. */
 static void fill_backlog(struct stored *s, struct rig *rig, struct shape shape, struct client *clients, int32_t first)
 {
-    enum { ONE_BLOCK = 300 }; /* bytes of a block's rows, and not of many more */
+    enum { ONE_BLOCK = 300 }; /* bytes of a block's KV rows, and not of many more */
     s->store = open_store(&gated.files, ONE_BLOCK);
     start(s, rig, shape);
     assert_true(store_wait_ready(s->store, CLOCK_NEVER));
@@ -97,7 +97,7 @@ static void fill_backlog(struct stored *s, struct rig *rig, struct shape shape, 
     engine_drain(rig->engine, CLOCK_NEVER);
 }
 
-/* When the engine has ended nothing but the store has them. */
+/* When the engine has ended only the store has them. */
 static void system_prompts_that_wait_for_room_are_stored_before_the_end(void **state)
 {
     for (int i = 0; i < 4; i++) {
@@ -133,7 +133,7 @@ static bool is_empty(struct engine *engine)
     return empty;
 }
 
-/* Only until they are copied out does it keep cells. */
+/* It keeps its cells only until they are copied out. */
 static void a_system_prompts_sequence_is_cleared_when_it_is_copied_out(void **state)
 {
     struct stored s = {0};
@@ -230,7 +230,7 @@ static void one_failed_read_costs_one_request_what_it_would_have_had(void **stat
             &faults, (struct fake_fault){.call = FAKE_READ, .nth = i == 0 ? 1 : 0, .effect = FAKE_ERROR, .error = EIO});
         client_init(&again[i], 3, 3000, 5);
         run(&s, &again[i]);
-        /* Which of the reads came first depends on the threads; what came before it is used. */
+        /* The threads decide which read came first; what came before it is used. */
         if (i == 0) assert_true(again[i].result.cache_n < 2999);
         if (i == 1) assert_int_equal(again[i].result.cache_n, 2999);
         client_release(&again[i]);
@@ -239,7 +239,7 @@ static void one_failed_read_costs_one_request_what_it_would_have_had(void **stat
     client_release(&c);
 }
 
-/* ---- Prices ---- */
+/* ---- Costs ---- */
 
 /* A disk of which every read takes 5 ms: the sleep is what is being tested, and waits for nothing. */
 static ssize_t read_slowly(struct files *files, int fd, void *bytes, size_t size, uint64_t offset)
@@ -250,7 +250,7 @@ static ssize_t read_slowly(struct files *files, int fd, void *bytes, size_t size
     return files_machine()->read_at(files_machine(), fd, bytes, size, offset);
 }
 
-/* How much of the prompt was fetched, by an engine that takes so long for a row. */
+/* How much of the prompt was fetched, by an engine that takes so long for a token. */
 static int32_t fetched_at(struct stored *s, struct client *of, double token_ns)
 {
     struct client again;

@@ -7,12 +7,12 @@
 #define MS 1000000LL
 #define S  1000000000LL
 
-/* A machine, and the price of a tick on it. */
+/* A machine, and what a tick costs on it. */
 struct machine {
-    int32_t cpus, busy;       /* CPUs, and other processes that would each like one */
-    int64_t fixed, work;      /* nanoseconds of a tick: that threads do not share, and that they do */
-    int64_t barriers;         /* nanoseconds that threads, more than one, wait for each other where each has a CPU */
-    int64_t descheduled;      /* and what is added where one has not */
+    int32_t cpus, busy;       /* CPUs, and other processes that would each use one */
+    int64_t fixed, work;      /* nanoseconds of a tick: the part that threads do not share, and the part that they do */
+    int64_t barriers;         /* nanoseconds that more than one thread wait for each other where each has a CPU */
+    int64_t descheduled;      /* and what is added where one has none */
     int64_t spent, n[64 + 1]; /* nanoseconds in all; ticks with so many threads */
 };
 
@@ -48,7 +48,7 @@ static void tick(struct thread_scaling *scaling, struct machine *m, int32_t rows
     observe(scaling, rows, ns);
 }
 
-/* Ticks for so long; returns what they took as a multiple of what the best number of threads would have taken. */
+/* Runs ticks for so long; returns what they took as a multiple of what the best number of threads would have taken. */
 static double compute(struct thread_scaling *scaling, struct machine *m, int64_t ns)
 {
     int64_t begin = m->spent, best = 0;
@@ -99,7 +99,7 @@ static void a_conversation_that_is_deeper_at_once_costs_next_to_nothing(void **s
     struct machine m;
     begin(&scaling, &m, &large);
     int64_t stolen_ns = 0, ideal = 0;
-    for (int i = 0; i < 40; i++) { /* to and fro between 11 and 38 ms a tick, for 20 s each */
+    for (int i = 0; i < 40; i++) { /* back and forth between 11 and 38 ms a tick, for 20 s each */
         m.work = i % 2 == 0 ? 144 * MS : 36 * MS;
         int64_t before = m.spent;
         double times = compute(&scaling, &m, 20 * S);
@@ -127,14 +127,14 @@ static void a_model_so_small_is_computed_by_one_thread(void **state)
     struct machine m;
     begin(&scaling, &m, &tiny);
     assert_int_equal(thread_scaling_threads(&scaling, 1), 1);
-    assert_int_equal(thread_scaling_threads(&scaling, 2), 2); /* of two rows nothing is known yet */
+    assert_int_equal(thread_scaling_threads(&scaling, 2), 2); /* with two tokens nothing is known yet */
     assert_true(compute(&scaling, &m, 60 * S) < 1.011);
 }
 
 static void fewer_threads_where_they_are_nearly_as_fast(void **state)
 {
     (void)state;
-    struct machine limited = large; /* by its memory: two threads take 19 ms, three and four 18 */
+    struct machine limited = large; /* memory-bound: two threads take 19 ms, three and four 18 */
     limited.fixed = 17 * MS;
     limited.work = 2 * MS;
     limited.barriers = 0;
@@ -144,7 +144,7 @@ static void fewer_threads_where_they_are_nearly_as_fast(void **state)
     assert_int_equal(thread_scaling_threads(&scaling, 1), 2);
 }
 
-/* So long until the number is that, for good. */
+/* Runs ticks until the number of threads settles on this one. */
 static int64_t until(struct thread_scaling *scaling, struct machine *m, int32_t threads)
 {
     int64_t begin = m->spent, at = begin;
@@ -157,7 +157,7 @@ static int64_t until(struct thread_scaling *scaling, struct machine *m, int32_t 
     return at - begin;
 }
 
-/* The number that is chosen next, whenever that is. */
+/* Runs ticks until the number of threads changes, and returns it. */
 static int32_t next_choice(struct thread_scaling *scaling, struct machine *m)
 {
     int32_t step = scaling->buckets[1].step;
@@ -193,7 +193,7 @@ static void it_is_so_on_machines_of_all_sizes(void **state)
         struct thread_scaling scaling;
         struct machine m;
         begin(&scaling, &m, &like);
-        int32_t most = thread_scaling_threads(&scaling, 1); /* of many one more or less makes no difference */
+        int32_t most = thread_scaling_threads(&scaling, 1); /* of many threads one more or less makes no difference */
         assert_true(most == cpus || (cpus >= 30 && most == cpus - 1));
         m.busy = 1;
         assert_true(until(&scaling, &m, cpus - 1) < 3 * S);
@@ -233,8 +233,9 @@ static void single_slow_ticks_change_nothing(void **state)
     assert_true(stolen_ns < 20000 * price(&m, 4) / 100);
 }
 
-/* Pieces of a prompt, no two alike, on so many CPUs with so many other processes; each of those takes half a CPU from
- * the threads that have none for themselves. Returns how many were computed by another number of threads than that. */
+/* Ticks of a prompt, no two alike, on so many CPUs with so many other processes, each of which takes half a CPU from
+ * the threads that have none for themselves. Returns how many ticks were computed by another number of threads than
+ * that. */
 static int32_t read_prompts(struct thread_scaling *scaling, int32_t cpus, int32_t busy, int32_t ticks, int32_t threads)
 {
     int32_t others = 0;
@@ -268,7 +269,7 @@ static void prompts_leave_cpus_to_other_processes_and_take_them_back(void **stat
     for (int32_t busy = 1; busy <= 3; busy++) {
         int32_t left[] = {4, 3, 2, 1};
         read_prompts(&scaling, 4, busy, 20, 0);
-        assert_in_range(read_prompts(&scaling, 4, busy, 1000, left[busy]), 1, 60); /* looks whether it is still so */
+        assert_in_range(read_prompts(&scaling, 4, busy, 1000, left[busy]), 1, 60); /* checks that it is still so */
         read_prompts(&scaling, 4, 0, 500, 0);
         assert_int_equal(read_prompts(&scaling, 4, 0, 1000, 4), 0);
     }

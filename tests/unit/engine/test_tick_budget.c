@@ -1,4 +1,4 @@
-/* The size of ticks, against machines of all speeds. */
+/* The token budget of ticks, against machines of all speeds. */
 #include "fakes/cmocka_all.h"
 
 #include "engine/tick_budget.h"
@@ -10,17 +10,17 @@ static void observe(struct tick_budget *tick_budget, int32_t prompt_tokens, int3
     tick_budget_observe(tick_budget, &(struct tick_cost){prompt_tokens, 1, allowed}, ns);
 }
 
-/* A machine: a call costs `call`, each row `row`. The longest of 200 ticks with a prompt, after some without one and
- * the first `skip`. */
-static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64_t row, int skip, int32_t *rows)
+/* A machine: a call costs `call`, each token `token_ns`. The longest of 200 ticks with a prompt, after some without one
+ * and the first `skip`. */
+static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64_t token_ns, int skip, int32_t *tokens)
 {
     int64_t longest = 0;
-    for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, call + row);
+    for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, call + token_ns);
     for (int i = 0; i < 200; i++) {
-        *rows = tick_budget_next(tick_budget, 1, 2048);
-        int64_t ns = call + (1 + *rows) * row;
+        *tokens = tick_budget_next(tick_budget, 1, 2048);
+        int64_t ns = call + (1 + *tokens) * token_ns;
         if (i >= skip && ns > longest) longest = ns;
-        observe(tick_budget, *rows, *rows, ns);
+        observe(tick_budget, *tokens, *tokens, ns);
     }
     return longest;
 }
@@ -28,12 +28,12 @@ static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64
 static void ticks_stay_within_the_token_gap_on_any_machine_that_can(void **state)
 {
     (void)state;
-    for (int64_t row = 1000; row <= 25 * MS; row *= 3) {
+    for (int64_t token_ns = 1000; token_ns <= 25 * MS; token_ns *= 3) {
         for (int64_t call = 0; call <= 100 * MS; call += 20 * MS) {
             struct tick_budget tick_budget;
-            int32_t rows;
+            int32_t tokens;
             tick_budget_init(&tick_budget, 250 * MS, 1);
-            assert_true(longest_tick(&tick_budget, call, row, 1, &rows) <= 250 * MS + row);
+            assert_true(longest_tick(&tick_budget, call, token_ns, 1, &tokens) <= 250 * MS + token_ns);
         }
     }
 }
@@ -42,76 +42,76 @@ static void a_fast_machine_soon_takes_whole_batches(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
-    int32_t rows;
+    int32_t tokens;
     tick_budget_init(&tick_budget, 250 * MS, 32);
-    longest_tick(&tick_budget, MS, 10000, 0, &rows);
-    assert_int_equal(rows, 2048);
+    longest_tick(&tick_budget, MS, 10000, 0, &tokens);
+    assert_int_equal(tokens, 2048);
 }
 
 static void the_token_gap_is_used(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
-    int32_t rows;
+    int32_t tokens;
     tick_budget_init(&tick_budget, 250 * MS, 32);
-    longest_tick(&tick_budget, 40 * MS, 5 * MS, 0, &rows);
-    assert_in_range(rows, 34, 41); /* 210 to 250 ms */
+    longest_tick(&tick_budget, 40 * MS, 5 * MS, 0, &tokens);
+    assert_in_range(tokens, 34, 41); /* 210 to 250 ms */
 }
 
 static void prompts_progress_where_a_tick_alone_takes_longer_than_the_token_gap(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
-    int32_t rows;
+    int32_t tokens;
     tick_budget_init(&tick_budget, 250 * MS, 32);
-    longest_tick(&tick_budget, 400 * MS, 5 * MS, 0, &rows);
-    assert_in_range(rows, 30, 60); /* half as long again */
+    longest_tick(&tick_budget, 400 * MS, 5 * MS, 0, &tokens);
+    assert_in_range(tokens, 30, 60); /* half as long again */
 }
 
 static void one_slow_tick_does_not_stop_the_prompts(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
-    int32_t rows;
+    int32_t tokens;
     tick_budget_init(&tick_budget, 250 * MS, 32);
-    longest_tick(&tick_budget, 40 * MS, MS, 0, &rows);
-    int32_t before = rows;
-    observe(&tick_budget, rows, rows, 3000 * MS);
+    longest_tick(&tick_budget, 40 * MS, MS, 0, &tokens);
+    int32_t before = tokens;
+    observe(&tick_budget, tokens, tokens, 3000 * MS);
     assert_true(tick_budget_next(&tick_budget, 1, 2048) >= 8);
-    longest_tick(&tick_budget, 40 * MS, MS, 0, &rows);
-    assert_in_range(rows, before - 2, before + 2);
+    longest_tick(&tick_budget, 40 * MS, MS, 0, &tokens);
+    assert_in_range(tokens, before - 2, before + 2);
 }
 
 static void a_tick_that_did_not_use_its_budget_teaches_nothing(void **state)
 {
     (void)state;
     struct tick_budget tick_budget;
-    int32_t rows;
+    int32_t tokens;
     tick_budget_init(&tick_budget, 250 * MS, 32);
-    longest_tick(&tick_budget, 40 * MS, MS, 0, &rows);
+    longest_tick(&tick_budget, 40 * MS, MS, 0, &tokens);
     struct tick_budget before = tick_budget;
-    observe(&tick_budget, 3, rows, 43 * MS);
+    observe(&tick_budget, 3, tokens, 43 * MS);
     assert_memory_equal(&tick_budget, &before, sizeof tick_budget);
 }
 
-/* Rows in tiles of 64 and in smaller calls cost what was measured at 0, 4,096, 8,192 and 12,288 tokens. A tick that
- * takes less than a tile does so because a tile would take more than `ms`. With `busy` now and then a tick takes 2.5
- * times as long as it should. Returns the depth of the last tile. */
+/* Tokens in tiles of 64 and in smaller calls cost what was measured at 0, 4,096, 8,192 and 12,288 tokens of context. A
+ * tick that takes less than a tile does so because a tile would take more than `ms`. With `busy` now and then a tick
+ * takes 2.5 times as long as it should. Returns the depth of the last tile. */
 static int32_t read_deep_prompt(struct tick_budget *tick_budget, bool busy, int32_t ms)
 {
     int32_t last_tile = 0, next_slow = busy ? 1000 : INT32_MAX;
     for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, 5 * MS);
     for (int32_t depth = 0; depth < 12000;) {
-        int32_t rows = tick_budget_next(tick_budget, 1, 2048);
-        bool tile = rows + 1 >= ATTENTION_TILE, slow = tile && depth >= next_slow;
+        int32_t tokens = tick_budget_next(tick_budget, 1, 2048);
+        bool tile = tokens + 1 >= ATTENTION_TILE, slow = tile && depth >= next_slow;
         double tiled = 0.9 + 0.0006 * depth, small = 0.9 + 0.0014 * depth;
-        int64_t took = (int64_t)((5 + (tile ? tiled : small) * rows) * MS);
+        int64_t took = (int64_t)((5 + (tile ? tiled : small) * tokens) * MS);
         assert_true(took < 340 * MS);
         if (depth > 64 && !tile) assert_true((5 + tiled * ATTENTION_TILE) * MS > ms * MS);
         if (tile) last_tile = depth;
         if (slow) next_slow += 1000;
-        observe(tick_budget, rows, rows, slow ? took * 5 / 2 : took);
-        depth += rows;
+        observe(tick_budget, tokens, tokens, slow ? took * 5 / 2 : took);
+        depth += tokens;
     }
     return last_tile;
 }
@@ -122,9 +122,9 @@ static void a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits(void **state)
     struct tick_budget tick_budget;
     tick_budget_init(&tick_budget, 250 * MS, 32);
     assert_in_range(read_deep_prompt(&tick_budget, false, 300), 5500, 8000);
-    for (int i = 0; i < 5; i++) { /* a new prompt finds its way back */
-        int32_t rows = tick_budget_next(&tick_budget, 1, 2048);
-        observe(&tick_budget, rows, rows, (int64_t)((5 + 0.9 * rows) * MS));
+    for (int i = 0; i < 5; i++) { /* a new prompt is learned again */
+        int32_t tokens = tick_budget_next(&tick_budget, 1, 2048);
+        observe(&tick_budget, tokens, tokens, (int64_t)((5 + 0.9 * tokens) * MS));
     }
     assert_true(tick_budget_next(&tick_budget, 1, 2048) >= 2 * ATTENTION_TILE - 1);
 }
