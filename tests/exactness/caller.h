@@ -1,6 +1,6 @@
-/* Callers: they ask, see what there is to see, and judge it. Their events come on the engine's thread, between two
- * decodes. There they look straight into the engine: at the logits that each token was drawn from and, at the first
- * token and the last, at every byte of the sequence's cells. Everything else happens on the test's thread. */
+/* Callers: they submit requests, observe them, and judge the results. Their events come on the engine's thread, between
+ * two decode calls. There they look straight into the engine: at the logits that each token was sampled from and, at
+ * the first token and the last, at every byte of the sequence's cells. Everything else happens on the test's thread. */
 #ifndef EXACTNESS_CALLER_H
 #define EXACTNESS_CALLER_H
 
@@ -8,26 +8,26 @@
 #include "lib/requests/request.h"
 #include "support.h"
 
-/* AT_ONCE: nothing is computed before somebody else has come. STALLING: once the reply has begun, somebody else comes
- * and time flies. UNCACHED: nothing is to be reused or kept. */
+/* AT_ONCE: nothing is computed before another request has come. STALLING: once the reply has begun, another request
+ * comes and the clock jumps. UNCACHED: nothing is reused or kept. */
 enum how { USUAL, AT_ONCE, STALLING, UNCACHED };
 
-/* Who asked, and what was seen on the way. */
+/* A request, and what was observed of it. */
 struct caller {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     hearth_request *request;
     struct engine *engine;
     const struct turn *turn;
-    const char *what; /* the request is, in messages */
+    const char *what; /* the request, for messages */
     enum how how;
     bool started, ended, failed;
     struct tokens reply;
     hearth_result result;
     hearth_error error;
-    float difference;         /* the largest of a logit's, here and in the cold run */
+    float difference;         /* the largest of any logit's, between this run and the cold run */
     bool same_bits;           /* of all logits */
-    struct buf before, after; /* the states, when the first token was drawn and the last */
+    struct buf before, after; /* the sequence's state when the first token was sampled, and the last */
 };
 
 /* ---- On the engine's thread ---- */
@@ -42,7 +42,7 @@ static inline const struct slot *slot_of(const struct caller *caller)
     abort();
 }
 
-/* The logits that the slot's token was drawn from. */
+/* The logits that the slot's token was sampled from. */
 static inline const float *logits_of(const struct engine *engine, const struct slot *slot)
 {
     int32_t row = 0;
@@ -78,7 +78,7 @@ static inline bool has_come(const struct engine *engine)
     return engine->inbox.first != NULL || engine->waiting.first != NULL;
 }
 
-/* Until another request comes; or, with `once`, has come and gone: the first that ends is that one. */
+/* Waits until another request comes; or, with `once`, has come and gone: the first that ends is that one. */
 static inline void await_other(struct engine *engine, bool once)
 {
     pthread_mutex_lock(&engine->mutex);
@@ -87,13 +87,13 @@ static inline void await_other(struct engine *engine, bool once)
     pthread_mutex_unlock(&engine->mutex);
 }
 
-/* What is done without the lock, so that the test can go on meanwhile. */
+/* What is done without the lock, so that the test can continue meanwhile. */
 static inline void dawdle(struct engine *engine, enum how how, const hearth_event *event, size_t n_reply)
 {
     if (how == AT_ONCE && event->type == HEARTH_EVENT_STARTED) await_other(engine, false);
     if (how != STALLING || event->type != HEARTH_EVENT_TEXT || n_reply <= 4) return;
     await_other(engine, true);
-    atomic_fetch_add(&fast_clock.ahead, clock_from_ms(60000)); /* longer than any limit says */
+    atomic_fetch_add(&fast_clock.ahead, clock_from_ms(60000)); /* longer than any time-out */
 }
 
 static inline void caller_event(void *ud, const hearth_event *event)
@@ -114,7 +114,7 @@ static inline void caller_event(void *ud, const hearth_event *event)
     dawdle(engine, how, event, n_reply);
 }
 
-/* ---- Asking ---- */
+/* ---- Submitting ---- */
 
 static inline void caller_submit(struct caller *caller, hearth *instance, const struct turn *turn, const char *what,
                                  enum how how)
@@ -144,7 +144,7 @@ static inline void caller_submit(struct caller *caller, hearth *instance, const 
     if (caller->request == NULL) fail_msg("%s: %s", what, error.message);
 }
 
-/* Waits until it has its slot. */
+/* Waits until the request has its slot. */
 static inline void caller_await_start(struct caller *caller)
 {
     pthread_mutex_lock(&caller->mutex);
@@ -152,7 +152,7 @@ static inline void caller_await_start(struct caller *caller)
     pthread_mutex_unlock(&caller->mutex);
 }
 
-/* Waits for the end; what was seen is then in the caller. */
+/* Waits for the request's end; what was observed is then in the caller. */
 static inline void caller_await(struct caller *caller)
 {
     pthread_mutex_lock(&caller->mutex);
@@ -161,7 +161,7 @@ static inline void caller_await(struct caller *caller)
     hearth_request_release(caller->request);
 }
 
-/* The result stays. */
+/* The result stays valid. */
 static inline void caller_release(struct caller *caller)
 {
     pthread_mutex_destroy(&caller->mutex);
@@ -181,7 +181,7 @@ struct witness {
 
 enum { WITNESSES = 32 };
 
-/* An instance and all that was asked of it. */
+/* An instance and all requests that were submitted to it. */
 struct stage {
     const struct oracle *oracle;
     hearth *instance;
@@ -215,8 +215,8 @@ static inline void expect_image(const char *what, const struct image *warm, cons
 static inline void expect_cells(const struct oracle *oracle, const struct caller *caller, struct witness *witness)
 {
     const struct turn *turn = witness->turn = caller->turn;
-    image_read(&witness->before, oracle->arch->sections, oracle->arch->places, &caller->before);
-    image_read(&witness->after, oracle->arch->sections, oracle->arch->places, &caller->after);
+    image_read(&witness->before, oracle->arch->sections, oracle->arch->coordinates, &caller->before);
+    image_read(&witness->after, oracle->arch->sections, oracle->arch->coordinates, &caller->after);
     if (oracle->layout == DETERMINISTIC) {
         expect_image(caller->what, &witness->before, &turn->before, "at the first token");
         expect_image(caller->what, &witness->after, &turn->after, "at the last token");
@@ -235,7 +235,7 @@ static inline bool begins_with(const struct turn *turn, const struct tokens *pro
     return begins;
 }
 
-/* What was reused has the bytes that it had in the cells of somebody else who begins with it. */
+/* What was reused has the bytes that it had in the cells of another request that begins with it. */
 static inline void expect_bytes_of_another(const struct stage *stage, const struct witness *witness,
                                            const struct caller *caller)
 {
@@ -250,7 +250,7 @@ static inline void expect_bytes_of_another(const struct stage *stage, const stru
                  reused);
 }
 
-/* Waits until all these have ended, and looks whether everything about them is right. */
+/* Waits until all these have ended, and checks everything about them. */
 static inline void judge(struct stage *stage, struct caller *callers, size_t n)
 {
     assert_true(stage->n_witnesses + n <= WITNESSES);

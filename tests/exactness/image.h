@@ -1,5 +1,5 @@
-/* The bytes of a sequence's cells, position by position: what a saved state says, whatever the order of the cells and
- * the number of the sequence. The format is llama.cpp's own (state_write() of its kinds of memory). */
+/* The bytes of a sequence's cells, position by position, read from a saved state, whatever the order of the cells and
+ * the number of the sequence. The format is llama.cpp's own (state_write() of its memory types). */
 #ifndef EXACTNESS_IMAGE_H
 #define EXACTNESS_IMAGE_H
 
@@ -19,7 +19,7 @@
 enum { WINDOW = 1024, SECTIONS = 2 };
 
 /* The positions that one section of a state holds, and a hash of all bytes of each: keys and values of every layer. A
- * recurrent state stands at one position, the last. */
+ * recurrent state has one position, the last. */
 struct cells {
     int32_t from, n;
     uint64_t hash[WINDOW];
@@ -65,16 +65,16 @@ static inline void fold_column(struct reader *reader, struct cells *cells, const
     for (int32_t i = 0; i < cells->n; i++) fold(&cells->hash[order[i]], take(reader, size), size);
 }
 
-/* Cells lie in any order; `order` gets which of the positions each of them is. */
-static inline void read_positions(struct reader *reader, bool places, struct cells *cells, int32_t *order)
+/* Cells are in any order; `order` gets the index of each one's position. */
+static inline void read_positions(struct reader *reader, bool coordinates, struct cells *cells, int32_t *order)
 {
-    const uint8_t *place[WINDOW];
+    const uint8_t *coordinate[WINDOW];
     cells->from = INT32_MAX;
     for (int32_t i = 0; i < cells->n; i++) {
         order[i] = (int32_t)take_u32(reader);
         if (order[i] < cells->from) cells->from = order[i];
         uint32_t n_seq = take_u32(reader);
-        place[i] = take(reader, places ? 12 : 0);
+        coordinate[i] = take(reader, coordinates ? 12 : 0);
         take(reader, n_seq * sizeof(int32_t));
     }
     for (int32_t i = 0; i < cells->n; i++) {
@@ -82,7 +82,7 @@ static inline void read_positions(struct reader *reader, bool places, struct cel
         assert_in_range(order[i], 0, cells->n - 1); /* nothing is missing, … */
         assert_true(cells->hash[order[i]] == 0);    /* … since nothing is there twice */
         cells->hash[order[i]] = 0xcbf29ce484222325;
-        fold(&cells->hash[order[i]], place[i], places ? 12 : 0);
+        fold(&cells->hash[order[i]], coordinate[i], coordinates ? 12 : 0);
     }
 }
 
@@ -97,7 +97,7 @@ static inline void read_values(struct reader *reader, struct cells *cells, const
     }
 }
 
-static inline void read_attention(struct reader *reader, bool places, struct cells *cells)
+static inline void read_attention(struct reader *reader, bool coordinates, struct cells *cells)
 {
     int32_t order[WINDOW];
     for (uint32_t streams = take_u32(reader); streams > 0; streams--) {
@@ -105,7 +105,7 @@ static inline void read_attention(struct reader *reader, bool places, struct cel
         if (n == 0) continue;
         assert_true(n <= WINDOW && cells->n == 0);
         cells->n = (int32_t)n;
-        read_positions(reader, places, cells, order);
+        read_positions(reader, coordinates, cells, order);
         bool transposed = take_u32(reader) != 0;
         uint32_t layers = take_u32(reader);
         for (uint32_t i = 0; i < layers; i++) read_values(reader, cells, order, false);
@@ -123,9 +123,9 @@ static inline void read_recurrent(struct reader *reader, struct cells *cells)
     fold(&cells->hash[0], take(reader, left), left);
 }
 
-/* `sections` says what the state consists of: K attention cells (a second K a sliding window), R a recurrent state.
- * `places`: each cell carries its place, where rotary embeddings have several dimensions. */
-static inline void image_read(struct image *image, const char *sections, bool places, const struct buf *state)
+/* `sections` lists what the state consists of: K attention cells (a second K a sliding window), R a recurrent state.
+ * `coordinates`: each cell carries coordinates, where rotary embeddings have several dimensions. */
+static inline void image_read(struct image *image, const char *sections, bool coordinates, const struct buf *state)
 {
     *image = (struct image){0};
     struct reader reader = {(const uint8_t *)state->v, (const uint8_t *)state->v + state->len};
@@ -133,14 +133,14 @@ static inline void image_read(struct image *image, const char *sections, bool pl
     take(&reader, 2 * sizeof(uint32_t)); /* a magic number and the sequence */
     for (size_t i = 0; sections[i] != '\0'; i++) {
         if (sections[i] == 'K')
-            read_attention(&reader, places, &image->sections[i]);
+            read_attention(&reader, coordinates, &image->sections[i]);
         else
             read_recurrent(&reader, &image->sections[i]);
     }
     assert_true(reader.at == reader.end);
 }
 
-/* The first position below `n` that both hold with different bytes; -1: there is none. */
+/* The first position below `n` whose bytes differ; -1: there is none. */
 static inline int32_t image_differs(const struct image *a, const struct image *b, int32_t n)
 {
     for (size_t s = 0; s < SECTIONS; s++) {

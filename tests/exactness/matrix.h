@@ -1,12 +1,12 @@
-/* The matrix of exactness: every architecture in a layout, every scene, every way of caching. Each cell of it is a test
- * of its own, named by all of these, with an instance that nobody has used before.
+/* The matrix of exactness: every architecture in a layout, every scene, every caching mode. Each cell of it is a test
+ * of its own, named by all of these, with an instance that nothing else has used.
  *
- * In each cell every reply, every logit that a token was drawn from, and every byte of the cells is compared: to the
- * bits with a cold run in deterministic mode; otherwise logits within the bound, and what was reused byte for byte with
- * what the earlier request computed. How much was reused is told by the result's cache_n.
+ * In each cell every reply, every logit that a token was sampled from, and every byte of the cells is compared: in
+ * deterministic mode bit for bit with a cold run; otherwise logits within the bound, and what was reused byte for byte
+ * with what the earlier request computed. The result's cache_n says how much was reused.
  *
- * A sliding window that comes back from a saved state lies in other cells, whose sums have other last bits:
- * deterministic mode uses none of these, and preempts nobody there. */
+ * A sliding window that comes back from a snapshot lies in other cells, whose sums have other last bits: deterministic
+ * mode uses none of these, and preempts nobody there. */
 #ifndef EXACTNESS_MATRIX_H
 #define EXACTNESS_MATRIX_H
 
@@ -25,7 +25,7 @@ static const struct {
     [OFF] = {"off", {"system_prompt_cache", "false", "incremental_cache", "false", NULL}},
 };
 
-/* The prompts: chats of the messages of `before`, perhaps its reply, and one more. GROWN has no messages: it goes on
+/* The prompts: chats of the messages of `before`, perhaps its reply, and one more. GROWN has no messages: it continues
  * after the reply, to the token. */
 enum prompt { NOTHING, SYSTEM, FIRST, NEXT, EDITED, PARTED, OTHER, GROWN, N_PROMPTS };
 
@@ -44,16 +44,17 @@ static const struct {
     [GROWN] = {"grown", FIRST, true, {NULL, 0, 0, 0, 600}},
 };
 
-/* How much of a prompt lies ready: up to the end of the system message, of all messages but the last, of the last; or
- * the whole of another request, reply included. UNSURE: that depends on who is faster. COME_BACK: the whole of a
- * request that was preempted; of what can only be gone back to by a state, that went with its cells. */
-enum amount { NONE, UNSURE, THE_SYSTEM, ALL_BUT_LAST, MESSAGES, WHOLE, COME_BACK };
+/* How much of a prompt is cached: up to the end of the system message, of all messages but the last, of the last; or
+ * the whole of another request, reply included. UNSURE: that depends on who is faster. RESUMED: the whole of a
+ * request that was preempted; where only a checkpoint leads back, that went with its cells. */
+enum amount { NONE, UNSURE, THE_SYSTEM, ALL_BUT_LAST, MESSAGES, WHOLE, RESUMED };
 
 enum when { ALONE, WITH_NEXT, PREEMPTED_BY_NEXT };
 
-/* What is asked for, and what of it is reused. With SPC exactly `spc`. With IMC, where cells can be cut anywhere,
- * exactly what is common with `like`, an earlier request; where they cannot, at most that and at least `least` of
- * `like`. Deterministic mode reuses whole pieces of that only, and no replies. With both off nothing is. */
+/* What is asked for, and what of it is reused. With SPC exactly `spc`. With IMC, where cells can be cut at any
+ * position, exactly what is common with `like`, an earlier request; where they cannot, at most that and at least
+ * `least` of `like`. Deterministic mode reuses whole chunks of that only, and no replies. With both off nothing is
+ * reused. */
 struct ask {
     enum prompt prompt, like;
     enum amount spc, least;
@@ -64,7 +65,7 @@ enum { ASKS = 4, N_SCENES = 7 };
 
 static const struct scene {
     const char *name;
-    const char *slots; /* three for two: so that sharing needs nobody else's */
+    const char *slots; /* three for two: so that sharing needs no other's */
     struct ask asks[ASKS];
 } scenes[N_SCENES] = {
     {"pure hit",
@@ -88,7 +89,7 @@ static const struct scene {
      "1",
      {{FIRST, NOTHING, NONE, NONE, PREEMPTED_BY_NEXT},
       {OTHER, FIRST, THE_SYSTEM, UNSURE, ALONE},
-      {GROWN, FIRST, NONE, COME_BACK, ALONE}}},
+      {GROWN, FIRST, NONE, RESUMED, ALONE}}},
     {"two at once",
      "3",
      {{FIRST, OTHER, UNSURE, UNSURE, WITH_NEXT},
@@ -118,7 +119,7 @@ static void close_turns(void)
     if (oracle.model != NULL) oracle_close(&oracle);
 }
 
-/* The cells come architecture by architecture: each is opened once. */
+/* The cells come architecture by architecture: each model is opened once. */
 static void open_turns(const struct cell *cell)
 {
     if (oracle.arch == &archs[cell->arch]) return;
@@ -171,7 +172,7 @@ static int32_t amount_of(const struct cell *cell, enum amount amount, const stru
         return pieces(cell, bound_of(&oracle, turn, 1));
     case ALL_BUT_LAST:
         return pieces(cell, bound_of(&oracle, turn, turn->n_messages - 1));
-    case COME_BACK:
+    case RESUMED:
         if (cell->layout == DETERMINISTIC) return 0;
         return (int32_t)turn->prompt.len + REPLY - 1;
     case WHOLE:
@@ -215,7 +216,7 @@ static void expect_preempted(const struct cell *cell, const hearth *instance, in
         fail_msg("%g prompt tokens were computed where %d were asked for", prompt_tokens, computed);
 }
 
-/* Asks, from the n-th on, for what is asked together. Returns the one after. */
+/* Submits, from the n-th on, the requests that come together. Returns the index after them. */
 static size_t play_together(const struct cell *cell, struct stage *stage, struct caller *callers, size_t n)
 {
     const struct ask *asks = cell->scene->asks;

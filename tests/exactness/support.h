@@ -1,12 +1,12 @@
 /* What the exactness tests share: models of every architecture with a decoder, prompts and their cold runs through
  * src/llm, which are the oracle, and instances of libhearth.
  *
- * There are two kinds of cold runs. In deterministic mode the prompt is computed in the same pieces, with cells as they
+ * There are two kinds of cold runs. In deterministic mode the prompt is computed in the same chunks, with cells as they
  * are by default, and a warm run must give the same bits. Otherwise cells are F32 and flash attention is off, since it
  * rounds to F16 and would hide a wrong cell; what is left between a warm and a cold run is the order of summation. That
- * can still turn a reply where two tokens are about equally likely. Prompts are therefore chosen by rule: random ones,
- * one after the other, until in the cold run the likeliest token leads at each step by more than twice what a logit may
- * differ by. */
+ * can still change a reply where two tokens are about equally likely. Prompts are therefore chosen by rule: random
+ * ones, one after the other, until in the cold run the likeliest token leads at each step by more than twice what a
+ * logit may differ by. */
 #ifndef EXACTNESS_SUPPORT_H
 #define EXACTNESS_SUPPORT_H
 
@@ -37,12 +37,12 @@ enum layout { UNIFIED, SPLIT, DETERMINISTIC, N_LAYOUTS };
 
 static const char *const layout_names[N_LAYOUTS] = {"unified", "split", "deterministic"};
 
-/* `sections` and `places`: see image_read(). `bound`: the largest difference allowed between a logit of a warm and of a
- * cold run, as in tests/unit/llm/test_seq_share.c, which measures it and shows that one wrong token changes ten times
- * as much. */
+/* `sections` and `coordinates`: see image_read(). `bound`: the largest difference allowed between a logit of a warm and
+ * of a cold run, as in tests/unit/llm/test_seq_share.c, which measures it and shows that one wrong token changes ten
+ * times as much. */
 struct arch {
     const char *name, *sections;
-    bool places;
+    bool coordinates;
     float bound;
 };
 
@@ -156,16 +156,16 @@ static inline void oracle_close(struct oracle *oracle)
 
 /* ---- Cold runs ---- */
 
-/* A prompt and all that a cold run of it gives. A chat has its messages too. */
+/* A prompt and all results of its cold run. A chat has its messages too. */
 struct turn {
     struct tokens prompt, reply;
     float *logits;              /* n_vocab of them for each token of the reply */
-    struct image before, after; /* the cells when the first token of the reply is drawn, and the last */
+    struct image before, after; /* the cells when the first token of the reply is sampled, and the last */
     struct buf messages;        /* JSON, without the closing bracket */
     struct buf text;            /* the messages, rendered */
     size_t ends[MESSAGES_MAX];  /* of the messages in the text */
     size_t n_messages;
-    const hearth_lora *lora; /* the adapters that it is asked under; NULL: those of the configuration */
+    const hearth_lora *lora; /* the adapters of the request; NULL: those of the configuration */
     size_t n_lora;
 };
 
@@ -203,7 +203,7 @@ static inline void cold_image(struct oracle *oracle, struct image *image)
 {
     struct buf state;
     save_state(oracle->context, 0, &state);
-    image_read(image, oracle->arch->sections, oracle->arch->places, &state);
+    image_read(image, oracle->arch->sections, oracle->arch->coordinates, &state);
     buf_release(&state);
 }
 
@@ -223,7 +223,7 @@ static inline int32_t likeliest(const float *logits, int32_t n, float *lead)
     return best;
 }
 
-/* Equal bits give equal replies, however close two tokens are. What ends a reply is never drawn by who ignores it. */
+/* Equal bits give equal replies, however close two tokens are. With ignore_eos an end token is never sampled. */
 static inline bool is_clear(const struct oracle *oracle, int32_t token, float lead)
 {
     if (llm_token_ends_generation(oracle->model, token)) return false;
@@ -259,7 +259,7 @@ static inline uint32_t next_random(uint32_t *state)
     return *state >> 8;
 }
 
-/* The first n tokens of `before` (which may be NULL, or have a reply to go on after), and `more` random ones. */
+/* The first n tokens of `before` (which may be NULL, or have a reply to continue after), and `more` random ones. */
 static inline struct turn turn_after(struct oracle *oracle, const struct turn *before, int32_t n, int32_t more,
                                      uint32_t seed)
 {
@@ -280,7 +280,7 @@ static inline struct turn turn_after(struct oracle *oracle, const struct turn *b
     return turn;
 }
 
-/* Goes on after the whole reply. */
+/* Continues after the whole reply. */
 static inline struct turn turn_grown(struct oracle *oracle, const struct turn *before, uint32_t seed)
 {
     return turn_after(oracle, before, (int32_t)before->prompt.len + REPLY, 20, seed);
@@ -314,7 +314,7 @@ static inline void tokens_of_text(const struct oracle *oracle, const char *text,
     llm_tokenize(oracle->model, text, len, true, true, out);
 }
 
-/* Leading tokens of the prompt that stand for its first n messages. */
+/* Leading tokens of the prompt up to the end of its first n messages. */
 static inline int32_t bound_of(const struct oracle *oracle, const struct turn *turn, size_t n)
 {
     struct tokens tokens = {0};
@@ -325,14 +325,14 @@ static inline int32_t bound_of(const struct oracle *oracle, const struct turn *t
     return bound;
 }
 
-/* What a message says: some words that are always the same, and others that are tried until the cold run is clear. */
+/* The words of a message: some that are always the same, and others that are tried until the cold run is clear. */
 struct saying {
     const char *role;
     int fixed_words, words;
     uint32_t fixed_seed, seed;
 };
 
-/* One message more than `before`; or two, with what was replied to it. */
+/* One message more than `before`; or two, with the reply to it. */
 static inline void write_chat(struct oracle *oracle, const struct turn *before, bool with_reply,
                               const struct saying *say, struct turn *turn)
 {
@@ -355,7 +355,7 @@ static inline void write_chat(struct oracle *oracle, const struct turn *before, 
     buf_release(&text);
 }
 
-/* With nothing to try it is only what others begin with, and has no reply. */
+/* With nothing to try it is only what other prompts begin with, and has no reply. */
 static inline struct turn chat_after(struct oracle *oracle, const struct turn *before, bool with_reply,
                                      struct saying say)
 {
@@ -372,7 +372,7 @@ static inline struct turn chat_after(struct oracle *oracle, const struct turn *b
 
 /* ---- Instances ---- */
 
-/* The machine's clock, and what it was put forward by. */
+/* The machine's clock, and how far it was put forward. */
 struct fast_clock {
     struct clock clock;
     _Atomic int64_t ahead;
@@ -412,8 +412,8 @@ static inline void set_layout(hearth_config *config, enum layout layout)
     set(config, "flash_attention", "off");
 }
 
-/* Every common prefix is worth reusing, if `keys` does not say otherwise: "key", "value", …, NULL. Rows are computed by
- * the piece, so that a sliding window wraps around within a prompt. */
+/* Every common prefix is worth reusing, if `keys` does not say otherwise: "key", "value", …, NULL. Tokens are computed
+ * chunk by chunk, so that a sliding window wraps around within a prompt. */
 static inline hearth *start(const struct oracle *oracle, const char *const *keys)
 {
     hearth_error error;

@@ -1,9 +1,9 @@
 /* Requests under adapters, in between requests under others and under none: each gets what it would have got from a
- * process that saw nothing else, and goes on from what was computed under the very same set, wherever that lies: in
- * cells, in memory beside them, or in the store, also after a restart.
+ * process that saw nothing else, and reuses what was computed under the very same set, wherever that is: in cells, in
+ * snapshots in memory, or in the store, also after a restart.
  *
- * All sets are asked the same prompts, so that whatever of another set was taken would show in the first logit. The
- * oracle computes under each set by itself. Judged are replies, logits and bytes of cells, as in the other matrices. */
+ * All sets get the same prompts, so that anything reused from another set would show in the first logit. The oracle
+ * computes under each set by itself. Replies, logits and bytes of cells are compared, as in the other matrices. */
 #include "caller.h"
 
 #include "llm/adapter.h"
@@ -14,7 +14,8 @@ enum set { BASE, X, Y, BOTH, N_SETS };
 
 static const double scales_of[N_SETS][2] = {[X] = {1, 0}, [Y] = {0, 1}, [BOTH] = {0.5, -1}};
 
-/* As requests write them; `again` in another order, and with what does not count. The configured scales are 0. */
+/* As requests write them; `again` in another order, and with entries that have no effect. The configured scales are
+ * 0. */
 static const struct {
     const hearth_lora *first, *again;
     size_t n_first, n_again;
@@ -236,7 +237,7 @@ static bool uses_states(const struct cell *cell)
     return cell->layout != DETERMINISTIC || !is_sliding(oracle.arch);
 }
 
-/* A stream each, fewer of them than sets, and no store: what was there has made way. */
+/* A KV stream each, fewer of them than sets, and no store: what was there has been evicted. */
 static bool has_room(const struct cell *cell)
 {
     return cell->layout == UNIFIED || cell->four_slots || cell->place != CELLS;
@@ -257,7 +258,7 @@ static void play_conversations(void **state)
     let_fall(&play);
 }
 
-/* The system message is the same for all sets, and of use to nobody but those of the same. */
+/* The system message is the same for all sets, and reused by nobody but requests of the same set. */
 static void play_system_prompts(void **state)
 {
     static struct play play;
@@ -272,8 +273,8 @@ static void play_system_prompts(void **state)
     let_fall(&play);
 }
 
-/* X's request has begun when another comes, which takes its slot and has the same prompt. It goes on where it was. With
- * one slot: among four nobody makes way. */
+/* X's request has begun when another comes, which takes its slot and has the same prompt. It resumes where it was. With
+ * one slot: of four none is preempted. */
 static void play_preemption(void **state)
 {
     static struct play play;

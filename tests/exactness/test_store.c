@@ -1,8 +1,8 @@
-/* What comes back from the store: every architecture, every tier, after its cells were given up, after a restart and
- * after `kill -9`, in the layout that it was stored in and, where the store allows it, in the other.
+/* What is restored from the store: every architecture, every tier, after an eviction, after a restart and after `kill
+ * -9`, in the layout that it was stored in and, where the store allows it, in the other.
  *
- * Each cell of the matrix is a test of its own with a store of its own. What is asked first is computed; what is asked
- * then finds no cells, only what is stored. Replies, logits and the bytes of the cells are judged as in the other
+ * Each cell of the matrix is a test of its own with a store of its own. The first requests are computed; the next ones
+ * find no cells, only what is stored. Replies, logits and the bytes of the cells are compared as in the other
  * matrices. */
 #include "caller.h"
 
@@ -35,7 +35,7 @@ struct cell {
     enum loss loss;
 };
 
-/* In memory nothing outlives the process; and cells make way without changing their layout. */
+/* In memory nothing outlives the process; and an eviction does not change the layout. */
 static bool is_played(const struct cell *cell)
 {
     bool changes = ways[cell->way].stored != ways[cell->way].loaded;
@@ -58,7 +58,7 @@ static void close_turns(void)
     if (oracle.model != NULL) oracle_close(&oracle);
 }
 
-/* Cells come architecture by architecture. One pool and a stream each have the same cold runs. */
+/* Cells come architecture by architecture. One pool and a KV stream each have the same cold runs. */
 static void open_turns(const struct cell *cell)
 {
     bool exact = ways[cell->way].loaded == DETERMINISTIC;
@@ -110,7 +110,7 @@ static void ask(struct stage *stage, enum layout layout, int n, const char *what
     expect_reused(&caller, least, most);
 }
 
-/* Everything that was handed to the store is there; nothing more is asked of this instance. */
+/* Everything that was queued is stored; nothing more is asked of this instance. */
 static void await_saved(hearth *instance)
 {
     engine_drain(instance->entries[0].model->engine, CLOCK_NEVER);
@@ -119,7 +119,7 @@ static void await_saved(hearth *instance)
 
 /* ---- What is lost ---- */
 
-/* Asks without looking at what comes of it. */
+/* Submits without looking at the result. */
 static void ask_unseen(hearth *instance, struct turn *turn, struct buf *after)
 {
     struct caller caller;
@@ -132,7 +132,7 @@ static void ask_unseen(hearth *instance, struct turn *turn, struct buf *after)
     caller_release(&caller);
 }
 
-/* All cells make way for others, which fill the window. */
+/* Evicts all cells, by requests that fill the window. */
 static void drive_out(struct stage *stage)
 {
     for (uint32_t i = 0; i < 3; i++) {
@@ -179,7 +179,7 @@ static void bear_witness(struct stage *stage, const char *path)
     fclose(file);
     free(seen);
     witness->turn = &turns[FIRST];
-    image_read(&witness->after, oracle.arch->sections, oracle.arch->places, &after);
+    image_read(&witness->after, oracle.arch->sections, oracle.arch->coordinates, &after);
     buf_release(&after);
 }
 
@@ -192,7 +192,7 @@ static void run_and_kill(const struct cell *cell, const char *path)
     fwrite(turns[FIRST].prompt.v, sizeof(int32_t), turns[FIRST].prompt.len, child);
     int status = pclose(child);
     free(command);
-    /* The shell in between tells a signal as 128 more. */
+    /* the shell in between reports a signal as 128 plus its number */
     bool killed = (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                   (WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
     if (!killed) fail_msg("the process ended with status %d", status);
@@ -217,7 +217,7 @@ static void lose(const struct cell *cell, struct stage *stage, const char *path)
 
 /* ---- Playing ---- */
 
-/* Windows in deterministic mode, whose saved states are right but not to the last bit, are not stored. */
+/* Windows in deterministic mode, whose snapshots are right but not to the last bit, are not stored. */
 static bool is_stored(const struct cell *cell)
 {
     return ways[cell->way].stored != DETERMINISTIC || !is_sliding(oracle.arch);
@@ -235,8 +235,8 @@ static void play_cell(void **state)
     lose(cell, &stage, path);
     int32_t prompt = (int32_t)turns[FIRST].prompt.len, whole = prompt + REPLY - 1;
     bool exact = layout == DETERMINISTIC, cuts = cuts_anywhere(oracle.arch), stored = is_stored(cell);
-    /* Deterministic: whole pieces of the prompt. What cannot be cut: where a state was left, 16 tokens before the end
-     * of the prompt, and at the end of the reply. */
+    /* Deterministic: whole chunks of the prompt. What cannot be cut: at a checkpoint 16 tokens before the end of the
+     * prompt, and at the end of the reply. */
     int32_t grown = !stored ? 0 : exact ? prompt / PIECE * PIECE : whole;
     int32_t grown_least = exact && !cuts ? 0 : grown;
     ask(&stage, layout, GROWN, "grown", grown_least, grown);

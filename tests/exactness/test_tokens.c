@@ -1,9 +1,9 @@
 /* Prompts of tokens, which share with each other what no two chats would: every architecture, in one pool of cells and
- * with a stream each, in every way in which a prompt can agree with what is resident; and how much of it must be common
+ * with a KV stream each, in every way in which a prompt can agree with what is resident; and how much must be common
  * before it is reused.
  *
- * What cannot be cut anywhere is gone back to where a state was saved, or gone on from whole. Where that is cheapest,
- * and each has a stream, one conversation takes the cells of another, which then has lost its end. */
+ * Cells that cannot be cut are taken back to a checkpoint, or continued whole. Where that is cheapest, and each has a
+ * stream, one conversation continues on the cells of another, which then has lost its end. */
 #include "caller.h"
 
 static char *folder;
@@ -57,7 +57,7 @@ static void ask_cutting(struct stage *stage, const struct turn *turn, const char
     ask(stage, turn, what, cuts_anywhere(oracle.arch) ? agree : 0, agree);
 }
 
-/* Goes on from the whole of another one, whose cells nobody else had a use for. */
+/* Continues the whole of another request, whose cells nobody else uses. */
 static void ask_grown(struct stage *stage, const struct turn *turn, const char *what, const struct turn *from)
 {
     bool sure = cuts_anywhere(oracle.arch) || oracle.layout == UNIFIED;
@@ -155,7 +155,7 @@ static void two_at_once(struct stage *stage)
     struct turn a = turn_after(&oracle, NULL, 0, 190, 600);
     struct turn b = turn_after(&oracle, &a, 128, 60, 610);
     ask_both(stage, &a, &b, reused);
-    if (cuts_anywhere(oracle.arch)) assert_int_equal(reused[0] + reused[1], 128); /* whoever comes second */
+    if (cuts_anywhere(oracle.arch)) assert_int_equal(reused[0] + reused[1], 128); /* the request that comes second */
     struct turn a2 = turn_grown(&oracle, &a, 620), b2 = turn_grown(&oracle, &b, 630);
     ask_both(stage, &a2, &b2, reused);
     assert_int_equal(reused[0], whole(&a));
@@ -222,7 +222,7 @@ static void short_system_prompts_are_computed(struct stage *stage)
 
 /* ---- What the comparison sees ---- */
 
-/* One other token shows in the logits, and in the cells from its place on and nowhere before. */
+/* One other token shows in the logits, and in the cells from its position on and nowhere before. */
 static void one_wrong_token_is_seen(void **state)
 {
     (void)state;

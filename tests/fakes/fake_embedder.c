@@ -1,5 +1,5 @@
-/* One mutex guards everything. A held call looks for its abort callback every millisecond, as llama.cpp does at every
- * node of its graph. */
+/* One mutex guards everything. A held call polls its abort callback every millisecond, as llama.cpp does at every node
+ * of its graph. */
 #include "fakes/fake_embedder.h"
 
 #include "base/memory.h"
@@ -112,7 +112,7 @@ int32_t llm_embedder_width(const struct llm_embedder *embedder)
     return FAKE_EMBEDDER_WIDTH;
 }
 
-/* Locked. False: the call was broken off. */
+/* Called with the mutex locked. False: the call was aborted. */
 static bool pass_gate(const struct llm_embedder *embedder)
 {
     bool aborted = false;

@@ -20,17 +20,17 @@ struct fake_seq {
     struct tokens tokens, cells;
     size_t longest;              /* most cells it had since it was empty */
     bool copied_from, copied_to; /* by a copy between streams that the next decode makes */
-    bool half;                   /* has rows without the part that moves */
+    bool lacks_checkpoint;                   /* has KV rows without their checkpoint */
 };
 
 struct llm_context {
     struct llm_context_params params;
     struct fake_seq *seqs;
-    struct tokens owners;     /* of each cell: how many sequences hold it */
-    int32_t n_used;           /* cells with an owner */
-    int32_t threads;          /* that compute */
-    int32_t adapted;          /* what the adapters add to every token */
-    int32_t next_tokens[4096]; /* next token for each row of the last call */
+    struct tokens owners;      /* of each cell: how many sequences hold it */
+    int32_t n_used;            /* cells with an owner */
+    int32_t threads;           /* that compute */
+    int32_t adapted;           /* what the adapters add to every token */
+    int32_t next_tokens[4096]; /* next token for each token of the last call */
 };
 
 struct llm_sampler {
@@ -136,7 +136,7 @@ static void let_go(struct llm_context *c, struct fake_seq *seq, size_t keep)
     tokens_truncate(&seq->tokens, keep);
     tokens_truncate(&seq->cells, keep);
     if (keep == 0) seq->longest = 0;
-    if (keep == 0) seq->half = false;
+    if (keep == 0) seq->lacks_checkpoint = false;
 }
 
 static bool pass_gate(struct llm_context *c)
@@ -169,7 +169,7 @@ static void note_call(const struct llm_context *c, const struct llm_batch_token 
     fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.token_ns + c->threads * fake_llm.thread_ns);
 }
 
-/* Sequences of a call that broke off are empty where they cannot be cut. */
+/* After a call that broke off, its sequences are empty where they cannot be cut. */
 static void lose_uncuttable(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
 {
     if (fake_llm.torn_tokens == 0 || fake_llm.cuts || fake_llm.cuts_back > 0) return;
@@ -193,7 +193,7 @@ static void make_copies(struct llm_context *c)
 /* Adapters change what cells hold, and with it every reply that comes of them. */
 int32_t fake_llm_adapted(const double *scales, size_t n)
 {
-    double sum = 0, each = 2000; /* half of it is more than any token */
+    double sum = 0, each = 2000; /* half of this is more than any token */
     for (size_t i = 0; i < n && scales != NULL; i++, each *= 10) sum += each * scales[i];
     return (int32_t)sum;
 }
@@ -219,7 +219,7 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
         struct fake_seq *seq = &c->seqs[rows[i].seq];
         if (rows[i].token == fake_llm.poison) {
             lose_uncuttable(c, rows, n_rows);
-            return LLM_FAILED; /* rows before it stay, as with the real one */
+            return LLM_FAILED; /* tokens computed before it stay, as with the real one */
         }
         if (rows[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
         hold(c, seq, rows[i].token + c->adapted, -1);
@@ -268,12 +268,12 @@ void llm_seq_clear(struct llm_context *c, int32_t seq)
 int32_t llm_seq_end(struct llm_context *c, int32_t seq)
 {
     const struct fake_seq *s = &c->seqs[seq];
-    return s->half || s->tokens.len == 0 ? 0 : (int32_t)s->tokens.len + fake_llm.stray_cells;
+    return s->lacks_checkpoint || s->tokens.len == 0 ? 0 : (int32_t)s->tokens.len + fake_llm.stray_cells;
 }
 
 bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
 {
-    if (from == to || n > llm_seq_end(c, from)) abort(); /* nobody may ask for that */
+    if (from == to || n > llm_seq_end(c, from)) abort(); /* a caller's fault */
     llm_seq_clear(c, to);
     if (n <= 0 || (n != llm_seq_end(c, from) && !fake_llm.cuts)) return false;
     for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[to], c->seqs[from].tokens.v[i], c->seqs[from].cells.v[i]);
@@ -283,7 +283,7 @@ bool llm_seq_share(struct llm_context *c, int32_t from, int32_t to, int32_t n)
     return true;
 }
 
-/* A state as it is saved; the tokens follow when it is whole. */
+/* A saved state; its tokens follow in a whole snapshot. */
 struct fake_state {
     enum llm_state what;
     int32_t n;
@@ -314,7 +314,7 @@ size_t llm_seq_save(struct llm_context *c, int32_t seq, enum llm_state what, voi
     return needed;
 }
 
-/* False: these bytes are no such state, or it cannot be taken now. */
+/* False: these bytes are no such state, or it cannot be loaded now. */
 static bool read_state(struct fake_state *state, const struct fake_seq *seq, const void *bytes, size_t size)
 {
     if (fake_llm.load_fails || seq->copied_from || seq->copied_to || size < sizeof *state) return false;
@@ -329,7 +329,7 @@ static void end_at(struct fake_seq *seq, int32_t n)
     seq->longest = (size_t)(n + fake_llm.cuts_back);
 }
 
-/* Whether what moves finds room: as where several sequences hold cells of a window, it does not at first. */
+/* Whether a checkpoint finds room: where several sequences share cells of a window, it does not at first. */
 static bool has_room_for_moving(void)
 {
     if (fake_llm.checkpoints_refused == 0) return true;
@@ -370,7 +370,7 @@ enum llm_loaded llm_seq_rewind(struct llm_context *c, int32_t seq, const void *b
         llm_seq_clear(c, seq);
         return LLM_NO_ROOM;
     }
-    if (state.hash != hash_of(&s->tokens, n)) abort(); /* it completes other cells: nobody may ask for that */
+    if (state.hash != hash_of(&s->tokens, n)) abort(); /* it completes other cells: a caller's fault */
     let_go(c, s, (size_t)n);
     end_at(s, n);
     fake_llm.rewinds++;
@@ -379,14 +379,14 @@ enum llm_loaded llm_seq_rewind(struct llm_context *c, int32_t seq, const void *b
 
 /* ---- src/llm/state_slices.h ---- */
 
-/* Raw bytes and pieces alike: where the rows begin and end, then a token a row. */
+/* Raw bytes and slices alike: where the rows begin and end, then one token for each row. */
 struct fake_rows {
     int32_t from, to;
     int32_t tokens[];
 };
 
 struct llm_state_format {
-    bool moves, appends;
+    bool has_checkpoints, appends;
 };
 
 struct llm_state_format *llm_state_format_open(struct llm_context *c, hearth_error *error)
@@ -396,7 +396,7 @@ struct llm_state_format *llm_state_format_open(struct llm_context *c, hearth_err
         return NULL;
     }
     struct llm_state_format *format = mem_alloc(sizeof *format);
-    *format = (struct llm_state_format){.moves = !fake_llm.cuts, .appends = c->params.unified};
+    *format = (struct llm_state_format){.has_checkpoints = !fake_llm.cuts, .appends = c->params.unified};
     return format;
 }
 
@@ -413,7 +413,7 @@ bool llm_state_format_has_rows(const struct llm_state_format *format)
 
 bool llm_state_format_has_checkpoints(const struct llm_state_format *format)
 {
-    return format->moves;
+    return format->has_checkpoints;
 }
 
 bool llm_state_format_appends(const struct llm_state_format *format)
@@ -436,7 +436,7 @@ size_t llm_rows_size(struct llm_context *c, const struct llm_state_format *forma
                      int32_t to)
 {
     const struct fake_seq *s = &c->seqs[seq];
-    if (s->half || to > (int32_t)s->tokens.len) abort(); /* nobody may ask for that */
+    if (s->lacks_checkpoint || to > (int32_t)s->tokens.len) abort(); /* a caller's fault */
     if (s->copied_to) return 0;
     return rows_size(format->appends ? to - from : (int32_t)s->tokens.len);
 }
@@ -517,7 +517,7 @@ static void add_rows(struct llm_context *c, struct fake_seq *seq, const struct l
 {
     const struct fake_rows *rows = piece->bytes;
     for (int32_t pos = piece->from; pos < piece->to; pos++) hold(c, seq, rows->tokens[pos - rows->from], -1);
-    seq->half = format->moves;
+    seq->lacks_checkpoint = format->has_checkpoints;
     fake_llm.rows_loaded += piece->to - piece->from;
     if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, fake_llm.load_ns);
 }
@@ -526,7 +526,7 @@ enum llm_loaded llm_rows_load(struct llm_context *c, const struct llm_state_form
                               const struct llm_state_slice *piece)
 {
     struct fake_seq *s = &c->seqs[seq];
-    if (!format->appends || piece->from != (int32_t)s->tokens.len) abort(); /* nobody may ask for that */
+    if (!format->appends || piece->from != (int32_t)s->tokens.len) abort(); /* a caller's fault */
     if (fake_llm.load_fails) return LLM_BAD_STATE;
     if (!has_room_for(c, piece->to - piece->from)) return LLM_NO_ROOM;
     add_rows(c, s, format, piece);
@@ -549,14 +549,14 @@ enum llm_loaded llm_checkpoint_load(struct llm_context *c, const struct llm_stat
 {
     struct fake_seq *s = &c->seqs[seq];
     struct fake_state state;
-    if (!format->moves || n != (int32_t)s->tokens.len || size != sizeof state) abort(); /* nobody may ask for that */
+    if (!format->has_checkpoints || n != (int32_t)s->tokens.len || size != sizeof state) abort(); /* a caller's fault */
     memcpy(&state, piece, sizeof state);
     if (fake_llm.load_fails || state.hash != hash_of(&s->tokens, n)) {
         let_go(c, s, 0);
         return LLM_BAD_STATE;
     }
     if (!has_room_for_moving()) return LLM_NO_ROOM;
-    s->half = false;
+    s->lacks_checkpoint = false;
     end_at(s, n);
     return LLM_LOADED;
 }
@@ -661,7 +661,7 @@ void llm_logprobs_close(struct llm_logprobs *logprobs)
     free(logprobs);
 }
 
-static const hearth_logprobs *tell(struct llm_logprobs *logprobs, int32_t chosen, int32_t n_top, double log)
+static const hearth_logprobs *fill_logprobs(struct llm_logprobs *logprobs, int32_t chosen, int32_t n_top, double log)
 {
     for (int32_t i = 0; i < n_top; i++)
         logprobs->top[i] =
@@ -675,13 +675,13 @@ static const hearth_logprobs *tell(struct llm_logprobs *logprobs, int32_t chosen
 const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *c, int32_t row,
                                              int32_t chosen, int32_t n_top)
 {
-    if (c->next_tokens[row] < 0) abort(); /* the row has no logits */
-    return tell(logprobs, chosen, n_top, -1);
+    if (c->next_tokens[row] < 0) abort(); /* the token has no logits */
+    return fill_logprobs(logprobs, chosen, n_top, -1);
 }
 
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *logprobs, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top)
 {
-    if (sampler->last != chosen) abort(); /* it did not draw that */
-    return tell(logprobs, chosen, n_top, -2);
+    if (sampler->last != chosen) abort(); /* it did not sample that */
+    return fill_logprobs(logprobs, chosen, n_top, -2);
 }

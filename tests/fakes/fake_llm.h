@@ -1,5 +1,5 @@
-/* A model without weights: the next token is a hash of all tokens that the sequence's cells hold, so that a missing,
- * foreign or misplaced cell shows as a wrong reply. Stands for src/llm/ in the tests of the engine. */
+/* A fake of src/llm without weights: the next token is a hash of all tokens that the sequence's cells hold, so that a
+ * missing, foreign or misplaced cell shows as a wrong reply. The tests of the engine link it in place of src/llm/. */
 #ifndef FAKES_FAKE_LLM_H
 #define FAKES_FAKE_LLM_H
 
@@ -14,43 +14,43 @@
 
 struct fake_llm {
     /* Set by the test before engine_open(). */
-    bool cuts;               /* sequences can be cut (false: like a recurrent model) */
-    int32_t cuts_back;       /* without cuts: so many cells can be cut from the end all the same, as in a window */
-    int32_t n_cells;         /* cells of all sequences together; more give LLM_NO_CELLS */
-    int64_t token_ns, call_ns; /* time that a decode takes on `clock` */
-    int32_t threads;         /* that there are; 0: one */
-    int64_t thread_ns;       /* what each of those that compute adds to a call */
+    bool cuts;                 /* sequences can be cut (false: like a recurrent model) */
+    int32_t cuts_back;         /* without cuts: so many cells can be cut from the end all the same, as in a window */
+    int32_t n_cells;           /* cells of all sequences together; more give LLM_NO_CELLS */
+    int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
+    int32_t threads;           /* number of threads; 0: one */
+    int64_t thread_ns;         /* nanoseconds that each of those that compute adds to a call */
     struct fake_clock *clock;
-    int32_t poison;     /* a batch with this token fails with LLM_FAILED; -1: none */
-    int32_t end_after;  /* the reply ends after so many tokens; 0: never */
-    int32_t fail_after; /* then no token fits; 0: never */
-    int32_t newline;    /* the text of this token is a new line; -1: of none */
-    int32_t torn_tokens;  /* rows of an aborted call that reach their cells. If not 0, what cannot be cut is emptied by
-                           every call that breaks off */
-    int64_t load_ns;    /* time that loading a state takes on `clock` */
-    bool load_fails;    /* states and pieces are refused */
-    bool save_fails;    /* states cannot be copied out, although they have a size */
-    int32_t checkpoints_refused; /* so many loads of what moves find no room for it */
-    bool no_format;         /* states cannot be taken apart */
-    int32_t stray_cells; /* cells that every sequence has beyond those of its tokens, as it tells; of no token itself */
-    void (*on_call)(void *ud); /* called when a decode call begins, on the engine's thread; NULL: nobody asks */
+    int32_t poison;      /* a batch with this token fails with LLM_FAILED; -1: none */
+    int32_t end_after;   /* the reply ends after so many tokens; 0: never */
+    int32_t fail_after;  /* from then on no token fits the grammar; 0: never */
+    int32_t newline;     /* the text of this token is a new line; -1: of none */
+    int32_t torn_tokens; /* tokens of an aborted call that reach their cells. If not 0, every call that breaks off
+                            empties the sequences that cannot be cut */
+    int64_t load_ns;     /* nanoseconds that loading a state takes on `clock` */
+    bool load_fails;     /* snapshots, checkpoints and slices are refused */
+    bool save_fails;     /* states cannot be copied out, although they have a size */
+    int32_t checkpoints_refused; /* so many loads of a checkpoint find no room for it */
+    bool no_format;              /* the state format is not supported: states cannot be sliced */
+    int32_t stray_cells;         /* cells that every sequence reports beyond those of its tokens */
+    void (*on_call)(void *ud);   /* called when a decode call begins, on the engine's thread; NULL: not called */
     void *ud;
 
-    /* What happened; read it when the engine is calm, or under fake_llm_lock(). */
+    /* What happened; read it when the engine is idle, or under fake_llm_lock(). */
     int32_t contexts; /* opened */
     int32_t calls;
     int32_t max_tokens, max_seqs; /* of one call */
-    int32_t batch_tokens[4096];   /* rows of each call */
+    int32_t batch_tokens[4096];   /* tokens of each call */
     struct llm_batch_token last_batch[4096];
     int32_t last_n;
     int32_t last_threads;
     int32_t shares;                  /* prefixes given to another sequence */
-    int32_t saves, loads, rewinds;   /* states written, and taken again */
-    int32_t rows_saved, rows_loaded; /* of pieces */
+    int32_t saves, loads, rewinds;   /* states saved; whole ones loaded; checkpoints loaded */
+    int32_t rows_saved, rows_loaded; /* KV rows, of slices */
     int32_t no_room;                 /* calls, and loads, that found too few cells */
     int32_t switches;                /* from one set of adapters to another */
 
-    /* A test can hold decodes back: each call then waits for fake_llm_step() or for the abort callback. */
+    /* A test can hold decode calls: each then waits for fake_llm_step() or for the abort callback. */
     bool held;
 };
 
@@ -61,23 +61,23 @@ void fake_llm_reset(struct fake_clock *clock);
 /* With `held`: lets `n` more decode calls through. */
 void fake_llm_step(int n);
 
-/* With `held`: waits until a decode call is standing at the gate. */
+/* With `held`: waits until a decode call waits at the gate. */
 void fake_llm_await_call(void);
 
 /* The reply that the model gives to the prompt when nothing goes wrong: n tokens. */
 void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n);
 
-/* The same under adapters; and what n of them with these scales are to the model. */
+/* The same under adapters; and what n of them with these scales amount to for the model. */
 void fake_llm_reply_under(int32_t adapted, const int32_t *prompt, size_t len, int32_t *reply, size_t n);
 int32_t fake_llm_adapted(const double *scales, size_t n);
 
-/* The tokens that the sequence's cells hold; on the engine's thread, or when it is calm. */
+/* The tokens that the sequence's cells hold; on the engine's thread, or when it is idle. */
 const struct tokens *fake_llm_cells(const struct llm_context *context, int32_t seq);
 
 /* Whether the count of used cells is that of the different cells that the sequences hold. */
 bool fake_llm_cells_add_up(const struct llm_context *context);
 
-/* Leading cells that two sequences both hold. */
+/* Leading cells that two sequences share. */
 int32_t fake_llm_cells_in_common(const struct llm_context *context, int32_t a, int32_t b);
 
 #endif

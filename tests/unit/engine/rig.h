@@ -101,7 +101,8 @@ static inline const char *what_is_left(struct rig *rig)
     if (metric_get(&engine->stats->jobs_waiting) != 0) return "somebody is counted as waiting";
     if (metric_get(&engine->stats->slots_busy) != 0) return "a slot is counted as busy";
     if (engine->preemption.victim != NULL) return "a preemption is scheduled";
-    if (snapshots_available(engine->snapshots) != snapshots_usage(engine->snapshots).budget) return "a snapshot is pinned";
+    if (snapshots_available(engine->snapshots) != snapshots_usage(engine->snapshots).budget)
+        return "a snapshot is pinned";
     if (!sharing_is_right(engine)) return "the table of shared cells is wrong";
     return fake_llm_cells_add_up(engine->context) ? NULL : "cells are lost";
 }

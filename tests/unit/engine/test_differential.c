@@ -72,7 +72,7 @@ struct talk {
 };
 
 struct world {
-    struct clock clock; /* first; moves as `time` does, and counts its reads */
+    struct clock clock; /* first; advances as `time` does, and counts its reads */
     struct fake_clock time;
     uint64_t seed, random;
     struct engine *engine;
@@ -259,23 +259,23 @@ static void fill_the_window(struct world *w, struct talk *talk, const struct req
 
 static void compose(struct world *w, struct talk *talk, struct tokens *prompt)
 {
-    static void (*const moves[])(struct world *, struct talk *, const struct request *,
-                                 struct tokens *) = {go_on,
-                                                     go_on,
-                                                     go_on,
-                                                     go_on_from_rewritten_reply,
-                                                     go_on_from_cut_reply,
-                                                     edit,
-                                                     edit,
-                                                     roll_back,
-                                                     repeat,
-                                                     shorten,
-                                                     branch,
-                                                     branch,
-                                                     fill_the_window};
+    static void (*const changes[])(struct world *, struct talk *, const struct request *,
+                                   struct tokens *) = {go_on,
+                                                       go_on,
+                                                       go_on,
+                                                       go_on_from_rewritten_reply,
+                                                       go_on_from_cut_reply,
+                                                       edit,
+                                                       edit,
+                                                       roll_back,
+                                                       repeat,
+                                                       shorten,
+                                                       branch,
+                                                       branch,
+                                                       fill_the_window};
     size_t most = (size_t)w->params.context.window - 1;
     if (talk->n_turns > 0)
-        moves[below(w, sizeof moves / sizeof *moves)](w, talk, talk->turns[talk->n_turns - 1], prompt);
+        changes[below(w, sizeof changes / sizeof *changes)](w, talk, talk->turns[talk->n_turns - 1], prompt);
     else if (w->crowd && w->n_requests > 0 && one_in(w, 2))
         branch(w, talk, NULL, prompt);
     if (prompt->len > most && one_in(w, 2)) tokens_truncate(prompt, 0);
