@@ -31,7 +31,7 @@ static const char *const unfinished[] = {
     "GARBAGE\x01",
 };
 
-static void a_client_that_leaves_before_its_request_is_whole_is_forgotten(void **state)
+static void a_client_that_leaves_before_its_request_is_whole_is_dropped(void **state)
 {
     (void)state;
     struct fixture *f = fixture_open(short_limits());
@@ -119,7 +119,7 @@ static void a_request_that_nobody_watches_stays_valid_until_it_is_ended(void **s
     fixture_close(f);
 }
 
-static void an_aborted_request_gets_no_word(void **state)
+static void an_aborted_request_gets_no_answer(void **state)
 {
     (void)state;
     struct fixture *f = fixture_open(short_limits());
@@ -395,11 +395,11 @@ static void many_connections_are_served_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_client_that_leaves_before_its_request_is_whole_is_forgotten),
+        cmocka_unit_test(a_client_that_leaves_before_its_request_is_whole_is_dropped),
         cmocka_unit_test(a_client_that_leaves_while_it_is_answered_is_noticed),
         cmocka_unit_test(a_client_that_only_stops_sending_counts_as_gone_while_it_waits),
         cmocka_unit_test(a_request_that_nobody_watches_stays_valid_until_it_is_ended),
-        cmocka_unit_test(an_aborted_request_gets_no_word),
+        cmocka_unit_test(an_aborted_request_gets_no_answer),
         cmocka_unit_test(a_request_may_be_aborted_later),
         cmocka_unit_test(closing_the_server_ends_what_is_still_open),
         cmocka_unit_test(waiting_for_an_answer_with_bytes_to_read_costs_no_time),

@@ -243,7 +243,7 @@ static void assert_open(int fd)
     assert_int_equal(errno, EAGAIN);
 }
 
-static void for_a_further_connection_one_that_never_asked_goes_first(void **state)
+static void at_the_limit_a_connection_that_never_sent_a_request_is_closed_first(void **state)
 {
     (void)state;
     struct fixture *f = open_with_room_for(5);
@@ -322,7 +322,7 @@ static void what_is_urgent_is_answered_although_all_connections_are_taken(void *
     fixture_close(f);
 }
 
-static void a_spare_connection_that_is_silent_ends_soon(void **state)
+static void a_silent_connection_over_the_limit_is_closed_soon(void **state)
 {
     (void)state;
     struct fixture *f = open_with_room_for(1);
@@ -546,9 +546,9 @@ int main(void)
         cmocka_unit_test(a_unix_socket_is_private_and_only_a_dead_one_replaced),
         cmocka_unit_test(a_unix_socket_takes_a_mode_and_a_group),
         cmocka_unit_test(open_connections_outlive_the_listeners),
-        cmocka_unit_test(for_a_further_connection_one_that_never_asked_goes_first),
+        cmocka_unit_test(at_the_limit_a_connection_that_never_sent_a_request_is_closed_first),
         cmocka_unit_test(what_is_urgent_is_answered_although_all_connections_are_taken),
-        cmocka_unit_test(a_spare_connection_that_is_silent_ends_soon),
+        cmocka_unit_test(a_silent_connection_over_the_limit_is_closed_soon),
         cmocka_unit_test(running_out_of_descriptors_is_survived_without_spinning),
         cmocka_unit_test(many_bodies_share_little_memory_and_all_come_through),
         cmocka_unit_test(bodies_that_are_held_keep_others_waiting),

@@ -292,7 +292,7 @@ static void an_idle_connection_ends_and_costs_nothing_before(void **state)
     fixture_close(f);
 }
 
-static void the_last_answer_of_a_connection_ends_with_a_farewell(void **state)
+static void the_last_answer_of_a_connection_ends_with_close_notify(void **state)
 {
     (void)state;
     struct fixture *f = open_tls(short_limits());
@@ -544,7 +544,7 @@ int main(void)
         cmocka_unit_test(a_client_that_leaves_during_an_answer_is_noticed),
         cmocka_unit_test(waiting_for_an_answer_with_bytes_to_read_costs_no_time),
         cmocka_unit_test(an_idle_connection_ends_and_costs_nothing_before),
-        cmocka_unit_test(the_last_answer_of_a_connection_ends_with_a_farewell),
+        cmocka_unit_test(the_last_answer_of_a_connection_ends_with_close_notify),
         cmocka_unit_test(only_what_is_safe_and_known_is_agreed_on),
         cmocka_unit_test(what_is_no_handshake_is_closed),
         cmocka_unit_test(a_handshake_counts_into_the_time_for_the_first_request),

@@ -68,7 +68,7 @@ static void a_conversation_is_made_shown_changed_and_deleted(void **state)
     client_close(&client);
 }
 
-static void responses_go_on_from_a_conversation_and_add_to_it(void **state)
+static void responses_continue_a_conversation_and_append_to_it(void **state)
 {
     struct client client = start(*state);
     char *id = created(&client, "{\"items\":[{\"role\":\"developer\",\"content\":\"Be brief.\"}]}");
@@ -135,7 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         ROW(a_conversation_is_made_shown_changed_and_deleted),
-        ROW(responses_go_on_from_a_conversation_and_add_to_it),
+        ROW(responses_continue_a_conversation_and_append_to_it),
         ROW(items_are_added_shown_and_deleted_by_hand),
         ROW(what_is_wrong_is_named),
     };

@@ -289,7 +289,7 @@ static void the_ends_of_every_range_are_taken(void **state)
     }
 }
 
-static void what_is_not_built_is_refused_only_where_it_is_asked_for(void **state)
+static void unsupported_fields_are_refused_only_where_they_ask_for_something(void **state)
 {
     (void)state;
     static const struct {
@@ -684,7 +684,7 @@ int main(void)
         cmocka_unit_test(null_means_not_given),
         cmocka_unit_test(a_wrong_type_or_range_is_refused_by_the_name_of_its_field),
         cmocka_unit_test(the_ends_of_every_range_are_taken),
-        cmocka_unit_test(what_is_not_built_is_refused_only_where_it_is_asked_for),
+        cmocka_unit_test(unsupported_fields_are_refused_only_where_they_ask_for_something),
         cmocka_unit_test(adapters_are_a_list_of_numbers_with_scales),
         cmocka_unit_test(unknown_fields_are_ignored),
         cmocka_unit_test(a_body_that_is_no_request_is_refused),

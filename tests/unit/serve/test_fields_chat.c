@@ -182,7 +182,7 @@ static void thinking_is_read_in_the_forms_of_other_services(void **state)
     }
 }
 
-static void several_fields_speak_to_the_template(void **state)
+static void several_fields_set_arguments_of_the_template(void **state)
 {
     (void)state;
     struct fields f = chat_with("\"chat_template_kwargs\":{\"a\":1},\"reasoning_effort\":\"high\"");
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(functions_are_tools),
         cmocka_unit_test(messages_of_functions_become_those_of_tools),
         cmocka_unit_test(thinking_is_read_in_the_forms_of_other_services),
-        cmocka_unit_test(several_fields_speak_to_the_template),
+        cmocka_unit_test(several_fields_set_arguments_of_the_template),
         cmocka_unit_test(a_schema_is_read_in_three_forms),
         cmocka_unit_test(logprobs_are_only_computed_where_requested),
         cmocka_unit_test(what_is_wrong_is_named),

@@ -215,7 +215,7 @@ static void references_to_items_become_the_items(void **state)
 
 /* ---- Bounds and owners ---- */
 
-static void the_oldest_responses_go_first(void **state)
+static void the_least_recently_used_responses_are_evicted_first(void **state)
 {
     fake_set("server.responses_max", "2");
     struct client client = start(*state);
@@ -321,7 +321,7 @@ int main(void)
         ROW(nothing_is_stored_where_the_configuration_says_so),
         ROW(the_items_of_a_prompt_are_listed_page_by_page),
         ROW(references_to_items_become_the_items),
-        ROW(the_oldest_responses_go_first),
+        ROW(the_least_recently_used_responses_are_evicted_first),
         ROW(the_bytes_of_all_responses_are_bounded),
         ROW(stored_items_of_a_request_are_bounded_as_a_body_is),
         ROW(another_keys_responses_are_not_found),

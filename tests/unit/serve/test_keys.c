@@ -150,7 +150,7 @@ static void limits_are_numbers_by_their_names(void **state)
     }
 }
 
-static void two_owners_are_told_from_two_keys_of_one(void **state)
+static void two_owners_are_distinguished_from_two_keys_of_one(void **state)
 {
     static const struct {
         const char *lines;
@@ -274,7 +274,7 @@ int main(void)
         cmocka_unit_test(of_many_keys_the_one_given_is_found),
         cmocka_unit_test(a_fault_names_file_and_line_and_never_the_key),
         cmocka_unit_test(limits_are_numbers_by_their_names),
-        cmocka_unit_test(two_owners_are_told_from_two_keys_of_one),
+        cmocka_unit_test(two_owners_are_distinguished_from_two_keys_of_one),
         cmocka_unit_test(grants_have_names),
         IN_SCENE(a_file_that_others_may_read_is_used_with_a_warning),
         IN_SCENE(a_short_key_is_used_with_a_warning),

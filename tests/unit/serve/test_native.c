@@ -156,7 +156,7 @@ static void several_choices_are_a_list(void **unused)
     buf_release(&out);
 }
 
-static void paths_pick_parts_of_an_answer(void **unused)
+static void paths_select_parts_of_an_answer(void **unused)
 {
     (void)unused;
     struct answer answer = answer_with("a");
@@ -368,7 +368,7 @@ int main(void)
         BYTES(tokens_are_returned_where_they_are_wanted),
         BYTES(probabilities_are_logprobs_or_post_sampling),
         BYTES(several_choices_are_a_list),
-        BYTES(paths_pick_parts_of_an_answer),
+        BYTES(paths_select_parts_of_an_answer),
         BYTES(a_stream_has_each_token_and_at_the_end_all_but_its_text),
         BYTES(a_stream_has_progress_timings_and_errors_where_requested),
         ROW(both_names_answer_natively_and_v1_does_not),

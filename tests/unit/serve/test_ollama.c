@@ -311,7 +311,7 @@ static void generated_text_is_a_response(void **unused)
     rig_close(&rig);
 }
 
-static void a_quiet_stream_has_lines_that_say_nothing(void **unused)
+static void a_quiet_stream_is_kept_alive_with_lines_without_text(void **unused)
 {
     (void)unused;
     struct rig rig = open_rig(true);
@@ -375,7 +375,7 @@ static void tokens_have_their_logprobs(void **state)
     client_close(&client);
 }
 
-static void a_model_is_loaded_and_unloaded_without_a_word(void **state)
+static void a_model_is_loaded_and_unloaded_without_a_prompt(void **state)
 {
     static const struct fake_script script = {.n_texts = 0};
     struct client client = harness_start(*state);
@@ -499,11 +499,11 @@ int main(void)
         cmocka_unit_test(a_call_is_streamed_when_it_is_complete),
         cmocka_unit_test(a_whole_answer_is_one_object),
         cmocka_unit_test(generated_text_is_a_response),
-        cmocka_unit_test(a_quiet_stream_has_lines_that_say_nothing),
+        cmocka_unit_test(a_quiet_stream_is_kept_alive_with_lines_without_text),
         cmocka_unit_test(a_stream_that_breaks_off_ends_with_an_error),
         SERVED(replies_are_streamed_as_lines_unless_a_client_wants_them_whole),
         SERVED(tokens_have_their_logprobs),
-        SERVED(a_model_is_loaded_and_unloaded_without_a_word),
+        SERVED(a_model_is_loaded_and_unloaded_without_a_prompt),
         SERVED(models_are_listed_and_shown),
         SERVED(texts_become_vectors),
         SERVED(routes_that_would_change_the_models_are_refused_with_advice),

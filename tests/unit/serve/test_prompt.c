@@ -57,7 +57,7 @@ static void nothing_has_no_tokens_and_no_text(void **state)
     client_close(&client);
 }
 
-static void markers_and_special_tokens_are_as_asked(void **state)
+static void bos_eos_and_special_tokens_are_as_requested(void **state)
 {
     struct client client = harness_start(*state);
     fake_play(&script);
@@ -118,7 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         ROW(each_route_answers_with_its_object),
         ROW(nothing_has_no_tokens_and_no_text),
-        ROW(markers_and_special_tokens_are_as_asked),
+        ROW(bos_eos_and_special_tokens_are_as_requested),
         ROW(faults_name_the_field),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -190,7 +190,7 @@ static void new_limits_hold_at_once_and_what_was_used_stays(void **state)
 }
 
 /* Of thousands of keys only those whose buckets are not full stay in memory. */
-static void what_counts_no_more_is_forgotten(void **state)
+static void full_buckets_are_freed(void **state)
 {
     struct rig *rig = *state;
     struct key busy = key_of(1, (struct key_limits){.slots = 1}), owing = key_of(2, (struct key_limits){.tokens = 1});
@@ -521,7 +521,7 @@ int main(void)
         BUCKET(a_keys_limits_are_its_own),
         BUCKET(slots_are_taken_all_or_none),
         BUCKET(new_limits_hold_at_once_and_what_was_used_stays),
-        BUCKET(what_counts_no_more_is_forgotten),
+        BUCKET(full_buckets_are_freed),
         HTTP(requests_above_the_rate_get_retry_after),
         HTTP(a_refused_request_is_not_asked_for_its_body),
         HTTP(every_api_has_its_own_form_of_rate_limit_errors),

@@ -90,7 +90,7 @@ static void an_owner_finds_its_own_and_nobody_elses(void **state)
     stored_close(stored);
 }
 
-static void the_least_recently_used_goes_first(void **state)
+static void the_least_recently_used_entry_is_evicted_first(void **state)
 {
     (void)state;
     struct stored *stored = opened(3, 1 << 20);
@@ -235,7 +235,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_finds_its_own_and_nobody_elses),
-        cmocka_unit_test(the_least_recently_used_goes_first),
+        cmocka_unit_test(the_least_recently_used_entry_is_evicted_first),
         cmocka_unit_test(an_entry_replaces_one_with_its_id),
         cmocka_unit_test(turns_are_counted_once_and_as_long_as_something_leads_to_them),
         cmocka_unit_test(bytes_are_bounded_whatever_is_stored),
