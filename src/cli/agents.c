@@ -128,7 +128,7 @@ static const struct agent {
 
 #define N_AGENTS (sizeof agents / sizeof *agents)
 
-static const struct agent *find(const char *name)
+static const struct agent *find_agent(const char *name)
 {
     for (size_t i = 0; i < N_AGENTS; i++)
         if (strcmp(agents[i].name, name) == 0) return &agents[i];
@@ -137,7 +137,7 @@ static const struct agent *find(const char *name)
 
 int32_t agents_first_prompt(const char *agent)
 {
-    const struct agent *found = find(agent);
+    const struct agent *found = find_agent(agent);
     return found == NULL ? -1 : found->first_prompt;
 }
 
@@ -149,7 +149,7 @@ void agents_put_names(struct buf *out)
 void agents_configure(const char *agent, const struct agents_server *server, struct agents_settings *settings)
 {
     *settings = (struct agents_settings){0};
-    find(agent)->configure(server, settings);
+    find_agent(agent)->configure(server, settings);
 }
 
 void agents_release(struct agents_settings *settings)

@@ -23,7 +23,7 @@ void args_release(struct args_list *list)
     *list = (struct args_list){0};
 }
 
-static const struct args_option *find(const struct args_spec *spec, const char *name, size_t len)
+static const struct args_option *find_option(const struct args_spec *spec, const char *name, size_t len)
 {
     for (size_t i = 0; i < spec->n_options; i++) {
         const struct args_option *option = &spec->options[i];
@@ -32,7 +32,7 @@ static const struct args_option *find(const struct args_spec *spec, const char *
     return NULL;
 }
 
-static int refuse_unknown(const struct args_spec *spec, const char *arg, size_t len, hearth_error *error)
+static int refuse_option(const struct args_spec *spec, const char *arg, size_t len, hearth_error *error)
 {
     struct args_list names = {0};
     for (size_t i = 0; i < spec->n_options; i++) args_append(&names, spec->options[i].name);
@@ -60,8 +60,8 @@ static int take_option(const struct args_spec *spec, int argc, char **argv, int 
 {
     const char *name = argv[*i] + 2;
     const size_t len = strcspn(name, "=");
-    const struct args_option *option = find(spec, name, len);
-    if (!option) return refuse_unknown(spec, name, len, error);
+    const struct args_option *option = find_option(spec, name, len);
+    if (!option) return refuse_option(spec, name, len, error);
     if (option->flag && name[len] == '=')
         return error_at(error, HEARTH_INVALID, option->name, "--%s takes no value", option->name);
     if (option->flag)

@@ -154,7 +154,7 @@ static int check_as(const char *as, hearth_error *error)
     return error_at(error, HEARTH_INVALID, "as", "--as %s: it is chat, completion, messages, responses or ollama", as);
 }
 
-static int run(const char *file, const char *url, const char *as)
+static int run_explain(const char *file, const char *url, const char *as)
 {
     hearth_error error;
     struct buf body = {0};
@@ -190,7 +190,7 @@ static int explain(int argc, char **argv)
                     "  hearth cache explain - --server http://10.0.0.5:8080 < body.json\n",
     };
     int status;
-    return args_read(&spec, argc, argv, &status) ? run(file, url, as) : status;
+    return args_read(&spec, argc, argv, &status) ? run_explain(file, url, as) : status;
 }
 
 int command_cache(int argc, char **argv)

@@ -300,7 +300,7 @@ static int load_and_converse(struct chat *chat, const hearth_config *config)
     return converse(chat);
 }
 
-static int run(const char *command, const hearth_config *config, const char *system)
+static int run_chat(const char *command, const hearth_config *config, const char *system)
 {
     struct chat chat = {
         .command = command,
@@ -352,7 +352,7 @@ int command_chat(int argc, char **argv)
     if (args_read(&spec, argc, argv, &status)) {
         if (model) args_append(&setup.models, model);
         hearth_config *config = setup_open(spec.command, &setup, &status);
-        if (config) status = run(spec.command, config, system);
+        if (config) status = run_chat(spec.command, config, system);
         hearth_config_free(config);
     }
     setup_release(&setup);

@@ -15,7 +15,7 @@ static void print_usage(const struct command_group *group, FILE *out)
     fprintf(out, "\nExamples:\n%s\n%s COMMAND --help shows its options.\n", group->examples, group->program);
 }
 
-static int refuse_unknown(const struct command_group *group, const char *word)
+static int refuse_command(const struct command_group *group, const char *word)
 {
     struct args_list names = {0};
     for (size_t i = 0; i < group->n_commands; i++) args_append(&names, group->commands[i].name);
@@ -40,5 +40,5 @@ int command_dispatch(const struct command_group *group, int argc, char **argv)
     }
     for (size_t i = 0; i < group->n_commands; i++)
         if (strcmp(argv[0], group->commands[i].name) == 0) return group->commands[i].run(argc - 1, argv + 1);
-    return refuse_unknown(group, argv[0]);
+    return refuse_command(group, argv[0]);
 }

@@ -172,7 +172,7 @@ static int verify(int argc, char **argv)
 
 /* ---- gc, clear ---- */
 
-static int finish(const char *command, int rc, const hearth_kv_removed *removed, const hearth_error *error)
+static int print_removed(const char *command, int rc, const hearth_kv_removed *removed, const hearth_error *error)
 {
     if (rc == HEARTH_OK || removed->files > 0)
         printf("removed %" PRIu64 " %s, %" PRIu64 " bytes\n", removed->files, removed->files == 1 ? "file" : "files",
@@ -189,7 +189,7 @@ static int run_gc(const char *command, const hearth_config *config, const char *
     hearth_kv_removed removed;
     hearth_error error;
     const int rc = hearth_kv_gc(config, &removed, &error);
-    return finish(command, rc, &removed, &error);
+    return print_removed(command, rc, &removed, &error);
 }
 
 static int gc(int argc, char **argv)
@@ -214,7 +214,7 @@ static int run_clear(const char *command, const hearth_config *config, const cha
     hearth_kv_removed removed;
     hearth_error error;
     const int rc = hearth_kv_clear(config, &removed, &error);
-    return finish(command, rc, &removed, &error);
+    return print_removed(command, rc, &removed, &error);
 }
 
 static int clear(int argc, char **argv)

@@ -187,8 +187,8 @@ static int32_t window_of(const json_t *model)
 }
 
 /* The first chat model of the list, or the one asked for. server->model is borrowed from `list`. */
-static int choose_model(const struct launch *launch, const json_t *list, struct agents_server *server,
-                        hearth_error *error)
+static int choose_served_model(const struct launch *launch, const json_t *list, struct agents_server *server,
+                               hearth_error *error)
 {
     const char *word = launch->model_word;
     size_t i;
@@ -316,7 +316,7 @@ static int launch_agent(struct launch *launch, hearth_error *error, int *status)
                       getenv("HEARTH_API_KEY") == NULL ? ": if it wants a key, set HEARTH_API_KEY" : "");
     json_t *list = rc == HEARTH_OK ? json_loadb(body.v, body.len, 0, NULL) : NULL;
     struct agents_server server = {.url = launch->remote.url, .key = launch->remote.key, .home = launch->home};
-    if (rc == HEARTH_OK) rc = choose_model(launch, list, &server, error);
+    if (rc == HEARTH_OK) rc = choose_served_model(launch, list, &server, error);
     if (rc == HEARTH_OK) {
         warn_if_window_is_small(launch, &server);
         rc = apply_settings(launch, &server, error, status);
@@ -336,7 +336,7 @@ static int check_agent(const char *agent, hearth_error *error)
     return HEARTH_INVALID;
 }
 
-static int run(struct launch *launch)
+static int run_launch(struct launch *launch)
 {
     hearth_error error;
     int status = EXIT_FINE;
@@ -381,7 +381,7 @@ int command_launch(int argc, char **argv)
     launch.n_rest = n < argc ? argc - n - 1 : 0;
     if (args_read(&spec, n, argv, &status)) {
         launch.remote = remote_open(url);
-        status = run(&launch);
+        status = run_launch(&launch);
     }
     args_release(&launch.sets);
     return status;

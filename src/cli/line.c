@@ -16,7 +16,7 @@ static bool is_continuation_byte(char byte)
 }
 
 /* Echoes a byte as the kernel does: control characters take two columns, all others one. */
-static void show(struct buf *echo, char byte)
+static void echo_byte(struct buf *echo, char byte)
 {
     if (byte == '\t')
         buf_puts(echo, " ");
@@ -61,7 +61,7 @@ enum line_state line_type(struct buf *line, const struct line_keys *keys, char b
         while (line->len > 0) erase_character(line, echo);
     } else {
         buf_append(line, &byte, 1);
-        show(echo, byte);
+        echo_byte(echo, byte);
     }
     return LINE_GOES_ON;
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 /* Prints a report and frees it; NULL: the report failed with the error. */
-static int finish(const char *command, char *report, const hearth_error *error)
+static int print_report(const char *command, char *report, const hearth_error *error)
 {
     if (!report) return args_fail(command, error, EXIT_FAILED);
     fputs(report, stdout);
@@ -28,7 +28,7 @@ static int info(int argc, char **argv)
     if (!args_read(&spec, argc, argv, &status)) return status;
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    return finish(spec.command, hearth_model_report(path, &error), &error);
+    return print_report(spec.command, hearth_model_report(path, &error), &error);
 }
 
 static int print_memory(const char *command, const struct setup *setup)
@@ -38,7 +38,7 @@ static int print_memory(const char *command, const struct setup *setup)
     if (!config) return status;
     hearth_error error;
     hearth_log_open(NULL, "error", "text", NULL);
-    status = finish(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
+    status = print_report(command, hearth_memory_report(config, hearth_config_model(config, 0), &error), &error);
     hearth_config_free(config);
     return status;
 }

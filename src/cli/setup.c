@@ -91,7 +91,7 @@ static int declare(hearth_config *config, const char *path, hearth_error *error)
     return status;
 }
 
-static int refuse_unknown(const hearth_config *config, const char *word, hearth_error *error)
+static int refuse_model(const hearth_config *config, const char *word, hearth_error *error)
 {
     if (!hearth_config_model(config, 0))
         return error_at(error, HEARTH_NOT_FOUND, "model", "--model %s: no such file", word);
@@ -105,7 +105,7 @@ static char *choose_model(hearth_config *config, const char *word, hearth_error 
 {
     if (is_declared(config, word)) return mem_strdup(word);
     if (!strchr(word, '/') && access(word, F_OK) != 0) {
-        refuse_unknown(config, word, error);
+        refuse_model(config, word, error);
         return NULL;
     }
     return declare(config, word, error) == 0 ? name_of_file(word) : NULL;

@@ -318,7 +318,7 @@ static void warn_about_settings(const struct config_model *config, const struct 
                   log_int("cpus", llm_usable_cpus()));
 }
 
-static int open_chat(struct hearth *instance, struct model *model, hearth_error *error)
+static int open_chat_model(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model->weights);
     if (!info->has_decoder)
@@ -361,7 +361,7 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     }
     int rc = entry_learn(model->entry, model->weights, error);
     if (rc != HEARTH_OK) return rc;
-    rc = model->entry->facts.type == MODEL_CHAT ? open_chat(instance, model, error)
+    rc = model->entry->facts.type == MODEL_CHAT ? open_chat_model(instance, model, error)
                                                 : embedding_open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
     warn_about_settings(model->config, info);

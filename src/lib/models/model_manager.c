@@ -251,7 +251,7 @@ int manager_start(struct model_manager *manager, hearth_error *error)
     int rc = thread_start(&manager->loader_thread, loader_loop, manager, "loads and unloads models", error);
     manager->has_loader = rc == HEARTH_OK;
     if (rc == HEARTH_OK)
-        rc = thread_start(&manager->notifier_thread, leases_notify_loop, manager, "tells requests of their models",
+        rc = thread_start(&manager->notifier_thread, leases_notify_loop, manager, "notifies requests of their models",
                           error);
     manager->has_notifier = rc == HEARTH_OK;
     if (rc != HEARTH_OK) manager_stop(manager);

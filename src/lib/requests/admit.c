@@ -202,7 +202,7 @@ static void tokenise_parts(const hearth_request *request, bool markers, struct t
 
 /* With a suffix (fill-in-the-middle) the text is an editor's: it gets neither BOS nor EOS, and special tokens that it
  * spells stay text. */
-static void tokenise(hearth_request *request)
+static void tokenise_text(hearth_request *request)
 {
     const hearth_params *p = request->params;
     struct tokens *prompt = &request->job.prompt;
@@ -241,7 +241,7 @@ static int prepare_text(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     if (check_texts(request, error) != HEARTH_OK) return (int)error->code;
-    tokenise(request);
+    tokenise_text(request);
     if (job_is_cancelled(&request->job)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     if (p->suffix != NULL && fill_in(request, error) != HEARTH_OK) return (int)error->code;
     int rc = check_length(request, error);
@@ -266,7 +266,7 @@ static void keep_prompt(hearth_request *request)
     }
 }
 
-static int prepare(hearth_request *request, hearth_error *error)
+static int prepare_request(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     int rc = p->messages_json != NULL ? prepare_chat(request, error) : prepare_text(request, error);
@@ -387,7 +387,7 @@ static void resume(hearth_request *request)
 static void prepare_and_submit(hearth_request *request)
 {
     hearth_error error;
-    if (prepare(request, &error) != HEARTH_OK || prepare_reply(request, &error) != HEARTH_OK) {
+    if (prepare_request(request, &error) != HEARTH_OK || prepare_reply(request, &error) != HEARTH_OK) {
         job_fail(&request->job, &error);
         return;
     }

@@ -104,7 +104,7 @@ int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *
 
 /* ---- Life ---- */
 
-static void unref(hearth_embedding *request)
+static void unref_embedding(hearth_embedding *request)
 {
     if (atomic_fetch_sub(&request->refs, 1) > 1) return;
     for (size_t i = 0; i < request->job.n_inputs; i++) {
@@ -229,7 +229,7 @@ static int prepare_document(hearth_embedding *request, size_t i, hearth_error *e
     return HEARTH_OK;
 }
 
-static int prepare(struct embed_job *job, size_t i, hearth_error *error)
+static int prepare_job_input(struct embed_job *job, size_t i, hearth_error *error)
 {
     hearth_embedding *request = (hearth_embedding *)job;
     int rc = request->query != NULL ? prepare_document(request, i, error) : prepare_input(request, i, error);
@@ -255,7 +255,7 @@ static void shape(const hearth_embedding *request, struct embed_input *input, he
     vector->n_tokens = (int32_t)input->tokens.len;
 }
 
-static void job_ended(struct embed_job *job, const hearth_error *error)
+static void embed_job_ended(struct embed_job *job, const hearth_error *error)
 {
     hearth_embedding *request = (hearth_embedding *)job;
     hearth_embedded *result = &request->result;
@@ -270,7 +270,7 @@ static void job_ended(struct embed_job *job, const hearth_error *error)
     }
     lease_drop_party(&request->lease);
     request->on_end(request->ud, error == NULL ? result : NULL, error);
-    unref(request);
+    unref_embedding(request);
 }
 
 /* ---- Parameters ---- */
@@ -321,7 +321,7 @@ static const char *copy_text(const hearth_embed_params *p, const char *text, siz
     return p->lent || text == NULL ? text : mem_strndup(text, len);
 }
 
-static hearth_embedding *new_request(const hearth_embed_params *p)
+static hearth_embedding *new_embedding(const hearth_embed_params *p)
 {
     hearth_embedding *request = mem_alloc(sizeof *request);
     request->refs = 2;
@@ -333,8 +333,8 @@ static hearth_embedding *new_request(const hearth_embed_params *p)
     request->lens = mem_alloc(p->n_inputs * sizeof *request->lens);
     request->job.inputs = mem_alloc(p->n_inputs * sizeof *request->job.inputs);
     request->job.n_inputs = p->n_inputs;
-    request->job.prepare = prepare;
-    request->job.on_end = job_ended;
+    request->job.prepare = prepare_job_input;
+    request->job.on_end = embed_job_ended;
     for (size_t i = 0; i < p->n_inputs; i++) {
         const hearth_input *input = &p->inputs[i];
         request->lens[i] = input->len;
@@ -347,32 +347,32 @@ static hearth_embedding *new_request(const hearth_embed_params *p)
 /* ---- Submitting ---- */
 
 /* The lease is granted. */
-static int enter(hearth_embedding *request, hearth_error *error)
+static int submit_to_pool(hearth_embedding *request, hearth_error *error)
 {
     request->model = atomic_load(&request->lease.model);
     if (embed_submit(request->model->pool, &request->job)) return HEARTH_OK;
     return error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
 }
 
-static void on_model_ready(void *ud, const hearth_error *error)
+static void on_pool_ready(void *ud, const hearth_error *error)
 {
     hearth_embedding *request = ud;
     hearth_error own;
-    if (error == NULL && enter(request, &own) != HEARTH_OK) error = &own;
-    if (error != NULL) job_ended(&request->job, error);
+    if (error == NULL && submit_to_pool(request, &own) != HEARTH_OK) error = &own;
+    if (error != NULL) embed_job_ended(&request->job, error);
 }
 
-static int submit(hearth_embedding *request, struct model_entry *entry, hearth_error *error)
+static int submit_embedding(hearth_embedding *request, struct model_entry *entry, hearth_error *error)
 {
     struct lease *lease = &request->lease;
     lease->entry = entry;
     lease->cancelled = &request->job.cancelled;
     lease->deadline = request->job.submitted_at + clock_from_ms((int64_t)(entry->config->admission_timeout * 1e3));
-    lease->on_ready = on_model_ready;
+    lease->on_ready = on_pool_ready;
     lease->ud = request;
     switch (lease_take(lease, error)) {
     case LEASE_READY:
-        return enter(request, error);
+        return submit_to_pool(request, error);
     case LEASE_WAITS:
         return HEARTH_OK;
     default:
@@ -388,13 +388,13 @@ hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *para
     enum model_type type = params->query != NULL ? MODEL_RERANK : MODEL_EMBEDDING;
     struct model_entry *entry = instance_pick_model(instance, params->model, type, error);
     if (entry == NULL || check(params, entry, error) != HEARTH_OK) return NULL;
-    hearth_embedding *request = new_request(params);
+    hearth_embedding *request = new_embedding(params);
     request->on_end = on_end;
     request->ud = ud;
     request->job.submitted_at = clock_now(instance->clock);
-    if (submit(request, entry, error) == HEARTH_OK) return request;
+    if (submit_embedding(request, entry, error) == HEARTH_OK) return request;
     request->refs = 1; /* the job never started */
-    unref(request);
+    unref_embedding(request);
     return NULL;
 }
 
@@ -412,5 +412,5 @@ void hearth_embedding_release(hearth_embedding *request)
 {
     if (request == NULL) return;
     lease_drop_party(&request->lease);
-    unref(request);
+    unref_embedding(request);
 }

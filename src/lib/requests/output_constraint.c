@@ -55,8 +55,8 @@ static void add_trigger(struct output_constraint *constraint, const struct llm_m
 
 /* ---- Opening ---- */
 
-static void open_chat(struct output_constraint *constraint, const struct llm_model *weights,
-                      const struct chat_format *format)
+static void open_chat_constraint(struct output_constraint *constraint, const struct llm_model *weights,
+                                 const struct chat_format *format)
 {
     for (size_t i = 0; i < format->n_triggers; i++) add_trigger(constraint, weights, &format->triggers[i]);
     constraint->grammar = (struct llm_grammar){.text = format->grammar,
@@ -74,7 +74,8 @@ static void open_chat(struct output_constraint *constraint, const struct llm_mod
     constraint->thinking.prefill = format->prefill;
 }
 
-static int open_completion(struct output_constraint *constraint, const hearth_params *params, hearth_error *error)
+static int open_completion_constraint(struct output_constraint *constraint, const hearth_params *params,
+                                      hearth_error *error)
 {
     constraint->grammar.text = params->grammar;
     if (params->json_schema == NULL) return HEARTH_OK;
@@ -88,8 +89,8 @@ int output_constraint_open(struct output_constraint *constraint, const struct ll
 {
     *constraint =
         (struct output_constraint){.thinking = {.budget = params->thinking_tokens, .message = params->thinking_end}};
-    if (format == NULL) return open_completion(constraint, params, error);
-    open_chat(constraint, weights, format);
+    if (format == NULL) return open_completion_constraint(constraint, params, error);
+    open_chat_constraint(constraint, weights, format);
     return HEARTH_OK;
 }
 

@@ -22,8 +22,8 @@ static bool spells_special(const struct llm_model *weights, const struct chat_pr
 }
 
 /* Appends the tokens of the text from a byte on. */
-static void tokenise(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from,
-                     struct tokens *tokens)
+static void tokenise_chat(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from,
+                          struct tokens *tokens)
 {
     if (!chat->by_parts) {
         struct llm_tokenizer_input in = {text->text + from, text->len - from, from == 0, true};
@@ -66,7 +66,7 @@ int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_erro
         return rc;
     }
     chat->by_parts = spells_special(chat->weights, &chat->text);
-    tokenise(chat, &chat->text, 0, prompt);
+    tokenise_chat(chat, &chat->text, 0, prompt);
     if (!atomic_load(chat->cancelled)) return HEARTH_OK;
     tokens_truncate(prompt, 0);
     prepare_release(chat);
@@ -108,7 +108,7 @@ static size_t common_bytes(const struct chat_prompt *a, const struct chat_prompt
 static size_t tokens_before(const struct ends *ends, size_t byte)
 {
     struct tokens rest = {0};
-    tokenise(ends->chat, &ends->chat->text, byte, &rest);
+    tokenise_chat(ends->chat, &ends->chat->text, byte, &rest);
     size_t n = 0;
     if (rest.len > 0 && rest.len < ends->prompt->len) n = ends->prompt->len - rest.len;
     if (n > 0 && memcmp(ends->prompt->v + n, rest.v, rest.len * sizeof *rest.v) != 0) n = 0;
@@ -124,7 +124,7 @@ static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *
     size_t seam = last_seam(whole, common_bytes(text, whole));
     size_t skipped = seam > whole->len / 2 ? tokens_before(ends, seam) : 0;
     struct tokens part = {0}, rest = {.v = ends->prompt->v + skipped, .len = ends->prompt->len - skipped};
-    tokenise(ends->chat, text, skipped > 0 ? seam : 0, &part);
+    tokenise_chat(ends->chat, text, skipped > 0 ? seam : 0, &part);
     size_t common = tokens_common_prefix(&part, &rest);
     tokens_release(&part);
     return (int32_t)(skipped + common);

@@ -16,7 +16,7 @@
 
 /* ---- Life ---- */
 
-static void unref(hearth_request *request)
+static void unref_request(hearth_request *request)
 {
     if (atomic_fetch_sub(&request->refs, 1) > 1) return;
     tokens_release(&request->job.prompt);
@@ -62,7 +62,7 @@ static void job_ended(struct job *job)
 {
     hearth_request *request = (hearth_request *)job;
     if (job->admitted) admission_leave(request->model->admission, job);
-    unref(request);
+    unref_request(request);
 }
 
 /* ---- Parameters ---- */
@@ -165,7 +165,7 @@ static int check_params(const hearth_params *p, const struct model_entry *entry,
 /* The lease is granted: sets the scope and identity of the request's KV states and puts the job into the admission
  * queue. They hold until its end: its cells are computed, cached and looked up under the scales that it was submitted
  * with, even where hearth_lora_set() changes the defaults. */
-static int enter(hearth_request *request, hearth_error *error)
+static int enter_admission(hearth_request *request, hearth_error *error)
 {
     struct model *model = atomic_load(&request->lease.model);
     struct job *job = &request->job;
@@ -183,7 +183,7 @@ static void on_model_ready(void *ud, const hearth_error *error)
 {
     hearth_request *request = ud;
     hearth_error own;
-    if (error == NULL && enter(request, &own) != HEARTH_OK) error = &own;
+    if (error == NULL && enter_admission(request, &own) != HEARTH_OK) error = &own;
     if (error != NULL) job_fail(&request->job, error);
 }
 
@@ -229,14 +229,14 @@ static hearth_request *new_request(const hearth_params *p, struct model_entry *e
     return request;
 }
 
-static int submit(hearth_request *request, hearth_error *error)
+static int submit_request(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     int rc = adapters_choose(request->lease.entry->adapters, p->lora, p->n_lora, &request->scales, error);
     if (rc != HEARTH_OK) return rc;
     switch (lease_take(&request->lease, error)) {
     case LEASE_READY:
-        return enter(request, error);
+        return enter_admission(request, error);
     case LEASE_WAITS:
         return HEARTH_OK;
     default:
@@ -254,9 +254,9 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
     hearth_request *request = new_request(params, entry, instance->clock);
     request->on_event = on_event;
     request->ud = ud;
-    if (submit(request, error) == HEARTH_OK) return request;
+    if (submit_request(request, error) == HEARTH_OK) return request;
     request->refs = 1; /* the job never started */
-    unref(request);
+    unref_request(request);
     return NULL;
 }
 
@@ -301,5 +301,5 @@ void hearth_request_release(hearth_request *request)
 {
     if (request == NULL) return;
     lease_drop_party(&request->lease);
-    unref(request);
+    unref_request(request);
 }

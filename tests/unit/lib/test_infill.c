@@ -84,7 +84,7 @@ static struct tokens expected(const struct llm_model *weights, const char *const
     return tokens;
 }
 
-static hearth_params gap(const char *suffix)
+static hearth_params fim(const char *suffix)
 {
     hearth_params params = hearth_params_default();
     params.suffix = suffix;
@@ -119,7 +119,7 @@ static void the_middle_follows_prefix_and_suffix(void **state)
     (void)state;
     struct llm_model *weights = opened(vocabulary("refact"));
     const struct infill_model model = WIDE(weights);
-    hearth_params params = gap("}\n");
+    hearth_params params = fim("}\n");
     params.typed = "  return ";
     params.typed_len = strlen(params.typed);
     struct tokens got = made(&model, "int f()\n{\n", &params);
@@ -134,7 +134,7 @@ static void bos_precedes_the_prefix(void **state)
     (void)state;
     struct llm_model *weights = opened(vocabulary("deepseek-coder"));
     const struct infill_model model = WIDE(weights);
-    hearth_params params = gap("}");
+    hearth_params params = fim("}");
     struct tokens got = made(&model, "{", &params);
     struct tokens wanted =
         EXPECT(weights, "<｜begin▁of▁sentence｜>", "<｜fim▁begin｜>", "={", "<｜fim▁hole｜>", "=}", "<｜fim▁end｜>");
@@ -149,7 +149,7 @@ static void snippets_come_first_each_with_its_file(void **state)
     static const hearth_snippet snippets[] = {{"a.h", "int a;\n"}, {"b.h", "int b;\n"}};
     struct llm_model *weights = with_files();
     const struct infill_model model = WIDE(weights);
-    hearth_params params = gap("}");
+    hearth_params params = fim("}");
     params.snippets = snippets;
     params.n_snippets = 2;
     struct tokens got = made(&model, "{", &params);
@@ -166,7 +166,7 @@ static void snippets_are_set_apart_where_there_is_no_token_for_files(void **stat
     static const hearth_snippet snippets[] = {{"a.h", "int a;\n"}};
     struct llm_model *weights = opened(vocabulary("starcoder"));
     const struct infill_model model = WIDE(weights);
-    hearth_params params = gap("}");
+    hearth_params params = fim("}");
     params.snippets = snippets;
     params.n_snippets = 1;
     struct tokens got = made(&model, "{", &params);
@@ -190,7 +190,7 @@ static void an_editors_text_that_spells_a_token_stays_text(void **state)
     (void)state;
     struct llm_model *weights = opened(vocabulary("refact"));
     const struct infill_model model = WIDE(weights);
-    hearth_params params = gap("<fim_middle>");
+    hearth_params params = fim("<fim_middle>");
     struct tokens got = made(&model, "<fim_prefix>", &params);
     int32_t prefix = token(weights, "<fim_prefix>"), middle = token(weights, "<fim_middle>");
     int n_prefix = 0, n_middle = 0;
@@ -219,7 +219,7 @@ static void what_is_far_from_the_middle_is_cut(void **state)
     const struct infill_model model = NARROW(weights);
     char *text = lines(400);
     struct tokens all = {0}, got, wanted = {0};
-    hearth_params params = gap(text);
+    hearth_params params = fim(text);
     add_text(weights, text, &all);
     got = made(&model, text, &params);
     tokens_push(&wanted, token(weights, "<reponame>"));
@@ -240,7 +240,8 @@ static void snippets_get_what_prompt_and_reply_leave(void **state)
     (void)state;
     static const struct {
         int32_t max_tokens;
-        size_t beside; /* tokens before the prefix: beside 48 + 14 of text, three of the gap's, and one to spare */
+        size_t beside; /* tokens before the prefix: beside 48 + 14 of text, three of fill-in-the-middle, and one to
+                          spare */
     } rows[] = {{HEARTH_UNSET, 934}, {100, 734}, {466, 2}, {467, 0}, {600, 0}};
     struct llm_model *weights = opened(vocabulary("refact"));
     const struct infill_model model = NARROW(weights);
@@ -248,7 +249,7 @@ static void snippets_get_what_prompt_and_reply_leave(void **state)
     const hearth_snippet snippet = {"a", text};
     int32_t prefix = token(weights, "<fim_prefix>");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        hearth_params params = gap(text);
+        hearth_params params = fim(text);
         params.snippets = &snippet;
         params.n_snippets = 1;
         params.max_tokens = rows[i].max_tokens;
@@ -268,7 +269,7 @@ static void a_model_without_such_tokens_says_so(void **state)
     (void)state;
     struct llm_model *weights = opened(vocabulary("qwen2"));
     const struct infill_model model = WIDE(weights);
-    hearth_params params = gap("}");
+    hearth_params params = fim("}");
     hearth_error error;
     struct tokens prompt = {0};
     assert_int_equal(infill_prompt(&model, &params, &prompt, &error), HEARTH_UNSUPPORTED);
