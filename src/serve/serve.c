@@ -1,6 +1,6 @@
 /* The server from start to end: open, listen, load the models, serve, drain, close.
  *
- * Three threads: the calling thread becomes the HTTP thread; the parser thread parses bodies (reading.h); the
+ * Three threads: the calling thread becomes the HTTP thread; the reading thread parses bodies (reading.h); the
  * loading thread loads the models and, at the end, drains, while the HTTP thread still sends the last responses.
  * Both are started first, since a shutdown must not fail because no thread can be created. struct run belongs to the
  * calling thread, which outlives the others. */

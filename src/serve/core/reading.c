@@ -1,6 +1,6 @@
 /* The body parser's queues and thread. A job belongs to the HTTP thread until it is queued and again once it is
- * posted back; in between to the parser thread, except `call`, which stays the HTTP thread's, and `cancelled`, which
- * the HTTP thread sets and the parser thread reads. */
+ * posted back; in between to the reading thread, except `call`, which stays the HTTP thread's, and `cancelled`, which
+ * the HTTP thread sets and the reading thread reads. */
 #include "serve/core/reading.h"
 
 #include "base/error.h"
@@ -83,7 +83,7 @@ static void cancel_job(void *ud)
     call_gone(call);
 }
 
-/* ---- The parser thread ---- */
+/* ---- The reading thread ---- */
 
 static void read_body(struct reading_job *job)
 {

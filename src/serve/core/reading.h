@@ -1,5 +1,5 @@
-/* The body parser: parses request bodies on a thread of its own, since parsing megabytes of JSON on the HTTP thread
- * would stall all streams.
+/* The body parser: parses request bodies on a thread of its own, the reading thread, since parsing megabytes of JSON on
+ * the HTTP thread would stall all streams.
  *
  * A route gives a parser for its bodies (struct reading_form) and answers the parsed request on the HTTP thread. One
  * body is parsed at a time, so that only one JSON tree of a whole body is in memory. Two FIFO queues, for short and
@@ -22,7 +22,7 @@ struct reading_caller {
 /* How a route parses a body, and answers it. */
 struct reading_form {
     /* Parses the body to a request of the route's own kind; NULL with the error. It may release the body early. Runs
-     * on the parser thread or, if the body is small, on the HTTP thread. */
+     * on the reading thread or, if the body is small, on the HTTP thread. */
     void *(*read)(struct buf *body, hearth_error *error);
     /* Instead of `read`, for bodies that may refer to stored responses. These may be long, so that such a body is
      * never parsed on the HTTP thread. */
@@ -37,7 +37,7 @@ struct reading_form {
 
 struct reading;
 
-/* Starts the parser thread. NULL with HEARTH_NO_MEMORY if that fails. */
+/* Starts the reading thread. NULL with HEARTH_NO_MEMORY if that fails. */
 struct reading *reading_open(struct http_server *http, hearth_error *error);
 
 /* After http_run() has returned and before http_close(): queued bodies are refused. NULL is fine. */

@@ -1,4 +1,4 @@
-/* The routes of conversations: see conversations.h. The parser thread parses bodies; the HTTP thread does everything
+/* The routes of conversations: see conversations.h. The reading thread parses bodies; the HTTP thread does everything
  * else, and it alone changes stored entries. */
 #include "serve/responses/conversations.h"
 

@@ -29,7 +29,7 @@ extern const struct fields_api responses_api;
 json_t *responses_chat_after(const json_t *before, const json_t *body, hearth_error *error);
 
 /* Parses a body together with the stored items that it continues. `history` is opened in any case, also on failure,
- * which is NULL with the error; `only_counted` as in history_open(). Parser thread. */
+ * which is NULL with the error; `only_counted` as in history_open(). Reading thread. */
 struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool only_counted,
                                      struct history *history, hearth_error *error);
 

@@ -17,7 +17,7 @@
 #define LONG_BODY  (3 << 19) /* bytes */
 #define SHORT_BODY 20000     /* bytes; long enough to be queued */
 
-/* An HTTP server with a body parser alone. The gate blocks the parser thread. */
+/* An HTTP server with a body parser alone. The gate blocks the reading thread. */
 struct rig {
     struct server server;
     pthread_t thread;
