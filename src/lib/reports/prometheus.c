@@ -29,7 +29,7 @@ static const struct value_row {
      offsetof(struct engine_stats, preemptions)},
     {"hearth_states_saved_total", "counter", "Snapshots and checkpoints copied out of the context.",
      offsetof(struct engine_stats, snapshots_saved)},
-    {"hearth_states_restored_total", "counter", "Snapshots and checkpoints copied back into it.",
+    {"hearth_states_restored_total", "counter", "Snapshots and checkpoints copied back into the context.",
      offsetof(struct engine_stats, snapshots_restored)},
     {"hearth_state_bytes", "gauge", "Bytes of snapshots and checkpoints kept outside the context.",
      offsetof(struct engine_stats, snapshot_bytes)},
