@@ -93,7 +93,7 @@ static void fill_template(const struct llm_model *model, const struct llm_pair *
     }
 }
 
-/* A text as one is cut into tokens otherwise than in pair_parts, and as one the model has learned it. */
+/* The template filled in as one text: it may tokenise differently than in parts, and models were trained with one text. */
 static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
 {
     struct buf whole = {0};
