@@ -1,4 +1,5 @@
-/* Chat templates, over llama.cpp's `common` (jinja): messages in, prompt text out.
+/* Chat templates, by llama.cpp's `common` (jinja): messages in, prompt text out; and how replies are constrained and
+ * parsed.
  *
  * This folder holds the project's only C++: it turns exceptions into errors and C++ strings into C strings, and gives
  * the template what llama-server would give it. A template is compiled once per model and immutable afterwards: any
@@ -18,9 +19,9 @@ struct chat_template;
 
 struct chat_template_params {
     const char *source;      /* the template's text; must not be empty */
-    const char *bos, *eos;   /* text of the begin and end tokens, "" if there is none */
-    bool adds_bos, adds_eos; /* tokenising adds them: then they are taken out of the rendered text */
-    const char *kwargs_json; /* arguments of requests that do not say otherwise: an object; NULL: none */
+    const char *bos, *eos;   /* BOS/EOS text, "" if there is none */
+    bool adds_bos, adds_eos; /* tokenising adds BOS/EOS: then they are removed from the rendered text */
+    const char *kwargs_json; /* default chat_template_kwargs: an object; NULL: none */
 };
 
 struct chat_request {
@@ -29,22 +30,22 @@ struct chat_request {
     const char *tools_json;    /* an array in OpenAI's form, or NULL */
     hearth_tool_choice tool_choice;
     const char
-        *allowed_tools_json; /* an array of names: only these are called, though the prompt shows all; NULL: any */
-    int parallel_tool_calls; /* 1, 0, -1: as the template can */
+        *allowed_tools_json; /* an array of names: only these may be called, though the prompt lists all; NULL: any */
+    int parallel_tool_calls; /* 1, 0; -1: if the template supports it */
     const char *grammar;     /* of the reply: GBNF, or NULL */
     const char *json_schema; /* of the reply, or NULL */
     hearth_continue continue_final;
-    bool reasoning_in_text;     /* the reader leaves reasoning in the content */
-    bool add_generation_prompt; /* end with the words that make the assistant speak */
-    size_t n_messages;          /* render only so many of the first messages, as turns that are over; 0: all */
-    int64_t now;                /* unix seconds that the template may print; fixed for a conversation */
-    bool refuses_media;         /* parts that are no text; else a note stands in their place */
+    bool reasoning_in_text;     /* the reader does not separate reasoning from content */
+    bool add_generation_prompt; /* end with the generation prompt, which opens the assistant's turn */
+    size_t n_messages;          /* render only this many leading messages, as finished turns; 0: all */
+    int64_t now;                /* Unix time in seconds that the template may print; fixed for a conversation */
+    bool refuses_media;         /* refuse content parts that are not text; else a note replaces them */
 };
 
-/* A run of the prompt's text. Runs follow each other without gaps. */
+/* A run of the prompt's text. Runs are contiguous. */
 struct chat_part {
     size_t offset, len; /* bytes */
-    bool is_input;      /* the request's own words; else the template's, whose special tokens are meant as such */
+    bool is_input;      /* from the request; else from the template, whose special tokens are meant as such */
 };
 
 struct chat_prompt {
@@ -52,8 +53,8 @@ struct chat_prompt {
     size_t len;
     struct chat_part *parts;
     size_t n_parts;
-    char *cue; /* the words that make the assistant speak, where they came with the rendering; NULL: they did not */
-    size_t n_media; /* images and the like that a note stands for */
+    char *generation_prompt; /* the generation prompt, where rendering found it out; else NULL */
+    size_t n_media;          /* images and other media that a note replaces */
 };
 
 /* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault; with the
@@ -61,11 +62,11 @@ struct chat_prompt {
 struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error);
 void chat_template_close(struct chat_template *template_);
 
-/* The text that is rendered: what was given, or what llama.cpp replaces it with. Lives as long as the template. */
+/* The source that is rendered: the given one, or llama.cpp's replacement for it. Lives as long as the template. */
 const char *chat_template_source(const struct chat_template *template_);
 
-/* What llama.cpp finds that a template can, as a JSON object of true and false; "{}" where there is none, or it has a
- * fault. free() it. */
+/* The capabilities that llama.cpp finds in a template, as a JSON object of true and false; "{}" where there are none,
+ * or it is invalid. free() it. */
 char *chat_capabilities(const struct chat_template_params *params);
 
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). HEARTH_INVALID where the
@@ -81,26 +82,26 @@ void chat_prompt_release(struct chat_prompt *prompt);
 /* When a lazy grammar begins to hold. */
 struct chat_trigger {
     enum {
-        CHAT_TRIGGER_WORD,    /* this text occurs; where it is one of `preserved` and one token, that token */
+        CHAT_TRIGGER_WORD,    /* this text occurs; if it is one of `preserved` and a single token, that token */
         CHAT_TRIGGER_PATTERN, /* this regular expression is found */
         CHAT_TRIGGER_WHOLE    /* this regular expression matches all of the reply so far */
     } how;
     const char *text;
 };
 
-/* How replies to a request are constrained and read. Constant; strings live as long as it. */
+/* How replies to a request are constrained and parsed. Immutable; its strings live as long as it does. */
 struct chat_format {
     const char *grammar; /* GBNF; NULL: none */
     bool grammar_lazy;
-    bool grammar_prefilled; /* what must match begins with `prefill` */
+    bool grammar_prefilled; /* the grammar matches `prefill` first */
     const struct chat_trigger *triggers;
     size_t n_triggers;
-    const char *const *preserved; /* special tokens whose text belongs to the reply */
+    const char *const *preserved; /* special tokens whose text is part of the reply */
     size_t n_preserved;
     const char *const *stops; /* strings that end the reply */
     size_t n_stops;
-    const char *prefill;        /* what the prompt's end has said of the reply already; "" */
-    const char *thinking_start; /* NULL: the model does not reason */
+    const char *prefill;        /* the end of the prompt that already belongs to the reply; "" */
+    const char *thinking_start; /* start tag of reasoning; NULL: the model does not reason */
     const char *const *thinking_ends;
     size_t n_thinking_ends;
 };
@@ -114,8 +115,8 @@ int chat_format_open(const struct chat_template *template_, const struct chat_re
 const struct chat_format *chat_format_ref(const struct chat_format *format);
 void chat_format_unref(const struct chat_format *format); /* NULL is fine */
 
-/* Reads one reply: see hearth_reader in hearth.h. What was read is not read again: the work is linear in the reply's
- * length, but for a small part near its end. */
+/* Parses one reply while it is generated: see hearth_reader in hearth.h. The work is linear in the reply's length,
+ * since text is not parsed again but for a small part near its end. */
 struct chat_reader;
 
 struct chat_reader *chat_reader_open(const struct chat_format *format); /* which it holds */
@@ -123,8 +124,8 @@ void chat_reader_close(struct chat_reader *reader);
 void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud);
 void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud);
 
-/* The grammar of what a JSON schema describes; the caller frees it with free(). HEARTH_INVALID, param "json_schema",
- * with what is wrong and where. */
+/* Converts a JSON schema to GBNF; the caller frees it with free(). HEARTH_INVALID, param "json_schema", with what is
+ * wrong and where. */
 char *chat_schema_grammar(const char *json_schema, hearth_error *error);
 
 /* The text alone; the caller frees it with free(). NULL on failure. Text with zero bytes in it is refused. */

@@ -1,4 +1,4 @@
-/* Failures inside the shim: see fault.hpp. */
+/* Exceptions and error messages of the C++ shim: see errors.hpp. */
 #include "chat/errors.hpp"
 
 extern "C" {
@@ -22,7 +22,7 @@ std::string one_line(const std::string &what)
 }
 
 /* "<what>: <message>\n...<source>...\n   ^", as the lexer and the parser write it. */
-std::string compile_fault(const std::string &what)
+std::string compile_error_message(const std::string &what)
 {
     size_t line = what.find('\n');
     if (line == std::string::npos) return one_line(what);
@@ -30,9 +30,9 @@ std::string compile_fault(const std::string &what)
     return one_line(what.substr(0, line)) + " near " + one_line(what.substr(line + 1, next - line - 1));
 }
 
-/* "\n---\nWhile executing <kind> at <line and column> in source:\n<source>\nError: <message>"; the source has no line
- * ends. What raise_exception() says is the template's own message to the user and is left alone. */
-std::string render_fault(const std::string &what)
+/* llama.cpp's form: "\n---\nWhile executing <kind> at <line and column> in source:\n<source>\nError: <message>"; the
+ * source has no line ends. A raise_exception() is the template's own message to the user and is passed on unchanged. */
+std::string render_error_message(const std::string &what)
 {
     static const std::string mark = "\nError: ", raised = "Jinja Exception: ";
     size_t at = what.find(mark);
@@ -49,12 +49,13 @@ int guarded(hearth_error *error, const char *param, std::string (*explain)(const
     try {
         act();
         return HEARTH_OK;
-    } catch (const refusal &fault) {
-        return error_at(error, fault.code, fault.param.c_str(), "'%s' %s", fault.param.c_str(), fault.message.c_str());
+    } catch (const refusal &exception) {
+        return error_at(error, exception.code, exception.param.c_str(), "'%s' %s", exception.param.c_str(),
+                        exception.message.c_str());
     } catch (const std::bad_alloc &) {
         return error_set(error, HEARTH_NO_MEMORY, "no memory for a chat prompt");
-    } catch (const std::exception &fault) {
-        return error_at(error, HEARTH_INVALID, param, "%s", explain(fault.what()).c_str());
+    } catch (const std::exception &exception) {
+        return error_at(error, HEARTH_INVALID, param, "%s", explain(exception.what()).c_str());
     } catch (...) {
         return error_set(error, HEARTH_INTERNAL, "the chat template failed in an unknown way");
     }

@@ -1,6 +1,6 @@
-/* Failures inside the shim: they travel as exceptions and become a hearth_error at the boundary to C.
+/* Errors inside the C++ shim: they are thrown as exceptions and become a hearth_error at the boundary to C.
  *
- * Nothing may leave the shim as an exception: every function that C calls runs its work under guarded(). */
+ * No exception may leave the shim: every function that C calls runs its work under guarded(). */
 #ifndef CHAT_ERRORS_HPP
 #define CHAT_ERRORS_HPP
 
@@ -12,20 +12,21 @@
 namespace chat
 {
 
-/* What is wrong with a request, by the field at fault. */
+/* An error in a request, with the field at fault. */
 struct refusal {
     hearth_code code;
     std::string param, message;
 };
 
-/* Without control characters and white space around it: errors are one line. */
+/* The text without control characters and outer white space: errors are one line. */
 std::string one_line(const std::string &text);
 
-/* llama.cpp's words for a template that cannot be compiled, and for one that failed while rendering. */
-std::string compile_fault(const std::string &what);
-std::string render_fault(const std::string &what);
+/* llama.cpp's messages for a template that does not compile, and for one that failed while rendering, made readable. */
+std::string compile_error_message(const std::string &what);
+std::string render_error_message(const std::string &what);
 
-/* Runs what may throw. A refusal is taken over as it is; of any other exception `explain` makes the message. */
+/* Runs `act`, which may throw. A refusal becomes the error as it is; for any other exception `explain` makes the
+ * message. */
 int guarded(hearth_error *error, const char *param, std::string (*explain)(const std::string &),
             const std::function<void()> &act);
 

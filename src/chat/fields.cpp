@@ -1,4 +1,4 @@
-/* Reading a request's JSON field by field: see fields.hpp. */
+/* Reads a request's JSON field by field: see fields.hpp. */
 #include "chat/fields.hpp"
 
 #include <exception>
@@ -7,10 +7,10 @@
 namespace chat
 {
 
-/* Far beyond what arguments of tools need, far below what recursion over the tree can bear. */
+/* Far more than tools' arguments need, far less than recursion over the tree can take. */
 static const size_t max_depth = 128;
 
-/* llama.cpp looks a member up by going through all of them, and does so for every one that it reads. */
+/* llama.cpp looks a member up in linear time, and does so for every member that it reads. */
 static const size_t max_members = 4096;
 
 static void check_shape(const std::string &text, const std::string &param)
@@ -39,10 +39,10 @@ common_json parse_json(const std::string &text, const std::string &param)
     check_shape(text, param);
     try {
         return common_json::parse(text);
-    } catch (const std::exception &fault) {
-        /* "[json.exception...] parse error at line 1, column 5: ...; last read: '...'": the user's own text and the
-         * library's name are left out. */
-        std::string what = fault.what();
+    } catch (const std::exception &exception) {
+        /* "[json.exception...] parse error at line 1, column 5: ...; last read: '...'": the library's name and the
+         * user's own text are left out. */
+        std::string what = exception.what();
         size_t from = what.find("] ");
         what = what.substr(from == std::string::npos ? 0 : from + 2);
         throw refusal{HEARTH_INVALID, param, "is not valid JSON: " + what.substr(0, what.find("; last read"))};

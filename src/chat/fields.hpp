@@ -1,6 +1,6 @@
-/* Reading a request's JSON field by field, with errors that name the field as in "messages[2].content[0].type".
+/* Reads a request's JSON field by field, with errors that name the field as in "messages[2].content[0].type".
  *
- * What is wrong is thrown as a refusal. Pure functions; any thread. */
+ * Errors are thrown as refusal. Pure functions; any thread. */
 #ifndef CHAT_FIELDS_HPP
 #define CHAT_FIELDS_HPP
 

@@ -1,7 +1,7 @@
-/* Formats of replies: see format.hpp.
+/* Makes the formats of replies and caches them: see format.hpp.
  *
- * What a format depends on makes a long key, which is what is compared: the tools and what else the request says of its
- * reply, and the words that the prompt ends with, which some templates choose by the messages. */
+ * The cache compares a long key of everything that a format depends on: the tools and whatever else the request says of
+ * its reply, and the generation prompt, which some templates choose by the messages. */
 #include "chat/format.hpp"
 
 #include "chat/errors.hpp"
@@ -37,62 +37,61 @@ static chat_trigger trigger_of(const common_grammar_trigger &trigger)
     return result;
 }
 
-/* A grammar of the request's own is of what the model writes; one of llama.cpp's begins with the prompt's last words.
- */
-void reply_format::show()
+/* A request's own grammar constrains what the model writes; one of llama.cpp's matches the generation prompt first. */
+void reply_format::fill_c_members()
 {
     bool own = !user_grammar.empty();
-    const std::string &text = own ? user_grammar : made.grammar;
-    for (const auto &trigger : made.grammar_triggers) trigger_list.push_back(trigger_of(trigger));
-    preserved_list = pointers(made.preserved_tokens);
-    stop_list = pointers(made.additional_stops);
-    end_list = pointers(made.thinking_end_tags);
+    const std::string &text = own ? user_grammar : params.grammar;
+    for (const auto &trigger : params.grammar_triggers) trigger_list.push_back(trigger_of(trigger));
+    preserved_list = pointers(params.preserved_tokens);
+    stop_list = pointers(params.additional_stops);
+    end_list = pointers(params.thinking_end_tags);
     grammar = text.empty() ? nullptr : text.c_str();
-    grammar_lazy = !own && made.grammar_lazy;
-    grammar_prefilled = !own && !made.grammar.empty() && !made.grammar_lazy && !parser.empty();
+    grammar_lazy = !own && params.grammar_lazy;
+    grammar_prefilled = !own && !params.grammar.empty() && !params.grammar_lazy && !parser.empty();
     triggers = trigger_list.data();
     n_triggers = own ? 0 : trigger_list.size();
     preserved = preserved_list.data();
     n_preserved = preserved_list.size();
     stops = stop_list.data();
     n_stops = stop_list.size();
-    prefill = made.generation_prompt.c_str();
-    thinking_start = made.thinking_start_tag.empty() ? nullptr : made.thinking_start_tag.c_str();
+    prefill = params.generation_prompt.c_str();
+    thinking_start = params.thinking_start_tag.empty() ? nullptr : params.thinking_start_tag.c_str();
     thinking_ends = end_list.data();
     n_thinking_ends = end_list.size();
 }
 
 /* ---- Remembering ---- */
 
-static const size_t max_kept = 32;
+static const size_t max_cached = 32;
 
-formats::~formats()
+format_cache::~format_cache()
 {
-    for (const auto &entry : used) chat_format_unref(entry.format);
+    for (const auto &entry : recent) chat_format_unref(entry.format);
 }
 
-const chat_format *formats::find(const std::string &key)
+const chat_format *format_cache::find(const std::string &key)
 {
     std::lock_guard<std::mutex> hold(lock);
-    for (auto entry = used.begin(); entry != used.end(); ++entry) {
+    for (auto entry = recent.begin(); entry != recent.end(); ++entry) {
         if (entry->key != key) continue;
-        used.splice(used.begin(), used, entry);
+        recent.splice(recent.begin(), recent, entry);
         return chat_format_ref(entry->format);
     }
     return nullptr;
 }
 
-/* Two threads may have made the same one: the later is found first, the other grows old. */
-void formats::keep(const std::string &key, const chat_format *format)
+/* Two threads may have made the same format: the later one is found first, the other ages out. */
+void format_cache::insert(const std::string &key, const chat_format *format)
 {
     std::lock_guard<std::mutex> hold(lock);
-    used.push_front({key, chat_format_ref(format)});
-    if (used.size() <= max_kept) return;
-    chat_format_unref(used.back().format);
-    used.pop_back();
+    recent.push_front({key, chat_format_ref(format)});
+    if (recent.size() <= max_cached) return;
+    chat_format_unref(recent.back().format);
+    recent.pop_back();
 }
 
-/* Every part with its length before it, so that nothing can stand in another's place. */
+/* Every part is prefixed by its length, so that different parts cannot give the same key. */
 static void add_part(std::string &key, const std::string &part)
 {
     key += std::to_string(part.size()) + ":" + part;
@@ -103,9 +102,9 @@ static void add_part(std::string &key, const char *part)
     part == nullptr ? add_part(key, std::string("-")) : add_part(key, "+" + std::string(part));
 }
 
-/* All messages, where the words that the prompt ends with cannot be told from the rest. */
-static std::string cue_or_messages(const chat_template &template_, const chat_request &request,
-                                   const autoparser::generation_params &params, const chat_prompt *prompt)
+/* The generation prompt, or all messages where it cannot be found. */
+static std::string generation_prompt_or_messages(const chat_template &template_, const chat_request &request,
+                                                 const autoparser::generation_params &params, const chat_prompt *prompt)
 {
     try {
         return generation_prompt_of(template_, params, prompt);
@@ -127,7 +126,7 @@ static std::string key_of(const chat_template &template_, const chat_request &re
         add_part(key, text);
     add_part(key, params.continue_msg.render_content());
     add_part(key, params.continue_msg.reasoning_content);
-    add_part(key, cue_or_messages(template_, request, params, prompt));
+    add_part(key, generation_prompt_or_messages(template_, request, params, prompt));
     return key;
 }
 
@@ -145,8 +144,8 @@ static const common_json &find_tool(const common_json &tools, const std::string 
     throw refusal{HEARTH_INVALID, "tool_choice", "names a tool that is not among the tools"};
 }
 
-/* The prompt shows all tools, but these alone may be called. */
-static void leave_only(autoparser::generation_params &params, const char *names_json)
+/* The prompt lists all tools, but only these may be called. */
+static void keep_allowed_tools(autoparser::generation_params &params, const char *names_json)
 {
     common_json names = parse_json(names_json, "tool_choice"), left = common_json::array();
     if (!names.is_array()) throw refusal{HEARTH_INVALID, "tool_choice", "must name tools in an array"};
@@ -154,7 +153,7 @@ static void leave_only(autoparser::generation_params &params, const char *names_
     params.tools = left;
 }
 
-/* Where llama.cpp can make no parser: what the template itself refuses is thrown again. */
+/* For templates for which llama.cpp can make no parser. Rendering first throws what the template itself refuses. */
 static common_chat_params without_parser(const chat_template &template_, const autoparser::generation_params &params)
 {
     common_chat_params result;
@@ -165,9 +164,9 @@ static common_chat_params without_parser(const chat_template &template_, const a
     return result;
 }
 
-/* llama.cpp lets a model talk before the call that it must make, and a small one may never come to it: in the rule of
- * the whole reply, text up to a marker that may be left out is left out. */
-static void call_at_once(std::string &grammar)
+/* llama.cpp allows text before a required call, and a small model may never come to the call: this removes the optional
+ * text up to a marker from the root rule. */
+static void drop_text_before_call(std::string &grammar)
 {
     size_t line = grammar.compare(0, 9, "root ::= ") == 0 ? 0 : grammar.find("\nroot ::= ");
     if (line == std::string::npos) return;
@@ -181,8 +180,8 @@ static void call_at_once(std::string &grammar)
     }
 }
 
-/* Nor does it always end a reply after the one call that may be made. */
-static void call_once(std::string &grammar)
+/* llama.cpp does not always end a reply after the one call that is allowed. */
+static void limit_to_one_call(std::string &grammar)
 {
     static const std::string begin = "\ntool-calls ::= (", end = ")+\n";
     size_t at = grammar.find(begin);
@@ -193,41 +192,42 @@ static void call_once(std::string &grammar)
     grammar.erase(at + begin.size() - 1, 1);
 }
 
-static std::unique_ptr<reply_format> make(const chat_template &template_, const chat_request &request,
-                                          autoparser::generation_params params)
+static std::unique_ptr<reply_format> make_format(const chat_template &template_, const chat_request &request,
+                                                 autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
     if (request.tools_json != nullptr) check_parameters(read_tools(request.tools_json));
-    if (request.allowed_tools_json != nullptr) leave_only(params, request.allowed_tools_json);
+    if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
     try {
-        autoparser::generation_params scratch = params; /* some handlers change it */
-        result->made = apply_template(template_, scratch);
-        if (!result->made.parser.empty()) result->parser.load(result->made.parser);
+        autoparser::generation_params scratch = params; /* some handlers modify it */
+        result->params = apply_template(template_, scratch);
+        if (!result->params.parser.empty()) result->parser.load(result->params.parser);
     } catch (const std::exception &) {
         result->parser = common_peg_arena();
-        result->made = without_parser(template_, params);
+        result->params = without_parser(template_, params);
     }
-    if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED) call_at_once(result->made.grammar);
-    if (has_tools(params) && !params.parallel_tool_calls) call_once(result->made.grammar);
-    result->made.parser.clear();
-    result->made.prompt.clear();
+    if (has_tools(params) && request.tool_choice == HEARTH_TOOLS_REQUIRED)
+        drop_text_before_call(result->params.grammar);
+    if (has_tools(params) && !params.parallel_tool_calls) limit_to_one_call(result->params.grammar);
+    result->params.parser.clear();
+    result->params.prompt.clear();
     result->user_grammar = request.grammar == nullptr ? "" : request.grammar;
     result->continues = params.has_continuation();
-    result->show();
+    result->fill_c_members();
     return result;
 }
 
 static const chat_format *open_format(const chat_template &template_, const chat_request &request,
                                       const chat_prompt *prompt)
 {
-    performance rehearsal(request.now);
+    render_scope scope(request.now);
     autoparser::generation_params params = read_request(template_, request);
     std::string key = key_of(template_, request, params, prompt);
-    const chat_format *known = template_.formats->find(key);
+    const chat_format *known = template_.format_cache->find(key);
     if (known != nullptr) return known;
-    const chat_format *made = make(template_, request, params).release();
-    template_.formats->keep(key, made);
-    return made;
+    const chat_format *opened = make_format(template_, request, params).release();
+    template_.format_cache->insert(key, opened);
+    return opened;
 }
 
 } // namespace chat
@@ -236,17 +236,17 @@ int chat_format_open(const struct chat_template *template_, const struct chat_re
                      const struct chat_prompt *prompt, const struct chat_format **format, hearth_error *error)
 {
     *format = nullptr;
-    return chat::guarded(error, "messages", chat::render_fault,
+    return chat::guarded(error, "messages", chat::render_error_message,
                          [&] { *format = chat::open_format(*template_, *request, prompt); });
 }
 
 const struct chat_format *chat_format_ref(const struct chat_format *format)
 {
-    chat::whole(format)->holders++;
+    chat::as_reply_format(format)->references++;
     return format;
 }
 
 void chat_format_unref(const struct chat_format *format)
 {
-    if (format != nullptr && --chat::whole(format)->holders == 0) delete chat::whole(format);
+    if (format != nullptr && --chat::as_reply_format(format)->references == 0) delete chat::as_reply_format(format);
 }

@@ -1,4 +1,4 @@
-/* Formats of replies, and those that a template remembers: see chat.h. */
+/* Formats of replies (grammar, triggers, stops, parser), and a template's cache of them: see chat.h. */
 #ifndef CHAT_FORMAT_HPP
 #define CHAT_FORMAT_HPP
 
@@ -15,47 +15,47 @@
 namespace chat
 {
 
-/* A format and what its C strings point to. Constant once made; lives as long as anybody holds it. */
+/* A chat_format with the strings that it points to. Immutable once made; reference-counted. */
 struct reply_format : chat_format {
     reply_format() : chat_format() {}
 
-    mutable std::atomic<int> holders{1};
-    common_chat_params made;
+    mutable std::atomic<int> references{1};
+    common_chat_params params;
     std::string user_grammar;
-    common_peg_arena parser; /* empty: all is content */
-    bool continues = false;  /* what the prefill says is no part of the reply */
+    common_peg_arena parser; /* empty: the whole reply is content */
+    bool continues = false;  /* the reply continues a message: its prefill is no part of the new text */
 
-    void show(); /* fills in what C sees */
+    void fill_c_members(); /* fills in the members of chat_format */
 
   private:
     std::vector<chat_trigger> trigger_list;
     std::vector<const char *> preserved_list, stop_list, end_list;
 };
 
-inline const reply_format *whole(const chat_format *format)
+inline const reply_format *as_reply_format(const chat_format *format)
 {
     return static_cast<const reply_format *>(format);
 }
 
-/* The formats used last, by everything that they depend on. Any thread. */
-class formats
+/* An LRU cache of the formats used last, by a key of everything that they depend on. Any thread. */
+class format_cache
 {
   public:
-    formats() = default;
-    ~formats();
-    formats(const formats &) = delete;
-    formats &operator=(const formats &) = delete;
+    format_cache() = default;
+    ~format_cache();
+    format_cache(const format_cache &) = delete;
+    format_cache &operator=(const format_cache &) = delete;
 
-    const chat_format *find(const std::string &key); /* NULL, or one reference more */
-    void keep(const std::string &key, const chat_format *format);
+    const chat_format *find(const std::string &key); /* NULL, or a new reference */
+    void insert(const std::string &key, const chat_format *format);
 
   private:
-    struct kept {
+    struct cached {
         std::string key;
         const chat_format *format;
     };
     std::mutex lock;
-    std::list<kept> used; /* last first */
+    std::list<cached> recent; /* most recently used first */
 };
 
 } // namespace chat

@@ -1,4 +1,4 @@
-/* The messages of a chat request: see messages.hpp. */
+/* Parses the messages of a chat request: see messages.hpp. */
 #include "chat/messages.hpp"
 
 #include "chat/fields.hpp"
@@ -7,7 +7,7 @@
 namespace chat
 {
 
-/* What a part that is no text is called in the note that stands in its place; NULL: it is none that is known. */
+/* The name of a media type in the note that replaces such a part; NULL: an unknown type. */
 static const char *name_of_media(const std::string &type)
 {
     static const struct {
@@ -27,7 +27,7 @@ static std::string read_media(const std::string &type, bool refuses, const std::
     if (refuses)
         throw refusal{HEARTH_UNSUPPORTED, path + ".type",
                       "is \"" + type + "\", and this model takes text only: leave it out of the messages"};
-    performance::current->n_media++;
+    render_scope::current->n_media++;
     return std::string("[") + name + " left out: this model takes text only]";
 }
 
@@ -94,9 +94,8 @@ static void read_tool_calls(common_chat_msg &message, const common_json &object,
     }
 }
 
-/* A misspelt "content" would be a message that says nothing. Who calls tools needs none, nor a tool that gives nothing.
- */
-static void check_says_something(const common_json &object, const common_chat_msg &message, const std::string &path)
+/* A misspelt "content" would give an empty message. Only messages that call tools and results of tools may lack it. */
+static void check_has_content(const common_json &object, const common_chat_msg &message, const std::string &path)
 {
     bool may_lack = message.role == "assistant" || message.role == "tool";
     if (!may_lack && !object.contains("content")) throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
@@ -118,7 +117,7 @@ std::vector<common_chat_msg> read_messages(const chat_request &request)
         message.reasoning_content = optional_text(object, "reasoning_content", path);
         message.tool_name = optional_text(object, "name", path);
         message.tool_call_id = optional_text(object, "tool_call_id", path);
-        check_says_something(object, message, path);
+        check_has_content(object, message, path);
         messages.push_back(std::move(message));
     }
     return messages;

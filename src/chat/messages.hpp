@@ -1,6 +1,6 @@
-/* The messages of a chat request: from JSON, checked field by field, to llama.cpp's structs.
+/* Parses the messages of a chat request: from JSON, checked field by field, to llama.cpp's structs.
  *
- * All checks happen here, before llama.cpp sees anything: its assertions end the process, and its own complaints do not
+ * All checks happen here, before llama.cpp gets the messages: its assertions end the process, and its own errors do not
  * name the field. Any thread. */
 #ifndef CHAT_MESSAGES_HPP
 #define CHAT_MESSAGES_HPP
@@ -15,9 +15,9 @@
 namespace chat
 {
 
-/* Throws refusal, naming the field as in "messages[2].content[0].type". This is where it is decided what becomes of
- * images and other parts that are no text: in their place the prompt has a fixed note, so that a conversation keeps its
- * prefix and goes on; or they are refused. Counts them in the performance, which it needs. */
+/* Throws refusal, naming the field as in "messages[2].content[0].type". Images and other parts that are not text are
+ * refused, or replaced by a fixed note, so that a conversation keeps its prefix; the replaced ones are counted in the
+ * render_scope, which this needs. */
 std::vector<common_chat_msg> read_messages(const chat_request &request);
 
 } // namespace chat

@@ -1,13 +1,13 @@
-/* Reading a reply while it is written: see chat.h.
+/* Parses a reply while it is generated, and emits deltas: see chat.h.
  *
- * llama.cpp's parser begins at the beginning every time, so it is given a short text: whenever the reply stands in a
- * long open piece (content, reasoning, a string among a call's arguments), the middle of that piece is cut out. A cut
- * must prove itself: the shortened text must read as the same message but for the middle. What was told already is
- * kept in two forms, as the short text gives it (`seen`), from which the next deltas follow, and whole (`told`), with
+ * llama.cpp's parser starts from the beginning every time, so it is given a short text: while the reply is within a
+ * long open piece (content, reasoning, a string among a call's arguments), the middle of that piece is cut out. Each
+ * cut is verified: the shortened text must parse as the same message but for the middle. Text that was emitted is kept
+ * in two forms: as parsed from the short text (`parsed`), which the next deltas extend, and in full (`emitted`), with
  * which the whole reply is compared at the end. Where nothing can be cut, the text is parsed less often the longer it
  * gets; either way the work is linear.
  *
- * A reader belongs to one thread at a time. No exception leaves it: what cannot be read is content. */
+ * A reader belongs to one thread at a time. No exception leaves it: text that cannot be parsed is content. */
 #include "chat/reader.h"
 
 #include "chat/reply_parse.hpp"
@@ -25,34 +25,34 @@ extern "C" {
 namespace chat
 {
 
-static const size_t short_enough = 512;     /* no cut is worth its proof below this */
-static const size_t kept_around_a_cut = 64; /* of the piece; no mark of a format is longer */
-static const size_t least_cut = 128;
-static const size_t often_enough = 2048; /* up to this length, the text is parsed whenever there is more of it */
-static const size_t longest_escape = 12; /* a pair of surrogates */
-static const int deepest = 256;          /* open brackets: the parser works by recursion */
-static const size_t doubt = 64;          /* bytes in which a text that does not fit may still turn out to */
+static const size_t never_cut_below = 512; /* bytes; below this, no cut pays for its verification */
+static const size_t cut_margin = 64;       /* bytes of the piece on each side; no tag of a format is longer */
+static const size_t min_cut = 128;
+static const size_t always_parse_below = 2048; /* bytes; up to this length, all new text is parsed at once */
+static const size_t longest_escape = 12;       /* bytes: a pair of surrogates */
+static const int max_open_brackets = 256;      /* the parser recurses for each */
+static const size_t misfit_tolerance = 64; /* bytes that may follow before text that does not fit counts as content */
 
-/* A text that deltas tell piece by piece. */
-struct told_text {
-    std::string seen, told;
+/* A text that is emitted in deltas. */
+struct emitted_text {
+    std::string parsed, emitted;
 };
 
-struct told_call {
+struct emitted_call {
     std::string id, name;
-    told_text arguments;
+    emitted_text arguments;
 };
 
-struct listener {
+struct delta_sink {
     hearth_delta_fn each;
     void *ud;
 };
 
-/* Where a cut goes: of the short text, and the same bytes as the message has them. */
+/* The range of a cut: in the short text, and the same bytes in the message. */
 struct cut {
     size_t from, to;        /* in the short text */
     std::string *field;     /* of the message */
-    std::string *seen;      /* of what was told */
+    std::string *parsed;    /* the emitted_text.parsed of that field */
     size_t at = 0, len = 0; /* in the field */
     bool escaped = false;   /* the field holds them as JSON */
 };
@@ -60,45 +60,45 @@ struct cut {
 } // namespace chat
 
 struct chat_reader {
-    explicit chat_reader(const chat_format *of) : format(*chat::whole(chat_format_ref(of))) {}
+    explicit chat_reader(const chat_format *of) : format(*chat::as_reply_format(chat_format_ref(of))) {}
     ~chat_reader() { chat_format_unref(&format); }
     chat_reader(const chat_reader &) = delete;
     chat_reader &operator=(const chat_reader &) = delete;
 
     const chat::reply_format &format;
-    std::string whole;   /* prefill and reply */
-    std::string cropped; /* the same, with what was cut out missing */
-    std::string broken;  /* the beginning of a character */
-    size_t unread = 0;   /* bytes at the end of `cropped` that were never parsed */
-    size_t known = 0;    /* of `whole`, what was made sense of */
-    size_t cut_again = chat::short_enough;
+    std::string full_text;         /* prefill and reply so far */
+    std::string cropped;           /* the same without what was cut out */
+    std::string partial_character; /* leading bytes of a UTF-8 character */
+    size_t unparsed = 0;           /* bytes at the end of `cropped` that were never parsed */
+    size_t understood = 0;         /* bytes of `full_text` that were understood */
+    size_t cut_again = chat::never_cut_below;
     size_t work = 0;
     int depth = 0;
-    bool lost = false; /* the reply has left the format: what follows is content */
-    chat::told_text reasoning, content;
-    std::vector<chat::told_call> calls;
+    bool left_format = false; /* the reply does not fit the format: all that follows is content */
+    chat::emitted_text reasoning, content;
+    std::vector<chat::emitted_call> calls;
 
-    chat::reading read(const std::string &text);
-    chat::reading read_whole();
+    chat::parsed_reply parse(const std::string &text);
+    chat::parsed_reply parse_whole();
     void begin();
-    void take(const char *text, size_t len, const chat::listener &to);
-    void read_on(const chat::listener &to);
-    void finish(const chat::listener &to);
-    void give_up(const chat::listener &to);
+    void append(const char *text, size_t len, const chat::delta_sink &to);
+    void parse_more(const chat::delta_sink &to);
+    void finish(const chat::delta_sink &to);
+    void fall_back_to_content(const chat::delta_sink &to);
 
   private:
-    void watch_depth(const std::string &more);
-    void tell(const chat::listener &to, hearth_delta_type type, const std::string &text, size_t index = 0);
-    void go_on(const chat::listener &to, hearth_delta_type type, chat::told_text &text, const std::string &now,
-               size_t index = 0);
-    void tell_message(const chat::listener &to, const common_chat_msg &now, bool complete);
-    void tell_call(const chat::listener &to, size_t index, const common_chat_tool_call &now, bool complete);
-    void settle(const chat::listener &to, const common_chat_msg &now);
-    void shorten(const common_chat_msg &now);
-    bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::told_text &text);
+    void track_depth(const std::string &more);
+    void emit(const chat::delta_sink &to, hearth_delta_type type, const std::string &text, size_t index = 0);
+    void emit_more(const chat::delta_sink &to, hearth_delta_type type, chat::emitted_text &text, const std::string &now,
+                   size_t index = 0);
+    void emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete);
+    void emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete);
+    void emit_final(const chat::delta_sink &to, const common_chat_msg &now);
+    void shorten_text(const common_chat_msg &now);
+    bool try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text);
     bool try_cut_arguments(const common_chat_msg &now);
-    bool place(const std::string &piece, chat::cut &where) const;
-    bool prove(const common_chat_msg &now, common_chat_msg &expected, chat::cut &where);
+    bool locate_cut(const std::string &piece, chat::cut &where) const;
+    bool verify_cut(const common_chat_msg &now, common_chat_msg &expected, chat::cut &where);
 };
 
 /* ---- Telling ---- */
@@ -113,7 +113,7 @@ static std::string make_id()
     return id;
 }
 
-void chat_reader::tell(const chat::listener &to, hearth_delta_type type, const std::string &text, size_t index)
+void chat_reader::emit(const chat::delta_sink &to, hearth_delta_type type, const std::string &text, size_t index)
 {
     hearth_delta delta = {};
     delta.type = type;
@@ -127,18 +127,18 @@ void chat_reader::tell(const chat::listener &to, hearth_delta_type type, const s
     if (to.each != nullptr) to.each(to.ud, &delta);
 }
 
-/* A text that no longer begins with what was told is left until the end. */
-void chat_reader::go_on(const chat::listener &to, hearth_delta_type type, chat::told_text &text, const std::string &now,
-                        size_t index)
+/* A text that no longer begins with what was emitted is left for the end. */
+void chat_reader::emit_more(const chat::delta_sink &to, hearth_delta_type type, chat::emitted_text &text,
+                            const std::string &now, size_t index)
 {
-    if (now.size() <= text.seen.size() || now.compare(0, text.seen.size(), text.seen) != 0) return;
-    std::string more = now.substr(text.seen.size());
-    text.seen = now;
-    text.told += more;
-    tell(to, type, more, index);
+    if (now.size() <= text.parsed.size() || now.compare(0, text.parsed.size(), text.parsed) != 0) return;
+    std::string more = now.substr(text.parsed.size());
+    text.parsed = now;
+    text.emitted += more;
+    emit(to, type, more, index);
 }
 
-/* A comma waits for what it separates: the reply may end before. */
+/* A trailing comma is held back: the reply may end before the next element. */
 static std::string without_comma(const std::string &arguments, bool complete)
 {
     if (complete) return arguments;
@@ -146,26 +146,26 @@ static std::string without_comma(const std::string &arguments, bool complete)
     return last == std::string::npos ? "" : arguments.substr(0, last + 1);
 }
 
-void chat_reader::tell_call(const chat::listener &to, size_t index, const common_chat_tool_call &now, bool complete)
+void chat_reader::emit_call(const chat::delta_sink &to, size_t index, const common_chat_tool_call &now, bool complete)
 {
     if (index == calls.size()) {
         calls.push_back({now.id.empty() ? make_id() : now.id, now.name, {}});
-        tell(to, HEARTH_DELTA_CALL, "", index);
+        emit(to, HEARTH_DELTA_CALL, "", index);
     }
     if (calls[index].name != now.name) return;
-    go_on(to, HEARTH_DELTA_ARGUMENTS, calls[index].arguments, without_comma(now.arguments, complete), index);
+    emit_more(to, HEARTH_DELTA_ARGUMENTS, calls[index].arguments, without_comma(now.arguments, complete), index);
 }
 
-/* A call is told once its arguments have begun or something follows it: until then its name may be the beginning of
- * another's. */
-void chat_reader::tell_message(const chat::listener &to, const common_chat_msg &now, bool complete)
+/* A call is emitted once its arguments have begun or something follows it: until then its name may be a prefix of
+ * another name. */
+void chat_reader::emit_message(const chat::delta_sink &to, const common_chat_msg &now, bool complete)
 {
-    go_on(to, HEARTH_DELTA_REASONING, reasoning, now.reasoning_content);
-    go_on(to, HEARTH_DELTA_CONTENT, content, now.content);
+    emit_more(to, HEARTH_DELTA_REASONING, reasoning, now.reasoning_content);
+    emit_more(to, HEARTH_DELTA_CONTENT, content, now.content);
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
         bool certain = complete || i + 1 < now.tool_calls.size() || now.tool_calls[i].arguments.size() > 1;
         if (!certain || i > calls.size() || now.tool_calls[i].name.empty()) return;
-        tell_call(to, i, now.tool_calls[i], complete);
+        emit_call(to, i, now.tool_calls[i], complete);
     }
 }
 
@@ -176,22 +176,22 @@ static bool begins_character(char c)
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }
 
-/* Finds the piece at the end of the short text, but for what the parser holds back, and what may go of it. */
-bool chat_reader::place(const std::string &piece, chat::cut &where) const
+/* Finds the piece at the end of the short text, ignoring what the parser holds back, and the range that can be cut. */
+bool chat_reader::locate_cut(const std::string &piece, chat::cut &where) const
 {
-    const size_t wanted = chat::least_cut + 2 * chat::kept_around_a_cut;
-    for (size_t held = 0; held <= chat::kept_around_a_cut && held < cropped.size(); held++) {
+    const size_t wanted = chat::min_cut + 2 * chat::cut_margin;
+    for (size_t held = 0; held <= chat::cut_margin && held < cropped.size(); held++) {
         size_t end = cropped.size() - held, most = std::min(piece.size(), end), same = 0;
         while (same < most && piece[piece.size() - 1 - same] == cropped[end - 1 - same]) same++;
         if (same < wanted) continue;
-        auto is_seam = [&](size_t at) {
+        auto is_cut_point = [&](size_t at) {
             size_t from = at - std::min(at, chat::longest_escape);
             return begins_character(cropped[at]) && cropped.substr(from, at - from).find('\\') == std::string::npos;
         };
-        where.from = end - same + chat::kept_around_a_cut;
-        where.to = end - chat::kept_around_a_cut;
-        while (where.from < where.to && !is_seam(where.from)) where.from++;
-        while (where.to > where.from && !is_seam(where.to)) where.to--;
+        where.from = end - same + chat::cut_margin;
+        where.to = end - chat::cut_margin;
+        while (where.from < where.to && !is_cut_point(where.from)) where.from++;
+        while (where.to > where.from && !is_cut_point(where.to)) where.to--;
         std::string gone = cropped.substr(where.from, where.to - where.from);
         std::string tail = cropped.substr(where.to, end - where.to);
         auto as_json = [](const std::string &text) {
@@ -201,36 +201,36 @@ bool chat_reader::place(const std::string &piece, chat::cut &where) const
         if (where.escaped) gone = as_json(gone);
         if (where.escaped) tail = as_json(tail);
         where.len = gone.size();
-        if (where.to - where.from < chat::least_cut || where.field->size() < gone.size() + tail.size()) return false;
+        if (where.to - where.from < chat::min_cut || where.field->size() < gone.size() + tail.size()) return false;
         where.at = where.field->size() - tail.size() - gone.size();
-        return where.field->compare(where.at, where.len, gone) == 0 && where.seen->size() >= where.at + where.len;
+        return where.field->compare(where.at, where.len, gone) == 0 && where.parsed->size() >= where.at + where.len;
     }
     return false;
 }
 
-bool chat_reader::prove(const common_chat_msg &now, common_chat_msg &expected, chat::cut &where)
+bool chat_reader::verify_cut(const common_chat_msg &now, common_chat_msg &expected, chat::cut &where)
 {
     expected = now;
     where.field->erase(where.at, where.len);
     std::string shorter = cropped;
     shorter.erase(where.from, where.to - where.from);
-    chat::reading proof = read(shorter);
+    chat::parsed_reply proof = parse(shorter);
     if (!proof.fits || proof.message != expected) return false;
-    where.seen->erase(where.at, where.len);
+    where.parsed->erase(where.at, where.len);
     cropped = std::move(shorter);
     return true;
 }
 
-bool chat_reader::try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::told_text &text)
+bool chat_reader::try_cut(const common_chat_msg &now, std::string common_chat_msg::*field, chat::emitted_text &text)
 {
     common_chat_msg expected = now;
     chat::cut where = {};
     where.field = &(expected.*field);
-    where.seen = &text.seen;
-    return place(now.*field, where) && prove(now, expected, where);
+    where.parsed = &text.parsed;
+    return locate_cut(now.*field, where) && verify_cut(now, expected, where);
 }
 
-/* Some formats write a string as it is, of others the arguments are JSON already. */
+/* In some formats arguments are plain strings, in others JSON already. */
 bool chat_reader::try_cut_arguments(const common_chat_msg &now)
 {
     if (now.tool_calls.empty() || now.tool_calls.size() != calls.size()) return false;
@@ -241,36 +241,36 @@ bool chat_reader::try_cut_arguments(const common_chat_msg &now)
     common_chat_msg expected = now;
     chat::cut where = {};
     where.field = &expected.tool_calls.back().arguments;
-    where.seen = &calls.back().arguments.seen;
-    if (place(inside, where)) return prove(now, expected, where);
+    where.parsed = &calls.back().arguments.parsed;
+    if (locate_cut(inside, where)) return verify_cut(now, expected, where);
     common_json plain = common_json::parse_no_throw("\"" + inside + "\"");
     where.escaped = true;
-    return plain.is_string() && place(plain.get<std::string>(), where) && prove(now, expected, where);
+    return plain.is_string() && locate_cut(plain.get<std::string>(), where) && verify_cut(now, expected, where);
 }
 
-void chat_reader::shorten(const common_chat_msg &now)
+void chat_reader::shorten_text(const common_chat_msg &now)
 {
     if (cropped.size() <= cut_again) return;
     bool done = try_cut_arguments(now) || try_cut(now, &common_chat_msg::content, content) ||
                 try_cut(now, &common_chat_msg::reasoning_content, reasoning);
-    size_t wait = done ? chat::kept_around_a_cut + chat::least_cut : cropped.size() / 8 + chat::kept_around_a_cut;
-    cut_again = std::max(chat::short_enough, cropped.size() + wait);
+    size_t wait = done ? chat::cut_margin + chat::min_cut : cropped.size() / 8 + chat::cut_margin;
+    cut_again = std::max(chat::never_cut_below, cropped.size() + wait);
 }
 
 /* ---- Reading ---- */
 
-chat::reading chat_reader::read(const std::string &text)
+chat::parsed_reply chat_reader::parse(const std::string &text)
 {
     work += text.size();
-    return chat::read_reply(format, text);
+    return chat::parse_reply(format, text);
 }
 
-/* The whole reply. What looked like the beginning of a mark is text after all, if with one more character, which no
- * mark has, it reads as text. */
-chat::reading chat_reader::read_whole()
+/* Parses the whole reply. What looked like the start of a tag is text after all, if it still parses as text with one
+ * more character that no tag has. */
+chat::parsed_reply chat_reader::parse_whole()
 {
     static const std::string no_mark = "\x1f";
-    chat::reading begun = read(whole), more = read(whole + no_mark);
+    chat::parsed_reply begun = parse(full_text), more = parse(full_text + no_mark);
     if (!begun.fits || !more.fits) return begun;
     for (auto field : {&common_chat_msg::content, &common_chat_msg::reasoning_content}) {
         std::string &text = more.message.*field, &before = begun.message.*field;
@@ -280,112 +280,112 @@ chat::reading chat_reader::read_whole()
     return begun;
 }
 
-/* What the prompt has said of the reply already counts as told where the reply goes on with a message. */
+/* Where the reply continues a message, the prefill counts as emitted. */
 void chat_reader::begin()
 {
     if (format.parser.empty()) return;
-    whole = cropped = format.made.generation_prompt;
+    full_text = cropped = format.params.generation_prompt;
     if (!format.continues) return;
-    chat::reading before = read(cropped);
+    chat::parsed_reply before = parse(cropped);
     std::string held = before.rest(format, cropped);
-    if (before.last == chat::reading::REASONING) before.message.reasoning_content += held;
-    if (before.last == chat::reading::CONTENT) before.message.content += held;
-    reasoning.seen = reasoning.told = before.message.reasoning_content;
-    content.seen = content.told = before.message.content;
-    known = whole.size();
+    if (before.last == chat::parsed_reply::REASONING) before.message.reasoning_content += held;
+    if (before.last == chat::parsed_reply::CONTENT) before.message.content += held;
+    reasoning.parsed = reasoning.emitted = before.message.reasoning_content;
+    content.parsed = content.emitted = before.message.content;
+    understood = full_text.size();
 }
 
-void chat_reader::watch_depth(const std::string &more)
+void chat_reader::track_depth(const std::string &more)
 {
     for (char c : more) {
         if (c == '{' || c == '[') depth++;
         if ((c == '}' || c == ']') && depth > 0) depth--;
-        if (depth > chat::deepest) lost = true;
+        if (depth > chat::max_open_brackets) left_format = true;
     }
 }
 
-void chat_reader::take(const char *text, size_t len, const chat::listener &to)
+void chat_reader::append(const char *text, size_t len, const chat::delta_sink &to)
 {
-    broken.append(text, len);
-    size_t begun = utf8_incomplete_tail(broken.data(), broken.size());
-    std::string more = broken.substr(0, broken.size() - begun);
-    broken.erase(0, more.size());
+    partial_character.append(text, len);
+    size_t begun = utf8_incomplete_tail(partial_character.data(), partial_character.size());
+    std::string more = partial_character.substr(0, partial_character.size() - begun);
+    partial_character.erase(0, more.size());
     if (more.empty()) return;
-    if (lost) {
-        content.told += more;
-        return tell(to, HEARTH_DELTA_CONTENT, more);
+    if (left_format) {
+        content.emitted += more;
+        return emit(to, HEARTH_DELTA_CONTENT, more);
     }
-    whole += more;
+    full_text += more;
     cropped += more;
-    unread += more.size();
-    watch_depth(more);
-    if (lost) return give_up(to);
-    if (cropped.size() <= chat::often_enough || unread > cropped.size() / 16) read_on(to);
+    unparsed += more.size();
+    track_depth(more);
+    if (left_format) return fall_back_to_content(to);
+    if (cropped.size() <= chat::always_parse_below || unparsed > cropped.size() / 16) parse_more(to);
 }
 
-void chat_reader::read_on(const chat::listener &to)
+void chat_reader::parse_more(const chat::delta_sink &to)
 {
-    chat::reading now = read(cropped);
-    unread = now.fits ? 0 : unread;
+    chat::parsed_reply now = parse(cropped);
+    unparsed = now.fits ? 0 : unparsed;
     if (!now.fits) {
-        if (whole.size() > known + chat::doubt) give_up(to);
+        if (full_text.size() > understood + chat::misfit_tolerance) fall_back_to_content(to);
         return;
     }
-    known = std::max(known, whole.size() - cropped.size() + now.known);
-    if (now.last != chat::reading::CALL) depth = 0; /* brackets in a text are nothing to the parser */
-    tell_message(to, now.message, false);
-    shorten(now.message);
+    understood = std::max(understood, full_text.size() - cropped.size() + now.known);
+    if (now.last != chat::parsed_reply::CALL) depth = 0; /* brackets within text do not make the parser recurse */
+    emit_message(to, now.message, false);
+    shorten_text(now.message);
 }
 
-/* Nothing is lost: all that was not understood is content. */
-void chat_reader::give_up(const chat::listener &to)
+/* Loses nothing: all that was not understood is emitted as content. */
+void chat_reader::fall_back_to_content(const chat::delta_sink &to)
 {
-    std::string rest = whole.substr(std::min(known, whole.size()));
-    lost = true;
-    known = whole.size();
-    content.told += rest;
-    if (!rest.empty()) tell(to, HEARTH_DELTA_CONTENT, rest);
+    std::string rest = full_text.substr(std::min(understood, full_text.size()));
+    left_format = true;
+    understood = full_text.size();
+    content.emitted += rest;
+    if (!rest.empty()) emit(to, HEARTH_DELTA_CONTENT, rest);
 }
 
-/* The whole reply as it reads in the end; what was told stands, only missing ends are added. */
-void chat_reader::settle(const chat::listener &to, const common_chat_msg &now)
+/* Emits the missing ends by the parse of the whole reply; what was emitted before stays. */
+void chat_reader::emit_final(const chat::delta_sink &to, const common_chat_msg &now)
 {
-    reasoning.seen = reasoning.told;
-    content.seen = content.told;
-    for (auto &call : calls) call.arguments.seen = call.arguments.told;
-    tell_message(to, now, true);
+    reasoning.parsed = reasoning.emitted;
+    content.parsed = content.emitted;
+    for (auto &call : calls) call.arguments.parsed = call.arguments.emitted;
+    emit_message(to, now, true);
 }
 
-void chat_reader::finish(const chat::listener &to)
+void chat_reader::finish(const chat::delta_sink &to)
 {
-    whole += broken; /* half a character: the parser takes it for what it is */
-    chat::reading all = lost ? chat::reading() : read_whole();
+    full_text += partial_character; /* an incomplete character: the parser treats it as such */
+    chat::parsed_reply all = left_format ? chat::parsed_reply() : parse_whole();
     if (all.fits) {
-        settle(to, all.message);
-        content.seen = content.told;
-        go_on(to, HEARTH_DELTA_CONTENT, content, content.told + all.rest(format, whole));
-    } else if (!lost) {
-        give_up(to);
+        emit_final(to, all.message);
+        content.parsed = content.emitted;
+        emit_more(to, HEARTH_DELTA_CONTENT, content, content.emitted + all.rest(format, full_text));
+    } else if (!left_format) {
+        fall_back_to_content(to);
     }
-    lost = true;
+    left_format = true;
 }
 
 /* ---- For C ---- */
 
-/* Whatever goes wrong, the reply goes on as content. */
-static void guard(chat_reader *reader, const chat::listener &to, void (*act)(chat_reader *, const chat::listener &))
+/* After any exception the rest of the reply is content. */
+static void guard(chat_reader *reader, const chat::delta_sink &to, void (*act)(chat_reader *, const chat::delta_sink &))
 {
     try {
         act(reader, to);
     } catch (...) {
-        reader->give_up(to);
+        reader->fall_back_to_content(to);
     }
 }
 
 struct chat_reader *chat_reader_open(const struct chat_format *format)
 {
     auto *reader = new chat_reader(format);
-    guard(reader, {nullptr, nullptr}, [](chat_reader *opened, const chat::listener &) { opened->begin(); });
+    guard(reader, {nullptr, nullptr}, [](chat_reader *opened, const chat::delta_sink &) { opened->begin(); });
     return reader;
 }
 
@@ -396,17 +396,17 @@ void chat_reader_close(struct chat_reader *reader)
 
 void chat_reader_add(struct chat_reader *reader, const char *text, size_t len, hearth_delta_fn each, void *ud)
 {
-    chat::listener to = {each, ud};
+    chat::delta_sink to = {each, ud};
     try {
-        reader->take(text, len, to);
+        reader->append(text, len, to);
     } catch (...) {
-        reader->give_up(to);
+        reader->fall_back_to_content(to);
     }
 }
 
 void chat_reader_end(struct chat_reader *reader, hearth_delta_fn each, void *ud)
 {
-    guard(reader, {each, ud}, [](chat_reader *ended, const chat::listener &to) { ended->finish(to); });
+    guard(reader, {each, ud}, [](chat_reader *ended, const chat::delta_sink &to) { ended->finish(to); });
 }
 
 size_t chat_reader_work(const struct chat_reader *reader)

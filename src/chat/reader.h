@@ -1,4 +1,4 @@
-/* What a test may see of a reader: how much work it has done. */
+/* For tests: the work that a reader has done. */
 #ifndef CHAT_READER_H
 #define CHAT_READER_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The bytes that it has parsed so far, each as often as it was. */
+/* Bytes parsed so far, counting every time that a byte was parsed. */
 size_t chat_reader_work(const struct chat_reader *reader);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Rendering prompts, and telling the request's words in them from the template's: see chat.h. */
+/* Renders prompts, and marks which bytes are the request's text and which the template's: see chat.h. */
 #include "chat/errors.hpp"
 #include "chat/fields.hpp"
 #include "chat/messages.hpp"
@@ -21,8 +21,8 @@ extern "C" {
 namespace chat
 {
 
-/* For each byte, whether it is the request's. llama.cpp takes BOS and EOS off what the template gave, and handlers for
- * single templates change its end: what is the same at both ends keeps its marks, the rest is the template's. */
+/* Marks each byte that comes from the request. llama.cpp removes BOS and EOS from the rendered text, and handlers for
+ * single templates change its end: the common prefix and suffix keep their marks, the rest counts as the template's. */
 static std::vector<bool> mark_bytes(const text_parts &parts, const std::string &text, const std::string &removed)
 {
     std::string given;
@@ -43,7 +43,7 @@ static std::vector<bool> mark_bytes(const text_parts &parts, const std::string &
     return result;
 }
 
-/* What the request says of the message that is gone on with, where the prompt ends with it. */
+/* Marks the text of the message that is continued, where the prompt ends with it. */
 static void mark_continued(std::vector<bool> &marks, const std::string &text, const common_chat_msg &message)
 {
     size_t end = text.size();
@@ -55,8 +55,8 @@ static void mark_continued(std::vector<bool> &marks, const std::string &text, co
     }
 }
 
-/* The texts in a JSON value that might spell a special token, as JSON writes them. Short ones count only in quotes: as
- * they are, they may be the template's own. */
+/* Collects the strings in a JSON value that might spell a special token, as JSON writes them. Short ones count only in
+ * quotes: without, they may be the template's own. */
 static void gather_texts(const common_json &value, std::set<std::string> &texts)
 {
     static const size_t short_words = 16;
@@ -75,7 +75,7 @@ static void gather_texts(const common_json &value, std::set<std::string> &texts)
     }
 }
 
-/* Tools and calls reach the prompt as JSON, and jinja's `tojson` and `join` forget whose words they write. */
+/* Tools and calls are rendered as JSON, and jinja's `tojson` and `join` lose track of which text is the request's. */
 static void mark_tools(std::vector<bool> &marks, const std::string &text, const autoparser::generation_params &params)
 {
     std::set<std::string> texts;
@@ -85,7 +85,7 @@ static void mark_tools(std::vector<bool> &marks, const std::string &text, const 
     mark_words(marks, text, texts);
 }
 
-static void fill(chat_prompt &prompt, const std::string &text, const std::vector<bool> &marks)
+static void fill_prompt(chat_prompt &prompt, const std::string &text, const std::vector<bool> &marks)
 {
     std::vector<chat_part> parts;
     for (size_t i = 0; i < text.size(); i++) {
@@ -100,11 +100,11 @@ static void fill(chat_prompt &prompt, const std::string &text, const std::vector
     prompt.n_parts = parts.size();
 }
 
-/* Templates leave out messages of roles that they do not know, without a word. */
-static bool is_usual(const std::string &role)
+/* Templates silently drop messages of roles that they do not know. */
+static bool is_known_role(const std::string &role)
 {
-    static const char *const usual[] = {"system", "developer", "user", "assistant", "tool"};
-    return std::find(std::begin(usual), std::end(usual), role) != std::end(usual);
+    static const char *const known_roles[] = {"system", "developer", "user", "assistant", "tool"};
+    return std::find(std::begin(known_roles), std::end(known_roles), role) != std::end(known_roles);
 }
 
 static std::string text_of(const common_json &message)
@@ -115,48 +115,48 @@ static std::string text_of(const common_json &message)
     return content.is_array() && content.size() > 0 ? content.at(0).at("text").get<std::string>() : "";
 }
 
-/* Where the n-th message of an unusual role stands in the request: some before it may have been joined. */
-static size_t place_of_unusual(const chat_request &request, size_t n)
+/* The index within the request of the n-th message of an unknown role: messages before it may have been merged. */
+static size_t index_of_unknown_role(const chat_request &request, size_t n)
 {
     std::vector<common_chat_msg> messages = read_messages(request);
     size_t at = 0;
-    while (is_usual(messages[at].role) || n-- > 0) at++;
+    while (is_known_role(messages[at].role) || n-- > 0) at++;
     return at;
 }
 
-/* A template knows a role or does not: one message of each is looked for, and of a few roles only, since looking takes
- * a pass over the text. */
+/* Throws refusal where the template drops a role. One message of each role is searched for, and of at most a few roles,
+ * since each search is a pass over the text. */
 static void check_roles(const chat_request &request, const common_json &messages, const std::string &text)
 {
     const size_t most_roles = 8;
     std::set<std::string> seen;
-    size_t n_unusual = 0;
+    size_t n_unknown = 0;
     for (size_t i = 0; i < messages.size() && seen.size() < most_roles; i++) {
         std::string role = messages.at(i).at("role").get<std::string>();
-        if (is_usual(role)) continue;
+        if (is_known_role(role)) continue;
         bool looks = !text_of(messages.at(i)).empty() && seen.insert(role).second;
         if (looks && text.find(trim_whitespace(text_of(messages.at(i)))) == std::string::npos)
-            throw refusal{HEARTH_INVALID, indexed("messages", place_of_unusual(request, n_unusual)) + ".role",
+            throw refusal{HEARTH_INVALID, indexed("messages", index_of_unknown_role(request, n_unknown)) + ".role",
                           "is \"" + role.substr(0, 64) +
                               "\", which this model's chat template leaves out: use system, user, assistant or tool"};
-        n_unusual++;
+        n_unknown++;
     }
 }
 
 static void render(const chat_template &template_, const chat_request &request, chat_prompt &prompt)
 {
-    performance show(request.now);
+    render_scope scope(request.now);
     autoparser::generation_params params = read_request(template_, request);
-    prompt.n_media = show.n_media;
+    prompt.n_media = scope.n_media;
     rendering rendered = prompt_of(template_, params);
     const std::string &text = rendered.prompt;
     check_roles(request, params.messages, text);
     std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
-    std::vector<bool> marks = mark_bytes(show.parts, text, removed);
+    std::vector<bool> marks = mark_bytes(scope.parts, text, removed);
     mark_tools(marks, text, params);
     if (params.has_continuation()) mark_continued(marks, text, params.continue_msg);
-    fill(prompt, text, marks);
-    if (rendered.cue) prompt.cue = mem_strdup(rendered.cue->c_str());
+    fill_prompt(prompt, text, marks);
+    if (rendered.generation_prompt) prompt.generation_prompt = mem_strdup(rendered.generation_prompt->c_str());
 }
 
 } // namespace chat
@@ -165,14 +165,15 @@ int chat_render_parts(const struct chat_template *template_, const struct chat_r
                       struct chat_prompt *prompt, hearth_error *error)
 {
     *prompt = {};
-    return chat::guarded(error, "messages", chat::render_fault, [&] { chat::render(*template_, *request, *prompt); });
+    return chat::guarded(error, "messages", chat::render_error_message,
+                         [&] { chat::render(*template_, *request, *prompt); });
 }
 
 void chat_prompt_release(struct chat_prompt *prompt)
 {
     std::free(prompt->text);
     std::free(prompt->parts);
-    std::free(prompt->cue);
+    std::free(prompt->generation_prompt);
     *prompt = {};
 }
 

@@ -1,4 +1,4 @@
-/* One text of a reply, read once: see reading.hpp. */
+/* Parses one text of a reply: see reply_parse.hpp. */
 #include "chat/reply_parse.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace chat
 
 static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &format, common_chat_msg &message)
 {
-    switch (format.made.format) {
+    switch (format.params.format) {
     case COMMON_CHAT_FORMAT_PEG_GEMMA4:
         return std::make_unique<common_chat_peg_gemma4_mapper>(message);
     case COMMON_CHAT_FORMAT_PEG_MINIMAX_M3:
@@ -22,8 +22,8 @@ static std::unique_ptr<common_chat_peg_mapper> mapper_of(const reply_format &for
     }
 }
 
-/* Of a piece that is not complete only text counts: what its marks open may never come. */
-static void note(reading &result, const common_peg_ast_node &node)
+/* Of an incomplete piece only text counts: what its tags open may never come. */
+static void note(parsed_reply &result, const common_peg_ast_node &node)
 {
     static const std::string calls[] = {
         common_chat_peg_builder::TOOL_NAME,      common_chat_peg_builder::TOOL_ARGS,
@@ -34,20 +34,20 @@ static void note(reading &result, const common_peg_ast_node &node)
     bool is_reasoning = node.tag == common_chat_peg_builder::REASONING;
     bool is_content = node.tag == common_chat_peg_builder::CONTENT;
     if (is_call || is_reasoning || is_content)
-        result.last = is_call ? reading::CALL : is_reasoning ? reading::REASONING : reading::CONTENT;
+        result.last = is_call ? parsed_reply::CALL : is_reasoning ? parsed_reply::REASONING : parsed_reply::CONTENT;
     else if (node.is_partial)
         return;
     result.known = node.end;
 }
 
-reading read_reply(const reply_format &format, const std::string &text)
+parsed_reply parse_reply(const reply_format &format, const std::string &text)
 {
-    reading result;
+    parsed_reply result;
     if (format.parser.empty()) {
         result.fits = true;
         result.message.content = text;
         result.known = result.end = text.size();
-        result.last = reading::CONTENT;
+        result.last = parsed_reply::CONTENT;
         return result;
     }
     common_peg_parse_context context(text, COMMON_PEG_PARSE_FLAG_LENIENT);
@@ -60,13 +60,13 @@ reading read_reply(const reply_format &format, const std::string &text)
     return result;
 }
 
-/* Takes the marks of the format and white space away at the beginning. */
+/* Strips leading tags of the format and white space. */
 static std::string without_marks(const reply_format &format, std::string text)
 {
     for (bool found = true; found;) {
         found = false;
         text.erase(0, std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-        for (const auto *marks : {&format.made.preserved_tokens, &format.made.thinking_end_tags}) {
+        for (const auto *marks : {&format.params.preserved_tokens, &format.params.thinking_end_tags}) {
             for (const auto &mark : *marks) {
                 if (mark.empty() || text.compare(0, mark.size(), mark) != 0) continue;
                 text.erase(0, mark.size());
@@ -77,7 +77,7 @@ static std::string without_marks(const reply_format &format, std::string text)
     return text;
 }
 
-std::string reading::rest(const reply_format &format, const std::string &text) const
+std::string parsed_reply::rest(const reply_format &format, const std::string &text) const
 {
     std::string left = text.substr(std::min(end, text.size()));
     bool closes_call = last == CALL && !message.tool_calls.empty();

@@ -1,4 +1,4 @@
-/* One text of a reply, read once from its beginning; and where JSON that is not complete ends.
+/* Parses one text of a reply, from its beginning, with llama.cpp's parser; and finds where incomplete JSON ends.
  *
  * Pure functions; any thread. */
 #ifndef CHAT_REPLY_PARSE_HPP
@@ -11,28 +11,28 @@
 namespace chat
 {
 
-struct reading {
-    bool fits = false;       /* the text is a reply in the format, or the beginning of one */
-    common_chat_msg message; /* what was found in it */
-    size_t known = 0;        /* what comes before this byte is in the message, or is a mark of a piece that is there */
-    size_t end = 0;          /* what comes before this byte fits: after `known` it opens what may never come */
-    enum { NOTHING, REASONING, CONTENT, CALL } last = NOTHING; /* what was found last */
+struct parsed_reply {
+    bool fits = false;       /* the text is a reply in the format, or a prefix of one */
+    common_chat_msg message; /* what was parsed from it */
+    size_t known = 0;        /* bytes that are in the message, or are a tag of a piece that is in it */
+    size_t end = 0;          /* bytes that fit the format: after `known` they open a piece that may never come */
+    enum { NOTHING, REASONING, CONTENT, CALL } last = NOTHING; /* the kind of piece that was parsed last */
 
-    /* What comes after it: held back because it may become a mark, or more than the format expects. */
+    /* The text after it: held back because it may become a tag, or more than the format expects. */
     std::string rest(const reply_format &format, const std::string &text) const;
 };
 
-/* The text begins with the prefill. */
-reading read_reply(const reply_format &format, const std::string &text);
+/* Parses the text, which begins with the prefill. */
+parsed_reply parse_reply(const reply_format &format, const std::string &text);
 
-/* Follows JSON text as far as it goes. */
+/* Scans JSON text, complete or not, and finds whether it ends within a string. */
 class json_end
 {
   public:
     explicit json_end(const std::string &text);
 
     bool in_string() const { return quoted; }
-    size_t string_start() const { return start; } /* of the one that is open */
+    size_t string_start() const { return start; } /* of the open string */
 
   private:
     void feed(size_t at);

@@ -1,4 +1,4 @@
-/* A chat request as the template takes it: see request.hpp. */
+/* Turns a chat request into the template's parameters: see request.hpp. */
 #include "chat/request.hpp"
 
 #include "chat/fields.hpp"
@@ -21,8 +21,8 @@ static void trim(common_chat_msg &message)
     for (auto &part : message.content_parts) part.text = trim_whitespace(part.text);
 }
 
-/* Bends the messages to what the template can take, as llama-server does. */
-static void adapt(std::vector<common_chat_msg> &messages, const chat_template &template_)
+/* Adapts the messages to the template's capabilities, as llama-server does. */
+static void adapt_messages(std::vector<common_chat_msg> &messages, const chat_template &template_)
 {
     const common_chat_template &compiled = *template_.compiled;
     bool knows_developer = compiled.source().find("<|channel|>") != std::string::npos; /* gpt-oss */
@@ -33,7 +33,7 @@ static void adapt(std::vector<common_chat_msg> &messages, const chat_template &t
         if (message.role == "developer" && !knows_developer) message.role = "system";
         if (wants_trim) trim(message);
     }
-    if (!template_.takes_later_system) wrap_later_system(messages);
+    if (!template_.accepts_later_system) wrap_later_system(messages);
     if (!compiled.caps.supports_system_role && !messages.empty() && messages[0].role == "system") {
         if (messages.size() > 1) {
             messages[1].content = messages[0].render_content("\n") + "\n" + messages[1].render_content("\n");
@@ -49,22 +49,22 @@ static void adapt(std::vector<common_chat_msg> &messages, const chat_template &t
     }
 }
 
-static std::vector<size_t> places_of_callers(const std::vector<common_chat_msg> &messages)
+static std::vector<size_t> indices_of_callers(const std::vector<common_chat_msg> &messages)
 {
-    std::vector<size_t> places;
+    std::vector<size_t> indices;
     for (size_t i = 0; i < messages.size(); i++)
-        if (!messages[i].tool_calls.empty()) places.push_back(i);
-    return places;
+        if (!messages[i].tool_calls.empty()) indices.push_back(i);
+    return indices;
 }
 
-/* `places`: of the messages with calls in the request, since adapt() takes others away. */
-static void parse_arguments(common_json &messages, const std::vector<size_t> &places)
+/* `indices`: of the messages with calls within the request, since adapt_messages() removes others. */
+static void parse_arguments(common_json &messages, const std::vector<size_t> &indices)
 {
-    auto place = places.begin();
+    auto index = indices.begin();
     for (size_t i = 0; i < messages.size(); i++) {
         if (!messages[i].contains("tool_calls")) continue;
         common_json &calls = messages[i]["tool_calls"];
-        std::string caller = indexed("messages", *place++);
+        std::string caller = indexed("messages", *index++);
         for (size_t k = 0; k < calls.size(); k++) {
             common_json &arguments = calls[k]["function"]["arguments"];
             std::string path = caller + ".tool_calls[" + std::to_string(k) + "].function.arguments";
@@ -80,8 +80,8 @@ static bool ends_with_assistant(const std::vector<common_chat_msg> &messages)
     return messages.back().role == "assistant";
 }
 
-/* Unless asked for, a last message of the assistant's is gone on with where it can be. */
-static common_chat_continuation continuation_by_itself(const std::vector<common_chat_msg> &messages)
+/* By default a final assistant message is continued where that is possible. */
+static common_chat_continuation default_continuation(const std::vector<common_chat_msg> &messages)
 {
     if (!ends_with_assistant(messages) || !messages.back().tool_calls.empty()) return COMMON_CHAT_CONTINUATION_NONE;
     if (messages.size() > 1 && messages[messages.size() - 2].role == "assistant")
@@ -91,7 +91,7 @@ static common_chat_continuation continuation_by_itself(const std::vector<common_
     return reasons ? COMMON_CHAT_CONTINUATION_REASONING : COMMON_CHAT_CONTINUATION_CONTENT;
 }
 
-static common_chat_continuation continuation_asked_for(const std::vector<common_chat_msg> &messages,
+static common_chat_continuation requested_continuation(const std::vector<common_chat_msg> &messages,
                                                        hearth_continue what)
 {
     std::string last = indexed("messages", messages.size() - 1);
@@ -106,12 +106,12 @@ static common_chat_continuation continuation_of(const std::vector<common_chat_ms
                                                 const chat_request &request)
 {
     if (request.n_messages > 0 || request.continue_final == HEARTH_CONTINUE_NEVER) return COMMON_CHAT_CONTINUATION_NONE;
-    if (request.continue_final == HEARTH_CONTINUE_AUTO) return continuation_by_itself(messages);
-    return continuation_asked_for(messages, request.continue_final);
+    if (request.continue_final == HEARTH_CONTINUE_AUTO) return default_continuation(messages);
+    return requested_continuation(messages, request.continue_final);
 }
 
-/* A last message of the assistant's that says nothing is only where the reply is to go. */
-static void drop_empty_end(std::vector<common_chat_msg> &messages, const chat_request &request)
+/* An empty final assistant message only marks where the reply goes. */
+static void drop_empty_last_message(std::vector<common_chat_msg> &messages, const chat_request &request)
 {
     const common_chat_msg &last = messages.back();
     bool empty = last.tool_calls.empty() && last.reasoning_content.empty() && last.render_content().empty();
@@ -119,13 +119,13 @@ static void drop_empty_end(std::vector<common_chat_msg> &messages, const chat_re
     if (whole && empty && messages.size() > 1 && ends_with_assistant(messages)) messages.pop_back();
 }
 
-/* The message that is gone on with does not come out of the template: handlers put it after what does. */
+/* The message to continue is not rendered by the template: handlers append it to the rendered text. */
 static void read_messages(autoparser::generation_params &params, const chat_template &template_,
                           const chat_request &request)
 {
     std::vector<common_chat_msg> messages = read_messages(request);
     if (request.n_messages > 0 && request.n_messages < messages.size()) messages.resize(request.n_messages);
-    drop_empty_end(messages, request);
+    drop_empty_last_message(messages, request);
     params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request);
     if (params.continue_final_message != COMMON_CHAT_CONTINUATION_NONE) {
@@ -133,8 +133,8 @@ static void read_messages(autoparser::generation_params &params, const chat_temp
         params.continue_msg = std::move(messages.back());
         messages.pop_back();
     }
-    std::vector<size_t> callers = places_of_callers(messages);
-    adapt(messages, template_);
+    std::vector<size_t> callers = indices_of_callers(messages);
+    adapt_messages(messages, template_);
     const jinja::caps &caps = template_.compiled->caps;
     bool joined = caps.supports_string_content && !caps.supports_typed_content;
     params.messages = common_chat_msgs_to_json_oaicompat(messages, joined);
@@ -161,8 +161,9 @@ static void read_tool_fields(autoparser::generation_params &params, const chat_t
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
 }
 
-/* Handlers would not say what is wrong with it. A request is rendered several times, one after the other. */
-static void check_once(const char *text, const common_json &schema)
+/* Handlers would not report what is wrong with a schema. A request is rendered several times, one after the other, so
+ * the last good schema is cached. */
+static void check_schema_once(const char *text, const common_json &schema)
 {
     static thread_local std::string good;
     if (good == text) return;
@@ -170,18 +171,18 @@ static void check_once(const char *text, const common_json &schema)
     good = text;
 }
 
-/* An empty schema stands for any object, as with llama-server. */
+/* An empty schema means any object, as with llama-server. */
 static void read_schema(autoparser::generation_params &params, const chat_request &request)
 {
     if (request.json_schema == nullptr) return;
     if (request.grammar != nullptr)
         throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    params.json_schema = with_plain_patterns(parse_json(request.json_schema, "json_schema"));
-    check_once(request.json_schema, params.json_schema);
+    params.json_schema = with_expanded_classes(parse_json(request.json_schema, "json_schema"));
+    check_schema_once(request.json_schema, params.json_schema);
     if (params.json_schema.empty()) params.json_schema["type"] = "object";
 }
 
-/* The two that would undo what was checked or asked for elsewhere are refused. */
+/* Refuses the two arguments that would override what was checked or requested elsewhere. */
 static void read_kwargs(autoparser::generation_params &params, const std::string &text)
 {
     if (text.empty()) return;
@@ -214,14 +215,14 @@ autoparser::generation_params read_request(const chat_template &template_, const
     read_schema(params, request);
     params.reasoning_format =
         request.reasoning_in_text ? COMMON_REASONING_FORMAT_NONE : COMMON_REASONING_FORMAT_DEEPSEEK;
-    params.enable_thinking = template_.thinks;
+    params.enable_thinking = template_.supports_thinking;
     params.add_bos = template_.adds_bos;
     params.add_eos = template_.adds_eos;
     params.extra_context = common_json::object();
-    params.extra_context["datetime"] = format_time(performance::current->now, "%b %d %Y");
-    params.extra_context["date_string"] = format_time(performance::current->now, "%d %b %Y");
-    /* As llama-server has it: a template that forgets the reasoning of earlier turns changes what lies before the last
-     * message, and with it all that could be gone on from. */
+    params.extra_context["datetime"] = format_time(render_scope::current->now, "%b %d %Y");
+    params.extra_context["date_string"] = format_time(render_scope::current->now, "%d %b %Y");
+    /* As llama-server does: a template that drops the reasoning of earlier turns changes text before the last message,
+     * and with it the prefix that could be reused. */
     params.extra_context["preserve_reasoning"] = true;
     read_kwargs(params, template_.kwargs);
     read_kwargs(params, request.kwargs_json != nullptr ? request.kwargs_json : "");

@@ -1,6 +1,6 @@
-/* A chat request as the template and llama.cpp's handlers take it: what llama-server would give them.
+/* Turns a chat request into the parameters of the template and of llama.cpp's handlers, the same as llama-server's.
  *
- * Throws refusal for what is wrong with the request, naming the field. Any thread; needs a performance. */
+ * Throws refusal for errors in the request, naming the field. Any thread; needs a render_scope. */
 #ifndef CHAT_REQUEST_HPP
 #define CHAT_REQUEST_HPP
 
@@ -9,7 +9,7 @@
 namespace chat
 {
 
-/* Whether these arguments, JSON or "", may be set. */
+/* Throws refusal unless these template arguments, JSON or "", may be set. */
 void check_kwargs(const std::string &text);
 
 autoparser::generation_params read_request(const chat_template &template_, const chat_request &request);

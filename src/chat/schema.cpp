@@ -1,4 +1,4 @@
-/* JSON schemas: see schema.hpp. */
+/* Checks JSON schemas and converts them to grammars: see schema.hpp. */
 #include "chat/schema.hpp"
 
 #include "chat/chat.h"
@@ -19,11 +19,11 @@ namespace chat
 
 /* ---- Depth ---- */
 
-/* llama.cpp visits what a reference names once, in the place where it meets the reference first: however they follow
- * each other, it goes no deeper than all of them together. A level takes about a kilobyte of the stack. */
+/* llama.cpp visits the target of a reference once, where it meets the reference first: however references are chained,
+ * it recurses no deeper than all targets together. A level takes about a kilobyte of stack. */
 static const size_t max_total_depth = 1500;
 
-/* How deep a schema is, references not followed; they are gathered. */
+/* The depth of a schema without following references, which are collected. */
 static size_t depth_of(const common_json &value, std::vector<std::string> &references)
 {
     if (!value.is_object() && !value.is_array()) return 0;
@@ -39,7 +39,7 @@ static size_t depth_of(const common_json &value, std::vector<std::string> &refer
     return deepest + 1;
 }
 
-/* What "#/a/b/0" names; NULL where there is no such thing, of which llama.cpp tells best. */
+/* The target of a reference like "#/a/b/0"; NULL where there is none, which llama.cpp reports best. */
 static const common_json *target_of(const common_json &root, const std::string &reference)
 {
     const common_json *value = &root;
@@ -72,12 +72,12 @@ static void check_depth(const common_json &schema, const std::string &param)
 
 /* ---- Names ---- */
 
-/* llama.cpp makes a rule's name of each property's, with an expression that recurses letter by letter, and then looks
- * for one that is free; the ways to leave properties out are as many as the cube of their number. */
+/* llama.cpp makes a rule's name of each property's with a regular expression that recurses once a letter, and then
+ * searches for a free name; the alternatives for omitting properties grow with the cube of their number. */
 static const size_t max_name = 1024, max_names = 1000, max_alike = 200;
 
-/* Names that are the same to llama.cpp, to which all letters but these are one. */
-static std::string as_rule(const std::string &name)
+/* The rule name that llama.cpp makes of a name: runs of other characters than these become one '_'. */
+static std::string rule_name(const std::string &name)
 {
     std::string result;
     for (char c : name) {
@@ -91,18 +91,18 @@ void schema_names::add(const std::string &name)
 {
     if (name.size() > max_name)
         throw refusal{HEARTH_INVALID, param, "has a name longer than " + std::to_string(max_name) + " bytes"};
-    std::set<std::string> &same = alike[as_rule(name)];
+    std::set<std::string> &same = alike[rule_name(name)];
     same.insert(name);
     if (++n > max_names || same.size() > max_alike)
         throw refusal{HEARTH_INVALID, param, "has too many names of properties"};
 }
 
-/* Of two definitions whose names are the same to llama.cpp it would take one for the other. */
+/* llama.cpp would confuse two definitions with the same rule name. */
 static void check_definitions(const common_json &definitions, const std::string &param)
 {
     std::set<std::string> names;
     for (const auto &named : definitions.items())
-        if (!names.insert(as_rule(named.key())).second)
+        if (!names.insert(rule_name(named.key())).second)
             throw refusal{HEARTH_INVALID, param,
                           "has two $defs that only signs tell apart: rename '" + one_line(named.key()) + "'"};
 }
@@ -133,8 +133,8 @@ std::string schema_grammar(const common_json &schema, const std::string &param)
     schema_names(param).add_all(schema);
     try {
         return json_schema_to_grammar(schema);
-    } catch (const std::exception &fault) {
-        std::string what = fault.what();
+    } catch (const std::exception &exception) {
+        std::string what = exception.what();
         if (what.compare(0, introduction.size(), introduction) == 0) what = what.substr(introduction.size());
         throw refusal{HEARTH_INVALID, param, "is a JSON schema that cannot be used: " + one_line(what)};
     }
@@ -142,8 +142,8 @@ std::string schema_grammar(const common_json &schema, const std::string &param)
 
 /* ---- Patterns ---- */
 
-/* Patterns as llama.cpp reads them: it does not know the classes of characters that have a letter. */
-static std::string spell_out(const std::string &pattern)
+/* Expands the character classes that have a letter, which llama.cpp does not support. */
+static std::string expand_classes(const std::string &pattern)
 {
     static const struct {
         char letter;
@@ -170,34 +170,34 @@ static std::string spell_out(const std::string &pattern)
     return result;
 }
 
-/* What stands for itself, and is no schema. */
-static bool is_value(const std::string &key)
+/* Keywords whose value is a literal, not a schema. */
+static bool is_literal_keyword(const std::string &key)
 {
     return key == "const" || key == "enum" || key == "default" || key == "examples";
 }
 
-common_json with_plain_patterns(const common_json &schema)
+common_json with_expanded_classes(const common_json &schema)
 {
     common_json plain = schema;
     if (schema.is_array())
-        for (size_t i = 0; i < schema.size(); i++) plain[i] = with_plain_patterns(schema.at(i));
+        for (size_t i = 0; i < schema.size(); i++) plain[i] = with_expanded_classes(schema.at(i));
     if (!schema.is_object()) return plain;
     for (const auto &entry : schema.items())
-        if (!is_value(entry.key()))
+        if (!is_literal_keyword(entry.key()))
             plain[entry.key()] = entry.key() == "pattern" && entry.value().is_string()
-                                     ? common_json(spell_out(entry.value().get<std::string>()))
-                                     : with_plain_patterns(entry.value());
+                                     ? common_json(expand_classes(entry.value().get<std::string>()))
+                                     : with_expanded_classes(entry.value());
     return plain;
 }
 
-/* llama.cpp takes a pattern that it has no grammar for as any string at all. */
-static bool is_ignored(const common_json &pattern)
+/* Whether llama.cpp would ignore the pattern: it takes one that it cannot convert for any string. */
+static bool is_unsupported_pattern(const common_json &pattern)
 {
     static const std::string any = json_schema_to_grammar(common_json{{"type", "string"}, {"pattern", "no anchors"}});
     try {
         return json_schema_to_grammar(common_json{{"type", "string"}, {"pattern", pattern}}) == any;
     } catch (const std::exception &) {
-        return false; /* which is told where the whole is converted */
+        return false; /* reported when the whole schema is converted */
     }
 }
 
@@ -207,8 +207,8 @@ static void check_patterns(const common_json &value, const std::string &param)
         for (size_t i = 0; i < value.size(); i++) check_patterns(value.at(i), param);
     if (!value.is_object()) return;
     for (const auto &entry : value.items()) {
-        if (is_value(entry.key())) continue;
-        if (entry.key() == "pattern" && entry.value().is_string() && is_ignored(entry.value()))
+        if (is_literal_keyword(entry.key())) continue;
+        if (entry.key() == "pattern" && entry.value().is_string() && is_unsupported_pattern(entry.value()))
             throw refusal{HEARTH_INVALID, param,
                           "has a pattern that cannot be kept: " + one_line(entry.value().get<std::string>()) +
                               " (from ^ to $, without looking around or back)"};
@@ -229,7 +229,7 @@ char *chat_schema_grammar(const char *json_schema, hearth_error *error)
 {
     char *grammar = nullptr;
     chat::guarded(error, "json_schema", chat::one_line, [&] {
-        common_json schema = chat::with_plain_patterns(chat::parse_json(json_schema, "json_schema"));
+        common_json schema = chat::with_expanded_classes(chat::parse_json(json_schema, "json_schema"));
         grammar = mem_strdup(chat::reply_schema_grammar(schema).c_str());
     });
     return grammar;

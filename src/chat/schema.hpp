@@ -1,4 +1,4 @@
-/* JSON schemas: checked before llama.cpp makes grammars of them.
+/* Converts JSON schemas to grammars, after checking them.
  *
  * llama.cpp walks a schema by recursion and follows its references; what would exhaust the stack is refused here.
  * Pure functions; any thread. */
@@ -17,8 +17,8 @@
 namespace chat
 {
 
-/* Counts the names that become names of rules, in all that llama.cpp makes one grammar of. Throws refusal where they
- * would take it too long, or too deep. */
+/* Counts the names that become rule names in one of llama.cpp's grammars. Throws refusal where they are so many or so
+ * long that conversion would take too long or recurse too deeply. */
 class schema_names
 {
   public:
@@ -30,17 +30,17 @@ class schema_names
 
     std::string param;
     size_t n = 0;
-    std::map<std::string, std::set<std::string>> alike; /* by what llama.cpp sees of them */
+    std::map<std::string, std::set<std::string>> alike; /* by the rule name that llama.cpp makes of them */
 };
 
-/* The grammar of what the schema describes. Refuses, under the name `param`, what makes none. */
+/* Converts the schema to GBNF. Throws refusal, with `param` as the field, where that is impossible. */
 std::string schema_grammar(const common_json &schema, const std::string &param);
 
-/* The schema with the classes in its patterns (\\d, \\w, \\s) spelled out, which llama.cpp would not take. */
-common_json with_plain_patterns(const common_json &schema);
+/* The schema with the character classes in its patterns (\\d, \\w, \\s) expanded, which llama.cpp does not support. */
+common_json with_expanded_classes(const common_json &schema);
 
-/* The same as schema_grammar() for a reply, which is to validate: a pattern that llama.cpp would take for any string is
- * refused. Of a tool's parameters it is taken so: agents send many, and have the arguments checked anyway. */
+/* The same as schema_grammar() for a reply, which must validate: a pattern that llama.cpp would take for any string is
+ * refused. In a tool's parameters it is accepted: agents send many, and validate the arguments anyway. */
 std::string reply_schema_grammar(const common_json &schema);
 
 } // namespace chat

@@ -8,16 +8,16 @@ namespace chat
 
 /* ---- Asking a template ---- */
 
-static bool says_in_order(const std::string &text, int n_words)
+static bool prints_in_order(const std::string &text, int n_words)
 {
     size_t at = 0;
     for (int i = 1; i <= n_words && at != std::string::npos; i++) at = text.find("word-" + std::to_string(i), at);
     return at != std::string::npos;
 }
 
-bool takes_later_system(const chat_template &template_)
+bool accepts_later_system(const chat_template &template_)
 {
-    /* As agents send them: one ends the request, one stands between two turns. */
+    /* As agents send them: one system message ends the request, one comes between two turns. */
     static const struct {
         const char *messages;
         int n_words;
@@ -26,14 +26,14 @@ bool takes_later_system(const chat_template &template_)
                               {"role":"assistant","content":"word-3"},{"role":"system","content":"word-4"},
                               {"role":"user","content":"word-5"}])",
                           5}};
-    performance rehearsal(0);
+    render_scope scope(0);
     try {
         for (const auto &conversation : conversations) {
             chat_request request = {};
             request.messages_json = conversation.messages;
             request.add_generation_prompt = true;
             std::string text = prompt_of(template_, read_request(template_, request)).prompt;
-            if (!says_in_order(text, conversation.n_words)) return false;
+            if (!prints_in_order(text, conversation.n_words)) return false;
         }
     } catch (const std::exception &) {
         return false;
@@ -54,7 +54,7 @@ static void join(common_chat_msg &message, const std::string &text)
 void wrap_later_system(std::vector<common_chat_msg> &messages)
 {
     std::vector<common_chat_msg> turns;
-    bool open = false; /* the last turn ends with a system message's words: what the user says next belongs to it */
+    bool open = false; /* the last turn ends with a wrapped system message: the user's next message is appended to it */
     for (auto &message : messages) {
         bool wraps = message.role == "system" && !turns.empty() && turns.back().role != "system";
         std::string text = message.render_content("\n");

@@ -1,4 +1,4 @@
-/* A compiled chat template: see template.hpp. */
+/* Compiles and renders chat templates: see template.hpp. */
 #include "chat/template.hpp"
 
 #include "chat/errors.hpp"
@@ -24,7 +24,7 @@ namespace chat
 
 /* ---- The template's surroundings ---- */
 
-thread_local performance *performance::current;
+thread_local render_scope *render_scope::current;
 
 std::string format_time(std::time_t now, const std::string &format)
 {
@@ -41,7 +41,8 @@ static void trust(const jinja::value &value)
     for (auto &part : value->val_str.parts) part.is_input = false;
 }
 
-/* Templates build special tokens around a role ("<|" + role + "|>"), so a plain word counts as the template's. */
+/* Templates build special tokens around a role ("<|" + role + "|>"), so a role that is a plain word is trusted as the
+ * template's text. */
 static void trust_roles(const jinja::value &messages)
 {
     jinja::value none = jinja::mk_val<jinja::value_undefined>("role");
@@ -54,20 +55,20 @@ static void trust_roles(const jinja::value &messages)
     }
 }
 
-/* The statement around a whole template: it fixes the time, marks what may be trusted, and keeps the parts that
- * llama.cpp would join. llama.cpp marks every string it hands over as the request's, its own BOS and EOS too. */
-struct stage : jinja::statement {
+/* The root statement around a whole template: it fixes the time, marks trusted values, and keeps the parts that
+ * llama.cpp would join. llama.cpp marks every string that it passes in as the request's, its own BOS and EOS too. */
+struct template_root : jinja::statement {
     jinja::statements body;
 
     std::string type() const override { return "Stage"; }
 
     static void set(jinja::context &context)
     {
-        /* The built-in uses localtime(), which threads must not share. */
+        /* llama.cpp's built-in uses localtime(), which is not thread-safe. */
         auto strftime_now = [](const jinja::func_args &args) -> jinja::value {
             args.ensure_vals<jinja::value_string>();
             return jinja::mk_val<jinja::value_string>(
-                format_time(performance::current->now, args.get_pos(0)->as_string().str()));
+                format_time(render_scope::current->now, args.get_pos(0)->as_string().str()));
         };
         context.set_val("strftime_now", jinja::mk_val<jinja::value_func>("strftime_now", strftime_now));
         trust(context.get_val("bos_token"));
@@ -81,15 +82,15 @@ struct stage : jinja::statement {
         auto results = jinja::mk_val<jinja::value_array>();
         for (const auto &piece : body) results->push_back(piece->execute(context));
         auto text = jinja::runtime::gather_string_parts(results);
-        if (!performance::current->done) performance::current->parts = text->val_str.parts;
-        performance::current->done = true;
+        if (!render_scope::current->done) render_scope::current->parts = text->val_str.parts;
+        render_scope::current->done = true;
         return text;
     }
 };
 
 /* ---- What llama.cpp makes of a request ---- */
 
-/* Of a template that analysis understood, as common_chat_templates_apply() completes it. */
+/* For a template that the analysis understood, as common_chat_templates_apply() does it. */
 static common_chat_params generate(const chat_template &template_, const autoparser::generation_params &params)
 {
     if (!template_.analysis) throw std::invalid_argument("the template could not be analysed");
@@ -113,7 +114,7 @@ common_chat_params apply_template(const chat_template &template_, autoparser::ge
 static std::optional<common_chat_params> apply_handler(const chat_template &template_,
                                                        autoparser::generation_params &params)
 {
-    params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE; /* it shapes the parser, not the prompt, and would cost more */
+    params.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE; /* it changes the parser, not the prompt, and would cost more */
     return common_chat_try_specialized_template(*template_.compiled, template_.compiled->source(), params);
 }
 
@@ -126,12 +127,15 @@ rendering prompt_of(const chat_template &template_, autoparser::generation_param
             std::nullopt};
 }
 
-std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params, const chat_prompt *prompt)
+std::string generation_prompt_of(const chat_template &template_, autoparser::generation_params params,
+                                 const chat_prompt *prompt)
 {
-    if (prompt != nullptr && prompt->cue != nullptr) return prompt->cue;
+    if (prompt != nullptr && prompt->generation_prompt != nullptr) return prompt->generation_prompt;
     if (auto special = apply_handler(template_, params)) return special->generation_prompt;
-    bool has_cue = params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
-    if (prompt == nullptr || !has_cue) return common_chat_template_generation_prompt(*template_.compiled, params);
+    bool has_generation_prompt =
+        params.add_generation_prompt && params.continue_final_message == COMMON_CHAT_CONTINUATION_NONE;
+    if (prompt == nullptr || !has_generation_prompt)
+        return common_chat_template_generation_prompt(*template_.compiled, params);
     params.add_generation_prompt = false;
     std::string whole(prompt->text, prompt->len);
     std::string without = common_chat_template_direct_apply(*template_.compiled, params);
@@ -142,18 +146,18 @@ std::string generation_prompt_of(const chat_template &template_, autoparser::gen
 
 /* ---- Opening ---- */
 
-/* llama.cpp's own lines on stderr would go past the log. */
+/* llama.cpp's own lines on stderr would bypass the log. */
 static void silence_llama_log()
 {
     static std::once_flag once;
     std::call_once(once, [] { common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT); });
 }
 
-static std::unique_ptr<common_chat_template> compile(const std::string &source, const std::string &bos,
-                                                     const std::string &eos)
+static std::unique_ptr<common_chat_template> compile_template(const std::string &source, const std::string &bos,
+                                                              const std::string &eos)
 {
     auto compiled = std::make_unique<common_chat_template>(source, bos, eos);
-    auto around = std::make_unique<stage>();
+    auto around = std::make_unique<template_root>();
     around->pos = 0;
     around->body = std::move(compiled->prog.body);
     compiled->prog.body.clear();
@@ -161,10 +165,11 @@ static std::unique_ptr<common_chat_template> compile(const std::string &source, 
     return compiled;
 }
 
-/* Works out once what every request needs: whether the model reasons, and how templates without a handler are built. */
+/* Finds out once what every request needs: whether the model reasons, and how templates without a handler are
+ * structured. */
 static void analyse(chat_template &template_)
 {
-    performance rehearsal(0);
+    render_scope scope(0);
     autoparser::generation_params params;
     params.messages = common_json::array({common_json{{"role", "user"}, {"content", "test"}}});
     params.add_generation_prompt = true;
@@ -172,20 +177,20 @@ static void analyse(chat_template &template_)
     try {
         const common_chat_template &compiled = *template_.compiled;
         auto special = common_chat_try_specialized_template(compiled, compiled.source(), params);
-        template_.thinks = special && special->supports_thinking;
+        template_.supports_thinking = special && special->supports_thinking;
         if (special) return;
         autoparser::autoparser analysis;
         analysis.analyze_template(compiled);
-        template_.thinks = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
+        template_.supports_thinking = analysis.reasoning.mode != autoparser::reasoning_mode::NONE;
         template_.analysis = std::move(analysis);
     } catch (const std::exception &) {
-        template_.thinks = false;
+        template_.supports_thinking = false;
     }
 }
 
 } // namespace chat
 
-chat_template::chat_template() : formats(std::make_unique<chat::formats>()) {}
+chat_template::chat_template() : format_cache(std::make_unique<chat::format_cache>()) {}
 chat_template::~chat_template() = default;
 
 struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error)
@@ -194,17 +199,17 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
     auto result = std::make_unique<chat_template>();
     result->adds_bos = params->adds_bos;
     result->adds_eos = params->adds_eos;
-    int code = chat::guarded(error, "chat_template", chat::compile_fault, [&] {
+    int code = chat::guarded(error, "chat_template", chat::compile_error_message, [&] {
         std::string source = params->source, bos = params->bos, eos = params->eos;
         if (source.empty()) throw chat::refusal{HEARTH_INVALID, "chat_template", "must not be empty"};
         if (params->kwargs_json != nullptr) result->kwargs = params->kwargs_json;
         chat::check_kwargs(result->kwargs);
-        chat::compile(source, bos, eos); /* for its message: the next line loses it */
+        chat::compile_template(source, bos, eos); /* for its error message: the next line loses it */
         common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
-        /* llama.cpp replaces what it knows to be wrong in some templates. */
-        result->compiled = chat::compile(common_chat_templates_source(templates.get()), bos, eos);
+        /* llama.cpp replaces some templates that it knows to be wrong. */
+        result->compiled = chat::compile_template(common_chat_templates_source(templates.get()), bos, eos);
         chat::analyse(*result);
-        result->takes_later_system = chat::takes_later_system(*result);
+        result->accepts_later_system = chat::accepts_later_system(*result);
     });
     return code == HEARTH_OK ? result.release() : nullptr;
 }
@@ -218,7 +223,7 @@ char *chat_capabilities(const struct chat_template_params *params)
 {
     common_json caps = common_json::object();
     chat::silence_llama_log();
-    chat::guarded(nullptr, "chat_template", chat::compile_fault, [&] {
+    chat::guarded(nullptr, "chat_template", chat::compile_error_message, [&] {
         if (params->source[0] == '\0') return;
         common_chat_templates_ptr templates =
             common_chat_templates_init(nullptr, params->source, params->bos, params->eos);

@@ -1,4 +1,4 @@
-/* The tools of a chat request: see tools.hpp. */
+/* Parses the tools of a chat request: see tools.hpp. */
 #include "chat/tools.hpp"
 
 #include "chat/fields.hpp"
@@ -7,8 +7,8 @@
 namespace chat
 {
 
-/* llama.cpp makes rules' names of tools' with an expression that recurses letter by letter, and runs templates over all
- * tools several times. */
+/* llama.cpp makes rule names of tools' names with a regular expression that recurses once a letter, and renders
+ * templates over all tools several times. */
 static const size_t max_name = 256, max_tools = 1024;
 
 static common_chat_tool read_tool(const common_json &tool, const std::string &path)

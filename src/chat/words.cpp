@@ -1,4 +1,4 @@
-/* Finding words in a text: see words.hpp. */
+/* Finds words in a text: see words.hpp. */
 #include "chat/words.hpp"
 
 #include "chat/errors.hpp"
@@ -14,12 +14,12 @@ namespace chat
 namespace
 {
 
-/* A node stands for a beginning of words. Its children are a list; those of the root, where most steps begin, an array.
- */
+/* A node of the trie, for a prefix of words. Its children are a linked list; those of the root, where most steps begin,
+ * an array. */
 struct node {
     std::uint32_t child, sibling; /* 0: none */
-    std::uint32_t fail;           /* the longest other beginning that this one ends with */
-    std::uint32_t longest;        /* bytes of the longest word that this one ends with; 0: none */
+    std::uint32_t fail;           /* failure link: the longest proper suffix of this prefix that is a prefix too */
+    std::uint32_t longest;        /* bytes of the longest word that this prefix ends with; 0: none */
     unsigned char byte;
 };
 
@@ -89,7 +89,7 @@ void automaton::add(const std::string &word)
     nodes[state].longest = static_cast<std::uint32_t>(word.size());
 }
 
-/* Shorter beginnings first, since each is linked through those of its parent. */
+/* Breadth first, since the failure links of shorter prefixes are needed for longer ones. */
 void automaton::link()
 {
     std::vector<std::uint32_t> queue;
@@ -118,7 +118,7 @@ void mark_words(std::vector<bool> &marks, const std::string &text, const std::se
         state = words_in.step(state, static_cast<unsigned char>(text[i]));
         lengths[i] = words_in.longest(state);
     }
-    /* From the end, how far back the words that were met reach. */
+    /* From the end backwards: `from` is how far back the occurrences seen so far reach. */
     size_t from = text.size();
     for (size_t i = text.size(); i-- > 0;) {
         if (lengths[i] > 0) from = std::min(from, i + 1 - lengths[i]);
@@ -126,7 +126,7 @@ void mark_words(std::vector<bool> &marks, const std::string &text, const std::se
     }
 }
 
-/* memmem() is linear, and the last occurrence is the first one from behind. */
+/* memmem() is linear, and the last occurrence is the first one in the reversed text. */
 size_t find_last(const std::string &text, const std::string &word, size_t end)
 {
     std::string from_behind(text.rend() - static_cast<std::ptrdiff_t>(end), text.rend());

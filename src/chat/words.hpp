@@ -1,5 +1,5 @@
-/* Which bytes of a text belong to an occurrence of any word of a set. One pass over the words and one over the text,
- * whatever they are (Aho and Corasick): clients choose both. Pure; any thread. */
+/* Finds all occurrences of a set of words in a text, in one pass over the words and one over the text (Aho and
+ * Corasick), since clients choose both. Pure functions; any thread. */
 #ifndef CHAT_WORDS_HPP
 #define CHAT_WORDS_HPP
 
@@ -10,13 +10,14 @@
 namespace chat
 {
 
-/* Bytes that all words together may have, and what each of them takes in memory: some 24 bytes. */
+/* Total bytes of all words at most; each takes some 24 bytes of memory. */
 constexpr size_t words_max = 2 << 20;
 
-/* Sets the marks of the bytes of `text` that are in an occurrence. Throws refusal where the words are too long. */
+/* Sets the marks of the bytes of `text` that are part of an occurrence. Throws refusal where the words exceed
+ * words_max. */
 void mark_words(std::vector<bool> &marks, const std::string &text, const std::set<std::string> &words);
 
-/* Where the last occurrence of `word` that ends at `end` or before begins; npos: there is none. Linear. */
+/* The offset of the last occurrence of `word` that ends at or before `end`; npos: there is none. Linear time. */
 size_t find_last(const std::string &text, const std::string &word, size_t end);
 
 } // namespace chat

@@ -80,8 +80,8 @@ void words_too_long_together_are_refused(void **)
     bool refused = false;
     try {
         chat::mark_words(marks, "a", {std::string(chat::words_max + 1, 'a')});
-    } catch (const chat::refusal &fault) {
-        refused = fault.code == HEARTH_TOO_LONG && fault.message.find("2097152") != std::string::npos;
+    } catch (const chat::refusal &exception) {
+        refused = exception.code == HEARTH_TOO_LONG && exception.message.find("2097152") != std::string::npos;
     }
     assert_true(refused);
 }
