@@ -96,9 +96,9 @@ static common_chat_continuation requested_continuation(const std::vector<common_
 {
     std::string last = indexed("messages", messages.size() - 1);
     if (!ends_with_assistant(messages))
-        throw refusal{HEARTH_INVALID, last + ".role", "must be \"assistant\" for the message to be gone on with"};
+        throw refusal{HEARTH_INVALID, last + ".role", "must be \"assistant\" to continue the message"};
     if (!messages.back().tool_calls.empty())
-        throw refusal{HEARTH_INVALID, last + ".tool_calls", "must be absent for the message to be gone on with"};
+        throw refusal{HEARTH_INVALID, last + ".tool_calls", "must be absent to continue the message"};
     return what == HEARTH_CONTINUE_CONTENT ? COMMON_CHAT_CONTINUATION_CONTENT : COMMON_CHAT_CONTINUATION_REASONING;
 }
 

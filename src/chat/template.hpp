@@ -27,8 +27,7 @@ class format_cache;
 
 using text_parts = std::vector<jinja::string_part>;
 
-/* One render, on this thread, for as long as it lives. Handlers for single templates run the template up to three
- * times; the first run is the prompt, whose parts are kept. */
+/* The context of one rendering on this thread, for as long as the object lives. Handlers for single templates render up to three times; the first rendering is the prompt, whose parts are kept. */
 class render_scope
 {
   public:
@@ -55,8 +54,7 @@ std::string format_time(std::time_t now, const std::string &format);
  * template could not be analysed. Needs a render_scope. */
 common_chat_params apply_template(const chat_template &template_, autoparser::generation_params &params);
 
-/* The prompt alone, and its last words, which make the assistant speak: much cheaper than the whole. Handlers give both
- * at once; else what was rendered is compared with what has no such words. */
+/* The prompt alone, and its generation prompt: much cheaper than apply_template(). Handlers return both at once; otherwise the prompt is compared with one rendered without generation prompt. */
 struct rendering {
     std::string prompt;
     std::optional<std::string> generation_prompt;
