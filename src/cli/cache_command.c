@@ -62,7 +62,7 @@ static void print_limit(const char *limit)
         {"unfinished", "the rest of the nearest prompt is still being computed or stored"},
         {"cache_prompt", "the request says cache_prompt: false"},
         {"system_prompt_cache", "system_prompt_cache: only system prompts are cached"},
-        {"incremental_cache", "incremental_cache is off: conversations are not cached"},
+        {"incremental_cache", "incremental_cache is off: nothing is cached"},
     };
     for (size_t i = 0; limit != NULL && i < sizeof reasons / sizeof *reasons; i++)
         if (strcmp(reasons[i][0], limit) == 0) printf("not all of these are reused: %s\n", reasons[i][1]);
