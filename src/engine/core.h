@@ -260,7 +260,7 @@ void seq_verify_all(struct engine *engine);
 void seq_retire(struct engine *engine, struct seq *seq);
 
 /* Truncates the resident sequence's tokens to those of its cells. */
-void seq_settle(struct seq *seq);
+void seq_truncate_tokens(struct seq *seq);
 
 /* Saves what is needed to resume at this position after the sequence has moved on: a snapshot of a system prompt, or a
  * checkpoint. Called when a sequence has reached a checkpoint position of its request. */
@@ -331,7 +331,7 @@ void nearest_note(const struct engine *engine, struct job *job, const struct pla
 void nearest_log(const struct engine *engine, const struct slot *slot);
 
 /* Whether a slot is computing its prompt. */
-bool seq_is_coming(const struct seq *seq);
+bool seq_is_prefilling(const struct seq *seq);
 
 /* engine.c: the sequence that an idle slot computed on last, if it is still resident: the slot status reports it as the
  * slot's own. */
@@ -366,10 +366,10 @@ void finish_clear_saved(struct engine *engine);
 void finish_waiting(struct engine *engine, struct job *job, const hearth_error *error);
 
 /* Whether the request's cells stay resident for other requests after its end. */
-bool cells_stay(const struct engine *engine, const struct job *job);
+bool keeps_cells(const struct engine *engine, const struct job *job);
 
 /* A suspended request has its reply appended to its prompt; this cuts the prompt back to what it was. */
-void run_forget_reply(struct job *job, const struct run *run);
+void run_cut_reply(struct job *job, const struct run *run);
 
 /* Takes the request off its slot, which is idle afterwards. `keep` of its cells stay resident. */
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);

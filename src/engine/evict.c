@@ -36,14 +36,14 @@ static bool is_resident(const struct seq *seq)
 
 /* Whether another sequence shares all its cells, so that a request can reuse them there: evicting it loses nothing, and
  * frees nothing but the sequence. Recurrent and SWA state is not shared with the cells. */
-static bool is_held_elsewhere(const struct engine *engine, const struct seq *seq)
+static bool is_fully_shared(const struct engine *engine, const struct seq *seq)
 {
     return engine->cuts_anywhere && sharing_most(&engine->sharing, seq->id) == seq->n_cells;
 }
 
 static bool is_safe_to_evict(const struct engine *engine, const struct seq *seq)
 {
-    return is_held_elsewhere(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
+    return is_fully_shared(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
 }
 
 /* The least recently used sequence, among those with a pending eviction or those without. Sequences of suspended
@@ -91,7 +91,7 @@ static struct victim choose_victim_for_seq(struct engine *engine)
     struct seq *oldest = NULL;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq_is_suspended(engine, seq) || !is_held_elsewhere(engine, seq)) continue;
+        if (!is_resident(seq) || seq_is_suspended(engine, seq) || !is_fully_shared(engine, seq)) continue;
         if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
     }
     return oldest != NULL ? (struct victim){oldest, true} : choose_victim(engine);
@@ -169,13 +169,13 @@ static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int32_t had = seq->n_cells, shared = sharing_most(&engine->sharing, seq->id);
     struct run *run = run_suspended_in(engine, seq);
-    if (run != NULL && run->snapshot == NULL && !is_held_elsewhere(engine, seq))
+    if (run != NULL && run->snapshot == NULL && !is_fully_shared(engine, seq))
         run->snapshot = seq_save_pinned(engine, seq);
     if (keep == 0)
         log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
                   log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", had));
     seq_keep(engine, seq, keep);
-    seq_settle(seq);
+    seq_truncate_tokens(seq);
     log_event(LOG_INFO, "batch-engine", "resident-cells-dropped", log_int("seq", seq->id),
               log_int("tokens", had - seq->n_cells), log_int("kept", seq->n_cells));
     return had - (seq->n_cells > shared ? seq->n_cells : shared);

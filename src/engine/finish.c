@@ -34,12 +34,12 @@ static void log_finished(const struct engine *engine, const struct slot *slot, c
               log_int("active_streams", metric_get(&engine->stats->slots_busy) - 1));
 }
 
-void run_forget_reply(struct job *job, const struct run *run)
+void run_cut_reply(struct job *job, const struct run *run)
 {
     tokens_truncate(&job->prompt, (size_t)run->n_prompt);
 }
 
-bool cells_stay(const struct engine *engine, const struct job *job)
+bool keeps_cells(const struct engine *engine, const struct job *job)
 {
     return job->cache_prompt && engine->caching == ENGINE_CACHES_CONVERSATIONS;
 }
@@ -55,8 +55,8 @@ static void drop_suspended_cells(struct engine *engine, const struct run *run)
 static void end_run(struct engine *engine, struct job *job, struct run *run)
 {
     if (run == NULL) return;
-    run_forget_reply(job, run);
-    if (!cells_stay(engine, job)) drop_suspended_cells(engine, run);
+    run_cut_reply(job, run);
+    if (!keeps_cells(engine, job)) drop_suspended_cells(engine, run);
     if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
     llm_sampler_close(run->sampler);
     reply_release(&run->reply);
@@ -95,7 +95,7 @@ static struct job *end_slot(struct engine *engine, struct slot *slot, const char
     log_finished(engine, slot, how);
     nearest_log(engine, slot);
     fetch_stop(engine, slot);
-    bool stays = seq != NULL && cells_stay(engine, slot->job);
+    bool stays = seq != NULL && keeps_cells(engine, slot->job);
     bool clear_when_saved = seq != NULL && !stays && !save_flush(engine, seq);
     end_run(engine, slot->job, slot->run);
     slot->run = NULL;

@@ -32,7 +32,7 @@ static enum llm_loaded restore_snapshot(struct engine *engine, struct seq *seq, 
     return fits ? loaded : LLM_BAD_STATE;
 }
 
-static void note_restored(struct engine *engine, const struct seq *seq, const struct placement *p, double took_ms)
+static void log_restored(struct engine *engine, const struct seq *seq, const struct placement *p, double took_ms)
 {
     bool loaded = seq->n_cells > 0;
     metric_add(&engine->stats->snapshots_restored, loaded);
@@ -50,7 +50,7 @@ static int32_t rows_to_load(const struct placement *p)
 
 /* Gives the sequence (the source itself, or an empty one) the cells of the placement; on failure none, which costs time
  * and nothing else. EVICT_PENDING: there is no room yet, and the sequence is empty. */
-static enum evict_outcome obtain(struct engine *engine, const struct placement *p, struct seq *seq)
+static enum evict_outcome load_prefix(struct engine *engine, const struct placement *p, struct seq *seq)
 {
     if (p->how == PLACE_CONTINUE) {
         seq_keep(engine, seq, p->n);
@@ -115,13 +115,13 @@ static void use_store(struct engine *engine, struct slot *slot, const struct pla
 }
 
 /* Binds the slot to its sequence, which has all the cells that were to be reused. */
-static void bind(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq,
-                 int32_t divergence)
+static void bind_seq(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq,
+                     int32_t divergence)
 {
     const struct tokens *prompt = &slot->job->prompt;
     tokens_truncate(&seq->tokens, 0);
     tokens_append(&seq->tokens, prompt->v, prompt->len);
-    run_forget_reply(slot->job, slot->run);
+    run_cut_reply(slot->job, slot->run);
     seq->slot = slot;
     seq->clear_when_saved = false;
     seq->uses++;
@@ -217,7 +217,7 @@ static const struct snapshot *snapshot_of(const struct engine *engine, const str
 
 /* Gives the slot a sequence with the cells of the placement. Evicts for both, but pins the source and holds the
  * snapshot, since an eviction may save another snapshot. False: there is no room yet. */
-static bool give_seq(struct engine *engine, struct slot *slot, const struct placement *p)
+static bool assign_seq(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     int32_t divergence = saves_checkpoints(engine, slot->job) ? find_divergence(engine, slot->job) : 0;
     const struct snapshot *snapshot = snapshot_of(engine, p);
@@ -225,34 +225,34 @@ static bool give_seq(struct engine *engine, struct slot *slot, const struct plac
     if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);
     struct seq *seq = find_seq(engine, p);
     int64_t begun_at = clock_now(engine->clock);
-    if (seq != NULL) slot->lacks_cells = obtain(engine, p, seq) == EVICT_PENDING;
+    if (seq != NULL) slot->lacks_cells = load_prefix(engine, p, seq) == EVICT_PENDING;
     double took_ms = clock_to_ms(clock_now(engine->clock) - begun_at);
     if (p->source != NULL) p->source->pinned = false;
     if (snapshot != NULL) snapshots_unhold(engine->snapshots, snapshot);
     if (seq == NULL || slot->lacks_cells) return false;
     if (p->n > 0 && p->how != PLACE_FETCH) slot->run->restore_ms += took_ms;
-    if (p->how == PLACE_RESTORE) note_restored(engine, seq, p, took_ms);
+    if (p->how == PLACE_RESTORE) log_restored(engine, seq, p, took_ms);
     if (p->how == PLACE_RESTORE && seq->n_cells == 0 && p->snapshot != slot->run->snapshot)
         snapshots_drop(engine->snapshots,
                        p->snapshot); /* the prompt is computed now, and its snapshot can be saved again */
-    bind(engine, slot, p, seq, divergence);
+    bind_seq(engine, slot, p, seq, divergence);
     return true;
 }
 
 /* Carries the placement out, as far as that is possible now. */
-static void settle(struct engine *engine, struct slot *slot, const struct placement *p)
+static void carry_out(struct engine *engine, struct slot *slot, const struct placement *p)
 {
     slot->state = SLOT_PENDING;
     slot->awaited = NULL;
     if (p->how == PLACE_WAIT)
         wait_for(slot, p);
-    else if (!give_seq(engine, slot, p))
+    else if (!assign_seq(engine, slot, p))
         return;
     end_suspension(engine, slot->run);
     if (!slot->run->started_sent) send_started(slot, p);
 }
 
-static void assign(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)
+static void assign_slot(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)
 {
     slot->job = job;
     slot->run = job->run != NULL ? job->run : begin_run(engine, job);
@@ -264,15 +264,15 @@ static void assign(struct engine *engine, struct slot *slot, struct job *job, co
     slot->run->continues = reuse_log(engine, job, p);
     if (!slot->run->started_sent) nearest_note(engine, job, p);
     evict_cancel(engine, p->source); /* only once: two requests could cancel each other's evictions for ever */
-    settle(engine, slot, p);
+    carry_out(engine, slot, p);
 }
 
-static bool is_still_coming(const struct engine *engine, const struct slot *slot)
+static bool is_still_waiting(const struct engine *engine, const struct slot *slot)
 {
     const struct seq *seq = slot->awaited;
     if (slot->lacks_cells) return true;
     if (seq == NULL) return evict_is_pending(engine);
-    return seq->uses == slot->awaited_use && seq_is_coming(seq) && seq->n_cells < slot->awaited_cells;
+    return seq->uses == slot->awaited_use && seq_is_prefilling(seq) && seq->n_cells < slot->awaited_cells;
 }
 
 /* Plans again for a pending slot when the sequence or the cells that it waits for are there, or the slot that computes
@@ -281,9 +281,9 @@ static void release_pending(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_PENDING || is_still_coming(engine, slot)) continue;
+        if (slot->state != SLOT_PENDING || is_still_waiting(engine, slot)) continue;
         struct placement p = find_placement(engine, slot->job, slot->run, false);
-        settle(engine, slot, &p);
+        carry_out(engine, slot, &p);
     }
 }
 
@@ -312,13 +312,13 @@ static void place(struct engine *engine, struct slot *own, struct job *job)
         return;
     }
     struct slot *slot = own != NULL ? own : choose_slot(engine, p.how == PLACE_CONTINUE ? p.source : NULL);
-    assign(engine, slot, job, &p);
+    assign_slot(engine, slot, job, &p);
 }
 
 void place_in(struct engine *engine, struct slot *slot, struct job *job)
 {
     struct placement p = find_placement(engine, job, job->run, false);
-    assign(engine, slot, job, &p);
+    assign_slot(engine, slot, job, &p);
 }
 
 /* An idle slot serves the jobs in its own queue first. */

@@ -202,7 +202,7 @@ static void suspend(struct engine *engine, struct slot *slot)
     log_event(LOG_INFO, "batch-engine", "slot-parked", log_int("slot", slot->id), log_str("id", job->id),
               log_int("output_tokens", run->n_predicted), log_int("tokens", slot->seq->n_cells));
     slot->run = NULL;
-    bool needed = engine->unified || cells_stay(engine, job);
+    bool needed = engine->unified || keeps_cells(engine, job);
     slot_release(engine, slot, needed ? slot->seq->n_cells : 0);
     job->run = run;
     job->queued_at = clock_now(engine->clock);

@@ -92,7 +92,7 @@ enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct 
     return loaded;
 }
 
-void seq_settle(struct seq *seq)
+void seq_truncate_tokens(struct seq *seq)
 {
     tokens_truncate(&seq->tokens, (size_t)seq->n_cells);
     seq->hash = tokens_short_hash(&seq->tokens);
@@ -103,7 +103,7 @@ void seq_retire(struct engine *engine, struct seq *seq)
     seq->slot = NULL;
     seq->last_used = seq->retired_at = clock_now(engine->clock);
     seq->retired_at_unix_ms = clock_unix_ms();
-    seq_settle(seq);
+    seq_truncate_tokens(seq);
 }
 
 void seq_verify_all(struct engine *engine)
@@ -112,7 +112,7 @@ void seq_verify_all(struct engine *engine)
         struct seq *seq = &engine->seqs[i];
         if (llm_seq_end(engine->context, seq->id) == seq->n_cells) continue;
         seq_keep(engine, seq, seq->n_cells);
-        if (seq->slot == NULL) seq_settle(seq);
+        if (seq->slot == NULL) seq_truncate_tokens(seq);
     }
 }
 

@@ -93,7 +93,7 @@ static int32_t available_later(const struct engine *engine, const struct seq *se
     return n;
 }
 
-bool seq_is_coming(const struct seq *seq)
+bool seq_is_prefilling(const struct seq *seq)
 {
     return seq->slot != NULL && seq->slot->state == SLOT_PREFILL && !seq->slot->deferred;
 }
@@ -133,8 +133,8 @@ static const struct seq *next_victim(const struct engine *engine, const struct s
  * sequence must be evicted, whereas one pool of cells evicts only when it is full. */
 static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    bool goes_anyway = !engine->unified && next_victim(engine, NULL) == seq;
-    return goes_anyway ? 0 : (seq->n_cells - n + 1) / 2;
+    bool is_next_victim = !engine->unified && next_victim(engine, NULL) == seq;
+    return is_next_victim ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
 static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_not)
@@ -144,7 +144,8 @@ static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_no
 }
 
 /* Whether going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for
- * the saved one, unless another sequence shares it. A sequence of its own can wait for room; this one could not. */
+ * the saved one, unless another sequence shares it. A new sequence can wait for
+ * room; this one could not. */
 static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, int32_t n)
 {
     bool shared = engine->unified && sharing_most(&engine->sharing, seq->id) > 0;
@@ -167,15 +168,15 @@ static void consider_share(const struct engine *engine, const struct job *job, s
 {
     bool whole = n == seq->n_cells, shares_parts = engine->cuts_anywhere || engine->unified;
     if (n == 0 || next_victim(engine, seq) == NULL || (!whole && !shares_parts)) return;
-    int64_t cost_beside = engine->unified ? 0 : engine->window / COPYING_PART + cost_of_seq(engine, seq);
-    int64_t cost = (int64_t)job->prompt.len - n + cost_beside;
+    int64_t cost_of_sharing = engine->unified ? 0 : engine->window / COPYING_PART + cost_of_seq(engine, seq);
+    int64_t cost = (int64_t)job->prompt.len - n + cost_of_sharing;
     keep_cheaper(best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
 }
 
 static void consider_wait(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n, int32_t match,
                           struct placement *best)
 {
-    if (!seq_is_coming(seq)) return;
+    if (!seq_is_prefilling(seq)) return;
     int32_t later = available_later(engine, seq, match);
     if (later < n + WORTH_WAITING) return;
     int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
