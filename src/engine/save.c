@@ -191,9 +191,9 @@ static enum copied copy_rows(struct engine *engine, struct seq *seq, const struc
     struct saving *saving = &seq->saving;
     int32_t to = slice_end(engine, saving->n, event->to, *budget);
     size_t size = llm_rows_size(engine->context, engine->format, seq->id, saving->n, to);
-    bool goes = event->reason == SLAB_EVICT || event->reason == SLAB_SHUTDOWN;
+    bool evicting = event->reason == SLAB_EVICT || event->reason == SLAB_SHUTDOWN;
     if (size == 0)
-        return goes ? COPY_FAILED : COPY_LATER; /* llama.cpp copies the stream with the next decode call only */
+        return evicting ? COPY_FAILED : COPY_LATER; /* llama.cpp copies the stream with the next decode call only */
     if (!store_has_room(engine->store, engine->user, size)) return COPY_LATER;
     void *raw = store_buffer(engine->store, size);
     if (raw == NULL) return COPY_FAILED;
