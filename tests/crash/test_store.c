@@ -1,5 +1,6 @@
-/* A process that saves is killed at its Nth system call, for every N until it comes to its end, before the call and
- * after it. What the next process finds is whole, stands for its tokens, and holds all that was said to be durable. */
+/* Crash safety: a process that saves is killed before and after its Nth system call, for every N until it ends by
+ * itself. The next process finds only whole slabs with the right tokens, and everything that was reported as durable.
+ */
 #include "base/log.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
@@ -18,25 +19,25 @@
 
 enum { LISTS = 2, TOKENS = 60 };
 
-/* What a process does, and what can be expected after its death. */
+/* What a process does, and what is expected after it was killed. */
 struct workload {
     enum store_tier tier;
     bool has_state;
     uint64_t quota;
-    void (*before)(struct rig *rig, const struct tokens *lists); /* in a process that lives on */
-    bool damaged;                                                /* something was, before */
+    void (*before)(struct rig *rig, const struct tokens *lists); /* runs in the parent process, before */
+    bool damaged;                                                /* some files were damaged before */
     bool evicts;
 };
 
-/* Shared with the child: tokens of each list that were durable before it died; and what made room, at its end. */
+/* Shared with the child: tokens of each list that were durable before it was killed; evictions, at its end. */
 static int32_t *durable;
 static int kills;
 
 static int n_threads_at_start;
 
-/* ---- The process that dies ---- */
+/* ---- The process that is killed ---- */
 
-/* Two conversations that begin in the same way, grow, and are read in between. */
+/* Two conversations with a common prefix, which grow and are read in between. */
 static struct tokens list_number(size_t i)
 {
     struct tokens t = some_tokens(1, TOKENS);
@@ -77,14 +78,14 @@ static int count_threads(void)
     return n;
 }
 
-/* The store's threads are detached, and may still be on their way out when it has been closed. A child that was forked
- * meanwhile would have a sanitizer's locks as they held them, for ever. */
+/* The store's threads are detached, and may still be ending after store_close(). A child forked meanwhile would inherit
+ * locks of a sanitizer that are held, for ever. */
 static void wait_for_threads(void)
 {
     while (count_threads() > n_threads_at_start) sched_yield();
 }
 
-/* True: it was killed. */
+/* Returns whether it was killed. */
 static bool run_child(struct rig *rig, const struct tokens *lists, struct fake_fault fault)
 {
     int status;
@@ -101,7 +102,7 @@ static bool run_child(struct rig *rig, const struct tokens *lists, struct fake_f
     return true;
 }
 
-/* ---- The one that comes after it ---- */
+/* ---- The next process ---- */
 
 static void check(struct rig *rig, const struct workload *workload, const struct tokens *lists)
 {
@@ -123,8 +124,8 @@ static void check(struct rig *rig, const struct workload *workload, const struct
         assert_int_equal(files, status.entries);
         assert_true(left <= workload->quota);
     }
-    /* What is damaged is noticed when it is used, and then stored again; with it what hangs on it is found again, and
-     * may be damaged as well: there are two. */
+    /* Damage is noticed when a slab is used; then the slab is stored again, and its descendants are found again, of
+     * which one may be damaged as well: there are two. */
     for (int i = 0; i < (workload->damaged ? 3 : 1); i++) {
         rig_keep(rig, lists[LISTS - 1].v, TOKENS);
         if (rig_restore(rig, lists[LISTS - 1].v, TOKENS) == TOKENS) break;
@@ -176,7 +177,7 @@ static void states_survive(void **state)
     at_every_call(&(struct workload){.tier = STORE_RAM_FILE, .has_state = true, .quota = 1 << 20});
 }
 
-static void making_room_survives(void **state)
+static void eviction_survives(void **state)
 {
     (void)state;
     at_every_call(&(struct workload){.tier = STORE_RAM_FILE, .quota = 3600, .evicts = true});
@@ -198,7 +199,7 @@ static void damage_last_byte(void *ud, const char *path)
     fclose(file);
 }
 
-/* An earlier process left a cut file, and one whose payload has changed. */
+/* Damages two files: one is cut short, of the other a byte of the payload is changed. */
 static void leave_damage(struct rig *rig, const struct tokens *lists)
 {
     bool done = false;
@@ -212,7 +213,7 @@ static void leave_damage(struct rig *rig, const struct tokens *lists)
     rig_each_file(rig, damage_first, &done);
 }
 
-static void setting_damage_aside_survives(void **state)
+static void quarantine_survives(void **state)
 {
     (void)state;
     at_every_call(
@@ -230,7 +231,7 @@ static void *do_nothing(void *ud)
     return ud;
 }
 
-/* A sanitizer has a thread of its own from the first one on. */
+/* A sanitizer starts a thread of its own with the first thread. */
 static void note_threads(void)
 {
     pthread_t first;
@@ -242,7 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_survive),  cmocka_unit_test(states_survive),
-        cmocka_unit_test(making_room_survives),   cmocka_unit_test(setting_damage_aside_survives),
+        cmocka_unit_test(eviction_survives),      cmocka_unit_test(quarantine_survives),
         cmocka_unit_test(a_thousand_were_killed),
     };
     log_open(NULL, "error", "text", NULL);

@@ -1,3 +1,4 @@
+/* The fake clock: a time that tests set, and a list of waiting threads. */
 #include "fakes/fake_clock.h"
 
 #include <sched.h>
@@ -58,8 +59,8 @@ void fake_clock_release(struct fake_clock *fake)
     pthread_mutex_destroy(&fake->mutex);
 }
 
-/* A waiter enlists while it holds its own mutex, and lets go of it only by waiting: broadcasting with that mutex held
- * cannot come too early. The fake's own mutex is not held meanwhile, since waiters take it with theirs held. */
+/* A waiter enlists under its own mutex, and releases that only by waiting: a broadcast under that mutex is never lost.
+ * The fake's own mutex is not held meanwhile, since waiters take it while they hold theirs. */
 void fake_clock_advance(struct fake_clock *fake, int64_t ns)
 {
     struct {

@@ -1,4 +1,4 @@
-/* The layer that counts calls and makes one of them fail, or hang. */
+/* A layer over any files that counts calls, and makes one of them fail, hang, or kill the process. */
 #include "fakes/fake_files.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@ static void die(void)
     for (;;) pause(); /* the signal may reach another thread first */
 }
 
-/* ---- Which calls are struck ---- */
+/* ---- Which calls the fault affects ---- */
 
 static char *name_of(struct fake_faults *faults, int fd)
 {
@@ -64,14 +64,15 @@ static void hang(struct fake_faults *faults)
     faults->hanging--;
 }
 
-/* What becomes of a call. */
+/* How the fault affects a call. */
 struct strike {
     bool struck;
     enum fake_effect effect;
     int error;
 };
 
-/* Counts the call; whether and how the fault strikes it. Dies or hangs before it, if that is the fault. */
+/* Counts the call. Returns whether and how the fault affects it; kills the process or hangs first, if that is the
+ * fault. */
 static struct strike strike(struct fake_faults *faults, enum fake_call call, const char *name)
 {
     struct strike strike = {0};
@@ -103,7 +104,7 @@ static bool fails(const struct strike *strike)
     return strike->struck && (strike->effect == FAKE_ERROR || (strike->effect == FAKE_HANG && strike->error != 0));
 }
 
-/* What every call does with the result of the one below. */
+/* Turns the result of the real call into that of the faulty one. */
 static int64_t done(const struct strike *strike, int64_t result)
 {
     if (strike->struck && strike->effect == FAKE_KILL_AFTER) die();

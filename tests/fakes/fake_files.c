@@ -1,5 +1,5 @@
-/* The disk in memory: files and folders with what programs see, what is on the medium, and the list of changes that lie
- * between the two. Memory is given back when the disk is closed: there are never many files. */
+/* A disk in memory: files and folders with what programs see, what is on the medium, and a list of unsynced changes.
+ * Memory is freed when the disk is closed: tests make few files. */
 #include "fakes/fake_files.h"
 
 #include "base/memory.h"
@@ -29,10 +29,10 @@ struct names {
     size_t n;
 };
 
-/* Of a folder: one name goes, another comes, at once. Either may be NULL. */
+/* A change of a folder: one name is removed and another added, atomically. Either may be NULL. */
 struct move {
     char *gone, *come;
-    struct node *node; /* where `come` leads to */
+    struct node *node; /* the file that gets the name `come` */
 };
 
 /* A file, or a folder. */
@@ -56,11 +56,11 @@ struct fake_disk {
     struct files files; /* first */
     pthread_mutex_t mutex;
     struct node *nodes;
-    struct descriptor *descriptors; /* numbers are never given twice: a stale one stays closed */
+    struct descriptor *descriptors; /* numbers are never reused: a stale one stays closed */
     size_t n_descriptors;
 };
 
-enum { FIRST_DESCRIPTOR = 1000 }; /* the machine's own are never met by mistake */
+enum { FIRST_DESCRIPTOR = 1000 }; /* none equals a descriptor of the machine */
 
 static uint32_t random_below(uint64_t *state, uint32_t n)
 {
@@ -330,7 +330,7 @@ static int disk_list(struct files *files, int folder_fd, void (*each)(void *ud, 
     struct names names = {0};
     names_copy(&names, &folder->names_seen);
     leave(disk, 0);
-    for (size_t i = 0; i < names.n; i++) each(ud, names.v[i].text); /* it may call back into the disk */
+    for (size_t i = 0; i < names.n; i++) each(ud, names.v[i].text); /* `each` may call the disk */
     names_release(&names);
     return 0;
 }
@@ -345,7 +345,7 @@ static int disk_lock(struct files *files, int folder_fd)
     return leave(disk, 0);
 }
 
-/* ---- The ends of things ---- */
+/* ---- End of the process, loss of power ---- */
 
 void fake_disk_end_process(struct fake_disk *disk)
 {
@@ -353,7 +353,7 @@ void fake_disk_end_process(struct fake_disk *disk)
     for (struct node *node = disk->nodes; node != NULL; node = node->next) node->locked_by = 0;
 }
 
-/* What of a write reached the medium: nothing, all, a part of it, or only that the file is longer. */
+/* Decides what of a write reached the medium: nothing, all, a part, or only the new length of the file. */
 static void settle_change(struct node *node, const struct change *change, uint64_t *random)
 {
     size_t size = change->bytes.size, from = 0;

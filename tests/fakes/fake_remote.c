@@ -1,4 +1,4 @@
-/* The server is one list of encoded slabs under one mutex; a request is a call that waits as the network makes it, and
+/* The server is one list of encoded slabs under one mutex. A request is a call that waits as the network would, and
  * then does its work at once. */
 #include "fakes/fake_remote.h"
 
@@ -12,13 +12,13 @@
 
 enum { WAIT_MS = 30000, PAGE = 8 };
 
-struct kept {
+struct stored_slab {
     struct slab_name name;
     uint8_t *bytes;
     size_t size;
 };
 
-/* A request that has not been answered yet. */
+/* A request without an answer yet. */
 struct request {
     uint64_t number;
     struct request *next;
@@ -28,11 +28,11 @@ struct fake_server {
     pthread_mutex_t mutex; /* guards all of it */
     pthread_cond_t changed;
     struct fake_network network;
-    struct kept *v;
+    struct stored_slab *v;
     size_t n, cap;
     struct request *waiting;
-    uint64_t requests, answered, overtaken, lost; /* answered: the highest number of those that were */
-    uint64_t epoch;                               /* how often it went away */
+    uint64_t requests, answered, overtaken, lost; /* answered: the highest number of an answered request */
+    uint64_t epoch;                               /* how often it became unreachable */
     int hanging;
 };
 
@@ -47,9 +47,9 @@ static struct remote *remote_of(struct backend *backend)
     return (struct remote *)(void *)backend;
 }
 
-/* ---- What it keeps, with the mutex ---- */
+/* ---- Stored slabs, with the mutex ---- */
 
-static struct kept *find(struct fake_server *server, const struct slab_name *name)
+static struct stored_slab *find_slab(struct fake_server *server, const struct slab_name *name)
 {
     for (size_t i = 0; i < server->n; i++)
         if (server->v[i].name.kind == name->kind && slab_key_equal(&server->v[i].name.key, &name->key))
@@ -57,44 +57,44 @@ static struct kept *find(struct fake_server *server, const struct slab_name *nam
     return NULL;
 }
 
-static void drop(struct fake_server *server, const struct slab_name *name)
+static void drop_slab(struct fake_server *server, const struct slab_name *name)
 {
-    struct kept *kept = find(server, name);
-    if (kept == NULL) return;
-    free(kept->bytes);
-    *kept = server->v[--server->n];
+    struct stored_slab *slab = find_slab(server, name);
+    if (slab == NULL) return;
+    free(slab->bytes);
+    *slab = server->v[--server->n];
 }
 
-static void keep(struct fake_server *server, const struct slab_name *name, uint8_t *bytes, size_t size)
+static void keep_slab(struct fake_server *server, const struct slab_name *name, uint8_t *bytes, size_t size)
 {
-    drop(server, name);
+    drop_slab(server, name);
     if (server->n == server->cap) {
         server->cap = server->cap == 0 ? 16 : 2 * server->cap;
         server->v = mem_grow(server->v, server->cap, sizeof *server->v);
     }
-    server->v[server->n++] = (struct kept){*name, bytes, size};
+    server->v[server->n++] = (struct stored_slab){*name, bytes, size};
 }
 
-/* What a slab's bytes say of it. */
-static int read_front(const struct kept *kept, struct slab_head *head, size_t *front, hearth_error *error)
+/* Decodes the front of a stored slab. */
+static int read_front(const struct stored_slab *slab, struct slab_head *head, size_t *front, hearth_error *error)
 {
-    *front = kept->size < SLAB_HEADER_BYTES ? 0 : slab_front_size(kept->bytes);
-    if (kept->size >= SLAB_HEADER_BYTES && slab_is_newer(kept->bytes))
+    *front = slab->size < SLAB_HEADER_BYTES ? 0 : slab_front_size(slab->bytes);
+    if (slab->size >= SLAB_HEADER_BYTES && slab_is_newer(slab->bytes))
         return error_set(error, HEARTH_UNSUPPORTED, "the server has a slab of a newer version");
-    if (*front == 0 || *front > kept->size) return error_set(error, HEARTH_INVALID, "the server has no slab there");
-    int result = slab_decode(kept->bytes, *front, kept->size, head, error);
+    if (*front == 0 || *front > slab->size) return error_set(error, HEARTH_INVALID, "the server has no slab there");
+    int result = slab_decode(slab->bytes, *front, slab->size, head, error);
     if (result != 0) return result;
-    if (head->kind == kept->name.kind && slab_key_equal(&head->key, &kept->name.key)) return 0;
+    if (head->kind == slab->name.kind && slab_key_equal(&head->key, &slab->name.key)) return 0;
     slab_head_release(head);
     return error_set(error, HEARTH_INVALID, "the server has another slab there");
 }
 
-static int read_whole(const struct kept *kept, struct slab_head *head, size_t *front, hearth_error *error)
+static int read_whole(const struct stored_slab *slab, struct slab_head *head, size_t *front, hearth_error *error)
 {
-    int result = read_front(kept, head, front, error);
+    int result = read_front(slab, head, front, error);
     if (result != 0) return result;
-    const uint8_t *payload = kept->bytes + *front;
-    result = slab_check(head, kept->bytes, *front, payload, payload + head->payload_size, error);
+    const uint8_t *payload = slab->bytes + *front;
+    result = slab_check(head, slab->bytes, *front, payload, payload + head->payload_size, error);
     if (result != 0) slab_head_release(head);
     return result;
 }
@@ -139,13 +139,13 @@ static bool is_gone(const struct remote *remote, bool opens)
 static int time_out(struct fake_server *server, hearth_error *error)
 {
     struct clock *clock = clock_monotonic();
-    int64_t until = clock_now(clock) + server->network.patience_ns;
+    int64_t until = clock_now(clock) + server->network.timeout_ns;
     server->lost++;
     while (clock_now(clock) < until) wait_until(server, until);
     return error_set(error, HEARTH_IO, "the server has not answered");
 }
 
-/* One request: what `work` does with the server. Without the mutex. */
+/* Makes one request, which runs `work`. Called without the mutex. */
 static int ask(struct remote *remote, bool opens, int (*work)(struct remote *remote, void *ud, hearth_error *error),
                void *ud, hearth_error *error)
 {
@@ -187,12 +187,12 @@ struct putting {
     const struct buf *payload;
 };
 
-static bool stands_for(const struct kept *kept, const struct slab_head *want)
+static bool is_same_slab(const struct stored_slab *slab, const struct slab_head *want)
 {
     struct slab_head is;
     size_t front;
-    if (read_whole(kept, &is, &front, NULL) != 0) return false;
-    bool same = is.start == want->start && is.end == want->end && kept->size == slab_size(want) &&
+    if (read_whole(slab, &is, &front, NULL) != 0) return false;
+    bool same = is.start == want->start && is.end == want->end && slab->size == slab_size(want) &&
                 slab_key_equal(&is.parent, &want->parent);
     slab_head_release(&is);
     return same;
@@ -203,17 +203,17 @@ static int do_put(struct remote *remote, void *ud, hearth_error *error)
     struct putting *putting = ud;
     struct slab_head *head = putting->head;
     const struct slab_name name = {head->key, head->kind};
-    const struct kept *there = find(remote->server, &name);
+    const struct stored_slab *there = find_slab(remote->server, &name);
     if (there != NULL && there->size >= SLAB_HEADER_BYTES && slab_is_newer(there->bytes))
         return error_set(error, HEARTH_UNSUPPORTED, "the server has a slab of a newer version");
-    if (there != NULL && stands_for(there, head)) return 0;
+    if (there != NULL && is_same_slab(there, head)) return 0;
     struct buf bytes = {0};
     uint8_t trailer[SLAB_TRAILER_BYTES];
     slab_encode(head, putting->payload->v, &bytes, trailer);
     if (putting->payload->len > 0) buf_append(&bytes, putting->payload->v, putting->payload->len);
     buf_append(&bytes, trailer, sizeof trailer);
     size_t size = bytes.len;
-    keep(remote->server, &name, (uint8_t *)buf_take(&bytes), size);
+    keep_slab(remote->server, &name, (uint8_t *)buf_take(&bytes), size);
     return 0;
 }
 
@@ -221,7 +221,7 @@ static int remote_put(struct backend *backend, struct slab_head *head, struct bu
 {
     struct putting putting = {head, payload};
     int result = ask(remote_of(backend), false, do_put, &putting, error);
-    if (result == 0) buf_release(payload); /* it may be taken */
+    if (result == 0) buf_release(payload); /* the contract lets a backend take it */
     return result;
 }
 
@@ -234,14 +234,14 @@ static int do_get(struct remote *remote, void *ud, hearth_error *error)
 {
     struct getting *getting = ud;
     size_t front;
-    const struct kept *kept = find(remote->server, getting->name);
-    if (kept == NULL) return error_set(error, HEARTH_NOT_FOUND, "the server has no such slab");
+    const struct stored_slab *found = find_slab(remote->server, getting->name);
+    if (found == NULL) return error_set(error, HEARTH_NOT_FOUND, "the server has no such slab");
     struct slab slab = {0};
-    int result = read_whole(kept, &slab.head, &front, error);
+    int result = read_whole(found, &slab.head, &front, error);
     if (result != 0) return result;
-    uint8_t *copy = mem_alloc(kept->size);
-    memcpy(copy, kept->bytes, kept->size);
-    slab.bytes = slab_bytes_open(copy, kept->size);
+    uint8_t *copy = mem_alloc(found->size);
+    memcpy(copy, found->bytes, found->size);
+    slab.bytes = slab_bytes_open(copy, found->size);
     slab.payload = copy + front;
     *getting->slab = slab;
     return 0;
@@ -262,7 +262,7 @@ static int remote_get(struct backend *backend, const struct slab_name *name, str
 static int do_remove(struct remote *remote, void *ud, hearth_error *error)
 {
     (void)error;
-    drop(remote->server, ud);
+    drop_slab(remote->server, ud);
     return 0;
 }
 
@@ -287,7 +287,7 @@ static int do_has(struct remote *remote, void *ud, hearth_error *error)
 {
     struct having *having = ud;
     (void)error;
-    for (size_t i = 0; i < having->n; i++) having->there[i] = find(remote->server, &having->names[i]) != NULL;
+    for (size_t i = 0; i < having->n; i++) having->there[i] = find_slab(remote->server, &having->names[i]) != NULL;
     return 0;
 }
 
@@ -308,10 +308,10 @@ struct using
 static int do_note_use(struct remote *remote, void *ud, hearth_error *error)
 {
     struct using *using = ud;
-    struct kept *kept = find(remote->server, using->name);
+    struct stored_slab *slab = find_slab(remote->server, using->name);
     (void)error;
-    if (kept != NULL && kept->size >= SLAB_HEADER_BYTES)
-        slab_encode_use(using->hits, using->used_ms, kept->bytes + SLAB_USE_OFFSET);
+    if (slab != NULL && slab->size >= SLAB_HEADER_BYTES)
+        slab_encode_use(using->hits, using->used_ms, slab->bytes + SLAB_USE_OFFSET);
     return 0;
 }
 
@@ -321,7 +321,7 @@ static void remote_note_use(struct backend *backend, const struct slab_name *nam
     ask(remote_of(backend), false, do_note_use, &using, NULL);
 }
 
-/* ---- Its scan: the names first, then what they stand for, page by page ---- */
+/* ---- Scans: the names first, then their slabs, page by page ---- */
 
 struct listing {
     struct slab_name *names;
@@ -344,7 +344,7 @@ struct page {
     const struct slab_name *names;
     size_t n;
     struct {
-        int result; /* HEARTH_NOT_FOUND: it went meanwhile */
+        int result; /* HEARTH_NOT_FOUND: removed meanwhile */
         struct slab_head head;
         uint64_t size;
     } v[PAGE];
@@ -362,15 +362,15 @@ static int do_page(struct remote *remote, void *ud, hearth_error *error)
     (void)error;
     for (size_t i = 0; i < page->n; i++) {
         size_t front;
-        const struct kept *kept = find(remote->server, &page->names[i]);
-        page->v[i].result = kept == NULL ? HEARTH_NOT_FOUND : read_front(kept, &page->v[i].head, &front, NULL);
-        page->v[i].size = kept == NULL ? 0 : kept->size;
-        if (page->v[i].result == HEARTH_INVALID) drop(remote->server, &page->names[i]);
+        const struct stored_slab *slab = find_slab(remote->server, &page->names[i]);
+        page->v[i].result = slab == NULL ? HEARTH_NOT_FOUND : read_front(slab, &page->v[i].head, &front, NULL);
+        page->v[i].size = slab == NULL ? 0 : slab->size;
+        if (page->v[i].result == HEARTH_INVALID) drop_slab(remote->server, &page->names[i]);
     }
     return 0;
 }
 
-static void tell_page(struct page *page, struct backend_scan *scan)
+static void report_page(struct page *page, struct backend_scan *scan)
 {
     for (size_t i = 0; i < page->n; i++) {
         int result = page->v[i].result;
@@ -388,7 +388,7 @@ static void scan_page(struct remote *remote, const struct slab_name *names, size
     struct page page = {.names = names, .n = n};
     int result = ask(remote, false, do_page, &page, NULL);
     if (result == 0)
-        tell_page(&page, scan);
+        report_page(&page, scan);
     else
         scan->n_unread += n;
     bool filled = page.v[0].size > 0 || page.v[0].result != 0;
@@ -473,14 +473,14 @@ void fake_server_write(struct fake_server *server, const struct slab_name *name,
     uint8_t *copy = mem_alloc(size + 1);
     memcpy(copy, bytes, size);
     pthread_mutex_lock(&server->mutex);
-    keep(server, name, copy, size);
+    keep_slab(server, name, copy, size);
     pthread_mutex_unlock(&server->mutex);
 }
 
 void fake_server_flip(struct fake_server *server, const struct slab_name *name, size_t at)
 {
     pthread_mutex_lock(&server->mutex);
-    find(server, name)->bytes[at] ^= 1;
+    find_slab(server, name)->bytes[at] ^= 1;
     pthread_mutex_unlock(&server->mutex);
 }
 

@@ -1,3 +1,4 @@
+/* The gate: a mutex, a flag and a condition variable around sync and read. */
 #include "fakes/gated_files.h"
 
 static struct gated_files *gated_of(struct files *files)
@@ -5,13 +6,13 @@ static struct gated_files *gated_of(struct files *files)
     return (struct gated_files *)files;
 }
 
-static int look_after(struct gated_files *gated, int result)
+static int inspect_after(struct gated_files *gated, int result)
 {
     if (gated->look != NULL) gated->look(gated->ud);
     return result;
 }
 
-static void pass(struct gated_files *gated, int syncs)
+static void wait_at_gate(struct gated_files *gated, int syncs)
 {
     pthread_mutex_lock(&gated->mutex);
     gated->waiting++;
@@ -25,25 +26,25 @@ static void pass(struct gated_files *gated, int syncs)
 static ssize_t gated_read(struct files *files, int fd, void *bytes, size_t size, uint64_t offset)
 {
     struct gated_files *gated = gated_of(files);
-    if (gated->reads_too) pass(gated, 0);
+    if (gated->reads_too) wait_at_gate(gated, 0);
     return files_machine()->read_at(files_machine(), fd, bytes, size, offset);
 }
 
 static int gated_sync(struct files *files, int fd)
 {
     struct gated_files *gated = gated_of(files);
-    pass(gated, 1);
-    return look_after(gated, files_machine()->sync(files_machine(), fd));
+    wait_at_gate(gated, 1);
+    return inspect_after(gated, files_machine()->sync(files_machine(), fd));
 }
 
-static int looked_at_link(struct files *files, int folder, const char *from, const char *to)
+static int inspected_link(struct files *files, int folder, const char *from, const char *to)
 {
-    return look_after(gated_of(files), files_machine()->link(files_machine(), folder, from, to));
+    return inspect_after(gated_of(files), files_machine()->link(files_machine(), folder, from, to));
 }
 
-static int looked_at_unlink(struct files *files, int folder, const char *name)
+static int inspected_unlink(struct files *files, int folder, const char *name)
 {
-    return look_after(gated_of(files), files_machine()->unlink(files_machine(), folder, name));
+    return inspect_after(gated_of(files), files_machine()->unlink(files_machine(), folder, name));
 }
 
 void gated_files_init(struct gated_files *gated)
@@ -51,8 +52,8 @@ void gated_files_init(struct gated_files *gated)
     *gated = (struct gated_files){.files = *files_machine()};
     gated->files.sync = gated_sync;
     gated->files.read_at = gated_read;
-    gated->files.link = looked_at_link;
-    gated->files.unlink = looked_at_unlink;
+    gated->files.link = inspected_link;
+    gated->files.unlink = inspected_unlink;
     pthread_mutex_init(&gated->mutex, NULL);
     pthread_cond_init(&gated->changed, NULL);
 }

@@ -1,5 +1,5 @@
-/* The machine's files with a gate before every sync, and before every read if wanted: a disk that is slow for as long
- * as a test likes. And with a look at the folder after every call that changes it. */
+/* The machine's files with a gate before every sync, and optionally before every read: a disk that is slow for as long
+ * as a test wants. And with a callback after every call that changes a folder. */
 #ifndef FAKES_GATED_FILES_H
 #define FAKES_GATED_FILES_H
 
@@ -13,7 +13,7 @@ struct gated_files {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool closed, reads_too;
-    int waiting; /* at the gate */
+    int waiting; /* calls at the gate */
     int synced;
     void (*look)(void *ud); /* NULL: none */
     void *ud;
@@ -22,6 +22,6 @@ struct gated_files {
 void gated_files_init(struct gated_files *gated);
 void gate_close(struct gated_files *gated);
 void gate_open(struct gated_files *gated);
-void gate_await(struct gated_files *gated); /* until somebody stands at the closed gate */
+void gate_await(struct gated_files *gated); /* waits until a call is at the closed gate */
 
 #endif

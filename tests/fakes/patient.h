@@ -1,4 +1,4 @@
-/* Time limits of a store for tests that are about something else: no machine is so slow. */
+/* Time limits of a store for tests of something else: longer than any machine takes. */
 #ifndef FAKES_PATIENT_H
 #define FAKES_PATIENT_H
 

@@ -1,4 +1,4 @@
-/* Which sanitizer a program is built with: gcc defines these, clang has its own way of saying it. */
+/* Which sanitizer a program is built with, for gcc, which defines macros, and clang, which has __has_feature. */
 #ifndef FAKES_SANITIZED_H
 #define FAKES_SANITIZED_H
 

@@ -1,3 +1,5 @@
+/* A store with one user, for tests: its codec has rows of a few bytes a token, computed from the token, so that every
+ * byte is checked. */
 #include "fakes/store_rig.h"
 
 #include <dirent.h>
@@ -9,7 +11,7 @@
 
 enum { MOST_FILES = 4096 };
 
-/* Who waits longer than this has a fault to find. */
+/* The deadline of waits that only a fault lets pass. */
 static int64_t soon(void)
 {
     return clock_now(clock_monotonic()) + clock_from_ms(30000);
@@ -21,7 +23,7 @@ static void complain(const char *what)
     abort();
 }
 
-/* ---- Life ---- */
+/* ---- Starting and stopping ---- */
 
 void rig_init(struct rig *rig, enum store_tier tier)
 {
@@ -114,7 +116,7 @@ void rig_keep(struct rig *rig, const int32_t *tokens, int32_t n)
     rig_wait(rig, rig_save_from(rig, tokens, covered, n));
 }
 
-/* ---- Looking ---- */
+/* ---- Lookups and fetches ---- */
 
 struct store_hit *rig_find(struct rig *rig, const int32_t *tokens, int32_t n)
 {
@@ -124,7 +126,7 @@ struct store_hit *rig_find(struct rig *rig, const int32_t *tokens, int32_t n)
     return store_find(rig->store, &query);
 }
 
-/* Who waits for a parent. */
+/* A thread that waits for a parent. */
 struct waiter {
     struct store_user user;
     pthread_mutex_t mutex;
@@ -180,8 +182,8 @@ int32_t rig_covered(struct rig *rig, const int32_t *tokens, int32_t n)
     return covered;
 }
 
-/* The next piece, or how it ended; waits. */
-static enum store_next take(struct rig *rig, struct store_hit *hit, struct store_piece *piece)
+/* Waits for the next piece, or the end. */
+static enum store_next next_piece(struct rig *rig, struct store_hit *hit, struct store_piece *piece)
 {
     for (;;) {
         uint64_t seen = fake_user_wakes(&rig->user);
@@ -197,7 +199,7 @@ int32_t rig_take_all(struct rig *rig, struct store_hit *hit, const int32_t *toke
     int32_t at = 0, state = 0;
     struct store_piece piece;
     enum store_next next;
-    while ((next = take(rig, hit, &piece)) == STORE_PIECE) {
+    while ((next = next_piece(rig, hit, &piece)) == STORE_PIECE) {
         if (!fake_user_check(&rig->user, tokens, &piece)) return -1;
         if (piece.kind == SLAB_ROWS && piece.from != at) return -1;
         if (piece.kind == SLAB_ROWS) at = piece.to;
@@ -244,7 +246,7 @@ void rig_each_file(const struct rig *rig, void (*each)(void *ud, const char *pat
     closedir(folder);
 }
 
-/* While a slab gets its name, it has two. */
+/* A file has two names between link() and unlink(): it is counted once. */
 struct sum {
     uint64_t bytes;
     size_t files;

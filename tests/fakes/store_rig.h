@@ -1,5 +1,5 @@
-/* A store in a folder of its own under /tmp or (ram, ram_file) /dev/shm, and one user of it: what the tests of the
- * store have in common. */
+/* The fixture of the store's tests: a store in a folder of its own under /tmp or (ram, ram_file) /dev/shm, and one user
+ * of it. */
 #ifndef FAKES_STORE_RIG_H
 #define FAKES_STORE_RIG_H
 
@@ -15,39 +15,38 @@ struct rig {
     const char *salt;
 };
 
-/* Saves go to the tier, the only one that is on; stride 16, plenty of room; a user of rows that appends. */
+/* One tier, to which saves go; stride 16, a quota that is never reached; a user with rows that can be appended. */
 void rig_init(struct rig *rig, enum store_tier tier);
-void rig_start(struct rig *rig); /* opens the store, and waits for its folders */
+void rig_start(struct rig *rig); /* opens the store, and waits until it is scanned */
 void rig_stop(struct rig *rig);  /* closes it */
 void rig_release(struct rig *rig);
-void rig_lose_folder(struct rig *rig, enum store_tier tier); /* somebody removes it */
+void rig_lose_folder(struct rig *rig, enum store_tier tier); /* removes it */
 
-/* A second tier. */
+/* Adds a second tier. */
 void rig_add_tier(struct rig *rig, enum store_tier tier, uint64_t quota);
 
-/* One event: rows of [from, n), and the state at n where the user has one. Returns the last ticket. */
+/* Saves one event: rows [from, n), and the state at n if the codec has states. Returns the last ticket. */
 uint64_t rig_save_from(struct rig *rig, const int32_t *tokens, int32_t from, int32_t n);
 
-/* Saves what is not covered yet, and waits. */
+/* Saves what is not stored yet, and waits. */
 void rig_keep(struct rig *rig, const int32_t *tokens, int32_t n);
 void rig_wait(struct rig *rig, uint64_t ticket);
 
 struct store_hit *rig_find(struct rig *rig, const int32_t *tokens, int32_t n);
 
-/* Finds when the parent that the query names is there, is not coming, or the query's deadline has passed. */
+/* Looks up once the parent that the query names is stored or not coming, or the deadline has passed. */
 struct store_hit *rig_find_after_parent(struct rig *rig, const struct store_query *query);
 int32_t rig_found(struct rig *rig, const int32_t *tokens, int32_t n);
 int32_t rig_covered(struct rig *rig, const int32_t *tokens, int32_t n);
 
-/* Finds, fetches all of it, and checks every byte. Returns how many tokens came back: all that were found, unless
- * something was lost. -1: a wrong one. Counted as the request's lookup. */
+/* Looks up, fetches everything found, and checks every byte. Returns how many tokens were fetched: all that were found,
+ * unless something was lost; -1: a byte was wrong. Counted as the lookup of a request. */
 int32_t rig_restore(struct rig *rig, const int32_t *tokens, int32_t n);
 int32_t rig_take_all(struct rig *rig, struct store_hit *hit, const int32_t *tokens, bool *lost);
 
 struct store_tier_status rig_status(struct rig *rig);
 
-/* Sum of the sizes of the files in the tier's folder (not in "quarantine", nor the index file), and how many there are.
- */
+/* Sum of the sizes of the files in the tier's folder (without "quarantine" and the index file), and their number. */
 uint64_t rig_folder_bytes(const struct rig *rig, size_t *files);
 
 /* Calls `each` with the path of every slab file of the tier's folder. */

@@ -33,7 +33,7 @@ static void an_empty_buffer_is_taken_as_an_empty_string(void **state)
     free(text);
 }
 
-static void what_is_appended_stands_there_with_a_zero_behind(void **state)
+static void appended_bytes_are_there_with_a_zero_after_them(void **state)
 {
     (void)state;
     struct buf b = {0};
@@ -234,7 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_buffer_is_taken_as_an_empty_string),
-        cmocka_unit_test(what_is_appended_stands_there_with_a_zero_behind),
+        cmocka_unit_test(appended_bytes_are_there_with_a_zero_after_them),
         cmocka_unit_test(a_printed_text_of_any_length_is_whole),
         cmocka_unit_test(a_cleared_buffer_keeps_its_memory),
         cmocka_unit_test(random_appends_and_drops_leave_the_bytes_of_a_plain_array),

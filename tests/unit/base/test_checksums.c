@@ -22,7 +22,7 @@ static void crc32c_gives_the_published_values(void **state)
     assert_int_equal(crc32c(0, "", 0), 0);
 }
 
-static void crc32c_goes_on_from_any_place(void **state)
+static void crc32c_continues_from_any_offset(void **state)
 {
     (void)state;
     uint8_t bytes[300];
@@ -52,7 +52,7 @@ static void sha256_gives_the_published_values(void **state)
     expect_digest(digest, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-static void a_running_sha256_tells_the_digest_so_far_and_goes_on(void **state)
+static void a_running_sha256_gives_the_digest_so_far_and_continues(void **state)
 {
     (void)state;
     uint8_t bytes[200], running[SHA256_BYTES], whole[SHA256_BYTES];
@@ -95,9 +95,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crc32c_gives_the_published_values),
-        cmocka_unit_test(crc32c_goes_on_from_any_place),
+        cmocka_unit_test(crc32c_continues_from_any_offset),
         cmocka_unit_test(sha256_gives_the_published_values),
-        cmocka_unit_test(a_running_sha256_tells_the_digest_so_far_and_goes_on),
+        cmocka_unit_test(a_running_sha256_gives_the_digest_so_far_and_continues),
         cmocka_unit_test(only_64_lower_case_digits_are_a_digest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

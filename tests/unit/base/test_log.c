@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct place {
+struct fixture {
     char *folder, *path, *moved;
 };
 
@@ -28,34 +28,34 @@ static int set_up(void **state)
 {
     const char *build = getenv("HEARTH_BUILD");
     if (build == NULL) return -1;
-    struct place *place = mem_alloc(sizeof *place);
-    place->folder = mem_format("%s/unit-log-XXXXXX", build);
-    if (mkdtemp(place->folder) == NULL) return -1;
-    place->path = mem_format("%s/log", place->folder);
-    place->moved = mem_format("%s/log.1", place->folder);
-    *state = place;
+    struct fixture *fixture = mem_alloc(sizeof *fixture);
+    fixture->folder = mem_format("%s/unit-log-XXXXXX", build);
+    if (mkdtemp(fixture->folder) == NULL) return -1;
+    fixture->path = mem_format("%s/log", fixture->folder);
+    fixture->moved = mem_format("%s/log.1", fixture->folder);
+    *state = fixture;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     hearth_error error;
     int rc = log_open(NULL, "error", "text", &error);
-    unlink(place->path);
-    unlink(place->moved);
-    rmdir(place->folder);
-    free(place->folder);
-    free(place->path);
-    free(place->moved);
-    free(place);
+    unlink(fixture->path);
+    unlink(fixture->moved);
+    rmdir(fixture->folder);
+    free(fixture->folder);
+    free(fixture->path);
+    free(fixture->moved);
+    free(fixture);
     return rc;
 }
 
-static void open_log(const struct place *place, const char *level, const char *format)
+static void open_log(const struct fixture *fixture, const char *level, const char *format)
 {
     hearth_error error;
-    if (log_open(place->path, level, format, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (log_open(fixture->path, level, format, &error) != HEARTH_OK) fail_msg("%s", error.message);
 }
 
 static char *content(const char *path)
@@ -85,14 +85,14 @@ static const char *after_time(const char *text)
 
 static void a_text_line_has_time_level_group_text_and_fields(void **state)
 {
-    struct place *place = *state;
-    open_log(place, "info", "text");
+    struct fixture *fixture = *state;
+    open_log(fixture, "info", "text");
     log_event(LOG_INFO, "batch-engine", "started", log_int("slots", 4), log_num("took_ms", 1.5),
               log_bool("unified", true), log_str("model", "demo"));
     log_event(LOG_WARN, "g", "odd values", log_str("spaced", "a b"), log_str("empty", ""), log_str("none", NULL),
               log_str("quote", "\"\n"));
     log_event(LOG_ERROR, "g", "no fields");
-    char *text = content(place->path), *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
+    char *text = content(fixture->path), *second = strchr(text, '\n') + 1, *third = strchr(second, '\n') + 1;
     second[-1] = third[-1] = '\0';
     assert_string_equal(after_time(text), " info  batch-engine: started slots=4 took_ms=1.500 unified=true model=demo");
     assert_string_equal(after_time(second),
@@ -103,11 +103,11 @@ static void a_text_line_has_time_level_group_text_and_fields(void **state)
 
 static void a_json_line_is_an_object_with_typed_fields(void **state)
 {
-    struct place *place = *state;
-    open_log(place, "info", "json");
+    struct fixture *fixture = *state;
+    open_log(fixture, "info", "json");
     log_event(LOG_WARN, "spc", "say \"x\"\n", log_int("tokens", -7), log_num("took_ms", 0.25), log_bool("ok", false),
               log_str("name", "a\tb\xFF"));
-    char *text = content(place->path);
+    char *text = content(fixture->path);
     assert_int_equal(strcspn(text, "\n") + 1, strlen(text));
     json_t *line = json_loads(text, 0, NULL);
     assert_non_null(line);
@@ -126,16 +126,16 @@ static void a_json_line_is_an_object_with_typed_fields(void **state)
 static void events_below_the_level_are_left_out(void **state)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug"};
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     for (int level = 0; level < 4; level++) {
-        unlink(place->path);
-        open_log(place, levels[level], "text");
+        unlink(fixture->path);
+        open_log(fixture, levels[level], "text");
         int lines = 0;
         for (int event = 0; event < 4; event++) {
             log_event((enum log_level)event, "g", "said");
             assert_int_equal(log_enabled((enum log_level)event), event <= level);
         }
-        char *text = content(place->path);
+        char *text = content(fixture->path);
         for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++) lines++;
         assert_int_equal(lines, level + 1);
         free(text);
@@ -144,23 +144,23 @@ static void events_below_the_level_are_left_out(void **state)
 
 static void a_rotated_log_is_opened_anew_and_appended_to(void **state)
 {
-    struct place *place = *state;
-    open_log(place, "info", "text");
+    struct fixture *fixture = *state;
+    open_log(fixture, "info", "text");
     log_event(LOG_INFO, "g", "before");
-    assert_int_equal(rename(place->path, place->moved), 0);
+    assert_int_equal(rename(fixture->path, fixture->moved), 0);
     log_event(LOG_INFO, "g", "meanwhile");
-    open_log(place, "info", "text");
+    open_log(fixture, "info", "text");
     log_event(LOG_INFO, "g", "after");
-    open_log(place, "info", "text");
+    open_log(fixture, "info", "text");
     log_event(LOG_INFO, "g", "appended");
-    char *old = content(place->moved), *new = content(place->path);
+    char *old = content(fixture->moved), *new = content(fixture->path);
     assert_non_null(strstr(old, "before"));
     assert_non_null(strstr(old, "meanwhile"));
     assert_null(strstr(old, "after"));
     assert_non_null(strstr(new, "after"));
     assert_non_null(strstr(new, "appended"));
     struct stat info;
-    assert_int_equal(stat(place->path, &info), 0);
+    assert_int_equal(stat(fixture->path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     free(old);
     free(new);
@@ -168,17 +168,17 @@ static void a_rotated_log_is_opened_anew_and_appended_to(void **state)
 
 static void a_wrong_level_format_or_file_is_refused_and_the_log_stays(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     hearth_error error;
-    open_log(place, "info", "text");
-    assert_int_equal(log_open(place->path, "loud", "text", &error), HEARTH_INVALID);
+    open_log(fixture, "info", "text");
+    assert_int_equal(log_open(fixture->path, "loud", "text", &error), HEARTH_INVALID);
     assert_string_equal(error.param, "level");
-    assert_int_equal(log_open(place->path, "info", "xml", &error), HEARTH_INVALID);
+    assert_int_equal(log_open(fixture->path, "info", "xml", &error), HEARTH_INVALID);
     assert_string_equal(error.param, "format");
     assert_int_equal(log_open("/nowhere/at/all", "info", "text", &error), HEARTH_IO);
     assert_non_null(strstr(error.message, "/nowhere/at/all"));
     log_event(LOG_INFO, "g", "still here");
-    char *text = content(place->path);
+    char *text = content(fixture->path);
     assert_non_null(strstr(text, "still here"));
     free(text);
 }
@@ -196,16 +196,16 @@ static void *chatter(void *ud)
 
 static void lines_of_several_threads_do_not_mix(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     pthread_t threads[THREADS];
     int ids[THREADS], next[THREADS] = {0};
-    open_log(place, "info", "json");
+    open_log(fixture, "info", "json");
     for (int i = 0; i < THREADS; i++) {
         ids[i] = i;
         pthread_create(&threads[i], NULL, chatter, &ids[i]);
     }
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-    char *text = content(place->path), *save = NULL;
+    char *text = content(fixture->path), *save = NULL;
     for (char *at = strtok_r(text, "\n", &save); at != NULL; at = strtok_r(NULL, "\n", &save)) {
         json_t *line = json_loads(at, 0, NULL);
         assert_non_null(line);
@@ -243,25 +243,25 @@ static void what_a_terminal_would_act_on_is_escaped(void **state)
         {"a\\b", "\"a\\\\b\""},
         {"plain/1.2:3", "plain/1.2:3"},
     };
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        open_log(place, "info", "text");
+        open_log(fixture, "info", "text");
         log_event(LOG_INFO, "g", "said", log_str("field", cases[i].given));
-        char *text = content(place->path), *expected = mem_format(" info  g: said field=%s\n", cases[i].shown);
+        char *text = content(fixture->path), *expected = mem_format(" info  g: said field=%s\n", cases[i].shown);
         assert_string_equal(after_time(text), expected);
         free(text);
         free(expected);
-        unlink(place->path);
+        unlink(fixture->path);
     }
-    open_log(place, "info", "text");
+    open_log(fixture, "info", "text");
     log_event(LOG_INFO, "llama.cpp", "name = \"x\x1b[0m\ny\"");
-    char *text = content(place->path);
+    char *text = content(fixture->path);
     assert_string_equal(after_time(text), " info  llama.cpp: name = \"x\\u001b[0m\\ny\"\n");
     free(text);
-    unlink(place->path);
-    open_log(place, "info", "json");
+    unlink(fixture->path);
+    open_log(fixture, "info", "json");
     log_event(LOG_INFO, "g", "\xC2\x9B", log_str("field", "\xE2\x80\xA9\x1b"));
-    text = content(place->path);
+    text = content(fixture->path);
     assert_non_null(strstr(text, "\"text\":\"\\u009b\",\"field\":\"\\u2029\\u001b\"}"));
     free(text);
 }

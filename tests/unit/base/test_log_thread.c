@@ -146,7 +146,7 @@ static void flood(void)
     log_numbered(FLOOD, FLOOD + 3);
 }
 
-static void a_place_that_takes_nothing_stops_nobody_and_the_gap_is_told(void **state)
+static void a_stuck_output_stops_nobody_and_dropped_lines_are_counted(void **state)
 {
     (void)state;
     int64_t dropped = 0;
@@ -176,7 +176,7 @@ static void what_is_queued_at_the_end_is_written(void **state)
     free(text);
 }
 
-static void the_end_waits_a_second_for_a_place_that_takes_nothing(void **state)
+static void the_end_waits_a_second_for_a_stuck_output(void **state)
 {
     (void)state;
     struct clock *clock = clock_monotonic();
@@ -327,7 +327,7 @@ static void a_file_is_reopened_between_two_lines(void **state)
 }
 
 /* What cannot be written is lost and counted, and told as soon as something can be. */
-static void lines_that_cannot_be_written_are_counted_and_told(void **state)
+static void lines_that_cannot_be_written_are_counted_and_reported(void **state)
 {
     (void)state;
     hearth_error error;
@@ -355,13 +355,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         /* Those that fork come first: this process has no thread of the log yet. */
-        cmocka_unit_test(a_place_that_takes_nothing_stops_nobody_and_the_gap_is_told),
+        cmocka_unit_test(a_stuck_output_stops_nobody_and_dropped_lines_are_counted),
         cmocka_unit_test(what_is_queued_at_the_end_is_written),
-        cmocka_unit_test(the_end_waits_a_second_for_a_place_that_takes_nothing),
+        cmocka_unit_test(the_end_waits_a_second_for_a_stuck_output),
         cmocka_unit_test(a_crash_loses_no_line),
         cmocka_unit_test(the_child_of_a_fork_writes_its_own_lines_alone),
         cmocka_unit_test(a_file_is_reopened_between_two_lines),
-        cmocka_unit_test(lines_that_cannot_be_written_are_counted_and_told),
+        cmocka_unit_test(lines_that_cannot_be_written_are_counted_and_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

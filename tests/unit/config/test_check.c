@@ -30,7 +30,7 @@ static void the_defaults_and_no_model_are_fine(void **state)
     assert_check(with_model(""), "");
 }
 
-static void a_name_stands_for_one_model(void **state)
+static void a_name_means_one_model(void **state)
 {
     (void)state;
 #define SECOND " n:\n  path: /proc/self/exe\n"
@@ -203,7 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_defaults_and_no_model_are_fine),
-        cmocka_unit_test(a_name_stands_for_one_model),
+        cmocka_unit_test(a_name_means_one_model),
         cmocka_unit_test(both_caches_are_refused_with_the_known_text),
         cmocka_unit_test(the_system_prompt_cache_alone_is_fine),
         cmocka_unit_test(an_assumed_system_prompt_needs_its_cache),

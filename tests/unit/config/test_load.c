@@ -162,7 +162,7 @@ static void the_home_folder_is_put_in_for_a_tilde(void **state)
     hearth_config_free(config);
 }
 
-static void a_later_file_goes_over_an_earlier_one(void **state)
+static void a_later_file_overrides_an_earlier_one(void **state)
 {
     (void)state;
     hearth_config *config = loaded("server: {drain_timeout: 1, listen: [a:1, b:2]}\nmodels: {m: {n_batch: 64}}\n");
@@ -363,7 +363,7 @@ int main(void)
         cmocka_unit_test(an_empty_file_an_empty_section_and_a_model_without_keys_are_fine),
         cmocka_unit_test(a_scalar_is_a_list_of_one),
         cmocka_unit_test(the_home_folder_is_put_in_for_a_tilde),
-        cmocka_unit_test(a_later_file_goes_over_an_earlier_one),
+        cmocka_unit_test(a_later_file_overrides_an_earlier_one),
         cmocka_unit_test(all_errors_of_a_file_are_reported_with_their_lines_and_the_first_is_returned),
         cmocka_unit_test(a_file_with_an_error_changes_nothing),
         cmocka_unit_test(the_nearest_known_key_is_named),

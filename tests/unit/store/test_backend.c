@@ -19,9 +19,9 @@
 
 enum where { RAM, FOLDER, MEMORY_FOLDER, REMOTE, PLACES };
 
-static const enum where places[PLACES] = {RAM, FOLDER, MEMORY_FOLDER, REMOTE};
+static const enum where fixtures[PLACES] = {RAM, FOLDER, MEMORY_FOLDER, REMOTE};
 
-struct place {
+struct fixture {
     enum where where;
     char root[64], path[80];
     struct fake_faults faults;
@@ -37,56 +37,57 @@ static int no_sync(struct files *files, int fd)
     return 0;
 }
 
-static bool is_folder(const struct place *place)
+static bool is_folder(const struct fixture *fixture)
 {
-    return place->where == FOLDER || place->where == MEMORY_FOLDER;
+    return fixture->where == FOLDER || fixture->where == MEMORY_FOLDER;
 }
 
-static struct backend *backend_of(struct place *place)
+static struct backend *backend_of(struct fixture *fixture)
 {
-    if (place->where == RAM) return ram_backend_open();
-    if (place->where == REMOTE) return fake_remote_open(place->server);
-    return folder_backend_open(&place->faults.files, place->path);
+    if (fixture->where == RAM) return ram_backend_open();
+    if (fixture->where == REMOTE) return fake_remote_open(fixture->server);
+    return folder_backend_open(&fixture->faults.files, fixture->path);
 }
 
-static void begin(struct place *place)
+static void begin(struct fixture *fixture)
 {
     hearth_error error = {0};
-    place->backend = backend_of(place);
-    if (place->backend->open(place->backend, &error) != 0) fail_msg("%s", error.message);
+    fixture->backend = backend_of(fixture);
+    if (fixture->backend->open(fixture->backend, &error) != 0) fail_msg("%s", error.message);
 }
 
-static void restart(struct place *place)
+static void restart(struct fixture *fixture)
 {
-    place->backend->close(place->backend);
-    begin(place);
+    fixture->backend->close(fixture->backend);
+    begin(fixture);
 }
 
 static int make_place(void **state)
 {
-    static struct place place;
+    static struct fixture fixture;
     static struct files unsynced;
-    place = (struct place){.where = *(const enum where *)*state};
-    strcpy(place.root, place.where == MEMORY_FOLDER ? "/dev/shm/hearth-backend-XXXXXX" : "/tmp/hearth-backend-XXXXXX");
-    if (mkdtemp(place.root) == NULL) return -1;
-    snprintf(place.path, sizeof place.path, "%s/kv", place.root);
+    fixture = (struct fixture){.where = *(const enum where *)*state};
+    strcpy(fixture.root,
+           fixture.where == MEMORY_FOLDER ? "/dev/shm/hearth-backend-XXXXXX" : "/tmp/hearth-backend-XXXXXX");
+    if (mkdtemp(fixture.root) == NULL) return -1;
+    snprintf(fixture.path, sizeof fixture.path, "%s/kv", fixture.root);
     unsynced = *files_machine();
     unsynced.sync = no_sync;
-    fake_faults_init(&place.faults, &unsynced);
-    place.server = fake_server_open();
-    begin(&place);
-    *state = &place;
+    fake_faults_init(&fixture.faults, &unsynced);
+    fixture.server = fake_server_open();
+    begin(&fixture);
+    *state = &fixture;
     return 0;
 }
 
 static int remove_place(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     char command[128];
-    place->backend->close(place->backend);
-    fake_server_close(place->server);
-    snprintf(command, sizeof command, "rm -rf %s", place->root);
-    return system(command) != 0 || place->faults.descriptors != 0; /* NOLINT: in a folder of its own */
+    fixture->backend->close(fixture->backend);
+    fake_server_close(fixture->server);
+    snprintf(command, sizeof command, "rm -rf %s", fixture->root);
+    return system(command) != 0 || fixture->faults.descriptors != 0; /* NOLINT: in a folder of its own */
 }
 
 static const char *file_name(const struct slab_name *name)
@@ -97,10 +98,10 @@ static const char *file_name(const struct slab_name *name)
     return text;
 }
 
-static const char *file_of(const struct place *place, const char *name)
+static const char *file_of(const struct fixture *fixture, const char *name)
 {
     static char path[256];
-    snprintf(path, sizeof path, "%s/%s", place->path, name);
+    snprintf(path, sizeof path, "%s/%s", fixture->path, name);
     return path;
 }
 
@@ -131,13 +132,13 @@ static struct slab_name name_of(uint8_t number, enum slab_kind kind)
     return (struct slab_name){key_number(number), kind};
 }
 
-static int put(struct place *place, const struct made *made)
+static int put(struct fixture *fixture, const struct made *made)
 {
     hearth_error error = {0};
     struct slab_head head = made->head;
     struct buf payload = {0};
     buf_append(&payload, made->payload, made->head.payload_size);
-    int result = place->backend->put(place->backend, &head, &payload, &error);
+    int result = fixture->backend->put(fixture->backend, &head, &payload, &error);
     buf_release(&payload);
     if (result < 0) {
         assert_int_equal(result, error.code);
@@ -146,10 +147,10 @@ static int put(struct place *place, const struct made *made)
     return result;
 }
 
-static int put_number(struct place *place, uint8_t number, enum slab_kind kind)
+static int put_number(struct fixture *fixture, uint8_t number, enum slab_kind kind)
 {
     struct made made = make_slab(number, kind, 8, 3);
-    int result = put(place, &made);
+    int result = put(fixture, &made);
     made_release(&made);
     return result;
 }
@@ -165,11 +166,11 @@ static bool is_head_of(const struct slab_head *head, const struct slab_head *wan
     return same_head(head, &plain);
 }
 
-static int get(struct place *place, const struct slab_name *name, const struct made *want)
+static int get(struct fixture *fixture, const struct slab_name *name, const struct made *want)
 {
     hearth_error error = {0};
     struct slab slab = {0};
-    int result = place->backend->get(place->backend, name, &slab, &error);
+    int result = fixture->backend->get(fixture->backend, name, &slab, &error);
     if (result != 0) {
         assert_int_equal(result, error.code);
         assert_true(strlen(error.message) > 0);
@@ -184,54 +185,54 @@ static int get(struct place *place, const struct slab_name *name, const struct m
     return 0;
 }
 
-static int get_number(struct place *place, uint8_t number, enum slab_kind kind)
+static int get_number(struct fixture *fixture, uint8_t number, enum slab_kind kind)
 {
     const struct slab_name name = name_of(number, kind);
-    return get(place, &name, NULL);
+    return get(fixture, &name, NULL);
 }
 
-static int remove_number(struct place *place, uint8_t number, enum slab_kind kind)
+static int remove_number(struct fixture *fixture, uint8_t number, enum slab_kind kind)
 {
     const struct slab_name name = name_of(number, kind);
-    return place->backend->remove(place->backend, &name, NULL);
+    return fixture->backend->remove(fixture->backend, &name, NULL);
 }
 
-static bool has_number(struct place *place, uint8_t number, enum slab_kind kind)
+static bool has_number(struct fixture *fixture, uint8_t number, enum slab_kind kind)
 {
     const struct slab_name name = name_of(number, kind);
     bool there = false;
-    assert_int_equal(place->backend->has(place->backend, &name, 1, &there, NULL), 0);
+    assert_int_equal(fixture->backend->has(fixture->backend, &name, 1, &there, NULL), 0);
     return there;
 }
 
-static void expect_slab(struct place *place, const struct made *made)
+static void expect_slab(struct fixture *fixture, const struct made *made)
 {
     const struct slab_name name = {made->head.key, made->head.kind};
-    assert_int_equal(get(place, &name, made), 0);
+    assert_int_equal(get(fixture, &name, made), 0);
 }
 
 /* ---- Scans ---- */
 
-enum { MOST_TOLD = 320 };
+enum { MOST_REPORTED = 320 };
 
-struct told {
+struct reported {
     struct {
         struct slab_head head;
         uint64_t size;
-    } v[MOST_TOLD];
+    } v[MOST_REPORTED];
     size_t n;
     struct backend_scan scan;
 };
 
 /* Takes every other head over, copies the rest. */
-static void tell(void *ud, struct slab_head *head, uint64_t size)
+static void report(void *ud, struct slab_head *head, uint64_t size)
 {
-    struct told *told = ud;
-    assert_true(told->n < MOST_TOLD);
-    struct slab_head *copy = &told->v[told->n].head;
+    struct reported *reported = ud;
+    assert_true(reported->n < MOST_REPORTED);
+    struct slab_head *copy = &reported->v[reported->n].head;
     *copy = *head;
-    told->v[told->n].size = size;
-    if (told->n++ % 2 == 0) {
+    reported->v[reported->n].size = size;
+    if (reported->n++ % 2 == 0) {
         *head = (struct slab_head){0};
         return;
     }
@@ -241,10 +242,10 @@ static void tell(void *ud, struct slab_head *head, uint64_t size)
     copy->n_regions = 0;
 }
 
-static void told_release(struct told *told)
+static void reported_release(struct reported *reported)
 {
-    for (size_t i = 0; i < told->n; i++) slab_head_release(&told->v[i].head);
-    free(told);
+    for (size_t i = 0; i < reported->n; i++) slab_head_release(&reported->v[i].head);
+    free(reported);
 }
 
 static int by_name(const void *a, const void *b)
@@ -255,44 +256,44 @@ static int by_name(const void *a, const void *b)
 }
 
 /* In the order of the names. */
-static struct told *scan_result(struct place *place, int expected)
+static struct reported *scan_result(struct fixture *fixture, int expected)
 {
-    struct told *told = mem_alloc(sizeof *told);
+    struct reported *reported = mem_alloc(sizeof *reported);
     hearth_error error = {0};
-    told->scan = (struct backend_scan){.each = tell, .ud = told, .n_damaged = 99, .n_unread = 99};
-    int result = place->backend->scan(place->backend, &told->scan, &error);
+    reported->scan = (struct backend_scan){.each = report, .ud = reported, .n_damaged = 99, .n_unread = 99};
+    int result = fixture->backend->scan(fixture->backend, &reported->scan, &error);
     if (result != expected) fail_msg("%d: %s", result, error.message);
-    if (told->n > 0) qsort(told->v, told->n, sizeof *told->v, by_name);
-    if (result == 0) assert_int_equal(told->scan.n_slabs, told->n);
-    return told;
+    if (reported->n > 0) qsort(reported->v, reported->n, sizeof *reported->v, by_name);
+    if (result == 0) assert_int_equal(reported->scan.n_slabs, reported->n);
+    return reported;
 }
 
-static struct told *scan(struct place *place)
+static struct reported *scan(struct fixture *fixture)
 {
-    return scan_result(place, 0);
+    return scan_result(fixture, 0);
 }
 
-static size_t count_told(const struct told *told, const struct slab_name *name)
+static size_t count_reported(const struct reported *reported, const struct slab_name *name)
 {
     size_t n = 0;
-    for (size_t i = 0; i < told->n; i++)
-        n += told->v[i].head.kind == name->kind && slab_key_equal(&told->v[i].head.key, &name->key);
+    for (size_t i = 0; i < reported->n; i++)
+        n += reported->v[i].head.kind == name->kind && slab_key_equal(&reported->v[i].head.key, &name->key);
     return n;
 }
 
-static bool tells(const struct told *told, uint8_t number, enum slab_kind kind)
+static bool reports(const struct reported *reported, uint8_t number, enum slab_kind kind)
 {
     const struct slab_name name = name_of(number, kind);
-    size_t n = count_told(told, &name);
+    size_t n = count_reported(reported, &name);
     assert_in_range(n, 0, 1);
     return n == 1;
 }
 
-static bool scan_tells(struct place *place, uint8_t number, enum slab_kind kind)
+static bool scan_tells(struct fixture *fixture, uint8_t number, enum slab_kind kind)
 {
-    struct told *told = scan(place);
-    bool found = tells(told, number, kind);
-    told_release(told);
+    struct reported *reported = scan(fixture);
+    bool found = reports(reported, number, kind);
+    reported_release(reported);
     return found;
 }
 
@@ -300,123 +301,123 @@ static bool scan_tells(struct place *place, uint8_t number, enum slab_kind kind)
 
 static void what_was_put_is_got_with_every_byte(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made[] = {make_slab(1, SLAB_ROWS, 0, 4), make_slab(1, SLAB_STATE, 4, 0), make_slab(2, SLAB_ROWS, 8, 3),
                           make_slab(3, SLAB_STATE, 8, 5)};
-    for (size_t i = 0; i < 4; i++) assert_int_equal(put(place, &made[i]), 0);
-    for (size_t i = 0; i < 4; i++) expect_slab(place, &made[i]);
-    for (size_t i = 0; i < 4; i++) expect_slab(place, &made[i]); /* got is not taken */
+    for (size_t i = 0; i < 4; i++) assert_int_equal(put(fixture, &made[i]), 0);
+    for (size_t i = 0; i < 4; i++) expect_slab(fixture, &made[i]);
+    for (size_t i = 0; i < 4; i++) expect_slab(fixture, &made[i]); /* got is not taken */
     for (size_t i = 0; i < 4; i++) made_release(&made[i]);
 }
 
 static void a_large_slab_is_got_with_every_byte(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(5, SLAB_ROWS, 8, 3);
     made_region(&made.head, 'K', 7, 3, 1 << 20, 0);
     made.payload = mem_grow(made.payload, made.head.payload_size, 1);
     for (uint64_t i = 0; i < made.head.payload_size; i++) made.payload[i] = (uint8_t)(i * i >> 7);
-    assert_int_equal(put(place, &made), 0);
-    expect_slab(place, &made);
+    assert_int_equal(put(fixture, &made), 0);
+    expect_slab(fixture, &made);
     made_release(&made);
 }
 
 static void what_was_not_put_is_not_found(void **state)
 {
-    struct place *place = *state;
-    assert_int_equal(put_number(place, 6, SLAB_ROWS), 0);
-    assert_int_equal(get_number(place, 6, SLAB_STATE), HEARTH_NOT_FOUND);
-    assert_int_equal(get_number(place, 7, SLAB_ROWS), HEARTH_NOT_FOUND);
+    struct fixture *fixture = *state;
+    assert_int_equal(put_number(fixture, 6, SLAB_ROWS), 0);
+    assert_int_equal(get_number(fixture, 6, SLAB_STATE), HEARTH_NOT_FOUND);
+    assert_int_equal(get_number(fixture, 7, SLAB_ROWS), HEARTH_NOT_FOUND);
 }
 
 static void the_same_slab_twice_is_one_slab(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(8, SLAB_ROWS, 8, 3);
-    for (int i = 0; i < 3; i++) assert_int_equal(put(place, &made), 0);
-    expect_slab(place, &made);
-    if (place->where != RAM) assert_true(scan_tells(place, 8, SLAB_ROWS));
-    assert_int_equal(remove_number(place, 8, SLAB_ROWS), 0);
-    assert_int_equal(get_number(place, 8, SLAB_ROWS), HEARTH_NOT_FOUND);
+    for (int i = 0; i < 3; i++) assert_int_equal(put(fixture, &made), 0);
+    expect_slab(fixture, &made);
+    if (fixture->where != RAM) assert_true(scan_tells(fixture, 8, SLAB_ROWS));
+    assert_int_equal(remove_number(fixture, 8, SLAB_ROWS), 0);
+    assert_int_equal(get_number(fixture, 8, SLAB_ROWS), HEARTH_NOT_FOUND);
     made_release(&made);
 }
 
 static void another_slab_under_the_same_name_replaces(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made[] = {make_slab(9, SLAB_ROWS, 8, 3), make_slab(9, SLAB_ROWS, 7, 4), make_slab(9, SLAB_ROWS, 8, 3),
                           make_slab(9, SLAB_ROWS, 0, 11)};
     made[2].head.parent = key_number(99);
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < 4; i++) {
-            assert_int_equal(put(place, &made[i]), 0);
-            expect_slab(place, &made[i]);
-            if (place->where == RAM) continue;
-            struct told *told = scan(place);
-            assert_int_equal(told->n, 1);
-            assert_true(is_head_of(&told->v[0].head, &made[i].head));
-            assert_int_equal(told->v[0].size, slab_size(&made[i].head));
-            told_release(told);
+            assert_int_equal(put(fixture, &made[i]), 0);
+            expect_slab(fixture, &made[i]);
+            if (fixture->where == RAM) continue;
+            struct reported *reported = scan(fixture);
+            assert_int_equal(reported->n, 1);
+            assert_true(is_head_of(&reported->v[0].head, &made[i].head));
+            assert_int_equal(reported->v[0].size, slab_size(&made[i].head));
+            reported_release(reported);
         }
     for (size_t i = 0; i < 4; i++) made_release(&made[i]);
 }
 
 static void what_was_removed_is_gone_and_may_be_removed_again(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(10, SLAB_ROWS, 8, 3);
-    assert_int_equal(put(place, &made), 0);
-    assert_int_equal(put_number(place, 10, SLAB_STATE), 0);
-    assert_int_equal(remove_number(place, 10, SLAB_ROWS), 0);
-    assert_int_equal(get_number(place, 10, SLAB_ROWS), HEARTH_NOT_FOUND);
-    assert_false(has_number(place, 10, SLAB_ROWS));
-    assert_int_equal(get_number(place, 10, SLAB_STATE), 0);
-    assert_int_equal(remove_number(place, 10, SLAB_ROWS), 0);
-    assert_int_equal(remove_number(place, 11, SLAB_ROWS), 0);
-    if (place->where != RAM) {
-        assert_false(scan_tells(place, 10, SLAB_ROWS));
-        restart(place);
-        assert_false(scan_tells(place, 10, SLAB_ROWS));
-        assert_true(scan_tells(place, 10, SLAB_STATE));
+    assert_int_equal(put(fixture, &made), 0);
+    assert_int_equal(put_number(fixture, 10, SLAB_STATE), 0);
+    assert_int_equal(remove_number(fixture, 10, SLAB_ROWS), 0);
+    assert_int_equal(get_number(fixture, 10, SLAB_ROWS), HEARTH_NOT_FOUND);
+    assert_false(has_number(fixture, 10, SLAB_ROWS));
+    assert_int_equal(get_number(fixture, 10, SLAB_STATE), 0);
+    assert_int_equal(remove_number(fixture, 10, SLAB_ROWS), 0);
+    assert_int_equal(remove_number(fixture, 11, SLAB_ROWS), 0);
+    if (fixture->where != RAM) {
+        assert_false(scan_tells(fixture, 10, SLAB_ROWS));
+        restart(fixture);
+        assert_false(scan_tells(fixture, 10, SLAB_ROWS));
+        assert_true(scan_tells(fixture, 10, SLAB_STATE));
     }
-    assert_int_equal(put(place, &made), 0);
-    expect_slab(place, &made);
+    assert_int_equal(put(fixture, &made), 0);
+    expect_slab(fixture, &made);
     made_release(&made);
 }
 
 static void each_of_many_names_is_told_to_be_there_or_not(void **state)
 {
     enum { MANY = 240 };
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct slab_name names[MANY];
     bool there[MANY + 1];
     for (int i = 0; i < MANY; i++) {
         names[i] = name_of((uint8_t)(i / 2), i % 2 == 0 ? SLAB_ROWS : SLAB_STATE);
         there[i] = i % 2 == 0;
-        if (i % 3 == 0) assert_int_equal(put_number(place, (uint8_t)(i / 2), names[i].kind), 0);
+        if (i % 3 == 0) assert_int_equal(put_number(fixture, (uint8_t)(i / 2), names[i].kind), 0);
     }
     there[MANY] = true;
-    assert_int_equal(place->backend->has(place->backend, names, MANY, there, NULL), 0);
+    assert_int_equal(fixture->backend->has(fixture->backend, names, MANY, there, NULL), 0);
     for (int i = 0; i < MANY; i++) assert_int_equal(there[i], i % 3 == 0);
     assert_true(there[MANY]);
-    assert_int_equal(place->backend->has(place->backend, NULL, 0, NULL, NULL), 0);
+    assert_int_equal(fixture->backend->has(fixture->backend, NULL, 0, NULL, NULL), 0);
 }
 
 static void what_was_set_aside_is_gone(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     const struct slab_name name = name_of(12, SLAB_ROWS), none = name_of(13, SLAB_ROWS);
-    assert_int_equal(put_number(place, 12, SLAB_ROWS), 0);
-    place->backend->quarantine(place->backend, &name);
-    place->backend->quarantine(place->backend, &none);
-    assert_int_equal(get(place, &name, NULL), HEARTH_NOT_FOUND);
-    assert_false(has_number(place, 12, SLAB_ROWS));
-    if (place->where != RAM) {
-        restart(place);
-        assert_false(scan_tells(place, 12, SLAB_ROWS));
+    assert_int_equal(put_number(fixture, 12, SLAB_ROWS), 0);
+    fixture->backend->quarantine(fixture->backend, &name);
+    fixture->backend->quarantine(fixture->backend, &none);
+    assert_int_equal(get(fixture, &name, NULL), HEARTH_NOT_FOUND);
+    assert_false(has_number(fixture, 12, SLAB_ROWS));
+    if (fixture->where != RAM) {
+        restart(fixture);
+        assert_false(scan_tells(fixture, 12, SLAB_ROWS));
     }
-    assert_int_equal(put_number(place, 12, SLAB_ROWS), 0);
-    assert_int_equal(get(place, &name, NULL), 0);
+    assert_int_equal(put_number(fixture, 12, SLAB_ROWS), 0);
+    assert_int_equal(get(fixture, &name, NULL), 0);
 }
 
 /* ---- Scanning ---- */
@@ -424,63 +425,64 @@ static void what_was_set_aside_is_gone(void **state)
 static void a_scan_tells_of_each_slab_once(void **state)
 {
     enum { SLABS = 200 }; /* many enough for several readers */
-    struct place *place = *state;
-    for (int i = 0; i < SLABS; i++) assert_int_equal(put_number(place, (uint8_t)i, i % 3 ? SLAB_ROWS : SLAB_STATE), 0);
+    struct fixture *fixture = *state;
+    for (int i = 0; i < SLABS; i++)
+        assert_int_equal(put_number(fixture, (uint8_t)i, i % 3 ? SLAB_ROWS : SLAB_STATE), 0);
     for (int i = 0; i < SLABS; i += 5)
-        assert_int_equal(remove_number(place, (uint8_t)i, i % 3 ? SLAB_ROWS : SLAB_STATE), 0);
+        assert_int_equal(remove_number(fixture, (uint8_t)i, i % 3 ? SLAB_ROWS : SLAB_STATE), 0);
     for (int round = 0; round < 3; round++) {
-        restart(place);
-        struct told *told = scan(place);
-        if (place->where == RAM) assert_int_equal(told->n, 0);
-        assert_int_equal(told->scan.n_damaged + told->scan.n_foreign + told->scan.n_unread, 0);
-        assert_int_equal(told->scan.foreign_bytes, 0);
-        for (int i = 0; i < SLABS && place->where != RAM; i++) {
-            assert_int_equal(tells(told, (uint8_t)i, SLAB_ROWS), i % 3 != 0 && i % 5 != 0);
-            assert_int_equal(tells(told, (uint8_t)i, SLAB_STATE), i % 3 == 0 && i % 5 != 0);
+        restart(fixture);
+        struct reported *reported = scan(fixture);
+        if (fixture->where == RAM) assert_int_equal(reported->n, 0);
+        assert_int_equal(reported->scan.n_damaged + reported->scan.n_foreign + reported->scan.n_unread, 0);
+        assert_int_equal(reported->scan.foreign_bytes, 0);
+        for (int i = 0; i < SLABS && fixture->where != RAM; i++) {
+            assert_int_equal(reports(reported, (uint8_t)i, SLAB_ROWS), i % 3 != 0 && i % 5 != 0);
+            assert_int_equal(reports(reported, (uint8_t)i, SLAB_STATE), i % 3 == 0 && i % 5 != 0);
         }
-        told_release(told);
+        reported_release(reported);
     }
 }
 
 static void a_scan_tells_what_each_slab_is(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made[] = {make_slab(1, SLAB_ROWS, 0, 4), make_slab(2, SLAB_STATE, 4, 0),
                           make_slab(3, SLAB_ROWS, 8, 300), make_slab(4, SLAB_STATE, 0, 77)};
-    for (size_t i = 0; i < 4; i++) assert_int_equal(put(place, &made[i]), 0);
+    for (size_t i = 0; i < 4; i++) assert_int_equal(put(fixture, &made[i]), 0);
     for (int round = 0; round < 3; round++) { /* without an index file, and with it */
-        restart(place);
-        struct told *told = scan(place);
-        assert_int_equal(told->n, 4);
+        restart(fixture);
+        struct reported *reported = scan(fixture);
+        assert_int_equal(reported->n, 4);
         for (size_t i = 0; i < 4; i++)
             for (size_t k = 0; k < 4; k++) {
-                if (!slab_key_equal(&told->v[k].head.key, &made[i].head.key)) continue;
-                assert_true(is_head_of(&told->v[k].head, &made[i].head));
-                assert_int_equal(told->v[k].head.used_ms, made[i].head.used_ms);
-                assert_int_equal(told->v[k].head.hits, made[i].head.hits);
-                assert_int_equal(told->v[k].size, slab_size(&made[i].head));
+                if (!slab_key_equal(&reported->v[k].head.key, &made[i].head.key)) continue;
+                assert_true(is_head_of(&reported->v[k].head, &made[i].head));
+                assert_int_equal(reported->v[k].head.used_ms, made[i].head.used_ms);
+                assert_int_equal(reported->v[k].head.hits, made[i].head.hits);
+                assert_int_equal(reported->v[k].size, slab_size(&made[i].head));
             }
-        told_release(told);
+        reported_release(reported);
     }
     for (size_t i = 0; i < 4; i++) made_release(&made[i]);
 }
 
 static void the_last_use_is_told_by_the_next_scan(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     const struct slab_name name = name_of(1, SLAB_ROWS), none = name_of(9, SLAB_ROWS);
     struct made made = make_slab(1, SLAB_ROWS, 8, 3);
-    assert_int_equal(put(place, &made), 0);
+    assert_int_equal(put(fixture, &made), 0);
     for (uint32_t i = 1; i < 4; i++) { /* with an index file from the second round on */
-        place->backend->note_use(place->backend, &name, 100 + i, 7000000000 + i);
-        place->backend->note_use(place->backend, &none, 1, 1);
-        expect_slab(place, &made);
-        restart(place);
-        struct told *told = scan(place);
-        assert_int_equal(told->n, 1);
-        assert_int_equal(told->v[0].head.hits, 100 + i);
-        assert_int_equal(told->v[0].head.used_ms, 7000000000 + i);
-        told_release(told);
+        fixture->backend->note_use(fixture->backend, &name, 100 + i, 7000000000 + i);
+        fixture->backend->note_use(fixture->backend, &none, 1, 1);
+        expect_slab(fixture, &made);
+        restart(fixture);
+        struct reported *reported = scan(fixture);
+        assert_int_equal(reported->n, 1);
+        assert_int_equal(reported->v[0].head.hits, 100 + i);
+        assert_int_equal(reported->v[0].head.used_ms, 7000000000 + i);
+        reported_release(reported);
     }
     made_release(&made);
 }
@@ -500,37 +502,37 @@ static void stop_after_two(void *ud, struct slab_head *head, uint64_t size)
 
 static void a_scan_can_be_stopped(void **state)
 {
-    struct place *place = *state;
-    for (uint8_t i = 0; i < 10; i++) assert_int_equal(put_number(place, i, SLAB_ROWS), 0);
+    struct fixture *fixture = *state;
+    for (uint8_t i = 0; i < 10; i++) assert_int_equal(put_number(fixture, i, SLAB_ROWS), 0);
     struct stopping stopping = {0};
     struct backend_scan look = {.each = stop_after_two, .ud = &stopping, .stop = &stopping.stop};
-    assert_int_equal(place->backend->scan(place->backend, &look, NULL), 0);
+    assert_int_equal(fixture->backend->scan(fixture->backend, &look, NULL), 0);
     assert_int_equal(stopping.n, 2);
-    struct told *told = scan(place);
-    assert_int_equal(told->n, 10);
-    told_release(told);
+    struct reported *reported = scan(fixture);
+    assert_int_equal(reported->n, 10);
+    reported_release(reported);
 }
 
 /* ---- Damage ---- */
 
-static void change_byte(struct place *place, const struct slab_name *name, size_t at)
+static void change_byte(struct fixture *fixture, const struct slab_name *name, size_t at)
 {
-    if (place->where == REMOTE) {
-        fake_server_flip(place->server, name, at);
+    if (fixture->where == REMOTE) {
+        fake_server_flip(fixture->server, name, at);
         return;
     }
-    struct buf bytes = read_file(file_of(place, file_name(name)));
+    struct buf bytes = read_file(file_of(fixture, file_name(name)));
     bytes.v[at] ^= 1;
-    write_file(file_of(place, file_name(name)), bytes.v, bytes.len);
+    write_file(file_of(fixture, file_name(name)), bytes.v, bytes.len);
     buf_release(&bytes);
 }
 
-static void lay(struct place *place, const struct slab_name *name, const void *bytes, size_t size)
+static void lay(struct fixture *fixture, const struct slab_name *name, const void *bytes, size_t size)
 {
-    if (place->where == REMOTE)
-        fake_server_write(place->server, name, bytes, size);
+    if (fixture->where == REMOTE)
+        fake_server_write(fixture->server, name, bytes, size);
     else
-        write_file(file_of(place, file_name(name)), bytes, size);
+        write_file(file_of(fixture, file_name(name)), bytes, size);
 }
 
 static bool is_covered(size_t at)
@@ -540,97 +542,97 @@ static bool is_covered(size_t at)
 
 static void a_slab_with_any_byte_changed_is_invalid_and_can_be_replaced(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(20, SLAB_ROWS, 8, 2);
     const struct slab_name name = name_of(20, SLAB_ROWS);
-    assert_int_equal(put(place, &made), 0);
+    assert_int_equal(put(fixture, &made), 0);
     uint64_t size = slab_size(&made.head);
     for (size_t at = 0; at < size; at++) {
         if (!is_covered(at)) continue;
-        change_byte(place, &name, at);
-        assert_int_equal(get(place, &name, NULL), HEARTH_INVALID);
-        assert_int_equal(put(place, &made), 0);
-        expect_slab(place, &made);
+        change_byte(fixture, &name, at);
+        assert_int_equal(get(fixture, &name, NULL), HEARTH_INVALID);
+        assert_int_equal(put(fixture, &made), 0);
+        expect_slab(fixture, &made);
     }
     made_release(&made);
 }
 
 static void a_slab_that_was_cut_is_invalid_and_can_be_replaced(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(21, SLAB_STATE, 8, 2);
     const struct slab_name name = name_of(21, SLAB_STATE);
-    assert_int_equal(put(place, &made), 0);
+    assert_int_equal(put(fixture, &made), 0);
     struct buf bytes = made_bytes(&made);
     for (size_t len = 0; len < bytes.len; len++) {
-        lay(place, &name, bytes.v, len);
-        assert_int_equal(get(place, &name, NULL), HEARTH_INVALID);
+        lay(fixture, &name, bytes.v, len);
+        assert_int_equal(get(fixture, &name, NULL), HEARTH_INVALID);
     }
-    assert_int_equal(put(place, &made), 0);
-    expect_slab(place, &made);
+    assert_int_equal(put(fixture, &made), 0);
+    expect_slab(fixture, &made);
     buf_release(&bytes);
     made_release(&made);
 }
 
 static void a_slab_under_anothers_name_is_invalid(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(22, SLAB_ROWS, 8, 3);
     const struct slab_name name = name_of(22, SLAB_ROWS), other = name_of(23, SLAB_ROWS),
                            kind = name_of(22, SLAB_STATE);
     struct buf bytes = made_bytes(&made);
-    lay(place, &name, bytes.v, bytes.len);
-    lay(place, &other, bytes.v, bytes.len);
-    lay(place, &kind, bytes.v, bytes.len);
-    assert_int_equal(get(place, &name, &made), 0);
-    assert_int_equal(get(place, &other, NULL), HEARTH_INVALID);
-    assert_int_equal(get(place, &kind, NULL), HEARTH_INVALID);
+    lay(fixture, &name, bytes.v, bytes.len);
+    lay(fixture, &other, bytes.v, bytes.len);
+    lay(fixture, &kind, bytes.v, bytes.len);
+    assert_int_equal(get(fixture, &name, &made), 0);
+    assert_int_equal(get(fixture, &other, NULL), HEARTH_INVALID);
+    assert_int_equal(get(fixture, &kind, NULL), HEARTH_INVALID);
     buf_release(&bytes);
     made_release(&made);
 }
 
 static void a_scan_counts_what_is_damaged_and_sets_it_aside(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     const struct slab_name bad = name_of(1, SLAB_ROWS);
-    for (uint8_t i = 0; i < 3; i++) assert_int_equal(put_number(place, i, SLAB_ROWS), 0);
-    change_byte(place, &bad, 60); /* in the front */
-    struct told *told = scan(place);
-    assert_int_equal(told->n, 2);
-    assert_int_equal(told->scan.n_damaged, 1);
-    assert_int_equal(told->scan.n_unread, 0);
-    assert_false(tells(told, 1, SLAB_ROWS));
-    told_release(told);
-    assert_int_equal(get(place, &bad, NULL), HEARTH_NOT_FOUND);
-    told = scan(place);
-    assert_int_equal(told->scan.n_damaged, 0); /* told of once */
-    assert_int_equal(told->n, 2);
-    told_release(told);
+    for (uint8_t i = 0; i < 3; i++) assert_int_equal(put_number(fixture, i, SLAB_ROWS), 0);
+    change_byte(fixture, &bad, 60); /* in the front */
+    struct reported *reported = scan(fixture);
+    assert_int_equal(reported->n, 2);
+    assert_int_equal(reported->scan.n_damaged, 1);
+    assert_int_equal(reported->scan.n_unread, 0);
+    assert_false(reports(reported, 1, SLAB_ROWS));
+    reported_release(reported);
+    assert_int_equal(get(fixture, &bad, NULL), HEARTH_NOT_FOUND);
+    reported = scan(fixture);
+    assert_int_equal(reported->scan.n_damaged, 0); /* told of once */
+    assert_int_equal(reported->n, 2);
+    reported_release(reported);
 }
 
 static void a_slab_of_a_newer_version_is_left_alone_and_counted(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(24, SLAB_ROWS, 8, 3);
     const struct slab_name name = name_of(24, SLAB_ROWS);
     struct buf bytes = made_bytes(&made);
     bytes.v[4] = 2;
-    lay(place, &name, bytes.v, bytes.len);
-    assert_int_equal(put_number(place, 25, SLAB_ROWS), 0);
+    lay(fixture, &name, bytes.v, bytes.len);
+    assert_int_equal(put_number(fixture, 25, SLAB_ROWS), 0);
     for (int round = 0; round < 3; round++) {
-        struct told *told = scan(place);
-        assert_int_equal(told->n, 1);
-        assert_int_equal(told->scan.n_foreign, 1);
-        assert_int_equal(told->scan.foreign_bytes, bytes.len);
-        assert_int_equal(told->scan.n_damaged + told->scan.n_unread, 0);
-        told_release(told);
-        assert_int_equal(get(place, &name, NULL), HEARTH_UNSUPPORTED);
-        assert_int_equal(put(place, &made), HEARTH_UNSUPPORTED);
-        assert_true(has_number(place, 24, SLAB_ROWS));
-        restart(place);
+        struct reported *reported = scan(fixture);
+        assert_int_equal(reported->n, 1);
+        assert_int_equal(reported->scan.n_foreign, 1);
+        assert_int_equal(reported->scan.foreign_bytes, bytes.len);
+        assert_int_equal(reported->scan.n_damaged + reported->scan.n_unread, 0);
+        reported_release(reported);
+        assert_int_equal(get(fixture, &name, NULL), HEARTH_UNSUPPORTED);
+        assert_int_equal(put(fixture, &made), HEARTH_UNSUPPORTED);
+        assert_true(has_number(fixture, 24, SLAB_ROWS));
+        restart(fixture);
     }
-    if (is_folder(place)) {
-        struct buf after = read_file(file_of(place, file_name(&name)));
+    if (is_folder(fixture)) {
+        struct buf after = read_file(file_of(fixture, file_name(&name)));
         assert_int_equal(after.len, bytes.len);
         assert_memory_equal(after.v, bytes.v, bytes.len);
         buf_release(&after);
@@ -644,15 +646,15 @@ static void a_slab_of_a_newer_version_is_left_alone_and_counted(void **state)
 enum { THREADS = 4, EACH = 24 };
 
 struct worker {
-    struct place *place;
+    struct fixture *fixture;
     pthread_t thread;
     uint8_t first;
     const char *failure;
 };
 
-static const char *work_on(struct place *place, uint8_t number)
+static const char *work_on(struct fixture *fixture, uint8_t number)
 {
-    struct backend *backend = place->backend;
+    struct backend *backend = fixture->backend;
     struct made made = make_slab(number, SLAB_ROWS, 8, 3);
     const struct slab_name name = {made.head.key, SLAB_ROWS};
     struct slab_head head = made.head;
@@ -679,21 +681,21 @@ static void *work(void *ud)
 {
     struct worker *worker = ud;
     for (uint8_t i = 0; i < EACH && worker->failure == NULL; i++)
-        worker->failure = work_on(worker->place, (uint8_t)(worker->first + i));
+        worker->failure = work_on(worker->fixture, (uint8_t)(worker->first + i));
     return NULL;
 }
 
-static void work_in_threads(struct place *place)
+static void work_in_threads(struct fixture *fixture)
 {
     struct worker workers[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){.place = place, .first = (uint8_t)(EACH * i)};
+        workers[i] = (struct worker){.fixture = fixture, .first = (uint8_t)(EACH * i)};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
     for (int i = 0; i < 3; i++) { /* beside them */
-        struct told *told = scan(place);
-        assert_int_equal(told->scan.n_damaged + told->scan.n_unread, 0);
-        told_release(told);
+        struct reported *reported = scan(fixture);
+        assert_int_equal(reported->scan.n_damaged + reported->scan.n_unread, 0);
+        reported_release(reported);
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(workers[i].thread, NULL);
@@ -703,32 +705,32 @@ static void work_in_threads(struct place *place)
 
 static void threads_put_get_and_remove_at_once(void **state)
 {
-    struct place *place = *state;
-    for (int i = 0; i < 20; i++) assert_int_equal(put_number(place, (uint8_t)(200 + i), SLAB_STATE), 0);
-    work_in_threads(place);
+    struct fixture *fixture = *state;
+    for (int i = 0; i < 20; i++) assert_int_equal(put_number(fixture, (uint8_t)(200 + i), SLAB_STATE), 0);
+    work_in_threads(fixture);
     for (int i = 0; i < THREADS * EACH; i++)
-        assert_int_equal(get_number(place, (uint8_t)i, SLAB_ROWS), i % 3 == 0 ? HEARTH_NOT_FOUND : 0);
-    for (int i = 0; i < 20; i++) assert_int_equal(get_number(place, (uint8_t)(200 + i), SLAB_STATE), 0);
-    if (place->where == RAM) return;
+        assert_int_equal(get_number(fixture, (uint8_t)i, SLAB_ROWS), i % 3 == 0 ? HEARTH_NOT_FOUND : 0);
+    for (int i = 0; i < 20; i++) assert_int_equal(get_number(fixture, (uint8_t)(200 + i), SLAB_STATE), 0);
+    if (fixture->where == RAM) return;
     for (int round = 0; round < 2; round++) { /* what the index file learned while it was scanned as well */
-        restart(place);
-        struct told *told = scan(place);
-        for (int i = 0; i < THREADS * EACH; i++) assert_int_equal(tells(told, (uint8_t)i, SLAB_ROWS), i % 3 != 0);
-        assert_int_equal(told->n, THREADS * EACH * 2 / 3 + 20);
-        told_release(told);
+        restart(fixture);
+        struct reported *reported = scan(fixture);
+        for (int i = 0; i < THREADS * EACH; i++) assert_int_equal(reports(reported, (uint8_t)i, SLAB_ROWS), i % 3 != 0);
+        assert_int_equal(reported->n, THREADS * EACH * 2 / 3 + 20);
+        reported_release(reported);
     }
 }
 
 /* Whoever reads a slab has it, also when it is removed meanwhile. */
 static void what_was_got_stays_when_it_is_removed(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(30, SLAB_ROWS, 8, 3);
     const struct slab_name name = name_of(30, SLAB_ROWS);
     struct slab slab;
-    assert_int_equal(put(place, &made), 0);
-    assert_int_equal(place->backend->get(place->backend, &name, &slab, NULL), 0);
-    assert_int_equal(place->backend->remove(place->backend, &name, NULL), 0);
+    assert_int_equal(put(fixture, &made), 0);
+    assert_int_equal(fixture->backend->get(fixture->backend, &name, &slab, NULL), 0);
+    assert_int_equal(fixture->backend->remove(fixture->backend, &name, NULL), 0);
     assert_true(is_head_of(&slab.head, &made.head));
     assert_memory_equal(slab.payload, made.payload, made.head.payload_size);
     slab_release(&slab);
@@ -737,93 +739,93 @@ static void what_was_got_stays_when_it_is_removed(void **state)
 
 /* ---- Faults ---- */
 
-static void fail_calls(struct place *place, enum fake_call call, const char *on, int error)
+static void fail_calls(struct fixture *fixture, enum fake_call call, const char *on, int error)
 {
     fake_faults_set(
-        &place->faults,
+        &fixture->faults,
         (struct fake_fault){.call = call, .on = on, .nth = 1, .lasting = true, .effect = FAKE_ERROR, .error = error});
 }
 
-static void no_fault(struct place *place)
+static void no_fault(struct fixture *fixture)
 {
-    fake_faults_set(&place->faults, (struct fake_fault){0});
+    fake_faults_set(&fixture->faults, (struct fake_fault){0});
 }
 
 static void what_cannot_be_done_now_says_nothing_of_the_slab(void **state)
 {
     static const int errors[] = {EIO, EROFS, EACCES, EMFILE, ENFILE, ENOMEM, ENOSPC};
     static const enum fake_call calls[] = {FAKE_OPEN, FAKE_READ, FAKE_SIZE};
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(40, SLAB_ROWS, 8, 3);
     const struct slab_name name = name_of(40, SLAB_ROWS);
-    assert_int_equal(put(place, &made), 0);
+    assert_int_equal(put(fixture, &made), 0);
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
-            fail_calls(place, calls[k], ".rows", errors[i]);
-            int result = get(place, &name, NULL);
+            fail_calls(fixture, calls[k], ".rows", errors[i]);
+            int result = get(fixture, &name, NULL);
             assert_true(result == HEARTH_IO || result == HEARTH_NO_MEMORY);
-            struct told *told = scan(place);
-            assert_int_equal(told->scan.n_unread + told->n, 1);
-            assert_int_equal(told->scan.n_damaged, 0);
-            told_release(told);
-            assert_true(has_number(place, 40, SLAB_ROWS)); /* which cannot be told */
-            no_fault(place);
-            expect_slab(place, &made);
-            assert_true(scan_tells(place, 40, SLAB_ROWS));
+            struct reported *reported = scan(fixture);
+            assert_int_equal(reported->scan.n_unread + reported->n, 1);
+            assert_int_equal(reported->scan.n_damaged, 0);
+            reported_release(reported);
+            assert_true(has_number(fixture, 40, SLAB_ROWS)); /* which cannot be told */
+            no_fault(fixture);
+            expect_slab(fixture, &made);
+            assert_true(scan_tells(fixture, 40, SLAB_ROWS));
         }
     made_release(&made);
 }
 
 static void what_a_scan_could_not_read_the_next_one_tells(void **state)
 {
-    struct place *place = *state;
-    for (uint8_t i = 0; i < 5; i++) assert_int_equal(put_number(place, i, SLAB_ROWS), 0);
+    struct fixture *fixture = *state;
+    for (uint8_t i = 0; i < 5; i++) assert_int_equal(put_number(fixture, i, SLAB_ROWS), 0);
     const struct slab_name unread = name_of(2, SLAB_ROWS);
     char name[128];
     strcpy(name, file_name(&unread));
-    place->backend->close(place->backend);
-    unlink(file_of(place, JOURNAL_NAME));
-    begin(place);
-    fail_calls(place, FAKE_OPEN, name, EIO);
-    struct told *told = scan(place);
-    assert_int_equal(told->n, 4);
-    assert_int_equal(told->scan.n_unread, 1);
-    assert_false(tells(told, 2, SLAB_ROWS));
-    told_release(told);
-    no_fault(place);
-    told = scan(place);
-    assert_int_equal(told->n, 5);
-    assert_int_equal(told->scan.n_unread, 0);
-    told_release(told);
+    fixture->backend->close(fixture->backend);
+    unlink(file_of(fixture, JOURNAL_NAME));
+    begin(fixture);
+    fail_calls(fixture, FAKE_OPEN, name, EIO);
+    struct reported *reported = scan(fixture);
+    assert_int_equal(reported->n, 4);
+    assert_int_equal(reported->scan.n_unread, 1);
+    assert_false(reports(reported, 2, SLAB_ROWS));
+    reported_release(reported);
+    no_fault(fixture);
+    reported = scan(fixture);
+    assert_int_equal(reported->n, 5);
+    assert_int_equal(reported->scan.n_unread, 0);
+    reported_release(reported);
 }
 
 static void a_folder_that_cannot_be_listed_is_no_empty_one(void **state)
 {
-    struct place *place = *state;
-    assert_int_equal(put_number(place, 1, SLAB_ROWS), 0);
-    fail_calls(place, FAKE_LIST, NULL, EIO);
-    told_release(scan_result(place, HEARTH_IO));
-    no_fault(place);
-    assert_true(scan_tells(place, 1, SLAB_ROWS));
+    struct fixture *fixture = *state;
+    assert_int_equal(put_number(fixture, 1, SLAB_ROWS), 0);
+    fail_calls(fixture, FAKE_LIST, NULL, EIO);
+    reported_release(scan_result(fixture, HEARTH_IO));
+    no_fault(fixture);
+    assert_true(scan_tells(fixture, 1, SLAB_ROWS));
 }
 
 static void a_put_that_fails_leaves_nothing_that_is_found(void **state)
 {
     static const enum fake_call calls[] = {FAKE_OPEN, FAKE_WRITE, FAKE_SYNC, FAKE_LINK, FAKE_CLOSE};
     static const int errors[] = {EIO, ENOSPC, EROFS, EACCES, EMFILE, ENOMEM};
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(41, SLAB_ROWS, 8, 3);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (size_t k = 0; k < sizeof errors / sizeof *errors; k++) {
-            fail_calls(place, calls[i], NULL, errors[k]);
-            int result = put(place, &made);
+            fail_calls(fixture, calls[i], NULL, errors[k]);
+            int result = put(fixture, &made);
             assert_true(result == HEARTH_IO || result == HEARTH_NO_MEMORY);
-            no_fault(place);
-            assert_int_equal(get_number(place, 41, SLAB_ROWS), HEARTH_NOT_FOUND);
-            assert_false(scan_tells(place, 41, SLAB_ROWS));
+            no_fault(fixture);
+            assert_int_equal(get_number(fixture, 41, SLAB_ROWS), HEARTH_NOT_FOUND);
+            assert_false(scan_tells(fixture, 41, SLAB_ROWS));
         }
-    assert_int_equal(put(place, &made), 0);
-    expect_slab(place, &made);
+    assert_int_equal(put(fixture, &made), 0);
+    expect_slab(fixture, &made);
     made_release(&made);
 }
 
@@ -832,51 +834,51 @@ static void a_put_that_fails_leaves_what_was_there(void **state)
 {
     static const enum fake_call calls[] = {FAKE_OPEN, FAKE_READ, FAKE_WRITE, FAKE_SYNC, FAKE_LINK, FAKE_CLOSE};
     static const int errors[] = {EIO, ENOSPC, EACCES, EMFILE, ENOMEM};
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(44, SLAB_ROWS, 8, 3);
-    assert_int_equal(put(place, &made), 0);
+    assert_int_equal(put(fixture, &made), 0);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (size_t k = 0; k < sizeof errors / sizeof *errors; k++)
             for (uint64_t nth = 1; nth < 6; nth++) {
                 fake_faults_set(
-                    &place->faults,
+                    &fixture->faults,
                     (struct fake_fault){
                         .call = calls[i], .nth = nth, .lasting = true, .effect = FAKE_ERROR, .error = errors[k]});
-                int result = put(place, &made);
+                int result = put(fixture, &made);
                 assert_true(result == 0 || result == HEARTH_IO || result == HEARTH_NO_MEMORY);
-                no_fault(place);
-                expect_slab(place, &made);
-                assert_true(scan_tells(place, 44, SLAB_ROWS));
+                no_fault(fixture);
+                expect_slab(fixture, &made);
+                assert_true(scan_tells(fixture, 44, SLAB_ROWS));
             }
     made_release(&made);
 }
 
 static void what_cannot_be_removed_is_still_there(void **state)
 {
-    struct place *place = *state;
-    assert_int_equal(put_number(place, 42, SLAB_ROWS), 0);
-    fail_calls(place, FAKE_UNLINK, NULL, EROFS);
-    assert_int_equal(remove_number(place, 42, SLAB_ROWS), HEARTH_IO);
-    no_fault(place);
-    assert_int_equal(get_number(place, 42, SLAB_ROWS), 0);
-    assert_true(has_number(place, 42, SLAB_ROWS));
-    assert_true(scan_tells(place, 42, SLAB_ROWS));
+    struct fixture *fixture = *state;
+    assert_int_equal(put_number(fixture, 42, SLAB_ROWS), 0);
+    fail_calls(fixture, FAKE_UNLINK, NULL, EROFS);
+    assert_int_equal(remove_number(fixture, 42, SLAB_ROWS), HEARTH_IO);
+    no_fault(fixture);
+    assert_int_equal(get_number(fixture, 42, SLAB_ROWS), 0);
+    assert_true(has_number(fixture, 42, SLAB_ROWS));
+    assert_true(scan_tells(fixture, 42, SLAB_ROWS));
 }
 
 static void a_file_system_without_links_keeps_slabs(void **state)
 {
     static const int errors[] = {EPERM, EOPNOTSUPP, ENOSYS, EMLINK};
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made made = make_slab(43, SLAB_ROWS, 8, 3), other = make_slab(43, SLAB_ROWS, 7, 4);
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
-        fail_calls(place, FAKE_LINK, NULL, errors[i]);
-        assert_int_equal(put(place, &made), 0);
-        expect_slab(place, &made);
-        assert_int_equal(put(place, &made), 0);
-        assert_int_equal(put(place, &other), 0);
-        expect_slab(place, &other);
-        assert_int_equal(remove_number(place, 43, SLAB_ROWS), 0);
-        no_fault(place);
+        fail_calls(fixture, FAKE_LINK, NULL, errors[i]);
+        assert_int_equal(put(fixture, &made), 0);
+        expect_slab(fixture, &made);
+        assert_int_equal(put(fixture, &made), 0);
+        assert_int_equal(put(fixture, &other), 0);
+        expect_slab(fixture, &other);
+        assert_int_equal(remove_number(fixture, 43, SLAB_ROWS), 0);
+        no_fault(fixture);
     }
     made_release(&made);
     made_release(&other);
@@ -886,144 +888,144 @@ static void a_file_system_without_links_keeps_slabs(void **state)
 
 static void a_backend_that_is_not_open_is_unavailable(void **state)
 {
-    struct place *place = *state;
-    assert_int_equal(put_number(place, 50, SLAB_ROWS), 0);
-    place->backend->close(place->backend);
-    place->backend = backend_of(place);
-    assert_int_equal(put_number(place, 51, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    assert_int_equal(get_number(place, 50, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    assert_int_equal(remove_number(place, 50, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    told_release(scan_result(place, HEARTH_UNAVAILABLE));
-    assert_int_equal(place->backend->open(place->backend, NULL), 0);
-    assert_int_equal(get_number(place, 50, SLAB_ROWS), 0);
+    struct fixture *fixture = *state;
+    assert_int_equal(put_number(fixture, 50, SLAB_ROWS), 0);
+    fixture->backend->close(fixture->backend);
+    fixture->backend = backend_of(fixture);
+    assert_int_equal(put_number(fixture, 51, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    assert_int_equal(get_number(fixture, 50, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    assert_int_equal(remove_number(fixture, 50, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    reported_release(scan_result(fixture, HEARTH_UNAVAILABLE));
+    assert_int_equal(fixture->backend->open(fixture->backend, NULL), 0);
+    assert_int_equal(get_number(fixture, 50, SLAB_ROWS), 0);
 }
 
 static void a_removed_folder_is_made_anew_when_it_is_opened_again(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     char command[128];
-    assert_int_equal(put_number(place, 52, SLAB_ROWS), 0);
-    told_release(scan(place)); /* there is an index file now */
-    snprintf(command, sizeof command, "rm -rf %s", place->path);
+    assert_int_equal(put_number(fixture, 52, SLAB_ROWS), 0);
+    reported_release(scan(fixture)); /* there is an index file now */
+    snprintf(command, sizeof command, "rm -rf %s", fixture->path);
     assert_int_equal(system(command), 0); /* NOLINT: in a folder of its own */
-    assert_int_equal(put_number(place, 53, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    assert_int_not_equal(get_number(place, 52, SLAB_ROWS), 0);
+    assert_int_equal(put_number(fixture, 53, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    assert_int_not_equal(get_number(fixture, 52, SLAB_ROWS), 0);
     for (int round = 0; round < 2; round++) { /* also where nothing had been lost */
-        assert_int_equal(place->backend->open(place->backend, NULL), 0);
-        assert_int_equal(put_number(place, 53, SLAB_ROWS), 0);
-        assert_int_equal(get_number(place, 53, SLAB_ROWS), 0);
-        assert_false(has_number(place, 52, SLAB_ROWS));
-        assert_true(scan_tells(place, 53, SLAB_ROWS));
+        assert_int_equal(fixture->backend->open(fixture->backend, NULL), 0);
+        assert_int_equal(put_number(fixture, 53, SLAB_ROWS), 0);
+        assert_int_equal(get_number(fixture, 53, SLAB_ROWS), 0);
+        assert_false(has_number(fixture, 52, SLAB_ROWS));
+        assert_true(scan_tells(fixture, 53, SLAB_ROWS));
     }
 }
 
 static void a_server_that_went_away_is_back_when_it_is_opened_again(void **state)
 {
-    struct place *place = *state;
-    assert_int_equal(put_number(place, 54, SLAB_ROWS), 0);
-    fake_server_set(place->server, (struct fake_network){.gone = true});
-    assert_int_equal(get_number(place, 54, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    assert_int_equal(put_number(place, 55, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    assert_int_equal(place->backend->open(place->backend, NULL), HEARTH_UNAVAILABLE);
-    fake_server_set(place->server, (struct fake_network){0});
-    assert_int_equal(get_number(place, 54, SLAB_ROWS), HEARTH_UNAVAILABLE);
-    assert_int_equal(place->backend->open(place->backend, NULL), 0);
-    assert_int_equal(get_number(place, 54, SLAB_ROWS), 0);
-    assert_int_equal(put_number(place, 55, SLAB_ROWS), 0);
+    struct fixture *fixture = *state;
+    assert_int_equal(put_number(fixture, 54, SLAB_ROWS), 0);
+    fake_server_set(fixture->server, (struct fake_network){.gone = true});
+    assert_int_equal(get_number(fixture, 54, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    assert_int_equal(put_number(fixture, 55, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    assert_int_equal(fixture->backend->open(fixture->backend, NULL), HEARTH_UNAVAILABLE);
+    fake_server_set(fixture->server, (struct fake_network){0});
+    assert_int_equal(get_number(fixture, 54, SLAB_ROWS), HEARTH_UNAVAILABLE);
+    assert_int_equal(fixture->backend->open(fixture->backend, NULL), 0);
+    assert_int_equal(get_number(fixture, 54, SLAB_ROWS), 0);
+    assert_int_equal(put_number(fixture, 55, SLAB_ROWS), 0);
 }
 
 static void a_folder_belongs_to_one_backend_at_a_time(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     hearth_error error = {0};
-    struct backend *second = backend_of(place);
-    struct backend *first = place->backend;
-    assert_int_equal(put_number(place, 56, SLAB_ROWS), 0);
+    struct backend *second = backend_of(fixture);
+    struct backend *first = fixture->backend;
+    assert_int_equal(put_number(fixture, 56, SLAB_ROWS), 0);
     for (int i = 0; i < 2; i++) { /* and when it is tried again */
         assert_int_equal(second->open(second, &error), HEARTH_BUSY);
-        assert_non_null(strstr(error.message, place->path));
-        place->backend = second;
-        assert_int_equal(get_number(place, 56, SLAB_ROWS), 0);
-        assert_int_equal(put_number(place, 57, SLAB_ROWS), HEARTH_UNAVAILABLE);
-        assert_int_equal(remove_number(place, 56, SLAB_ROWS), HEARTH_UNAVAILABLE);
+        assert_non_null(strstr(error.message, fixture->path));
+        fixture->backend = second;
+        assert_int_equal(get_number(fixture, 56, SLAB_ROWS), 0);
+        assert_int_equal(put_number(fixture, 57, SLAB_ROWS), HEARTH_UNAVAILABLE);
+        assert_int_equal(remove_number(fixture, 56, SLAB_ROWS), HEARTH_UNAVAILABLE);
     }
     first->close(first);
     assert_int_equal(second->open(second, &error), 0);
-    assert_int_equal(get_number(place, 57, SLAB_ROWS), HEARTH_NOT_FOUND);
-    assert_int_equal(put_number(place, 57, SLAB_ROWS), 0);
+    assert_int_equal(get_number(fixture, 57, SLAB_ROWS), HEARTH_NOT_FOUND);
+    assert_int_equal(put_number(fixture, 57, SLAB_ROWS), 0);
 }
 
 /* ---- Over a network ---- */
 
 static void clients_of_one_server_find_what_the_others_put(void **state)
 {
-    struct place *place = *state;
-    struct place other = {.where = REMOTE, .server = place->server};
+    struct fixture *fixture = *state;
+    struct fixture other = {.where = REMOTE, .server = fixture->server};
     begin(&other);
     struct made made = make_slab(60, SLAB_ROWS, 8, 3);
-    assert_int_equal(put(place, &made), 0);
+    assert_int_equal(put(fixture, &made), 0);
     assert_true(has_number(&other, 60, SLAB_ROWS));
     assert_true(scan_tells(&other, 60, SLAB_ROWS));
     expect_slab(&other, &made);
     assert_int_equal(remove_number(&other, 60, SLAB_ROWS), 0);
-    assert_int_equal(get_number(place, 60, SLAB_ROWS), HEARTH_NOT_FOUND);
+    assert_int_equal(get_number(fixture, 60, SLAB_ROWS), HEARTH_NOT_FOUND);
     other.backend->close(other.backend);
     made_release(&made);
 }
 
 static void answers_may_come_late_and_in_any_order(void **state)
 {
-    struct place *place = *state;
-    fake_server_set(place->server, (struct fake_network){.latency_ns = 2000000, .reorders = true});
-    work_in_threads(place);
-    assert_true(fake_server_overtaken(place->server) > 10);
-    for (int i = 0; i < THREADS * EACH; i++) assert_int_equal(has_number(place, (uint8_t)i, SLAB_ROWS), i % 3 != 0);
+    struct fixture *fixture = *state;
+    fake_server_set(fixture->server, (struct fake_network){.latency_ns = 2000000, .reorders = true});
+    work_in_threads(fixture);
+    assert_true(fake_server_overtaken(fixture->server) > 10);
+    for (int i = 0; i < THREADS * EACH; i++) assert_int_equal(has_number(fixture, (uint8_t)i, SLAB_ROWS), i % 3 != 0);
 }
 
 static void requests_may_be_lost_and_asked_again(void **state)
 {
-    struct place *place = *state;
-    fake_server_set(place->server, (struct fake_network){.loses_every = 3, .patience_ns = 1000000});
+    struct fixture *fixture = *state;
+    fake_server_set(fixture->server, (struct fake_network){.loses_every = 3, .timeout_ns = 1000000});
     for (uint8_t i = 0; i < 60; i++) {
         struct made made = make_slab(i, SLAB_ROWS, 8, 3);
         const struct slab_name name = name_of(i, SLAB_ROWS);
         int result;
-        while ((result = put(place, &made)) != 0) assert_int_equal(result, HEARTH_IO);
-        while ((result = get(place, &name, &made)) != 0) assert_int_equal(result, HEARTH_IO);
+        while ((result = put(fixture, &made)) != 0) assert_int_equal(result, HEARTH_IO);
+        while ((result = get(fixture, &name, &made)) != 0) assert_int_equal(result, HEARTH_IO);
         made_release(&made);
     }
-    assert_true(fake_server_lost(place->server) >= 60);
-    struct told *told = scan_result(place, 0);
-    size_t unread = told->scan.n_unread;
-    assert_int_equal(told->n + unread, 60);
-    told_release(told);
-    fake_server_set(place->server, (struct fake_network){0});
-    told = scan(place);
-    assert_int_equal(told->n, 60);
-    told_release(told);
+    assert_true(fake_server_lost(fixture->server) >= 60);
+    struct reported *reported = scan_result(fixture, 0);
+    size_t unread = reported->scan.n_unread;
+    assert_int_equal(reported->n + unread, 60);
+    reported_release(reported);
+    fake_server_set(fixture->server, (struct fake_network){0});
+    reported = scan(fixture);
+    assert_int_equal(reported->n, 60);
+    reported_release(reported);
 }
 
 /* ---- The index file ---- */
 
-static void close_place(struct place *place)
+static void close_place(struct fixture *fixture)
 {
-    place->backend->close(place->backend);
-    place->backend = NULL;
+    fixture->backend->close(fixture->backend);
+    fixture->backend = NULL;
 }
 
 /* What a new backend's scan tells, and how many slab files it opens for that. */
-static struct told *scan_anew(struct place *place, uint64_t *opened)
+static struct reported *scan_anew(struct fixture *fixture, uint64_t *opened)
 {
-    if (place->backend != NULL) close_place(place);
-    begin(place);
+    if (fixture->backend != NULL) close_place(fixture);
+    begin(fixture);
     /* An effect that opening does not know: it is counted, and nothing else. */
     fake_faults_set(
-        &place->faults,
+        &fixture->faults,
         (struct fake_fault){.call = FAKE_OPEN, .on = FAKE_SLABS, .nth = 1, .lasting = true, .effect = FAKE_SHORT});
-    struct told *told = scan(place);
-    if (opened != NULL) *opened = place->faults.struck;
-    no_fault(place);
-    return told;
+    struct reported *reported = scan(fixture);
+    if (opened != NULL) *opened = fixture->faults.struck;
+    no_fault(fixture);
+    return reported;
 }
 
 /* Regions aside: the index file has none. */
@@ -1034,7 +1036,7 @@ static bool same_slab(const struct slab_head *a, const struct slab_head *b)
     return same_head(&x, &y);
 }
 
-static bool same_told(const struct told *a, const struct told *b)
+static bool same_told(const struct reported *a, const struct reported *b)
 {
     bool same = a->n == b->n && a->scan.n_damaged == b->scan.n_damaged && a->scan.n_foreign == b->scan.n_foreign &&
                 a->scan.n_unread == b->scan.n_unread && a->scan.foreign_bytes == b->scan.foreign_bytes;
@@ -1044,7 +1046,7 @@ static bool same_told(const struct told *a, const struct told *b)
 }
 
 /* Which a damaged index file may have forgotten. */
-static bool same_uses(const struct told *a, const struct told *b)
+static bool same_uses(const struct reported *a, const struct reported *b)
 {
     bool same = a->n == b->n;
     for (size_t i = 0; same && i < a->n; i++)
@@ -1053,188 +1055,188 @@ static bool same_uses(const struct told *a, const struct told *b)
 }
 
 /* Slabs of both kinds, some removed and used, some before there was an index file and some after. */
-static void fill_folder(struct place *place)
+static void fill_folder(struct fixture *fixture)
 {
-    for (uint8_t i = 0; i < 3; i++) assert_int_equal(put_number(place, i, SLAB_ROWS), 0);
-    told_release(scan_anew(place, NULL));
-    for (uint8_t i = 3; i < 6; i++) assert_int_equal(put_number(place, i, SLAB_STATE), 0);
-    assert_int_equal(remove_number(place, 0, SLAB_ROWS), 0);
-    assert_int_equal(remove_number(place, 3, SLAB_STATE), 0);
+    for (uint8_t i = 0; i < 3; i++) assert_int_equal(put_number(fixture, i, SLAB_ROWS), 0);
+    reported_release(scan_anew(fixture, NULL));
+    for (uint8_t i = 3; i < 6; i++) assert_int_equal(put_number(fixture, i, SLAB_STATE), 0);
+    assert_int_equal(remove_number(fixture, 0, SLAB_ROWS), 0);
+    assert_int_equal(remove_number(fixture, 3, SLAB_STATE), 0);
     for (uint32_t i = 0; i < 3; i++) {
         const struct slab_name name = name_of(4, SLAB_STATE), rows = name_of(2, SLAB_ROWS);
-        place->backend->note_use(place->backend, &name, 10 + i, 5000 + i);
-        place->backend->note_use(place->backend, &rows, 20 + i, 6000 + i);
+        fixture->backend->note_use(fixture->backend, &name, 10 + i, 5000 + i);
+        fixture->backend->note_use(fixture->backend, &rows, 20 + i, 6000 + i);
     }
 }
 
-static void replace_number(struct place *place, uint8_t number)
+static void replace_number(struct fixture *fixture, uint8_t number)
 {
     struct made other = make_slab(number, SLAB_ROWS, 7, 4);
-    assert_int_equal(put(place, &other), 0);
+    assert_int_equal(put(fixture, &other), 0);
     made_release(&other);
 }
 
 /* Another slab takes the place of the one under that name, and that one its place in turn. */
-static void swap_number(struct place *place, uint8_t number)
+static void swap_number(struct fixture *fixture, uint8_t number)
 {
     static int32_t turn;
     turn = (turn + 1) % 3;
     struct made other = make_slab(number, SLAB_ROWS, 4 + turn, 7 - turn);
-    assert_int_equal(put(place, &other), 0);
-    expect_slab(place, &other);
+    assert_int_equal(put(fixture, &other), 0);
+    expect_slab(fixture, &other);
     made_release(&other);
 }
 
-static bool has_file(const struct place *place, const char *name)
+static bool has_file(const struct fixture *fixture, const char *name)
 {
     struct stat is;
-    return lstat(file_of(place, name), &is) == 0;
+    return lstat(file_of(fixture, name), &is) == 0;
 }
 
 /* What is told where there is no index file: what the slabs themselves say. */
-static struct told *scan_without_index(struct place *place)
+static struct reported *scan_without_index(struct fixture *fixture)
 {
-    if (place->backend != NULL) close_place(place);
-    unlink(file_of(place, JOURNAL_NAME));
-    assert_false(has_file(place, JOURNAL_NAME));
+    if (fixture->backend != NULL) close_place(fixture);
+    unlink(file_of(fixture, JOURNAL_NAME));
+    assert_false(has_file(fixture, JOURNAL_NAME));
     uint64_t opened;
-    struct told *told = scan_anew(place, &opened);
-    assert_true(opened >= told->n);
-    return told;
+    struct reported *reported = scan_anew(fixture, &opened);
+    assert_true(opened >= reported->n);
+    return reported;
 }
 
 static void the_index_file_tells_what_the_slabs_do_and_opens_none(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
-    replace_number(place, 1);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    replace_number(fixture, 1);
     uint64_t opened;
-    struct told *with = scan_anew(place, &opened);
+    struct reported *with = scan_anew(fixture, &opened);
     assert_int_equal(opened, 0);
     assert_int_equal(with->n, 4);
-    struct told *without = scan_without_index(place);
+    struct reported *without = scan_without_index(fixture);
     assert_true(same_told(with, without));
     assert_true(same_uses(with, without));
-    struct told *again = scan_anew(place, &opened); /* from the one that was made anew */
+    struct reported *again = scan_anew(fixture, &opened); /* from the one that was made anew */
     assert_int_equal(opened, 0);
     assert_true(same_told(again, without));
     assert_true(same_uses(again, without));
-    struct told *twice = scan(place); /* by the same process */
+    struct reported *twice = scan(fixture); /* by the same process */
     assert_true(same_told(twice, without));
-    told_release(with);
-    told_release(without);
-    told_release(again);
-    told_release(twice);
+    reported_release(with);
+    reported_release(without);
+    reported_release(again);
+    reported_release(twice);
 }
 
 /* The index file, with what a test made of it, tells the same; and is whole afterwards. */
-static void expect_told(struct place *place, const struct buf *index, size_t at, const struct told *want)
+static void expect_told(struct fixture *fixture, const struct buf *index, size_t at, const struct reported *want)
 {
     uint64_t opened;
-    if (place->backend != NULL) close_place(place);
-    write_file(file_of(place, JOURNAL_NAME), index->v, index->len);
-    struct told *told = scan_anew(place, NULL);
-    if (!same_told(told, want)) fail_msg("another scan, byte %zu of %zu", at, index->len);
-    told_release(told);
-    told = scan_anew(place, &opened);
-    if (!same_told(told, want)) fail_msg("another second scan, byte %zu of %zu", at, index->len);
+    if (fixture->backend != NULL) close_place(fixture);
+    write_file(file_of(fixture, JOURNAL_NAME), index->v, index->len);
+    struct reported *reported = scan_anew(fixture, NULL);
+    if (!same_told(reported, want)) fail_msg("another scan, byte %zu of %zu", at, index->len);
+    reported_release(reported);
+    reported = scan_anew(fixture, &opened);
+    if (!same_told(reported, want)) fail_msg("another second scan, byte %zu of %zu", at, index->len);
     if (opened > 0) fail_msg("%llu slabs opened again, byte %zu", (unsigned long long)opened, at);
-    told_release(told);
+    reported_release(reported);
 }
 
 static void an_index_file_that_was_cut_anywhere_tells_the_same(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
-    close_place(place);
-    struct buf index = read_file(file_of(place, JOURNAL_NAME));
-    struct told *want = scan_without_index(place);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    close_place(fixture);
+    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct reported *want = scan_without_index(fixture);
     assert_true(index.len > 500);
     for (size_t len = 0; len < index.len; len++) {
         const struct buf cut = {.v = index.v, .len = len};
-        expect_told(place, &cut, len, want);
+        expect_told(fixture, &cut, len, want);
     }
-    told_release(want);
+    reported_release(want);
     buf_release(&index);
 }
 
 static void an_index_file_with_any_byte_changed_tells_the_same(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
-    close_place(place);
-    struct buf index = read_file(file_of(place, JOURNAL_NAME));
-    struct told *want = scan_without_index(place);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    close_place(fixture);
+    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct reported *want = scan_without_index(fixture);
     for (size_t at = 0; at < index.len; at++) {
         char was = index.v[at];
         index.v[at] = (char)(was ^ (1 << at % 8));
-        expect_told(place, &index, at, want);
+        expect_told(fixture, &index, at, want);
         index.v[at] = was;
     }
-    told_release(want);
+    reported_release(want);
     buf_release(&index);
 }
 
 static void an_index_file_of_something_else_tells_nothing(void **state)
 {
     static const char *const contents[] = {"", "\n", "HKVJ", "this is the index of a book about caches"};
-    struct place *place = *state;
-    fill_folder(place);
-    struct told *want = scan_without_index(place);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    struct reported *want = scan_without_index(fixture);
     for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
         struct buf index = {0};
         buf_puts(&index, contents[i]);
-        expect_told(place, &index, i, want);
+        expect_told(fixture, &index, i, want);
         buf_release(&index);
     }
-    told_release(want);
-    close_place(place);
-    unlink(file_of(place, JOURNAL_NAME));
-    assert_int_equal(mkdir(file_of(place, JOURNAL_NAME), 0700), 0); /* then there is none */
-    told_release(scan_anew(place, NULL));
-    assert_int_equal(put_number(place, 77, SLAB_ROWS), 0);
-    assert_true(scan_tells(place, 77, SLAB_ROWS));
-    assert_true(scan_tells(place, 1, SLAB_ROWS));
+    reported_release(want);
+    close_place(fixture);
+    unlink(file_of(fixture, JOURNAL_NAME));
+    assert_int_equal(mkdir(file_of(fixture, JOURNAL_NAME), 0700), 0); /* then there is none */
+    reported_release(scan_anew(fixture, NULL));
+    assert_int_equal(put_number(fixture, 77, SLAB_ROWS), 0);
+    assert_true(scan_tells(fixture, 77, SLAB_ROWS));
+    assert_true(scan_tells(fixture, 1, SLAB_ROWS));
 }
 
 /* As a crash leaves it, that comes before the last records were written; or a copy that somebody put back. */
 static void an_index_file_older_than_the_folder_tells_the_same(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
-    close_place(place);
-    struct buf index = read_file(file_of(place, JOURNAL_NAME));
-    begin(place);
-    told_release(scan(place));
-    assert_int_equal(put_number(place, 90, SLAB_ROWS), 0);
-    assert_int_equal(put_number(place, 91, SLAB_STATE), 0);
-    assert_int_equal(remove_number(place, 2, SLAB_ROWS), 0);
-    assert_int_equal(remove_number(place, 91, SLAB_STATE), 0);
-    struct told *want = scan_without_index(place);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    close_place(fixture);
+    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    begin(fixture);
+    reported_release(scan(fixture));
+    assert_int_equal(put_number(fixture, 90, SLAB_ROWS), 0);
+    assert_int_equal(put_number(fixture, 91, SLAB_STATE), 0);
+    assert_int_equal(remove_number(fixture, 2, SLAB_ROWS), 0);
+    assert_int_equal(remove_number(fixture, 91, SLAB_STATE), 0);
+    struct reported *want = scan_without_index(fixture);
     assert_int_equal(want->n, 4);
-    expect_told(place, &index, 0, want);
-    told_release(want);
+    expect_told(fixture, &index, 0, want);
+    reported_release(want);
     buf_release(&index);
 }
 
 /* Of a slab that was replaced an old index file tells what stood there before: whoever gets it sees what it is. */
 static void what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_it(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     struct made other = make_slab(2, SLAB_ROWS, 7, 4);
     const struct slab_name name = name_of(2, SLAB_ROWS);
-    fill_folder(place);
-    close_place(place);
-    struct buf index = read_file(file_of(place, JOURNAL_NAME));
-    begin(place);
-    told_release(scan(place));
-    assert_int_equal(put(place, &other), 0);
-    close_place(place);
-    write_file(file_of(place, JOURNAL_NAME), index.v, index.len);
-    struct told *told = scan_anew(place, NULL);
-    assert_int_equal(count_told(told, &name), 1);
-    assert_int_equal(get(place, &name, &other), 0);
-    told_release(told);
+    fill_folder(fixture);
+    close_place(fixture);
+    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    begin(fixture);
+    reported_release(scan(fixture));
+    assert_int_equal(put(fixture, &other), 0);
+    close_place(fixture);
+    write_file(file_of(fixture, JOURNAL_NAME), index.v, index.len);
+    struct reported *reported = scan_anew(fixture, NULL);
+    assert_int_equal(count_reported(reported, &name), 1);
+    assert_int_equal(get(fixture, &name, &other), 0);
+    reported_release(reported);
     buf_release(&index);
     made_release(&other);
 }
@@ -1242,181 +1244,181 @@ static void what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_
 static void an_index_file_that_cannot_be_written_costs_the_next_start_only(void **state)
 {
     static const enum fake_call calls[] = {FAKE_WRITE, FAKE_RENAME, FAKE_OPEN};
-    struct place *place = *state;
-    fill_folder(place);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-        close_place(place);
-        if (calls[i] == FAKE_RENAME) unlink(file_of(place, JOURNAL_NAME));
-        begin(place);
-        fail_calls(place, calls[i], JOURNAL_NAME, ENOSPC);
-        told_release(scan(place));
-        swap_number(place, 1);
-        assert_int_equal(put_number(place, (uint8_t)(80 + i), SLAB_ROWS), 0);
-        assert_int_equal(put_number(place, (uint8_t)(90 + i), SLAB_ROWS), 0);
-        assert_int_equal(remove_number(place, (uint8_t)(90 + i), SLAB_ROWS), 0);
-        assert_true(place->faults.struck > 0);
-        no_fault(place);
-        struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+        close_place(fixture);
+        if (calls[i] == FAKE_RENAME) unlink(file_of(fixture, JOURNAL_NAME));
+        begin(fixture);
+        fail_calls(fixture, calls[i], JOURNAL_NAME, ENOSPC);
+        reported_release(scan(fixture));
+        swap_number(fixture, 1);
+        assert_int_equal(put_number(fixture, (uint8_t)(80 + i), SLAB_ROWS), 0);
+        assert_int_equal(put_number(fixture, (uint8_t)(90 + i), SLAB_ROWS), 0);
+        assert_int_equal(remove_number(fixture, (uint8_t)(90 + i), SLAB_ROWS), 0);
+        assert_true(fixture->faults.struck > 0);
+        no_fault(fixture);
+        struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
         assert_true(same_told(with, without));
-        assert_true(tells(with, (uint8_t)(80 + i), SLAB_ROWS));
-        told_release(with);
-        told_release(without);
+        assert_true(reports(with, (uint8_t)(80 + i), SLAB_ROWS));
+        reported_release(with);
+        reported_release(without);
     }
 }
 
 /* Before there is an index file that could note it. */
 static void what_is_replaced_before_the_first_scan_is_told_as_it_is(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
     for (int round = 0; round < 4; round++) {
-        close_place(place);
-        begin(place);
-        swap_number(place, 1);
-        if (round % 2 == 0) told_release(scan(place)); /* else the process ends before that */
-        if (round % 2 == 0) swap_number(place, 2);
-        struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+        close_place(fixture);
+        begin(fixture);
+        swap_number(fixture, 1);
+        if (round % 2 == 0) reported_release(scan(fixture)); /* else the process ends before that */
+        if (round % 2 == 0) swap_number(fixture, 2);
+        struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
         assert_true(same_told(with, without));
-        told_release(with);
-        told_release(without);
+        reported_release(with);
+        reported_release(without);
     }
 }
 
-static void *scan_once(void *place)
+static void *scan_once(void *fixture)
 {
-    told_release(scan(place));
+    reported_release(scan(fixture));
     return NULL;
 }
 
 /* Three of four had been looked at. */
 static void what_is_replaced_during_a_scan_is_told_as_it_is(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     pthread_t thread;
-    fill_folder(place);
-    close_place(place);
-    unlink(file_of(place, JOURNAL_NAME));
-    begin(place);
-    fake_faults_set(&place->faults,
+    fill_folder(fixture);
+    close_place(fixture);
+    unlink(file_of(fixture, JOURNAL_NAME));
+    begin(fixture);
+    fake_faults_set(&fixture->faults,
                     (struct fake_fault){.call = FAKE_READ, .on = FAKE_SLABS, .nth = 7, .effect = FAKE_HANG});
-    assert_int_equal(pthread_create(&thread, NULL, scan_once, place), 0);
-    assert_true(fake_faults_await(&place->faults, 1));
-    swap_number(place, 1);
-    swap_number(place, 2);
-    fake_faults_release(&place->faults);
+    assert_int_equal(pthread_create(&thread, NULL, scan_once, fixture), 0);
+    assert_true(fake_faults_await(&fixture->faults, 1));
+    swap_number(fixture, 1);
+    swap_number(fixture, 2);
+    fake_faults_release(&fixture->faults);
     pthread_join(thread, NULL);
-    assert_true(has_file(place, JOURNAL_NAME));
-    struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+    assert_true(has_file(fixture, JOURNAL_NAME));
+    struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_int_equal(with->n, 4);
     assert_true(same_told(with, without));
-    told_release(with);
-    told_release(without);
+    reported_release(with);
+    reported_release(without);
 }
 
 static void swap_at_first(void *ud, struct slab_head *head, uint64_t size)
 {
-    struct place **place = ud;
+    struct fixture **fixture = ud;
     (void)head;
     (void)size;
-    if (*place == NULL) return;
-    swap_number(*place, 1);
-    swap_number(*place, 2);
-    *place = NULL;
+    if (*fixture == NULL) return;
+    swap_number(*fixture, 1);
+    swap_number(*fixture, 2);
+    *fixture = NULL;
 }
 
 /* What the former file says of them is taken over only afterwards. */
 static void what_is_replaced_while_an_index_file_is_written_anew_is_told_as_it_is(void **state)
 {
-    struct place *place = *state, *once = place;
+    struct fixture *fixture = *state, *once = fixture;
     const struct slab_name name = name_of(5, SLAB_STATE);
-    fill_folder(place);
-    for (uint32_t i = 0; i < 100; i++) place->backend->note_use(place->backend, &name, i, i); /* it is worth it */
-    restart(place);
+    fill_folder(fixture);
+    for (uint32_t i = 0; i < 100; i++) fixture->backend->note_use(fixture->backend, &name, i, i); /* it is worth it */
+    restart(fixture);
     struct backend_scan look = {.each = swap_at_first, .ud = &once};
-    assert_int_equal(place->backend->scan(place->backend, &look, NULL), 0);
-    assert_true(has_file(place, JOURNAL_NAME));
-    struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+    assert_int_equal(fixture->backend->scan(fixture->backend, &look, NULL), 0);
+    assert_true(has_file(fixture, JOURNAL_NAME));
+    struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_int_equal(with->n, 4);
     assert_true(same_told(with, without));
-    told_release(with);
-    told_release(without);
+    reported_release(with);
+    reported_release(without);
 }
 
-static void *swap_one(void *place)
+static void *swap_one(void *fixture)
 {
-    swap_number(place, 1);
+    swap_number(fixture, 1);
     return NULL;
 }
 
 /* The process ends when another slab has taken the place, and the index file has not heard of it. */
 static void what_was_replaced_as_a_process_ended_is_told_as_it_is(void **state)
 {
-    struct place *place = *state;
+    struct fixture *fixture = *state;
     pthread_t thread;
-    fill_folder(place);
-    told_release(scan_anew(place, NULL));
-    fake_faults_set(&place->faults, (struct fake_fault){.call = FAKE_SYNC, .nth = 2, .effect = FAKE_HANG});
-    assert_int_equal(pthread_create(&thread, NULL, swap_one, place), 0);
-    assert_true(fake_faults_await(&place->faults, 1)); /* the folder is to be synced, after the file */
-    struct buf index = read_file(file_of(place, JOURNAL_NAME));
-    fake_faults_release(&place->faults);
+    fill_folder(fixture);
+    reported_release(scan_anew(fixture, NULL));
+    fake_faults_set(&fixture->faults, (struct fake_fault){.call = FAKE_SYNC, .nth = 2, .effect = FAKE_HANG});
+    assert_int_equal(pthread_create(&thread, NULL, swap_one, fixture), 0);
+    assert_true(fake_faults_await(&fixture->faults, 1)); /* the folder is to be synced, after the file */
+    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    fake_faults_release(&fixture->faults);
     pthread_join(thread, NULL);
-    struct told *want = scan_without_index(place);
-    expect_told(place, &index, 0, want);
-    told_release(want);
+    struct reported *want = scan_without_index(fixture);
+    expect_told(fixture, &index, 0, want);
+    reported_release(want);
     buf_release(&index);
 }
 
 /* Half a record, and then it may be written again: what comes after it counts. */
 static void a_record_of_which_half_was_written_hides_none_behind_it(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
-    told_release(scan_anew(place, NULL));
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    reported_release(scan_anew(fixture, NULL));
     fake_faults_set(
-        &place->faults,
+        &fixture->faults,
         (struct fake_fault){.call = FAKE_WRITE, .on = JOURNAL_NAME, .nth = 1, .effect = FAKE_ERROR, .error = ENOSPC});
     const struct slab_name used = name_of(2, SLAB_ROWS);
-    place->backend->note_use(place->backend, &used, 1000, 90000);
-    for (uint8_t i = 0; i < 4; i++) assert_int_equal(put_number(place, (uint8_t)(60 + i), SLAB_ROWS), 0);
-    assert_int_equal(remove_number(place, 60, SLAB_ROWS), 0);
-    no_fault(place);
-    struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+    fixture->backend->note_use(fixture->backend, &used, 1000, 90000);
+    for (uint8_t i = 0; i < 4; i++) assert_int_equal(put_number(fixture, (uint8_t)(60 + i), SLAB_ROWS), 0);
+    assert_int_equal(remove_number(fixture, 60, SLAB_ROWS), 0);
+    no_fault(fixture);
+    struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_int_equal(with->n, without->n);
-    for (uint8_t i = 1; i < 4; i++) assert_true(tells(with, (uint8_t)(60 + i), SLAB_ROWS));
-    assert_false(tells(with, 60, SLAB_ROWS));
-    told_release(with);
-    told_release(without);
+    for (uint8_t i = 1; i < 4; i++) assert_true(reports(with, (uint8_t)(60 + i), SLAB_ROWS));
+    assert_false(reports(with, 60, SLAB_ROWS));
+    reported_release(with);
+    reported_release(without);
 }
 
 static void an_index_file_does_not_grow_with_what_was_used(void **state)
 {
-    struct place *place = *state;
-    fill_folder(place);
-    told_release(scan_anew(place, NULL));
+    struct fixture *fixture = *state;
+    fill_folder(fixture);
+    reported_release(scan_anew(fixture, NULL));
     const struct slab_name name = name_of(2, SLAB_ROWS);
     struct stat before, after;
-    assert_int_equal(stat(file_of(place, JOURNAL_NAME), &before), 0);
-    for (uint32_t i = 0; i < 500; i++) place->backend->note_use(place->backend, &name, i, 7000 + i);
+    assert_int_equal(stat(file_of(fixture, JOURNAL_NAME), &before), 0);
+    for (uint32_t i = 0; i < 500; i++) fixture->backend->note_use(fixture->backend, &name, i, 7000 + i);
     uint64_t opened;
-    struct told *told = scan_anew(place, &opened);
+    struct reported *reported = scan_anew(fixture, &opened);
     assert_int_equal(opened, 0);
-    assert_int_equal(told->n, 4);
-    told_release(told);
-    assert_int_equal(stat(file_of(place, JOURNAL_NAME), &after), 0);
+    assert_int_equal(reported->n, 4);
+    reported_release(reported);
+    assert_int_equal(stat(file_of(fixture, JOURNAL_NAME), &after), 0);
     assert_true(after.st_size <= before.st_size);
-    struct told *with = scan_anew(place, NULL), *without = scan_without_index(place);
+    struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_true(same_told(with, without));
     assert_true(same_uses(with, without));
-    told_release(with);
-    told_release(without);
+    reported_release(with);
+    reported_release(without);
 }
 
 /* ---- All of them ---- */
 
 #define IN(f, where)                                                                                                   \
     {                                                                                                                  \
-#f " (" #where ")", f, make_place, remove_place, (void *)(uintptr_t)&places[where]                             \
+#f " (" #where ")", f, make_place, remove_place, (void *)(uintptr_t)&fixtures[where]                           \
     }
 #define IN_FOLDERS(f)       IN(f, FOLDER), IN(f, MEMORY_FOLDER)
 #define WHAT_IT_OUTLIVES(f) IN_FOLDERS(f), IN(f, REMOTE)

@@ -307,7 +307,7 @@ static void reads_and_writes_may_do_half_of_it(void **state)
     fake_disk_close(disk);
 }
 
-static void a_failure_is_told_with_the_file_and_the_reason(void **state)
+static void a_failure_is_reported_with_the_file_and_the_reason(void **state)
 {
     (void)state;
     struct fake_disk *disk = fake_disk_open();
@@ -557,7 +557,7 @@ int main(void)
         cmocka_unit_test(any_name_may_fail_to_be_given),
         cmocka_unit_test(what_fails_to_be_closed_is_not_published),
         cmocka_unit_test(reads_and_writes_may_do_half_of_it),
-        cmocka_unit_test(a_failure_is_told_with_the_file_and_the_reason),
+        cmocka_unit_test(a_failure_is_reported_with_the_file_and_the_reason),
         cmocka_unit_test(a_disk_that_keeps_other_bytes_is_noticed),
         cmocka_unit_test(a_use_may_be_noted_while_a_slab_is_read_back),
         cmocka_unit_test(a_process_may_end_at_any_call),

@@ -5,14 +5,14 @@
 enum { ITEMS = 60, STEPS = 20000 };
 
 struct item {
-    struct heap_link heaped;
+    struct heap_link heap_link;
     uint32_t rank;
     bool there;
 };
 
 static bool before(const struct heap_link *a, const struct heap_link *b)
 {
-    return container_of(const struct item, heaped, a)->rank < container_of(const struct item, heaped, b)->rank;
+    return container_of(const struct item, heap_link, a)->rank < container_of(const struct item, heap_link, b)->rank;
 }
 
 static void expect_first(const struct heap *heap, const struct item items[ITEMS])
@@ -26,7 +26,7 @@ static void expect_first(const struct heap *heap, const struct item items[ITEMS]
     struct heap_link *first = heap_first(heap);
     assert_int_equal(heap->n, n);
     assert_int_equal(first != NULL, n > 0);
-    if (first != NULL) assert_int_equal(container_of(struct item, heaped, first)->rank, least);
+    if (first != NULL) assert_int_equal(container_of(struct item, heap_link, first)->rank, least);
 }
 
 static void the_first_is_the_least_whatever_came_and_went(void **state)
@@ -38,12 +38,12 @@ static void the_first_is_the_least_whatever_came_and_went(void **state)
     for (int step = 0; step < STEPS; step++) {
         struct item *item = &items[random_below(&random, ITEMS)];
         if (item->there) {
-            heap_remove(&heap, &item->heaped);
-            assert_int_equal(item->heaped.at, 0);
+            heap_remove(&heap, &item->heap_link);
+            assert_int_equal(item->heap_link.at, 0);
         } else {
             item->rank = random_below(&random, 1000);
-            heap_add(&heap, &item->heaped);
-            heap_add(&heap, &item->heaped); /* it is there already */
+            heap_add(&heap, &item->heap_link);
+            heap_add(&heap, &item->heap_link); /* it is there already */
         }
         item->there = !item->there;
         expect_first(&heap, items);

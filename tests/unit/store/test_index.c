@@ -153,7 +153,7 @@ static void a_state_matches_to_its_end_or_not_at_all(void **state)
     close_quiet(index);
 }
 
-static void states_without_rows_stand_for_the_tokens_since_the_last(void **state)
+static void states_without_rows_cover_the_tokens_since_the_last(void **state)
 {
     (void)state;
     struct index *index = open_index(1000);
@@ -167,7 +167,7 @@ static void states_without_rows_stand_for_the_tokens_since_the_last(void **state
     close_quiet(index);
 }
 
-static void looking_again_finds_what_came_meanwhile(void **state)
+static void a_second_lookup_finds_what_was_saved_meanwhile(void **state)
 {
     (void)state;
     struct index *index = open_index(1000);
@@ -399,8 +399,8 @@ int main(void)
         cmocka_unit_test(identities_share_nothing),
         cmocka_unit_test(a_key_that_lies_is_no_match),
         cmocka_unit_test(a_state_matches_to_its_end_or_not_at_all),
-        cmocka_unit_test(states_without_rows_stand_for_the_tokens_since_the_last),
-        cmocka_unit_test(looking_again_finds_what_came_meanwhile),
+        cmocka_unit_test(states_without_rows_cover_the_tokens_since_the_last),
+        cmocka_unit_test(a_second_lookup_finds_what_was_saved_meanwhile),
         cmocka_unit_test(a_key_has_one_writer),
         cmocka_unit_test(a_parent_that_does_not_have_the_rows_before_is_refused),
         cmocka_unit_test(readers_do_not_wait_for_slabs_that_are_written_or_deleted),

@@ -12,7 +12,7 @@ static int64_t at_ms(int64_t ms)
 
 /* ---- Set aside ---- */
 
-static void set_aside(struct index *index, const char *text, int64_t now)
+static void mark_unreadable(struct index *index, const char *text, int64_t now)
 {
     struct entry *entry = lease(index, text);
     index_mark_unreadable(index, entry, now);
@@ -20,7 +20,7 @@ static void set_aside(struct index *index, const char *text, int64_t now)
     index_unlease(index, entry);
 }
 
-static void what_could_not_be_read_comes_back_with_all_that_hangs_on_it(void **state)
+static void what_could_not_be_read_returns_with_its_descendants(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -72,14 +72,14 @@ static void two_that_fail_to_read_the_same_at_once_count_once(void **state)
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
-    set_aside(index, "abc", 0);
+    mark_unreadable(index, "abc", 0);
     assert_int_equal(index_retry_unreadable(index, 0), at_ms(1000));
     assert_int_equal(index_retry_unreadable(index, at_ms(1000)), INT64_MAX);
     expect_rows(index, "abc", 3);
     close_quiet(index);
 }
 
-static void what_hangs_on_what_is_set_aside_waits_for_it(void **state)
+static void descendants_of_an_unreadable_entry_wait_for_it(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -96,7 +96,7 @@ static void what_hangs_on_what_is_set_aside_waits_for_it(void **state)
     close_quiet(index);
 }
 
-static void what_is_set_aside_waits_for_its_own_time(void **state)
+static void each_unreadable_entry_waits_its_own_time(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -115,13 +115,13 @@ static void what_is_set_aside_waits_for_its_own_time(void **state)
 
 /* ---- The key is written again ---- */
 
-static void a_slab_saved_under_its_key_takes_its_place(void **state)
+static void a_slab_saved_under_its_key_replaces_it(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
-    set_aside(index, "abc", 0);
+    mark_unreadable(index, "abc", 0);
     struct reservation *reservation = begin(index, 0, "abc", 30);
     assert_int_equal(index_usage(index).bytes, 50); /* both files may be there */
     assert_int_equal(has(index, "abc"), INDEX_WRITING);
@@ -141,13 +141,13 @@ static void what_was_there_stays_when_the_save_is_cancelled(void **state)
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
-    set_aside(index, "abc", 0);
+    mark_unreadable(index, "abc", 0);
     struct reservation *reservation = begin(index, 0, "abc", 30);
     index_retry_unreadable(index, at_ms(9000));
     index_cancel(index, reservation);
     expect_rows(index, "abc", 3);
     assert_int_equal(index_usage(index).bytes, 10);
-    set_aside(index, "abc", 0);
+    mark_unreadable(index, "abc", 0);
     index_cancel(index, begin(index, 0, "abc", 30));
     expect_rows(index, "abc", 0);
     index_retry_unreadable(index, at_ms(9000));
@@ -161,10 +161,10 @@ static void what_is_about_to_be_replaced_does_not_come_back_with_its_parent(void
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
-    set_aside(index, "abcdef", 0);
+    mark_unreadable(index, "abcdef", 0);
     struct reservation *reservation = begin(index, 3, "abcdef", 20);
     index_retry_unreadable(index, at_ms(9000));
-    set_aside(index, "abc", at_ms(9000));
+    mark_unreadable(index, "abc", at_ms(9000));
     index_retry_unreadable(index, at_ms(99000));
     expect_rows(index, "abcdef", 3);
     assert_int_equal(index_usage(index).detached, 1);
@@ -197,7 +197,7 @@ static void what_is_about_to_be_replaced_is_not_evicted(void **state)
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 30);
-    set_aside(index, "abc", 0);
+    mark_unreadable(index, "abc", 0);
     struct reservation *reservation = begin(index, 0, "abc", 30);
     assert_int_equal(put(index, 0, "x", 50), RESERVED_NO_ROOM); /* its file would be deleted after it was written */
     assert_null(evict_all(index));
@@ -210,7 +210,7 @@ static void what_is_about_to_be_replaced_is_not_evicted(void **state)
 
 /* ---- Victims that could not be deleted ---- */
 
-static void a_victim_that_could_not_be_deleted_is_there_again(void **state)
+static void a_victim_that_could_not_be_deleted_is_indexed_again(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -236,7 +236,7 @@ static void a_victim_that_could_not_be_deleted_is_there_again(void **state)
     close_quiet(index);
 }
 
-static void a_spared_victim_is_as_old_as_it_was(void **state)
+static void a_reinstated_victim_keeps_its_time_of_use(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -257,7 +257,7 @@ static void a_spared_victim_is_as_old_as_it_was(void **state)
 
 /* ---- Detached ones are evicted in their turn ---- */
 
-static void detached_entries_make_room_in_their_turn(void **state)
+static void detached_entries_are_evicted_in_lru_order(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -315,14 +315,14 @@ static void a_use_of_a_detached_entry_counts(void **state)
 
 /* ---- What hangs on nothing ---- */
 
-static void only_what_hangs_on_nothing_is_dropped(void **state)
+static void only_what_has_no_parent_is_dropped(void **state)
 {
     (void)state;
     struct index *index = open_index(1000);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
     put(index, 6, "abcdefghi", 10);
-    set_aside(index, "abc", 0);
+    mark_unreadable(index, "abc", 0);
     adopt(index, SLAB_ROWS, "nowhere", 7, "nowhere!", 10, 1);
     adopt(index, SLAB_ROWS, "nowhere!", 8, "nowhere!!", 10, 1);
     adopt(index, SLAB_ROWS, "soon", 4, "soon!", 10, 1);
@@ -387,7 +387,7 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
         mine = identity_salted(&plain, "alice");
         assert_false(stands_for(index, leaf, 2, "abdefg"));
         mine = plain;
-        if (i == 0) set_aside(index, "abc", 0); /* detached, then there again as another */
+        if (i == 0) mark_unreadable(index, "abc", 0); /* detached, then there again as another */
         if (i == 1) index_retry_unreadable(index, INT64_MAX);
     }
     assert_false(indexed_of(leaf)->there);
@@ -466,22 +466,22 @@ static void a_trim_within_the_budget_evicts_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_could_not_be_read_comes_back_with_all_that_hangs_on_it),
+        cmocka_unit_test(what_could_not_be_read_returns_with_its_descendants),
         cmocka_unit_test(it_takes_twice_as_long_each_time_and_an_hour_at_most),
         cmocka_unit_test(two_that_fail_to_read_the_same_at_once_count_once),
-        cmocka_unit_test(what_hangs_on_what_is_set_aside_waits_for_it),
-        cmocka_unit_test(what_is_set_aside_waits_for_its_own_time),
-        cmocka_unit_test(a_slab_saved_under_its_key_takes_its_place),
+        cmocka_unit_test(descendants_of_an_unreadable_entry_wait_for_it),
+        cmocka_unit_test(each_unreadable_entry_waits_its_own_time),
+        cmocka_unit_test(a_slab_saved_under_its_key_replaces_it),
         cmocka_unit_test(what_was_there_stays_when_the_save_is_cancelled),
         cmocka_unit_test(what_is_about_to_be_replaced_does_not_come_back_with_its_parent),
         cmocka_unit_test(what_does_not_fit_stays_detached),
         cmocka_unit_test(what_is_about_to_be_replaced_is_not_evicted),
-        cmocka_unit_test(a_victim_that_could_not_be_deleted_is_there_again),
-        cmocka_unit_test(a_spared_victim_is_as_old_as_it_was),
-        cmocka_unit_test(detached_entries_make_room_in_their_turn),
+        cmocka_unit_test(a_victim_that_could_not_be_deleted_is_indexed_again),
+        cmocka_unit_test(a_reinstated_victim_keeps_its_time_of_use),
+        cmocka_unit_test(detached_entries_are_evicted_in_lru_order),
         cmocka_unit_test(what_is_detached_and_leased_is_not_evicted),
         cmocka_unit_test(a_use_of_a_detached_entry_counts),
-        cmocka_unit_test(only_what_hangs_on_nothing_is_dropped),
+        cmocka_unit_test(only_what_has_no_parent_is_dropped),
         cmocka_unit_test(detached_entries_are_shown_and_no_others),
         cmocka_unit_test(a_slab_is_compared_token_by_token_wherever_the_entry_is),
         cmocka_unit_test(what_is_saved_over_the_budget_is_made_good_by_a_trim),

@@ -112,7 +112,7 @@ static void a_lookup_is_a_use_where_it_says_so(void **state)
 }
 
 /* Most prompts begin with the same token. */
-static void a_prompt_that_parts_early_is_no_use(void **state)
+static void a_prompt_that_diverges_early_is_no_use(void **state)
 {
     (void)state;
     struct index *index = open_index();
@@ -160,7 +160,7 @@ static void adopt_block(struct index *index, const int32_t *tokens, int32_t i, u
 }
 
 /* Files say so of the last slab of what was used alone. */
-static void what_was_used_before_a_restart_was_used_with_all_that_it_hangs_on(void **state)
+static void what_was_used_before_a_restart_was_used_with_its_ancestors(void **state)
 {
     (void)state;
     for (int reversed = 0; reversed < 2; reversed++) {
@@ -184,7 +184,7 @@ static struct identity tenant(const char *salt)
     return identity_salted(&plain, salt);
 }
 
-static void one_tenant_cannot_drive_out_what_another_uses(void **state)
+static void one_tenant_cannot_evict_what_another_uses(void **state)
 {
     (void)state;
     struct index *index = open_index();
@@ -259,7 +259,7 @@ static void a_tenant_that_has_gone_holds_nothing(void **state)
 }
 
 /* A salt that is drawn for every prompt makes an identity for each. */
-static void identities_that_come_once_drive_out_each_other(void **state)
+static void identities_that_come_once_evict_each_other(void **state)
 {
     (void)state;
     struct index *index = open_index();
@@ -287,13 +287,13 @@ int main(void)
         cmocka_unit_test(what_a_prompt_that_comes_once_takes_from_the_others_is_bounded),
         cmocka_unit_test(what_is_used_again_gets_its_room),
         cmocka_unit_test(a_lookup_is_a_use_where_it_says_so),
-        cmocka_unit_test(a_prompt_that_parts_early_is_no_use),
-        cmocka_unit_test(what_was_used_before_a_restart_was_used_with_all_that_it_hangs_on),
-        cmocka_unit_test(one_tenant_cannot_drive_out_what_another_uses),
+        cmocka_unit_test(a_prompt_that_diverges_early_is_no_use),
+        cmocka_unit_test(what_was_used_before_a_restart_was_used_with_its_ancestors),
+        cmocka_unit_test(one_tenant_cannot_evict_what_another_uses),
         cmocka_unit_test(a_prompt_that_comes_once_leaves_the_better_half_of_a_share),
         cmocka_unit_test(a_tenant_takes_back_its_share),
         cmocka_unit_test(a_tenant_that_has_gone_holds_nothing),
-        cmocka_unit_test(identities_that_come_once_drive_out_each_other),
+        cmocka_unit_test(identities_that_come_once_evict_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

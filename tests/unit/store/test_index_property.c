@@ -322,7 +322,7 @@ static void expect_match(const struct world *w, enum family family, const int32_
 /* Of all that is there, rows or not. */
 static void expect_nearest(const struct world *w, enum family family, const int32_t *tokens, int32_t n)
 {
-    struct divergence nearest = {0};
+    struct divergence divergence = {0};
     int32_t most = 0;
     bool goes_on = false;
     for (int i = 0; i < w->n; i++) {
@@ -330,18 +330,18 @@ static void expect_nearest(const struct world *w, enum family family, const int3
         int32_t common = in_common(item, tokens, n);
         if (item->where == THERE && item->family == family && common > most) most = common;
     }
-    assert_int_equal(index_note_divergence(w->index, &w->identities[family], tokens, n, &nearest), most > 0);
-    assert_int_equal(nearest.common, most);
+    assert_int_equal(index_note_divergence(w->index, &w->identities[family], tokens, n, &divergence), most > 0);
+    assert_int_equal(divergence.common, most);
     for (int i = 0; i < w->n && most > 0; i++) {
         const struct item *item = &w->items[i];
         if (item->where != THERE || item->family != family || in_common(item, tokens, n) < most) continue;
-        int32_t same = most + nearest.n_next;
-        goes_on = goes_on || (item->end >= same &&
-                              memcmp(item->tokens + most, nearest.next, (size_t)nearest.n_next * sizeof(int32_t)) == 0);
+        int32_t same = most + divergence.n_next;
+        goes_on = goes_on || (item->end >= same && memcmp(item->tokens + most, divergence.next,
+                                                          (size_t)divergence.n_next * sizeof(int32_t)) == 0);
     }
     assert_int_equal(goes_on, most > 0);
     assert_false(
-        index_note_divergence(w->index, &w->identities[family], tokens, n, &nearest)); /* no more than is noted */
+        index_note_divergence(w->index, &w->identities[family], tokens, n, &divergence)); /* no more than is noted */
 }
 
 static void look(struct world *w)

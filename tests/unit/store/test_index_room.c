@@ -23,7 +23,7 @@ static void the_least_recently_used_is_evicted(void **state)
     close_quiet(index);
 }
 
-static void leaves_go_before_what_they_hang_on(void **state)
+static void children_are_evicted_before_parents(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -38,7 +38,7 @@ static void leaves_go_before_what_they_hang_on(void **state)
     close_quiet(index);
 }
 
-static void what_a_new_entry_hangs_on_never_goes_for_it(void **state)
+static void ancestors_of_a_new_entry_are_never_evicted_for_it(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -51,7 +51,7 @@ static void what_a_new_entry_hangs_on_never_goes_for_it(void **state)
     close_quiet(index);
 }
 
-static void what_is_leased_stays_with_all_it_hangs_on(void **state)
+static void what_is_leased_stays_with_its_ancestors(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -105,7 +105,7 @@ static void victims_count_until_they_are_deleted(void **state)
     close_quiet(index);
 }
 
-static void bytes_that_others_still_delete_are_not_promised(void **state)
+static void bytes_of_victims_that_still_exist_are_not_reserved(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -139,7 +139,7 @@ static void a_cancelled_reservation_gives_everything_back(void **state)
 
 /* ---- What is dropped ---- */
 
-static void what_hangs_on_a_dropped_entry_is_detached_until_it_is_there_again(void **state)
+static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -194,7 +194,7 @@ static struct entry *publish_with_user(struct index *index, int32_t start, const
     return index_publish(index, begin(index, start, text, size), size, mem_alloc(64), 0);
 }
 
-static void memory_goes_with_the_last_lease_of_what_has_left(void **state)
+static void memory_is_freed_with_the_last_lease_of_what_has_left(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -214,7 +214,7 @@ static void memory_goes_with_the_last_lease_of_what_has_left(void **state)
 }
 
 /* Whoever holds the lost entry may still be reading what it hung on, from the root on. */
-static void what_a_lost_entry_hung_on_stays_as_long_as_its_lease(void **state)
+static void ancestors_of_a_lost_entry_stay_as_long_as_its_lease(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -248,7 +248,7 @@ static void what_is_published_after_its_parent_left_is_detached(void **state)
     close_quiet(index);
 }
 
-static void memory_of_what_made_room_goes_when_its_slab_does(void **state)
+static void memory_of_a_victim_is_freed_when_its_slab_is(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -365,7 +365,7 @@ static void the_order_of_use_survives_a_restart(void **state)
     close_quiet(index);
 }
 
-static void a_chain_that_was_adopted_can_go_at_once(void **state)
+static void a_chain_that_was_adopted_can_be_evicted_at_once(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
@@ -376,7 +376,7 @@ static void a_chain_that_was_adopted_can_go_at_once(void **state)
     close_quiet(index);
 }
 
-static void what_exceeds_a_budget_that_shrank_goes_after_a_restart(void **state)
+static void what_exceeds_a_budget_that_shrank_is_evicted_after_a_restart(void **state)
 {
     (void)state;
     struct index *index = open_index(50);
@@ -395,26 +395,26 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_least_recently_used_is_evicted),
-        cmocka_unit_test(leaves_go_before_what_they_hang_on),
-        cmocka_unit_test(what_a_new_entry_hangs_on_never_goes_for_it),
-        cmocka_unit_test(what_is_leased_stays_with_all_it_hangs_on),
+        cmocka_unit_test(children_are_evicted_before_parents),
+        cmocka_unit_test(ancestors_of_a_new_entry_are_never_evicted_for_it),
+        cmocka_unit_test(what_is_leased_stays_with_its_ancestors),
         cmocka_unit_test(what_is_larger_than_the_budget_is_refused),
         cmocka_unit_test(victims_count_until_they_are_deleted),
-        cmocka_unit_test(bytes_that_others_still_delete_are_not_promised),
+        cmocka_unit_test(bytes_of_victims_that_still_exist_are_not_reserved),
         cmocka_unit_test(a_cancelled_reservation_gives_everything_back),
-        cmocka_unit_test(what_hangs_on_a_dropped_entry_is_detached_until_it_is_there_again),
+        cmocka_unit_test(descendants_of_a_dropped_entry_are_detached_until_it_is_there_again),
         cmocka_unit_test(what_is_detached_and_leased_can_be_dropped),
-        cmocka_unit_test(memory_goes_with_the_last_lease_of_what_has_left),
-        cmocka_unit_test(what_a_lost_entry_hung_on_stays_as_long_as_its_lease),
+        cmocka_unit_test(memory_is_freed_with_the_last_lease_of_what_has_left),
+        cmocka_unit_test(ancestors_of_a_lost_entry_stay_as_long_as_its_lease),
         cmocka_unit_test(what_is_published_after_its_parent_left_is_detached),
-        cmocka_unit_test(memory_of_what_made_room_goes_when_its_slab_does),
+        cmocka_unit_test(memory_of_a_victim_is_freed_when_its_slab_is),
         cmocka_unit_test(adopted_entries_are_found_and_keep_their_hits),
         cmocka_unit_test(what_does_not_fit_is_not_found),
         cmocka_unit_test(adopted_in_any_order_all_is_found),
         cmocka_unit_test(a_time_in_the_future_is_taken_for_now),
         cmocka_unit_test(the_order_of_use_survives_a_restart),
-        cmocka_unit_test(a_chain_that_was_adopted_can_go_at_once),
-        cmocka_unit_test(what_exceeds_a_budget_that_shrank_goes_after_a_restart),
+        cmocka_unit_test(a_chain_that_was_adopted_can_be_evicted_at_once),
+        cmocka_unit_test(what_exceeds_a_budget_that_shrank_is_evicted_after_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

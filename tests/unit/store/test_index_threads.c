@@ -256,7 +256,7 @@ static void *set_roots_aside(void *ud)
 }
 
 /* Detaching and attaching go in steps, and several threads do so with the same. */
-static void a_tree_that_comes_and_goes_is_whole_in_the_end(void **state)
+static void a_tree_that_is_detached_and_attached_is_whole_in_the_end(void **state)
 {
     (void)state;
     mine = some_identity(1);
@@ -286,7 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_many_that_reserve_one_key_one_writes),
         cmocka_unit_test(readers_find_nothing_wrong_beside_eight_writers),
-        cmocka_unit_test(a_tree_that_comes_and_goes_is_whole_in_the_end),
+        cmocka_unit_test(a_tree_that_is_detached_and_attached_is_whole_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

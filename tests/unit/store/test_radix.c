@@ -103,7 +103,7 @@ static void expect_no_idle_places(const struct world *w)
     assert_true(w->radix.edges.n <= 2 * n);
 }
 
-static void a_walk_leads_as_far_as_any_list_does(void **state)
+static void a_walk_matches_as_many_tokens_as_any_list(void **state)
 {
     (void)state;
     for (uint32_t seed = 1; seed <= SEEDS; seed++) {
@@ -123,7 +123,7 @@ static void a_walk_leads_as_far_as_any_list_does(void **state)
 }
 
 /* However many branches came and went, an edge is whole again. */
-static void an_edge_that_nothing_parts_from_is_one(void **state)
+static void an_edge_without_branches_is_one_node(void **state)
 {
     (void)state;
     enum { LENGTH = 1000 };
@@ -147,8 +147,8 @@ static void an_edge_that_nothing_parts_from_is_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_walk_leads_as_far_as_any_list_does),
-        cmocka_unit_test(an_edge_that_nothing_parts_from_is_one),
+        cmocka_unit_test(a_walk_matches_as_many_tokens_as_any_list),
+        cmocka_unit_test(an_edge_without_branches_is_one_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static void reasons_have_names(void **state)
 
 /* ---- Damage ---- */
 
-static void no_slab_cut_short_or_gone_on_from_is_read(void **state)
+static void no_slab_cut_short_or_extended_is_read(void **state)
 {
     (void)state;
     struct made made = make_slab(4, SLAB_ROWS, 8, 3);
@@ -319,7 +319,7 @@ static void a_payload_whose_end_wraps_around_is_refused(void **state)
     made_release(&made);
 }
 
-static void a_trailer_that_tells_another_size_is_refused(void **state)
+static void a_trailer_with_another_size_is_refused(void **state)
 {
     (void)state;
     struct made made = make_slab(10, SLAB_ROWS, 8, 1);
@@ -348,7 +348,7 @@ static void a_slab_without_payload_or_end_is_refused(void **state)
     made_release(&made);
 }
 
-static void a_newer_version_is_told_from_what_is_no_slab(void **state)
+static void a_newer_version_is_distinguished_from_what_is_no_slab(void **state)
 {
     (void)state;
     struct made made = make_slab(12, SLAB_ROWS, 0, 1);
@@ -437,15 +437,15 @@ int main(void)
         cmocka_unit_test(what_is_written_reads_back),
         cmocka_unit_test(a_state_whose_rows_are_stored_has_no_tokens_of_its_own),
         cmocka_unit_test(reasons_have_names),
-        cmocka_unit_test(no_slab_cut_short_or_gone_on_from_is_read),
+        cmocka_unit_test(no_slab_cut_short_or_extended_is_read),
         cmocka_unit_test(a_flipped_byte_is_refused_or_changes_the_use_alone),
         cmocka_unit_test(the_payload_of_another_slab_of_the_same_shape_is_refused),
         cmocka_unit_test(the_use_is_rewritten_in_place),
         cmocka_unit_test(nonsense_is_refused_even_under_a_right_crc),
         cmocka_unit_test(a_payload_whose_end_wraps_around_is_refused),
-        cmocka_unit_test(a_trailer_that_tells_another_size_is_refused),
+        cmocka_unit_test(a_trailer_with_another_size_is_refused),
         cmocka_unit_test(a_slab_without_payload_or_end_is_refused),
-        cmocka_unit_test(a_newer_version_is_told_from_what_is_no_slab),
+        cmocka_unit_test(a_newer_version_is_distinguished_from_what_is_no_slab),
         cmocka_unit_test(what_is_wrong_is_said_in_one_line),
         cmocka_unit_test(regions_add_up),
         cmocka_unit_test(a_damaged_region_is_named),

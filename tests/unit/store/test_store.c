@@ -211,7 +211,7 @@ static void a_state_without_its_rows_is_not_kept(void **state)
     tokens_release(&t);
 }
 
-static void states_without_rows_stand_for_themselves(void **state)
+static void states_without_rows_are_found_alone(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(12, 100);
@@ -444,7 +444,7 @@ int main(void)
         TIERS(rows_that_hang_on_nothing_are_dropped_and_counted),
         TIERS(a_state_is_gone_on_from_only_where_it_was_saved),
         TIERS(a_state_without_its_rows_is_not_kept),
-        TIERS(states_without_rows_stand_for_themselves),
+        TIERS(states_without_rows_are_found_alone),
         TIERS(pieces_that_cannot_be_appended_come_joined),
         TIERS(a_hit_may_be_closed_at_any_moment),
         TIERS(users_and_salts_never_share_anything),

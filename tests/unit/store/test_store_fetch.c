@@ -287,7 +287,7 @@ static void put_file(const char *at, const char *valid, const char *another, enu
     if (standing == TRUNCATED) assert_int_equal(truncate(at, size_of(at) / 2), 0);
 }
 
-static void a_file_that_stands_there_is_adopted_or_replaced(void **state)
+static void an_existing_file_is_adopted_or_replaced(void **state)
 {
     struct rig *rig = *state, source;
     struct tokens t = some_tokens(10, 16), u = some_tokens(11, 16);
@@ -362,7 +362,7 @@ int main(void)
         ON_DISK(a_forged_file_is_found_by_no_tokens_after_a_restart),
         ON_DISK(a_file_that_is_gone_is_lost_and_saved_anew),
         FOLDER_TIERS(damage_that_is_found_at_the_start_is_counted),
-        FOLDER_TIERS(a_file_that_stands_there_is_adopted_or_replaced),
+        FOLDER_TIERS(an_existing_file_is_adopted_or_replaced),
         FOLDER_TIERS(a_slab_that_several_hold_is_read_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,13 +38,13 @@ typedef void scenario(struct cell *cell);
 struct stage {
     const char *name;
     enum fake_call call;
-    const char *on;  /* names of files, NULL: any */
-    bool at_start;   /* it happens when a store begins */
-    bool rescans;    /* without an index file */
-    bool makes_room; /* saves do not fit any more */
-    bool no_links;   /* of that file system */
-    bool asks_disk;  /* false: nothing of it asks the disk */
-    bool moves;      /* of the user's states, a part cannot be cut */
+    const char *on; /* names of files, NULL: any */
+    bool at_start;  /* it happens when a store begins */
+    bool rescans;   /* without an index file */
+    bool evicts;    /* saves do not fit any more */
+    bool no_links;  /* of that file system */
+    bool asks_disk; /* false: nothing of it asks the disk */
+    bool has_state; /* of the user's states, a part cannot be cut */
     void (*act)(struct cell *cell);
 };
 
@@ -431,7 +431,7 @@ static void prepare(struct cell *cell)
     struct rig *rig = &cell->rig;
     rig_init(rig, cell->tier);
     rig_add_tier(rig, cell->other, 64 << 20);
-    rig->user.user.codec.has_state = cell->stage != NULL && cell->stage->moves;
+    rig->user.user.codec.has_state = cell->stage != NULL && cell->stage->has_state;
     rig->user.user.codec.appends = cell->tier == STORE_DISK; /* else all of it is joined first */
     rig->params.files = &unsynced;
     fake_faults_init(&cell->more, &unsynced);
@@ -537,7 +537,7 @@ static void save_new(struct cell *cell)
     if (cell->hangs) return;
     check(cell, store_wait(cell->rig.store, ticket, in_ms(WAIT_MS)));
     int32_t saved = works(cell) ? restore(cell, &cell->fresh[0], NULL) : LENGTH;
-    check(cell, saved == LENGTH || (cell->stage->makes_room && 2 * saved >= LENGTH)); /* what is new gets half of it */
+    check(cell, saved == LENGTH || (cell->stage->evicts && 2 * saved >= LENGTH)); /* what is new gets half of it */
 }
 
 static void save_and_fetch(struct cell *cell)
@@ -560,7 +560,7 @@ static const struct stage stages[] = {
      .at_start = true,
      .rescans = true,
      .asks_disk = true,
-     .moves = true,
+     .has_state = true,
      .act = act_at_start},
     {.name = "the index file is read",
      .call = FAKE_ANY_CALL,
@@ -573,15 +573,15 @@ static const struct stage stages[] = {
      .call = FAKE_ANY_CALL,
      .on = FAKE_SLABS,
      .asks_disk = true,
-     .moves = true,
+     .has_state = true,
      .act = fetch},
     {.name = "slabs are saved", .call = FAKE_WRITE, .on = FAKE_SLABS, .asks_disk = true, .act = save_new},
     {.name = "slabs are created", .call = FAKE_OPEN, .on = ".tmp", .asks_disk = true, .act = save_new},
     {.name = "slabs get their names", .call = FAKE_LINK, .asks_disk = true, .act = save_new},
     {.name = "slabs are renamed", .call = FAKE_RENAME, .no_links = true, .asks_disk = true, .act = save_new},
-    {.name = "slabs make room", .call = FAKE_UNLINK, .makes_room = true, .asks_disk = true, .act = save_new},
+    {.name = "slabs make room", .call = FAKE_UNLINK, .evicts = true, .asks_disk = true, .act = save_new},
     {.name = "slabs are synced", .call = FAKE_SYNC, .asks_disk = true, .act = save_new},
-    {.name = "files are closed", .call = FAKE_CLOSE, .asks_disk = true, .moves = true, .act = save_and_fetch},
+    {.name = "files are closed", .call = FAKE_CLOSE, .asks_disk = true, .has_state = true, .act = save_and_fetch},
 };
 
 static const struct effect effects[] = {
@@ -603,13 +603,13 @@ static void begin_fault(struct cell *cell)
 /* What was evicted for a save that went well is no loss. */
 static bool may_evict(const struct cell *cell)
 {
-    return cell->stage->makes_room && cell->effect->effect != FAKE_ERROR;
+    return cell->stage->evicts && cell->effect->effect != FAKE_ERROR;
 }
 
 static void before(struct cell *cell)
 {
     const struct stage *stage = cell->stage;
-    if (stage->makes_room) {
+    if (stage->evicts) {
         uint64_t bytes = status_of(cell, cell->tier).bytes;
         stop(cell);
         cell->rig.params.tiers[cell->tier].quota = bytes + 100;
@@ -722,7 +722,7 @@ static void run_cell(struct cell *cell)
     else
         stop(cell);
     start(cell);
-    check_whole(cell, !cell->stage->makes_room);
+    check_whole(cell, !cell->stage->evicts);
     clean_up(cell);
 }
 
@@ -1407,7 +1407,7 @@ static void a_tier_may_lie_on_a_server(struct cell *cell)
     check_is(cell, found(cell, &cell->a, NULL), 0);
     fake_server_set(server, (struct fake_network){.latency_ns = clock_from_ms(2), .reorders = true});
     check(cell, all_is_kept(cell));
-    fake_server_set(server, (struct fake_network){.loses_every = 5, .patience_ns = clock_from_ms(20)});
+    fake_server_set(server, (struct fake_network){.loses_every = 5, .timeout_ns = clock_from_ms(20)});
     check(cell, comes(cell, something_new_is_covered));
     restore(cell, &cell->a, NULL);
     restore(cell, &cell->a, "b");

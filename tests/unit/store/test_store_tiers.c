@@ -216,7 +216,7 @@ static void a_tier_never_holds_more_than_its_quota(void **state)
     rig_stop(rig);
 }
 
-static void what_was_used_longest_ago_goes_first(void **state)
+static void the_least_recently_used_is_evicted_first(void **state)
 {
     struct rig *rig = *state;
     struct tokens lists[4];
@@ -269,7 +269,7 @@ static void fill(struct rig *rig, uint64_t seed)
     }
 }
 
-static void what_a_reader_holds_does_not_make_room(void **state)
+static void what_a_reader_leases_is_not_evicted(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(40, 64);
@@ -291,7 +291,7 @@ static void what_a_reader_holds_does_not_make_room(void **state)
 }
 
 /* One that goes while its slabs are being read gives back what it held. */
-static void a_reader_that_went_holds_nothing(void **state)
+static void a_reader_that_left_leases_nothing(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(41, 64);
@@ -470,7 +470,7 @@ static void a_tier_that_can_neither_be_read_nor_tidied_does_not_stop_another(voi
 }
 
 /* Both folders hold the same; each listing fails once. */
-static void a_tier_that_cannot_be_looked_through_does_not_stop_another(void **state)
+static void a_tier_that_cannot_be_scanned_does_not_stop_another(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(80, 64);
@@ -531,17 +531,17 @@ int main(void)
         FOLDER_TIERS(uses_are_noted_in_their_order),
         FOLDER_TIERS(a_folder_that_another_has_is_read_and_then_taken_over),
         TIERS(a_tier_never_holds_more_than_its_quota),
-        TIERS(what_was_used_longest_ago_goes_first),
+        TIERS(the_least_recently_used_is_evicted_first),
         TIERS(a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing),
-        TIERS(what_a_reader_holds_does_not_make_room),
-        TIERS(a_reader_that_went_holds_nothing),
+        TIERS(what_a_reader_leases_is_not_evicted),
+        TIERS(a_reader_that_left_leases_nothing),
         TIERS(what_was_read_may_go_at_once),
         ON_DISK(pressure_in_one_tier_is_not_felt_in_another),
         ON_DISK(a_slab_stays_in_the_tier_it_was_saved_to),
         ON_DISK(the_longest_prefix_of_all_tiers_is_taken),
         ON_DISK(a_tier_that_loses_its_folder_does_not_stop_another),
         ON_DISK(a_tier_that_can_neither_be_read_nor_tidied_does_not_stop_another),
-        ON_DISK(a_tier_that_cannot_be_looked_through_does_not_stop_another),
+        ON_DISK(a_tier_that_cannot_be_scanned_does_not_stop_another),
         ON_DISK(a_tier_whose_folder_cannot_be_had_is_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
