@@ -45,7 +45,7 @@ static void assert_refused(const char *source, const struct chat_request *reques
 
 /* ---- Text ---- */
 
-static void chatml_renders_with_and_without_cue(void **state)
+static void chatml_renders_with_and_without_generation_prompt(void **state)
 {
     (void)state;
     static const char turns[] = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
@@ -63,7 +63,7 @@ static void chatml_renders_with_and_without_cue(void **state)
     chat_template_close(template_);
 }
 
-static void the_render_without_cue_begins_the_one_with_it(void **state)
+static void the_render_without_generation_prompt_is_a_prefix_of_the_one_with_it(void **state)
 {
     (void)state;
     static const char *const names[] = {"Qwen-Qwen3-0.6B.jinja", "meta-llama-Llama-3.1-8B-Instruct.jinja",
@@ -82,7 +82,7 @@ static void the_render_without_cue_begins_the_one_with_it(void **state)
     }
 }
 
-static void a_bos_that_tokenising_adds_is_taken_out(void **state)
+static void a_bos_that_tokenising_adds_is_removed(void **state)
 {
     (void)state;
     static const char bos[] = "<|begin_of_text|>";
@@ -102,7 +102,7 @@ static void a_bos_that_tokenising_adds_is_taken_out(void **state)
     }
 }
 
-static void an_eos_that_tokenising_adds_is_taken_out(void **state)
+static void an_eos_that_tokenising_adds_is_removed(void **state)
 {
     (void)state;
     hearth_error error = {0};
@@ -132,7 +132,7 @@ static void text_parts_are_joined_for_templates_that_want_a_string(void **state)
                    NULL, "<|im_start|>user\nA\nB<|im_end|>\n<|im_start|>assistant\n");
 }
 
-static void a_system_message_goes_into_the_next_where_the_template_has_none(void **state)
+static void a_system_message_is_merged_into_the_next_where_the_template_has_no_such_role(void **state)
 {
     (void)state;
     struct chat_template *template_ = opened_file("google-gemma-2-2b-it.jinja", "<bos>", true);
@@ -281,7 +281,7 @@ static void bad_kwargs_are_refused(void **state)
     }
 }
 
-static void arguments_of_the_template_have_defaults_one_by_one(void **state)
+static void each_template_argument_has_a_default_of_its_own(void **state)
 {
     (void)state;
     hearth_error error = {0};
@@ -325,7 +325,7 @@ static void the_date_is_the_requests(void **state)
 
 /* ---- Parts ---- */
 
-static void parts_tell_the_requests_words_from_the_templates(void **state)
+static void parts_separate_the_requests_text_from_the_templates(void **state)
 {
     (void)state;
     static const struct {
@@ -422,7 +422,7 @@ static void each_malformed_message_names_its_field(void **state)
 }
 
 /* The same words each time, so that what follows has the same prefix. */
-static void a_note_stands_for_what_is_no_text(void **state)
+static void a_note_replaces_parts_that_are_not_text(void **state)
 {
     (void)state;
 #define MEDIA(type) "[{\"role\":\"user\",\"content\":[{\"type\":\"" type "\"},{\"type\":\"text\",\"text\":\"a\"}]}]"
@@ -452,7 +452,7 @@ static void a_note_stands_for_what_is_no_text(void **state)
     chat_template_close(template_);
 }
 
-static void what_a_template_can_is_told(void **state)
+static void a_templates_capabilities_are_reported(void **state)
 {
     (void)state;
     char *source = file_text("Qwen-Qwen3-0.6B.jinja");
@@ -492,7 +492,7 @@ static void deep_nesting_is_refused_before_it_exhausts_the_stack(void **state)
     free(nested);
 }
 
-static void a_role_that_the_template_leaves_out_is_refused(void **state)
+static void a_role_that_the_template_drops_is_refused(void **state)
 {
     (void)state;
     hearth_error error = {0};
@@ -527,7 +527,7 @@ static void what_the_template_raises_is_the_message(void **state)
                    "String");
 }
 
-static void a_faulty_template_is_refused_when_opened(void **state)
+static void an_invalid_template_is_refused_when_opened(void **state)
 {
     (void)state;
     static const char *const sources[] = {"", "{% if %}", "{{ 'open", "{% for m in messages %}", "{# no end"};
@@ -579,7 +579,7 @@ static bool try_file(const char *name, const char *messages)
     return code == 0;
 }
 
-static void every_known_template_renders_and_marks_the_users_words(void **state)
+static void every_known_template_renders_and_marks_the_users_text(void **state)
 {
     (void)state;
     char *path = templates_path("");
@@ -654,12 +654,12 @@ int main(void)
     setenv("TZ", "UTC", 1);
     tzset();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chatml_renders_with_and_without_cue),
-        cmocka_unit_test(the_render_without_cue_begins_the_one_with_it),
-        cmocka_unit_test(a_bos_that_tokenising_adds_is_taken_out),
-        cmocka_unit_test(an_eos_that_tokenising_adds_is_taken_out),
+        cmocka_unit_test(chatml_renders_with_and_without_generation_prompt),
+        cmocka_unit_test(the_render_without_generation_prompt_is_a_prefix_of_the_one_with_it),
+        cmocka_unit_test(a_bos_that_tokenising_adds_is_removed),
+        cmocka_unit_test(an_eos_that_tokenising_adds_is_removed),
         cmocka_unit_test(text_parts_are_joined_for_templates_that_want_a_string),
-        cmocka_unit_test(a_system_message_goes_into_the_next_where_the_template_has_none),
+        cmocka_unit_test(a_system_message_is_merged_into_the_next_where_the_template_has_no_such_role),
         cmocka_unit_test(system_messages_in_the_middle_stay_in_their_place),
         cmocka_unit_test(unicode_and_zero_bytes_pass_through),
         cmocka_unit_test(a_message_of_a_megabyte_renders_whole),
@@ -667,19 +667,19 @@ int main(void)
         cmocka_unit_test(kwargs_reach_the_template_with_their_types),
         cmocka_unit_test(enable_thinking_is_honoured),
         cmocka_unit_test(bad_kwargs_are_refused),
-        cmocka_unit_test(arguments_of_the_template_have_defaults_one_by_one),
+        cmocka_unit_test(each_template_argument_has_a_default_of_its_own),
         cmocka_unit_test(a_message_without_content_is_refused_by_the_name_of_what_is_missing),
         cmocka_unit_test(the_date_is_the_requests),
-        cmocka_unit_test(parts_tell_the_requests_words_from_the_templates),
+        cmocka_unit_test(parts_separate_the_requests_text_from_the_templates),
         cmocka_unit_test(a_role_that_is_no_plain_word_is_not_trusted),
         cmocka_unit_test(each_malformed_message_names_its_field),
-        cmocka_unit_test(a_note_stands_for_what_is_no_text),
-        cmocka_unit_test(what_a_template_can_is_told),
+        cmocka_unit_test(a_note_replaces_parts_that_are_not_text),
+        cmocka_unit_test(a_templates_capabilities_are_reported),
         cmocka_unit_test(deep_nesting_is_refused_before_it_exhausts_the_stack),
-        cmocka_unit_test(a_role_that_the_template_leaves_out_is_refused),
+        cmocka_unit_test(a_role_that_the_template_drops_is_refused),
         cmocka_unit_test(what_the_template_raises_is_the_message),
-        cmocka_unit_test(a_faulty_template_is_refused_when_opened),
-        cmocka_unit_test(every_known_template_renders_and_marks_the_users_words),
+        cmocka_unit_test(an_invalid_template_is_refused_when_opened),
+        cmocka_unit_test(every_known_template_renders_and_marks_the_users_text),
         cmocka_unit_test(threads_share_one_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,7 @@ static void each_malformed_tool_names_its_field(void **state)
 }
 
 /* llama.cpp would take a name letter by letter, by recursion. */
-static void a_tools_name_has_a_length_that_can_be_borne(void **state)
+static void a_tools_name_has_a_maximum_length(void **state)
 {
     (void)state;
     struct buf name = {0}, many = {0};
@@ -106,7 +106,7 @@ static void what_contradicts_itself_is_refused(void **state)
     assert_no_format(QWEN, &request, HEARTH_INVALID, "json_schema");
 }
 
-static void a_message_is_gone_on_with_only_where_that_can_be(void **state)
+static void a_message_is_continued_only_where_that_is_possible(void **state)
 {
     (void)state;
     static const char calling[] =
@@ -130,7 +130,7 @@ static void a_message_is_gone_on_with_only_where_that_can_be(void **state)
 }
 
 /* The words of the last message are the request's, in what handlers add too. */
-static void what_is_gone_on_with_is_marked_as_the_requests(void **state)
+static void a_continued_message_is_marked_as_the_requests(void **state)
 {
     (void)state;
     static const char *const names[] = {QWEN, "openai-gpt-oss-120b.jinja"};
@@ -229,7 +229,7 @@ static void some_tools_may_be_called_while_all_are_shown(void **state)
     assert_no_format(QWEN, &request, HEARTH_INVALID, "tool_choice");
 }
 
-static void a_grammar_of_the_requests_own_is_handed_on(void **state)
+static void a_grammar_of_the_requests_own_is_passed_on(void **state)
 {
     (void)state;
     struct chat_template *template_ = opened_file(QWEN, "<s>", false);
@@ -273,7 +273,7 @@ static void a_format_is_made_once_and_outlives_its_template(void **state)
 }
 
 /* Its last words decide about the format: they must be the same ones, however they were come by. */
-static void what_was_rendered_already_gives_the_same_format(void **state)
+static void a_rendered_prompt_gives_the_same_format(void **state)
 {
     (void)state;
     static const char *const names[] = {QWEN, "openai-gpt-oss-120b.jinja", "Qwen3.5-4B.jinja",
@@ -299,7 +299,7 @@ static void what_was_rendered_already_gives_the_same_format(void **state)
 }
 
 /* By everything that a format depends on, one request after the other differs from the first. */
-static void a_format_is_not_taken_for_another(void **state)
+static void different_requests_do_not_share_a_format(void **state)
 {
     (void)state;
     struct chat_template *template_ = opened_file(QWEN, "<s>", false);
@@ -363,17 +363,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_malformed_tool_names_its_field),
-        cmocka_unit_test(a_tools_name_has_a_length_that_can_be_borne),
+        cmocka_unit_test(a_tools_name_has_a_maximum_length),
         cmocka_unit_test(what_contradicts_itself_is_refused),
-        cmocka_unit_test(a_message_is_gone_on_with_only_where_that_can_be),
-        cmocka_unit_test(what_is_gone_on_with_is_marked_as_the_requests),
+        cmocka_unit_test(a_message_is_continued_only_where_that_is_possible),
+        cmocka_unit_test(a_continued_message_is_marked_as_the_requests),
         cmocka_unit_test(a_tool_that_spells_a_special_token_stays_text),
         cmocka_unit_test(one_tool_may_be_called_while_all_are_shown),
         cmocka_unit_test(some_tools_may_be_called_while_all_are_shown),
-        cmocka_unit_test(a_grammar_of_the_requests_own_is_handed_on),
+        cmocka_unit_test(a_grammar_of_the_requests_own_is_passed_on),
         cmocka_unit_test(a_format_is_made_once_and_outlives_its_template),
-        cmocka_unit_test(what_was_rendered_already_gives_the_same_format),
-        cmocka_unit_test(a_format_is_not_taken_for_another),
+        cmocka_unit_test(a_rendered_prompt_gives_the_same_format),
+        cmocka_unit_test(different_requests_do_not_share_a_format),
         cmocka_unit_test(a_template_without_a_parser_gives_content_but_no_tools),
         cmocka_unit_test(threads_share_the_formats),
     };

@@ -105,7 +105,7 @@ static void assert_text(const struct buf *text, const char *expected)
 
 /* ---- What is told ---- */
 
-static void reasoning_content_and_calls_are_told_apart(void **state)
+static void reasoning_content_and_calls_are_separated(void **state)
 {
     (void)state;
     for (size_t piece = 1; piece < 40; piece += 4) {
@@ -127,7 +127,7 @@ static void reasoning_content_and_calls_are_told_apart(void **state)
     }
 }
 
-static void content_streams_but_for_what_may_be_a_mark(void **state)
+static void content_streams_but_for_what_may_be_a_tag(void **state)
 {
     (void)state;
     struct rig rig = open_rig(QWEN, TOOLS);
@@ -141,7 +141,7 @@ static void content_streams_but_for_what_may_be_a_mark(void **state)
     close_rig(&rig);
 }
 
-static void a_call_is_told_once_its_name_is_certain(void **state)
+static void a_call_is_emitted_once_its_name_is_certain(void **state)
 {
     (void)state;
     struct rig rig = open_rig(QWEN, TOOLS);
@@ -157,7 +157,7 @@ static void a_call_is_told_once_its_name_is_certain(void **state)
 }
 
 /* Nobody is to act on a call that the model did not finish. */
-static void arguments_cut_off_stay_so(void **state)
+static void truncated_arguments_stay_truncated(void **state)
 {
     (void)state;
     static const char arguments[] =
@@ -190,7 +190,7 @@ static void brackets_in_the_content_do_not_keep_calls_from_being_read(void **sta
     close_rig(&rig);
 }
 
-static void held_back_ends_come_out_at_the_end(void **state)
+static void held_back_text_is_emitted_at_the_end(void **state)
 {
     (void)state;
     struct rig rig = open_rig(QWEN, TOOLS);
@@ -229,7 +229,7 @@ static void endless_nesting_does_not_exhaust_the_stack(void **state)
     close_rig(&rig);
 }
 
-static void characters_and_bytes_that_are_none_pass(void **state)
+static void characters_and_invalid_bytes_pass(void **state)
 {
     (void)state;
     struct rig rig = open_rig(QWEN, NULL);
@@ -253,7 +253,7 @@ static void reasoning_stays_in_the_text_where_asked(void **state)
     close_rig(&rig);
 }
 
-static void a_message_gone_on_with_is_not_repeated(void **state)
+static void a_continued_message_is_not_repeated(void **state)
 {
     (void)state;
     struct chat_request request = asking("[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\","
@@ -344,17 +344,17 @@ static void nothing_of_a_long_reply_is_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reasoning_content_and_calls_are_told_apart),
-        cmocka_unit_test(content_streams_but_for_what_may_be_a_mark),
-        cmocka_unit_test(a_call_is_told_once_its_name_is_certain),
-        cmocka_unit_test(arguments_cut_off_stay_so),
+        cmocka_unit_test(reasoning_content_and_calls_are_separated),
+        cmocka_unit_test(content_streams_but_for_what_may_be_a_tag),
+        cmocka_unit_test(a_call_is_emitted_once_its_name_is_certain),
+        cmocka_unit_test(truncated_arguments_stay_truncated),
         cmocka_unit_test(brackets_in_the_content_do_not_keep_calls_from_being_read),
-        cmocka_unit_test(held_back_ends_come_out_at_the_end),
+        cmocka_unit_test(held_back_text_is_emitted_at_the_end),
         cmocka_unit_test(what_does_not_fit_the_format_is_content),
         cmocka_unit_test(endless_nesting_does_not_exhaust_the_stack),
-        cmocka_unit_test(characters_and_bytes_that_are_none_pass),
+        cmocka_unit_test(characters_and_invalid_bytes_pass),
         cmocka_unit_test(reasoning_stays_in_the_text_where_asked),
-        cmocka_unit_test(a_message_gone_on_with_is_not_repeated),
+        cmocka_unit_test(a_continued_message_is_not_repeated),
         cmocka_unit_test(the_work_is_linear_in_the_replys_length),
         cmocka_unit_test(nothing_of_a_long_reply_is_missing),
     };

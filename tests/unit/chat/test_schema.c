@@ -35,7 +35,7 @@ static void assert_refused(const char *schema, const char *part_of_message)
     assert_null(strchr(error.message, '\n'));
 }
 
-static void what_cannot_be_used_is_refused_with_its_reason(void **state)
+static void an_unusable_schema_is_refused_with_its_reason(void **state)
 {
     (void)state;
     assert_refused("{", "is not valid JSON");
@@ -60,7 +60,7 @@ static void assert_same_grammar(const char *schema, const char *other)
     free(b);
 }
 
-static void classes_in_patterns_are_spelled_out_but_not_in_values(void **state)
+static void character_classes_are_expanded_in_patterns_but_not_in_literals(void **state)
 {
     (void)state;
     assert_same_grammar("{\"type\":\"string\",\"pattern\":\"^\\\\d{3}-[\\\\w.]+$\"}",
@@ -115,7 +115,7 @@ static void a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack(
 }
 
 /* Each of them is looked for among all the others, letters of no alphabet being the same to llama.cpp. */
-static void names_that_take_long_to_tell_apart_are_refused(void **state)
+static void names_that_are_slow_to_make_unique_are_refused(void **state)
 {
     (void)state;
     struct buf many = {0}, alike = {0};
@@ -136,11 +136,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_schema_becomes_a_grammar),
         cmocka_unit_test(a_schema_may_refer_to_itself),
-        cmocka_unit_test(what_cannot_be_used_is_refused_with_its_reason),
-        cmocka_unit_test(classes_in_patterns_are_spelled_out_but_not_in_values),
+        cmocka_unit_test(an_unusable_schema_is_refused_with_its_reason),
+        cmocka_unit_test(character_classes_are_expanded_in_patterns_but_not_in_literals),
         cmocka_unit_test(an_object_with_very_many_members_is_refused),
         cmocka_unit_test(a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack),
-        cmocka_unit_test(names_that_take_long_to_tell_apart_are_refused),
+        cmocka_unit_test(names_that_are_slow_to_make_unique_are_refused),
         cmocka_unit_test(hostile_depth_is_refused_before_it_exhausts_the_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What the tests of pieces share: a format for every rig, states cut into pieces and loaded, and the oracles: what is
+/* What the tests of slices share: a format for every rig, states cut into slices and loaded, and the oracles: what is
  * saved again has the same bytes, and a cold run. Each test runs with values transposed and not, and with quantised
  * cells.
  *
@@ -39,21 +39,21 @@ static inline void fail_in(const struct rig *rig, const char *what)
 
 /* ---- Pieces ---- */
 
-/* All rows of n tokens in some pieces, and what moves after them. */
+/* All rows of n tokens in some slices, and what moves after them. */
 struct saved {
-    struct buf rows[MAX_CUTS], moving;
+    struct buf rows[MAX_CUTS], checkpoint;
     int32_t bounds[MAX_CUTS + 1];
-    size_t n_pieces;
+    size_t n_slices;
     int32_t n;
 };
 
 static inline void release(struct saved *saved)
 {
     for (size_t i = 0; i < MAX_CUTS; i++) buf_release(&saved->rows[i]);
-    buf_release(&saved->moving);
+    buf_release(&saved->checkpoint);
 }
 
-static inline void cut_rows(struct rig *rig, int32_t seq, int32_t from, int32_t to, struct buf *piece)
+static inline void cut_rows(struct rig *rig, int32_t seq, int32_t from, int32_t to, struct buf *slice)
 {
     const struct llm_state_format *format = format_of(rig);
     struct llm_regions regions;
@@ -61,19 +61,19 @@ static inline void cut_rows(struct rig *rig, int32_t seq, int32_t from, int32_t 
     if (size == 0) fail_in(rig, "no rows");
     void *raw = mem_alloc(size);
     assert_int_equal(llm_rows_save(rig->context, format, seq, from, to, raw, size), size);
-    if (!llm_cut_rows(format, raw, size, from, to, piece, &regions)) fail_in(rig, "rows are not cut");
+    if (!llm_cut_rows(format, raw, size, from, to, slice, &regions)) fail_in(rig, "rows are not cut");
     free(regions.v);
     free(raw);
 }
 
-static inline void cut_moving(struct rig *rig, int32_t seq, int32_t n, struct buf *piece)
+static inline void cut_checkpoint(struct rig *rig, int32_t seq, int32_t n, struct buf *slice)
 {
     struct llm_regions regions;
     size_t size = llm_seq_state_size(rig->context, seq, LLM_STATE_CHECKPOINT);
     assert_true(size > 0);
     void *raw = mem_alloc(size);
     assert_int_equal(llm_seq_save(rig->context, seq, LLM_STATE_CHECKPOINT, raw, size), size);
-    if (!llm_cut_checkpoint(format_of(rig), raw, size, n, piece, &regions)) fail_in(rig, "what moves is not cut");
+    if (!llm_cut_checkpoint(format_of(rig), raw, size, n, slice, &regions)) fail_in(rig, "what moves is not cut");
     free(regions.v);
     free(raw);
 }
@@ -85,42 +85,42 @@ static inline void choose_cuts(struct saved *saved, int32_t n, uint32_t seed)
     for (int i = 1; i < MAX_CUTS && seed != 0; i++) cut[1 + below(&seed, n - 1)] = true;
     saved->n = n;
     for (int32_t i = 1; i <= n; i++)
-        if (cut[i] || i == n) saved->bounds[++saved->n_pieces] = i;
+        if (cut[i] || i == n) saved->bounds[++saved->n_slices] = i;
 }
 
 static inline struct saved save(struct rig *rig, int32_t seq, uint32_t seed)
 {
     struct saved saved = {0};
     choose_cuts(&saved, llm_seq_end(rig->context, seq), seed);
-    for (size_t i = 0; i < saved.n_pieces && llm_state_format_has_rows(format_of(rig)); i++)
+    for (size_t i = 0; i < saved.n_slices && llm_state_format_has_rows(format_of(rig)); i++)
         cut_rows(rig, seq, saved.bounds[i], saved.bounds[i + 1], &saved.rows[i]);
-    if (llm_state_format_has_checkpoints(format_of(rig))) cut_moving(rig, seq, saved.n, &saved.moving);
+    if (llm_state_format_has_checkpoints(format_of(rig))) cut_checkpoint(rig, seq, saved.n, &saved.checkpoint);
     return saved;
 }
 
-static inline bool load_rows(struct rig *rig, int32_t seq, const struct llm_state_slice *pieces, size_t n)
+static inline bool load_rows(struct rig *rig, int32_t seq, const struct llm_state_slice *slices, size_t n)
 {
     const struct llm_state_format *format = format_of(rig);
     if (llm_state_format_appends(format)) {
         for (size_t i = 0; i < n; i++)
-            if (llm_rows_load(rig->context, format, seq, &pieces[i]) != LLM_LOADED) return false;
+            if (llm_rows_load(rig->context, format, seq, &slices[i]) != LLM_LOADED) return false;
         return true;
     }
     struct buf joined = {0};
-    bool ok = llm_join_rows(format, pieces, n, &joined) &&
-              llm_rows_load_all(rig->context, format, seq, joined.v, joined.len, pieces[n - 1].to);
+    bool ok = llm_join_rows(format, slices, n, &joined) &&
+              llm_rows_load_all(rig->context, format, seq, joined.v, joined.len, slices[n - 1].to);
     buf_release(&joined);
     return ok;
 }
 
-static inline bool load_moving(struct rig *rig, int32_t seq, const struct saved *saved)
+static inline bool load_checkpoint(struct rig *rig, int32_t seq, const struct saved *saved)
 {
     return !llm_state_format_has_checkpoints(format_of(rig)) ||
-           llm_checkpoint_load(rig->context, format_of(rig), seq, saved->moving.v, saved->moving.len, saved->n) ==
-               LLM_LOADED;
+           llm_checkpoint_load(rig->context, format_of(rig), seq, saved->checkpoint.v, saved->checkpoint.len,
+                               saved->n) == LLM_LOADED;
 }
 
-static inline struct llm_state_slice piece_of(const struct saved *saved, size_t i)
+static inline struct llm_state_slice slice_of(const struct saved *saved, size_t i)
 {
     return (struct llm_state_slice){
         .bytes = saved->rows[i].v, .size = saved->rows[i].len, .from = saved->bounds[i], .to = saved->bounds[i + 1]};
@@ -128,12 +128,12 @@ static inline struct llm_state_slice piece_of(const struct saved *saved, size_t 
 
 static inline void load(struct rig *rig, int32_t seq, const struct saved *saved)
 {
-    struct llm_state_slice pieces[MAX_CUTS];
-    for (size_t i = 0; i < saved->n_pieces; i++) pieces[i] = piece_of(saved, i);
+    struct llm_state_slice slices[MAX_CUTS];
+    for (size_t i = 0; i < saved->n_slices; i++) slices[i] = slice_of(saved, i);
     llm_seq_clear(rig->context, seq);
-    if (llm_state_format_has_rows(format_of(rig)) && !load_rows(rig, seq, pieces, saved->n_pieces))
+    if (llm_state_format_has_rows(format_of(rig)) && !load_rows(rig, seq, slices, saved->n_slices))
         fail_in(rig, "rows are not loaded");
-    if (!load_moving(rig, seq, saved)) fail_in(rig, "what moves is not loaded");
+    if (!load_checkpoint(rig, seq, saved)) fail_in(rig, "what moves is not loaded");
 }
 
 static inline void expect_same(const struct rig *rig, const struct buf *a, const struct buf *b, const char *what)
@@ -144,16 +144,16 @@ static inline void expect_same(const struct rig *rig, const struct buf *a, const
 /* The same cuts give the same bytes. */
 static inline void expect_holds(struct rig *rig, int32_t seq, const struct saved *saved)
 {
-    struct buf piece = {0};
-    for (size_t i = 0; i < saved->n_pieces && llm_state_format_has_rows(format_of(rig)); i++) {
-        cut_rows(rig, seq, saved->bounds[i], saved->bounds[i + 1], &piece);
-        expect_same(rig, &piece, &saved->rows[i], "other rows");
+    struct buf slice = {0};
+    for (size_t i = 0; i < saved->n_slices && llm_state_format_has_rows(format_of(rig)); i++) {
+        cut_rows(rig, seq, saved->bounds[i], saved->bounds[i + 1], &slice);
+        expect_same(rig, &slice, &saved->rows[i], "other rows");
     }
     if (llm_state_format_has_checkpoints(format_of(rig))) {
-        cut_moving(rig, seq, saved->n, &piece);
-        expect_same(rig, &piece, &saved->moving, "another state");
+        cut_checkpoint(rig, seq, saved->n, &slice);
+        expect_same(rig, &slice, &saved->checkpoint, "another state");
     }
-    buf_release(&piece);
+    buf_release(&slice);
 }
 
 /* With a stream each and no window, loaded cells have the indices of a cold run, and its bits. */

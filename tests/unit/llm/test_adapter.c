@@ -63,7 +63,7 @@ static void each_set_gives_logits_of_its_own_and_the_same_ones_again_bit_for_bit
     llm_context_close(context);
 }
 
-static void an_adapter_changes_what_the_model_says(void **state)
+static void an_adapter_changes_the_models_output(void **state)
 {
     (void)state;
     struct llm_context_params params = context_params(256, 1);
@@ -216,7 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_set_gives_logits_of_its_own_and_the_same_ones_again_bit_for_bit),
-        cmocka_unit_test(an_adapter_changes_what_the_model_says),
+        cmocka_unit_test(an_adapter_changes_the_models_output),
         cmocka_unit_test(what_is_no_adapter_is_refused),
         cmocka_unit_test(a_truncated_adapter_is_refused),
         cmocka_unit_test(an_adapter_for_another_model_is_refused),

@@ -34,7 +34,7 @@ static void a_prompt_in_one_chunk_and_in_several_has_the_same_likeliest_token(vo
     tokens_release(&tokens);
 }
 
-static void a_cut_sequence_goes_on_bit_for_bit_as_if_nothing_had_been_there(void **state)
+static void a_cut_sequence_continues_bit_for_bit_as_if_nothing_had_been_there(void **state)
 {
     struct tokens tokens = prompt_of(*state, 192);
     struct llm_context_params params = context_params(256, 2);
@@ -102,7 +102,7 @@ static void every_sequence_holds_exactly_its_window(void **state)
     tokens_release(&tokens);
 }
 
-static void invalid_rows_are_refused_and_change_nothing(void **state)
+static void invalid_batch_tokens_are_refused_and_change_nothing(void **state)
 {
     struct tokens tokens = prompt_of(*state, 10);
     struct llm_context_params params = context_params(256, 2);
@@ -203,7 +203,7 @@ static void nothing_is_computed_between_decodes(void **state)
     tokens_release(&tokens);
 }
 
-static void the_memory_told_is_what_the_shape_of_the_cells_demands(void **state)
+static void the_reported_memory_is_what_the_shape_of_the_cells_demands(void **state)
 {
     const struct llm_model_info *info = llm_model_info(*state);
     static const char *const types[] = {"f16", "f32", "q8_0"};
@@ -327,7 +327,7 @@ static void heads_that_are_no_whole_blocks_are_refused_by_name(void **state)
 }
 
 /* llama.cpp takes a batch for what may be asked of it at once, and would end the process. */
-static void there_may_be_more_sequences_than_rows_of_a_batch(void **state)
+static void there_may_be_more_sequences_than_tokens_of_a_batch(void **state)
 {
     struct tokens tokens = prompt_of(*state, 40);
     for (int unified = 0; unified < 2; unified++) {
@@ -373,7 +373,7 @@ static void quantised_cells_decode(void **state)
     tokens_release(&tokens);
 }
 
-static void flash_attention_is_told_as_resolved(void **state)
+static void flash_attention_is_reported_as_resolved(void **state)
 {
     struct llm_context_params params = context_params(256, 1);
     static const struct {
@@ -388,7 +388,7 @@ static void flash_attention_is_told_as_resolved(void **state)
     }
 }
 
-static void scaling_stretches_the_trained_context_to_the_window(void **state)
+static void scaling_extends_the_trained_context_to_the_window(void **state)
 {
     struct tokens tokens = prompt_of(*state, 60);
     int32_t trained = llm_model_info(*state)->n_ctx_train;
@@ -427,25 +427,25 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_in_one_chunk_and_in_several_has_the_same_likeliest_token),
-        cmocka_unit_test(a_cut_sequence_goes_on_bit_for_bit_as_if_nothing_had_been_there),
+        cmocka_unit_test(a_cut_sequence_continues_bit_for_bit_as_if_nothing_had_been_there),
         cmocka_unit_test(sequences_in_one_batch_do_not_mix),
         cmocka_unit_test(every_sequence_holds_exactly_its_window),
-        cmocka_unit_test(invalid_rows_are_refused_and_change_nothing),
+        cmocka_unit_test(invalid_batch_tokens_are_refused_and_change_nothing),
         cmocka_unit_test(cuts_at_and_past_the_ends_are_harmless),
         cmocka_unit_test(the_abort_callback_ends_a_decode),
         cmocka_unit_test(nothing_is_computed_between_decodes),
-        cmocka_unit_test(the_memory_told_is_what_the_shape_of_the_cells_demands),
+        cmocka_unit_test(the_reported_memory_is_what_the_shape_of_the_cells_demands),
         cmocka_unit_test(free_memory_is_known_and_bounded_by_the_machine),
         cmocka_unit_test(cell_types_have_their_size),
         cmocka_unit_test(names_of_cell_types_are_llama_cpps_numbers),
         cmocka_unit_test(contradictory_parameters_are_refused_by_name),
         cmocka_unit_test(heads_that_are_no_whole_blocks_are_refused_by_name),
-        cmocka_unit_test(there_may_be_more_sequences_than_rows_of_a_batch),
+        cmocka_unit_test(there_may_be_more_sequences_than_tokens_of_a_batch),
         cmocka_unit_test(there_are_no_more_threads_than_cpus),
         cmocka_unit_test(cells_that_memory_cannot_hold_are_refused_with_numbers),
         cmocka_unit_test(quantised_cells_decode),
-        cmocka_unit_test(flash_attention_is_told_as_resolved),
-        cmocka_unit_test(scaling_stretches_the_trained_context_to_the_window),
+        cmocka_unit_test(flash_attention_is_reported_as_resolved),
+        cmocka_unit_test(scaling_extends_the_trained_context_to_the_window),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

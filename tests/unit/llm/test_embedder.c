@@ -220,7 +220,7 @@ static void pairs_get_llama_cpps_scores_packed_or_not(void **state)
     check("reranker", "", LLM_POOLING_RANK);
 }
 
-static void an_input_over_several_parts_of_a_call_keeps_its_last_vector(void **state)
+static void an_input_over_several_micro_batches_keeps_its_last_embedding(void **state)
 {
     (void)state;
     hearth_error error = {0};
@@ -353,7 +353,7 @@ static void what_a_model_is_for_is_known_from_its_file(void **state)
 
 /* ---- Inputs ---- */
 
-static void a_shortened_input_keeps_its_markers(void **state)
+static void a_truncated_input_keeps_its_bos_and_eos(void **state)
 {
     (void)state;
     char *path = make_file("bert", "");
@@ -380,7 +380,7 @@ static void a_shortened_input_keeps_its_markers(void **state)
     free(path);
 }
 
-static void a_document_is_shortened_by_itself_before_its_query_is_put_beside_it(void **state)
+static void a_document_is_truncated_before_it_is_joined_with_its_query(void **state)
 {
     (void)state;
     char *path = make_file("reranker", "");
@@ -405,7 +405,7 @@ static void a_document_is_shortened_by_itself_before_its_query_is_put_beside_it(
     free(path);
 }
 
-static void of_a_pair_that_is_too_long_the_end_of_the_document_goes(void **state)
+static void a_pair_that_is_too_long_loses_the_end_of_its_document(void **state)
 {
     (void)state;
     char *path = make_file("reranker", "");
@@ -432,14 +432,14 @@ int main(void)
         cmocka_unit_test(inputs_of_a_decoder_get_llama_cpps_vectors_packed_or_not),
         cmocka_unit_test(windows_and_recurrent_states_do_not_mix_inputs),
         cmocka_unit_test(pairs_get_llama_cpps_scores_packed_or_not),
-        cmocka_unit_test(an_input_over_several_parts_of_a_call_keeps_its_last_vector),
+        cmocka_unit_test(an_input_over_several_micro_batches_keeps_its_last_embedding),
         cmocka_unit_test(what_would_end_the_process_is_refused),
         cmocka_unit_test(a_model_without_a_head_ranks_nothing),
         cmocka_unit_test(further_contexts_take_no_further_weights),
         cmocka_unit_test(what_a_model_is_for_is_known_from_its_file),
-        cmocka_unit_test(a_shortened_input_keeps_its_markers),
-        cmocka_unit_test(a_document_is_shortened_by_itself_before_its_query_is_put_beside_it),
-        cmocka_unit_test(of_a_pair_that_is_too_long_the_end_of_the_document_goes),
+        cmocka_unit_test(a_truncated_input_keeps_its_bos_and_eos),
+        cmocka_unit_test(a_document_is_truncated_before_it_is_joined_with_its_query),
+        cmocka_unit_test(a_pair_that_is_too_long_loses_the_end_of_its_document),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -106,7 +106,7 @@ static int32_t no_token(const void *ud, const char *text, size_t len)
 
 static const struct grammar_vocabulary vocabulary = {.token_of = no_token};
 
-static void a_grammar_with_a_fault_is_refused_with_its_line(void **state)
+static void an_invalid_grammar_is_refused_with_its_line(void **state)
 {
     (void)state;
     static const struct {
@@ -182,7 +182,7 @@ static void size_and_depth_are_bounded(void **state)
     buf_release(&chain);
 }
 
-static void a_grammar_that_can_be_read_in_endlessly_many_ways_is_refused(void **state)
+static void a_grammar_with_endlessly_many_parses_is_refused(void **state)
 {
     (void)state;
     struct buf doubling = {0}; /* each rule is twice the next, and all may be empty: 2^40 places to begin */
@@ -192,7 +192,7 @@ static void a_grammar_that_can_be_read_in_endlessly_many_ways_is_refused(void **
     assert_refused(buf_take(&doubling));
 }
 
-static void a_text_that_can_be_read_in_endlessly_many_ways_is_stopped(void **state)
+static void a_text_with_endlessly_many_parses_is_stopped(void **state)
 {
     (void)state;
     hearth_error error = {0};
@@ -290,7 +290,7 @@ static void assert_same_for_all_tokens(struct constraint *constraint)
     free(copy);
 }
 
-static void the_vocabulary_is_gone_through_with_the_result_for_each_token(void **state)
+static void the_vocabulary_mask_equals_the_check_of_each_token(void **state)
 {
     (void)state;
     static const char *const rules[] = {
@@ -347,7 +347,7 @@ static void a_named_token_is_that_token_and_not_the_rest_of_another(void **state
     tokens_release(&a);
 }
 
-static void what_the_prompt_has_said_counts(void **state)
+static void the_prefill_counts(void **state)
 {
     (void)state;
     struct llm_grammar grammar = {.text = "root ::= \"{\" \"a\" \"}\"", .prefill = "{a"};
@@ -424,7 +424,7 @@ static void a_reply_matches_and_ends(void **state)
 }
 
 /* What is likeliest begins with a trigger and goes on with what may not follow it. */
-static void while_a_trigger_is_waited_for_another_token_takes_the_place_of_a_misfit(void **state)
+static void before_its_trigger_a_lazy_grammar_resamples_a_rejected_token(void **state)
 {
     (void)state;
     hearth_error error = {0};
@@ -448,7 +448,7 @@ static void while_a_trigger_is_waited_for_another_token_takes_the_place_of_a_mis
     buf_release(&text);
 }
 
-static void no_token_is_picked_where_none_fits(void **state)
+static void no_token_is_sampled_where_the_grammar_allows_none(void **state)
 {
     (void)state;
     struct llm_sampler *sampler = sampler_with("root ::= <[123456789]>");
@@ -456,7 +456,7 @@ static void no_token_is_picked_where_none_fits(void **state)
     llm_sampler_close(sampler);
 }
 
-static void an_accepted_token_costs_no_pass_over_the_vocabulary(void **state)
+static void an_accepted_token_needs_no_mask_over_the_vocabulary(void **state)
 {
     (void)state;
     struct constraint *constraint = hold(&(struct llm_grammar){.text = "root ::= .*"});
@@ -498,21 +498,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_match_as_the_rules_say),
-        cmocka_unit_test(a_grammar_with_a_fault_is_refused_with_its_line),
+        cmocka_unit_test(an_invalid_grammar_is_refused_with_its_line),
         cmocka_unit_test(size_and_depth_are_bounded),
-        cmocka_unit_test(a_grammar_that_can_be_read_in_endlessly_many_ways_is_refused),
-        cmocka_unit_test(a_text_that_can_be_read_in_endlessly_many_ways_is_stopped),
+        cmocka_unit_test(a_grammar_with_endlessly_many_parses_is_refused),
+        cmocka_unit_test(a_text_with_endlessly_many_parses_is_stopped),
         cmocka_unit_test(very_many_named_tokens_are_stopped_too),
         cmocka_unit_test(a_long_text_costs_no_more_for_each_of_its_letters),
-        cmocka_unit_test(the_vocabulary_is_gone_through_with_the_result_for_each_token),
+        cmocka_unit_test(the_vocabulary_mask_equals_the_check_of_each_token),
         cmocka_unit_test(an_end_is_allowed_exactly_where_the_grammar_is_complete),
         cmocka_unit_test(a_named_token_is_that_token_and_not_the_rest_of_another),
-        cmocka_unit_test(what_the_prompt_has_said_counts),
+        cmocka_unit_test(the_prefill_counts),
         cmocka_unit_test(a_lazy_grammar_holds_from_its_trigger_on),
         cmocka_unit_test(a_reply_matches_and_ends),
-        cmocka_unit_test(while_a_trigger_is_waited_for_another_token_takes_the_place_of_a_misfit),
-        cmocka_unit_test(no_token_is_picked_where_none_fits),
-        cmocka_unit_test(an_accepted_token_costs_no_pass_over_the_vocabulary),
+        cmocka_unit_test(before_its_trigger_a_lazy_grammar_resamples_a_rejected_token),
+        cmocka_unit_test(no_token_is_sampled_where_the_grammar_allows_none),
+        cmocka_unit_test(an_accepted_token_needs_no_mask_over_the_vocabulary),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -267,7 +267,7 @@ static void expect_window_counts(const char *path, const char *scaling, bool cou
     llm_model_close(model);
 }
 
-static void the_window_counts_where_positions_are_turned_by_it(void **state)
+static void the_window_counts_where_rope_depends_on_it(void **state)
 {
     (void)state;
     char *path = make_model(folder, "llama", "--ctx 16384");
@@ -293,7 +293,7 @@ int main(void)
         cmocka_unit_test(the_type_of_the_weights_is_what_the_file_says),
         cmocka_unit_test(what_states_depend_on_changes_the_description_and_nothing_else_does),
         cmocka_unit_test(rotation_of_quantised_cells_is_part_of_the_description),
-        cmocka_unit_test(the_window_counts_where_positions_are_turned_by_it),
+        cmocka_unit_test(the_window_counts_where_rope_depends_on_it),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
 }

@@ -17,7 +17,7 @@ static struct llm_model *make(const char *arch, const char *options)
     return model;
 }
 
-static void every_kind_is_told_by_name(void **state)
+static void every_kind_has_its_name(void **state)
 {
     (void)state;
     static const struct {
@@ -125,7 +125,7 @@ static void what_is_counted_is_what_is_allocated(void **state)
 }
 
 /* What metadata alone tell is what the weights tell. */
-static void what_is_kept_is_known_without_weights(void **state)
+static void layer_memory_is_known_without_weights(void **state)
 {
     (void)state;
     static const char *const archs[] = {"gemma3", "gpt-oss", "qwen35", "falcon-h1", "lfm2", "mamba2"};
@@ -191,7 +191,7 @@ static bool cut_and_compare(struct llm_context *context, const struct llm_model 
     return cut;
 }
 
-static void a_cut_that_would_tear_the_sliding_window_is_refused(void **state)
+static void a_cut_that_leaves_the_sliding_window_incomplete_is_refused(void **state)
 {
     (void)state;
     struct llm_model *model = make("gemma3", "--swa 64 --ctx 4096");
@@ -240,7 +240,7 @@ static void a_sequence_shorter_than_the_window_can_be_cut_anywhere(void **state)
 
 static const char *const forward_only[] = {"qwen35", "falcon-h1", "lfm2", "mamba2"};
 
-static void a_state_that_moves_forward_only_refuses_cuts_but_can_be_cleared(void **state)
+static void a_recurrent_state_refuses_cuts_but_can_be_cleared(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof forward_only / sizeof forward_only[0]; i++) {
@@ -277,7 +277,7 @@ static bool is_set(void *ud)
     return atomic_load((_Atomic bool *)ud);
 }
 
-static void a_state_whose_decode_was_broken_off_is_dropped(void **state)
+static void a_recurrent_state_whose_decode_was_aborted_is_dropped(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof forward_only / sizeof forward_only[0]; i++) {
@@ -315,7 +315,7 @@ static bool runs_out(void *ud)
 
 /* llama.cpp moves the states of sequences that are not in a batch so that those of the batch lie side by side: breaking
  * off in between must not leave one of them with another's state. */
-static void a_broken_off_decode_leaves_no_sequence_beside_it_with_a_wrong_state(void **state)
+static void an_aborted_decode_leaves_no_other_sequence_with_a_wrong_state(void **state)
 {
     (void)state;
     static const long breaks[] = {1, 20, 60};
@@ -378,18 +378,18 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_is_told_by_name),
+        cmocka_unit_test(every_kind_has_its_name),
         cmocka_unit_test(an_encoder_has_no_decoder_and_gets_no_context),
         cmocka_unit_test(the_heads_of_every_layer_add_up_to_the_cells_allocated),
         cmocka_unit_test(recurrent_layers_keep_no_cells),
         cmocka_unit_test(what_is_counted_is_what_is_allocated),
-        cmocka_unit_test(what_is_kept_is_known_without_weights),
+        cmocka_unit_test(layer_memory_is_known_without_weights),
         cmocka_unit_test(experts_are_counted),
-        cmocka_unit_test(a_cut_that_would_tear_the_sliding_window_is_refused),
+        cmocka_unit_test(a_cut_that_leaves_the_sliding_window_incomplete_is_refused),
         cmocka_unit_test(a_sequence_shorter_than_the_window_can_be_cut_anywhere),
-        cmocka_unit_test(a_state_that_moves_forward_only_refuses_cuts_but_can_be_cleared),
-        cmocka_unit_test(a_state_whose_decode_was_broken_off_is_dropped),
-        cmocka_unit_test(a_broken_off_decode_leaves_no_sequence_beside_it_with_a_wrong_state),
+        cmocka_unit_test(a_recurrent_state_refuses_cuts_but_can_be_cleared),
+        cmocka_unit_test(a_recurrent_state_whose_decode_was_aborted_is_dropped),
+        cmocka_unit_test(an_aborted_decode_leaves_no_other_sequence_with_a_wrong_state),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

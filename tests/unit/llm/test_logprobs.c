@@ -66,25 +66,25 @@ static void logprobs_sum_to_one_and_do_not_overflow(void **state)
     assert_true(llm_log_sum(one, 2) == 3);
 }
 
-static struct llm_sampler *sampler_with(const hearth_sampling *picks)
+static struct llm_sampler *sampler_with(const hearth_sampling *params)
 {
-    return llm_sampler_open(model, &(struct llm_sampling){.params = *picks, .window = 256}, &prompt, NULL);
+    return llm_sampler_open(model, &(struct llm_sampling){.params = *params, .window = 256}, &prompt, NULL);
 }
 
-static hearth_sampling drawing(void)
+static hearth_sampling random_sampling(void)
 {
     return (hearth_sampling){.temperature = 1, .top_p = 1, .typical_p = 1, .repeat_penalty = 1, .seed = 3};
 }
 
-static void a_row_is_told_of_as_the_model_gave_it(void **state)
+static void logprobs_of_the_model_are_a_softmax_of_its_logits(void **state)
 {
     (void)state;
     size_t n_vocab = (size_t)llm_model_info(model)->n_vocab;
-    hearth_sampling picks = drawing();
+    hearth_sampling params = random_sampling();
     hearth_bias bias = {.token = 40, .bias = 1000}; /* chosen by this, not by the model */
-    picks.logit_bias = &bias;
-    picks.n_logit_bias = 1;
-    struct llm_sampler *sampler = sampler_with(&picks);
+    params.logit_bias = &bias;
+    params.n_logit_bias = 1;
+    struct llm_sampler *sampler = sampler_with(&params);
     int32_t chosen = llm_sample(sampler, context, 0);
     struct llm_logprobs *logprobs = llm_logprobs_open(model);
     const hearth_logprobs *told = llm_logprobs_of_model(logprobs, context, 0, chosen, 5);
@@ -114,13 +114,13 @@ static void a_row_is_told_of_as_the_model_gave_it(void **state)
     llm_sampler_close(sampler);
 }
 
-static void as_drawn_only_what_the_samplers_left_has_a_logprob(void **state)
+static void post_sampling_only_the_remaining_candidates_have_a_logprob(void **state)
 {
     (void)state;
     struct llm_logprobs *logprobs = llm_logprobs_open(model);
-    hearth_sampling picks = drawing();
-    picks.top_k = 4;
-    struct llm_sampler *sampler = sampler_with(&picks);
+    hearth_sampling params = random_sampling();
+    params.top_k = 4;
+    struct llm_sampler *sampler = sampler_with(&params);
     int32_t chosen = llm_sample(sampler, context, 0);
     const hearth_logprobs *told = llm_logprobs_post_sampling(logprobs, sampler, chosen, 10);
     double sum = 0, of_chosen = 0;
@@ -133,8 +133,8 @@ static void as_drawn_only_what_the_samplers_left_has_a_logprob(void **state)
     assert_true(told->chosen.log == of_chosen);
     llm_sampler_close(sampler);
 
-    picks.temperature = 0; /* nothing is drawn: it is certain */
-    sampler = sampler_with(&picks);
+    params.temperature = 0; /* nothing is drawn: it is certain */
+    sampler = sampler_with(&params);
     chosen = llm_sample(sampler, context, 0);
     told = llm_logprobs_post_sampling(logprobs, sampler, chosen, 10);
     assert_true(told->n_top == 1 && told->top[0].token == chosen && told->chosen.log == 0);
@@ -169,8 +169,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_likeliest_are_those_that_sorting_gives),
         cmocka_unit_test(logprobs_sum_to_one_and_do_not_overflow),
-        cmocka_unit_test(a_row_is_told_of_as_the_model_gave_it),
-        cmocka_unit_test(as_drawn_only_what_the_samplers_left_has_a_logprob),
+        cmocka_unit_test(logprobs_of_the_model_are_a_softmax_of_its_logits),
+        cmocka_unit_test(post_sampling_only_the_remaining_candidates_have_a_logprob),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

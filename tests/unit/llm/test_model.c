@@ -55,7 +55,7 @@ static void a_missing_file_is_named(void **state)
     refuse(in_folder("nothing.gguf"), HEARTH_NOT_FOUND, "No such file");
 }
 
-static void an_unreadable_file_is_told_with_the_systems_reason(void **state)
+static void an_unreadable_file_is_reported_with_the_systems_reason(void **state)
 {
     (void)state;
     char *demo = demo_path();
@@ -82,7 +82,7 @@ static void a_file_without_the_magic_is_not_gguf(void **state)
     refuse(write_file("short.gguf", "GG", 2), HEARTH_INVALID, "not a GGUF file");
 }
 
-static void a_file_cut_within_the_weights_is_truncated_and_the_numbers_are_told(void **state)
+static void a_file_truncated_within_the_weights_is_reported_with_both_sizes(void **state)
 {
     (void)state;
     size_t size;
@@ -116,7 +116,7 @@ static void an_unknown_architecture_is_named(void **state)
     free(bytes);
 }
 
-static void a_missing_key_is_told_with_llama_cpps_reason(void **state)
+static void a_missing_key_is_reported_with_llama_cpps_reason(void **state)
 {
     (void)state;
     size_t size;
@@ -157,7 +157,7 @@ static bool count_calls(void *ud, float fraction)
     return true;
 }
 
-static void loading_tells_its_progress_and_can_be_aborted(void **state)
+static void loading_reports_progress_and_can_be_aborted(void **state)
 {
     (void)state;
     int calls = 0;
@@ -211,7 +211,7 @@ static void the_demo_model_describes_itself(void **state)
     assert_true(info->description[0] != '\0');
 }
 
-static void metadata_alone_tells_the_same_facts(void **state)
+static void metadata_alone_gives_the_same_facts(void **state)
 {
     const struct llm_model_info *loaded = llm_model_info(*state);
     hearth_error error = {0};
@@ -257,7 +257,7 @@ static struct buf detokenize(const struct llm_model *model, const struct tokens 
     return text;
 }
 
-static void text_survives_the_way_into_tokens_and_back(void **state)
+static void text_survives_tokenising_and_detokenising(void **state)
 {
     static const char *const texts[] = {"Hello, world!", "  two  spaces\n\n\ttab", "naïve café — 日本語 🙂",
                                         "a", "<|im_start|>user"};
@@ -298,7 +298,7 @@ static void megabytes_of_text_are_tokenised(void **state)
     free(text);
 }
 
-static void markers_become_tokens_only_when_asked_for(void **state)
+static void special_tokens_are_parsed_only_on_request(void **state)
 {
     const char *eos = llm_model_info(*state)->eos_text;
     struct tokens parsed = tokenize(*state, eos, true);
@@ -341,24 +341,24 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_file_is_named),
-        cmocka_unit_test(an_unreadable_file_is_told_with_the_systems_reason),
+        cmocka_unit_test(an_unreadable_file_is_reported_with_the_systems_reason),
         cmocka_unit_test(a_folder_is_not_a_model),
         cmocka_unit_test(an_empty_file_is_not_a_model),
         cmocka_unit_test(a_file_without_the_magic_is_not_gguf),
-        cmocka_unit_test(a_file_cut_within_the_weights_is_truncated_and_the_numbers_are_told),
+        cmocka_unit_test(a_file_truncated_within_the_weights_is_reported_with_both_sizes),
         cmocka_unit_test(a_file_cut_within_the_metadata_is_truncated),
         cmocka_unit_test(an_unknown_architecture_is_named),
-        cmocka_unit_test(a_missing_key_is_told_with_llama_cpps_reason),
+        cmocka_unit_test(a_missing_key_is_reported_with_llama_cpps_reason),
         cmocka_unit_test(a_vocabulary_is_not_a_model_but_opens_without_weights),
-        cmocka_unit_test(loading_tells_its_progress_and_can_be_aborted),
+        cmocka_unit_test(loading_reports_progress_and_can_be_aborted),
         cmocka_unit_test(an_unknown_split_mode_is_refused),
         cmocka_unit_test(the_demo_model_describes_itself),
-        cmocka_unit_test(metadata_alone_tells_the_same_facts),
+        cmocka_unit_test(metadata_alone_gives_the_same_facts),
         cmocka_unit_test(version_and_cpu_features_are_known),
-        cmocka_unit_test(text_survives_the_way_into_tokens_and_back),
+        cmocka_unit_test(text_survives_tokenising_and_detokenising),
         cmocka_unit_test(tokens_are_appended),
         cmocka_unit_test(megabytes_of_text_are_tokenised),
-        cmocka_unit_test(markers_become_tokens_only_when_asked_for),
+        cmocka_unit_test(special_tokens_are_parsed_only_on_request),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -140,7 +140,7 @@ static void set_orig_ctx(struct llm_context_params *o, struct llama_context_para
     t->rope_freq_scale = 0.125F;
 }
 
-static void every_key_is_the_number_that_it_says_and_changes_what_is_computed(void **state)
+static void every_key_sets_its_rope_parameter_and_changes_what_is_computed(void **state)
 {
     (void)state;
     static const struct key keys[] = {
@@ -166,7 +166,7 @@ static void every_key_is_the_number_that_it_says_and_changes_what_is_computed(vo
 }
 
 /* llama.cpp takes the factor that belongs to the scale. */
-static void beside_a_ramp_an_attn_factor_is_not_taken(void **state)
+static void with_a_yarn_ramp_an_attn_factor_has_no_effect(void **state)
 {
     (void)state;
     struct llm_context_params plain = long_params(), params = long_params();
@@ -177,7 +177,7 @@ static void beside_a_ramp_an_attn_factor_is_not_taken(void **state)
     free(with);
 }
 
-static void without_scaling_the_models_own_positions_stay(void **state)
+static void without_scaling_the_models_own_rope_stays(void **state)
 {
     (void)state;
     struct llm_context_params params = context_params(TRAINED, 1);
@@ -198,7 +198,7 @@ static void without_scaling_the_models_own_positions_stay(void **state)
 }
 
 /* llama.cpp says of a stretched model that it was trained for more; states of other stretches are other states. */
-static void every_stretch_is_described_as_itself(void **state)
+static void every_rope_scaling_has_its_own_description(void **state)
 {
     (void)state;
     struct buf described[3] = {{0}};
@@ -254,10 +254,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_window_and_yarn_are_enough),
-        cmocka_unit_test(every_key_is_the_number_that_it_says_and_changes_what_is_computed),
-        cmocka_unit_test(beside_a_ramp_an_attn_factor_is_not_taken),
-        cmocka_unit_test(without_scaling_the_models_own_positions_stay),
-        cmocka_unit_test(every_stretch_is_described_as_itself),
+        cmocka_unit_test(every_key_sets_its_rope_parameter_and_changes_what_is_computed),
+        cmocka_unit_test(with_a_yarn_ramp_an_attn_factor_has_no_effect),
+        cmocka_unit_test(without_scaling_the_models_own_rope_stays),
+        cmocka_unit_test(every_rope_scaling_has_its_own_description),
         cmocka_unit_test(layers_on_the_gpu_are_counted_as_the_configuration_says),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

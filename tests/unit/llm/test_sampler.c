@@ -29,7 +29,7 @@ static struct llm_sampling greedy(void)
                                  .window = 256};
 }
 
-static struct llm_sampling drawing(uint32_t seed)
+static struct llm_sampling random_sampling(uint32_t seed)
 {
     struct llm_sampling sampling = greedy();
     sampling.params.temperature = 2;
@@ -38,17 +38,17 @@ static struct llm_sampling drawing(uint32_t seed)
 }
 
 /* Picks `n` times from the same logits; the sampler sees each choice. */
-static void pick_many(const struct llm_sampling *sampling, int32_t *picks, int n)
+static void sample_many(const struct llm_sampling *sampling, int32_t *params, int n)
 {
     struct llm_sampler *sampler = llm_sampler_open(model, sampling, &prompt, NULL);
-    for (int i = 0; i < n; i++) picks[i] = llm_sample(sampler, context, row);
+    for (int i = 0; i < n; i++) params[i] = llm_sample(sampler, context, row);
     llm_sampler_close(sampler);
 }
 
 static int32_t pick(const struct llm_sampling *sampling)
 {
     int32_t token;
-    pick_many(sampling, &token, 1);
+    sample_many(sampling, &token, 1);
     return token;
 }
 
@@ -65,22 +65,22 @@ static void without_temperature_the_likeliest_token_is_taken(void **state)
     sampling.params.temperature = -1;
     sampling.params.top_k = 5;
     assert_int_equal(pick(&sampling), likeliest());
-    int32_t picks[4];
-    pick_many(&sampling, picks, 4);
-    for (int i = 0; i < 4; i++) assert_int_equal(picks[i], likeliest());
+    int32_t params[4];
+    sample_many(&sampling, params, 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(params[i], likeliest());
 }
 
-static void the_same_seed_draws_the_same_tokens_and_another_draws_others(void **state)
+static void the_same_seed_samples_the_same_tokens_and_another_others(void **state)
 {
     (void)state;
     enum { N = 32 };
     static const uint32_t seeds[] = {1, 0, UINT32_MAX};
     int32_t first[N], second[N], other[N];
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) {
-        struct llm_sampling sampling = drawing(seeds[i]), another = drawing(12345);
-        pick_many(&sampling, first, N);
-        pick_many(&sampling, second, N);
-        pick_many(&another, other, N);
+        struct llm_sampling sampling = random_sampling(seeds[i]), another = random_sampling(12345);
+        sample_many(&sampling, first, N);
+        sample_many(&sampling, second, N);
+        sample_many(&another, other, N);
         assert_memory_equal(first, second, sizeof first);
         assert_memory_not_equal(first, other, sizeof first);
     }
@@ -90,12 +90,12 @@ static void the_same_seed_draws_the_same_tokens_and_another_draws_others(void **
 static int variety(const struct llm_sampling *sampling)
 {
     enum { N = 300 };
-    int32_t picks[N];
+    int32_t params[N];
     int different = 0;
-    pick_many(sampling, picks, N);
+    sample_many(sampling, params, N);
     for (int i = 0; i < N; i++) {
         int known = 0;
-        while (known < i && picks[known] != picks[i]) known++;
+        while (known < i && params[known] != params[i]) known++;
         if (known == i) different++;
     }
     return different;
@@ -104,7 +104,7 @@ static int variety(const struct llm_sampling *sampling)
 static void top_k_top_p_and_min_p_narrow_the_choice(void **state)
 {
     (void)state;
-    struct llm_sampling wide = drawing(1);
+    struct llm_sampling wide = random_sampling(1);
     wide.params.temperature = 20;
     assert_true(variety(&wide) > 20);
     struct llm_sampling narrow = wide;
@@ -121,7 +121,7 @@ static void top_k_top_p_and_min_p_narrow_the_choice(void **state)
 static void temperature_comes_after_the_filters(void **state)
 {
     (void)state;
-    struct llm_sampling sampling = drawing(1);
+    struct llm_sampling sampling = random_sampling(1);
     sampling.params.temperature = 1;
     sampling.params.top_p = 0.5;
     int kept = variety(&sampling);
@@ -129,7 +129,7 @@ static void temperature_comes_after_the_filters(void **state)
     assert_true(variety(&sampling) < 5 * kept + 50);
 }
 
-static void a_forbidden_token_is_never_picked_and_a_favoured_one_always(void **state)
+static void a_forbidden_token_is_never_sampled_and_a_favoured_one_always(void **state)
 {
     (void)state;
     struct llm_sampling sampling = greedy();
@@ -172,28 +172,28 @@ static void ignore_eos_forbids_every_token_that_ends_generation(void **state)
     free(bias);
 }
 
-static void penalties_look_at_the_prompt_and_at_what_was_picked(void **state)
+static void penalties_apply_to_the_prompt_and_to_sampled_tokens(void **state)
 {
     (void)state;
     struct llm_sampling sampling = greedy();
     sampling.params.presence_penalty = 100;
-    int32_t picks[8];
-    pick_many(&sampling, picks, 8);
+    int32_t params[8];
+    sample_many(&sampling, params, 8);
     for (int i = 0; i < 8; i++) {
-        for (int j = 0; j < i; j++) assert_int_not_equal(picks[i], picks[j]);
-        for (size_t j = 0; j < prompt.len; j++) assert_int_not_equal(picks[i], prompt.v[j]);
+        for (int j = 0; j < i; j++) assert_int_not_equal(params[i], params[j]);
+        for (size_t j = 0; j < prompt.len; j++) assert_int_not_equal(params[i], prompt.v[j]);
     }
     sampling = greedy();
     sampling.params.frequency_penalty = 100;
-    pick_many(&sampling, picks, 2);
-    assert_int_not_equal(picks[0], picks[1]);
+    sample_many(&sampling, params, 2);
+    assert_int_not_equal(params[0], params[1]);
     sampling = greedy();
     sampling.params.repeat_penalty = 1000;
-    pick_many(&sampling, picks, 2);
-    assert_int_not_equal(picks[0], picks[1]);
+    sample_many(&sampling, params, 2);
+    assert_int_not_equal(params[0], params[1]);
 }
 
-static void penalties_forget_what_lies_further_back_than_they_look(void **state)
+static void penalties_end_at_their_last_n(void **state)
 {
     (void)state;
     /* A prompt that ends in the likeliest token, and one where it lies two tokens back. */
@@ -282,17 +282,17 @@ static struct llama_sampler *whole_chain(const hearth_sampling *p)
 static void assert_as_llama_server(const struct llm_sampling *sampling, const char *what)
 {
     enum { N = 40 };
-    int32_t picks[N];
-    pick_many(sampling, picks, N);
+    int32_t params[N];
+    sample_many(sampling, params, N);
     struct llama_sampler *chain = whole_chain(&sampling->params);
     for (int i = 0; i < N; i++) {
         int32_t expected = llama_sampler_sample(chain, llm_context_handle(context), row);
-        if (picks[i] != expected) fail_msg("%s, pick %d: %d and not %d", what, i, picks[i], expected);
+        if (params[i] != expected) fail_msg("%s, pick %d: %d and not %d", what, i, params[i], expected);
     }
     llama_sampler_free(chain);
 }
 
-static void every_sampler_picks_what_it_picks_in_llama_server(void **state)
+static void every_sampler_samples_what_it_samples_in_llama_server(void **state)
 {
     (void)state;
     static const char *const breakers[] = {"\n", ":", "\"", "*"};
@@ -301,7 +301,7 @@ static void every_sampler_picks_what_it_picks_in_llama_server(void **state)
     static const char *const penalty_last[] = {"top_k", "penalties", "temperature"};
     for (int seed = 1; seed <= 2; seed++)
         for (int zero = 0; zero < 2; zero++) {
-            struct llm_sampling base = drawing((uint32_t)seed), s;
+            struct llm_sampling base = random_sampling((uint32_t)seed), s;
             base.params.temperature = zero ? 0 : 1.5;
             base.params.repeat_last_n = base.params.dry_penalty_last_n = 64;
             base.params.dry_breakers = breakers;
@@ -396,15 +396,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_temperature_the_likeliest_token_is_taken),
-        cmocka_unit_test(the_same_seed_draws_the_same_tokens_and_another_draws_others),
+        cmocka_unit_test(the_same_seed_samples_the_same_tokens_and_another_others),
         cmocka_unit_test(top_k_top_p_and_min_p_narrow_the_choice),
         cmocka_unit_test(temperature_comes_after_the_filters),
-        cmocka_unit_test(a_forbidden_token_is_never_picked_and_a_favoured_one_always),
+        cmocka_unit_test(a_forbidden_token_is_never_sampled_and_a_favoured_one_always),
         cmocka_unit_test(bias_of_tokens_that_do_not_exist_is_ignored),
         cmocka_unit_test(ignore_eos_forbids_every_token_that_ends_generation),
-        cmocka_unit_test(penalties_look_at_the_prompt_and_at_what_was_picked),
-        cmocka_unit_test(penalties_forget_what_lies_further_back_than_they_look),
-        cmocka_unit_test(every_sampler_picks_what_it_picks_in_llama_server),
+        cmocka_unit_test(penalties_apply_to_the_prompt_and_to_sampled_tokens),
+        cmocka_unit_test(penalties_end_at_their_last_n),
+        cmocka_unit_test(every_sampler_samples_what_it_samples_in_llama_server),
         cmocka_unit_test(samplers_are_known_by_all_their_names),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -33,7 +33,7 @@ static void what_can_be_cut_anywhere_is_known(struct rig *rig)
 
 /* ---- Going on from shared cells ---- */
 
-static void a_sequence_goes_on_from_shared_cells_as_from_its_own(struct rig *rig)
+static void a_sequence_continues_from_shared_cells_as_from_its_own(struct rig *rig)
 {
     int32_t n[5];
     size_t count = lengths(rig, n);
@@ -169,7 +169,7 @@ static void cutting_one_leaves_the_other_whole(struct rig *rig)
     }
 }
 
-static void a_sharer_is_right_when_the_source_is_gone_and_its_cells_are_used_again(struct rig *rig)
+static void a_sharer_is_right_when_the_source_is_cleared_and_its_cells_are_reused(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 60, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 61);
     put(rig, 0, &prompt, 0);
@@ -299,14 +299,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(what_can_be_cut_anywhere_is_known),
         RIG_TEST(one_wrong_token_changes_logits_by_more_than_ten_times_the_bound),
-        RIG_TEST(a_sequence_goes_on_from_shared_cells_as_from_its_own),
+        RIG_TEST(a_sequence_continues_from_shared_cells_as_from_its_own),
         RIG_TEST(a_copy_in_a_stream_of_its_own_gives_the_bits_of_a_cold_run),
         RIG_TEST(cells_that_lie_among_those_of_others_can_be_shared),
         RIG_TEST(what_was_shared_can_be_shared_again),
         RIG_TEST(the_source_is_undisturbed_to_the_last_bit),
         RIG_TEST(clearing_one_leaves_the_other_whole),
         RIG_TEST(cutting_one_leaves_the_other_whole),
-        RIG_TEST(a_sharer_is_right_when_the_source_is_gone_and_its_cells_are_used_again),
+        RIG_TEST(a_sharer_is_right_when_the_source_is_cleared_and_its_cells_are_reused),
         RIG_TEST(a_part_of_what_cannot_be_cut_is_refused_and_leaves_nothing),
         RIG_TEST(nothing_and_more_than_there_is_are_refused_and_leave_nothing),
         RIG_TEST(two_hundred_random_operations_leave_every_sequence_right),

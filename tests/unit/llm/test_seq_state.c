@@ -55,7 +55,7 @@ static void expect_right(struct rig *rig, int32_t seq, const struct tokens *prom
 }
 
 /* What a sequence computes that turns out to be wrong. */
-static void go_wrong(struct rig *rig, int32_t seq, const struct tokens *prompt, int32_t n, uint32_t seed)
+static void decode_other_tokens(struct rig *rig, int32_t seq, const struct tokens *prompt, int32_t n, uint32_t seed)
 {
     struct tokens tokens = {0};
     tokens_append(&tokens, prompt->v, (size_t)n);
@@ -73,7 +73,7 @@ static void expect_empty(struct rig *rig, int32_t seq, const char *what)
 
 /* ---- Whole states ---- */
 
-static void a_whole_state_goes_on_in_another_sequence_as_from_its_own(struct rig *rig)
+static void a_snapshot_continues_in_another_sequence_as_in_its_own(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 1, PROMPT), other = random_tokens(rig, 2, PROMPT);
     put(rig, 0, &prompt, 0);
@@ -87,7 +87,7 @@ static void a_whole_state_goes_on_in_another_sequence_as_from_its_own(struct rig
     tokens_release(&other);
 }
 
-static void a_whole_state_can_be_loaded_when_its_source_is_gone_and_more_than_once(struct rig *rig)
+static void a_snapshot_can_be_loaded_when_its_source_is_gone_and_more_than_once(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 5, PROMPT), other = random_tokens(rig, 6, PROMPT);
     put(rig, 0, &prompt, 0);
@@ -115,7 +115,7 @@ static void what_was_loaded_can_be_cut_where_anything_can_and_else_is_not(struct
     tokens_release(&prompt);
 }
 
-static void a_state_of_a_shared_sequence_is_whole(struct rig *rig)
+static void a_snapshot_of_a_shared_sequence_is_complete(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 10, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 11);
     put(rig, 0, &prompt, 0);
@@ -141,23 +141,23 @@ static void only_what_cannot_be_cut_has_a_checkpoint(struct rig *rig)
     for (enum llm_state what = LLM_STATE_SNAPSHOT; what <= LLM_STATE_CHECKPOINT; what++)
         assert_int_equal(llm_seq_state_size(rig->context, 0, what), 0); /* of an empty sequence */
     put(rig, 0, &prompt, 0);
-    size_t moving = llm_seq_state_size(rig->context, 0, LLM_STATE_CHECKPOINT);
+    size_t checkpoint = llm_seq_state_size(rig->context, 0, LLM_STATE_CHECKPOINT);
     size_t whole = llm_seq_state_size(rig->context, 0, LLM_STATE_SNAPSHOT);
-    assert_int_equal(moving > 0, !rig->arch->cuts_anywhere);
-    assert_true(moving <= whole);
+    assert_int_equal(checkpoint > 0, !rig->arch->cuts_anywhere);
+    assert_true(checkpoint <= whole);
     uint8_t byte = 0;
-    if (moving == 0) assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_CHECKPOINT, &byte, 1), 0);
+    if (checkpoint == 0) assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_CHECKPOINT, &byte, 1), 0);
     assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_SNAPSHOT, &byte, 1), 0); /* too few bytes for it */
     tokens_release(&prompt);
 }
 
-static void a_sequence_goes_back_to_where_its_moving_state_was_saved(struct rig *rig)
+static void a_sequence_rewinds_to_its_checkpoint(struct rig *rig)
 {
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 21, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, LLM_STATE_CHECKPOINT);
-    go_wrong(rig, 0, &prompt, PROMPT, 22);
+    decode_other_tokens(rig, 0, &prompt, PROMPT, 22);
     assert_true(rewind_to(rig, 0, &saved));
     expect_right(rig, 0, &prompt, PROMPT, 23);
     assert_true(rewind_to(rig, 0, &saved)); /* a second time, from other tokens */
@@ -170,7 +170,7 @@ static void a_sequence_goes_back_to_where_its_moving_state_was_saved(struct rig 
 }
 
 /* The window before the first state was overwritten long ago when the sequence goes back to it. */
-static void a_sequence_goes_back_to_any_of_several_bounds_but_never_forward(struct rig *rig)
+static void a_sequence_rewinds_to_any_of_several_checkpoints_but_never_forward(struct rig *rig)
 {
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 26, WINDOW - OWN), start = {0};
@@ -195,7 +195,7 @@ static void a_sequence_goes_back_to_any_of_several_bounds_but_never_forward(stru
     tokens_release(&start);
 }
 
-static void going_back_leaves_a_sharer_whole(struct rig *rig)
+static void rewinding_leaves_a_sharer_whole(struct rig *rig)
 {
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 30, PROMPT), branch = branch_of(rig, &prompt, PROMPT, 31);
@@ -203,7 +203,7 @@ static void going_back_leaves_a_sharer_whole(struct rig *rig)
     struct saved saved = save(rig, 0, LLM_STATE_CHECKPOINT);
     put(rig, 0, &branch, PROMPT);
     assert_true(llm_seq_share(rig->context, 0, 1, (int32_t)branch.len));
-    go_wrong(rig, 2, &prompt, 0, 32); /* makes the copies between streams */
+    decode_other_tokens(rig, 2, &prompt, 0, 32); /* makes the copies between streams */
     assert_true(rewind_to(rig, 0, &saved));
     expect_right(rig, 1, &branch, (int32_t)branch.len, 33);
     expect_right(rig, 0, &prompt, PROMPT, 34);
@@ -214,7 +214,7 @@ static void going_back_leaves_a_sharer_whole(struct rig *rig)
     tokens_release(&branch);
 }
 
-static void a_moving_state_is_nothing_without_the_cells_it_completes(struct rig *rig)
+static void a_checkpoint_is_refused_without_the_cells_it_completes(struct rig *rig)
 {
     if (rig->arch->cuts_anywhere) return;
     struct tokens prompt = random_tokens(rig, 36, PROMPT);
@@ -223,7 +223,7 @@ static void a_moving_state_is_nothing_without_the_cells_it_completes(struct rig 
     llm_seq_clear(rig->context, 0);
     assert_false(rewind_to(rig, 0, &saved));
     expect_empty(rig, 0, "rewind of nothing");
-    go_wrong(rig, 0, &prompt, 0, 37); /* fewer cells than the state completes */
+    decode_other_tokens(rig, 0, &prompt, 0, 37); /* fewer cells than the state completes */
     assert_false(rewind_to(rig, 0, &saved));
     expect_empty(rig, 0, "rewind of too little");
     expect_right(rig, 0, &prompt, 0, 38);
@@ -235,7 +235,8 @@ static void a_moving_state_is_nothing_without_the_cells_it_completes(struct rig 
 
 typedef bool restoring(struct rig *rig, int32_t seq, const struct saved *saved);
 
-/* Tried on a sequence that holds enough for a moving state. What is beside it stays right, and it can be used again. */
+/* Tried on a sequence that holds enough for a checkpoint state. What is beside it stays right, and it can be used
+ * again. */
 static void expect_refused(struct rig *rig, restoring *restore, const struct saved *saved, const char *what)
 {
     struct tokens other = random_tokens(rig, 40, PROMPT);
@@ -274,16 +275,16 @@ static void expect_faults_refused(struct rig *rig, restoring *restore, const str
     }
 }
 
-static void a_faulty_state_leaves_the_sequence_empty_and_the_others_whole(struct rig *rig)
+static void a_damaged_state_leaves_the_sequence_empty_and_the_others_whole(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 41, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved whole = save(rig, 0, LLM_STATE_SNAPSHOT);
     expect_faults_refused(rig, load, &whole);
     if (!rig->arch->cuts_anywhere) {
-        struct saved moving = save(rig, 0, LLM_STATE_CHECKPOINT);
-        expect_faults_refused(rig, rewind_to, &moving);
-        free(moving.bytes);
+        struct saved checkpoint = save(rig, 0, LLM_STATE_CHECKPOINT);
+        expect_faults_refused(rig, rewind_to, &checkpoint);
+        free(checkpoint.bytes);
     }
     expect_right(rig, 1, &prompt, 0, 42);
     expect_right(rig, 0, &prompt, PROMPT, 43);
@@ -346,7 +347,7 @@ static void a_copy_cannot_be_saved_before_it_is_made(struct rig *rig)
     struct llm_batch_token bad = {.token = -1};
     assert_int_equal(llm_decode(rig->context, &bad, 1), LLM_REFUSED); /* a call that makes no copy */
     expect_nothing_saved(rig, 1);
-    go_wrong(rig, 2, &prompt, 0, 52);
+    decode_other_tokens(rig, 2, &prompt, 0, 52);
     struct saved copy = save(rig, 1, LLM_STATE_SNAPSHOT);
     assert_true(load(rig, 3, &source));
     assert_true(load(rig, 4, &copy));
@@ -442,8 +443,8 @@ static void random_save(struct rig *rig, struct belief *belief)
     int32_t seq = below(&belief->random, N_SEQ);
     if (belief->held[seq].len == 0) return;
     release_kept(kept);
-    bool moving = !rig->arch->cuts_anywhere && below(&belief->random, 2) == 0;
-    kept->what = moving ? LLM_STATE_CHECKPOINT : LLM_STATE_SNAPSHOT;
+    bool checkpoint = !rig->arch->cuts_anywhere && below(&belief->random, 2) == 0;
+    kept->what = checkpoint ? LLM_STATE_CHECKPOINT : LLM_STATE_SNAPSHOT;
     kept->saved = save(rig, seq, kept->what);
     tokens_append(&kept->tokens, belief->held[seq].v, belief->held[seq].len);
 }
@@ -454,9 +455,9 @@ static void random_restore(struct rig *rig, struct belief *belief)
     if (kept->saved.size == 0) return;
     for (int32_t i = 0, seq = below(&belief->random, N_SEQ); i < N_SEQ; i++, seq = (seq + 1) % N_SEQ) {
         struct tokens *held = &belief->held[seq];
-        bool moving = kept->what == LLM_STATE_CHECKPOINT;
-        if (moving && tokens_common_prefix(held, &kept->tokens) < kept->tokens.len) continue;
-        assert_true(moving ? rewind_to(rig, seq, &kept->saved) : load(rig, seq, &kept->saved));
+        bool checkpoint = kept->what == LLM_STATE_CHECKPOINT;
+        if (checkpoint && tokens_common_prefix(held, &kept->tokens) < kept->tokens.len) continue;
+        assert_true(checkpoint ? rewind_to(rig, seq, &kept->saved) : load(rig, seq, &kept->saved));
         tokens_truncate(held, 0);
         tokens_append(held, kept->tokens.v, kept->tokens.len);
         return;
@@ -486,16 +487,16 @@ static void two_hundred_random_operations_leave_every_sequence_right(struct rig 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RIG_TEST(a_whole_state_goes_on_in_another_sequence_as_from_its_own),
-        RIG_TEST(a_whole_state_can_be_loaded_when_its_source_is_gone_and_more_than_once),
+        RIG_TEST(a_snapshot_continues_in_another_sequence_as_in_its_own),
+        RIG_TEST(a_snapshot_can_be_loaded_when_its_source_is_gone_and_more_than_once),
         RIG_TEST(what_was_loaded_can_be_cut_where_anything_can_and_else_is_not),
-        RIG_TEST(a_state_of_a_shared_sequence_is_whole),
+        RIG_TEST(a_snapshot_of_a_shared_sequence_is_complete),
         RIG_TEST(only_what_cannot_be_cut_has_a_checkpoint),
-        RIG_TEST(a_sequence_goes_back_to_where_its_moving_state_was_saved),
-        RIG_TEST(a_sequence_goes_back_to_any_of_several_bounds_but_never_forward),
-        RIG_TEST(going_back_leaves_a_sharer_whole),
-        RIG_TEST(a_moving_state_is_nothing_without_the_cells_it_completes),
-        RIG_TEST(a_faulty_state_leaves_the_sequence_empty_and_the_others_whole),
+        RIG_TEST(a_sequence_rewinds_to_its_checkpoint),
+        RIG_TEST(a_sequence_rewinds_to_any_of_several_checkpoints_but_never_forward),
+        RIG_TEST(rewinding_leaves_a_sharer_whole),
+        RIG_TEST(a_checkpoint_is_refused_without_the_cells_it_completes),
+        RIG_TEST(a_damaged_state_leaves_the_sequence_empty_and_the_others_whole),
         RIG_TEST(a_snapshot_that_finds_no_cells_is_refused),
         RIG_TEST(a_copy_cannot_be_saved_before_it_is_made),
         RIG_TEST(nothing_is_loaded_into_either_end_of_a_copy_before_it_is_made),

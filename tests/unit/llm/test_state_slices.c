@@ -3,7 +3,7 @@
 
 /* ---- What comes back ---- */
 
-static void pieces_cut_anywhere_go_on_as_a_cold_run(struct rig *rig)
+static void slices_cut_anywhere_continue_as_a_cold_run(struct rig *rig)
 {
     struct tokens prompt = random_tokens(rig, 1, PROMPT);
     put(rig, 0, &prompt, 0);
@@ -35,7 +35,7 @@ static void a_sequence_of_any_length_comes_back(struct rig *rig)
     }
 }
 
-static void pieces_of_one_layout_load_in_the_other(struct rig *rig)
+static void slices_of_one_layout_load_in_the_other(struct rig *rig)
 {
     struct rig *other = other_layout(rig);
     struct tokens prompt = random_tokens(rig, 6, PROMPT), here = random_tokens(rig, 7, HALF);
@@ -53,7 +53,7 @@ static void pieces_of_one_layout_load_in_the_other(struct rig *rig)
     tokens_release(&here);
 }
 
-/* Computes two prompts in turn, so that in one pool neither has its cells side by side, and in pieces that no window is
+/* Computes two prompts in turn, so that in one pool neither has its cells side by side, and in slices that no window is
  * a multiple of. */
 static void interleave(struct rig *rig, const struct tokens *even, const struct tokens *odd)
 {
@@ -107,7 +107,7 @@ static void saving_changes_nothing(struct rig *rig)
     tokens_release(&tokens);
 }
 
-static void rows_around_those_wanted_are_left_out(struct rig *rig)
+static void kv_rows_around_the_wanted_ones_are_left_out(struct rig *rig)
 {
     if (!llm_state_format_has_rows(format_of(rig))) return;
     struct tokens prompt = random_tokens(rig, 23, PROMPT);
@@ -115,14 +115,14 @@ static void rows_around_those_wanted_are_left_out(struct rig *rig)
     struct saved saved = save(rig, 0, 0), overlapping = saved;
     struct buf all = {0};
     cut_rows(rig, 0, 0, PROMPT, &all);
-    const struct llm_state_slice pieces[] = {
+    const struct llm_state_slice slices[] = {
         {.bytes = all.v, .size = all.len, .from = 0, .to = 9},
         {.bytes = saved.rows[0].v, .size = saved.rows[0].len, .from = 9, .to = HALF - 1},
         {.bytes = all.v, .size = all.len, .from = HALF - 1, .to = HALF + 1},
         {.bytes = saved.rows[1].v, .size = saved.rows[1].len, .from = HALF + 1, .to = PROMPT},
     };
-    assert_true(load_rows(rig, 1, pieces, 4));
-    assert_true(load_moving(rig, 1, &overlapping));
+    assert_true(load_rows(rig, 1, slices, 4));
+    assert_true(load_checkpoint(rig, 1, &overlapping));
     expect_holds(rig, 1, &saved);
     expect_right(rig, 1, &prompt, 24);
     buf_release(&all);
@@ -130,7 +130,7 @@ static void rows_around_those_wanted_are_left_out(struct rig *rig)
     tokens_release(&prompt);
 }
 
-static void a_piece_is_cut_like_what_it_came_from(struct rig *rig)
+static void a_slice_is_cut_like_the_raw_state(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     if (!llm_state_format_has_rows(format)) return;
@@ -153,23 +153,23 @@ static void a_piece_is_cut_like_what_it_came_from(struct rig *rig)
 }
 
 /* What moves is left behind, but for the tiny states of a model with windows. */
-static void in_one_pool_no_more_is_copied_than_the_rows(struct rig *rig)
+static void in_a_unified_kv_cache_only_the_rows_are_copied(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     bool both = llm_model_info(rig->model)->kind == LLM_HYBRID && llm_model_info(rig->model)->n_swa > 0;
     if (!llm_state_format_appends(format) || both) return;
     struct tokens prompt = random_tokens(rig, 27, PROMPT);
-    struct buf piece = {0};
+    struct buf slice = {0};
     put(rig, 0, &prompt, 0);
-    cut_rows(rig, 0, HALF, PROMPT, &piece);
-    assert_int_equal(llm_rows_size(rig->context, format, 0, HALF, PROMPT), piece.len);
-    buf_release(&piece);
+    cut_rows(rig, 0, HALF, PROMPT, &slice);
+    assert_int_equal(llm_rows_size(rig->context, format, 0, HALF, PROMPT), slice.len);
+    buf_release(&slice);
     tokens_release(&prompt);
 }
 
 /* ---- Regions ---- */
 
-static void expect_regions(const struct rig *rig, const struct buf *piece, const struct llm_regions *regions)
+static void expect_regions(const struct rig *rig, const struct buf *slice, const struct llm_regions *regions)
 {
     uint64_t end = 0;
     for (size_t i = 0; i < regions->len; i++) {
@@ -178,10 +178,10 @@ static void expect_regions(const struct rig *rig, const struct buf *piece, const
             fail_in(rig, "a region that cannot be");
         end = r->offset + r->size;
     }
-    assert_true(end <= piece->len);
+    assert_true(end <= slice->len);
 }
 
-static void regions_name_every_table_of_a_piece(struct rig *rig)
+static void regions_name_every_table_of_a_slice(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     struct tokens prompt = random_tokens(rig, 26, PROMPT);
@@ -200,8 +200,8 @@ static void regions_name_every_table_of_a_piece(struct rig *rig)
     }
     if (llm_state_format_has_checkpoints(format)) {
         struct buf again = {0};
-        assert_true(llm_cut_checkpoint(format, saved.moving.v, saved.moving.len, PROMPT, &again, &regions));
-        expect_same(rig, &again, &saved.moving, "what moves is cut otherwise a second time");
+        assert_true(llm_cut_checkpoint(format, saved.checkpoint.v, saved.checkpoint.len, PROMPT, &again, &regions));
+        expect_same(rig, &again, &saved.checkpoint, "what moves is cut otherwise a second time");
         expect_regions(rig, &again, &regions);
         free(regions.v);
         buf_release(&again);
@@ -277,15 +277,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(the_last_sequence_is_still_refused_to_others),
-        RIG_TEST(pieces_cut_anywhere_go_on_as_a_cold_run),
+        RIG_TEST(slices_cut_anywhere_continue_as_a_cold_run),
         RIG_TEST(a_sequence_of_any_length_comes_back),
-        RIG_TEST(pieces_of_one_layout_load_in_the_other),
+        RIG_TEST(slices_of_one_layout_load_in_the_other),
         RIG_TEST(scattered_cells_are_saved_in_the_order_of_their_positions),
         RIG_TEST(saving_changes_nothing),
-        RIG_TEST(rows_around_those_wanted_are_left_out),
-        RIG_TEST(a_piece_is_cut_like_what_it_came_from),
-        RIG_TEST(in_one_pool_no_more_is_copied_than_the_rows),
-        RIG_TEST(regions_name_every_table_of_a_piece),
+        RIG_TEST(kv_rows_around_the_wanted_ones_are_left_out),
+        RIG_TEST(a_slice_is_cut_like_the_raw_state),
+        RIG_TEST(in_a_unified_kv_cache_only_the_rows_are_copied),
+        RIG_TEST(regions_name_every_table_of_a_slice),
         cmocka_unit_test(what_cannot_be_stored_is_said_in_one_line),
         cmocka_unit_test(one_sequence_is_enough_and_so_are_small_batches),
     };

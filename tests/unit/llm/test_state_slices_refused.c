@@ -5,52 +5,52 @@
 /* ---- Damage ---- */
 
 /* Cuts a copy of exactly its size, so that the sanitizer sees what is read beyond. */
-static bool cuts(const struct rig *rig, bool moving, const char *bytes, size_t size, int32_t n)
+static bool cuts(const struct rig *rig, bool checkpoint, const char *bytes, size_t size, int32_t n)
 {
-    struct buf piece = {0};
+    struct buf slice = {0};
     struct llm_regions regions = {0};
     char *copy = mem_alloc(size);
     memcpy(copy, bytes, size);
-    bool ok = moving ? llm_cut_checkpoint(format_of(rig), copy, size, n, &piece, &regions)
-                     : llm_cut_rows(format_of(rig), copy, size, 0, n, &piece, &regions);
+    bool ok = checkpoint ? llm_cut_checkpoint(format_of(rig), copy, size, n, &slice, &regions)
+                         : llm_cut_rows(format_of(rig), copy, size, 0, n, &slice, &regions);
     free(copy);
     free(regions.v);
-    buf_release(&piece);
+    buf_release(&slice);
     return ok;
 }
 
 /* How many single flipped bits, one in each byte that is in no region, are not noticed. */
-static uint32_t accepted_flips(const struct rig *rig, bool moving, const struct buf *piece, int32_t n)
+static uint32_t accepted_flips(const struct rig *rig, bool checkpoint, const struct buf *slice, int32_t n)
 {
     struct buf again = {0};
     struct llm_regions regions = {0};
     uint32_t accepted = 0, seed = 30;
     size_t region = 0;
-    if (moving)
-        assert_true(llm_cut_checkpoint(format_of(rig), piece->v, piece->len, n, &again, &regions));
+    if (checkpoint)
+        assert_true(llm_cut_checkpoint(format_of(rig), slice->v, slice->len, n, &again, &regions));
     else
-        assert_true(llm_cut_rows(format_of(rig), piece->v, piece->len, 0, n, &again, &regions));
-    for (size_t at = 0; at < piece->len; at++) {
+        assert_true(llm_cut_rows(format_of(rig), slice->v, slice->len, 0, n, &again, &regions));
+    for (size_t at = 0; at < slice->len; at++) {
         if (region < regions.len && at == regions.v[region].offset) at += regions.v[region++].size;
-        if (at == piece->len) break;
+        if (at == slice->len) break;
         char flip = (char)(1 << below(&seed, 8));
-        piece->v[at] ^= flip;
-        accepted += cuts(rig, moving, piece->v, piece->len, n);
-        piece->v[at] ^= flip;
+        slice->v[at] ^= flip;
+        accepted += cuts(rig, checkpoint, slice->v, slice->len, n);
+        slice->v[at] ^= flip;
     }
     free(regions.v);
     buf_release(&again);
     return accepted;
 }
 
-static void expect_truncated_refused(const struct rig *rig, bool moving, const struct buf *piece, int32_t n)
+static void expect_truncated_refused(const struct rig *rig, bool checkpoint, const struct buf *slice, int32_t n)
 {
-    for (size_t size = 0; size < piece->len; size += size < 600 ? 1 : 997)
-        if (cuts(rig, moving, piece->v, size, n)) fail_in(rig, "half a state is cut");
-    if (cuts(rig, moving, piece->v, piece->len - 1, n)) fail_in(rig, "a byte less is cut");
-    char *longer = mem_alloc(piece->len + 1);
-    memcpy(longer, piece->v, piece->len);
-    if (cuts(rig, moving, longer, piece->len + 1, n)) fail_in(rig, "a byte more is cut");
+    for (size_t size = 0; size < slice->len; size += size < 600 ? 1 : 997)
+        if (cuts(rig, checkpoint, slice->v, size, n)) fail_in(rig, "half a state is cut");
+    if (cuts(rig, checkpoint, slice->v, slice->len - 1, n)) fail_in(rig, "a byte less is cut");
+    char *longer = mem_alloc(slice->len + 1);
+    memcpy(longer, slice->v, slice->len);
+    if (cuts(rig, checkpoint, longer, slice->len + 1, n)) fail_in(rig, "a byte more is cut");
     free(longer);
 }
 
@@ -62,28 +62,28 @@ static void what_is_not_a_state_is_not_cut(struct rig *rig)
     bool places = strcmp(rig->arch->name, "qwen2vl") == 0 || strcmp(rig->arch->name, "qwen35") == 0;
     put(rig, 0, &prompt, 0);
     if (llm_state_format_has_rows(format_of(rig))) {
-        struct buf piece = {0};
-        cut_rows(rig, 0, 0, FEW, &piece);
-        assert_int_equal(accepted_flips(rig, false, &piece, FEW), 4 + FEW * (places ? 16 : 4));
-        expect_truncated_refused(rig, false, &piece, FEW);
-        assert_false(cuts(rig, false, piece.v, piece.len, FEW + 1));
-        buf_release(&piece);
+        struct buf slice = {0};
+        cut_rows(rig, 0, 0, FEW, &slice);
+        assert_int_equal(accepted_flips(rig, false, &slice, FEW), 4 + FEW * (places ? 16 : 4));
+        expect_truncated_refused(rig, false, &slice, FEW);
+        assert_false(cuts(rig, false, slice.v, slice.len, FEW + 1));
+        buf_release(&slice);
     }
     if (llm_state_format_has_checkpoints(format_of(rig))) {
-        struct buf piece = {0};
+        struct buf slice = {0};
         bool window = llm_model_info(rig->model)->n_swa > 0;
-        cut_moving(rig, 0, FEW, &piece);
-        assert_int_equal(accepted_flips(rig, true, &piece, FEW), window ? 4 + FEW * 4 : 4);
-        expect_truncated_refused(rig, true, &piece, FEW);
-        assert_false(cuts(rig, true, piece.v, piece.len, FEW + 1));
-        assert_false(cuts(rig, true, piece.v, piece.len, FEW - 1));
-        buf_release(&piece);
+        cut_checkpoint(rig, 0, FEW, &slice);
+        assert_int_equal(accepted_flips(rig, true, &slice, FEW), window ? 4 + FEW * 4 : 4);
+        expect_truncated_refused(rig, true, &slice, FEW);
+        assert_false(cuts(rig, true, slice.v, slice.len, FEW + 1));
+        assert_false(cuts(rig, true, slice.v, slice.len, FEW - 1));
+        buf_release(&slice);
     }
     tokens_release(&prompt);
 }
 
 /* Every bit of a random byte of the structure, or of any: either refused with an empty sequence, or loaded. */
-static void damaged_rows_are_refused_and_what_is_beside_them_stays(struct rig *rig)
+static void damaged_rows_are_refused_and_other_sequences_stay(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     struct tokens prompt = random_tokens(rig, 32, PROMPT);
@@ -92,22 +92,22 @@ static void damaged_rows_are_refused_and_what_is_beside_them_stays(struct rig *r
     uint32_t seed = 33;
     for (int i = 0; i < 200 && llm_state_format_appends(format); i++) {
         struct buf *rows = &saved.rows[0];
-        struct llm_state_slice piece = piece_of(&saved, 0);
+        struct llm_state_slice slice = slice_of(&saved, 0);
         int32_t at = below(&seed, i % 2 == 0 ? 200 : (int32_t)rows->len);
         char flip = (char)(1 << below(&seed, 8));
         rows->v[at] ^= flip;
         llm_seq_clear(rig->context, 1);
-        if (llm_rows_load(rig->context, format, 1, &piece) != LLM_LOADED)
+        if (llm_rows_load(rig->context, format, 1, &slice) != LLM_LOADED)
             assert_int_equal(llm_seq_end(rig->context, 1), 0);
         rows->v[at] ^= flip;
     }
     for (int i = 0; i < 100 && llm_state_format_has_checkpoints(format); i++) {
-        int32_t at = below(&seed, i % 2 == 0 && saved.moving.len > 100 ? 100 : (int32_t)saved.moving.len);
+        int32_t at = below(&seed, i % 2 == 0 && saved.checkpoint.len > 100 ? 100 : (int32_t)saved.checkpoint.len);
         char flip = (char)(1 << below(&seed, 8));
-        saved.moving.v[at] ^= flip;
+        saved.checkpoint.v[at] ^= flip;
         llm_seq_clear(rig->context, 1);
-        if (!load_moving(rig, 1, &saved)) assert_int_equal(llm_seq_end(rig->context, 1), 0);
-        saved.moving.v[at] ^= flip;
+        if (!load_checkpoint(rig, 1, &saved)) assert_int_equal(llm_seq_end(rig->context, 1), 0);
+        saved.checkpoint.v[at] ^= flip;
     }
     expect_holds(rig, 0, &saved);
     load(rig, 1, &saved);
@@ -126,7 +126,7 @@ static void rows_must_follow_one_another(struct rig *rig)
     struct tokens prompt = random_tokens(rig, 40, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    struct llm_state_slice second = piece_of(&saved, 1), first = piece_of(&saved, 0), beyond = first, empty = first;
+    struct llm_state_slice second = slice_of(&saved, 1), first = slice_of(&saved, 0), beyond = first, empty = first;
     struct llm_state_slice gap[] = {first, second};
     struct buf joined = {0};
     beyond.to = HALF + 1;
@@ -152,26 +152,26 @@ static void rows_must_follow_one_another(struct rig *rig)
     tokens_release(&prompt);
 }
 
-static void what_moves_completes_only_the_rows_of_as_many_tokens(struct rig *rig)
+static void a_checkpoint_completes_only_as_many_kv_rows(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     if (!llm_state_format_has_rows(format) || !llm_state_format_has_checkpoints(format)) return;
     struct tokens prompt = random_tokens(rig, 41, PROMPT);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    struct llm_state_slice first = piece_of(&saved, 0);
-    assert_false(load_moving(rig, 1, &saved));
+    struct llm_state_slice first = slice_of(&saved, 0);
+    assert_false(load_checkpoint(rig, 1, &saved));
     assert_int_equal(llm_seq_end(rig->context, 1), 0);
     assert_true(load_rows(rig, 1, &first, 1));
     assert_int_equal(llm_seq_end(rig->context, 1), 0);
-    assert_false(load_moving(rig, 1, &saved));
+    assert_false(load_checkpoint(rig, 1, &saved));
     load(rig, 1, &saved);
     expect_right(rig, 1, &prompt, 42);
     release(&saved);
     tokens_release(&prompt);
 }
 
-static void a_copy_still_to_be_made_is_neither_saved_nor_loaded_over(struct rig *rig)
+static void a_pending_copy_is_neither_saved_nor_overwritten(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     if (rig->unified) return;
@@ -180,11 +180,11 @@ static void a_copy_still_to_be_made_is_neither_saved_nor_loaded_over(struct rig 
     struct saved saved = save(rig, 0, 0);
     assert_true(llm_seq_share(rig->context, 0, 1, PROMPT));
     if (llm_state_format_has_rows(format)) {
-        struct llm_state_slice pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
+        struct llm_state_slice slices[] = {slice_of(&saved, 0), slice_of(&saved, 1)};
         assert_int_equal(llm_rows_size(rig->context, format, 1, 0, PROMPT), 0);
-        assert_false(load_rows(rig, 1, pieces, 2));
+        assert_false(load_rows(rig, 1, slices, 2));
     } else {
-        assert_false(load_moving(rig, 1, &saved));
+        assert_false(load_checkpoint(rig, 1, &saved));
     }
     assert_int_equal(llm_seq_end(rig->context, 1), 0);
     expect_right(rig, 0, &prompt, 44); /* makes the copies */
@@ -206,7 +206,7 @@ static struct rig open_narrow(struct rig *rig)
     return narrow;
 }
 
-static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct rig *rig)
+static void without_free_cells_the_sequence_is_unchanged_and_the_others_whole(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
     if (!llm_state_format_appends(format)) return;
@@ -214,20 +214,20 @@ static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct
     struct tokens prompt = random_tokens(rig, 46, PROMPT), other = random_tokens(rig, 47, PROMPT + OWN);
     put(rig, 0, &prompt, 0);
     struct saved saved = save(rig, 0, 0);
-    struct llm_state_slice pieces[] = {piece_of(&saved, 0), piece_of(&saved, 1)};
+    struct llm_state_slice slices[] = {slice_of(&saved, 0), slice_of(&saved, 1)};
     put(&narrow, 1, &other, 0);
-    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[0]), LLM_LOADED);
-    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_NO_ROOM);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &slices[0]), LLM_LOADED);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &slices[1]), LLM_NO_ROOM);
     assert_int_equal(llm_seq_end(narrow.context, 0), llm_state_format_has_checkpoints(format) ? 0 : HALF);
     llm_seq_clear(narrow.context, 1);
-    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_LOADED);
-    assert_true(load_moving(&narrow, 0, &saved));
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &slices[1]), LLM_LOADED);
+    assert_true(load_checkpoint(&narrow, 0, &saved));
     expect_holds(&narrow, 0, &saved); /* its cells lie in another order: sums have other last bits */
     llm_context_close(narrow.context);
     narrow = open_narrow(rig);
     put(&narrow, 1, &other, 0);
-    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[0]), LLM_LOADED);
-    assert_int_equal(llm_rows_load(narrow.context, format, 0, &pieces[1]), LLM_NO_ROOM);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &slices[0]), LLM_LOADED);
+    assert_int_equal(llm_rows_load(narrow.context, format, 0, &slices[1]), LLM_NO_ROOM);
     llm_seq_clear(narrow.context, 0);
     expect_branch(&narrow, 1, &other, PROMPT + OWN, 48);
     llm_context_close(narrow.context);
@@ -238,7 +238,7 @@ static void without_room_the_sequence_is_what_it_was_and_the_others_whole(struct
 
 /* Cells of a window that several sequences hold are free for nobody, however far those have got: a long sequence that
  * is shared whole leaves no room for another window. */
-static void what_moves_is_refused_where_others_hold_all_windows_and_fits_when_one_is_gone(struct rig *rig)
+static void a_checkpoint_is_refused_while_others_hold_all_windows_and_fits_when_one_is_cleared(struct rig *rig)
 {
     enum { LONG = 400, CELLS = 512 };
     const struct llm_state_format *format = format_of(rig);
@@ -252,28 +252,28 @@ static void what_moves_is_refused_where_others_hold_all_windows_and_fits_when_on
     struct rig wide = *rig;
     wide.context = open_context(rig->model, &params);
     struct tokens prompt = random_tokens(rig, 49, LONG);
-    struct buf rows = {0}, moving = {0};
+    struct buf rows = {0}, checkpoint = {0};
     put(&wide, 0, &prompt, 0);
     cut_rows(&wide, 0, 0, LONG, &rows);
-    cut_moving(&wide, 0, LONG, &moving);
+    cut_checkpoint(&wide, 0, LONG, &checkpoint);
     size_t size = llm_seq_state_size(wide.context, 0, LLM_STATE_CHECKPOINT);
     void *state = mem_alloc(size);
     assert_int_equal(llm_seq_save(wide.context, 0, LLM_STATE_CHECKPOINT, state, size), size);
-    struct llm_state_slice piece = {.bytes = rows.v, .size = rows.len, .to = LONG};
+    struct llm_state_slice slice = {.bytes = rows.v, .size = rows.len, .to = LONG};
     assert_true(llm_seq_share(wide.context, 0, 1, LONG));
     assert_true(llm_seq_share(wide.context, 0, 3, LONG));
-    assert_int_equal(llm_rows_load(wide.context, format, 2, &piece), LLM_LOADED);
+    assert_int_equal(llm_rows_load(wide.context, format, 2, &slice), LLM_LOADED);
     for (int i = 0; i < 2; i++) /* it can be asked for again */
-        assert_int_equal(llm_checkpoint_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_NO_ROOM);
+        assert_int_equal(llm_checkpoint_load(wide.context, format, 2, checkpoint.v, checkpoint.len, LONG), LLM_NO_ROOM);
     assert_int_equal(llm_seq_rewind(wide.context, 3, state, size, LONG), LLM_NO_ROOM);
     assert_int_equal(llm_seq_end(wide.context, 3), 0);
     llm_seq_clear(wide.context, 1);
-    assert_int_equal(llm_checkpoint_load(wide.context, format, 2, moving.v, moving.len, LONG), LLM_LOADED);
+    assert_int_equal(llm_checkpoint_load(wide.context, format, 2, checkpoint.v, checkpoint.len, LONG), LLM_LOADED);
     assert_int_equal(llm_seq_end(wide.context, 2), LONG);
     assert_int_equal(llm_seq_end(wide.context, 0), LONG);
     llm_context_close(wide.context);
     buf_release(&rows);
-    buf_release(&moving);
+    buf_release(&checkpoint);
     free(state);
     tokens_release(&prompt);
 }
@@ -282,12 +282,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(what_is_not_a_state_is_not_cut),
-        RIG_TEST(damaged_rows_are_refused_and_what_is_beside_them_stays),
+        RIG_TEST(damaged_rows_are_refused_and_other_sequences_stay),
         RIG_TEST(rows_must_follow_one_another),
-        RIG_TEST(what_moves_completes_only_the_rows_of_as_many_tokens),
-        RIG_TEST(a_copy_still_to_be_made_is_neither_saved_nor_loaded_over),
-        RIG_TEST(without_room_the_sequence_is_what_it_was_and_the_others_whole),
-        RIG_TEST(what_moves_is_refused_where_others_hold_all_windows_and_fits_when_one_is_gone),
+        RIG_TEST(a_checkpoint_completes_only_as_many_kv_rows),
+        RIG_TEST(a_pending_copy_is_neither_saved_nor_overwritten),
+        RIG_TEST(without_free_cells_the_sequence_is_unchanged_and_the_others_whole),
+        RIG_TEST(a_checkpoint_is_refused_while_others_hold_all_windows_and_fits_when_one_is_cleared),
     };
     int failed = 0;
     RUN_IN_EVERY_VARIANT(tests, failed)

@@ -1,4 +1,4 @@
-/* Long texts are tokenised piece by piece: with every vocabulary that llama.cpp ships the tokens are those of the whole
+/* Long texts are tokenised slice by slice: with every vocabulary that llama.cpp ships the tokens are those of the whole
  * text, and where a text cannot be cut, that is known. */
 #include "support.h"
 
@@ -75,37 +75,37 @@ static void fill(struct buf *text, size_t len)
 
 static void compare(const struct llm_model *model, const struct buf *text, bool add_special, bool parse_special)
 {
-    struct tokens whole = {0}, pieces = {0};
+    struct tokens whole = {0}, slices = {0};
     struct llm_tokenizer_input in = {text->v, text->len, add_special, parse_special};
     llm_tokenize_whole(model, &in, &whole);
-    llm_tokenize(model, text->v, text->len, add_special, parse_special, &pieces);
-    assert_int_equal(pieces.len, whole.len);
-    assert_memory_equal(pieces.v, whole.v, whole.len * sizeof *whole.v);
+    llm_tokenize(model, text->v, text->len, add_special, parse_special, &slices);
+    assert_int_equal(slices.len, whole.len);
+    assert_memory_equal(slices.v, whole.v, whole.len * sizeof *whole.v);
     tokens_release(&whole);
-    tokens_release(&pieces);
+    tokens_release(&slices);
 }
 
 /* Wherever a text may be cut, not only where its length makes it be. */
 static size_t compare_at_every_cut(const struct llm_model *model, const struct buf *text)
 {
-    struct tokens whole = {0}, pieces = {0};
+    struct tokens whole = {0}, slices = {0};
     size_t n = 0;
     llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v, .len = text->len}, &whole);
     for (size_t from = 0; from < text->len; n++) {
         struct llm_split cut = llm_next_split(llm_model_splitter(model), text->v, text->len, from);
         llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v + from, .len = cut.end - from},
-                           &pieces);
+                           &slices);
         from = cut.next;
     }
-    size_t same = tokens_common_prefix(&whole, &pieces);
-    if (same < whole.len || same < pieces.len) {
+    size_t same = tokens_common_prefix(&whole, &slices);
+    if (same < whole.len || same < slices.len) {
         struct buf until = {0};
         for (size_t i = 0; i <= same && i < whole.len; i++) llm_token_bytes(model, whole.v[i], true, &until);
-        fail_msg("%zu tokens of the whole, %zu of %zu parts, which differ in '%s'", whole.len, pieces.len, n,
+        fail_msg("%zu tokens of the whole, %zu of %zu parts, which differ in '%s'", whole.len, slices.len, n,
                  until.v + (until.len < 40 ? 0 : until.len - 40));
     }
     tokens_release(&whole);
-    tokens_release(&pieces);
+    tokens_release(&slices);
     return n - 1;
 }
 
@@ -146,7 +146,7 @@ static size_t check_vocabulary(const char *path)
         buf_release(&text);
     }
     struct buf text = {0};
-    fill(&text, 140 << 10); /* three pieces */
+    fill(&text, 140 << 10); /* three slices */
     compare(model, &text, true, true);
     compare(model, &text, false, false);
     buf_release(&text);
@@ -156,7 +156,7 @@ static size_t check_vocabulary(const char *path)
 }
 
 /* The vocabularies as they come have no weights: mkmodel puts tiny ones to them. */
-static void parts_have_the_tokens_of_the_whole(void **state)
+static void chunks_have_the_tokens_of_the_whole(void **state)
 {
     (void)state;
     char *folder = folder_open(), *list = mem_format("%s/source/models", env("HEARTH_LLAMA"));
@@ -187,7 +187,7 @@ static void parts_have_the_tokens_of_the_whole(void **state)
     folder_remove(folder);
 }
 
-static void a_text_that_cannot_be_cut_is_refused_by_its_length(void **state)
+static void a_text_without_split_points_is_refused_by_its_length(void **state)
 {
     (void)state;
     char *path = demo_path();
@@ -208,7 +208,7 @@ static void a_text_that_cannot_be_cut_is_refused_by_its_length(void **state)
     free(path);
 }
 
-static void tokenising_stops_between_two_pieces(void **state)
+static void tokenising_stops_between_two_chunks(void **state)
 {
     (void)state;
     char *path = demo_path();
@@ -232,9 +232,9 @@ int main(void)
 {
     llm_init();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_have_the_tokens_of_the_whole),
-        cmocka_unit_test(a_text_that_cannot_be_cut_is_refused_by_its_length),
-        cmocka_unit_test(tokenising_stops_between_two_pieces),
+        cmocka_unit_test(chunks_have_the_tokens_of_the_whole),
+        cmocka_unit_test(a_text_without_split_points_is_refused_by_its_length),
+        cmocka_unit_test(tokenising_stops_between_two_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

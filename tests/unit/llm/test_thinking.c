@@ -113,7 +113,7 @@ static int32_t token_with_bytes(const char *bytes, size_t len)
     return found;
 }
 
-static void a_character_is_not_broken_off(void **state)
+static void a_utf8_character_is_completed_first(void **state)
 {
     (void)state;
     int32_t first = token_with_bytes("\xe2", 1), next = token_with_bytes("\x82", 1);
@@ -137,7 +137,7 @@ static struct llm_sampling sampling(void)
                                  .thinking = with_budget(5)};
 }
 
-static void a_sampler_obeys(void **state)
+static void a_sampler_samples_the_forced_tokens(void **state)
 {
     (void)state;
     for (int temperature = 0; temperature < 2; temperature++) {
@@ -204,8 +204,8 @@ int main(void)
         cmocka_unit_test(a_used_up_budget_forces_message_and_end),
         cmocka_unit_test(reasoning_that_ends_in_time_is_left_alone_and_a_new_one_begins_anew),
         cmocka_unit_test(the_prompt_may_have_begun_the_reasoning),
-        cmocka_unit_test(a_character_is_not_broken_off),
-        cmocka_unit_test(a_sampler_obeys),
+        cmocka_unit_test(a_utf8_character_is_completed_first),
+        cmocka_unit_test(a_sampler_samples_the_forced_tokens),
         cmocka_unit_test(a_lazy_grammar_is_off_while_the_model_reasons),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

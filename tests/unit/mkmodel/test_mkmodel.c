@@ -52,7 +52,7 @@ static void every_architecture_is_what_its_name_says(void **state)
     }
 }
 
-static void every_decoder_generates_the_same_varied_text_however_its_prompt_is_cut(void **state)
+static void every_decoder_generates_the_same_varied_text_however_its_prompt_is_batched(void **state)
 {
     (void)state;
     for (int i = 0; i < ARCHS; i++) {
@@ -223,7 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_architecture_is_what_its_name_says),
-        cmocka_unit_test(every_decoder_generates_the_same_varied_text_however_its_prompt_is_cut),
+        cmocka_unit_test(every_decoder_generates_the_same_varied_text_however_its_prompt_is_batched),
         cmocka_unit_test(an_encoder_gives_one_embedding_for_a_text),
         cmocka_unit_test(a_reranker_gives_one_score_for_a_text),
         cmocka_unit_test(every_file_says_how_it_pools_and_is_small),

@@ -83,7 +83,7 @@ static void every_key_of_the_tokenizer_is_copied(void **state)
     free(path);
 }
 
-static void the_template_of_the_option_takes_the_place_of_the_vocabularys_own(void **state)
+static void the_template_of_the_option_replaces_the_vocabularys_own(void **state)
 {
     (void)state;
     const char *text = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
@@ -213,7 +213,7 @@ int main(void)
         cmocka_unit_test(lengths_are_those_of_the_options),
         cmocka_unit_test(the_window_is_that_of_the_option),
         cmocka_unit_test(every_key_of_the_tokenizer_is_copied),
-        cmocka_unit_test(the_template_of_the_option_takes_the_place_of_the_vocabularys_own),
+        cmocka_unit_test(the_template_of_the_option_replaces_the_vocabularys_own),
         cmocka_unit_test(a_vocabulary_can_be_named_and_its_folder_given),
         cmocka_unit_test(bad_usage_is_refused_with_exit_code_2),
         cmocka_unit_test(what_cannot_be_read_or_written_fails_with_exit_code_1),
