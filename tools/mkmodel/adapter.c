@@ -1,5 +1,5 @@
-/* An adapter's file is small: it is put together in memory and written in one go. One thread; nothing outlives
- * adapter_write(). */
+/* Writes a LoRA adapter's GGUF file: the file is small, so it is built in memory and written at once. One thread; no
+ * state outlives adapter_write(). */
 #include "adapter.h"
 
 #include "base/error.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of these matrices, in whatever layer has them. Each kind of model has some. */
+/* The matrices that are adapted, in every layer that has them. Each kind of model has some. */
 static const char *const adapted[] = {
     "attn_q.weight",
     "attn_k.weight",
@@ -37,7 +37,7 @@ static bool is_adapted(const char *name)
     return false;
 }
 
-/* Maps a vector of rms 1 to one of rms `gain`. */
+/* Fills the matrix so that it maps a vector of RMS 1 to one of RMS `gain`. */
 static void add_matrix(struct gguf_context *gguf, struct ggml_context *memory, const struct lora *lora,
                        const char *name, const int64_t ne[2], float gain)
 {
@@ -70,7 +70,7 @@ static size_t memory_for(const struct gguf_context *model, const struct lora *lo
     return size;
 }
 
-/* Writes beside the wanted path and moves the file there when it is complete. */
+/* Writes a temporary file beside the wanted path and renames it when it is complete. */
 static int write_file(const struct gguf_context *gguf, const struct lora *lora, hearth_error *error)
 {
     char *part = mem_format("%s.part", lora->out_path);

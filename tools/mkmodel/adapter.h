@@ -1,7 +1,6 @@
-/* Writes a LoRA adapter with random weights for a model that is there. It changes what the model says from the first
- * token on: matrices of every layer get about half as much on top of what they are.
- *
- * The file is a function of struct lora and of the model's shapes alone. */
+/* Writes a LoRA adapter with random weights for an existing model. It changes the model's output from the first token
+ * on: matrices of every layer get about half their own strength on top. The file is a function of struct lora and of
+ * the model's shapes alone. */
 #ifndef MKMODEL_ADAPTER_H
 #define MKMODEL_ADAPTER_H
 
@@ -14,8 +13,8 @@ struct lora {
     uint64_t seed;
 };
 
-/* Fails with HEARTH_INVALID where no matrix of the model can be adapted, else with what kept it from reading or
- * writing. */
+/* Fails with HEARTH_INVALID where no matrix of the model can be adapted, else with the reason why reading or writing
+ * failed. */
 int adapter_write(const struct lora *lora, hearth_error *error);
 
 #endif

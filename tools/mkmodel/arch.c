@@ -1,5 +1,6 @@
-/* The table of architectures: what llama.cpp v0.5.0 wants to find in a file of each, and tiny sizes that still show
- * what is special about it. Optional tensors appear only where the published models have them. Constant data. */
+/* The table of architectures: the metadata and tensors that llama.cpp v0.5.0 requires of each, and tiny sizes that
+ * still show what is special about it. Optional tensors appear only where the published models have them. Constant
+ * data. */
 #include "arch.h"
 
 #include "base/error.h"
@@ -84,7 +85,7 @@ static const struct tensor_rule output_norm[] = {{"output_norm.weight", {SIZE_EM
 
 static const struct tensor_rule tied_output_norm[] = {{"output_norm.weight", {SIZE_EMBD}, FILL_LOUD}, {0}};
 
-/* Without it the output matrix is the embedding ("tied"). */
+/* Without this tensor the output matrix is the embedding ("tied"). */
 static const struct tensor_rule output[] = {{"output.weight", {SIZE_EMBD, SIZE_VOCAB}, FILL_OUTPUT}, {0}};
 
 static const struct tensor_rule attn_norm[] = {{"attn_norm.weight", {SIZE_EMBD}, FILL_ONE}, {0}};
@@ -189,10 +190,11 @@ static const struct tensor_rule shortconv[] = {
     {0},
 };
 
-/* llama.cpp looks for this one without ".weight". */
+/* llama.cpp's name for this one has no ".weight". */
 static const struct tensor_rule falcon_ffn_norm[] = {{"ffn_norm", {SIZE_EMBD}, FILL_ONE}, {0}};
 
-/* Normalised queries and keys, and convolutions between: attention at its usual strength would hardly be felt. */
+/* With normalised queries and keys and convolutions between, attention of the usual strength would have little effect.
+ */
 static const struct tensor_rule lfm2_attention[] = {
     {"attn_q.weight", {SIZE_EMBD, SIZE_Q}, FILL_QK},
     {"attn_k.weight", {SIZE_EMBD, SIZE_KV}, FILL_QK},
@@ -431,7 +433,7 @@ bool arch_layer_attends(const int64_t sizes[SIZE_COUNT], int64_t layer)
     return sizes[SIZE_PERIOD] == 0 || (layer + 1) % sizes[SIZE_PERIOD] == 0;
 }
 
-/* What the options and the row say, before anything is computed from it. */
+/* Sizes from the options and the row, before anything is computed from them. */
 static int take_defaults(const struct arch *arch, int64_t sizes[SIZE_COUNT], hearth_error *error)
 {
     static const char *const options[SIZE_VOCAB] = {

@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Every length that a key or a tensor can have. */
+/* Every size that a key or a tensor can have. */
 enum size {
     SIZE_END, /* ends a tensor's dimensions */
 
-    /* Set by options; in a row, the default. 0: the architecture has no such thing. */
+    /* Set by options; in a row, the default. 0: not part of the architecture. */
     SIZE_LAYERS,
     SIZE_EMBD,
     SIZE_HEADS,
@@ -26,7 +26,7 @@ enum size {
     SIZE_SWA,
 
     /* Fixed by the row. */
-    SIZE_PERIOD,      /* every n-th layer attends to the whole sequence, the others are recurrent or see a window */
+    SIZE_PERIOD, /* every n-th layer attends to the whole sequence; the others are recurrent or have a sliding window */
     SIZE_ROTARY_PART, /* n: one n-th of a head is rotated */
     SIZE_KERNEL,      /* of the convolution before a recurrent layer */
     SIZE_STATE,       /* of a recurrent head */
@@ -51,25 +51,25 @@ enum size {
     SIZE_COUNT
 };
 
-/* In a row: unless the option says otherwise, SIZE_HEAD_DIM is embedding / heads, and SIZE_KV_HEADS is heads. */
+/* In a row: without the option, SIZE_HEAD_DIM is embedding / heads, and SIZE_KV_HEADS is heads. */
 #define SIZE_DERIVED (-1)
 
-/* How a tensor's numbers are drawn; write.c says why. */
+/* The distribution of a tensor's random numbers; write.c has the reasons. */
 enum fill {
     FILL_MATRIX,
-    FILL_QK,             /* what queries and keys come from */
-    FILL_ATTENTION,      /* what attention adds to its input */
-    FILL_ROUTER,         /* what chooses experts */
+    FILL_QK,             /* makes queries and keys */
+    FILL_ATTENTION,      /* the output of attention */
+    FILL_ROUTER,         /* chooses experts */
     FILL_EMBEDDING,      /* one row a token */
     FILL_TIED_EMBEDDING, /* one row a token, the output too */
     FILL_OUTPUT,         /* one row a token: the logits */
     FILL_POSITION,       /* one row a position */
     FILL_CONV,
     FILL_ONE,
-    FILL_QUIET, /* a norm between attention and what it adds to */
+    FILL_QUIET, /* a norm between attention and the residual stream */
     FILL_LOUD,  /* the last norm before a tied output */
     FILL_BIAS,
-    FILL_DECAY, /* below 0: how fast a recurrent state fades */
+    FILL_DECAY, /* below 0: the decay of a recurrent state */
     FILL_STEP,  /* bias of a recurrent layer's time step */
 };
 
@@ -81,7 +81,7 @@ struct tensor_rule {
 
 enum layers { LAYERS_NONE, LAYERS_EVERY, LAYERS_ATTENTION, LAYERS_RECURRENT };
 
-/* Tensors that come together, and the layers that have them; LAYERS_NONE: they stand outside the layers. */
+/* Tensors that belong together, and the layers that have them; LAYERS_NONE: they are outside the layers. */
 struct part {
     enum layers layers;
     const struct tensor_rule *tensors; /* NULL ends a list */
@@ -122,8 +122,8 @@ const struct arch *arch_find(const char *name);
 /* Whether `layer` of the model is one that LAYERS_ATTENTION names. */
 bool arch_layer_attends(const int64_t sizes[SIZE_COUNT], int64_t layer);
 
-/* Completes `sizes`: on entry what options set (0: not given) and SIZE_VOCAB, on return every length. Fails with
- * HEARTH_INVALID, naming the option in `param`, where llama.cpp could not load or run such a model. */
+/* Completes `sizes`: on entry those set by options (0: not set) and SIZE_VOCAB, on return every size. Fails with
+ * HEARTH_INVALID, with the option in `param`, where llama.cpp could not load or run such a model. */
 int arch_resolve(const struct arch *arch, int64_t sizes[SIZE_COUNT], hearth_error *error);
 
 #endif

@@ -1,5 +1,4 @@
-/* hearth-mkmodel: the command line. Reads the options into a struct model, or a struct lora, and has it written; one
- * thread. */
+/* hearth-mkmodel: parses the command line into a struct model, or a struct lora, and writes the file. One thread. */
 #include "adapter.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -26,7 +25,7 @@ enum option_id {
     OPTION_HELP
 };
 
-/* Options that set a length have the length's number. */
+/* Options that set a size have the size's number. */
 static const struct option options[] = {
     {"arch", required_argument, NULL, OPTION_ARCH},
     {"vocab", required_argument, NULL, OPTION_VOCAB},
@@ -50,7 +49,7 @@ static const struct option options[] = {
     {0},
 };
 
-/* llama.cpp's own limits, and beyond them what still fits its 32-bit lengths. */
+/* llama.cpp's own limits, else what fits its 32-bit sizes. */
 static const long long size_limits[SIZE_VOCAB] = {
     [SIZE_LAYERS] = 512, [SIZE_EMBD] = 1 << 16, [SIZE_HEADS] = 1024,  [SIZE_KV_HEADS] = 1024, [SIZE_HEAD_DIM] = 1024,
     [SIZE_FF] = 1 << 18, [SIZE_CTX] = 1 << 24,  [SIZE_EXPERTS] = 512, [SIZE_SWA] = 1 << 24,
@@ -74,12 +73,12 @@ static void print_help(void)
          "  --kv-heads N     key and value heads         --seed N         another seed, other weights (default 1)\n"
          "  --head-dim N     length of a head            --type T         f32 (default), f16 or q8_0\n"
          "  --ff N           inner length of the feed-forward part (of one expert)\n"
-         "  --pooling P      mean, cls or last: says that the model is for embeddings, and how its vectors become one\n"
+         "  --pooling P      mean, cls or last: marks the model as one for embeddings, with this pooling\n"
          "  --template FILE  chat template (default: the vocabulary's own, if it has one)\n"
          "\n"
          "  --lora-for F     write a LoRA adapter for that model, of rank N (default 4)\n"
          "\n"
-         "The same arguments give the same bytes. Control tokens such as end-of-text are never the likeliest.\n"
+         "The same arguments give the same bytes. Control tokens such as end-of-text are never the most likely.\n"
          "\n"
          "architectures (defaults: layers, embedding, window):");
     for (const struct arch *arch = arch_table; arch->name != NULL; arch++) {
@@ -125,7 +124,7 @@ static int parse_type(const char *text, struct model *model, hearth_error *error
     return error_at(error, HEARTH_INVALID, "type", "unknown type '%s': use f32, f16 or q8_0", text);
 }
 
-/* Ranks need a head, and that is an architecture's. */
+/* Reranking needs a head, which is an architecture of its own. */
 static int parse_pooling(const char *text, struct model *model, hearth_error *error)
 {
     static const char *const names[] = {[1] = "mean", [2] = "cls", [3] = "last"};
@@ -144,7 +143,7 @@ static bool ends_with(const char *text, const char *end)
     return len >= end_len && !strcmp(text + len - end_len, end);
 }
 
-/* A file as it is, a name as the path of llama.cpp's vocabulary file of that name. */
+/* A path as it is; a name becomes the path of llama.cpp's vocabulary file of that name. */
 static char *vocab_path(const char *vocab)
 {
     if (strchr(vocab, '/') != NULL || ends_with(vocab, ".gguf")) return mem_strdup(vocab);
@@ -152,7 +151,7 @@ static char *vocab_path(const char *vocab)
     return mem_format("%s/ggml-vocab-%s.gguf", folder != NULL ? folder : HEARTH_VOCAB_DIR, vocab);
 }
 
-/* What the command line said. */
+/* The parsed command line. */
 struct arguments {
     struct model model; /* its strings are borrowed from argv, but for vocab_path */
     const char *vocab;
@@ -255,7 +254,7 @@ int main(int argc, char **argv)
     struct arguments args = {
         .vocab = "", .model = {.type = &weight_types[0], .seed = 1, .pooling = -1}, .lora = {.rank = 4, .seed = 1}};
     hearth_error error = {0};
-    ggml_log_set(stay_quiet, NULL); /* one line on stderr is enough, and it is ours */
+    ggml_log_set(stay_quiet, NULL); /* hearth-mkmodel itself reports errors, in one line on stderr */
     int code = parse_arguments(argc, argv, &args, &error);
     if (code == 0 && args.help) {
         print_help();

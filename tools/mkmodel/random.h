@@ -1,5 +1,5 @@
-/* Numbers that look drawn by chance and are the same on every machine: a stream for each tensor, started from the seed
- * and the tensor's name, so that another layer more or less does not change the others. Pure functions. */
+/* Pseudo-random numbers that are the same on every machine: a stream for each tensor, seeded by the seed and the
+ * tensor's name, so that one layer more or less does not change the others. Pure functions. */
 #ifndef MKMODEL_RANDOM_H
 #define MKMODEL_RANDOM_H
 
@@ -7,7 +7,7 @@
 
 uint64_t random_stream(uint64_t seed, const char *name);
 
-/* n numbers spread evenly over low..high; moves the stream on. */
+/* n uniform numbers in low..high; advances the stream. */
 void random_row(float *row, int64_t n, float low, float high, uint64_t *stream);
 
 #endif

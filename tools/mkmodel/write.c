@@ -1,5 +1,5 @@
-/* Writing a model file: the metadata first, then each tensor's numbers row by row, so that no model is too large for
- * the memory. One thread; nothing outlives model_write(). */
+/* Writes a model file: the metadata first, then each tensor's numbers row by row, so that memory does not limit the
+ * model's size. One thread; no state outlives model_write(). */
 #include "write.h"
 
 #include "base/buf.h"
@@ -35,7 +35,7 @@ typedef int (*tensor_visitor)(void *ud, const struct tensor *tensor, hearth_erro
 
 /* ---- Which tensors ---- */
 
-/* Numbers are spread evenly over low..high, or over what makes a matrix map a vector of rms 1 to one of rms `gain`. */
+/* Numbers are uniform in low..high, or in the range that makes a matrix map a vector of RMS 1 to one of RMS `gain`. */
 struct range {
     float low, high;
     float gain; /* 0: low and high count */
@@ -46,7 +46,7 @@ struct range {
 /* Chosen so that greedy output wanders through the vocabulary, depends on the whole prompt, and yet is the same however
  * llama.cpp batches it. Attention over F16 cells is the one part whose rounding depends on the batch (by about 0.5 %),
  * so it adds little beside the feed-forward part. A tied embedding is small beside what the layers add, or the model
- * would repeat its last token for ever; the norm after the layers makes up for it. Steps and decays are those of the
+ * would repeat its last token for ever; the norm after the layers compensates. Steps and decays are those of the
  * published Mamba-2: memories of a few tokens up to a thousand. */
 static const struct range ranges[] = {
     [FILL_MATRIX] = {.gain = 1.5f, .typed = true},
@@ -66,7 +66,7 @@ static const struct range ranges[] = {
     [FILL_STEP] = {.low = -8.0f, .high = -4.0f},
 };
 
-/* Rows of a quantised matrix must be whole blocks; like llama.cpp's converter, F16 is taken where they are not. */
+/* Rows of a quantised matrix must be whole blocks; where they are not, F16 is used, as llama.cpp's converter does. */
 static enum ggml_type storage_type(const struct model *model, const struct tensor *tensor)
 {
     if (!ranges[tensor->fill].typed || tensor->n_dims == 1) return GGML_TYPE_F32;
@@ -124,7 +124,7 @@ static void remove_keys(struct gguf_context *gguf, const char *prefix, bool with
     for (int64_t i = gguf_get_n_kv(gguf) - 1; i >= 0; i--) {
         const char *name = gguf_get_key(gguf, i);
         if (starts_with(name, prefix) != with_prefix) continue;
-        char *copy = mem_strdup(name); /* the key's own text goes away while it is removed */
+        char *copy = mem_strdup(name); /* removing the key frees its own text */
         gguf_remove_key(gguf, copy);
         free(copy);
     }
@@ -164,7 +164,7 @@ static int put_template(struct gguf_context *gguf, const char *path, hearth_erro
     bool failed = ferror(file) != 0;
     fclose(file);
     if (!failed && text.len > 0) {
-        remove_keys(gguf, "tokenizer.chat_template", true); /* the vocabulary's variants for tools go with it */
+        remove_keys(gguf, "tokenizer.chat_template", true); /* its variants for tools are removed too */
         gguf_set_val_str(gguf, "tokenizer.chat_template", text.v);
     }
     int code = failed || text.len == 0 ? error_set(error, HEARTH_IO, "cannot read a chat template from %s", path) : 0;
@@ -235,7 +235,7 @@ static int put_metadata(struct gguf_context *gguf, const struct model *model, co
     }
     gguf_set_kv(gguf, vocab);
     if (arch->sizes[SIZE_TOKEN_TYPES] > 0) {
-        /* Named like the tokenizer's keys, but the length of a tensor of the model. */
+        /* Named like the tokenizer's keys, but a size of a tensor of the model. */
         gguf_set_val_u32(gguf, "tokenizer.ggml.token_type_count", (uint32_t)model->sizes[SIZE_TOKEN_TYPES]);
     }
     return model->template_path == NULL ? 0 : put_template(gguf, model->template_path, error);
@@ -256,7 +256,7 @@ static int declare_tensor(void *ud, const struct tensor *tensor, hearth_error *e
 
 /* ---- Numbers ---- */
 
-/* What fills in the tensors, one after the other. */
+/* Fills in the tensors, one after the other. */
 struct filler {
     const struct model *model;
     FILE *file;
@@ -267,7 +267,7 @@ struct filler {
 };
 
 /* Control tokens get small logits: greedy output is text and ends only where the caller ends it. They keep their
- * directions, so each still means something of its own in a prompt. */
+ * directions, so each still has its own effect in a prompt. */
 static float row_scale(const struct filler *filler, const struct range *range, int64_t row)
 {
     const int32_t normal = 1, user_defined = 4, byte = 6; /* llama_token_type */
@@ -322,7 +322,7 @@ static int write_tensors(const struct model *model, const struct gguf_context *g
     return code;
 }
 
-/* Writes beside the wanted path and moves the file there when it is complete. */
+/* Writes a temporary file beside the wanted path and renames it when it is complete. */
 static int write_file(const struct model *model, const struct gguf_context *gguf, hearth_error *error)
 {
     char *part = mem_format("%s.part", model->out_path);

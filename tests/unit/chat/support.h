@@ -1,4 +1,4 @@
-/* What the tests of chat templates share: templates of their own and those that come with llama.cpp's source. */
+/* Helpers for tests of chat templates: templates of their own and those that come with llama.cpp's source. */
 #ifndef TESTS_CHAT_SUPPORT_H
 #define TESTS_CHAT_SUPPORT_H
 

@@ -1,5 +1,5 @@
-/* Chat templates: what they render, what they refuse, and what is told about it. The templates are small ones written
- * here and those that come with llama.cpp's source. */
+/* Chat templates: rendering, refusals and their messages. The templates are small ones written here and those that come
+ * with llama.cpp's source. */
 #include "support.h"
 
 #include <dirent.h>
@@ -239,7 +239,7 @@ static void tool_calls_reach_the_template_whatever_their_form(void **state)
     chat_template_close(template_);
 }
 
-/* ---- What the template may see ---- */
+/* ---- Arguments of the template ---- */
 
 static void kwargs_reach_the_template_with_their_types(void **state)
 {
@@ -421,7 +421,7 @@ static void each_malformed_message_names_its_field(void **state)
     }
 }
 
-/* The same words each time, so that what follows has the same prefix. */
+/* The same note each time, so that prompts share a prefix. */
 static void a_note_replaces_parts_that_are_not_text(void **state)
 {
     (void)state;
@@ -560,7 +560,7 @@ static void assert_is_input(const struct chat_prompt *prompt, const char *name)
     }
 }
 
-/* Gives true if it rendered; a refusal must have a message. */
+/* Returns true if it rendered; a refusal must have a message. */
 static bool try_file(const char *name, const char *messages)
 {
     hearth_error error = {0};

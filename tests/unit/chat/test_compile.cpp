@@ -1,5 +1,5 @@
-/* A template is compiled when it is opened and never again. llama.cpp takes a template's text apart with
- * jinja::lexer::tokenize(); the linker puts what is here in front of it. */
+/* A template is compiled when it is opened and never again. llama.cpp parses a template's text with
+ * jinja::lexer::tokenize(); the linker wraps that call. */
 #include "jinja/lexer.h"
 
 #include "chat/chat.h"

@@ -1,9 +1,8 @@
-/* Every chat template that comes with llama.cpp, with llama.cpp itself as the judge: what is rendered, how the reply is
- * constrained, and how canned replies are read while they stream.
- *
- * The canned replies are those of llama.cpp's own test, which is compiled into this program with two of its calls
- * redirected: whenever it has parsed a whole reply, hearth's reader reads the same reply in small pieces. The table
- * that comes of it is docs/templates.md; HEARTH_WRITE_TEMPLATES=1 writes it. */
+/* Every chat template that comes with llama.cpp, with llama.cpp itself as the oracle: what is rendered, how the reply
+ * is constrained, and how canned replies are parsed while they stream. The canned replies are those of llama.cpp's own
+ * test, which is compiled into this program with two of its calls redirected: whenever it has parsed a whole reply,
+ * hearth's reader parses the same reply in small chunks. The resulting table is docs/templates.md;
+ * HEARTH_WRITE_TEMPLATES=1 writes it. */
 #include "chat-auto-parser.h"
 #include "chat.h"
 
@@ -49,15 +48,15 @@ namespace
 
 using texts = std::vector<std::string>;
 
-/* A sanitizer makes all of this ten times as slow: it then sees a part of the variants, all of them over the templates,
- * and replies in fewer pieces. */
+/* A sanitizer makes all of this ten times as slow: it then tests a part of the variants, all of them over the
+ * templates, and replies in fewer chunks. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 constexpr bool sanitized = true;
 #else
 constexpr bool sanitized = false;
 #endif
 
-/* What either side makes of a request; `refusal` instead where it makes nothing. */
+/* The result of either side for a request; `refusal` where it refuses. */
 struct outcome {
     std::string refusal, prompt, grammar, prefill, thinking_start;
     bool lazy = false;
@@ -173,7 +172,7 @@ std::string once(const std::string &line)
     return line.substr(0, open) + line.substr(inner, line.size() - 2 - inner);
 }
 
-/* What hearth makes narrower: no talk before a call that must be made, no second call where one is to be made. */
+/* Where hearth is stricter: no text before a required call, no second call where only one is allowed. */
 std::string narrowed(std::string grammar, const common_chat_templates_inputs &inputs)
 {
     if (inputs.tools.empty()) return grammar;
@@ -274,7 +273,7 @@ void assert_reads(const chat_format *format, const std::string &reply, const com
     }
 }
 
-/* What llama.cpp's test asked for last. */
+/* The last request of llama.cpp's test. */
 std::string current_source;
 common_chat_templates_inputs current_inputs;
 
@@ -303,7 +302,7 @@ request as_request(const common_chat_templates_inputs &inputs)
     return result;
 }
 
-/* llama.cpp gives the message that is gone on with whole, hearth what is new of it. */
+/* llama.cpp returns the whole continued message, hearth only the new part. */
 void take_away(std::string &text, const std::string &prefix)
 {
     if (text.compare(0, prefix.size(), prefix) == 0) text.erase(0, prefix.size());
@@ -357,7 +356,7 @@ void canned_replies_read_the_same_in_any_pieces(void **)
 struct variant {
     const char *name, *messages, *tools, *schema, *kwargs;
     hearth_tool_choice choice;
-    bool tabled; /* the table tells what comes of it */
+    bool tabled; /* the table lists its result */
 };
 
 const variant variants[] = {
@@ -374,7 +373,7 @@ const variant variants[] = {
      "", "", HEARTH_TOOLS_AUTO, false},
 };
 
-/* As llama-server fills them in. */
+/* As llama-server sets them. */
 common_chat_templates_inputs inputs_of(const variant &asked, const std::string &source)
 {
     static const common_chat_tool_choice choices[] = {COMMON_CHAT_TOOL_CHOICE_AUTO, COMMON_CHAT_TOOL_CHOICE_NONE,
@@ -459,7 +458,7 @@ outcome ours_beside(const std::string &source, const variant &asked, outcome &th
     return by_hearth(source, asked);
 }
 
-/* What llama.cpp's tests call a template's text: that is what families go by. */
+/* llama.cpp's tests name a template's text; families are keyed by it. */
 std::string as_loaded(const std::string &source)
 {
     return common_chat_templates_source(common_chat_templates_init(nullptr, source).get());

@@ -1,4 +1,4 @@
-/* Tools in the prompt, and the formats of replies: what is refused, what is remembered, what one of them holds. */
+/* Tools in the prompt, and the formats of replies: refusals, caching, contents. */
 #include "support.h"
 
 #include <dirent.h>
@@ -68,7 +68,7 @@ static void each_malformed_tool_names_its_field(void **state)
     }
 }
 
-/* llama.cpp would take a name letter by letter, by recursion. */
+/* llama.cpp would process a name by recursion once a letter. */
 static void a_tools_name_has_a_maximum_length(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static void a_message_is_continued_only_where_that_is_possible(void **state)
     assert_no_format(QWEN, &request, HEARTH_INVALID, "messages");
 }
 
-/* The words of the last message are the request's, in what handlers add too. */
+/* The text of the last message is the request's, also in what handlers append. */
 static void a_continued_message_is_marked_as_the_requests(void **state)
 {
     (void)state;
@@ -256,7 +256,7 @@ static void a_format_is_made_once_and_outlives_its_template(void **state)
     const struct chat_format *third = format_of(template_, &other);
     assert_ptr_equal(first, second);
     assert_ptr_not_equal(first, third);
-    for (int i = 0; i < 40; i++) { /* more than it remembers */
+    for (int i = 0; i < 40; i++) { /* more than the cache holds */
         char *tools = mem_format("[" FUNCTION("tool%d", "") "]", i);
         struct chat_request another = with_tools(tools);
         chat_format_unref(format_of(template_, &another));
@@ -272,7 +272,7 @@ static void a_format_is_made_once_and_outlives_its_template(void **state)
     chat_format_unref(again);
 }
 
-/* Its last words decide about the format: they must be the same ones, however they were come by. */
+/* The generation prompt is part of the key: it must be the same, however it was found. */
 static void a_rendered_prompt_gives_the_same_format(void **state)
 {
     (void)state;
@@ -298,7 +298,7 @@ static void a_rendered_prompt_gives_the_same_format(void **state)
     }
 }
 
-/* By everything that a format depends on, one request after the other differs from the first. */
+/* One request after the other differs from the first, each in something that a format depends on. */
 static void different_requests_do_not_share_a_format(void **state)
 {
     (void)state;

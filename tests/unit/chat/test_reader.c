@@ -1,4 +1,4 @@
-/* Replies read while they are written: what the deltas tell, and that the work is linear. */
+/* Replies parsed while they are generated: the deltas, and that the work is linear. */
 #include "support.h"
 
 #include "chat/reader.h"
@@ -49,7 +49,7 @@ static void forget(struct heard *heard)
     }
 }
 
-/* A template, a format for the reply to one question, a reader and what it told. */
+/* A template, a format for the reply to one question, a reader and the deltas that it emitted. */
 struct rig {
     struct chat_template *template_;
     const struct chat_format *format;
@@ -103,7 +103,7 @@ static void assert_text(const struct buf *text, const char *expected)
     assert_string_equal(text->v == NULL ? "" : text->v, expected);
 }
 
-/* ---- What is told ---- */
+/* ---- Deltas ---- */
 
 static void reasoning_content_and_calls_are_separated(void **state)
 {
@@ -268,7 +268,7 @@ static void a_continued_message_is_not_repeated(void **state)
 
 /* ---- Work ---- */
 
-/* A reply of about so many bytes, token by token; gives the bytes parsed for it. */
+/* Feeds a reply of about that many bytes, token by token; returns the bytes parsed for it. */
 static size_t work_of(const char *name, const char *tools, const char *before, const char *unit, const char *after,
                       size_t bytes, struct buf *content, struct buf *arguments)
 {

@@ -1,4 +1,4 @@
-/* Grammars of JSON schemas, and schemas of which none can be made. */
+/* Grammars of JSON schemas, and schemas that cannot be converted. */
 #include "support.h"
 
 static void a_schema_becomes_a_grammar(void **state)
@@ -85,7 +85,7 @@ static void hostile_depth_is_refused_before_it_exhausts_the_stack(void **state)
     buf_release(&chained);
 }
 
-/* llama.cpp looks through all members of an object for each. */
+/* llama.cpp looks up each member of an object in linear time. */
 static void an_object_with_very_many_members_is_refused(void **state)
 {
     (void)state;
@@ -97,7 +97,7 @@ static void an_object_with_very_many_members_is_refused(void **state)
     buf_release(&wide);
 }
 
-/* llama.cpp makes rules of names with expressions that work by recursion, letter by letter. */
+/* llama.cpp makes rule names with regular expressions that recurse once a letter. */
 static void a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void a_name_of_very_many_letters_is_refused_before_it_exhausts_the_stack(
     buf_release(&reference);
 }
 
-/* Each of them is looked for among all the others, letters of no alphabet being the same to llama.cpp. */
+/* llama.cpp compares each rule name with all others, and all characters of no alphabet look the same to it. */
 static void names_that_are_slow_to_make_unique_are_refused(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Words of a set in a text, compared with looking for each at every place; and that no choice of words takes long. */
+/* Occurrences of a set of words in a text, compared with a naive search at every offset; and that no choice of words
+ * takes long. */
 #include "chat/words.hpp"
 
 extern "C" {
@@ -54,7 +55,8 @@ void all_bytes_are_words_like_others(void **)
     assert_true(marks == std::vector<bool>({true, true, true, false, false}));
 }
 
-/* Each place begins like every word, and each word like every other: looking at each pair of bytes would take hours. */
+/* Every offset begins like every word, and every word like every other: comparing each pair of bytes would take hours.
+ */
 void words_that_are_alike_take_no_longer(void **)
 {
     std::set<std::string> words;

@@ -1,9 +1,8 @@
-/* Every architecture with a decoder in both layouts of the cells, and the oracle of what is done to sequences there: a
- * cold run, the same tokens computed from nothing in a context of their own.
- *
- * Cells are F32 and flash attention is off, since it rounds to F16 and would hide a wrong cell. What is left between a
- * warm and a cold run is the order of summation: a prompt cut elsewhere, or the same cells at other indices. The models
- * and contexts are opened once, by rigs_open(), and cleared for each test. */
+/* Rigs for tests of sequences: every architecture with a decoder, with a unified KV cache and with streams, and the
+ * oracle: a cold run, which computes the same tokens from nothing in a context of its own. Cells are F32 and flash
+ * attention is off, since it rounds to F16 and would hide a wrong cell. What is left between a warm and a cold run is
+ * the order of summation: a prompt split elsewhere, or the same cells at other indices. The models and contexts are
+ * opened once, by rigs_open(), and cleared for each test. */
 #ifndef UNIT_LLM_RIGS_H
 #define UNIT_LLM_RIGS_H
 
@@ -22,7 +21,8 @@ struct arch {
     const char *name;
     bool cuts_anywhere;
     float bound;
-    uint32_t window; /* given to all attention of a model that hearth-mkmodel makes without; 0: as made */
+    uint32_t window; /* sliding window given to all attention layers of a model that hearth-mkmodel makes without; 0: as
+                        made */
 };
 
 static const struct arch archs[] = {
@@ -34,12 +34,11 @@ static const struct arch archs[] = {
 
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 
-/* Of what type the cells are, what flash attention does, and by how much logits differ at least. To be set before
- * rigs_open(). */
+/* Type of the cells, flash attention, and a lower limit for `bound`. To be set before rigs_open(). */
 static const char *rig_cells = "f32", *rig_flash_attention = "off";
 static float rig_bound = 0;
 
-/* A model in one layout, and a context for cold runs. */
+/* A model with one layout of cells, and a context for cold runs. */
 struct rig {
     const struct arch *arch;
     bool unified;
@@ -76,7 +75,7 @@ static inline struct tokens random_tokens(const struct rig *rig, uint32_t seed, 
     return tokens;
 }
 
-/* The first n of `tokens` and OWN others. */
+/* The first n of `tokens`, followed by OWN others. */
 static inline struct tokens branch_of(const struct rig *rig, const struct tokens *tokens, int32_t n, uint32_t seed)
 {
     struct tokens branch = {0};
@@ -119,7 +118,7 @@ static inline void expect_close(const struct rig *rig, const float *warm, const 
         fail_msg("%s, %s: logits differ by %g", rig->arch->name, rig->unified ? "unified" : "split", (double)most);
 }
 
-/* Goes on in a sequence that holds the first `from` of the tokens; the logits are those of a cold run. */
+/* Continues a sequence that holds the first `from` tokens, and checks that the logits are those of a cold run. */
 static inline void expect_goes_on(struct rig *rig, int32_t seq, const struct tokens *tokens, int32_t from)
 {
     assert_int_equal(llm_seq_end(rig->context, seq), from);
@@ -135,7 +134,7 @@ static inline void expect_branch(struct rig *rig, int32_t seq, const struct toke
     tokens_release(&tokens);
 }
 
-/* Such a test gets every rig in turn, with all sequences empty. */
+/* Runs the test on every rig in turn, with all sequences empty. */
 typedef void rig_test(struct rig *rig);
 
 static inline void each_rig(void **state)

@@ -1,9 +1,7 @@
-/* What the tests of slices share: a format for every rig, states cut into slices and loaded, and the oracles: what is
- * saved again has the same bytes, and a cold run. Each test runs with values transposed and not, and with quantised
- * cells.
- *
- * Where flash attention reads cells of 16 bits it sums up in 16 bits: the same cells at other indices made a difference
- * of up to 6e-3 there, of 2e-5 elsewhere. */
+/* Helpers for tests of slices: a state format for every rig, states that are cut into slices and loaded, and the
+ * oracles: what is saved again has the same bytes, and a cold run. Each test runs with values transposed and not, and
+ * with quantised cells. Where flash attention reads cells of 16 bits it sums in 16 bits: the same cells at other
+ * indices made a difference of up to 6e-3 there, of 2e-5 elsewhere. */
 #ifndef UNIT_LLM_CUTTING_H
 #define UNIT_LLM_CUTTING_H
 
@@ -39,7 +37,7 @@ static inline void fail_in(const struct rig *rig, const char *what)
 
 /* ---- Pieces ---- */
 
-/* All rows of n tokens in some slices, and what moves after them. */
+/* All KV rows of n tokens in some slices, and the checkpoint after them. */
 struct saved {
     struct buf rows[MAX_CUTS], checkpoint;
     int32_t bounds[MAX_CUTS + 1];
@@ -78,7 +76,7 @@ static inline void cut_checkpoint(struct rig *rig, int32_t seq, int32_t n, struc
     free(raw);
 }
 
-/* Cuts at random places; with a seed of 0 in the middle. */
+/* Cuts at random positions; with a seed of 0 in the middle. */
 static inline void choose_cuts(struct saved *saved, int32_t n, uint32_t seed)
 {
     bool cut[PROMPT + OWN + 1] = {[HALF] = seed == 0};

@@ -1,4 +1,4 @@
-/* What the tests of src/llm/ share: models, contexts, prompts. Everything is owned by the test that asked for it. */
+/* Helpers for the tests of src/llm: models, contexts, prompts. The test that asked for an object owns it. */
 #ifndef UNIT_LLM_SUPPORT_H
 #define UNIT_LLM_SUPPORT_H
 
@@ -104,7 +104,7 @@ static inline struct llm_model *open_demo(void)
     return model;
 }
 
-/* One thread: workers that wait for each other are slow where several tests share a core. */
+/* One thread: workers that spin for each other are slow where several tests share a core. */
 static inline struct llm_context_params context_params(int32_t window, int32_t n_seq)
 {
     return (struct llm_context_params){
@@ -152,7 +152,7 @@ static inline struct tokens prompt_of(const struct llm_model *model, size_t n)
     return tokens;
 }
 
-/* Decodes tokens [from, to) at their positions in chunks; the last row of each chunk has logits. */
+/* Decodes tokens [from, to) at their positions in chunks; the last token of each chunk has logits. */
 static inline enum llm_decoded decode_range(struct llm_context *context, const struct tokens *tokens, int32_t seq,
                                             int32_t from, int32_t to, int32_t chunk)
 {

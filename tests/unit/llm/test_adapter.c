@@ -1,4 +1,4 @@
-/* LoRA adapters: what they change, that they can be taken off again, and which files are refused. */
+/* LoRA adapters: they change logits, can be switched off again, and invalid files are refused. */
 #include "support.h"
 
 #include "base/log.h"
@@ -20,7 +20,7 @@ static char *make_adapter(const char *for_model, const char *name, const char *o
     return path;
 }
 
-/* ---- What they change ---- */
+/* ---- Effect ---- */
 
 static void adapt(struct llm_context *context, double first, double second)
 {
@@ -54,7 +54,7 @@ static void each_set_gives_logits_of_its_own_and_the_same_ones_again_bit_for_bit
         assert_memory_equal(again, first[i], size);
         free(again);
     }
-    llm_adapt(context, &(struct llm_adapters){adapters, NULL, 2}); /* none at all, however it is said */
+    llm_adapt(context, &(struct llm_adapters){adapters, NULL, 2}); /* all off: by scales of NULL */
     float *bare = logits_under(context, &tokens);
     assert_memory_equal(bare, first[0], size);
     free(bare);
@@ -81,7 +81,7 @@ static void an_adapter_changes_the_models_output(void **state)
     llm_context_close(context);
 }
 
-/* ---- What is refused ---- */
+/* ---- Refusals ---- */
 
 static void refuse(const char *path, hearth_code code, const char *expected)
 {
@@ -128,7 +128,7 @@ static void an_adapter_for_another_model_is_refused(void **state)
     free(other);
 }
 
-/* The adapter with one thing about it changed. */
+/* The adapter with one change. */
 static char *spoil(const char *name, void (*change)(struct gguf_context *file))
 {
     char *path = mem_format("%s/%s.gguf", folder, name);
@@ -163,7 +163,7 @@ static void make_it_of_numbers(struct gguf_context *file)
     gguf_set_tensor_type(file, "blk.0.attn_q.weight.lora_a", GGML_TYPE_I32);
 }
 
-/* llama.cpp would end the process, or take no notice. */
+/* llama.cpp would end the process, or not notice. */
 static void what_llama_cpp_does_not_check_is_refused(void **state)
 {
     (void)state;

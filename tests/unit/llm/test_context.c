@@ -1,4 +1,4 @@
-/* Contexts: what fits, what is refused, what a decode leaves behind, what it costs. The model is the demo model. */
+/* Contexts: sizes, refusals, the state after each result of a decode, memory. The model is the demo model. */
 #include "support.h"
 
 #include "base/clock.h"
@@ -173,7 +173,7 @@ static void the_abort_callback_ends_a_decode(void **state)
     tokens_release(&tokens);
 }
 
-/* ---- What it costs ---- */
+/* ---- Memory ---- */
 
 static double cpu_seconds(void)
 {
@@ -253,7 +253,7 @@ static void names_of_cell_types_are_llama_cpps_numbers(void **state)
                  {"q5_1", 7}, {"q8_0", 8}, {"iq4_nl", 20}, {"bf16", 30}, {"auto", -1}};
     size_t n_choices = 1;
     for (const char *c = config_row_find("models.*.cache_type_k")->choices; *c != '\0'; c++) n_choices += *c == '|';
-    assert_int_equal(n_choices, sizeof types / sizeof *types); /* all that the configuration takes */
+    assert_int_equal(n_choices, sizeof types / sizeof *types); /* all choices of the configuration */
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         hearth_error error;
         struct llama_context_params usual = llama_context_default_params(), keys = usual, values = usual;
@@ -326,7 +326,7 @@ static void heads_that_are_no_whole_blocks_are_refused_by_name(void **state)
     folder_remove(folder);
 }
 
-/* llama.cpp takes a batch for what may be asked of it at once, and would end the process. */
+/* llama.cpp expects as many outputs as sequences, and would end the process with a smaller batch. */
 static void there_may_be_more_sequences_than_tokens_of_a_batch(void **state)
 {
     struct tokens tokens = prompt_of(*state, 40);
@@ -341,7 +341,7 @@ static void there_may_be_more_sequences_than_tokens_of_a_batch(void **state)
     tokens_release(&tokens);
 }
 
-/* Threads that share a CPU wait for each other in time slices: 64 of them took minutes for these rows. */
+/* Threads that share a CPU wait for each other in time slices: 64 of them took minutes for these tokens. */
 static void there_are_no_more_threads_than_cpus(void **state)
 {
     struct tokens tokens = prompt_of(*state, 200);

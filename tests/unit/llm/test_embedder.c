@@ -1,5 +1,5 @@
-/* Embedders: packed inputs give what llama.cpp gives for each by itself, and nothing that would end the process reaches
- * it. The other side of every comparison is written here against llama.h: the same inputs in one call. */
+/* Embedders: inputs batched in one call get the embeddings that llama.cpp gives for each alone, and nothing that would
+ * end the process reaches it. The oracle is written here against llama.h: the same inputs in one call. */
 #include "support.h"
 
 #include "llm/embedder.h"
@@ -28,7 +28,7 @@ static int remove_folder(void **state)
 
 /* ---- Models ---- */
 
-/* Encoders have the tokenizer of theirs, others that of the demo model. */
+/* Encoders have a tokenizer of encoders, others that of the demo model. */
 static char *make_file(const char *arch, const char *options)
 {
     bool encodes = !strcmp(arch, "bert") || !strcmp(arch, "reranker");
@@ -66,7 +66,7 @@ static void fill_inputs(const struct llm_model *model, struct tokens *texts, str
     }
 }
 
-/* ---- The other side ---- */
+/* ---- The oracle ---- */
 
 /* llama.cpp's own batch of the inputs, a sequence each. */
 static struct llama_batch batch_of(const struct llm_input *inputs, int n)
@@ -85,8 +85,8 @@ static struct llama_batch batch_of(const struct llm_input *inputs, int n)
     return batch;
 }
 
-/* The vectors of inputs computed together by llama.cpp alone, in a context of its own: of each token without pooling,
- * else of each input. */
+/* The embeddings of inputs computed by llama.cpp alone, in a context of its own: of each token without pooling, else of
+ * each input. */
 static float *oracle(const char *path, enum llm_pooling pooling, const struct llm_input *inputs, int n, int32_t width)
 {
     struct llama_model *model = llama_model_load_from_file(path, llama_model_default_params());
@@ -122,7 +122,7 @@ static double length(const float *v, int32_t n)
     return sqrt(sum);
 }
 
-/* The largest difference of two vectors, normalised as they are handed out; scores as they are. */
+/* The largest difference of two embeddings, normalised as callers get them; scores as they are. */
 static double distance(const float *a, const float *b, int32_t width)
 {
     double la = width > 1 ? length(a, width) : 1, lb = width > 1 ? length(b, width) : 1, most = 0;
@@ -137,7 +137,8 @@ static void assert_same(const float *a, const float *b, int32_t width)
     if (!(difference <= 1e-5)) fail_msg("vectors differ by %g", difference);
 }
 
-/* A call of these inputs gives what llama.cpp gives for the same batch. Copies the first vector of each to `kept`. */
+/* A call with these inputs gives what llama.cpp gives for the same batch. Copies the first embedding of each to `kept`.
+ */
 static void check_call(struct llm_embedder *embedder, const char *path, enum llm_pooling pooling,
                        const struct llm_input *inputs, int n, float *kept)
 {
@@ -153,8 +154,8 @@ static void check_call(struct llm_embedder *embedder, const char *path, enum llm
     free(expected);
 }
 
-/* Rounding depends on what else is in a call, with llama.cpp as here; it must be small beside what tells inputs apart.
- */
+/* Rounding depends on what else is in a call, in llama.cpp as here; it must be small beside the difference between
+ * inputs. */
 static void check_apart(const float *packed, const float *alone, int n, int32_t width)
 {
     for (int i = 0; i < n; i++)

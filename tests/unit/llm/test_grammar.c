@@ -1,4 +1,4 @@
-/* Grammars: what they match, what they refuse to be, how they hold a reply. */
+/* Grammars: which texts match, which grammars are refused, how they constrain a reply. */
 #include "support.h"
 
 #include "base/log.h"
@@ -146,7 +146,7 @@ static void an_invalid_grammar_is_refused_with_its_line(void **state)
     }
 }
 
-/* ---- Hostile ones ---- */
+/* ---- Hostile grammars ---- */
 
 /* begin, middle n times, end. */
 static char *repeated(const char *begin, const char *middle, size_t n, const char *end)
@@ -205,7 +205,7 @@ static void a_text_with_endlessly_many_parses_is_stopped(void **state)
     grammar_close(grammar);
 }
 
-/* A vocabulary is as long as that. */
+/* The length of a vocabulary. */
 static void very_many_named_tokens_are_stopped_too(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static int32_t end_token(void)
     return token;
 }
 
-/* What is found out over the vocabulary at once is what is found out token by token. */
+/* The mask over the vocabulary equals the check of each token. */
 static void assert_same_for_all_tokens(struct constraint *constraint)
 {
     int32_t n = llm_model_info(model)->n_vocab, n_allowed = 0;
@@ -324,7 +324,7 @@ static void an_end_is_allowed_exactly_where_the_grammar_is_complete(void **state
     constraint_close(constraint);
 }
 
-/* llama.cpp takes a token for a match that goes on past where a named token must begin, and throws when it comes. */
+/* llama.cpp accepts a token that extends past where a named token must begin, and throws when it comes. */
 static void a_named_token_is_that_token_and_not_the_rest_of_another(void **state)
 {
     (void)state;
@@ -423,7 +423,7 @@ static void a_reply_matches_and_ends(void **state)
     llm_sampler_close(sampler);
 }
 
-/* What is likeliest begins with a trigger and goes on with what may not follow it. */
+/* The most likely token begins with a trigger and continues with what may not follow it. */
 static void before_its_trigger_a_lazy_grammar_resamples_a_rejected_token(void **state)
 {
     (void)state;

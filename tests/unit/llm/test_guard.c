@@ -1,13 +1,13 @@
-/* What llama.cpp throws when it has no memory for its buffers fails the call and not the process. This program hands
- * out llama.cpp's buffers itself, and at times none. */
+/* An exception of llama.cpp for lack of memory fails the call and not the process. This program allocates llama.cpp's
+ * buffers itself, and at times refuses. */
 #include "support.h"
 
 #include "base/log.h"
 #include "llm/adapter.h"
 
-enum { LARGE = 65536 }; /* as buffers are, and nothing else */
+enum { LARGE = 65536 }; /* bytes: only compute buffers are so large */
 
-static size_t largest = SIZE_MAX; /* that is handed out */
+static size_t largest = SIZE_MAX; /* bytes that are allocated at most */
 static int refused;
 
 int posix_memalign(void **out, size_t alignment, size_t size)
@@ -40,7 +40,7 @@ static void a_decode_without_memory_for_its_buffers_fails_alone(void **state)
     assert_int_equal(decode_range(context, &tokens, 0, 0, N, N), LLM_DECODED);
 
     largest = LARGE;
-    llm_adapt(context, &(struct llm_adapters){&adapter, all, 1}); /* the next decode sets its buffers up again */
+    llm_adapt(context, &(struct llm_adapters){&adapter, all, 1}); /* the next decode reserves its buffers again */
     assert_int_equal(decode_range(context, &tokens, 0, N, 2 * N, N), LLM_FAILED);
     assert_true(refused > 0);
     assert_int_equal(decode_range(context, &tokens, 0, N, 2 * N, N), LLM_FAILED);
@@ -83,6 +83,6 @@ int main(void)
         cmocka_unit_test(a_context_without_memory_is_refused),
     };
     llm_init();
-    log_open("/dev/null", "error", "text", &error); /* the failures that are meant to be */
+    log_open("/dev/null", "error", "text", &error); /* expected failures */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* What a stored state is told apart by: the bytes of the model's files, the type of its weights, and what else a state
- * depends on. */
+/* The identity of a stored state: the bytes of the model's files, the type of its weights, and the context parameters
+ * that a state depends on. */
 #include "support.h"
 
 #include "base/log.h"
@@ -75,7 +75,7 @@ static void a_flipped_bit_in_any_tensor_changes_the_fingerprint(void **state)
     free(path);
 }
 
-/* Two files that are parts of one model by name and metadata; what else is in them does not matter here. */
+/* Two files that are parts of one model by name and metadata; their other content does not matter here. */
 static char *make_parts(uint16_t count)
 {
     char *first = NULL;
@@ -105,7 +105,7 @@ static void all_parts_of_a_split_model_count(void **state)
     assert_false(same(before, after));
     flip(second, 150);
     assert_true(same(before, fingerprint(first)));
-    assert_true(same(before, fingerprint(second))); /* whichever is named */
+    assert_true(same(before, fingerprint(second))); /* whichever part is named */
     free(first);
     free(second);
 }
@@ -157,7 +157,7 @@ static void the_type_of_the_weights_is_what_the_file_says(void **state)
         free(path);
     }
     assert_string_equal(llm_file_quant("/nowhere.gguf"), "unknown");
-    char *parts = make_parts(2); /* which do not say */
+    char *parts = make_parts(2); /* which have no such metadata */
     assert_string_equal(llm_file_quant(parts), "unknown");
     free(parts);
 }
@@ -226,8 +226,7 @@ static void rotation_of_quantised_cells_is_part_of_the_description(void **state)
     llm_model_close(model);
 }
 
-/* The same model with factors by which it turns positions beyond the tokens that it was trained for first; 0: it does
- * not say how many those were. */
+/* The same model with LongRoPE factors for positions beyond `original`, its original context; 0: not named. */
 static void add_window_factors(const char *path, uint32_t original)
 {
     struct ggml_context *tensors = NULL;
@@ -276,10 +275,10 @@ static void the_window_counts_where_rope_depends_on_it(void **state)
     expect_window_counts(path, "none", true);
     free(path);
     path = make_model(folder, "llama", "--ctx 4096");
-    expect_window_counts(path, "none", false);  /* it has no factors that the window could choose */
-    expect_window_counts(path, "linear", true); /* stretched to the window */
+    expect_window_counts(path, "none", false);  /* no LongRoPE factors, so the window does not matter */
+    expect_window_counts(path, "linear", true); /* scaled to the window */
     add_window_factors(path, 0);
-    expect_window_counts(path, "none", true); /* beyond what it was trained for */
+    expect_window_counts(path, "none", true); /* beyond the original context */
     free(path);
 }
 

@@ -1,5 +1,5 @@
-/* Kinds of models other than dense: what they say of themselves, what of their sequences can be cut. The models are
- * random ones of hearth-mkmodel's. */
+/* Models other than dense: their reported kind, and where their sequences can be cut. The models are random ones of
+ * hearth-mkmodel's. */
 #include "support.h"
 
 #include "base/log.h"
@@ -46,7 +46,7 @@ static void an_encoder_has_no_decoder_and_gets_no_context(void **state)
     llm_model_close(model);
 }
 
-/* The attention cells that the metadata promise, against those that llama.cpp allocates. */
+/* The KV cells that the metadata promise, against those that llama.cpp allocates. */
 static void the_heads_of_every_layer_add_up_to_the_cells_allocated(void **state)
 {
     (void)state;
@@ -84,7 +84,7 @@ static void recurrent_layers_keep_no_cells(void **state)
     llm_model_close(model);
 }
 
-/* llama.cpp tells the size of each buffer with two decimals of a MiB, and each context has three at most. */
+/* llama.cpp logs the size of each buffer with two decimals of a MiB, and each context has three at most. */
 static void assert_counted(struct llm_model *model, const struct llm_context_params *params)
 {
     const double rounding = 3 * 0.0051 * 1024 * 1024;
@@ -124,7 +124,7 @@ static void what_is_counted_is_what_is_allocated(void **state)
     }
 }
 
-/* What metadata alone tell is what the weights tell. */
+/* Metadata alone give the same facts as the weights. */
 static void layer_memory_is_known_without_weights(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void experts_are_counted(void **state)
 
 enum { WINDOW = 1024, SWA = 64, LONG = 700 };
 
-/* Either the cut is refused and nothing is lost, or what follows it is what a fresh sequence would say. */
+/* Either the cut is refused and nothing is lost, or the sequence continues like a fresh one. */
 static bool cut_and_compare(struct llm_context *context, const struct llm_model *model, const struct tokens *tokens,
                             int32_t from)
 {
@@ -179,7 +179,7 @@ static bool cut_and_compare(struct llm_context *context, const struct llm_model 
     bool cut = llm_seq_cut(context, 0, from);
     int32_t end = cut ? from : LONG;
     assert_int_equal(llm_seq_end(context, 0), end);
-    if (!cut) { /* untouched: it goes on like one that nobody tried to cut */
+    if (!cut) { /* unchanged: it continues as if nobody had tried to cut it */
         llm_seq_clear(context, 1);
         assert_int_equal(decode_range(context, tokens, 1, 0, LONG, 64), LLM_DECODED);
     }
@@ -200,15 +200,15 @@ static void a_cut_that_leaves_the_sliding_window_incomplete_is_refused(void **st
     for (int unified = 0; unified < 2; unified++) {
         struct llm_context_params params = context_params(WINDOW, 2);
         params.unified = unified == 1;
-        params.type_k = params.type_v = "f32"; /* rounding would hide what a torn window changes */
+        params.type_k = params.type_v = "f32"; /* rounding would hide an incomplete window */
         params.flash_attention = "off";
         struct llm_context *context = open_context(model, &params);
         assert_false(cut_and_compare(context, model, &tokens, LONG - 600));
         assert_false(cut_and_compare(context, model, &tokens, SWA / 2));
-        int32_t possible = LONG; /* the boundary, wherever it lies: every cut is right or refused */
+        int32_t possible = LONG; /* the boundary, wherever it is: every cut is right or refused */
         for (int32_t from = LONG - 10; from > LONG - 300; from -= 40)
             if (cut_and_compare(context, model, &tokens, from)) possible = from;
-        /* In the unified layout the other sequence takes every cell that has left this one's window. */
+        /* In a unified KV cache the other sequence takes every cell that has left this one's window. */
         assert_int_equal(possible < LONG - 40, params.unified ? 0 : 1);
         assert_true(possible > LONG - 300);
         assert_true(llm_seq_cut(context, 0, 0));
@@ -236,7 +236,7 @@ static void a_sequence_shorter_than_the_window_can_be_cut_anywhere(void **state)
     llm_model_close(model);
 }
 
-/* ---- States that only move forward ---- */
+/* ---- Recurrent states ---- */
 
 static const char *const forward_only[] = {"qwen35", "falcon-h1", "lfm2", "mamba2"};
 
@@ -313,8 +313,8 @@ static bool runs_out(void *ud)
     return countdown->left >= 0 && countdown->left-- == 0;
 }
 
-/* llama.cpp moves the states of sequences that are not in a batch so that those of the batch lie side by side: breaking
- * off in between must not leave one of them with another's state. */
+/* llama.cpp reassigns the cells of recurrent states so that those of the batch are adjacent: aborting in between must
+ * not leave a sequence with another's state. */
 static void an_aborted_decode_leaves_no_other_sequence_with_a_wrong_state(void **state)
 {
     (void)state;

@@ -81,7 +81,7 @@ static void logprobs_of_the_model_are_a_softmax_of_its_logits(void **state)
     (void)state;
     size_t n_vocab = (size_t)llm_model_info(model)->n_vocab;
     hearth_sampling params = random_sampling();
-    hearth_bias bias = {.token = 40, .bias = 1000}; /* chosen by this, not by the model */
+    hearth_bias bias = {.token = 40, .bias = 1000}; /* the bias decides, not the model */
     params.logit_bias = &bias;
     params.n_logit_bias = 1;
     struct llm_sampler *sampler = sampler_with(&params);
@@ -133,7 +133,7 @@ static void post_sampling_only_the_remaining_candidates_have_a_logprob(void **st
     assert_true(told->chosen.log == of_chosen);
     llm_sampler_close(sampler);
 
-    params.temperature = 0; /* nothing is drawn: it is certain */
+    params.temperature = 0; /* greedy: the token is certain */
     sampler = sampler_with(&params);
     chosen = llm_sample(sampler, context, 0);
     told = llm_logprobs_post_sampling(logprobs, sampler, chosen, 10);

@@ -36,7 +36,7 @@ static char *write_file(const char *name, const char *bytes, size_t size)
     return path;
 }
 
-/* Opens what must not open: the message has one line, names the file and says `expected`. Frees the path. */
+/* Opens what must be refused: the message has one line, names the file and contains `expected`. Frees the path. */
 static void refuse(char *path, hearth_code code, const char *expected)
 {
     hearth_error error = {0};
@@ -111,7 +111,7 @@ static void an_unknown_architecture_is_named(void **state)
     char *bytes = read_demo(&size);
     char *key = memmem(bytes, 4096, "general.architecture", 20);
     assert_non_null(key);
-    memcpy(key + 20 + 4 + 8, "qzxyw", 5); /* behind the type and the length of "llama" */
+    memcpy(key + 20 + 4 + 8, "qzxyw", 5); /* after the type and the length of "llama" */
     refuse(write_file("unknown.gguf", bytes, size), HEARTH_UNSUPPORTED, "architecture 'qzxyw'");
     free(bytes);
 }

@@ -1,4 +1,4 @@
-/* Long context: what the keys of positions do, against contexts that are opened through llama.h with every number
+/* Long context: the configuration keys of RoPE, against contexts that are opened through llama.h with every number
  * written out. The model has the shape of Qwen3 and was "trained" for 32,768 tokens. */
 #include "support.h"
 
@@ -26,7 +26,7 @@ static struct llm_context_params long_params(void)
     return params;
 }
 
-/* Through hearth's keys. */
+/* With hearth's configuration keys. */
 static float *ours(const struct llm_context_params *params)
 {
     struct llm_context *context = open_context(model, params);
@@ -35,7 +35,7 @@ static float *ours(const struct llm_context_params *params)
     return logits;
 }
 
-/* What llama.cpp is to be told for a window four times as long as trained. */
+/* llama.cpp's parameters for a window four times as long as trained. */
 static struct llama_context_params written_out(void)
 {
     struct llama_context_params params = llama_context_default_params();
@@ -84,7 +84,7 @@ static void a_window_and_yarn_are_enough(void **state)
     llm_context_close(context);
 }
 
-/* One key of ours and the number of llama.cpp's that it is. Each changes what is computed. */
+/* A key of hearth's and the parameter of llama.cpp that it sets. Each changes the logits. */
 struct key {
     const char *name;
     void (*set)(struct llm_context_params *ours, struct llama_context_params *theirs);
@@ -165,7 +165,7 @@ static void every_key_sets_its_rope_parameter_and_changes_what_is_computed(void 
     free(without);
 }
 
-/* llama.cpp takes the factor that belongs to the scale. */
+/* llama.cpp replaces it by the factor that belongs to the scale. */
 static void with_a_yarn_ramp_an_attn_factor_has_no_effect(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void without_scaling_the_models_own_rope_stays(void **state)
     llm_context_close(context);
 }
 
-/* llama.cpp says of a stretched model that it was trained for more; states of other stretches are other states. */
+/* llama.cpp reports a larger trained context for a scaled model; states of other scalings are other states. */
 static void every_rope_scaling_has_its_own_description(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void every_rope_scaling_has_its_own_description(void **state)
     for (int i = 0; i < 3; i++) buf_release(&described[i]);
 }
 
-/* 0: all, -1: none, N: that many; llama.cpp has it the other way round. */
+/* 0: all, -1: none, N: that many; llama.cpp's numbers differ. */
 static void layers_on_the_gpu_are_counted_as_the_configuration_says(void **state)
 {
     (void)state;

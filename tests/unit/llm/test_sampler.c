@@ -1,4 +1,4 @@
-/* The chain of samplers: what is picked from the demo model's logits after one prompt. */
+/* The sampler chain: which tokens it samples from the demo model's logits after one prompt. */
 #include "support.h"
 
 #include "base/log.h"
@@ -7,7 +7,7 @@
 static struct llm_model *model;
 static struct llm_context *context;
 static struct tokens prompt;
-static int32_t row; /* with the logits after the prompt */
+static int32_t row; /* the batch token with the logits after the prompt */
 
 static struct llm_sampling greedy(void)
 {
@@ -37,7 +37,7 @@ static struct llm_sampling random_sampling(uint32_t seed)
     return sampling;
 }
 
-/* Picks `n` times from the same logits; the sampler sees each choice. */
+/* Samples `n` times from the same logits; the sampler accepts each token. */
 static void sample_many(const struct llm_sampling *sampling, int32_t *params, int n)
 {
     struct llm_sampler *sampler = llm_sampler_open(model, sampling, &prompt, NULL);
@@ -86,7 +86,7 @@ static void the_same_seed_samples_the_same_tokens_and_another_others(void **stat
     }
 }
 
-/* How many different tokens come up. */
+/* The number of different tokens that are sampled. */
 static int variety(const struct llm_sampling *sampling)
 {
     enum { N = 300 };
@@ -196,7 +196,7 @@ static void penalties_apply_to_the_prompt_and_to_sampled_tokens(void **state)
 static void penalties_end_at_their_last_n(void **state)
 {
     (void)state;
-    /* A prompt that ends in the likeliest token, and one where it lies two tokens back. */
+    /* A prompt that ends in the most likely token, and one where it lies two tokens back. */
     struct llm_sampling sampling = greedy();
     sampling.params.presence_penalty = 100;
     sampling.params.repeat_last_n = 2;

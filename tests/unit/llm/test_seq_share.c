@@ -1,10 +1,10 @@
-/* Cells that sequences share: what llm_seq_share() promises, for every architecture with a decoder and in both layouts.
- * The oracle is a cold run. */
+/* Cells that sequences share: the contract of llm_seq_share(), for every architecture with a decoder and in both
+ * layouts. The oracle is a cold run. */
 #include "rigs.h"
 
 enum { LONGEST = 120 };
 
-/* Lengths to share of PROMPT cells: what cannot be cut is shared whole. */
+/* Lengths to share of PROMPT cells: sequences that cannot be cut anywhere are shared whole. */
 static size_t lengths(const struct rig *rig, int32_t out[5])
 {
     static const int32_t all[] = {PROMPT, 1, CHUNK, 50, PROMPT - 1};
@@ -31,7 +31,7 @@ static void what_can_be_cut_anywhere_is_known(struct rig *rig)
     assert_int_equal(llm_cuts_anywhere(rig->context), rig->arch->cuts_anywhere);
 }
 
-/* ---- Going on from shared cells ---- */
+/* ---- Continuing from shared cells ---- */
 
 static void a_sequence_continues_from_shared_cells_as_from_its_own(struct rig *rig)
 {
@@ -110,7 +110,7 @@ static void what_was_shared_can_be_shared_again(struct rig *rig)
 
 /* ---- The source ---- */
 
-/* The logits of the source after some rows one by one; it was shared before them, or nothing happened. */
+/* The logits of the source after some tokens one by one; it was shared before them, or not. */
 static float *source_logits(struct rig *rig, bool share, bool sharer_goes_on)
 {
     clear_all(rig);
@@ -125,7 +125,7 @@ static float *source_logits(struct rig *rig, bool share, bool sharer_goes_on)
     return logits;
 }
 
-/* In one pool of cells the sharer's own rows move those that the source computes later to other indices. */
+/* In a unified KV cache the sharer's own cells move those that the source computes later to other indices. */
 static void the_source_is_undisturbed_to_the_last_bit(struct rig *rig)
 {
     float *alone = source_logits(rig, false, false);
@@ -223,12 +223,12 @@ static void nothing_and_more_than_there_is_are_refused_and_leave_nothing(struct 
 
 /* ---- Anything in any order ---- */
 
-/* Rows for one to three sequences in one batch; each is compared with a cold run of its own. */
+/* Tokens for one to three sequences in one batch; each is compared with a cold run of its own. */
 static void random_decode(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
 {
     struct llm_batch_token rows[3 * 24];
-    /* llama.cpp v0.5.0 may lose cells of a window in one pool when it computes a batch in several parts, as it does
-     * with several sequences of a hybrid. */
+    /* llama.cpp v0.5.0 may lose cells of a window in a unified KV cache when it computes a batch in several
+     * micro-batches, as it does with several sequences of a hybrid. */
     int32_t most = rig->arch->window > 0 ? 1 : 3;
     int32_t n_rows = 0, count = 1 + below(random, most), first = below(random, N_SEQ), last_row[3];
     for (int32_t i = 0; i < count; i++) {

@@ -1,15 +1,14 @@
-/* States outside the context: what llm_seq_save(), llm_seq_load() and llm_seq_rewind() promise, for every architecture
- * with a decoder and in both layouts. The oracle is a cold run.
- *
- * With a stream each, loaded cells have the indices of a cold run, and its bits. Those of a sliding window do not: in a
- * cold run they come after cells that have left the window. */
+/* Snapshots and checkpoints: the contracts of llm_seq_save(), llm_seq_load() and llm_seq_rewind(), for every
+ * architecture with a decoder and in both layouts. The oracle is a cold run. With a stream each, loaded cells have the
+ * indices of a cold run, and its bits. Those of a sliding window do not: in a cold run they come after cells that have
+ * left the window. */
 #include "rigs.h"
 
-/* Cells that have left the window but that several sequences hold are used again only when all have given them up. In
- * one pool, sequences no longer than LONGEST find cells nevertheless. */
+/* Cells that have left the window but that several sequences share are reused only when all have released them. In a
+ * unified KV cache, sequences no longer than LONGEST still find free cells. */
 enum { WRONG = 50, HALF = 64, N_STATES = 6, LONGEST = 60 };
 
-/* A state that was saved; `bytes` has exactly its size, so that the sanitizer sees what is read or written beyond. */
+/* A saved state; `bytes` has exactly its size, so that the sanitizer sees reads and writes out of bounds. */
 struct saved {
     void *bytes;
     size_t size;
@@ -54,7 +53,7 @@ static void expect_right(struct rig *rig, int32_t seq, const struct tokens *prom
     tokens_release(&tokens);
 }
 
-/* What a sequence computes that turns out to be wrong. */
+/* Makes a sequence compute tokens that are dropped later. */
 static void decode_other_tokens(struct rig *rig, int32_t seq, const struct tokens *prompt, int32_t n, uint32_t seed)
 {
     struct tokens tokens = {0};
@@ -71,7 +70,7 @@ static void expect_empty(struct rig *rig, int32_t seq, const char *what)
                  llm_seq_end(rig->context, seq));
 }
 
-/* ---- Whole states ---- */
+/* ---- Snapshots ---- */
 
 static void a_snapshot_continues_in_another_sequence_as_in_its_own(struct rig *rig)
 {
@@ -133,7 +132,7 @@ static void a_snapshot_of_a_shared_sequence_is_complete(struct rig *rig)
     tokens_release(&branch);
 }
 
-/* ---- What moves ---- */
+/* ---- Checkpoints ---- */
 
 static void only_what_cannot_be_cut_has_a_checkpoint(struct rig *rig)
 {
@@ -162,14 +161,14 @@ static void a_sequence_rewinds_to_its_checkpoint(struct rig *rig)
     expect_right(rig, 0, &prompt, PROMPT, 23);
     assert_true(rewind_to(rig, 0, &saved)); /* a second time, from other tokens */
     expect_right(rig, 0, &prompt, PROMPT, 24);
-    assert_true(rewind_to(rig, 0, &saved)); /* and from nowhere else */
+    assert_true(rewind_to(rig, 0, &saved)); /* and not from anywhere else */
     assert_true(rewind_to(rig, 0, &saved));
     expect_right(rig, 0, &prompt, PROMPT, 25);
     free(saved.bytes);
     tokens_release(&prompt);
 }
 
-/* The window before the first state was overwritten long ago when the sequence goes back to it. */
+/* The window before the first checkpoint was overwritten long ago when the sequence rewinds to it. */
 static void a_sequence_rewinds_to_any_of_several_checkpoints_but_never_forward(struct rig *rig)
 {
     if (rig->arch->cuts_anywhere) return;
@@ -235,8 +234,7 @@ static void a_checkpoint_is_refused_without_the_cells_it_completes(struct rig *r
 
 typedef bool restoring(struct rig *rig, int32_t seq, const struct saved *saved);
 
-/* Tried on a sequence that holds enough for a checkpoint state. What is beside it stays right, and it can be used
- * again. */
+/* Tried on a sequence that holds enough for a checkpoint. Other sequences stay right, and it can be used again. */
 static void expect_refused(struct rig *rig, restoring *restore, const struct saved *saved, const char *what)
 {
     struct tokens other = random_tokens(rig, 40, PROMPT);
@@ -345,7 +343,7 @@ static void a_copy_cannot_be_saved_before_it_is_made(struct rig *rig)
     expect_nothing_saved(rig, 1);
     struct saved source = save(rig, 0, LLM_STATE_SNAPSHOT);
     struct llm_batch_token bad = {.token = -1};
-    assert_int_equal(llm_decode(rig->context, &bad, 1), LLM_REFUSED); /* a call that makes no copy */
+    assert_int_equal(llm_decode(rig->context, &bad, 1), LLM_REFUSED); /* a call that does not make the copy */
     expect_nothing_saved(rig, 1);
     decode_other_tokens(rig, 2, &prompt, 0, 52);
     struct saved copy = save(rig, 1, LLM_STATE_SNAPSHOT);
@@ -359,7 +357,7 @@ static void a_copy_cannot_be_saved_before_it_is_made(struct rig *rig)
     tokens_release(&other);
 }
 
-/* What would be written into the source now would be copied, and what into the copy overwritten. */
+/* Data loaded into the source now would be copied, and data in the copy overwritten. */
 static void nothing_is_loaded_into_either_end_of_a_copy_before_it_is_made(struct rig *rig)
 {
     if (rig->unified) return;
@@ -385,14 +383,14 @@ static void nothing_is_loaded_into_either_end_of_a_copy_before_it_is_made(struct
 
 /* ---- Anything in any order ---- */
 
-/* A state that is kept, and the tokens that it stands for. */
+/* A saved state, and its tokens. */
 struct kept {
     struct saved saved;
     enum llm_state what;
     struct tokens tokens;
 };
 
-/* What a test of random operations believes: what each sequence holds. */
+/* The model of a test of random operations: what each sequence should hold. */
 struct belief {
     struct tokens held[N_SEQ];
     struct kept kept[N_STATES];
@@ -419,7 +417,7 @@ static void random_decode(struct rig *rig, struct belief *belief)
     put(rig, seq, held, from);
 }
 
-/* With a stream each, any row makes the copy. */
+/* With a stream each, any decode makes the copy. */
 static void random_share(struct rig *rig, struct belief *belief)
 {
     int32_t from = below(&belief->random, N_SEQ), to = (from + 1 + below(&belief->random, N_SEQ - 1)) % N_SEQ;

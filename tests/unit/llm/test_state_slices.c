@@ -1,7 +1,7 @@
-/* States taken apart and put together again, for every architecture with a decoder and in both layouts. */
+/* States cut into slices and joined again, for every architecture with a decoder and in both layouts. */
 #include "slicing.h"
 
-/* ---- What comes back ---- */
+/* ---- Loading ---- */
 
 static void slices_cut_anywhere_continue_as_a_cold_run(struct rig *rig)
 {
@@ -70,7 +70,7 @@ static void scattered_cells_are_saved_in_the_order_of_their_positions(struct rig
     struct tokens even = random_tokens(rig, 11, PROMPT), odd = random_tokens(rig, 12, PROMPT);
     interleave(rig, &even, &odd);
     struct saved first = save(rig, 0, 13), second = save(rig, 1, 14);
-    llm_seq_clear(rig->context, 0); /* leaves holes in one pool, from where the first tokens were */
+    llm_seq_clear(rig->context, 0); /* leaves holes in a unified KV cache, where the first tokens were */
     struct tokens hole = random_tokens(rig, 15, HALF + 3);
     put(rig, 2, &hole, 0);
     load(rig, 3, &second);
@@ -152,7 +152,7 @@ static void a_slice_is_cut_like_the_raw_state(struct rig *rig)
     tokens_release(&prompt);
 }
 
-/* What moves is left behind, but for the tiny states of a model with windows. */
+/* Recurrent and SWA states are left out, but for the tiny states of a model with windows. */
 static void in_a_unified_kv_cache_only_the_rows_are_copied(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
@@ -262,7 +262,7 @@ static void one_sequence_is_enough_and_so_are_small_batches(void **state)
     }
 }
 
-/* The sequence that rows pass through is nobody's. */
+/* The scratch sequence. */
 static void the_last_sequence_is_still_refused_to_others(struct rig *rig)
 {
     struct llm_batch_token row = {.seq = N_SEQ};

@@ -1,10 +1,10 @@
-/* What is no state, or cannot be loaded where it should be: it is refused, the sequence is empty then, and what is
- * beside it stays. For every architecture with a decoder and in both layouts. */
+/* Bytes that are no state, or cannot be loaded where they should be, are refused; the sequence is empty then, and other
+ * sequences stay. For every architecture with a decoder and in both layouts. */
 #include "slicing.h"
 
 /* ---- Damage ---- */
 
-/* Cuts a copy of exactly its size, so that the sanitizer sees what is read beyond. */
+/* Cuts a copy of exactly its size, so that the sanitizer sees reads out of bounds. */
 static bool cuts(const struct rig *rig, bool checkpoint, const char *bytes, size_t size, int32_t n)
 {
     struct buf slice = {0};
@@ -19,7 +19,7 @@ static bool cuts(const struct rig *rig, bool checkpoint, const char *bytes, size
     return ok;
 }
 
-/* How many single flipped bits, one in each byte that is in no region, are not noticed. */
+/* The number of single flipped bits, one in each byte that is in no region, that are not noticed. */
 static uint32_t accepted_flips(const struct rig *rig, bool checkpoint, const struct buf *slice, int32_t n)
 {
     struct buf again = {0};
@@ -54,7 +54,8 @@ static void expect_truncated_refused(const struct rig *rig, bool checkpoint, con
     free(longer);
 }
 
-/* Nobody reads which sequence the bytes came from: 4 bytes, and 4 of each cell. With places, 12 of each are theirs. */
+/* The sequence that the bytes came from is not read: 4 bytes, and 4 of each cell. With the extension, 12 of each are
+ * not read either. */
 static void what_is_not_a_state_is_not_cut(struct rig *rig)
 {
     enum { FEW = 24 };
@@ -117,7 +118,7 @@ static void damaged_rows_are_refused_and_other_sequences_stay(struct rig *rig)
     tokens_release(&prompt);
 }
 
-/* ---- What cannot be ---- */
+/* ---- What cannot be loaded ---- */
 
 static void rows_must_follow_one_another(struct rig *rig)
 {
@@ -222,7 +223,7 @@ static void without_free_cells_the_sequence_is_unchanged_and_the_others_whole(st
     llm_seq_clear(narrow.context, 1);
     assert_int_equal(llm_rows_load(narrow.context, format, 0, &slices[1]), LLM_LOADED);
     assert_true(load_checkpoint(&narrow, 0, &saved));
-    expect_holds(&narrow, 0, &saved); /* its cells lie in another order: sums have other last bits */
+    expect_holds(&narrow, 0, &saved); /* its cells have another order: sums differ in the last bits */
     llm_context_close(narrow.context);
     narrow = open_narrow(rig);
     put(&narrow, 1, &other, 0);
@@ -236,8 +237,8 @@ static void without_free_cells_the_sequence_is_unchanged_and_the_others_whole(st
     tokens_release(&other);
 }
 
-/* Cells of a window that several sequences hold are free for nobody, however far those have got: a long sequence that
- * is shared whole leaves no room for another window. */
+/* Cells of a window that several sequences share are free for nobody, however far those have got: a long sequence that
+ * is shared whole leaves no cells for another window. */
 static void a_checkpoint_is_refused_while_others_hold_all_windows_and_fits_when_one_is_cleared(struct rig *rig)
 {
     enum { LONG = 400, CELLS = 512 };
@@ -263,7 +264,7 @@ static void a_checkpoint_is_refused_while_others_hold_all_windows_and_fits_when_
     assert_true(llm_seq_share(wide.context, 0, 1, LONG));
     assert_true(llm_seq_share(wide.context, 0, 3, LONG));
     assert_int_equal(llm_rows_load(wide.context, format, 2, &slice), LLM_LOADED);
-    for (int i = 0; i < 2; i++) /* it can be asked for again */
+    for (int i = 0; i < 2; i++) /* it can be loaded again */
         assert_int_equal(llm_checkpoint_load(wide.context, format, 2, checkpoint.v, checkpoint.len, LONG), LLM_NO_ROOM);
     assert_int_equal(llm_seq_rewind(wide.context, 3, state, size, LONG), LLM_NO_ROOM);
     assert_int_equal(llm_seq_end(wide.context, 3), 0);

@@ -1,5 +1,5 @@
-/* Long texts are tokenised slice by slice: with every vocabulary that llama.cpp ships the tokens are those of the whole
- * text, and where a text cannot be cut, that is known. */
+/* Long texts are tokenised in chunks: with every vocabulary that llama.cpp ships the tokens are those of the whole
+ * text, and texts without split points are recognised. */
 #include "support.h"
 
 #include "llm/llm_parts.h"
@@ -85,7 +85,7 @@ static void compare(const struct llm_model *model, const struct buf *text, bool 
     tokens_release(&slices);
 }
 
-/* Wherever a text may be cut, not only where its length makes it be. */
+/* At every split point, not only where its length demands it. */
 static size_t compare_at_every_cut(const struct llm_model *model, const struct buf *text)
 {
     struct tokens whole = {0}, slices = {0};
@@ -109,7 +109,7 @@ static size_t compare_at_every_cut(const struct llm_model *model, const struct b
     return n - 1;
 }
 
-/* Texts of characters that patterns take in a row, since some recurse: as long as they may be. */
+/* Texts of characters that patterns match in runs, since some recurse: as long as allowed. */
 static void tokenise_runs(const struct llm_model *model)
 {
     static const char *const characters[] = {"a", "A", "1", " ", "\n", ".", "\xc3\xa4", "\xe4\xb8\xad"};
@@ -155,7 +155,7 @@ static size_t check_vocabulary(const char *path)
     return cuts;
 }
 
-/* The vocabularies as they come have no weights: mkmodel puts tiny ones to them. */
+/* The vocabulary files have no weights: mkmodel adds tiny ones. */
 static void chunks_have_the_tokens_of_the_whole(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The budget of reasoning: when it counts, what it forces, and what a lazy grammar sees of it. */
+/* The reasoning budget: when it counts, what it forces, and its effect on a lazy grammar. */
 #include "support.h"
 
 #include "base/log.h"
@@ -30,7 +30,7 @@ static void accept_text(struct thinking *thinking, const char *text)
     tokens_release(&tokens);
 }
 
-/* Does what is forced, and appends its text. */
+/* Accepts the forced tokens, and appends their text. */
 static void obey(struct thinking *thinking, struct buf *said)
 {
     for (int32_t token; (token = thinking_forced(thinking)) >= 0;) {

@@ -1,5 +1,5 @@
-/* What the tests of hearth-mkmodel share: running the built program into a temporary folder, and having llama.cpp load
- * and run what it wrote. The vocabulary is the demo model's, which keeps the files small. */
+/* Helpers for tests of hearth-mkmodel: run the built program in a temporary folder, and have llama.cpp load and run
+ * what it wrote. The vocabulary is the demo model's, which keeps the files small. */
 #ifndef TEST_MKMODEL_SUPPORT_H
 #define TEST_MKMODEL_SUPPORT_H
 
@@ -33,7 +33,7 @@ static const struct expected {
     bool hybrid, recurrent;
     int32_t n_swa;
     enum llama_rope_type rope;
-    enum llama_pooling_type pooling; /* NONE: it generates */
+    enum llama_pooling_type pooling; /* NONE: it generates text */
 } expectations[] = {
     {"llama", false, false, 0, LLAMA_ROPE_TYPE_NORM, LLAMA_POOLING_TYPE_NONE},
     {"qwen3", false, false, 0, LLAMA_ROPE_TYPE_NEOX, LLAMA_POOLING_TYPE_NONE},
@@ -203,7 +203,7 @@ static inline llama_token likeliest(const float *logits, int n)
     return best;
 }
 
-/* Prompt in pieces of `chunk`, then `n` tokens greedily. */
+/* Decodes the prompt in chunks, then generates `n` tokens greedily. */
 static inline void generate(struct llama_model *model, int chunk, llama_token *out, int n)
 {
     const struct llama_vocab *vocab = llama_model_get_vocab(model);

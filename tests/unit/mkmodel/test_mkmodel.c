@@ -1,4 +1,5 @@
-/* What hearth-mkmodel writes: every architecture loads, is of the kind it should be, and generates, embeds or ranks. */
+/* The models that hearth-mkmodel writes: every architecture loads, is of the right kind, and generates text, embeds or
+ * reranks. */
 #include "support.h"
 
 static int compare_tokens(const void *a, const void *b)
@@ -18,7 +19,7 @@ static int count_distinct(const llama_token *tokens, int n)
     return distinct;
 }
 
-/* What an encoder says of the prompt's first tokens: `n` numbers. */
+/* An encoder's embedding of the prompt's first tokens: `n` numbers. */
 static void encode(struct llama_model *model, int n_tokens, float *out, int n)
 {
     struct llama_context *context = open_context(model, 512, true);

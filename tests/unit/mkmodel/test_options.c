@@ -1,4 +1,4 @@
-/* The options of hearth-mkmodel: lengths, tokenizer and template, and what is refused. */
+/* The options of hearth-mkmodel: sizes, tokenizer and template, refusals. */
 #include "support.h"
 
 /* ---- Options ---- */
@@ -185,7 +185,7 @@ static void what_cannot_be_read_or_written_fails_with_exit_code_1(void **state)
     assert_refused(RUN("--arch", "llama", MODEL, "--template", "/nowhere/t"), 1, "cannot open the chat template");
     assert_refused(RUN("--arch", "llama", "--vocab", demo, "-o", "/nowhere/o.gguf"), 1, "cannot create");
     assert_false(exists(path));
-    assert_int_equal(mkdir(path, 0700), 0); /* where a file cannot be moved to */
+    assert_int_equal(mkdir(path, 0700), 0); /* where a file cannot be renamed to */
     assert_refused(RUN("--arch", "llama", MODEL), 1, "into place");
     assert_false(exists(part));
     assert_int_equal(rmdir(path), 0);
