@@ -106,10 +106,10 @@ struct chat_format {
     size_t n_thinking_ends;
 };
 
-/* The format of the replies to such a request: worked out once for each template and set of tools, then remembered. The
- * caller gives it back with chat_format_unref(). `prompt` is what the request was rendered to and spares rendering it
- * again, or NULL. Fails as rendering does; HEARTH_INVALID, param "json_schema",
- * "grammar" or "tools", where one of them cannot be used. */
+/* The format of the replies to such a request, made once for each template and set of tools and then cached. The caller
+ * releases it with chat_format_unref(). `prompt` is the request's rendered prompt, which saves rendering it again, or
+ * NULL. Fails as rendering does; HEARTH_INVALID, param "json_schema", "grammar" or "tools", where one of them cannot be
+ * used. */
 int chat_format_open(const struct chat_template *template_, const struct chat_request *request,
                      const struct chat_prompt *prompt, const struct chat_format **format, hearth_error *error);
 const struct chat_format *chat_format_ref(const struct chat_format *format);

@@ -159,7 +159,7 @@ static common_chat_params without_parser(const chat_template &template_, const a
     common_chat_params result;
     prompt_of(template_, params);
     if (has_tools(params))
-        throw refusal{HEARTH_UNSUPPORTED, "tools", "calls of tools cannot be read with this model's chat template"};
+        throw refusal{HEARTH_UNSUPPORTED, "tools", "tool calls cannot be parsed with this model's chat template"};
     if (!params.json_schema.is_null()) result.grammar = schema_grammar(params.json_schema, "json_schema");
     return result;
 }

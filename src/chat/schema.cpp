@@ -104,7 +104,7 @@ static void check_definitions(const common_json &definitions, const std::string 
     for (const auto &named : definitions.items())
         if (!names.insert(rule_name(named.key())).second)
             throw refusal{HEARTH_INVALID, param,
-                          "has two $defs that only signs tell apart: rename '" + one_line(named.key()) + "'"};
+                          "has two $defs that differ only in punctuation: rename '" + one_line(named.key()) + "'"};
 }
 
 void schema_names::add_all(const common_json &value)

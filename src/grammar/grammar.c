@@ -307,7 +307,8 @@ struct grammar *grammar_open(const char *text, const struct grammar_vocabulary *
     if (!g->over_budget) return g;
     grammar_close(g);
     error_at(error, HEARTH_INVALID, "grammar",
-             "the grammar is too ambiguous: there are more than %d ways to begin it. Write it with fewer", MAX_STACKS);
+             "the grammar is too ambiguous: it begins with more than %d alternatives at once. Write it with fewer",
+             MAX_STACKS);
     return NULL;
 }
 

@@ -255,7 +255,8 @@ struct constraint *constraint_open(const struct llm_model *model, const struct l
     grammar_start(c->grammar, &c->now);
     if (grammar->lazy || grammar->prefill == NULL || accept_prefill(c, grammar->prefill)) return c;
     constraint_close(c);
-    error_at(error, HEARTH_INVALID, "grammar", "the grammar does not allow what the prompt has begun the reply with");
+    error_at(error, HEARTH_INVALID, "grammar",
+             "the grammar does not match the prefill, the end of the prompt that the reply continues");
     return NULL;
 }
 

@@ -63,7 +63,7 @@ int llm_check_buffers(const struct llm_log_capture *captured, hearth_error *erro
     uint64_t available = llm_free_memory(false);
     if (llm_has_gpu() || captured->compute <= available) return HEARTH_OK;
     return error_set(error, HEARTH_NO_MEMORY,
-                     "no memory for the buffers to compute in (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
+                     "no memory for the compute buffers (%.2f GiB; %.2f GiB free): lower n_ubatch, n_batch or "
                      "context_window",
                      (double)captured->compute / gib, (double)available / gib);
 }

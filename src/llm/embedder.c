@@ -55,7 +55,7 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
                          info->architecture);
     if (pooling == LLM_POOLING_RANK && info->n_scores == 0)
         return error_at(error, HEARTH_UNSUPPORTED, "pooling",
-                        "the model has no head that llama.cpp could rank with: set pooling to mean, cls or last");
+                        "the model has no classification head for reranking: set pooling to mean, cls or last");
     /* Encoders have a position embedding for each position that they were trained for, and none beyond. */
     if (!info->has_decoder && params->window > info->n_ctx_train)
         return error_at(error, HEARTH_INVALID, "context_window",
@@ -112,7 +112,7 @@ static struct llama_context *open_handle(struct llm_model *model, const struct l
         error_set(error, HEARTH_NO_MEMORY, "no memory for a context of %u tokens (%s): lower context_window or n_batch",
                   params->n_batch, captured->reason);
     else if (handle == NULL)
-        error_set(error, HEARTH_UNSUPPORTED, "no context for vectors of %u tokens: %s", params->n_batch,
+        error_set(error, HEARTH_UNSUPPORTED, "no context for embeddings of %u tokens: %s", params->n_batch,
                   captured->reason);
     if (handle == NULL || llm_check_buffers(captured, error) == HEARTH_OK) return handle;
     llama_free(handle);

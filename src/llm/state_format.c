@@ -212,12 +212,12 @@ static const char *run_self_test(struct self_test *self_test)
     self_test->expected = mem_alloc(size);
     memcpy(self_test->expected, llm_logits(self_test->context, 0), size);
     if (self_test->other == 0) llm_seq_clear(self_test->context, 0);
-    if (!load_state(self_test)) return "its states cannot be put together again";
+    if (!load_state(self_test)) return "its states cannot be joined and loaded";
     if (!cut_state(self_test, self_test->other, &self_test->after) ||
         !same_states(&self_test->before, &self_test->after))
-        return "states come back with other bytes";
+        return "loaded states differ from the saved ones";
     if (!decode_tokens(self_test, self_test->other, TOKENS, TOKENS + 1)) return "a token cannot be computed";
-    return same_logits(self_test, llm_logits(self_test->context, 0)) ? NULL : "states come back with other meaning";
+    return same_logits(self_test, llm_logits(self_test->context, 0)) ? NULL : "loaded states give other logits";
 }
 
 /* ---- Opening ---- */
@@ -241,7 +241,7 @@ static const char *detect_and_test(struct llm_state_format *format, struct self_
     bool detected =
         save_state(context, 0, LLM_STATE_SNAPSHOT, &whole) && llm_detect_state_layout(format, &whole, TOKENS);
     buf_release(&whole);
-    return detected ? run_self_test(self_test) : "its states have a layout that this version does not know";
+    return detected ? run_self_test(self_test) : "its states have a layout that this version of hearth does not know";
 }
 
 struct llm_state_format *llm_state_format_open(struct llm_context *context, hearth_error *error)
