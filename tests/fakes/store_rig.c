@@ -1,5 +1,4 @@
-/* A store with one user, for tests: its codec has rows of a few bytes a token, computed from the token, so that every
- * byte is checked. */
+/* Setting up a store with one fake_user, and saving and fetching with it: every byte that comes back is checked. */
 #include "fakes/store_rig.h"
 
 #include <dirent.h>
@@ -28,7 +27,7 @@ static void complain(const char *what)
 void rig_init(struct rig *rig, enum store_tier tier)
 {
     *rig = (struct rig){
-        .params = {.stride = 16, .save_tier = tier, .backlog = 64 << 20, PATIENT, .files = files_machine()}};
+        .params = {.stride = 16, .save_tier = tier, .backlog = 64 << 20, LONG_TIMEOUTS, .files = files_machine()}};
     snprintf(rig->root, sizeof rig->root, "%s/hearth-store-XXXXXX", tier == STORE_DISK ? "/tmp" : "/dev/shm");
     if (mkdtemp(rig->root) == NULL) complain("no folder");
     rig_add_tier(rig, tier, 256 << 20);

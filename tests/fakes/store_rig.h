@@ -4,7 +4,7 @@
 #define FAKES_STORE_RIG_H
 
 #include "fakes/fake_user.h"
-#include "fakes/patient.h"
+#include "fakes/long_timeouts.h"
 
 struct rig {
     struct store_params params; /* may be changed before rig_start() */

@@ -16,7 +16,7 @@ static char folder[64];
 static inline struct store *open_store(struct files *files, uint64_t backlog)
 {
     struct store_params params = {
-        .stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, PATIENT, .files = files};
+        .stride = STRIDE, .save_tier = STORE_DISK, .backlog = backlog, LONG_TIMEOUTS, .files = files};
     params.tiers[STORE_DISK].quota = 1 << 30;
     params.tiers[STORE_DISK].path = folder;
     return store_open(&params, NULL);

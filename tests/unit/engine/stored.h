@@ -5,7 +5,7 @@
 #include "rig.h"
 
 #include "base/files.h"
-#include "fakes/patient.h"
+#include "fakes/long_timeouts.h"
 
 #include <sched.h>
 
@@ -19,7 +19,7 @@ struct stored {
 static inline struct store *open_store_in_memory(void)
 {
     struct store_params params = {
-        .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64 << 20, PATIENT, .files = files_machine()};
+        .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64 << 20, LONG_TIMEOUTS, .files = files_machine()};
     params.tiers[STORE_RAM].quota = 1 << 30;
     return store_open(&params, NULL);
 }

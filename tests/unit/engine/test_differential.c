@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "engine/core.h"
-#include "fakes/patient.h"
+#include "fakes/long_timeouts.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -1037,7 +1037,7 @@ static struct store *open_store(uint64_t seed)
     struct store_params params = {.stride = STORE_STRIDE,
                                   .save_tier = tier,
                                   .backlog = seed % 4 < 2 ? 1 << 20 : 2000,
-                                  PATIENT,
+                                  LONG_TIMEOUTS,
                                   .files = &slow_files};
     slow_files = *files_machine();
     slow_files.sync = sync_slowly;

@@ -154,7 +154,7 @@ static void what_is_larger_than_all_that_may_be_under_way_is_stored(void **state
 {
     for (int unified = 0; unified < 2; unified++) {
         struct store_params params = {
-            .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64, PATIENT, .files = files_machine()};
+            .stride = STRIDE, .save_tier = STORE_RAM, .backlog = 64, LONG_TIMEOUTS, .files = files_machine()};
         struct client c;
         params.tiers[STORE_RAM].quota = 1 << 30;
         struct stored s = {.store = store_open(&params, NULL)};

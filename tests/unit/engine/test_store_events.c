@@ -19,7 +19,7 @@ static char folder[64];
 static struct store *open_store(struct files *files, uint64_t quota)
 {
     struct store_params params = {
-        .stride = STRIDE, .save_tier = STORE_DISK, .backlog = 64 << 20, PATIENT, .files = files};
+        .stride = STRIDE, .save_tier = STORE_DISK, .backlog = 64 << 20, LONG_TIMEOUTS, .files = files};
     params.tiers[STORE_DISK].quota = quota;
     params.tiers[STORE_DISK].path = folder;
     struct store *store = store_open(&params, NULL);

@@ -1,4 +1,4 @@
-/* What the tests of the index share: an identity, lists of tokens, and saving, finding, deleting in one line. */
+/* Helpers of the index tests: an identity, token lists, and saving, looking up and deleting in one call. */
 #ifndef UNIT_STORE_INDEX_HELPERS_H
 #define UNIT_STORE_INDEX_HELPERS_H
 
@@ -23,7 +23,7 @@ static inline uint32_t random_below(uint32_t *state, uint32_t n)
     return (uint32_t)(((uint64_t)(*state >> 8) * n) >> 24);
 }
 
-/* As a tier does before it writes. Returns how many there were. */
+/* Deletes all victims, as a tier does before it writes. Returns how many. */
 static inline size_t delete_all(struct index *index, struct victim *victims)
 {
     size_t n = 0;
@@ -34,16 +34,16 @@ static inline size_t delete_all(struct index *index, struct victim *victims)
     return n;
 }
 
-/* Everything that is not leased leaves. */
+/* Evicts everything that is not leased. */
 static inline struct victim *evict_all(struct index *index)
 {
-    index_set_foreign(index, UINT64_MAX); /* others have the whole budget */
+    index_set_foreign(index, UINT64_MAX); /* foreign files take the whole quota */
     struct victim *victims = index_trim(index);
     index_set_foreign(index, 0);
     return victims;
 }
 
-/* `tokens` are all of [0, end), until reserve() finds what it hangs on. */
+/* `tokens` are all of [0, end), until reserve() finds the parent. */
 static inline struct reserve reserve_of(const struct identity *identity, const int32_t *tokens, int32_t start,
                                         int32_t end, uint64_t size)
 {
@@ -56,7 +56,7 @@ static inline struct reserve reserve_of(const struct identity *identity, const i
                             .size = size};
 }
 
-/* What an entry of that kind hangs on, leased; NULL: nothing has what comes before it. */
+/* The parent for an entry of that kind, leased; NULL: there is none. */
 static inline struct entry *find_parent(struct index *index, const struct reserve *what)
 {
     bool alone = what->kind == SLAB_STATE && what->start < what->end;
@@ -71,7 +71,7 @@ static inline struct entry *find_parent(struct index *index, const struct reserv
     return fits ? parent : NULL;
 }
 
-/* As a save does: looks for what it hangs on, and holds that only until it has reserved. */
+/* Looks up the parent, and holds it only until it has reserved, as a save does. */
 static inline enum reserved reserve(struct index *index, const struct reserve *what, struct reservation **reservation,
                                     struct victim **victims)
 {
@@ -110,8 +110,8 @@ static inline struct match find(struct index *index, const struct identity *iden
     return match;
 }
 
-/* How many of the tokens that the entry stands for are these, up to n: one by one. Its chain is whole. One that has
- * left meanwhile has no tokens any more. */
+/* How many of the entry's tokens equal these, up to n, compared one by one. Its ancestors reach back to the start. An
+ * entry that has left has no tokens any more. */
 static inline int32_t verified(struct index *index, const struct entry *entry, const int32_t *tokens, int32_t n)
 {
     int32_t good = 0;

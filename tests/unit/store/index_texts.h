@@ -36,7 +36,7 @@ struct spelled {
     struct reserve what;
 };
 
-/* The text up to its end; the slab begins behind `start`. */
+/* Saves the text up to its end; the slab has the letters after `start`. */
 static inline void spelled(struct spelled *s, enum slab_kind kind, int32_t start, const char *text, uint64_t size)
 {
     int32_t end = spell(text, s->tokens);

@@ -1,4 +1,4 @@
-/* Slabs to test with: small ones that differ with a number. Include it after cmocka.h. */
+/* Test slabs: small ones that differ by a number. Include it after cmocka.h. */
 #ifndef TESTS_STORE_SLABS_H
 #define TESTS_STORE_SLABS_H
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A slab as its maker has it. */
+/* A slab before it is encoded. */
 struct made {
     struct slab_head head;
     uint8_t *payload;
@@ -35,8 +35,8 @@ static inline void made_region(struct slab_head *head, char what, uint16_t layer
     head->payload_size += gap + rows * row_bytes;
 }
 
-/* `n` tokens after `start`, under the key of that number; two layers of keys and values, with gaps between them. A
- * STATE slab holds a recurrent state and something that has no rows. */
+/* A slab of `n` tokens after `start`, with a key made of the number; two layers of keys and values, with gaps between
+ * them. A STATE slab has a recurrent state and a region without rows. */
 static inline struct made make_slab(uint8_t number, enum slab_kind kind, int32_t start, int32_t n)
 {
     struct made made = {.head = {.kind = kind,
@@ -75,7 +75,7 @@ static inline void made_release(struct made *made)
     free(made->payload);
 }
 
-/* All bytes of it, as they lie in a file. */
+/* Its bytes, as in a file. */
 static inline struct buf made_bytes(struct made *made)
 {
     struct buf bytes = {0};
@@ -92,7 +92,7 @@ static inline bool same_region(const struct slab_region *a, const struct slab_re
            a->row_bytes == b->row_bytes && a->offset == b->offset && a->size == b->size;
 }
 
-/* In all but hits and the time of the last use. */
+/* Compares all but hits and time of last use. */
 static inline bool same_head(const struct slab_head *a, const struct slab_head *b)
 {
     bool same = a->kind == b->kind && a->reason == b->reason && a->start == b->start && a->end == b->end &&

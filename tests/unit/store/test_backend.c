@@ -1,6 +1,5 @@
 /* The contract of backend.h, the same for every backend: memory, a folder (on a disk and in memory), and a server over
- * a network. And the index file of a folder: that a scan tells the same with it, without it, and whatever became of it.
- */
+ * a network. And the index file of a folder: a scan reports the same with it, without it, and with any damage to it. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
 #include "fakes/fake_remote.h"
@@ -15,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- Places ---- */
+/* ---- Backends ---- */
 
 enum where { RAM, FOLDER, MEMORY_FOLDER, REMOTE, PLACES };
 
@@ -29,7 +28,7 @@ struct fixture {
     struct backend *backend;
 };
 
-/* Power is never lost here. */
+/* Without syncs: power is never lost here. */
 static int no_sync(struct files *files, int fd)
 {
     (void)files;
@@ -118,14 +117,14 @@ static struct buf read_file(const char *path)
 
 static void write_file(const char *path, const void *bytes, size_t size)
 {
-    unlink(path); /* writing over a file makes some file systems write it back at once */
+    unlink(path); /* some file systems write a file back at once when it is overwritten */
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     fclose(file);
 }
 
-/* ---- Slabs in them ---- */
+/* ---- Slabs ---- */
 
 static struct slab_name name_of(uint8_t number, enum slab_kind kind)
 {
@@ -155,7 +154,7 @@ static int put_number(struct fixture *fixture, uint8_t number, enum slab_kind ki
     return result;
 }
 
-/* In all but what need not be told: regions. */
+/* Compares all but the regions, which a scan need not report. */
 static bool is_head_of(const struct slab_head *head, const struct slab_head *want)
 {
     struct slab_head plain = *want;
@@ -306,7 +305,7 @@ static void what_was_put_is_got_with_every_byte(void **state)
                           make_slab(3, SLAB_STATE, 8, 5)};
     for (size_t i = 0; i < 4; i++) assert_int_equal(put(fixture, &made[i]), 0);
     for (size_t i = 0; i < 4; i++) expect_slab(fixture, &made[i]);
-    for (size_t i = 0; i < 4; i++) expect_slab(fixture, &made[i]); /* got is not taken */
+    for (size_t i = 0; i < 4; i++) expect_slab(fixture, &made[i]); /* get() leaves them there */
     for (size_t i = 0; i < 4; i++) made_release(&made[i]);
 }
 
@@ -605,7 +604,7 @@ static void a_scan_counts_what_is_damaged_and_sets_it_aside(void **state)
     reported_release(reported);
     assert_int_equal(get(fixture, &bad, NULL), HEARTH_NOT_FOUND);
     reported = scan(fixture);
-    assert_int_equal(reported->scan.n_damaged, 0); /* told of once */
+    assert_int_equal(reported->scan.n_damaged, 0); /* reported once */
     assert_int_equal(reported->n, 2);
     reported_release(reported);
 }
@@ -692,7 +691,7 @@ static void work_in_threads(struct fixture *fixture)
         workers[i] = (struct worker){.fixture = fixture, .first = (uint8_t)(EACH * i)};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
-    for (int i = 0; i < 3; i++) { /* beside them */
+    for (int i = 0; i < 3; i++) { /* at the same time */
         struct reported *reported = scan(fixture);
         assert_int_equal(reported->scan.n_damaged + reported->scan.n_unread, 0);
         reported_release(reported);
@@ -712,7 +711,7 @@ static void threads_put_get_and_remove_at_once(void **state)
         assert_int_equal(get_number(fixture, (uint8_t)i, SLAB_ROWS), i % 3 == 0 ? HEARTH_NOT_FOUND : 0);
     for (int i = 0; i < 20; i++) assert_int_equal(get_number(fixture, (uint8_t)(200 + i), SLAB_STATE), 0);
     if (fixture->where == RAM) return;
-    for (int round = 0; round < 2; round++) { /* what the index file learned while it was scanned as well */
+    for (int round = 0; round < 2; round++) { /* also what was put into the index file during a scan */
         restart(fixture);
         struct reported *reported = scan(fixture);
         for (int i = 0; i < THREADS * EACH; i++) assert_int_equal(reports(reported, (uint8_t)i, SLAB_ROWS), i % 3 != 0);
@@ -721,7 +720,7 @@ static void threads_put_get_and_remove_at_once(void **state)
     }
 }
 
-/* Whoever reads a slab has it, also when it is removed meanwhile. */
+/* A slab that was read stays readable when it is removed meanwhile. */
 static void what_was_got_stays_when_it_is_removed(void **state)
 {
     struct fixture *fixture = *state;
@@ -768,7 +767,7 @@ static void what_cannot_be_done_now_says_nothing_of_the_slab(void **state)
             assert_int_equal(reported->scan.n_unread + reported->n, 1);
             assert_int_equal(reported->scan.n_damaged, 0);
             reported_release(reported);
-            assert_true(has_number(fixture, 40, SLAB_ROWS)); /* which cannot be told */
+            assert_true(has_number(fixture, 40, SLAB_ROWS)); /* true also where it cannot be found out */
             no_fault(fixture);
             expect_slab(fixture, &made);
             assert_true(scan_tells(fixture, 40, SLAB_ROWS));
@@ -829,7 +828,7 @@ static void a_put_that_fails_leaves_nothing_that_is_found(void **state)
     made_release(&made);
 }
 
-/* Read or synced badly for a moment, it is not worth less than before. */
+/* A read or a sync that fails once does not harm the slab. */
 static void a_put_that_fails_leaves_what_was_there(void **state)
 {
     static const enum fake_call calls[] = {FAKE_OPEN, FAKE_READ, FAKE_WRITE, FAKE_SYNC, FAKE_LINK, FAKE_CLOSE};
@@ -884,7 +883,7 @@ static void a_file_system_without_links_keeps_slabs(void **state)
     made_release(&other);
 }
 
-/* ---- Gone and back ---- */
+/* ---- Lost and opened again ---- */
 
 static void a_backend_that_is_not_open_is_unavailable(void **state)
 {
@@ -941,7 +940,7 @@ static void a_folder_belongs_to_one_backend_at_a_time(void **state)
     struct backend *second = backend_of(fixture);
     struct backend *first = fixture->backend;
     assert_int_equal(put_number(fixture, 56, SLAB_ROWS), 0);
-    for (int i = 0; i < 2; i++) { /* and when it is tried again */
+    for (int i = 0; i < 2; i++) { /* and at the next attempt */
         assert_int_equal(second->open(second, &error), HEARTH_BUSY);
         assert_non_null(strstr(error.message, fixture->path));
         fixture->backend = second;
@@ -1013,12 +1012,12 @@ static void close_place(struct fixture *fixture)
     fixture->backend = NULL;
 }
 
-/* What a new backend's scan tells, and how many slab files it opens for that. */
+/* What the scan of a new backend reports, and how many slab files it opens. */
 static struct reported *scan_anew(struct fixture *fixture, uint64_t *opened)
 {
     if (fixture->backend != NULL) close_place(fixture);
     begin(fixture);
-    /* An effect that opening does not know: it is counted, and nothing else. */
+    /* An effect that does not apply to opening: calls are counted, and nothing else. */
     fake_faults_set(
         &fixture->faults,
         (struct fake_fault){.call = FAKE_OPEN, .on = FAKE_SLABS, .nth = 1, .lasting = true, .effect = FAKE_SHORT});
@@ -1045,7 +1044,7 @@ static bool same_told(const struct reported *a, const struct reported *b)
     return same;
 }
 
-/* Which a damaged index file may have forgotten. */
+/* Hits and times of use, which a damaged index file may lack. */
 static bool same_uses(const struct reported *a, const struct reported *b)
 {
     bool same = a->n == b->n;
@@ -1076,7 +1075,7 @@ static void replace_number(struct fixture *fixture, uint8_t number)
     made_release(&other);
 }
 
-/* Another slab takes the place of the one under that name, and that one its place in turn. */
+/* Replaces the slab of that name by another one, and that one by the first. */
 static void swap_number(struct fixture *fixture, uint8_t number)
 {
     static int32_t turn;
@@ -1093,7 +1092,7 @@ static bool has_file(const struct fixture *fixture, const char *name)
     return lstat(file_of(fixture, name), &is) == 0;
 }
 
-/* What is told where there is no index file: what the slabs themselves say. */
+/* What a scan reports without an index file: what the slabs themselves say. */
 static struct reported *scan_without_index(struct fixture *fixture)
 {
     if (fixture->backend != NULL) close_place(fixture);
@@ -1117,7 +1116,7 @@ static void the_index_file_tells_what_the_slabs_do_and_opens_none(void **state)
     struct reported *without = scan_without_index(fixture);
     assert_true(same_told(with, without));
     assert_true(same_uses(with, without));
-    struct reported *again = scan_anew(fixture, &opened); /* from the one that was made anew */
+    struct reported *again = scan_anew(fixture, &opened); /* from the new index file */
     assert_int_equal(opened, 0);
     assert_true(same_told(again, without));
     assert_true(same_uses(again, without));
@@ -1129,7 +1128,7 @@ static void the_index_file_tells_what_the_slabs_do_and_opens_none(void **state)
     reported_release(twice);
 }
 
-/* The index file, with what a test made of it, tells the same; and is whole afterwards. */
+/* Whatever a test did to the index file, a scan reports the same, and the file is whole afterwards. */
 static void expect_told(struct fixture *fixture, const struct buf *index, size_t at, const struct reported *want)
 {
     uint64_t opened;
@@ -1192,14 +1191,14 @@ static void an_index_file_of_something_else_tells_nothing(void **state)
     reported_release(want);
     close_place(fixture);
     unlink(file_of(fixture, JOURNAL_NAME));
-    assert_int_equal(mkdir(file_of(fixture, JOURNAL_NAME), 0700), 0); /* then there is none */
+    assert_int_equal(mkdir(file_of(fixture, JOURNAL_NAME), 0700), 0); /* no index file can be made */
     reported_release(scan_anew(fixture, NULL));
     assert_int_equal(put_number(fixture, 77, SLAB_ROWS), 0);
     assert_true(scan_tells(fixture, 77, SLAB_ROWS));
     assert_true(scan_tells(fixture, 1, SLAB_ROWS));
 }
 
-/* As a crash leaves it, that comes before the last records were written; or a copy that somebody put back. */
+/* As a crash before the last records were written leaves it; or a copy that somebody restored. */
 static void an_index_file_older_than_the_folder_tells_the_same(void **state)
 {
     struct fixture *fixture = *state;
@@ -1219,7 +1218,7 @@ static void an_index_file_older_than_the_folder_tells_the_same(void **state)
     buf_release(&index);
 }
 
-/* Of a slab that was replaced an old index file tells what stood there before: whoever gets it sees what it is. */
+/* An old index file reports the former slab of a name that was replaced since: get() shows the difference. */
 static void what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_it(void **state)
 {
     struct fixture *fixture = *state;
@@ -1266,7 +1265,7 @@ static void an_index_file_that_cannot_be_written_costs_the_next_start_only(void 
     }
 }
 
-/* Before there is an index file that could note it. */
+/* Before there is an index file to record it. */
 static void what_is_replaced_before_the_first_scan_is_told_as_it_is(void **state)
 {
     struct fixture *fixture = *state;
@@ -1290,7 +1289,7 @@ static void *scan_once(void *fixture)
     return NULL;
 }
 
-/* Three of four had been looked at. */
+/* Three of four had been read. */
 static void what_is_replaced_during_a_scan_is_told_as_it_is(void **state)
 {
     struct fixture *fixture = *state;
@@ -1326,13 +1325,14 @@ static void swap_at_first(void *ud, struct slab_head *head, uint64_t size)
     *fixture = NULL;
 }
 
-/* What the former file says of them is taken over only afterwards. */
+/* Their records in the former file are replayed only afterwards. */
 static void what_is_replaced_while_an_index_file_is_written_anew_is_told_as_it_is(void **state)
 {
     struct fixture *fixture = *state, *once = fixture;
     const struct slab_name name = name_of(5, SLAB_STATE);
     fill_folder(fixture);
-    for (uint32_t i = 0; i < 100; i++) fixture->backend->note_use(fixture->backend, &name, i, i); /* it is worth it */
+    for (uint32_t i = 0; i < 100; i++)
+        fixture->backend->note_use(fixture->backend, &name, i, i); /* so that the file is worth a scan */
     restart(fixture);
     struct backend_scan look = {.each = swap_at_first, .ud = &once};
     assert_int_equal(fixture->backend->scan(fixture->backend, &look, NULL), 0);
@@ -1350,7 +1350,7 @@ static void *swap_one(void *fixture)
     return NULL;
 }
 
-/* The process ends when another slab has taken the place, and the index file has not heard of it. */
+/* The process ends after a slab was replaced and before the index file records it. */
 static void what_was_replaced_as_a_process_ended_is_told_as_it_is(void **state)
 {
     struct fixture *fixture = *state;
@@ -1359,7 +1359,7 @@ static void what_was_replaced_as_a_process_ended_is_told_as_it_is(void **state)
     reported_release(scan_anew(fixture, NULL));
     fake_faults_set(&fixture->faults, (struct fake_fault){.call = FAKE_SYNC, .nth = 2, .effect = FAKE_HANG});
     assert_int_equal(pthread_create(&thread, NULL, swap_one, fixture), 0);
-    assert_true(fake_faults_await(&fixture->faults, 1)); /* the folder is to be synced, after the file */
+    assert_true(fake_faults_await(&fixture->faults, 1)); /* the sync of the folder, after that of the file */
     struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
     fake_faults_release(&fixture->faults);
     pthread_join(thread, NULL);
@@ -1369,7 +1369,7 @@ static void what_was_replaced_as_a_process_ended_is_told_as_it_is(void **state)
     buf_release(&index);
 }
 
-/* Half a record, and then it may be written again: what comes after it counts. */
+/* Half a record is written, then writing works again: later records count. */
 static void a_record_of_which_half_was_written_hides_none_behind_it(void **state)
 {
     struct fixture *fixture = *state;
@@ -1414,7 +1414,7 @@ static void an_index_file_does_not_grow_with_what_was_used(void **state)
     reported_release(without);
 }
 
-/* ---- All of them ---- */
+/* ---- main ---- */
 
 #define IN(f, where)                                                                                                   \
     {                                                                                                                  \

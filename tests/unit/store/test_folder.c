@@ -1,5 +1,4 @@
-/* A folder of slabs on the machine's own files: what is written, by whom it can be read, what stands there already, and
- * what is found at a start. */
+/* A folder of slabs on the machine's own files: writing, reading, files that exist already, and what a start finds. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
 #include "store/folder.h"
@@ -13,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A folder that is gone with all that is in it when the test is over; no descriptor may be left open. */
+/* A folder, which is removed after the test; no descriptor may be left open. */
 struct fixture {
     char path[64];
     struct fake_faults faults; /* counts descriptors */
@@ -60,7 +59,7 @@ static void restart(struct fixture *fixture)
     open_folder(fixture);
 }
 
-/* ---- Files as they lie there ---- */
+/* ---- Files ---- */
 
 static const char *name_of(uint8_t number, enum slab_kind kind)
 {
@@ -211,7 +210,7 @@ static void what_is_published_is_read_for_its_owner_alone(void **state)
     expect_there(fixture, &moving);
     assert_int_equal(mode_of(fixture, ""), 0700);
     assert_int_equal(mode_of(fixture, name_of(1, SLAB_ROWS)), 0600);
-    assert_int_equal(n_files(fixture, ""), 2); /* nothing temporary is left */
+    assert_int_equal(n_files(fixture, ""), 2); /* no temporary file is left */
     made_release(&rows);
     made_release(&moving);
 }
@@ -278,7 +277,7 @@ static void a_symbolic_link_is_never_followed(void **state)
     struct buf before = read_file(fixture, "moved");
     assert_int_equal(read_result(fixture, 10, SLAB_ROWS), HEARTH_INVALID);
     folder_note_use(fixture->folder, &key, SLAB_ROWS, 77, 77);
-    assert_int_equal(publish_number(fixture, 10), 0); /* replaces the link, not what it leads to */
+    assert_int_equal(publish_number(fixture, 10), 0); /* replaces the link, not its target */
     assert_int_equal(read_result(fixture, 10, SLAB_ROWS), 0);
     struct buf after = read_file(fixture, "moved");
     assert_int_equal(before.len, after.len);
@@ -316,7 +315,7 @@ static void what_is_removed_is_gone_and_removing_again_is_no_fault(void **state)
     assert_int_equal(n_files(fixture, ""), 0);
 }
 
-/* ---- What stands there already ---- */
+/* ---- Files that exist already ---- */
 
 static void a_whole_file_that_is_there_stays(void **state)
 {
@@ -433,7 +432,7 @@ static void what_was_left_half_written_is_removed_and_nothing_else(void **state)
     assert_int_equal(publish_number(fixture, 31), 0);
     struct folder *reader = folder_open_read_only(&fixture->faults.files, in(fixture, ""), NULL);
     folder_close(reader);
-    assert_true(exists(fixture, name)); /* who only reads does not sweep: it may be under way */
+    assert_true(exists(fixture, name)); /* a read-only open removes no temporary file: it may be in use */
     restart(fixture);
     assert_false(exists(fixture, name));
     assert_true(exists(fixture, "notes.tmp"));
@@ -456,7 +455,7 @@ static void a_start_reads_fronts_alone_and_finds_all_slabs(void **state)
     large.payload = mem_grow(large.payload, 1 << 20, 1);
     memset(large.payload, 7, 1 << 20);
     assert_int_equal(publish(fixture, &large), 0);
-    flip(fixture, name_of(45, SLAB_STATE), 1 << 19); /* damage there shows only when it is loaded */
+    flip(fixture, name_of(45, SLAB_STATE), 1 << 19); /* damage in the payload is noticed only by reading it */
     restart(fixture);
     fake_faults_set(&fixture->faults, (struct fake_fault){0});
     struct folder_scan seen = scan(fixture->folder, &found);
@@ -571,7 +570,7 @@ struct worker {
     uint8_t first;
 };
 
-/* Publishes, uses and reads slabs of its own; sets one of them aside. */
+/* Publishes, uses and reads slabs of its own; quarantines one of them. */
 static void *work(void *ud)
 {
     struct worker *worker = ud;
@@ -598,7 +597,7 @@ static void threads_publish_and_read_their_own_slabs_at_once(void **state)
         workers[i] = (struct worker){.fixture = fixture, .first = (uint8_t)(EACH * i)};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
     }
-    struct folder_scan seen = scan(fixture->folder, &found); /* beside them */
+    struct folder_scan seen = scan(fixture->folder, &found); /* at the same time */
     assert_int_equal(seen.n_damaged + seen.n_foreign, 0);
     for (int i = 0; i < THREADS; i++) pthread_join(workers[i].thread, NULL);
     seen = scan(fixture->folder, &found);

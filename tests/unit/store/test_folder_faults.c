@@ -1,8 +1,8 @@
-/* A folder of slabs when calls fail, when the process ends between any two of them, and when the power goes: what can
- * be read is whole, what was said to be there is there, and the next slab can be published.
+/* A folder of slabs when calls fail, when the process ends between any two calls, and when power is lost: everything
+ * that can be read is whole, everything that was reported as stored is there, and the next slab can be published.
  *
- * One scenario is played over and over: a few slabs are published, one of them over a damaged file and one over a whole
- * one, used, removed, set aside. A ledger says what each publication returned. */
+ * One scenario runs again and again: a few slabs are published, one of them over a damaged file and one over a whole
+ * one, used, removed, quarantined. A ledger records what each publication returned. */
 #include "base/log.h"
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
@@ -21,7 +21,7 @@ enum { SLABS = 8, DAMAGED = 2, WHOLE = 3, REMOVED = 4, ASIDE = 5, LATER = 7, MOS
 
 static const char *path = "/kv"; /* on the disk in memory, unless a test says otherwise */
 
-/* What became of slab number i. */
+/* What happened to each slab. */
 struct ledger {
     bool tried[SLABS];
     int result[SLABS]; /* of its publication */
@@ -40,14 +40,14 @@ static void publish_number(struct folder *folder, struct ledger *ledger, int i)
     struct made made = slab_number(i);
     hearth_error error;
     ledger->tried[i] = true;
-    ledger->result[i] = HEARTH_IO; /* for those who die in it */
+    ledger->result[i] = HEARTH_IO; /* where the process ends during the call */
     ledger->result[i] = folder_publish(folder, &made.head, made.payload, &error);
     bool known = ledger->result[i] == 0 || ledger->result[i] == FOLDER_ADOPTED || ledger->result[i] == HEARTH_IO;
     if (!known) fail_msg("slab %d: %d, %s", i, ledger->result[i], error.message);
     made_release(&made);
 }
 
-/* A file as an earlier process left it; `wrong`: with a byte that is not right. */
+/* Writes a file of an earlier process; `wrong`: with one byte changed. */
 static void leave_file(struct files *files, int i, bool wrong)
 {
     struct made made = slab_number(i);
@@ -98,7 +98,7 @@ static bool play(struct files *files, struct ledger *ledger)
     return true;
 }
 
-/* What an earlier process left, nothing of it synced. */
+/* Files of an earlier process, none of them synced. */
 static struct fake_disk *prepared_disk(void)
 {
     struct fake_disk *disk = fake_disk_open();
@@ -130,7 +130,7 @@ struct survey {
     bool there[SLABS];
 };
 
-/* A front that was found leads to a whole slab, the one that was made: nothing else can be read. */
+/* A slab that a scan reports is whole, and the one that was made. */
 static void survey_slab(void *ud, struct slab_head *head, uint64_t size)
 {
     struct survey *survey = ud;
@@ -160,7 +160,7 @@ static bool is_published(const struct ledger *ledger, int i)
     return ledger->tried[i] && ledger->result[i] >= 0;
 }
 
-/* Opens the folder anew and looks at everything; so many files may be damaged. */
+/* Opens the folder again and reads everything; so many files may be damaged. */
 static struct survey look(struct files *files, const struct ledger *ledger, size_t damaged)
 {
     hearth_error error;
@@ -175,7 +175,7 @@ static struct survey look(struct files *files, const struct ledger *ledger, size
     return survey;
 }
 
-/* The folder is as good as new. */
+/* The folder works as a new one. */
 static void publish_later(struct survey *survey)
 {
     struct ledger ledger = {0};
@@ -210,7 +210,7 @@ static int temporaries(struct files *files)
 
 /* ---- Calls that fail ---- */
 
-/* The only damage there can be is that which was there before, where it could not be replaced. */
+/* The only damaged file may be the one from before, where it could not be replaced. */
 static void expect_survives(struct fake_fault fault)
 {
     struct fake_disk *disk = prepared_disk();
@@ -225,7 +225,7 @@ static void expect_survives(struct fake_fault fault)
     if (!fault.lasting && fault.call != FAKE_ANY_CALL) assert_int_equal(temporaries(files), 0);
     if (faults.struck == 0) fail_msg("call %d was never made", (int)fault.nth);
     struct survey survey = look(files, &ledger, is_published(&ledger, DAMAGED) ? 0 : 1);
-    for (int i = 0; i < SLABS && !fault.lasting; i++) /* what was told to have failed can be published again */
+    for (int i = 0; i < SLABS && !fault.lasting; i++) /* what failed can be published again */
         if (i != WHOLE && !is_published(&ledger, i) && survey.there[i]) fail_msg("slab %d is there in secret", i);
     assert_int_equal(temporaries(files), 0);
     publish_later(&survey);
@@ -303,7 +303,7 @@ static void reads_and_writes_may_do_half_of_it(void **state)
     fake_faults_set(&faults,
                     (struct fake_fault){.call = FAKE_ANY_CALL, .nth = 1, .lasting = true, .effect = FAKE_SHORT});
     assert_true(play(&faults.files, &ledger));
-    for (int i = 0; i < LATER; i++) assert_true(ledger.result[i] >= 0); /* it is no failure */
+    for (int i = 0; i < LATER; i++) assert_true(ledger.result[i] >= 0); /* this is no failure */
     fake_disk_close(disk);
 }
 
@@ -336,7 +336,7 @@ static ssize_t write_otherwise(struct files *files, int fd, const void *bytes, s
     return faults->inner->write_at(faults->inner, fd, other, size, offset);
 }
 
-/* Front and trailer are compared; what became of the payload shows when it is used. */
+/* Publishing compares front and trailer; damage of the payload is noticed when it is read. */
 static void a_disk_that_keeps_other_bytes_is_noticed(void **state)
 {
     (void)state;
@@ -369,7 +369,7 @@ static int64_t size_and_note_use(struct files *files, int fd)
     return faults->inner->size(faults->inner, fd);
 }
 
-/* By one who used the slab that had the name before: between publishing and reading back. */
+/* A fetcher notes a use of the former slab of that name, between publishing and reading back. */
 static void a_use_may_be_noted_while_a_slab_is_read_back(void **state)
 {
     (void)state;
@@ -403,7 +403,7 @@ static void a_process_may_end_at_any_call(void **state)
         struct ledger ledger;
         fake_faults_init(&faults, files);
         fake_faults_set(&faults, (struct fake_fault){.call = FAKE_ANY_CALL, .nth = nth, .lasting = true, .error = EIO});
-        play(&faults.files, &ledger); /* nothing of it reaches the disk from the Nth call on */
+        play(&faults.files, &ledger); /* no call from the Nth on reaches the disk */
         fake_disk_end_process(disk);
         struct survey survey = look(files, &ledger, is_published(&ledger, DAMAGED) ? 0 : 1);
         assert_int_equal(temporaries(files), 0);
@@ -412,7 +412,8 @@ static void a_process_may_end_at_any_call(void **state)
     }
 }
 
-/* A child plays on the machine's own files and is killed at the Nth call. Returns whether there was an Nth call. */
+/* A child runs the scenario on the machine's own files and is killed at the Nth call. Returns whether there was an Nth
+ * call. */
 static bool kill_at(uint64_t nth, enum fake_effect effect, struct ledger *ledger)
 {
     int status;
@@ -430,7 +431,7 @@ static bool kill_at(uint64_t nth, enum fake_effect effect, struct ledger *ledger
     return WIFSIGNALED(status);
 }
 
-/* In memory, since the machine goes on and its syncs are slow. */
+/* On a file system in memory: power is not lost, and syncs of a disk are slow. */
 static bool survives_kill(uint64_t nth, enum fake_effect effect, struct ledger *ledger)
 {
     char folder[] = "/dev/shm/hearth-faults-XXXXXX", command[64];
@@ -457,14 +458,15 @@ static void a_process_may_be_killed_before_and_after_any_call(void **state)
     uint64_t n = calls_of(FAKE_ANY_CALL);
     for (uint64_t nth = 1; nth <= n; nth++) {
         assert_true(survives_kill(nth, FAKE_KILL_BEFORE, ledger));
-        if (nth % 8 == 0) assert_true(survives_kill(nth, FAKE_KILL_AFTER, ledger)); /* much the same as before n + 1 */
+        if (nth % 8 == 0)
+            assert_true(survives_kill(nth, FAKE_KILL_AFTER, ledger)); /* nearly the same as before call n + 1 */
     }
     assert_true(survives_kill(n, FAKE_KILL_AFTER, ledger));
     assert_false(survives_kill(n + 1, FAKE_KILL_BEFORE, ledger));
     munmap(ledger, sizeof *ledger);
 }
 
-/* ---- The power goes ---- */
+/* ---- Power is lost ---- */
 
 /* Files that were damaged, or never synced, before the folder was opened, and have not been published since. */
 static size_t promised_by_nobody(const struct ledger *ledger)
@@ -566,6 +568,6 @@ int main(void)
         cmocka_unit_test(a_loss_of_power_drops_keeps_and_tears_what_was_not_synced),
     };
     hearth_error error;
-    if (log_open(NULL, "error", "text", &error) < 0) return 1; /* thousands of files are set aside here */
+    if (log_open(NULL, "error", "text", &error) < 0) return 1; /* thousands of files are quarantined here */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

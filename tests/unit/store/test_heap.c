@@ -1,4 +1,4 @@
-/* The heap against a list: what is first, as items come, go and come back with another rank. */
+/* The heap against a list: which item is first, while items are added, removed and added again with another rank. */
 #include "index_helpers.h"
 #include "store/heap.h"
 
@@ -43,7 +43,7 @@ static void the_first_is_the_least_whatever_came_and_went(void **state)
         } else {
             item->rank = random_below(&random, 1000);
             heap_add(&heap, &item->heap_link);
-            heap_add(&heap, &item->heap_link); /* it is there already */
+            heap_add(&heap, &item->heap_link); /* it is in the heap already */
         }
         item->there = !item->there;
         expect_first(&heap, items);

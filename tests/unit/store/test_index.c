@@ -1,4 +1,4 @@
-/* The index by example: finding, reservations, and that its size costs no time. */
+/* The index by example: lookups, reservations, and that its size costs no time. */
 #include "index_texts.h"
 #include "store/index_parts.h"
 
@@ -10,7 +10,7 @@
 
 enum { LONG = 9000 };
 
-/* ---- Finding ---- */
+/* ---- Lookups ---- */
 
 static void the_longest_aligned_entry_wins_and_without_it_the_next(void **state)
 {
@@ -25,7 +25,7 @@ static void the_longest_aligned_entry_wins_and_without_it_the_next(void **state)
         assert_int_equal(save(index, &what, 0), RESERVED);
     }
     static const int32_t expected[] = {8192, 4096, 2048, 0};
-    static const uint32_t probes[] = {1, 3, 4, 0}; /* an identity that has nothing is not probed for */
+    static const uint32_t probes[] = {1, 3, 4, 0}; /* no probe for an identity without entries */
     for (size_t i = 0; i < 4; i++) {
         struct match match = find(index, &identity, tokens, LONG, 2048, false);
         assert_int_equal(match.n_rows, expected[i]);
@@ -75,7 +75,8 @@ static void a_match_goes_on_beyond_the_strides_and_into_the_middle(void **state)
     close_quiet(index);
 }
 
-/* Two saved at once what begins alike: the shorter stands at a stride, where the keys lead; the longer does not. */
+/* Two saves at once with a common prefix: the shorter ends at a stride, where a key leads to it; the longer does not.
+ */
 static void what_is_stored_twice_is_found_at_its_longest(void **state)
 {
     (void)state;
@@ -96,7 +97,7 @@ static void the_entry_of_a_match_has_the_rows_before_its_end(void **state)
     struct index *index = open_index(1000);
     put(index, 0, "abcdef", 1);
     put(index, 3, "abcXYZ", 1);
-    struct match match = look(index, "abc", false); /* the branch begins only behind it */
+    struct match match = look(index, "abc", false); /* the branch starts only after it */
     assert_int_equal(match.rows->start, 0);
     index_release(index, &match);
     close_quiet(index);
@@ -132,7 +133,7 @@ static void a_key_that_lies_is_no_match(void **state)
     spelled(&s, SLAB_ROWS, 0, "wxyz", 1);
     s.what.identity = &other;
     assert_int_equal(save(index, &s.what, 0), RESERVED);
-    expect_rows(index, "wxyz", 0); /* another's, whatever its key says */
+    expect_rows(index, "wxyz", 0); /* another list's, though the key is equal */
     close_quiet(index);
 }
 
@@ -158,7 +159,7 @@ static void states_without_rows_cover_the_tokens_since_the_last(void **state)
     (void)state;
     struct index *index = open_index(1000);
     assert_int_equal(put_kind(index, SLAB_STATE, 0, "abcde", 1), RESERVED);
-    assert_int_equal(put_kind(index, SLAB_STATE, 3, "abcXY", 1), RESERVED_ORPHAN); /* none is at 3 */
+    assert_int_equal(put_kind(index, SLAB_STATE, 3, "abcXY", 1), RESERVED_ORPHAN); /* there is no STATE at 3 */
     assert_int_equal(put_kind(index, SLAB_STATE, 5, "abcdefgh", 1), RESERVED);
     assert_int_equal(put(index, 5, "abcdef", 1), RESERVED_ORPHAN);
     expect_state(index, "abcd", 0, 0);
@@ -243,13 +244,13 @@ static void a_parent_that_does_not_have_the_rows_before_is_refused(void **state)
     assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 4, "abcdX"), RESERVED);
     assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 6, "abcdefg"), RESERVED);
     assert_int_equal(reserve_on(index, SLAB_STATE, parent, 6, "abcdef"), RESERVED);
-    assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 3, "abcX"), RESERVED_ORPHAN);     /* its parent does */
-    assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 7, "abcdefgh"), RESERVED_ORPHAN); /* behind it */
-    assert_int_equal(reserve_on(index, SLAB_STATE, parent, 6, "abcdefg"), RESERVED_ORPHAN); /* no state */
+    assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 3, "abcX"), RESERVED_ORPHAN); /* its parent has those rows */
+    assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 7, "abcdefgh"), RESERVED_ORPHAN); /* after its end */
+    assert_int_equal(reserve_on(index, SLAB_STATE, parent, 6, "abcdefg"), RESERVED_ORPHAN); /* its parent is no STATE */
     assert_int_equal(reserve_on(index, SLAB_ROWS, NULL, 6, "abcdefg"), RESERVED_ORPHAN);
     struct identity plain = mine;
     mine = identity_salted(&plain, "alice");
-    assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 6, "abcdefg"), RESERVED_ORPHAN); /* another's */
+    assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 6, "abcdefg"), RESERVED_ORPHAN); /* another identity's */
     put(index, 0, "x", 1);
     assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 6, "abcdefg"), RESERVED_ORPHAN);
     mine = plain;
@@ -259,7 +260,7 @@ static void a_parent_that_does_not_have_the_rows_before_is_refused(void **state)
     close_quiet(index);
 }
 
-/* Writing a slab takes as long as a disk takes; nobody who looks for something notices. */
+/* A slow write delays no lookup. */
 static void readers_do_not_wait_for_slabs_that_are_written_or_deleted(void **state)
 {
     (void)state;
@@ -345,7 +346,7 @@ static double cpu_us(void)
     return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
 }
 
-/* Each has up to 500 that begin where it ends, and all of these begin alike: five times `first`, then their number. */
+/* Each entry has up to 500 children at its end, and all of these begin alike: five times `first`, then their number. */
 static int32_t path_of(int32_t i, int32_t first, int32_t tokens[TEXT])
 {
     int32_t n = 0;
@@ -364,7 +365,7 @@ static void put_many(struct index *index, int32_t first)
     }
 }
 
-/* Nothing here may take time that grows with the number of entries: a hundred times more than is needed is allowed. */
+/* The time of no operation may grow with the number of entries; the limit is a hundred times what it takes. */
 static void a_hundred_thousand_entries_are_as_fast_as_a_few(void **state)
 {
     (void)state;
@@ -379,7 +380,7 @@ static void a_hundred_thousand_entries_are_as_fast_as_a_few(void **state)
         index_release(index, &match);
     }
     double found = cpu_us();
-    put_many(index, 1); /* all others make room */
+    put_many(index, 1); /* evicts all others */
     double evicted = cpu_us();
     assert_int_equal(index_usage(index).evictions, MANY);
     printf("    of %d: a save %.1f us, a lookup %.1f us, a save that evicts %.1f us\n", MANY, (saved - start) / MANY,

@@ -1,5 +1,5 @@
-/* What is known and not found: set aside for a while, detached, a victim that could not be deleted; and what becomes of
- * it when its key is written again. */
+/* Entries that are known and not found: unreadable for a while, detached, victims that could not be deleted; and what
+ * happens when their key is written again. */
 #include "base/clock.h"
 #include "index_texts.h"
 
@@ -10,13 +10,13 @@ static int64_t at_ms(int64_t ms)
     return clock_from_ms(ms);
 }
 
-/* ---- Set aside ---- */
+/* ---- Unreadable ---- */
 
 static void mark_unreadable(struct index *index, const char *text, int64_t now)
 {
     struct entry *entry = lease(index, text);
     index_mark_unreadable(index, entry, now);
-    index_mark_unreadable(index, entry, now + at_ms(500)); /* another reader of the same */
+    index_mark_unreadable(index, entry, now + at_ms(500)); /* another reader of the same entry fails as well */
     index_unlease(index, entry);
 }
 
@@ -123,7 +123,7 @@ static void a_slab_saved_under_its_key_replaces_it(void **state)
     put(index, 3, "abcdef", 10);
     mark_unreadable(index, "abc", 0);
     struct reservation *reservation = begin(index, 0, "abc", 30);
-    assert_int_equal(index_usage(index).bytes, 50); /* both files may be there */
+    assert_int_equal(index_usage(index).bytes, 50); /* both files may exist */
     assert_int_equal(has(index, "abc"), INDEX_WRITING);
     assert_int_equal(index_retry_unreadable(index, at_ms(9000)), INT64_MAX); /* not while its file is being replaced */
     expect_rows(index, "abc", 0);
@@ -175,7 +175,7 @@ static void what_is_about_to_be_replaced_does_not_come_back_with_its_parent(void
     close_quiet(index);
 }
 
-/* Its parent was saved again as one that begins later, behind where this one does. */
+/* Its parent was saved again as one that starts later, after the start of this one. */
 static void what_does_not_fit_stays_detached(void **state)
 {
     (void)state;
@@ -223,7 +223,7 @@ static void a_victim_that_could_not_be_deleted_is_indexed_again(void **state)
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED);
     struct victim *second = victims->next;
     assert_null(second->next);
-    index_reinstate(index, victims, false); /* the leaf, before what it hangs on */
+    index_reinstate(index, victims, false); /* the leaf, before its parent */
     expect_rows(index, "abcdef", 0);
     assert_int_equal(index_usage(index).detached, 1);
     index_reinstate(index, second, false);
@@ -255,7 +255,7 @@ static void a_reinstated_victim_keeps_its_time_of_use(void **state)
     close_quiet(index);
 }
 
-/* ---- Detached ones are evicted in their turn ---- */
+/* ---- Detached entries are evicted in LRU order ---- */
 
 static void detached_entries_are_evicted_in_lru_order(void **state)
 {
@@ -273,7 +273,7 @@ static void detached_entries_are_evicted_in_lru_order(void **state)
     struct index_usage usage = index_usage(index);
     assert_int_equal(usage.detached, 1);
     assert_int_equal(usage.bytes, 100);
-    put(index, 0, "abc", 20); /* the last of the chain's descendants went before the first */
+    put(index, 0, "abc", 20); /* the last entry of the chain was evicted before the first */
     expect_rows(index, "abcdefghi", 3);
     assert_int_equal(index_usage(index).detached, 0);
     close_quiet(index);
@@ -313,7 +313,7 @@ static void a_use_of_a_detached_entry_counts(void **state)
     close_quiet(index);
 }
 
-/* ---- What hangs on nothing ---- */
+/* ---- Entries without a parent ---- */
 
 static void only_what_has_no_parent_is_dropped(void **state)
 {
@@ -358,7 +358,7 @@ static void detached_entries_are_shown_and_no_others(void **state)
     close_quiet(index);
 }
 
-/* ---- Whether a slab is an entry's ---- */
+/* ---- Whether a slab matches an entry ---- */
 
 static bool stands_for(struct index *index, const struct entry *entry, int32_t start, const char *text)
 {
@@ -374,7 +374,7 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
     struct index *index = open_index(1000);
     put(index, 0, "abc", 10);
     put(index, 2, "abdefg", 10);
-    put(index, 4, "abdeX", 10); /* parts its edge */
+    put(index, 4, "abdeX", 10); /* splits its edge */
     struct entry *leaf = lease(index, "abdefg");
     for (int i = 0; i < 3; i++) {
         assert_true(stands_for(index, leaf, 2, "abdefg"));
@@ -387,7 +387,7 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
         mine = identity_salted(&plain, "alice");
         assert_false(stands_for(index, leaf, 2, "abdefg"));
         mine = plain;
-        if (i == 0) mark_unreadable(index, "abc", 0); /* detached, then there again as another */
+        if (i == 0) mark_unreadable(index, "abc", 0); /* detached, then indexed again as another struct */
         if (i == 1) index_retry_unreadable(index, INT64_MAX);
     }
     assert_false(indexed_of(leaf)->there);
@@ -417,7 +417,7 @@ static void what_is_saved_over_the_budget_is_made_good_by_a_trim(void **state)
     assert_int_equal(has(index, "a"), INDEX_THERE);
     index_unlease(index, index_publish(index, reservation, 70, NULL, 2000));
     victims = index_trim(index);
-    assert_null(index_trim(index)); /* these are enough */
+    assert_null(index_trim(index)); /* the victims so far are enough */
     assert_int_equal(delete_all(index, victims), 1);
     assert_int_equal(has(index, "a"), INDEX_ABSENT);
     assert_int_equal(index_usage(index).bytes, 70);
@@ -433,7 +433,7 @@ static void what_is_saved_over_the_budget_is_made_good_by_a_trim(void **state)
     close_quiet(index);
 }
 
-/* Whatever became of reservations that others made room for. */
+/* Reservations that ended before their victims were deleted. */
 static void a_trim_within_the_budget_evicts_nothing(void **state)
 {
     (void)state;

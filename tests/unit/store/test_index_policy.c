@@ -1,4 +1,5 @@
-/* Who is evicted, in the large: prompts that come once beside what is used often, and identities beside each other. */
+/* The eviction policy at scale: prompts that come once beside prompts that are used often, and identities beside each
+ * other. */
 #include "index_helpers.h"
 
 #include <stdio.h>
@@ -39,8 +40,8 @@ static int32_t found(struct index *index, int32_t id, int32_t n, int64_t now_ms)
 
 static enum reserved last_result; /* of ask() */
 
-/* As a server does: what is there is used, what is not is stored, as far as there is room. Returns the blocks that are
- * there then. */
+/* Looks up the prompt and stores the rest, as far as there is room, as a server does. Returns the blocks that are
+ * stored then. */
 static int32_t ask(struct index *index, int32_t id, int32_t n)
 {
     static int32_t tokens[LONGEST];
@@ -70,7 +71,7 @@ static void a_prefix_used_a_thousand_times_survives_prompts_of_any_length(void *
     index_close(index);
 }
 
-/* It takes half of the budget, and that from those used longest ago. */
+/* It gets half of the budget, from the least recently used. */
 static void what_a_prompt_that_comes_once_takes_from_the_others_is_bounded(void **state)
 {
     (void)state;
@@ -126,13 +127,13 @@ static void a_prompt_that_diverges_early_is_no_use(void **state)
     struct index_lookup lookup = {.identity = &mine, .tokens = tokens, .n = 49, .now_ms = ++now};
     struct match match;
     tokens[1] = 1;
-    index_find(index, &lookup, &match); /* not half of the first one */
+    index_find(index, &lookup, &match); /* less than half of the first entry */
     assert_int_equal(match.n_rows, 49);
     index_release(index, &match);
     tokens[1] = 2;
     lookup.n = 50;
     lookup.now_ms = ++now;
-    index_find(index, &lookup, &match); /* half of the second one */
+    index_find(index, &lookup, &match); /* half of the second entry */
     index_release(index, &match);
     prompt(100, 50, tokens);
     struct reserve what = reserve_of(&mine, tokens, 0, 200, 200);
@@ -159,7 +160,7 @@ static void adopt_block(struct index *index, const int32_t *tokens, int32_t i, u
     assert_true(index_adopt(index, &head, size, now));
 }
 
-/* Files say so of the last slab of what was used alone. */
+/* Of a chain that was used, only the last slab's file has hits. */
 static void what_was_used_before_a_restart_was_used_with_its_ancestors(void **state)
 {
     (void)state;
@@ -171,7 +172,7 @@ static void what_was_used_before_a_restart_was_used_with_its_ancestors(void **st
             int32_t at = reversed ? 8 - i : i;
             adopt_block(index, tokens, at, 90, at == 8 ? 3 : 0);
         }
-        assert_int_equal(ask(index, 100, 200), 55); /* 190 bytes are free, and four of 90 may go */
+        assert_int_equal(ask(index, 100, 200), 55); /* 190 bytes are free, and four entries of 90 may be evicted */
         index_close(index);
     }
 }
@@ -202,11 +203,11 @@ static void one_tenant_cannot_evict_what_another_uses(void **state)
     mine = tenant("loud");
     int32_t blocks = 0;
     for (int32_t id = 100; id < 150; id++) blocks += found(index, id, 10, 0);
-    assert_true(blocks >= 59); /* and it has all that the other does not */
+    assert_true(blocks >= 59); /* and it has what the other does not use */
     index_close(index);
 }
 
-/* There, another has so much that all fresh entries are less than half of the budget. */
+/* Another identity has so much there that all fresh entries are less than half of the budget. */
 static void a_prompt_that_comes_once_leaves_the_better_half_of_a_share(void **state)
 {
     (void)state;
@@ -258,7 +259,7 @@ static void a_tenant_that_has_gone_holds_nothing(void **state)
     index_close(index);
 }
 
-/* A salt that is drawn for every prompt makes an identity for each. */
+/* A random salt for every prompt makes an identity of each. */
 static void identities_that_come_once_evict_each_other(void **state)
 {
     (void)state;

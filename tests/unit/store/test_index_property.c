@@ -1,6 +1,6 @@
-/* The index against an oracle that has nothing but lists and goes through all of them: what is found, what is detached,
- * who goes to make room and in which order, how many bytes there are, over random saves, branches, leases, drops,
- * failed reads, failed deletions and restarts. */
+/* The index against an oracle that has only lists and searches all of them: what is found, what is detached, what is
+ * evicted and in which order, how many bytes are used, over random saves, branches, leases, drops, failed reads, failed
+ * deletions and restarts. */
 #include "base/clock.h"
 #include "index_helpers.h"
 
@@ -8,7 +8,7 @@
 
 enum { SEEDS = 30, STEPS = 170, LOOKUPS = 20, STRIDE = 4, LONGEST = 48, BUDGET = 200, LARGEST = 24, MOST = STEPS + 1 };
 
-/* Which entries a model has. */
+/* The kinds of entries of a model. */
 enum family { ROWS_ALONE, ROWS_AND_STATES, STATES_ALONE, FAMILIES };
 
 enum where { NOWHERE, THERE, DETACHED, ASIDE };
@@ -20,16 +20,15 @@ struct item {
     enum slab_kind kind;
     int32_t tokens[LONGEST], start, end;
     uint64_t size;
-    struct slab_key
-        parent;   /* of what it hangs on; its tokens are the first of these, its kind follows from this one's */
-    int64_t used; /* step in which it was used last, or what once hung on it */
-    bool reused;  /* since it was stored: it, or what hung on it */
-    int object;   /* as which it is or was there last: the memory of an entry is another each time */
+    struct slab_key parent; /* its parent: its tokens are the first of these, its kind follows from this one's */
+    int64_t used;           /* step of its last use, or of a former descendant's */
+    bool reused;            /* it or a descendant was used since it was stored */
+    int object;             /* number of its struct entry, which is another each time it is indexed */
     int failures;
     int64_t retry_at;
 };
 
-/* A lease of an entry, with all that it hung on then. */
+/* A lease of an entry, with its ancestors at that time. */
 struct lease {
     struct entry *entry; /* NULL: none */
     int objects[LONGEST], n;
@@ -44,7 +43,7 @@ struct world {
     struct lease leases[MOST];
     int64_t step, now;
     uint64_t total, seen[FAMILIES]; /* bytes written since the index was opened; when an identity was used last */
-    int order[FAMILIES], n_uses;    /* the larger, the later it was used */
+    int order[FAMILIES], n_uses;    /* larger: used later */
     uint64_t written, n_evicted, n_detached, n_attached;
 };
 
@@ -100,7 +99,7 @@ static enum slab_kind kind_of_parent(const struct item *item)
     return item->family == STATES_ALONE ? SLAB_STATE : SLAB_ROWS;
 }
 
-/* Whether the entry could go on from there. */
+/* Whether the entry could be a child of that one. */
 static bool covers(const struct item *item, const struct item *on_it)
 {
     if (item->family != on_it->family || item->kind != kind_of_parent(on_it)) return false;
@@ -115,7 +114,7 @@ static bool has_parent(const struct world *w, const struct item *item)
     return item->start == 0;
 }
 
-/* -1: it hangs on nothing that is there. */
+/* Its parent; -1: none is indexed. */
 static int parent_of(const struct world *w, const struct item *item)
 {
     int i = item->start == 0 ? -1 : item_with(w, &item->parent, kind_of_parent(item));
@@ -136,7 +135,7 @@ static void hand_up(struct world *w, int i)
     if (parent >= 0 && w->items[parent].used < w->items[i].used) w->items[parent].used = w->items[i].used;
 }
 
-/* With all that hangs on it, the last first. */
+/* With its descendants, the last first. */
 static void leave(struct world *w, int i, enum where to)
 {
     for (int k = 0; k < w->n; k++)
@@ -146,7 +145,7 @@ static void leave(struct world *w, int i, enum where to)
     w->items[i].where = to;
 }
 
-/* Whatever can be there is. */
+/* Indexes every detached item that has a parent. */
 static void attach_all(struct world *w)
 {
     for (bool again = true; again;) {
@@ -197,7 +196,7 @@ static void use(struct world *w, int i)
     for (; i >= 0; i = parent_of(w, &w->items[i])) w->items[i].reused = true;
 }
 
-/* What an identity has, when it asks for room. */
+/* Bytes of an identity, when it reserves. */
 struct shares {
     bool exists[FAMILIES], active[FAMILIES];
     uint64_t bytes[FAMILIES], fresh[FAMILIES], all_fresh, share;
@@ -224,7 +223,7 @@ static struct shares shares_of(const struct world *w, const struct item *asks, c
     return s;
 }
 
-/* The oldest that is fresh, or was reused; -1: nothing can go. `keep`: two that may not. */
+/* The least recently used fresh, or reused, item; -1: none may be evicted. `keep`: two that may not. */
 static int oldest(const struct world *w, int family, bool reused, const int keep[2])
 {
     int found = -1;
@@ -263,7 +262,7 @@ static int next_of_largest(const struct world *w, const struct shares *s, int ow
     return found;
 }
 
-/* First those of identities that nobody uses any more, then of the one that has most above its share, then its own. */
+/* First items of inactive identities, then of the one that is most above its share, then its own. */
 static int next_to_go(const struct world *w, const struct item *asks, const bool existed[FAMILIES], const int keep[2])
 {
     struct shares s = shares_of(w, asks, existed);
@@ -283,7 +282,7 @@ static int next_to_go(const struct world *w, const struct item *asks, const bool
 
 /* ---- Lists ---- */
 
-/* Three different tokens: much is alike. */
+/* Three different tokens: many common prefixes. */
 static int32_t draw_tokens(struct world *w, enum family family, int32_t tokens[LONGEST])
 {
     int32_t n = 0;
@@ -302,7 +301,7 @@ static enum family draw_family(struct world *w)
     return (enum family)random_below(&w->random, FAMILIES);
 }
 
-/* ---- Looking ---- */
+/* ---- Lookups ---- */
 
 static void expect_match(const struct world *w, enum family family, const int32_t *tokens, int32_t n, bool states,
                          const struct match *match)
@@ -319,7 +318,7 @@ static void expect_match(const struct world *w, enum family family, const int32_
     assert_true(match->probes <= (uint32_t)(n / STRIDE));
 }
 
-/* Of all that is there, rows or not. */
+/* Of all entries, with rows or without. */
 static void expect_nearest(const struct world *w, enum family family, const int32_t *tokens, int32_t n)
 {
     struct divergence divergence = {0};
@@ -340,8 +339,8 @@ static void expect_nearest(const struct world *w, enum family family, const int3
                                                           (size_t)divergence.n_next * sizeof(int32_t)) == 0);
     }
     assert_int_equal(goes_on, most > 0);
-    assert_false(
-        index_note_divergence(w->index, &w->identities[family], tokens, n, &divergence)); /* no more than is noted */
+    assert_false(index_note_divergence(w->index, &w->identities[family], tokens, n,
+                                       &divergence)); /* no longer than what is noted */
 }
 
 static void look(struct world *w)
@@ -368,7 +367,7 @@ static void draw_item(struct world *w, struct item *item)
 {
     *item = (struct item){.where = DETACHED, .family = draw_family(w), .kind = SLAB_ROWS};
     const struct item *again = w->n == 0 ? NULL : &w->items[random_below(&w->random, (uint32_t)w->n)];
-    if (again != NULL && random_below(&w->random, 4) == 0) { /* what was saved once, as a conversation that goes on */
+    if (again != NULL && random_below(&w->random, 4) == 0) { /* a list that was saved before, continued */
         *item = *again;
         item->where = DETACHED;
         item->object = item->failures = 0;
@@ -404,7 +403,7 @@ static void find_existing(const struct world *w, bool existing[FAMILIES])
         if (w->items[i].where != NOWHERE) existing[w->items[i].family] = true;
 }
 
-/* Everything that it may drive out, but for these, would not be enough; perhaps all that could go would be. */
+/* Everything that it may evict, but for these, is not enough; everything that may be evicted at all may be. */
 static enum reserved refusal_of(const struct world *w, const struct item *item, const int keep[2])
 {
     static struct world copy;
@@ -424,7 +423,7 @@ static enum reserved refusal_of(const struct world *w, const struct item *item, 
     return bytes_known(&copy) + item->size > BUDGET ? RESERVED_NO_ROOM : RESERVED_NOT_ADMITTED;
 }
 
-/* Exactly those that the oracle would let go, in its order. */
+/* Exactly the oracle's victims, in its order. */
 static void expect_victims(struct world *w, const struct item *item, const int keep[2], const struct victim *victims)
 {
     bool existed[FAMILIES];
@@ -455,7 +454,7 @@ static int item_of_victim(struct world *w, const struct victim *victim, const st
     return i;
 }
 
-/* From some on they cannot be deleted. Returns whether all were. */
+/* From a random one on they cannot be deleted. Returns whether all were. */
 static bool delete_some(struct world *w, struct victim *victims, const struct world *before)
 {
     bool fails = random_below(&w->random, 8) == 0, failed = false;
@@ -538,7 +537,7 @@ static void save_one(struct world *w)
 
 /* ---- Using, dropping, failing to read, starting again ---- */
 
-/* The entry for an item that is there, leased. */
+/* The entry of an indexed item, leased. */
 static struct entry *entry_of(struct world *w, const struct item *item)
 {
     bool state = item->kind == SLAB_STATE;
@@ -622,14 +621,14 @@ static bool adopt(struct world *w, const struct item *item)
                              .used_ms = item->used};
     if (item->start > 0) head.parent = item->parent;
     tokens_append(&head.tokens, item->tokens + item->start, (size_t)(item->end - item->start));
-    head.hits = item->reused; /* so a server writes it for the entry that was hit, and not for those before it */
+    head.hits = item->reused; /* a server writes hits for the entry that was used, and not for its ancestors */
     bool adopted = index_adopt(w->index, &head, item->size, w->step);
     assert_false(index_adopt(w->index, &head, item->size, w->step));
     tokens_release(&head.tokens);
     return adopted;
 }
 
-/* In any order. The oracle goes on as if nothing had happened, but that what could not be read may be now. */
+/* Adopts in random order. The oracle changes nothing, but that unreadable entries may be readable now. */
 static void start_again(struct world *w)
 {
     for (int i = 0; i < MOST; i++) give_back(w, i);
@@ -655,7 +654,7 @@ static void start_again(struct world *w)
     assert_null(index_trim(w->index));
 }
 
-/* What hangs on nothing, and on nothing that is set aside. */
+/* Items without an indexed or unreadable ancestor. */
 static void drop_detached(struct world *w)
 {
     size_t n = 0;
@@ -753,11 +752,11 @@ static void lookups_and_evictions_are_those_of_an_oracle(void **state)
     assert_true(written > 10 * BUDGET && evicted > 100 && detached > 100);
 }
 
-/* ---- The budget, as a disk would show it ---- */
+/* ---- The budget, measured by the files ---- */
 
 enum { AT_ONCE = 5, QUOTA = 10000, SLABS = 400 };
 
-/* Slab i has the one token i; its file is there from the moment its writer may write. */
+/* Slab i has the one token i; its file counts from the moment of its reservation. */
 struct disk {
     struct index *index;
     struct identity identity;

@@ -1,8 +1,8 @@
-/* Who leaves the index: to make room, in which order, never what is leased; what is dropped; and what comes back after
- * a start. */
+/* Evictions, drops, and what an earlier process left: which entries leave the index, in which order, and that leased
+ * ones stay. */
 #include "index_texts.h"
 
-/* ---- Who goes ---- */
+/* ---- Evictions ---- */
 
 static void the_least_recently_used_is_evicted(void **state)
 {
@@ -60,7 +60,7 @@ static void what_is_leased_stays_with_its_ancestors(void **state)
     struct entry *entry = lease(index, "abcdef");
     put(index, 0, "x", 20);
     assert_int_equal(put(index, 0, "y", 21), RESERVED_NO_ROOM);
-    assert_int_equal(has(index, "x"), INDEX_THERE); /* nothing went in vain */
+    assert_int_equal(has(index, "x"), INDEX_THERE); /* nothing was evicted for a reservation that failed */
     assert_int_equal(put(index, 0, "y", 20), RESERVED);
     assert_int_equal(has(index, "abcdef"), INDEX_THERE);
     assert_int_equal(delete_all(index, evict_all(index)), 1);
@@ -82,7 +82,7 @@ static void what_is_larger_than_the_budget_is_refused(void **state)
     close_quiet(index);
 }
 
-/* Its bytes are on the tier until they are deleted, whoever wants to write meanwhile. */
+/* A victim's bytes count until it is deleted, whoever reserves meanwhile. */
 static void victims_count_until_they_are_deleted(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void a_cancelled_reservation_gives_everything_back(void **state)
     close_quiet(index);
 }
 
-/* ---- What is dropped ---- */
+/* ---- Drops ---- */
 
 static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(void **state)
 {
@@ -153,7 +153,7 @@ static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(
     struct victim *victims = index_drop(index, entry);
     struct slab_key key = key_of_text("abcdef");
     assert_true(slab_key_equal(&victims->key, &key));
-    assert_null(index_drop(index, entry)); /* by two at once: only one gets the victim */
+    assert_null(index_drop(index, entry)); /* of two drops, only one returns the victim */
     expect_rows(index, "abcdef", 3);
     expect_rows(index, "abcdXYZ!", 3);
     expect_rows(index, "ab--", 4);
@@ -172,7 +172,7 @@ static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(
     close_quiet(index);
 }
 
-/* It is the same file: whoever finds it damaged drops it, wherever it is meanwhile. */
+/* It is the same file: its entry is dropped, indexed or not. */
 static void what_is_detached_and_leased_can_be_dropped(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void memory_is_freed_with_the_last_lease_of_what_has_left(void **state)
     index_unlease(index, root);
     assert_int_equal(delete_all(index, victims), 1);
     index_unlease(index, leaf);
-    assert_int_equal(n_freed, 0); /* the leaf has a lease, and who holds it may go up to the root */
+    assert_int_equal(n_freed, 0); /* the leaf is leased, and with it all ancestors */
     assert_ptr_equal(leaf->parent, root);
     assert_memory_equal(root->user, leaf->user, 64);
     index_touch(index, leaf, 5);
@@ -213,7 +213,7 @@ static void memory_is_freed_with_the_last_lease_of_what_has_left(void **state)
     close_quiet(index);
 }
 
-/* Whoever holds the lost entry may still be reading what it hung on, from the root on. */
+/* Who leases the lost entry may still read its ancestors, from the root on. */
 static void ancestors_of_a_lost_entry_stay_as_long_as_its_lease(void **state)
 {
     (void)state;
@@ -285,10 +285,10 @@ static void what_does_not_fit_is_not_found(void **state)
     struct index *index = open_index(100);
     assert_true(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));
     assert_false(adopt(index, SLAB_ROWS, NULL, 0, "abcdef", 10, 5));       /* there already */
-    assert_true(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));         /* on what is not there */
+    assert_true(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));         /* its parent is not known */
     assert_false(adopt(index, SLAB_ROWS, "abc", 3, "abcX", 10, 5));        /* known already */
-    assert_true(adopt(index, SLAB_ROWS, "abcdef", 7, "abcdefghi", 10, 5)); /* behind its parent */
-    assert_true(adopt(index, SLAB_STATE, "abcdef", 6, "abcdefg", 10, 5));  /* no state to go on from */
+    assert_true(adopt(index, SLAB_ROWS, "abcdef", 7, "abcdefghi", 10, 5)); /* starts after its parent's end */
+    assert_true(adopt(index, SLAB_STATE, "abcdef", 6, "abcdefg", 10, 5));  /* its parent is no STATE */
     assert_false(adopt(index, SLAB_ROWS, "abcdef", 6, "abcdef", 10, 5));   /* no tokens */
     struct identity plain = mine;
     mine = identity_salted(&mine, "alice");
@@ -298,7 +298,7 @@ static void what_does_not_fit_is_not_found(void **state)
     head.tokens = (struct tokens){.v = tokens + 6, .len = 1};
     mine = plain;
     head.parent = key_of_text("abcdef");
-    assert_true(index_adopt(index, &head, 10, NOW)); /* on another's */
+    assert_true(index_adopt(index, &head, 10, NOW)); /* the parent is another identity's */
     head.key = key_of_text("abcdefh");
     head.tokens.len = 2;
     assert_false(index_adopt(index, &head, 10, NOW)); /* more tokens than it says */
@@ -349,11 +349,11 @@ static void the_order_of_use_survives_a_restart(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
-    adopt(index, SLAB_ROWS, NULL, 0, "abc", 20, 1); /* older than what hangs on it: a crash came in between */
+    adopt(index, SLAB_ROWS, NULL, 0, "abc", 20, 1); /* older than its child: a crash came in between */
     adopt(index, SLAB_ROWS, NULL, 0, "n", 20, 30);
     adopt(index, SLAB_ROWS, NULL, 0, "m", 20, 10);
     adopt(index, SLAB_ROWS, "abc", 3, "abcdef", 20, 20);
-    put(index, 0, "live", 20); /* used at 1000, while the others are still being read */
+    put(index, 0, "live", 20); /* used at 1000, while the scan still runs */
     assert_null(index_trim(index));
     static const char *const order[] = {"m", "abcdef", "abc", "n", "live"};
     for (size_t i = 0; i < 5; i++) {

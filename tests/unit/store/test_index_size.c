@@ -1,4 +1,4 @@
-/* What an index costs: memory an entry, and steps a save, as there are more and more of them. */
+/* The cost of an index: memory for an entry, and steps of a save, as the number of entries grows. */
 #include "index_helpers.h"
 
 #include <malloc.h>
@@ -100,7 +100,7 @@ static void take_least(double *least, double us)
     if (*least == 0 || us < *least) *least = us;
 }
 
-/* A conversation of n slabs of a few tokens, one on the other. */
+/* A conversation of n slabs of a few tokens, each the child of the one before. */
 static void measure(int32_t n, struct times *times)
 {
     static int32_t tokens[MANY * SHORT];
@@ -136,7 +136,7 @@ static void measure(int32_t n, struct times *times)
     index_close(index);
 }
 
-/* A use takes as long as ever. */
+/* A use takes as long as before. */
 static void a_slab_takes_as_long_however_long_its_conversation_is(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* The index from many threads: one writer a key, and readers beside writers that save, evict and drop.
  *
  * How long a lookup takes beside eight writers is printed and not asserted: on a machine with fewer cores than threads
- * it says more about the machine. That nobody waits for a slab to be written is shown in test_index.c. */
+ * it says more about the machine. That no lookup waits for a slab to be written is shown in test_index.c. */
 #include "base/clock.h"
 #include "index_helpers.h"
 
@@ -89,7 +89,7 @@ static void publish(struct fair *fair, struct reservation *reservation, uint64_t
 {
     void *user = mem_alloc(16);
     struct entry *entry = index_publish(fair->index, reservation, size, user, *random);
-    if (entry == NULL) { /* what it hung on was dropped */
+    if (entry == NULL) { /* its parent was dropped */
         free(user);
         return;
     }
@@ -168,8 +168,7 @@ static void read_with(struct fair *fair, size_t n)
     join_all(readers, n);
 }
 
-/* What a reader has found stays as it is while it holds it, whatever eight writers do: it is verified token by token.
- */
+/* A leased match does not change, whatever eight writers do: it is verified token by token. */
 static void readers_find_nothing_wrong_beside_eight_writers(void **state)
 {
     (void)state;
@@ -192,7 +191,7 @@ static void readers_find_nothing_wrong_beside_eight_writers(void **state)
     index_close(fair.index);
 }
 
-/* ---- A tree that comes and goes ---- */
+/* ---- A tree that is detached and attached ---- */
 
 enum { DEEP = 600, TURNS = 30 };
 
@@ -203,7 +202,7 @@ struct tree {
     _Atomic size_t whole, part;
 };
 
-/* The last of a chain, and others that hang on entries of it. */
+/* The last entry of a chain, and branches of the chain. */
 static void grow_tree(struct tree *tree)
 {
     for (int32_t i = 0; i < DEEP * STRIDE; i++) tree->tokens[i] = i;
@@ -255,7 +254,7 @@ static void *set_roots_aside(void *ud)
     return NULL;
 }
 
-/* Detaching and attaching go in steps, and several threads do so with the same. */
+/* Detaching and attaching run in steps, and several threads do both with the same entries. */
 static void a_tree_that_is_detached_and_attached_is_whole_in_the_end(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Packed token lists against plain ones: of all sorts of tokens, also those that no vocabulary has. */
+/* Packed token lists against plain ones, also with tokens that no vocabulary has. */
 #include "index_helpers.h"
 #include "store/packed.h"
 
@@ -16,8 +16,7 @@ static void expect_same(const struct packed *packed, const int32_t *tokens, size
     for (size_t i = 0; i < n; i++) {
         assert_int_equal(packed_at(packed, i), tokens[i]);
         memcpy(copy, tokens, n * sizeof *copy);
-        copy[i] = (int32_t)((uint32_t)copy[i] ^
-                            (uint32_t)1 << i % 32); /* any bit counts, also those that three bytes do not have */
+        copy[i] = (int32_t)((uint32_t)copy[i] ^ (uint32_t)1 << i % 32); /* also bits beyond three bytes */
         assert_int_equal(packed_common(packed, 0, copy, n), i);
     }
 }

@@ -1,4 +1,4 @@
-/* The radix tree against a list of lists: entries with rows and without come and go anywhere. */
+/* The radix tree against a list of lists: entries with rows and without are inserted and removed at random. */
 #include "index_helpers.h"
 #include "store/radix.h"
 
@@ -6,7 +6,7 @@ enum { SEEDS = 40, STEPS = 400, ENTRIES = 40, LONGEST = 12 };
 
 struct list {
     struct radix_entry entry;
-    struct radix_node *node; /* NULL: it is not there */
+    struct radix_node *node; /* NULL: it is not in the tree */
     int32_t tokens[LONGEST], n;
 };
 
@@ -42,7 +42,7 @@ static int32_t longest(const struct world *w, const int32_t *tokens, int32_t n, 
     return most;
 }
 
-/* From the middle of what it shares with another, as often as from the root. */
+/* A start position: within the prefix that it shares with another list, or the root. */
 static struct radix_position begin_at(struct world *w, const struct list *list)
 {
     const struct list *other = &w->lists[random_below(&w->random, ENTRIES)];
@@ -67,7 +67,7 @@ static void insert_or_remove(struct world *w)
     assert_true(radix_matches(list->node, 0, list->tokens));
 }
 
-/* Whether some list has these n tokens and goes on with the next ones, to its end or for LONGEST / 2 of them. */
+/* Whether some list has these n tokens and continues with the next ones, to its end or for LONGEST / 2 of them. */
 static bool has_next(const struct world *w, const int32_t *tokens, int32_t n, const int32_t *next, size_t n_next)
 {
     for (size_t i = 0; i < ENTRIES; i++) {
@@ -95,8 +95,8 @@ static void look(struct world *w)
     assert_int_equal(in_common(list, tokens, rows.end), rows.end);
 }
 
-/* A node is where somebody is or where two ways part: less than twice as many as entries. */
-static void expect_no_idle_places(const struct world *w)
+/* Each node has an entry or branches: there are less than twice as many nodes as entries. */
+static void expect_no_idle_nodes(const struct world *w)
 {
     size_t n = 0;
     for (size_t i = 0; i < ENTRIES; i++) n += w->lists[i].node != NULL;
@@ -111,7 +111,7 @@ static void a_walk_matches_as_many_tokens_as_any_list(void **state)
         for (int i = 0; i < STEPS; i++) {
             insert_or_remove(&w);
             look(&w);
-            expect_no_idle_places(&w);
+            expect_no_idle_nodes(&w);
         }
         for (size_t i = 0; i < ENTRIES; i++)
             if (w.lists[i].node != NULL) radix_remove(&w.radix, w.lists[i].node, &w.lists[i].entry);
@@ -122,7 +122,7 @@ static void a_walk_matches_as_many_tokens_as_any_list(void **state)
     }
 }
 
-/* However many branches came and went, an edge is whole again. */
+/* After branches were inserted and removed, the edge is one again. */
 static void an_edge_without_branches_is_one_node(void **state)
 {
     (void)state;

@@ -1,3 +1,4 @@
+/* The cost model of reads: what it predicts after reads of a kind, and after outliers. */
 #include "fakes/cmocka_all.h"
 #include "store/read_cost.h"
 
@@ -55,7 +56,7 @@ static void one_slow_read_costs_little_and_is_forgotten(void **state)
     for (int i = 0; i < 100; i++) read_cost_note(&cost, 1000000 + (uint64_t)(i % 5) * 1000000, 20000000000, 0);
     assert_true(read_cost_ns(&cost, 10, 10e6, 0) > 100 * before);
     const int64_t days = 7 * 86400 * (int64_t)1000000000;
-    assert_true(read_cost_ns(&cost, 10, 10e6, days) < 50 * before); /* it is worth another try */
+    assert_true(read_cost_ns(&cost, 10, 10e6, days) < 50 * before); /* cheap enough to be tried again */
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* The bytes of a slab: against a list of bytes, there and back, and every way in which they can be damaged. */
+/* The bytes of a slab: against a list of bytes, encoded and decoded, and with every kind of damage. */
 #include "base/crc32c.h"
 #include "fakes/cmocka_all.h"
 
@@ -6,13 +6,13 @@
 
 /* ---- Reading bytes ---- */
 
-/* As a reader does it: front, then payload and trailer. The head is the caller's where 0 is returned. */
+/* Decodes as a reader does: front, then payload and trailer. After 0 the caller owns the head. */
 static int read_bytes(const void *bytes, size_t size, struct slab_head *head, hearth_error *error)
 {
     const uint8_t *at = bytes;
     size_t front = size < SLAB_HEADER_BYTES ? 0 : slab_front_size(at);
     if (front == 0 || front > size) return HEARTH_INVALID;
-    uint8_t *exact = mem_alloc(front); /* so that a sanitizer sees what is read beyond it */
+    uint8_t *exact = mem_alloc(front); /* so that a sanitizer notices reads beyond it */
     memcpy(exact, at, front);
     int result = slab_decode(exact, front, size, head, error);
     if (result == 0) {
@@ -40,7 +40,7 @@ static void store64(uint8_t *at, uint64_t value)
     store32(at + 4, (uint32_t)(value >> 32));
 }
 
-/* The CRCs of front and trailer as one would write them who means it. */
+/* Sets right CRCs of front and trailer. */
 static void seal(struct buf *bytes, size_t front)
 {
     uint8_t *at = (uint8_t *)bytes->v, *trailer = at + bytes->len - SLAB_TRAILER_BYTES;
@@ -296,7 +296,7 @@ static void nonsense_is_refused_even_under_a_right_crc(void **state)
         expect_refused(bytes.v, bytes.len, nonsense[i].what);
         buf_release(&bytes);
     }
-    struct buf bytes = made_bytes(&made); /* and what seal() does is right */
+    struct buf bytes = made_bytes(&made); /* and seal() itself is right */
     seal(&bytes, slab_front_size(bytes.v));
     assert_int_equal(read_bytes(bytes.v, bytes.len, &head, NULL), 0);
     slab_head_release(&head);

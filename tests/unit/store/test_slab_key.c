@@ -184,7 +184,7 @@ static void any_edit_of_the_tokens_changes_the_key(void **state)
     }
 }
 
-/* "ab" as one token or as two: the state is another. */
+/* "ab" as one token or as two: the states differ. */
 static void the_same_text_in_other_tokens_has_another_key(void **state)
 {
     (void)state;
