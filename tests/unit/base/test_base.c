@@ -1,4 +1,4 @@
-/* Buffers, lists of tokens, errors: random operations against what a naive program would do, and the edges. */
+/* Buffers, token lists, errors: random operations against a naive implementation, and edge cases. */
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/memory.h"

@@ -1,4 +1,4 @@
-/* The machine's calls, in a real folder: modes, links, locks, and what is not a file. */
+/* The machine's calls, in a real folder: modes, links, locks, and files that are no regular files. */
 #include "base/files.h"
 
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A folder that is gone with all that is in it when the test is over. */
+/* A folder, which is removed after the test. */
 struct fixture {
     char path[64];
     struct files *files;
@@ -111,7 +111,7 @@ static void what_is_no_folder_is_refused(void **state)
     assert_int_equal(open_descriptors(), before);
 }
 
-/* Root gives a folder away; anybody else finds one that is not theirs. */
+/* As root, a folder whose owner is changed; otherwise one of root. */
 static void a_folder_of_another_user_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -178,7 +178,7 @@ static void bytes_are_changed_in_place_and_read_from_anywhere(void **state)
     assert_int_equal(write_file(fixture, "file", "0123456789"), 0);
     int fd = fixture->files->open(fixture->files, fixture->fd, "file", FILES_WRITE);
     assert_int_equal(files_write_all(fixture->files, fd, "ab", 2, 4), 0);
-    assert_true(files_read_all(fixture->files, fd, bytes, 1, 0) < 0); /* opened for writing alone */
+    assert_true(files_read_all(fixture->files, fd, bytes, 1, 0) < 0); /* opened for writing only */
     fixture->files->close(fixture->files, fd);
     fd = fixture->files->open(fixture->files, fixture->fd, "file", FILES_READ);
     assert_int_equal(files_read_all(fixture->files, fd, bytes, 6, 3), 0);
@@ -239,7 +239,7 @@ static void a_link_never_replaces_and_a_rename_does(void **state)
     files->close(files, fd);
 }
 
-/* ---- What calls do only in part ---- */
+/* ---- Short reads and writes ---- */
 
 static ssize_t read_one(struct files *files, int fd, void *bytes, size_t size, uint64_t offset)
 {

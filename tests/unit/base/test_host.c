@@ -31,7 +31,7 @@ static void a_host_is_a_name_or_an_address_and_maybe_a_port(void **state)
         {"my_box-1", NAME, "my_box-1"},
         {"box:", NAME, "box"},
         {"127.0.0.1.evil.example", NAME, "127.0.0.1.evil.example"},
-        {"2130706433", NAME, "2130706433"}, /* an address to some, but no browser sends it like this */
+        {"2130706433", NAME, "2130706433"}, /* some parsers read an address, but no browser sends this */
         {"127.1", NAME, "127.1"},
         {"127.0.0.1", ADDRESS, ""},
         {"127.0.0.1:65535", ADDRESS, ""},

@@ -1,4 +1,4 @@
-/* The log, through a file: the form of its lines, its levels, rotation, and lines of several threads. */
+/* The log, written to a file: the form of its lines, levels, rotation, and lines of several threads. */
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -70,7 +70,7 @@ static char *content(const char *path)
     return buf_take(&text);
 }
 
-/* Checks that the text begins with the time of now and returns what follows it. */
+/* Checks that the text begins with the current time, and returns the rest. */
 static const char *after_time(const char *text)
 {
     struct tm tm = {0};
@@ -230,14 +230,14 @@ static void what_a_terminal_would_act_on_is_escaped(void **state)
         {"\x7f", "\"\\u007f\""},
         {"\xC2\x9B"
          "31m",
-         "\"\\u009b31m\""},          /* a control sequence in one character */
-        {"\xC2\x85", "\"\\u0085\""}, /* a line end to some */
+         "\"\\u009b31m\""},          /* CSI as one character */
+        {"\xC2\x85", "\"\\u0085\""}, /* NEL, a line end to some terminals */
         {"a\xE2\x80\xA8"
          "b",
          "\"a\\u2028b\""},
         {"\xE2\x80\xAE"
          "txt.exe",
-         "\"\\u202etxt.exe\""}, /* turns the writing round */
+         "\"\\u202etxt.exe\""}, /* changes the direction of writing */
         {"\xFF", "\"\xEF\xBF\xBD\""},
         {"caf\xC3\xA9", "\"caf\xC3\xA9\""},
         {"a\\b", "\"a\\\\b\""},

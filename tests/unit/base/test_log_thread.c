@@ -1,6 +1,6 @@
-/* The log's own thread: nobody waits for a place that takes no lines, what is dropped is counted and told, and the
- * process's end, a crash and a fork lose nothing that could be written. Places that are stuck are pipes that nobody
- * reads, and what ends a process is tried in a child. */
+/* The log's own thread: nobody waits for an output that is stuck, dropped lines are counted and reported, and exit, a
+ * crash and a fork lose no line that could be written. Stuck outputs are pipes that nobody reads, and what ends a
+ * process is tried in a child. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -28,14 +28,14 @@
 
 /* ---- Children ---- */
 
-/* A child whose stderr is a pipe, and what comes out of it. */
+/* A child whose stderr is a pipe, and what it wrote. */
 struct child {
     pid_t pid;
-    int said;  /* its stderr */
-    int ready; /* a byte when it has come to where the test waits for it */
+    int said;  /* read end of its stderr */
+    int ready; /* gets a byte when the child is where the test waits for it */
 };
 
-static int ready_to; /* in the child: where to say that it has come so far */
+static int ready_to; /* in the child: write end of `ready` */
 
 static void say_ready(void)
 {
@@ -54,7 +54,7 @@ static void start_log(void)
     if (log_open(NULL, "info", "text", &error) != HEARTH_OK || log_start(&error) != HEARTH_OK) abort();
 }
 
-/* `lives` is all that the child does; it ends with exit() at the latest. */
+/* `lives` is the body of the child, which then calls exit(). */
 static struct child begin(void (*lives)(void))
 {
     int said[2], ready[2];
@@ -78,7 +78,7 @@ static struct child begin(void (*lives)(void))
     return child;
 }
 
-/* Reads all that it says, until nobody holds the pipe any more. */
+/* Reads all that it writes, until the pipe is closed. */
 static char *hear(struct child *child)
 {
     struct buf text = {0};
@@ -107,8 +107,8 @@ static void log_numbered(int from, int to)
     for (int i = from; i < to; i++) log_event(LOG_INFO, "g", "line", log_int("n", i), log_str("filler", filler));
 }
 
-/* How many numbered lines there are; they must follow each other from 0 on, apart from one gap of `gap` lines, which is
- * told where it is. */
+/* How many numbered lines there are; they must be in order from 0 on, with at most one gap of `gap` lines, which is
+ * reported where it is. */
 static int count_numbered(const char *text, int gap)
 {
     int next = 0, n = 0;
@@ -138,7 +138,7 @@ enum { FLOOD = 400 }; /* lines of 8 kB: three times what pipe and queue hold */
 
 static void flood(void)
 {
-    log_numbered(0, FLOOD); /* nobody reads: who waited here would wait for ever */
+    log_numbered(0, FLOOD); /* nobody reads: a logging thread that waited would hang */
     int64_t dropped = log_lines_dropped();
     if (dropped <= 0 || log_flush(10)) _exit(1);
     if (write(ready_to, &dropped, sizeof dropped) != sizeof dropped) _exit(9);
@@ -236,11 +236,11 @@ static void a_crash_loses_no_line(void **state)
 
 static void fork_and_log(void)
 {
-    log_numbered(0, 50); /* some of it is queued still, and the parent's alone */
+    log_numbered(0, 50); /* some lines are still queued, for the parent alone to write */
     pid_t pid = fork();
     if (pid == 0) {
         log_event(LOG_INFO, "g", "of the child");
-        _exit(0); /* what is not written by now is lost */
+        _exit(0); /* lines that are not written by now are lost */
     }
     say_ready();
     waitpid(pid, NULL, 0);
@@ -310,7 +310,7 @@ static void a_file_is_reopened_between_two_lines(void **state)
 
     assert_int_equal(rename(path, moved), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    log_reopen(); /* cannot be opened now: the former one stays, and says so */
+    log_reopen(); /* cannot be opened now: the former file stays, and gets a line about it */
     log_event(LOG_INFO, "g", "still there");
     assert_true(log_flush(LONG_MS));
     old = content(moved);
@@ -326,7 +326,7 @@ static void a_file_is_reopened_between_two_lines(void **state)
     free(moved);
 }
 
-/* What cannot be written is lost and counted, and told as soon as something can be. */
+/* Lines that cannot be written are lost and counted, and reported as soon as writing works. */
 static void lines_that_cannot_be_written_are_counted_and_reported(void **state)
 {
     (void)state;
@@ -354,7 +354,7 @@ static void lines_that_cannot_be_written_are_counted_and_reported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* Those that fork come first: this process has no thread of the log yet. */
+        /* Tests that fork come first: this process has no log thread yet. */
         cmocka_unit_test(a_stuck_output_stops_nobody_and_dropped_lines_are_counted),
         cmocka_unit_test(what_is_queued_at_the_end_is_written),
         cmocka_unit_test(the_end_waits_a_second_for_a_stuck_output),

@@ -1,5 +1,5 @@
-/* UTF-8 against an oracle that knows nothing but how a code point is written: it encodes all 1,112,064 of them and
- * remembers each encoding and each beginning of one. */
+/* UTF-8 against an oracle that knows only how a code point is encoded: it encodes all 1,112,064 of them and marks each
+ * encoding and each beginning of one. */
 #include "base/memory.h"
 #include "base/utf8.h"
 
@@ -20,7 +20,7 @@
 enum { BEGINS = 1, WHOLE = 2 };
 
 struct oracle {
-    uint8_t *of[4]; /* by bytes as a number: all runs of 1, 2, 3 bytes; runs of 4 that begin with F0 to FF */
+    uint8_t *of[4]; /* by bytes as a number: all sequences of 1, 2, 3 bytes; those of 4 that begin with F0 to FF */
 };
 
 static uint8_t *entry(const struct oracle *oracle, const unsigned char *bytes, size_t len)
@@ -72,7 +72,7 @@ static size_t character_at(const struct oracle *oracle, const unsigned char *byt
     return 0;
 }
 
-/* Bytes that were the beginning of a character, up to where it went wrong: at least 1. */
+/* Length of the longest beginning of a character, at least 1. */
 static size_t broken_at(const struct oracle *oracle, const unsigned char *bytes, size_t len)
 {
     size_t n = 1;
@@ -93,7 +93,7 @@ static void expected_clean(const struct oracle *oracle, const char *text, size_t
     }
 }
 
-/* The bytes at the end that are a beginning and nothing else: cutting them off leaves no character open. */
+/* Length of the incomplete character at the end. */
 static size_t expected_tail(const struct oracle *oracle, const char *text, size_t len)
 {
     for (size_t n = 3; n > 0; n--)
@@ -141,7 +141,7 @@ static void random_text_with_faults_is_judged_rightly(void **state)
                 len += encode(value % (kind < 3 ? 0x80 : kind < 6 ? 0x10000 : 0x110000), (unsigned char *)text + len);
             else
                 text[len++] = (char)(0x80 | value);
-            if (kind == 15 && len > 1) len--; /* a character cut off */
+            if (kind == 15 && len > 1) len--; /* an incomplete character */
         }
         check(*state, text, len);
     }

@@ -1,4 +1,4 @@
-/* What the tests of the configuration share: a YAML text read into a configuration, with all that was reported. */
+/* Helpers of the configuration tests: reading a YAML text into a configuration, with everything that was reported. */
 #ifndef TESTS_CONFIG_SUPPORT_H
 #define TESTS_CONFIG_SUPPORT_H
 
@@ -36,7 +36,7 @@ static inline hearth_config *loaded(const char *text)
     return config;
 }
 
-/* Reads a text that is wrong, and compares all that is reported. */
+/* Reads a text with faults, and compares all that is reported. */
 static inline void assert_faults(const char *text, const char *expected)
 {
     struct buf reported = {0};

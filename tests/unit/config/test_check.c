@@ -1,4 +1,4 @@
-/* hearth_config_check(): keys that exclude or need each other, and files that are not there. */
+/* hearth_config_check(): keys that exclude or need each other, and files that do not exist. */
 #include "support.h"
 
 #include <stdio.h>

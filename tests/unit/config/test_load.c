@@ -1,4 +1,4 @@
-/* Reading YAML files: what is accepted, and what is said of what is not. */
+/* Reading YAML files: what is accepted, and the messages for what is not. */
 #include "support.h"
 
 #include <math.h>
@@ -238,7 +238,7 @@ static void the_nearest_known_key_is_named(void **state)
         {"models: {m: {sampling: {top-q: 1}}}\n", "1|models.m.sampling.top_q|", "models.NAME.sampling.top_k"},
         {"models: {m: {contextwindow: 1}}\n", "1|models.m.contextwindow|", "models.NAME.context_window"},
         {"server: {path: x}\n", "1|server.path|", "cache.tiers.ram_file.path"},
-        /* As other servers call it. */
+        /* Names of other servers. */
         {"server: {port: 80}\n", "1|server.port|", "server.listen"},
         {"models: {m: {n_ctx: 1}}\n", "1|models.m.n_ctx|", "models.NAME.context_window"},
         {"models: {m: {ctx-size: 1}}\n", "1|models.m.ctx_size|", "models.NAME.context_window"},

@@ -1,4 +1,4 @@
-/* Keys by their path: setting, asking, defaults, and what follows from what was set. */
+/* Keys by path: setting, getting, defaults, and derived values. */
 #include "support.h"
 
 #include <math.h>

@@ -52,7 +52,7 @@ static uint64_t random_below(uint64_t limit)
     return (random_state >> 33) % limit;
 }
 
-/* Words with everything in them that YAML could stumble over. */
+/* Words with everything that is special in YAML. */
 static void put_word(struct buf *out)
 {
     static const char *const parts[] = {"a",  "Z",   "9",    "null", "true", ":", ": ", " #",    "#",  "-",  "- ",
@@ -176,7 +176,7 @@ static void assert_same_values(const struct config_row *row, const void *a, cons
     buf_release(&second);
 }
 
-/* What follows from other keys must go on doing so. */
+/* Derived values must stay derived after a dump is read back. */
 static void assert_same_notes(const struct config_note *a, const struct config_note *b)
 {
     for (size_t i = 0; i < config_n_rows; i++) {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* ---- Saving and finding ---- */
+/* ---- Saves and lookups ---- */
 
 static void what_is_saved_is_found_and_comes_back_exactly(void **state)
 {
@@ -101,7 +101,7 @@ static void looking_again_sees_what_was_saved_meanwhile(void **state)
     tokens_release(&t);
 }
 
-/* ---- Nothing twice ---- */
+/* ---- Nothing is stored twice ---- */
 
 /* Bytes written for 20 turns, each saved at its end, against the bytes of their rows. */
 static void a_conversation_is_written_once(void **state)
@@ -119,7 +119,7 @@ static void a_conversation_is_written_once(void **state)
     tokens_release(&t);
 }
 
-/* Whoever saves does not know what others saved: the store does. */
+/* A user does not know what others saved: the store does. */
 static void a_shared_prompt_is_written_once(void **state)
 {
     struct rig *rig = *state;
@@ -169,7 +169,7 @@ static void rows_that_hang_on_nothing_are_dropped_and_counted(void **state)
     tokens_release(&t);
 }
 
-/* ---- What cannot be cut ---- */
+/* ---- Recurrent/SWA state ---- */
 
 static void a_state_is_gone_on_from_only_where_it_was_saved(void **state)
 {
@@ -245,7 +245,7 @@ static void pieces_that_cannot_be_appended_come_joined(void **state)
     tokens_release(&t);
 }
 
-/* A reader that goes at any moment leaves nothing behind. */
+/* A hit that is closed at any moment leaves nothing behind. */
 static void a_hit_may_be_closed_at_any_moment(void **state)
 {
     struct rig *rig = *state;
@@ -265,7 +265,7 @@ static void a_hit_may_be_closed_at_any_moment(void **state)
     tokens_release(&t);
 }
 
-/* ---- Who sees what ---- */
+/* ---- Identities ---- */
 
 static void users_and_salts_never_share_anything(void **state)
 {
@@ -339,8 +339,8 @@ static void a_parent_key_is_a_hint(void **state)
 
 enum { LISTS = 60 };
 
-/* With few kinds of tokens conversations branch anywhere. The longest common prefix with any saved list is what must be
- * found; with states, the longest saved list that is a prefix. */
+/* With few different tokens, conversations branch anywhere. A lookup must find the longest common prefix with any saved
+ * list; with states, the longest saved list that is a prefix. */
 static int32_t expected(const struct tokens *lists, size_t n_lists, const struct tokens *t, bool has_state)
 {
     size_t best = 0;
@@ -396,7 +396,7 @@ static void so_do_those_with_states_and_joined_rows(void **state)
 
 enum { AGENTS = 6 };
 
-/* Each has a user of its own with the same identity: they save and find the same. */
+/* Each thread has a user of its own, all with the same identity: they save and find the same. */
 static void *work(void *ud)
 {
     struct rig *rig = ud;

@@ -1,4 +1,5 @@
-/* Disks that fail, are full or slow: what is lost is counted, nobody else is disturbed, and it goes on afterwards. */
+/* Disks that fail, are full or slow: what is lost is counted, no other tier or request is affected, and the store
+ * continues afterwards. */
 #include "tiers.h"
 
 #include "base/log.h"
@@ -68,7 +69,7 @@ static void await_open(struct rig *rig)
     while (!rig_status(rig).on) sched_yield();
 }
 
-/* The save that finds it gone fails; the next one has a new folder. */
+/* The save that finds the folder gone fails; the next one has a new folder. */
 static void a_folder_that_was_removed_is_made_anew(void **state)
 {
     struct rig *rig = *state;
@@ -87,7 +88,7 @@ static void a_folder_that_was_removed_is_made_anew(void **state)
     tokens_release(&t);
 }
 
-/* Of saves that were taken none is lost with the folder that they were meant for: the next one has them. */
+/* Saves that were queued when the folder was removed are not lost: the next folder gets them. */
 static void what_was_to_be_saved_as_the_folder_went_is_in_the_new_one(void **state)
 {
     enum { SAVES = 10, N = 160 };
@@ -98,7 +99,7 @@ static void what_was_to_be_saved_as_the_folder_went_is_in_the_new_one(void **sta
     for (size_t i = 0; i < SAVES; i++) {
         lists[i] = some_tokens(50 + i, N);
         if (rig_save_from(rig, lists[i].v, 0, N) != 0) continue;
-        tokens_release(&lists[i]); /* refused: it was just then gone */
+        tokens_release(&lists[i]); /* refused: the folder was gone just then */
     }
     assert_true(store_wait(rig->store, UINT64_MAX, in_ms(30000)));
     await_open(rig);
@@ -108,7 +109,7 @@ static void what_was_to_be_saved_as_the_folder_went_is_in_the_new_one(void **sta
     }
 }
 
-/* One inode is broken: it is chosen again and again, and others are evicted in its place. */
+/* One file cannot be removed: it counts as used just then, and others are evicted in its place. */
 static void a_slab_that_cannot_be_removed_stops_no_saves(void **state)
 {
     struct rig *rig = *state;
@@ -136,11 +137,11 @@ static void a_slab_that_cannot_be_removed_stops_no_saves(void **state)
         tokens_release(&t);
     }
     assert_true(faults.struck > 0);
-    assert_true(stored >= 18); /* a save that meets it fails, and the next does not */
+    assert_true(stored >= 18); /* a save whose eviction meets it fails, and the next does not */
     rig_stop(rig);
 }
 
-/* Every call of a run fails once; whatever is found afterwards, by this process and the next, is exact. */
+/* Every system call of a run fails once; whatever is found afterwards, by this process and the next, is exact. */
 static void use_it(struct rig *rig, const struct tokens *t)
 {
     for (int32_t n = 20; n <= 60; n += 20) {
@@ -192,7 +193,7 @@ static void any_call_may_fail(void **state)
     assert_in_range(nth, 50, 999);
 }
 
-/* What cannot be removed counts until it is: nothing is written meanwhile. */
+/* Files that cannot be removed count in the quota until they are: nothing is written meanwhile. */
 static void what_cannot_be_removed_still_counts(void **state)
 {
     struct rig *rig = *state;
@@ -242,7 +243,7 @@ static void waiting_for_a_save_waits_for_the_disk(void **state)
     assert_int_equal(gated.synced, 0);
     gate_open(&gated);
     assert_true(store_wait(rig->store, ticket, in_ms(30000)));
-    assert_int_equal(gated.synced, 2); /* the file, and the folder that names it */
+    assert_int_equal(gated.synced, 2); /* the file, and its folder */
     assert_int_equal(rig_restore(rig, t.v, 16), 16);
     assert_true(store_wait(rig->store, 0, 0));
     rig_stop(rig);
@@ -318,7 +319,8 @@ static void what_was_queued_behind_a_write_that_hangs_is_written(void **state)
     rig_stop(rig);
 }
 
-/* It was found before the tier was set aside. Its user asks again and again, as an engine does between two ticks. */
+/* The lookup came before the tier went out of service. The user asks again and again, as an engine does between two
+ * ticks. */
 static void a_fetch_that_begins_while_the_tier_hangs_is_given_up(void **state)
 {
     struct rig *rig = *state;
@@ -400,7 +402,7 @@ static void a_parent_that_is_being_saved_is_waited_for(void **state)
     assert_int_equal(metric_get(&store_stats(rig->store)->misses), 1);
     rig_wait(rig, ticket);
     asking.deadline = in_ms(30000);
-    struct tokens other = some_tokens(13, 60), known = asking.t; /* nothing is under way: no wait */
+    struct tokens other = some_tokens(13, 60), known = asking.t; /* no save is queued: no wait */
     asking.t = other;
     ask(&asking);
     assert_int_equal(asking.found, 0);
@@ -409,7 +411,7 @@ static void a_parent_that_is_being_saved_is_waited_for(void **state)
     tokens_release(&other);
 }
 
-/* Whether it comes back with nothing, and long before its deadline. */
+/* Whether the lookup returns without a match, long before its deadline. */
 static bool goes_on_at_once(struct asking *asking)
 {
     asking->deadline = in_ms(20000);
@@ -417,7 +419,8 @@ static bool goes_on_at_once(struct asking *asking)
     return asking->found == 0 && in_ms(10000) < asking->deadline;
 }
 
-/* One save is at the disk and another one behind it: both are waited for by their own, and by nobody else. */
+/* One save is being written and another is queued: each is waited for by the requests that continue it, and by no
+ * other. */
 static void the_queue_of_saves_holds_up_nobody_but_who_continues_them(void **state)
 {
     struct rig *rig = *state;
@@ -433,10 +436,10 @@ static void the_queue_of_saves_holds_up_nobody_but_who_continues_them(void **sta
         struct asking own = {.rig = rig, .t = saved[i], .deadline = in_ms(20)};
         ask(&own);
         waited = waited && in_ms(0) >= own.deadline;
-        struct asking parting = {.rig = rig, .t = some_tokens(15 + (uint64_t)i, 60)};
-        parting.t.v[39]++; /* the last token of what is being saved */
-        held_up = held_up || !goes_on_at_once(&parting);
-        tokens_release(&parting.t);
+        struct asking diverging = {.rig = rig, .t = some_tokens(15 + (uint64_t)i, 60)};
+        diverging.t.v[39]++; /* the last token of the queued save */
+        held_up = held_up || !goes_on_at_once(&diverging);
+        tokens_release(&diverging.t);
     }
     gate_open(&gated);
     assert_true(waited);
@@ -445,7 +448,7 @@ static void the_queue_of_saves_holds_up_nobody_but_who_continues_them(void **sta
     for (int i = 0; i < 2; i++) tokens_release(&saved[i]);
 }
 
-/* Else a request under one salt could feel what is being saved under another. */
+/* Or a request under one salt could notice what is being saved under another. */
 static void saves_of_the_same_tokens_under_another_salt_hold_nobody_up(void **state)
 {
     struct rig *rig = *state;
@@ -465,7 +468,7 @@ static void saves_of_the_same_tokens_under_another_salt_hold_nobody_up(void **st
     tokens_release(&asking.t);
 }
 
-/* ---- Leaving ---- */
+/* ---- Removing a user ---- */
 
 static void a_user_that_left_is_not_called_any_more(void **state)
 {
@@ -481,7 +484,7 @@ static void a_user_that_left_is_not_called_any_more(void **state)
     assert_int_equal(rig_save_from(rig, t.v, 0, 64), 0);
     store_remove_user(rig->store, &rig->user.user);
     struct fake_user left = rig->user;
-    memset(&rig->user, 0xdb, sizeof rig->user); /* whoever calls it now falls */
+    memset(&rig->user, 0xdb, sizeof rig->user); /* a call of its functions would crash now */
     gate_open(&gated);
     assert_true(store_wait(rig->store, queued, in_ms(30000)));
     rig->user = left;

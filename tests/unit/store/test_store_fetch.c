@@ -1,4 +1,4 @@
-/* Files that are not what they were: nothing of them is restored, they are counted, and saved anew. */
+/* Damaged and replaced files: none of their rows are restored, they are counted, and saved anew. */
 #include "tiers.h"
 
 #include "base/memory.h"
@@ -53,7 +53,7 @@ static int64_t corrupt_files(const struct rig *rig)
     return metric_get(&store_stats(rig->store)->corrupt_files);
 }
 
-/* What is dropped is removed by the saver, in its own time: once a save has passed, it has been. */
+/* The saver thread removes dropped slabs before the next save: once a save is done, they are removed. */
 static void keep_anew(struct rig *rig, const int32_t *tokens, int32_t n)
 {
     rig_keep(rig, tokens, n);
@@ -62,7 +62,7 @@ static void keep_anew(struct rig *rig, const int32_t *tokens, int32_t n)
 
 /* ---- Damage ---- */
 
-/* Time and count of its last use are all that may change in a file. */
+/* Time of last use and hits are the only bytes that may change in a file. */
 static void a_flipped_byte_is_never_restored(void **state)
 {
     struct rig *rig = *state;
@@ -90,7 +90,7 @@ static void a_flipped_byte_is_never_restored(void **state)
     tokens_release(&t);
 }
 
-/* It is not found without it, and is found again with it, without being written again. */
+/* A child is not found without its parent, and is found again with it, without being written again. */
 static void what_hangs_on_a_damaged_slab_waits_for_it(void **state)
 {
     struct rig *rig = *state;
@@ -124,7 +124,7 @@ static void what_hangs_on_a_damaged_slab_waits_for_it(void **state)
     tokens_release(&u);
 }
 
-/* The same tokens, read by several, of whom one finds the damage. */
+/* Several hits fetch the same tokens, and one of them finds the damage. */
 static void others_that_read_a_damaged_slab_lose_it_too(void **state)
 {
     struct rig *rig = *state;
@@ -162,7 +162,7 @@ static void a_joined_fetch_with_a_damaged_slab_is_lost(void **state)
     tokens_release(&t);
 }
 
-/* A whole slab under another's name, and one of other tokens under the right name: never taken for what it is not. */
+/* A whole slab under the name of another, and one of other tokens under the right name: neither is used. */
 static void a_file_of_other_tokens_is_never_restored(void **state)
 {
     struct rig *rig = *state;
@@ -182,7 +182,7 @@ static void a_file_of_other_tokens_is_never_restored(void **state)
     tokens_release(&u);
 }
 
-/* Under the name of `as`, the slab of other tokens, with every checksum right and the key of `as` in it. */
+/* Writes a slab of other tokens under the name of `as`, with right checksums and the key of `as` in it. */
 static void forge(struct rig *rig, const struct tokens *of, const struct tokens *as)
 {
     hearth_error error;
@@ -253,7 +253,8 @@ static void a_file_that_is_gone_is_lost_and_saved_anew(void **state)
     tokens_release(&t);
 }
 
-/* Without an index file each slab is looked at. With one, those that are used are: a_flipped_byte_is_never_restored. */
+/* Without an index file, a scan reads every slab. With one, only slabs that are fetched are read:
+ * a_flipped_byte_is_never_restored. */
 static void damage_that_is_found_at_the_start_is_counted(void **state)
 {
     struct rig *rig = *state;
@@ -269,17 +270,17 @@ static void damage_that_is_found_at_the_start_is_counted(void **state)
     rig_start(rig);
     assert_int_equal(corrupt_files(rig), 1);
     assert_int_equal(rig_restore(rig, t.v, 64), 16);
-    while (size_of(path) != -1) sched_yield(); /* the saver sets it aside, in its own time */
+    while (size_of(path) != -1) sched_yield(); /* the saver thread quarantines it some time later */
     keep_anew(rig, t.v, 64);
     free(path);
     tokens_release(&t);
 }
 
-/* ---- What stands there already ---- */
+/* ---- Files that exist already ---- */
 
 enum standing { VALID, FLIPPED, TRUNCATED, ANOTHER, STANDINGS };
 
-/* A file of the name that is about to be saved, which the store does not know of. */
+/* A file with the name of a slab that is about to be saved, which the index does not know. */
 static void put_file(const char *at, const char *valid, const char *another, enum standing standing)
 {
     copy_file(standing == ANOTHER ? another : valid, at);
@@ -320,7 +321,7 @@ static void an_existing_file_is_adopted_or_replaced(void **state)
 
 /* ---- Reading once ---- */
 
-/* Hits that want the same slab at the same time share it; who comes after the last of them reads it again. */
+/* Hits that fetch the same slab at the same time share it; a fetch after the last of them reads it again. */
 static void a_slab_that_several_hold_is_read_once(void **state)
 {
     struct rig *rig = *state;

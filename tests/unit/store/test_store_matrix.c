@@ -1,11 +1,10 @@
-/* A disk that misbehaves, at each thing that the store does with one: {EIO, ENOSPC, EROFS, EACCES, EMFILE, ENOMEM,
- * short reads and writes, a hang} × {opening, looking through, the index file, lookup, fetch, save, rename, unlink,
- * fsync, close} × {disk, ram_file}. In each cell of that table conversations were stored before; then the disk
- * misbehaves, while another tier serves on and nobody waits; then it behaves again, and all that was stored is found
- * and exact.
+/* A misbehaving disk, at each thing that the store does with one: {EIO, ENOSPC, EROFS, EACCES, EMFILE, ENOMEM, short
+ * reads and writes, a hang} × {opening, scanning, the index file, lookup, fetch, save, rename, unlink, fsync, close} ×
+ * {disk, ram_file}. In each cell of that table conversations were stored before; then the disk misbehaves, while
+ * another tier works and nobody waits; then it works again, and all that was stored is found and exact.
  *
- * Cells spend their time waiting for the store's retries, which come after a second and later: so several run at once,
- * each in a thread with a store of its own, and cmocka's tests look at what came of them. That is why a cell notes what
+ * Cells spend their time waiting for the store's retries, the first of which comes after 1 s: so several run at once,
+ * each in a thread with a store of its own, and cmocka's tests evaluate the results. That is why a cell records what
  * went wrong in place of cmocka's assertions. */
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
@@ -23,32 +22,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* After TIME_OUT a tier counts as hung. Whoever waits for a hang, or for the time-out, is seen: it takes longer than
- * AT_ONCE, which is far more than what a call takes on a machine that is busy with something else. */
+/* After TIME_OUT a tier counts as hung. A call that waits for a hang, or for the time-out, takes longer than AT_ONCE,
+ * which is far more than what a call takes on a busy machine. */
 enum { TIME_OUT_MS = 1500, AT_ONCE_MS = 700, GRACE_MS = 100, WAIT_MS = 30000, RUNNERS = 16 };
 
 enum { LENGTH = 90, OTHERS = 70 };
 
 struct cell;
 
-/* What a test does; in a thread of its own. */
+/* The body of a test, run in a thread of its own. */
 typedef void scenario(struct cell *cell);
 
-/* What the disk is asked for while it misbehaves. */
+/* A use of the disk while it misbehaves. */
 struct stage {
     const char *name;
     enum fake_call call;
     const char *on; /* names of files, NULL: any */
-    bool at_start;  /* it happens when a store begins */
+    bool at_start;  /* it happens when a store opens */
     bool rescans;   /* without an index file */
-    bool evicts;    /* saves do not fit any more */
-    bool no_links;  /* of that file system */
-    bool asks_disk; /* false: nothing of it asks the disk */
-    bool has_state; /* of the user's states, a part cannot be cut */
+    bool evicts;    /* saves must evict */
+    bool no_links;  /* the file system has none */
+    bool asks_disk; /* false: no call reaches the disk */
+    bool has_state; /* the user has recurrent/SWA state */
     void (*act)(struct cell *cell);
 };
 
-/* And how it does. */
+/* How it misbehaves. */
 struct effect {
     const char *name;
     enum fake_effect effect;
@@ -60,16 +59,16 @@ struct cell {
     scenario *run;
     const struct stage *stage;
     const struct effect *effect;
-    enum store_tier tier, other; /* the one that misbehaves, where saves go; and one that does not */
-    bool hangs;                  /* a call of the store hangs just now: nobody may wait for it */
+    enum store_tier tier, other; /* the tier that misbehaves, to which saves go; one that does not */
+    bool hangs;                  /* a call of the backend hangs now: nothing may wait for it */
     struct rig rig;
-    struct fake_faults faults, more; /* of the tier's files; `more` lies below the other */
-    struct backend *backend;         /* the tier's own, and how it is closed */
+    struct fake_faults faults, more; /* of the tier's files; `more` is a second layer below */
+    struct backend *backend;         /* the tier's own, and its close() */
     void (*close)(struct backend *backend);
     _Atomic bool closed;
     struct tokens a, c, x, fresh[4];
     uint64_t last_ticket;
-    int64_t began; /* as a test noted it, and so are these: how much its threads have done */
+    int64_t began; /* noted by a test, as are these: how much its threads have done */
     _Atomic uint64_t *happened;
     uint64_t seen;
     char failure[400];
@@ -80,7 +79,7 @@ static struct cell *cells;
 static size_t n_cells, next_cell;
 static pthread_mutex_t cells_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cell_done;
-static struct files unsynced; /* the machine's; power is never lost here */
+static struct files unsynced; /* the machine's, without syncs: power is never lost here */
 
 /* ---- What went wrong ---- */
 
@@ -117,7 +116,7 @@ static void check_time(struct cell *cell, const char *what, int64_t started)
     if (cell->hangs && ms > AT_ONCE_MS) fail_at(cell, __LINE__, "%s took %.0f ms while a call hung", what, ms);
 }
 
-/* Whether it becomes true; looked at again and again, since most of it happens after some time and tells nobody. */
+/* Polls until the condition is true, since most of these happen after some time and wake nobody. */
 static bool comes(struct cell *cell, bool (*is)(struct cell *cell))
 {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -133,7 +132,7 @@ static bool comes(struct cell *cell, bool (*is)(struct cell *cell))
     return true_now;
 }
 
-/* ---- Using the store; each call is timed ---- */
+/* ---- Calls of the store, each of them timed ---- */
 
 static struct store_hit *find(struct cell *cell, const struct tokens *t, const char *salt)
 {
@@ -174,7 +173,7 @@ static enum store_next take(struct cell *cell, struct store_hit *hit, struct sto
     }
 }
 
-/* All of what was found, checked byte by byte. Returns how many tokens came back. */
+/* Fetches all that was found, and checks every byte. Returns how many tokens. */
 static int32_t take_all(struct cell *cell, struct store_hit *hit, const struct tokens *t)
 {
     const struct store_codec *codec = &cell->rig.user.user.codec;
@@ -211,7 +210,7 @@ static int32_t covered(struct cell *cell, const struct tokens *t, const char *sa
     return n;
 }
 
-/* What is not covered yet. Returns the ticket. */
+/* Saves what is not stored yet. Returns the ticket. */
 static uint64_t save(struct cell *cell, const struct tokens *t, const char *salt)
 {
     int32_t from = covered(cell, t, salt);
@@ -243,7 +242,7 @@ static void check_the_others_serve(struct cell *cell)
     check_is(cell, restore(cell, &cell->x, NULL), OTHERS);
 }
 
-/* None of it waits. */
+/* Calls that must not wait. */
 static void check_nobody_waits(struct cell *cell)
 {
     struct store *store = cell->rig.store;
@@ -305,7 +304,7 @@ static struct listing list(struct cell *cell)
     return listing;
 }
 
-/* How many files of the one are not in the other, as they were. */
+/* How many files of one listing are not in the other, with the same content. */
 static size_t count_missing(const struct listing *before, const struct listing *after)
 {
     size_t missing = 0;
@@ -365,14 +364,14 @@ static void forget_index_file(struct cell *cell)
     unlink(in_folder(cell, "index", path));
 }
 
-/* ---- Life of a store ---- */
+/* ---- Opening and closing a store ---- */
 
 static int64_t in_ms(int64_t ms)
 {
     return now() + clock_from_ms(ms);
 }
 
-/* As the tier's backend is closed, it is told: the store has freed itself, or is about to. */
+/* Notes the close() of the tier's backend: then the store has freed itself, or is about to. */
 static void close_and_tell(struct backend *backend)
 {
     pthread_mutex_lock(&cells_mutex);
@@ -404,7 +403,7 @@ static void begin(struct cell *cell)
     cell->last_ticket = 0;
 }
 
-/* A store that was left behind may still be about to give the other folder back. */
+/* A store that was abandoned may not have closed the other folder yet. */
 static bool is_on(struct cell *cell)
 {
     return status_of(cell, cell->tier).on && status_of(cell, cell->other).on;
@@ -425,14 +424,14 @@ static void stop(struct cell *cell)
     cell->rig.store = NULL;
 }
 
-/* Some conversations in each tier: one of them twice, under two salts, one that goes another way in the middle. */
+/* Stores some conversations in each tier: one of them twice, under two salts, one that branches in the middle. */
 static void prepare(struct cell *cell)
 {
     struct rig *rig = &cell->rig;
     rig_init(rig, cell->tier);
     rig_add_tier(rig, cell->other, 64 << 20);
     rig->user.user.codec.has_state = cell->stage != NULL && cell->stage->has_state;
-    rig->user.user.codec.appends = cell->tier == STORE_DISK; /* else all of it is joined first */
+    rig->user.user.codec.appends = cell->tier == STORE_DISK; /* else the rows are joined first */
     rig->params.files = &unsynced;
     fake_faults_init(&cell->more, &unsynced);
     fake_faults_init(&cell->faults, &cell->more.files);
@@ -492,7 +491,7 @@ static bool is_closed(struct cell *cell)
     return cell->closed;
 }
 
-/* What the index counts is what lies in the folder. */
+/* The bytes of the index are those of the files in the folder. */
 static bool is_counted(struct cell *cell)
 {
     return status_of(cell, cell->tier).bytes == list(cell).bytes;
@@ -518,13 +517,13 @@ static void only_look(struct cell *cell)
     check_is(cell, covered(cell, &cell->a, NULL), LENGTH);
 }
 
-/* What does not fail may be half of it at a time. */
+/* Calls that do not fail may be short. */
 static bool works(const struct cell *cell)
 {
     return cell->effect->effect == FAKE_SHORT;
 }
 
-/* Whatever comes is right, or does not come. */
+/* Whatever is fetched is right. */
 static void fetch(struct cell *cell)
 {
     int32_t a = restore(cell, &cell->a, NULL), b = restore(cell, &cell->a, "b");
@@ -537,7 +536,8 @@ static void save_new(struct cell *cell)
     if (cell->hangs) return;
     check(cell, store_wait(cell->rig.store, ticket, in_ms(WAIT_MS)));
     int32_t saved = works(cell) ? restore(cell, &cell->fresh[0], NULL) : LENGTH;
-    check(cell, saved == LENGTH || (cell->stage->evicts && 2 * saved >= LENGTH)); /* what is new gets half of it */
+    check(cell,
+          saved == LENGTH || (cell->stage->evicts && 2 * saved >= LENGTH)); /* fresh entries get half of the quota */
 }
 
 static void save_and_fetch(struct cell *cell)
@@ -600,7 +600,7 @@ static void begin_fault(struct cell *cell)
                                                        .error = cell->effect->error});
 }
 
-/* What was evicted for a save that went well is no loss. */
+/* Evictions for a save that succeeded are no loss. */
 static bool may_evict(const struct cell *cell)
 {
     return cell->stage->evicts && cell->effect->effect != FAKE_ERROR;
@@ -633,7 +633,7 @@ static void during(struct cell *cell, bool hangs)
     begin_fault(cell);
     if (cell->stage->at_start) begin(cell);
     if (hangs && cell->stage->at_start) check(cell, fake_faults_await(&cell->faults, 1));
-    if (cell->stage->at_start) check(cell, comes(cell, the_others_serve)); /* it is looked through as well */
+    if (cell->stage->at_start) check(cell, comes(cell, the_others_serve)); /* it is scanned as well */
     cell->hangs = hangs;
     check_the_others_serve(cell);
     cell->stage->act(cell);
@@ -642,7 +642,7 @@ static void during(struct cell *cell, bool hangs)
     check_the_others_serve(cell);
 }
 
-/* A tier that does not answer is set aside; what is only looked through may take its time. */
+/* A tier that does not answer goes out of service; a scan may take long. */
 static void check_set_aside(struct cell *cell)
 {
     const struct stage *stage = cell->stage;
@@ -658,7 +658,7 @@ static bool fault_struck(struct cell *cell)
     return cell->faults.struck > 0;
 }
 
-/* `all`: nothing made room for anything since. */
+/* `all`: nothing was evicted since. */
 static void check_whole(struct cell *cell, bool all)
 {
     if (all) {
@@ -670,7 +670,7 @@ static void check_whole(struct cell *cell, bool all)
     check_counted(cell);
 }
 
-/* The store ends in time while a call hangs, and is freed when that returns. */
+/* store_close() returns in time while a call hangs, and the store is freed when that call returns. */
 static void close_while_it_hangs(struct cell *cell)
 {
     struct store_hit *hit = NULL;
@@ -758,7 +758,7 @@ static void nothing_is_removed_for_a_slab_that_cannot_be_read(struct cell *cell)
     clean_up(cell);
 }
 
-/* ---- A full tier on a disk that takes nothing ---- */
+/* ---- A full tier on a disk that refuses writes ---- */
 
 enum { ATTEMPTS = 50 };
 
@@ -777,7 +777,7 @@ static void fail_calls(struct fake_faults *faults, enum fake_call call, const ch
         (struct fake_fault){.call = call, .on = on, .nth = 1, .lasting = true, .effect = FAKE_ERROR, .error = error});
 }
 
-/* Slabs that grow from one to the next: what was removed for one does not do for the other. */
+/* Each slab is larger than the one before: the space of what was removed for one does not suffice for the next. */
 static void try_to_save(struct cell *cell, int i)
 {
     struct tokens t = some_tokens(77000 + (uint64_t)i, LENGTH);
@@ -814,7 +814,7 @@ static void a_full_tier_on_a_read_only_disk_keeps_and_shows_all_that_it_has(stru
     clean_up(cell);
 }
 
-/* Slabs are removed before it is known that a new one cannot be written: as many as one takes, the first time. */
+/* Victims are removed before it is known that the new slab cannot be written: the first time, as many as it needs. */
 static void a_full_tier_on_a_full_disk_loses_no_more_than_one_slab_takes(struct cell *cell)
 {
     prepare(cell);
@@ -823,7 +823,7 @@ static void a_full_tier_on_a_full_disk_loses_no_more_than_one_slab_takes(struct 
     fail_calls(&cell->faults, cell->stage->call, cell->stage->on, ENOSPC);
     for (int i = 0; i < ATTEMPTS; i++) try_to_save(cell, i);
     struct listing then = list(cell);
-    check(cell, count_missing(&stored, &then) <= 2); /* a tail, and a whole one */
+    check(cell, count_missing(&stored, &then) <= 2); /* a tail, and a full block */
     check_counted(cell);
     fake_faults_release(&cell->faults);
     check(cell, comes(cell, something_new_is_kept));
@@ -841,7 +841,7 @@ static bool root_is_gone(struct cell *cell)
     return access(in_folder(cell, root, path), F_OK) != 0 && found(cell, &cell->a, NULL) == 0;
 }
 
-/* The first slab alone is computed again and saved: all that hangs on it is there. */
+/* Only the first slab is computed again and saved: its descendants are stored still. */
 static void save_the_root_again(struct cell *cell, const struct listing *stored)
 {
     struct listing then = list(cell);
@@ -857,7 +857,7 @@ static void save_the_root_again(struct cell *cell, const struct listing *stored)
     check_is(cell, cell->faults.calls[FAKE_LINK], 1);
     then = list(cell);
     check_is(cell, then.n, stored->n);
-    check(cell, count_missing(stored, &then) <= 1); /* the root, if its number was not given again */
+    check(cell, count_missing(stored, &then) <= 1); /* the root, unless its inode number was used again */
     check_counted(cell);
 }
 
@@ -888,13 +888,13 @@ static void what_hangs_on_a_slab_damaged_at_the_start_comes_back_with_it(struct 
     flip(cell, root, 60); /* in the front */
     start(cell);
     check(cell, comes(cell, root_is_gone));
-    stop(cell); /* and stays through another start */
+    stop(cell); /* also after another start */
     start(cell);
     save_the_root_again(cell, &stored);
     clean_up(cell);
 }
 
-/* Somebody removed one file. */
+/* One file was removed. */
 static void what_hangs_on_a_slab_that_was_removed_comes_back_with_it(struct cell *cell)
 {
     char root[120], path[256];
@@ -909,7 +909,7 @@ static void what_hangs_on_a_slab_that_was_removed_comes_back_with_it(struct cell
     clean_up(cell);
 }
 
-/* Whoever computes what was lost saves it at once. */
+/* The request that computes what was lost saves it at once. */
 static void what_was_found_damaged_is_saved_again_at_once(struct cell *cell)
 {
     char name[120], path[256];
@@ -928,7 +928,7 @@ static void what_was_found_damaged_is_saved_again_at_once(struct cell *cell)
     clean_up(cell);
 }
 
-/* It can neither be set aside nor removed; then it can. */
+/* The damaged file can neither be quarantined nor removed; later it can. */
 static void a_damaged_slab_on_a_read_only_disk_is_never_used(struct cell *cell)
 {
     char root[120];
@@ -969,7 +969,7 @@ static bool two_seconds_have_passed(struct cell *cell)
     return now() > cell->began + clock_from_ms(2000);
 }
 
-/* At once, after a second, after two more. */
+/* At once, after 1 s, after 2 s more. */
 static void a_slab_that_cannot_be_read_is_tried_ever_more_rarely(struct cell *cell)
 {
     prepare(cell);
@@ -984,7 +984,7 @@ static void a_slab_that_cannot_be_read_is_tried_ever_more_rarely(struct cell *ce
     clean_up(cell);
 }
 
-/* What cannot be read may be computed and saved again meanwhile: then it is as it was, or read again later. */
+/* An unreadable slab may be computed and saved again meanwhile: then the entry is as before, or read again later. */
 static void a_slab_that_cannot_be_read_and_is_saved_again_is_not_lost(struct cell *cell)
 {
     prepare(cell);
@@ -1027,7 +1027,7 @@ static void a_removed_folder_is_made_anew_and_saved_to(struct cell *cell)
     clean_up(cell);
 }
 
-/* Reading notices it as well: nothing has to be saved for that. */
+/* A fetch notices the loss as well, without a save. */
 static void a_removed_folder_is_made_anew_when_it_is_read_from(struct cell *cell)
 {
     prepare(cell);
@@ -1084,7 +1084,7 @@ static bool the_late_one_is_restored(struct cell *cell)
     return restore(cell, &cell->fresh[0], NULL) == LENGTH;
 }
 
-/* One conversation came after the index file that is there: its slabs have to be read, and that hangs. */
+/* The index file lacks one conversation: its slabs must be read, and that hangs. */
 static void during_a_slow_start_what_is_known_is_found_and_saves_are_taken(struct cell *cell)
 {
     prepare(cell);
@@ -1291,9 +1291,9 @@ static void slabs_of_a_newer_version_count(struct cell *cell)
     clean_up(cell);
 }
 
-/* ---- Others' saves ---- */
+/* ---- Saves of other requests ---- */
 
-/* How long a look for these tokens took that names their first 40 as its parent. */
+/* How long a lookup of these tokens took that names their first 40 as its parent. */
 static double look_with_parent(struct cell *cell, const struct tokens *t, const char *salt, int64_t patience_ms)
 {
     struct identity identity = identity_salted(&cell->rig.user.user.identity, salt);
@@ -1341,7 +1341,7 @@ static void remove_slab(struct cell *cell, const struct tokens *t, int32_t n)
     check_is(cell, unlink(in_folder(cell, name, path)), 0);
 }
 
-/* The last slab was stored as [80, 90) when the index file was written; then [80, 85) and [85, 90) took its place. */
+/* The last slab was [80, 90) when the index file was written; then it was replaced by [80, 85) and [85, 90). */
 static void an_index_file_that_is_wrong_about_a_slab_costs_one_look(struct cell *cell)
 {
     struct tokens shorter;
@@ -1454,7 +1454,7 @@ static void a_server_that_goes_away_or_hangs_is_back_by_itself(struct cell *cell
     fake_server_close(server);
 }
 
-/* ---- All of them ---- */
+/* ---- main ---- */
 
 static const struct stage creating = {.name = "creating", .call = FAKE_OPEN, .on = ".tmp"},
                           writing = {.name = "writing", .call = FAKE_WRITE, .on = FAKE_SLABS},
@@ -1572,7 +1572,7 @@ static int no_sync(struct files *files, int fd)
     return 0;
 }
 
-/* An argument: cells with that in their names alone. */
+/* An argument selects the cells with it in their names. */
 int main(int argc, char **argv)
 {
     pthread_t runners[RUNNERS];

@@ -1,6 +1,6 @@
-/* Looking up beside many who save: what a lookup takes at worst, with nobody else there and with eight writers. Times
- * are the machine's, so a lookup during which the thread lost its processor to another is not counted: that is waiting
- * for the scheduler. Waiting for a writer's lock is a wait of its own accord, and counts. */
+/* Lookups beside many writers: the latency of lookups without other threads and with eight writers. Times are
+ * wall-clock, so a lookup during which the thread was preempted is not counted: that is the scheduler. A wait for a
+ * writer's lock is a voluntary switch, and counts. */
 #include "fakes/cmocka_all.h"
 #include "fakes/sanitized.h"
 #include "fakes/store_rig.h"
@@ -14,7 +14,7 @@
 
 enum { PROMPT = 4096, STEP = 64, LOOKUPS = 3000, WRITERS = 8, ROUNDS = 5 };
 
-/* Under a sanitizer, whose own work beside each access is what is measured, only its reports count. */
+/* Under a sanitizer only its reports count: the times would be those of its own work. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 static const double most = 1e9;
 #else
@@ -84,8 +84,8 @@ static void lookups_do_not_wait_for_writers(void **state)
     rig_keep(&rig, prompt.v, PROMPT);
     double idle = p99(&prompt), busy = 0, ratio = 1e18;
     for (intptr_t i = 0; i < WRITERS; i++) pthread_create(&writers[i], NULL, save_all_the_time, (void *)i);
-    while (atomic_load(&saved) <= 100) sched_yield(); /* all of them are at work */
-    /* What else the machine does can only lengthen it: the best of some rounds is nearest to what it takes. */
+    while (atomic_load(&saved) <= 100) sched_yield(); /* all writers run */
+    /* Other load only makes it longer: the best of several rounds is the closest measure. */
     for (int i = 0; i < ROUNDS && ratio > most; i++) {
         busy = p99(&prompt);
         if (busy / idle < ratio) ratio = busy / idle;

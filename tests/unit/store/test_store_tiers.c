@@ -1,4 +1,4 @@
-/* Tiers: what outlives a restart, budgets, and that none depends on another. */
+/* Tiers: what survives a restart, quotas, and that no tier affects another. */
 #include "tiers.h"
 
 #include "fakes/fake_files.h"
@@ -80,7 +80,7 @@ static void await_next_millisecond(void)
     }
 }
 
-/* As its file says. */
+/* According to its file. */
 static uint32_t stored_hits(const struct rig *rig, const struct tokens *tokens)
 {
     struct folder *folder = folder_open_read_only(files_machine(), rig->paths[rig->params.save_tier], NULL);
@@ -94,7 +94,7 @@ static uint32_t stored_hits(const struct rig *rig, const struct tokens *tokens)
     return hits;
 }
 
-/* What was used last stays, also in the eyes of the next process. */
+/* The most recently used stays, also in the next process. */
 static void the_order_of_last_use_outlives_a_restart(void **state)
 {
     struct rig *rig = *state;
@@ -120,7 +120,7 @@ static void the_order_of_last_use_outlives_a_restart(void **state)
     for (size_t i = 0; i < 3; i++) tokens_release(&lists[i]);
 }
 
-/* One note hangs; those of later uses are written after it, not past it. */
+/* One note of a use hangs; those of later uses are written after it. */
 static void uses_are_noted_in_their_order(void **state)
 {
     struct rig *rig = *state;
@@ -135,7 +135,7 @@ static void uses_are_noted_in_their_order(void **state)
     assert_int_equal(rig_restore(rig, t.v, 64), 64);
     assert_true(fake_faults_await(&faults, 1));
     for (int i = 0; i < 2; i++) assert_int_equal(rig_restore(rig, t.v, 64), 64);
-    assert_int_equal(rig_restore(rig, u.v, 64), 64); /* whoever is left has done what came before */
+    assert_int_equal(rig_restore(rig, u.v, 64), 64); /* the remaining fetcher has written the notes before */
     fake_faults_release(&faults);
     rig_stop(rig);
     assert_int_equal(stored_hits(rig, &t), 3);
@@ -144,7 +144,7 @@ static void uses_are_noted_in_their_order(void **state)
     tokens_release(&u);
 }
 
-/* What another process stored is found while that has the folder; nothing is written to it until it has ended. */
+/* A folder of another process: its slabs are found, and nothing is written to it until that process has ended. */
 static void a_folder_that_another_has_is_read_and_then_taken_over(void **state)
 {
     struct rig *rig = *state, other;
@@ -163,7 +163,8 @@ static void a_folder_that_another_has_is_read_and_then_taken_over(void **state)
     assert_int_equal(rig_folder_bytes(rig, NULL), bytes);
     rig_stop(rig);
     uint64_t ticket;
-    while ((ticket = rig_save_from(&other, u.v, 0, 64)) == 0) sched_yield(); /* it tries, ever more rarely */
+    while ((ticket = rig_save_from(&other, u.v, 0, 64)) == 0)
+        sched_yield(); /* the supervisor retries, ever more rarely */
     rig_wait(&other, ticket);
     assert_string_equal(rig_status(&other).trouble, "");
     assert_int_equal(rig_restore(&other, u.v, 64), 64);
@@ -173,7 +174,7 @@ static void a_folder_that_another_has_is_read_and_then_taken_over(void **state)
     tokens_release(&u);
 }
 
-/* ---- Budgets ---- */
+/* ---- Quotas ---- */
 
 struct watch {
     struct rig *rig;
@@ -187,7 +188,7 @@ static void watch_folder(void *ud)
     if (bytes > watch->most) watch->most = bytes;
 }
 
-/* The folder is looked at after every call that changes it. */
+/* The folder is measured after every call that changes it. */
 static void a_tier_never_holds_more_than_its_quota(void **state)
 {
     struct rig *rig = *state;
@@ -256,9 +257,9 @@ static void a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing(void **
     tokens_release(&u);
 }
 
-/* ---- What a reader holds ---- */
+/* ---- Leases ---- */
 
-/* Each is used again: what comes once does not drive out what was. */
+/* Each is used again: fresh entries do not evict reused ones. */
 static void fill(struct rig *rig, uint64_t seed)
 {
     for (uint64_t i = 0; i < 30; i++) {
@@ -290,7 +291,7 @@ static void what_a_reader_leases_is_not_evicted(void **state)
     tokens_release(&t);
 }
 
-/* One that goes while its slabs are being read gives back what it held. */
+/* A hit that is closed while its slabs are being read gives its leases back. */
 static void a_reader_that_left_leases_nothing(void **state)
 {
     struct rig *rig = *state;
@@ -308,7 +309,7 @@ static void a_reader_that_left_leases_nothing(void **state)
     tokens_release(&t);
 }
 
-/* Whoever has read everything and closed its hit is followed by saves that need all of the room that it had. */
+/* After a hit that has read everything was closed, saves may evict all of it. */
 static void what_was_read_may_go_at_once(void **state)
 {
     struct rig *rig = *state;
@@ -330,7 +331,7 @@ static void what_was_read_may_go_at_once(void **state)
 
 /* ---- Several tiers ---- */
 
-/* Written to disk by one store, and then there beside a tier in memory. */
+/* Slabs that one store wrote to disk, and that the next one has beside a tier in memory. */
 static void begin_with_disk_and_ram(struct rig *rig, const struct tokens *t)
 {
     rig_start(rig);
@@ -376,7 +377,8 @@ static void a_slab_stays_in_the_tier_it_was_saved_to(void **state)
     tokens_release(&t);
 }
 
-/* The longest of all tiers, and of two that are as long the faster. What need not be saved is another matter. */
+/* A lookup prefers the longest prefix of all tiers, and of two that are equal the faster tier. Which rows need no save
+ * depends on the tier of saves. */
 static void the_longest_prefix_of_all_tiers_is_taken(void **state)
 {
     struct rig *rig = *state;
@@ -415,7 +417,7 @@ static void a_tier_that_loses_its_folder_does_not_stop_another(void **state)
     tokens_release(&u);
 }
 
-/* Somebody changes the last byte of the slab that ends there. */
+/* Changes the last byte of the slab that ends there. */
 static void damage(struct rig *rig, const struct tokens *t, size_t end)
 {
     char name[2 * SHA256_BYTES + 1], path[256];

@@ -1,5 +1,5 @@
-/* A test that is the same for every tier saves go to: TIERS(f) is three cases of it. Its state is a rig that is started
- * by the test itself, so that it may change the parameters. */
+/* Tests that run for every tier of saves: TIERS(f) expands to three cases of f. The state is a rig that the test itself
+ * starts, so that it may change the parameters. */
 #ifndef TESTS_STORE_TIERS_H
 #define TESTS_STORE_TIERS_H
 
