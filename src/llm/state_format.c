@@ -260,7 +260,7 @@ struct llm_state_format *llm_state_format_open(struct llm_context *context, hear
     expect_sections(format, context);
     format->appends = has_scratch && format->n_rows > 0;
     const char *why = llm_is_unified(context) && !has_scratch && format->n_rows > 0
-                          ? "all sequences that there can be in one pool are in use: take one less"
+                          ? "llama.cpp allows no scratch sequence beside so many in a unified KV cache: take one less"
                           : detect_and_test(format, &self_test);
     release_self_test(&self_test);
     if (why == NULL) return format;
