@@ -106,14 +106,14 @@ static struct llm_context_params context_params(const struct options *o)
 
 static int compute(struct bench *b, hearth_error *error)
 {
-    struct llm_batch_token rows[BATCH];
+    struct llm_batch_token batch[BATCH];
     int64_t started = clock_now(clock_monotonic());
     for (int32_t from = 0, n; from < n_tokens(b); from += n) {
         n = n_tokens(b) - from < BATCH ? n_tokens(b) - from : BATCH;
         for (int32_t i = 0; i < n; i++)
-            rows[i] = (struct llm_batch_token){
+            batch[i] = (struct llm_batch_token){
                 .token = b->tokens.v[from + i], .pos = from + i, .seq = SOURCE, .logits = from + i + 1 == n_tokens(b)};
-        if (llm_decode(b->context, rows, n) != LLM_DECODED)
+        if (llm_decode(b->context, batch, n) != LLM_DECODED)
             return error_set(error, HEARTH_INTERNAL, "the tokens cannot be computed");
     }
     b->computing_ms = ms_since(started);

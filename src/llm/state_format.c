@@ -104,15 +104,15 @@ static void release_self_test(struct self_test *self_test)
 
 static bool decode_tokens(struct self_test *self_test, int32_t seq, int32_t from, int32_t to)
 {
-    struct llm_batch_token rows[TOKENS];
+    struct llm_batch_token batch[TOKENS];
     while (from < to) {
         int32_t n = 0;
         for (; n < to - from && n < self_test->n_batch; n++)
-            rows[n] = (struct llm_batch_token){.token = (from + n + 1) % self_test->n_vocab,
-                                               .pos = from + n,
-                                               .seq = seq,
-                                               .logits = from + n + 1 == to};
-        if (llm_decode(self_test->context, rows, n) != LLM_DECODED) return false;
+            batch[n] = (struct llm_batch_token){.token = (from + n + 1) % self_test->n_vocab,
+                                                .pos = from + n,
+                                                .seq = seq,
+                                                .logits = from + n + 1 == to};
+        if (llm_decode(self_test->context, batch, n) != LLM_DECODED) return false;
         from += n;
     }
     return true;

@@ -181,11 +181,11 @@ static inline void turn_release(struct turn *turn)
 
 static inline const float *cold_rows(struct oracle *oracle, const int32_t *tokens, int32_t n, int32_t pos)
 {
-    struct llm_batch_token rows[512];
+    struct llm_batch_token batch[512];
     assert_in_range(n, 1, 512);
     for (int32_t i = 0; i < n; i++)
-        rows[i] = (struct llm_batch_token){.token = tokens[i], .pos = pos + i, .logits = i == n - 1};
-    assert_int_equal(llm_decode(oracle->context, rows, n), LLM_DECODED);
+        batch[i] = (struct llm_batch_token){.token = tokens[i], .pos = pos + i, .logits = i == n - 1};
+    assert_int_equal(llm_decode(oracle->context, batch, n), LLM_DECODED);
     return llm_logits(oracle->context, n - 1);
 }
 

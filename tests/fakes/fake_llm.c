@@ -20,7 +20,7 @@ struct fake_seq {
     struct tokens tokens, cells;
     size_t longest;              /* most cells it had since it was empty */
     bool copied_from, copied_to; /* by a copy between streams that the next decode makes */
-    bool lacks_checkpoint;                   /* has KV rows without their checkpoint */
+    bool lacks_checkpoint;       /* has KV rows without their checkpoint */
 };
 
 struct llm_context {
@@ -154,35 +154,36 @@ static bool pass_gate(struct llm_context *c)
     return !aborted;
 }
 
-static void note_call(const struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
+static void note_call(const struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     int32_t seqs = 0;
-    for (int32_t i = 0; i < n_rows; i++) seqs += i == 0 || rows[i].seq != rows[i - 1].seq;
-    if (fake_llm.calls < 4096) fake_llm.batch_tokens[fake_llm.calls] = n_rows;
+    for (int32_t i = 0; i < n_tokens; i++) seqs += i == 0 || tokens[i].seq != tokens[i - 1].seq;
+    if (fake_llm.calls < 4096) fake_llm.batch_tokens[fake_llm.calls] = n_tokens;
     fake_llm.calls++;
-    if (n_rows > fake_llm.max_tokens) fake_llm.max_tokens = n_rows;
+    if (n_tokens > fake_llm.max_tokens) fake_llm.max_tokens = n_tokens;
     if (seqs > fake_llm.max_seqs) fake_llm.max_seqs = seqs;
-    memcpy(fake_llm.last_batch, rows, (size_t)n_rows * sizeof *rows);
-    fake_llm.last_n = n_rows;
+    memcpy(fake_llm.last_batch, tokens, (size_t)n_tokens * sizeof *tokens);
+    fake_llm.last_n = n_tokens;
     fake_llm.last_threads = c->threads;
     if (fake_llm.clock == NULL) return;
-    fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_rows * fake_llm.token_ns + c->threads * fake_llm.thread_ns);
+    fake_clock_advance(fake_llm.clock,
+                       fake_llm.call_ns + n_tokens * fake_llm.token_ns + c->threads * fake_llm.thread_ns);
 }
 
 /* After a call that broke off, its sequences are empty where they cannot be cut. */
-static void lose_uncuttable(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
+static void lose_uncuttable(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     if (fake_llm.torn_tokens == 0 || fake_llm.cuts || fake_llm.cuts_back > 0) return;
-    for (int32_t i = 0; i < n_rows; i++) let_go(c, &c->seqs[rows[i].seq], 0);
+    for (int32_t i = 0; i < n_tokens; i++) let_go(c, &c->seqs[tokens[i].seq], 0);
 }
 
 /* What an abort in the middle of a call leaves behind. */
-static void tear(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
+static void tear(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
-    int32_t n = fake_llm.torn_tokens < n_rows ? fake_llm.torn_tokens : n_rows;
-    if (n <= 0 || c->n_used + n_rows > fake_llm.n_cells) return;
-    for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[rows[i].seq], rows[i].token + c->adapted, -1);
-    lose_uncuttable(c, rows, n_rows);
+    int32_t n = fake_llm.torn_tokens < n_tokens ? fake_llm.torn_tokens : n_tokens;
+    if (n <= 0 || c->n_used + n_tokens > fake_llm.n_cells) return;
+    for (int32_t i = 0; i < n; i++) hold(c, &c->seqs[tokens[i].seq], tokens[i].token + c->adapted, -1);
+    lose_uncuttable(c, tokens, n_tokens);
 }
 
 static void make_copies(struct llm_context *c)
@@ -205,25 +206,25 @@ void llm_adapt(struct llm_context *c, const struct llm_adapters *adapters)
     c->adapted = adapted;
 }
 
-enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token *rows, int32_t n_rows)
+enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     if (fake_llm.on_call != NULL) fake_llm.on_call(fake_llm.ud);
     if (!pass_gate(c)) {
-        tear(c, rows, n_rows);
+        tear(c, tokens, n_tokens);
         return LLM_ABORTED;
     }
-    note_call(c, rows, n_rows);
-    fake_llm.no_room += c->n_used + n_rows > fake_llm.n_cells;
-    if (c->n_used + n_rows > fake_llm.n_cells) return LLM_NO_CELLS;
-    for (int32_t i = 0; i < n_rows; i++) {
-        struct fake_seq *seq = &c->seqs[rows[i].seq];
-        if (rows[i].token == fake_llm.poison) {
-            lose_uncuttable(c, rows, n_rows);
+    note_call(c, tokens, n_tokens);
+    fake_llm.no_room += c->n_used + n_tokens > fake_llm.n_cells;
+    if (c->n_used + n_tokens > fake_llm.n_cells) return LLM_NO_CELLS;
+    for (int32_t i = 0; i < n_tokens; i++) {
+        struct fake_seq *seq = &c->seqs[tokens[i].seq];
+        if (tokens[i].token == fake_llm.poison) {
+            lose_uncuttable(c, tokens, n_tokens);
             return LLM_FAILED; /* tokens computed before it stay, as with the real one */
         }
-        if (rows[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
-        hold(c, seq, rows[i].token + c->adapted, -1);
-        c->next_tokens[i] = rows[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
+        if (tokens[i].pos != (int32_t)seq->tokens.len) return LLM_REFUSED;
+        hold(c, seq, tokens[i].token + c->adapted, -1);
+        c->next_tokens[i] = tokens[i].logits ? next_token(seq->tokens.v, seq->tokens.len) : -1;
     }
     make_copies(c);
     return LLM_DECODED;
@@ -633,12 +634,12 @@ void llm_sampler_close(struct llm_sampler *s)
     free(s);
 }
 
-int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t row)
+int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t index)
 {
     s->drawn++;
     if (fake_llm.fail_after > 0 && s->drawn > fake_llm.fail_after) return -1;
     if (fake_llm.end_after > 0 && s->drawn > fake_llm.end_after && !s->ignore_eos) return FAKE_END;
-    return s->last = c->next_tokens[row];
+    return s->last = c->next_tokens[index];
 }
 
 /* ---- src/llm/logprobs.h ---- */
@@ -672,10 +673,10 @@ static const hearth_logprobs *fill_logprobs(struct llm_logprobs *logprobs, int32
     return &logprobs->result;
 }
 
-const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *c, int32_t row,
+const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, struct llm_context *c, int32_t index,
                                              int32_t chosen, int32_t n_top)
 {
-    if (c->next_tokens[row] < 0) abort(); /* the token has no logits */
+    if (c->next_tokens[index] < 0) abort(); /* the token has no logits */
     return fill_logprobs(logprobs, chosen, n_top, -1);
 }
 

@@ -156,14 +156,14 @@ static inline struct tokens prompt_of(const struct llm_model *model, size_t n)
 static inline enum llm_decoded decode_range(struct llm_context *context, const struct tokens *tokens, int32_t seq,
                                             int32_t from, int32_t to, int32_t chunk)
 {
-    struct llm_batch_token rows[512];
+    struct llm_batch_token batch[512];
     enum llm_decoded decoded = LLM_DECODED;
     for (int32_t at = from; at < to && decoded == LLM_DECODED; at += chunk) {
         int32_t n = to - at < chunk ? to - at : chunk;
         for (int32_t i = 0; i < n; i++)
-            rows[i] =
+            batch[i] =
                 (struct llm_batch_token){.token = tokens->v[at + i], .pos = at + i, .seq = seq, .logits = i == n - 1};
-        decoded = llm_decode(context, rows, n);
+        decoded = llm_decode(context, batch, n);
     }
     return decoded;
 }

@@ -63,20 +63,20 @@ static void sequences_in_one_batch_do_not_mix(void **state)
         params.unified = unified == 1;
         int32_t n_vocab = llm_model_info(*state)->n_vocab;
         struct llm_context *context = open_context(*state, &params);
-        struct llm_batch_token rows[60];
+        struct llm_batch_token batch[60];
         for (int32_t i = 0; i < 20; i++)
-            rows[i] = (struct llm_batch_token){.token = tokens.v[i], .pos = i, .logits = i == 19};
+            batch[i] = (struct llm_batch_token){.token = tokens.v[i], .pos = i, .logits = i == 19};
         for (int32_t i = 0; i < 40; i++)
-            rows[20 + i] = (struct llm_batch_token){.token = tokens.v[39 - i], .pos = i, .seq = 1, .logits = i == 39};
-        assert_int_equal(llm_decode(context, rows, 60), LLM_DECODED);
+            batch[20 + i] = (struct llm_batch_token){.token = tokens.v[39 - i], .pos = i, .seq = 1, .logits = i == 39};
+        assert_int_equal(llm_decode(context, batch, 60), LLM_DECODED);
         int32_t first = argmax(llm_logits(context, 19), n_vocab), second = argmax(llm_logits(context, 59), n_vocab);
         llm_seq_clear(context, 0);
         assert_int_equal(llm_seq_end(context, 0), 0);
         assert_int_equal(llm_seq_end(context, 1), 40);
         llm_seq_clear(context, 1);
-        assert_int_equal(llm_decode(context, rows, 20), LLM_DECODED);
+        assert_int_equal(llm_decode(context, batch, 20), LLM_DECODED);
         assert_int_equal(argmax(llm_logits(context, 19), n_vocab), first);
-        assert_int_equal(llm_decode(context, rows + 20, 40), LLM_DECODED);
+        assert_int_equal(llm_decode(context, batch + 20, 40), LLM_DECODED);
         assert_int_equal(argmax(llm_logits(context, 39), n_vocab), second);
         llm_context_close(context);
     }

@@ -7,7 +7,7 @@
 static struct llm_model *model;
 static struct llm_context *context;
 static struct tokens prompt;
-static int32_t row; /* the batch token with the logits after the prompt */
+static int32_t logits_index; /* the batch token with the logits after the prompt */
 
 static struct llm_sampling greedy(void)
 {
@@ -38,14 +38,14 @@ static struct llm_sampling random_sampling(uint32_t seed)
 }
 
 /* Samples `n` times from the same logits; the sampler accepts each token. */
-static void sample_many(const struct llm_sampling *sampling, int32_t *params, int n)
+static void sample_many(const struct llm_sampling *sampling, int32_t *sampled, int n)
 {
     struct llm_sampler *sampler = llm_sampler_open(model, sampling, &prompt, NULL);
-    for (int i = 0; i < n; i++) params[i] = llm_sample(sampler, context, row);
+    for (int i = 0; i < n; i++) sampled[i] = llm_sample(sampler, context, logits_index);
     llm_sampler_close(sampler);
 }
 
-static int32_t pick(const struct llm_sampling *sampling)
+static int32_t sample_one(const struct llm_sampling *sampling)
 {
     int32_t token;
     sample_many(sampling, &token, 1);
@@ -54,20 +54,20 @@ static int32_t pick(const struct llm_sampling *sampling)
 
 static int32_t likeliest(void)
 {
-    return argmax(llm_logits(context, row), llm_model_info(model)->n_vocab);
+    return argmax(llm_logits(context, logits_index), llm_model_info(model)->n_vocab);
 }
 
 static void without_temperature_the_likeliest_token_is_taken(void **state)
 {
     (void)state;
     struct llm_sampling sampling = greedy();
-    assert_int_equal(pick(&sampling), likeliest());
+    assert_int_equal(sample_one(&sampling), likeliest());
     sampling.params.temperature = -1;
     sampling.params.top_k = 5;
-    assert_int_equal(pick(&sampling), likeliest());
-    int32_t params[4];
-    sample_many(&sampling, params, 4);
-    for (int i = 0; i < 4; i++) assert_int_equal(params[i], likeliest());
+    assert_int_equal(sample_one(&sampling), likeliest());
+    int32_t sampled[4];
+    sample_many(&sampling, sampled, 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(sampled[i], likeliest());
 }
 
 static void the_same_seed_samples_the_same_tokens_and_another_others(void **state)
@@ -90,12 +90,12 @@ static void the_same_seed_samples_the_same_tokens_and_another_others(void **stat
 static int variety(const struct llm_sampling *sampling)
 {
     enum { N = 300 };
-    int32_t params[N];
+    int32_t sampled[N];
     int different = 0;
-    sample_many(sampling, params, N);
+    sample_many(sampling, sampled, N);
     for (int i = 0; i < N; i++) {
         int known = 0;
-        while (known < i && params[known] != params[i]) known++;
+        while (known < i && sampled[known] != sampled[i]) known++;
         if (known == i) different++;
     }
     return different;
@@ -136,12 +136,12 @@ static void a_forbidden_token_is_never_sampled_and_a_favoured_one_always(void **
     hearth_bias forbid = {.token = likeliest(), .bias = -INFINITY};
     sampling.params.logit_bias = &forbid;
     sampling.params.n_logit_bias = 1;
-    assert_int_not_equal(pick(&sampling), likeliest());
+    assert_int_not_equal(sample_one(&sampling), likeliest());
     hearth_bias favour = {.token = 17, .bias = 1000};
     sampling.params.logit_bias = &favour;
-    assert_int_equal(pick(&sampling), 17);
+    assert_int_equal(sample_one(&sampling), 17);
     sampling.params.temperature = 1;
-    assert_int_equal(pick(&sampling), 17);
+    assert_int_equal(sample_one(&sampling), 17);
 }
 
 static void bias_of_tokens_that_do_not_exist_is_ignored(void **state)
@@ -151,7 +151,7 @@ static void bias_of_tokens_that_do_not_exist_is_ignored(void **state)
     const hearth_bias bias[] = {{.token = -1, .bias = 100}, {.token = INT32_MAX, .bias = 100}};
     sampling.params.logit_bias = bias;
     sampling.params.n_logit_bias = 2;
-    assert_int_equal(pick(&sampling), likeliest());
+    assert_int_equal(sample_one(&sampling), likeliest());
 }
 
 static void ignore_eos_forbids_every_token_that_ends_generation(void **state)
@@ -166,9 +166,9 @@ static void ignore_eos_forbids_every_token_that_ends_generation(void **state)
     struct llm_sampling sampling = greedy();
     sampling.params.logit_bias = bias;
     sampling.params.n_logit_bias = n;
-    assert_true(llm_token_ends_generation(model, pick(&sampling)));
+    assert_true(llm_token_ends_generation(model, sample_one(&sampling)));
     sampling.params.ignore_eos = true;
-    assert_int_equal(pick(&sampling), likeliest());
+    assert_int_equal(sample_one(&sampling), likeliest());
     free(bias);
 }
 
@@ -177,20 +177,20 @@ static void penalties_apply_to_the_prompt_and_to_sampled_tokens(void **state)
     (void)state;
     struct llm_sampling sampling = greedy();
     sampling.params.presence_penalty = 100;
-    int32_t params[8];
-    sample_many(&sampling, params, 8);
+    int32_t sampled[8];
+    sample_many(&sampling, sampled, 8);
     for (int i = 0; i < 8; i++) {
-        for (int j = 0; j < i; j++) assert_int_not_equal(params[i], params[j]);
-        for (size_t j = 0; j < prompt.len; j++) assert_int_not_equal(params[i], prompt.v[j]);
+        for (int j = 0; j < i; j++) assert_int_not_equal(sampled[i], sampled[j]);
+        for (size_t j = 0; j < prompt.len; j++) assert_int_not_equal(sampled[i], prompt.v[j]);
     }
     sampling = greedy();
     sampling.params.frequency_penalty = 100;
-    sample_many(&sampling, params, 2);
-    assert_int_not_equal(params[0], params[1]);
+    sample_many(&sampling, sampled, 2);
+    assert_int_not_equal(sampled[0], sampled[1]);
     sampling = greedy();
     sampling.params.repeat_penalty = 1000;
-    sample_many(&sampling, params, 2);
-    assert_int_not_equal(params[0], params[1]);
+    sample_many(&sampling, sampled, 2);
+    assert_int_not_equal(sampled[0], sampled[1]);
 }
 
 static void penalties_end_at_their_last_n(void **state)
@@ -205,14 +205,14 @@ static void penalties_end_at_their_last_n(void **state)
     struct tokens kept = prompt;
     prompt = (struct tokens){0};
     tokens_push(&prompt, best);
-    assert_int_not_equal(pick(&sampling), best);
+    assert_int_not_equal(sample_one(&sampling), best);
     tokens_append(&prompt, others, 2);
-    assert_int_equal(pick(&sampling), best);
+    assert_int_equal(sample_one(&sampling), best);
     sampling.params.repeat_last_n = INT32_MAX; /* no more than the window */
-    assert_int_not_equal(pick(&sampling), best);
+    assert_int_not_equal(sample_one(&sampling), best);
     sampling.params.repeat_last_n = 0;
     tokens_push(&prompt, best);
-    assert_int_equal(pick(&sampling), best);
+    assert_int_equal(sample_one(&sampling), best);
     tokens_release(&prompt);
     prompt = kept;
 }
@@ -282,12 +282,12 @@ static struct llama_sampler *whole_chain(const hearth_sampling *p)
 static void assert_as_llama_server(const struct llm_sampling *sampling, const char *what)
 {
     enum { N = 40 };
-    int32_t params[N];
-    sample_many(sampling, params, N);
+    int32_t sampled[N];
+    sample_many(sampling, sampled, N);
     struct llama_sampler *chain = whole_chain(&sampling->params);
     for (int i = 0; i < N; i++) {
-        int32_t expected = llama_sampler_sample(chain, llm_context_handle(context), row);
-        if (params[i] != expected) fail_msg("%s, pick %d: %d and not %d", what, i, params[i], expected);
+        int32_t expected = llama_sampler_sample(chain, llm_context_handle(context), logits_index);
+        if (sampled[i] != expected) fail_msg("%s, token %d: %d and not %d", what, i, sampled[i], expected);
     }
     llama_sampler_free(chain);
 }
@@ -379,7 +379,7 @@ static int set_up(void **state)
     context = open_context(model, &params);
     prompt = prompt_of(model, 50);
     assert_int_equal(decode_range(context, &prompt, 0, 0, 50, 50), LLM_DECODED);
-    row = 49;
+    logits_index = 49;
     return log_open(NULL, "error", "text", &error);
 }
 

@@ -69,11 +69,12 @@ static void cells_that_lie_among_those_of_others_can_be_shared(struct rig *rig)
     struct tokens tokens[3];
     for (int32_t seq = 0; seq < 3; seq++) tokens[seq] = random_tokens(rig, 10 + (uint32_t)seq, PROMPT);
     for (int32_t pos = 0; pos < PROMPT; pos += 8) {
-        struct llm_batch_token rows[24];
+        struct llm_batch_token batch[24];
         for (int32_t i = 0; i < 24; i++)
-            rows[i] = (struct llm_batch_token){.token = tokens[i % 3].v[pos + i / 3], .pos = pos + i / 3, .seq = i % 3};
-        rows[23].logits = true;
-        assert_int_equal(llm_decode(rig->context, rows, 24), LLM_DECODED);
+            batch[i] =
+                (struct llm_batch_token){.token = tokens[i % 3].v[pos + i / 3], .pos = pos + i / 3, .seq = i % 3};
+        batch[23].logits = true;
+        assert_int_equal(llm_decode(rig->context, batch, 24), LLM_DECODED);
     }
     int32_t n[5];
     size_t count = lengths(rig, n);
@@ -226,26 +227,27 @@ static void nothing_and_more_than_there_is_are_refused_and_leave_nothing(struct 
 /* Tokens for one to three sequences in one batch; each is compared with a cold run of its own. */
 static void random_decode(struct rig *rig, struct tokens held[N_SEQ], uint32_t *random)
 {
-    struct llm_batch_token rows[3 * 24];
+    struct llm_batch_token batch[3 * 24];
     /* llama.cpp v0.5.0 may lose cells of a window in a unified KV cache when it computes a batch in several
      * micro-batches, as it does with several sequences of a hybrid. */
     int32_t most = rig->arch->window > 0 ? 1 : 3;
-    int32_t n_rows = 0, count = 1 + below(random, most), first = below(random, N_SEQ), last_row[3];
+    int32_t n_tokens = 0, count = 1 + below(random, most), first = below(random, N_SEQ), last_token[3];
     for (int32_t i = 0; i < count; i++) {
         struct tokens *tokens = &held[(first + i) % N_SEQ];
         int32_t pos = (int32_t)tokens->len, n = 1 + below(random, 24);
         if (n > LONGEST - pos) n = LONGEST - pos;
         add_random(rig, tokens, next_random(random), n);
         for (int32_t k = 0; k < n; k++, pos++)
-            rows[n_rows++] = (struct llm_batch_token){.token = tokens->v[pos], .pos = pos, .seq = (first + i) % N_SEQ};
-        if (n > 0) rows[n_rows - 1].logits = true;
-        last_row[i] = n > 0 ? n_rows - 1 : -1;
+            batch[n_tokens++] =
+                (struct llm_batch_token){.token = tokens->v[pos], .pos = pos, .seq = (first + i) % N_SEQ};
+        if (n > 0) batch[n_tokens - 1].logits = true;
+        last_token[i] = n > 0 ? n_tokens - 1 : -1;
     }
-    if (n_rows == 0) return;
-    assert_int_equal(llm_decode(rig->context, rows, n_rows), LLM_DECODED);
+    if (n_tokens == 0) return;
+    assert_int_equal(llm_decode(rig->context, batch, n_tokens), LLM_DECODED);
     for (int32_t i = 0; i < count; i++)
-        if (last_row[i] >= 0)
-            expect_close(rig, llm_logits(rig->context, last_row[i]),
+        if (last_token[i] >= 0)
+            expect_close(rig, llm_logits(rig->context, last_token[i]),
                          cold_logits(rig, &held[(first + i) % N_SEQ], LONGEST));
 }
 
