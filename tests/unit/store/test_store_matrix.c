@@ -554,7 +554,7 @@ static void act_at_start(struct cell *cell)
 
 static const struct stage stages[] = {
     {.name = "the tier is opened", .call = FAKE_ANY_CALL, .at_start = true, .asks_disk = true, .act = act_at_start},
-    {.name = "slabs are looked through",
+    {.name = "slabs are scanned",
      .call = FAKE_ANY_CALL,
      .on = FAKE_SLABS,
      .at_start = true,
@@ -579,7 +579,7 @@ static const struct stage stages[] = {
     {.name = "slabs are created", .call = FAKE_OPEN, .on = ".tmp", .asks_disk = true, .act = save_new},
     {.name = "slabs get their names", .call = FAKE_LINK, .asks_disk = true, .act = save_new},
     {.name = "slabs are renamed", .call = FAKE_RENAME, .no_links = true, .asks_disk = true, .act = save_new},
-    {.name = "slabs make room", .call = FAKE_UNLINK, .evicts = true, .asks_disk = true, .act = save_new},
+    {.name = "slabs are evicted", .call = FAKE_UNLINK, .evicts = true, .asks_disk = true, .act = save_new},
     {.name = "slabs are synced", .call = FAKE_SYNC, .asks_disk = true, .act = save_new},
     {.name = "files are closed", .call = FAKE_CLOSE, .asks_disk = true, .has_state = true, .act = save_and_fetch},
 };
