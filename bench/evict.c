@@ -159,14 +159,14 @@ static int64_t play_to_index(const struct trace *trace, int32_t quota)
         index_find(index, &lookup, &match);
         found += match.n_rows;
         struct entry *last = match.rows;
-        if (last != NULL) index_lease(index, last);
+        if (last != NULL) index_pin(index, last);
         for (int32_t at = match.n_rows; at < lookup.n; at++) {
             struct entry *next = store_block(index, last, at, tokens[at], i + 1);
             if (next == NULL) break;
-            if (last != NULL) index_unlease(index, last);
+            if (last != NULL) index_unpin(index, last);
             last = next;
         }
-        if (last != NULL) index_unlease(index, last);
+        if (last != NULL) index_unpin(index, last);
         index_release(index, &match);
     }
     free(tokens);

@@ -177,10 +177,10 @@ static void publish_all(struct index *index, const int32_t *tokens, const struct
         what.end = at + c.stride;
         what.size = 1000;
         index_reserve(index, &what, &reservation, &victims);
-        if (parent != NULL) index_unlease(index, parent);
+        if (parent != NULL) index_unpin(index, parent);
         parent = index_publish(index, reservation, what.size, NULL, at);
     }
-    index_unlease(index, parent);
+    index_unpin(index, parent);
 }
 
 static void converse(struct conversation c)

@@ -31,7 +31,7 @@ void record_register(struct index *index, struct record *record)
 void record_close(struct index *index, struct record *record)
 {
     index_require_held(index);
-    if (record->leased != NULL) record->leased->record = NULL;
+    if (record->pinned != NULL) record->pinned->record = NULL;
     if (record->registered) hash_remove(&index->records, &record->link);
     space_leave(index, record->space);
     packed_release(&record->tokens);

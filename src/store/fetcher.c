@@ -1,7 +1,7 @@
 /* Fetches: reads the slabs of hits into memory, in order and up to 256 MiB ahead of what the user consumed. Each tier
  * has fetcher threads of its own; everything here that changes is guarded by the store's mutex.
  *
- * A slab is in memory once for all hits that want it (loaded_slab.c). A fetcher holds a lease and a reference to what
+ * A slab is in memory once for all hits that want it (loaded_slab.c). A fetcher holds a pin and a reference to what
  * it reads, or the hit whose rows it joins, so that the requester may leave meanwhile. No file is trusted: a slab is
  * used if it is whole and its tokens equal the entry's. A hit that was closed while a fetcher joins its rows is freed
  * by that fetcher, by hit.c's hit_release(). */
@@ -285,7 +285,7 @@ enum store_next store_next_piece(struct store_hit *hit, struct store_piece *piec
 struct task {
     enum { TASK_NONE, TASK_NOTE, TASK_READ, TASK_JOIN } what;
     struct tier *tier;
-    struct entry *entry; /* of a read: leased */
+    struct entry *entry; /* of a read: pinned */
     struct loaded_slab *loaded;
     struct store_hit *hit; /* of a join */
     struct use_note note;
@@ -386,8 +386,8 @@ static void wake_waiting(struct tier *tier)
     users_wake(tier->store, users, n);
 }
 
-/* The lease is given back under the same lock as the result is published: once the last hit of the entry is closed, no
- * lease is left. */
+/* The pin is given back under the same lock as the result is published: once the last hit of the entry is closed, no
+ * pin is left. */
 static void run_read(const struct task *task, struct worker *worker)
 {
     struct store *store = task->tier->store;
@@ -404,7 +404,7 @@ static void run_read(const struct task *task, struct worker *worker)
     fill_loaded_slab(task->loaded, &slab, result);
     note_progress(task->tier, task->loaded);
     loaded_slab_unref(task->entry, task->loaded, &garbage);
-    index_unlease(task->tier->index, task->entry);
+    index_unpin(task->tier->index, task->entry);
     pthread_cond_broadcast(&task->tier->fetcher.work); /* a join may be possible now */
     store_unlock(store);
     slab_release(&slab);
@@ -477,7 +477,7 @@ static struct task task_of(struct store_hit *hit)
         task.entry = part->entry;
         task.loaded = loaded_slab_ref(part->entry);
         task.loaded->state = LOAD_RUNNING;
-        index_lease(task.tier->index, task.entry);
+        index_pin(task.tier->index, task.entry);
     }
     return task;
 }

@@ -1,5 +1,5 @@
 /* Lookups: the longest stored prefix of a prompt in every tier, and the best of them. The result, a store_hit, belongs
- * to the caller's thread until fetcher.c fetches it; what it found is leased. Looking up calls saver.c, for prompts
+ * to the caller's thread until fetcher.c fetches it; what it found is pinned. Looking up calls saver.c, for prompts
  * whose parent is still in the queue of saves. */
 #include "base/memory.h"
 #include "store/store_parts.h"
@@ -213,7 +213,7 @@ bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct sla
     return true;
 }
 
-/* How much of the prompt the tier of saves has: numbers alone, without leases. */
+/* How much of the prompt the tier of saves has: numbers alone, without pins. */
 static struct match covered_prefix(struct store *store, const struct store_query *query, bool states)
 {
     struct tier *tier = save_tier(store);

@@ -165,7 +165,7 @@ struct entry *index_publish(struct index *index, struct reservation *reservation
     lru_count(index, record);
     record->candidate.used = lru_stamp(index, now_ms);
     struct indexed *indexed = index_or_detach(index, record);
-    struct entry *entry = indexed == NULL ? NULL : indexed_lease(index, indexed);
+    struct entry *entry = indexed == NULL ? NULL : indexed_pin(index, indexed);
     if (entry != NULL) {
         entry->user = user;
         attach_below(index, indexed);
@@ -391,7 +391,7 @@ struct victim *index_drop_detached(struct index *index)
     for (size_t bucket = 0; (link = hash_any(&index->records, &bucket)) != NULL; bucket++) {
         for (; link != NULL; link = link->next) {
             struct record *record = container_of(struct record, link, link);
-            if (record->missing_parent == NULL || record->needed || record->leased != NULL) continue;
+            if (record->missing_parent == NULL || record->needed || record->pinned != NULL) continue;
             record_undetach(index, record);
             *end = lru_make_victim(index, record);
             end = &(*end)->next;
@@ -403,17 +403,17 @@ struct victim *index_drop_detached(struct index *index)
 
 /* ---- Queries ---- */
 
-void index_lease(struct index *index, struct entry *entry)
+void index_pin(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    indexed_lease(index, indexed_of(entry));
+    indexed_pin(index, indexed_of(entry));
     index_unlock(index);
 }
 
-void index_unlease(struct index *index, struct entry *entry)
+void index_unpin(struct index *index, struct entry *entry)
 {
     index_lock(index);
-    indexed_unlease(index, indexed_of(entry));
+    indexed_unpin(index, indexed_of(entry));
     index_unlock(index);
 }
 
@@ -467,7 +467,7 @@ struct index_usage index_usage(struct index *index)
                                 .entries = index->indexed.n,
                                 .detached = index->n_detached,
                                 .reservations = index->n_reservations,
-                                .leases = index->n_leases};
+                                .pins = index->n_pins};
     index_unlock(index);
     return usage;
 }

@@ -7,7 +7,7 @@
  * that it completes; where a model has no rows at all, it covers the tokens since its parent's end.
  *
  * The index is changed under its mutex alone, for microseconds, and never during I/O (each mutator asserts it). A
- * lookup leases what it finds: the entries and their ancestors stay until index_release(). All functions may be called
+ * lookup pins what it finds: the entries and their ancestors stay until index_release(). All functions may be called
  * from any thread. */
 #ifndef STORE_INDEX_H
 #define STORE_INDEX_H
@@ -17,7 +17,7 @@
 
 struct index;
 
-/* Constant from publication on, and read without a lock while the entry is leased; but `user` belongs to the tier,
+/* Constant from publication on, and read without a lock while the entry is pinned; but `user` belongs to the tier,
  * which guards it itself. The tokens are in the index: see index_matches(). */
 struct entry {
     struct slab_key key;
@@ -28,7 +28,7 @@ struct entry {
     void *user;           /* the tier's: its slab in memory */
 };
 
-/* `budget`: bytes. free_user() frees an entry's `user`, after the last lease of an entry that has left the index. It is
+/* `budget`: bytes. free_user() frees an entry's `user`, after the last pin of an entry that has left the index. It is
  * called without the mutex. */
 struct index *index_open(int32_t stride, uint64_t budget, void (*free_user)(void *user));
 void index_close(struct index *index);
@@ -37,9 +37,9 @@ void index_close(struct index *index);
 
 /* The longest stored prefix of some tokens. */
 struct match {
-    struct entry *rows;  /* the last entry of the chain that has the rows of the first n_rows tokens; leased */
+    struct entry *rows;  /* the last entry of the chain that has the rows of the first n_rows tokens; pinned */
     int32_t n_rows;      /* may end in the middle of that entry's tokens */
-    struct entry *state; /* the STATE entry with the largest `end` that is a prefix and has its rows; leased */
+    struct entry *state; /* the STATE entry with the largest `end` that is a prefix and has its rows; pinned */
     int32_t n_state;     /* its end; 0: none */
     uint32_t probes;     /* keys that were looked up */
 };
@@ -59,21 +59,21 @@ struct index_lookup {
  * it finds prefixes that end at no multiple of the stride, and the result equals that of a search through all entries.
  */
 void index_find(struct index *index, const struct index_lookup *lookup, struct match *match);
-/* Looks up the same tokens, or more of them, from the end of the match on and without keys. Gives the leases of the
+/* Looks up the same tokens, or more of them, from the end of the match on and without keys. Gives the pins of the
  * former match back. */
 void index_find_again(struct index *index, const struct index_lookup *lookup, struct match *match);
 
 /* Notes the divergence from the stored list of the identity that has most of the n tokens in common with them, if that
- * is more than what is noted. Returns whether it is. Leases nothing, and counts as no use. */
+ * is more than what is noted. Returns whether it is. Pins nothing, and counts as no use. */
 bool index_note_divergence(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                            struct divergence *divergence);
 
-/* Gives the leases back and empties the match. */
+/* Gives the pins back and empties the match. */
 void index_release(struct index *index, struct match *match);
 
-/* Adds a lease to an entry that is leased; gives one back. */
-void index_lease(struct index *index, struct entry *entry);
-void index_unlease(struct index *index, struct entry *entry);
+/* Adds a pin to an entry that is pinned; gives one back. */
+void index_pin(struct index *index, struct entry *entry);
+void index_unpin(struct index *index, struct entry *entry);
 
 /* Counts a use of the entry, and so of its ancestors. O(log n). Returns its hits. */
 uint32_t index_touch(struct index *index, struct entry *entry, int64_t now_ms);
@@ -96,7 +96,7 @@ struct reserve {
     const struct identity *identity;
     enum slab_kind kind;
     struct slab_key key;
-    struct entry *parent;  /* leased by the caller; NULL where start is 0 */
+    struct entry *parent;  /* pinned by the caller; NULL where start is 0 */
     const int32_t *tokens; /* [start, end) */
     int32_t start, end;
     uint64_t size; /* bytes */
@@ -120,7 +120,7 @@ struct victim {
 };
 
 /* Reserves the bytes of a slab, and evicts what the policy says (lru.c): children before parents, never an entry that
- * is leased or an ancestor of the new one. If the result is not RESERVED, nothing is evicted. A detached entry of the
+ * is pinned or an ancestor of the new one. If the result is not RESERVED, nothing is evicted. A detached entry of the
  * same key and kind is no hindrance: its file is replaced. The caller deletes the victims' slabs, in their order, and
  * calls index_deleted() for each; or index_reinstate() for one whose slab cannot be deleted, and for all that follow
  * it. */
@@ -133,7 +133,7 @@ void index_deleted(struct index *index, struct victim *victim); /* frees the vic
 void index_reinstate(struct index *index, struct victim *victim, bool stuck);
 
 /* The slab is written: lookups find the entry from now on, and its detached descendants. `size` may be smaller than
- * what was reserved. Returns the entry, leased. NULL: its parent has left meanwhile; then it is kept detached, and
+ * what was reserved. Returns the entry, pinned. NULL: its parent has left meanwhile; then it is kept detached, and
  * `user` stays the caller's. Publishing and cancelling both end the reservation. */
 struct entry *index_publish(struct index *index, struct reservation *reservation, uint64_t size, void *user,
                             int64_t now_ms);
@@ -141,7 +141,7 @@ void index_cancel(struct index *index, struct reservation *reservation);
 
 /* ---- Detached entries ----
  * An entry whose parent is not in the index is detached: its bytes count and it may be evicted, but no lookup finds it
- * until the parent is published or adopted. Leases of it keep the former struct entry; once indexed again it is another
+ * until the parent is published or adopted. Pins of it keep the former struct entry; once indexed again it is another
  * one, without `user`. */
 
 /* Adds a slab that an earlier process left, in any order. A time of last use in the future counts as now. False: the
@@ -151,7 +151,7 @@ bool index_adopt(struct index *index, const struct slab_head *head, uint64_t siz
 /* Evicts what exceeds the budget: after all slabs were adopted, or after one was written with `over`. */
 struct victim *index_trim(struct index *index);
 
-/* The entry's slab is damaged or gone: removes the entry at once, leased, detached or not, and detaches its
+/* The entry's slab is damaged or gone: removes the entry at once, pinned, detached or not, and detaches its
  * descendants. Returns the victim (one). NULL: it has left already, or a slab of its key is being written. */
 struct victim *index_drop(struct index *index, struct entry *entry);
 
@@ -175,7 +175,7 @@ struct victim *index_drop_detached(struct index *index);
 struct index_usage {
     uint64_t bytes, budget; /* of entries, detached or not, reservations, and victims that are still to be deleted */
     uint64_t evictions;     /* entries, ever */
-    size_t entries, detached, reservations, leases;
+    size_t entries, detached, reservations, pins;
 };
 
 /* Bytes of the quota that files which are no entries take. */

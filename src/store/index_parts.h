@@ -4,8 +4,8 @@
  * An indexed entry is one that lookups find: it lies in the radix tree, which has its tokens. A record is an entry that
  * lookups do not find: it is being written, is detached, cannot be read for now, or is a victim whose slab is still to
  * be deleted; it has its tokens itself. An entry that changes from one to the other gets new memory, so that whoever
- * leases an indexed entry sees it unchanged. References to an indexed entry: one of the index while the entry is in the
- * tree, and one of every lease, every child and every reservation for a child. One with a single reference is a leaf
+ * pins an indexed entry sees it unchanged. References to an indexed entry: one of the index while the entry is in the
+ * tree, and one of every pin, every child and every reservation for a child. One with a single reference is a leaf
  * that nobody uses, and may be evicted.
  *
  * All of it belongs to whoever holds the mutex, between index_lock() and index_unlock(). indexed.c and lru.c call each
@@ -49,13 +49,13 @@ struct indexed {
     struct entry entry; /* first: indexed_of() */
     struct candidate candidate;
     struct hash_link link; /* by key */
-    bool there;            /* in the tree; false: only leases keep its memory */
+    bool there;            /* in the tree; false: only pins keep its memory */
     uint32_t refs;
     struct space *space;
     struct radix_entry radix_entry;
     struct radix_node *node;
     struct indexed *first_child, *prev, *next; /* children; siblings */
-    struct record *record; /* of one that left the tree and is leased: its record now, NULL: it has none any more */
+    struct record *record; /* of one that left the tree and is pinned: its record now, NULL: it has none any more */
 };
 
 enum record_state { RECORD_WRITING, RECORD_DETACHED, RECORD_UNREADABLE, RECORD_VICTIM };
@@ -68,7 +68,7 @@ struct record {
     enum record_state state;
     bool needed;            /* set by detached_mark_needed() */
     bool replaced;          /* a slab of the same key and kind is being written */
-    struct indexed *leased; /* the indexed entry that it was, while somebody leases that */
+    struct indexed *pinned; /* the indexed entry that it was, while somebody pins that */
     struct space *space;
     struct slab_key parent;
     int32_t start, end;
@@ -123,7 +123,7 @@ struct index {
     uint64_t bytes;
     uint64_t victim_bytes; /* of `bytes`: those that the deletion of all victims frees */
     uint64_t evictions;
-    size_t n_detached, n_reservations, n_leases;
+    size_t n_detached, n_reservations, n_pins;
     struct indexed *dead;  /* to be freed once the mutex is released */
     struct tokens scratch; /* tokens of one entry, on their way from one form of it to the other */
 };
@@ -154,8 +154,8 @@ void space_leave(struct index *index, struct space *space);
 
 void indexed_ref(struct index *index, struct indexed *indexed);
 void indexed_unref(struct index *index, struct indexed *indexed);
-struct entry *indexed_lease(struct index *index, struct indexed *indexed);
-void indexed_unlease(struct index *index, struct indexed *indexed);
+struct entry *indexed_pin(struct index *index, struct indexed *indexed);
+void indexed_unpin(struct index *index, struct indexed *indexed);
 
 /* Whether an entry of that kind and range can be its child. */
 bool indexed_accepts_child(const struct indexed *parent, const struct space *space, enum slab_kind kind, int32_t start,
@@ -170,7 +170,7 @@ struct record *indexed_remove(struct index *index, struct indexed *indexed);
 /* Of one that is in the tree or has a record: whether these are its tokens [start, end). */
 bool indexed_has_tokens(const struct indexed *indexed, const int32_t *tokens);
 
-/* Removes every indexed entry, without records. None is leased. */
+/* Removes every indexed entry, without records. None is pinned. */
 void indexed_discard_all(struct index *index);
 
 /* ---- detached.c ---- */
@@ -198,7 +198,7 @@ struct indexed *record_index(struct index *index, struct record *record);
 void detached_mark_needed(struct index *index);
 
 /* Indexes all detached descendants of an entry; detaches all of its descendants, after which it is a leaf. Both release
- * the mutex now and then. An entry whose descendants are detached must be leased. */
+ * the mutex now and then. An entry whose descendants are detached must be pinned. */
 void attach_below(struct index *index, struct indexed *top);
 void detach_below(struct index *index, struct indexed *indexed);
 

@@ -1,4 +1,4 @@
-/* Indexed entries: adding them to the radix tree and removing them, references and leases, the hash tables by key and
+/* Indexed entries: adding them to the radix tree and removing them, references and pins, the hash tables by key and
  * by identity, and the mutex of the index. Calls lru.c after each change of what may be evicted (see index_parts.h). */
 #include "store/index_parts.h"
 
@@ -112,7 +112,7 @@ void indexed_ref(struct index *index, struct indexed *indexed)
 static void queue_free(struct index *index, struct indexed *indexed)
 {
     if (indexed->record != NULL) {
-        indexed->record->leased = NULL;
+        indexed->record->pinned = NULL;
         lru_update_record(index, indexed->record);
     }
     indexed->next = index->dead;
@@ -133,16 +133,16 @@ void indexed_unref(struct index *index, struct indexed *indexed)
     }
 }
 
-struct entry *indexed_lease(struct index *index, struct indexed *indexed)
+struct entry *indexed_pin(struct index *index, struct indexed *indexed)
 {
     indexed_ref(index, indexed);
-    index->n_leases++;
+    index->n_pins++;
     return &indexed->entry;
 }
 
-void indexed_unlease(struct index *index, struct indexed *indexed)
+void indexed_unpin(struct index *index, struct indexed *indexed)
 {
-    index->n_leases--;
+    index->n_pins--;
     indexed_unref(index, indexed);
 }
 
@@ -261,7 +261,7 @@ struct record *indexed_remove(struct index *index, struct indexed *indexed)
     struct record *record = record_of_indexed(index, indexed);
     if (indexed->refs > 1) {
         indexed->record = record;
-        record->leased = indexed;
+        record->pinned = indexed;
     }
     unlink_indexed(index, indexed);
     return record;

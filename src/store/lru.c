@@ -84,7 +84,7 @@ void lru_update_indexed(struct index *index, struct indexed *indexed)
 void lru_update_record(struct index *index, struct record *record)
 {
     set_evictable(index, &record->candidate,
-                  record->missing_parent != NULL && record->leased == NULL && !record->replaced);
+                  record->missing_parent != NULL && record->pinned == NULL && !record->replaced);
 }
 
 /* ---- Identities ---- */

@@ -98,7 +98,7 @@ void store_remove_user(struct store *store, const struct store_user *user);
 
 /* ---- Lookups ---- */
 
-/* The result of a lookup. Holds leases: the slabs it found stay as long as it does. Belongs to one thread at a time. */
+/* The result of a lookup. Holds pins: the slabs it found stay as long as it does. Belongs to one thread at a time. */
 struct store_hit;
 
 struct store_query {

@@ -88,7 +88,7 @@ struct saver {
 
 /* A use of a slab, to be written to the backend. Notes are written in the order of the uses. */
 struct use_note {
-    struct slab_name name; /* no lease: where the slab is evicted meanwhile, the note is dropped */
+    struct slab_name name; /* no pin: where the slab is evicted meanwhile, the note is dropped */
     uint32_t hits;
     int64_t used_ms;
 };

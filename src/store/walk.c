@@ -90,13 +90,13 @@ static void fill(struct index *index, const struct index_lookup *lookup, struct 
 {
     struct radix_position rows = radix_deepest_with_rows(position);
     if (rows.end > 0) {
-        match->rows = indexed_lease(index, rows_at(rows));
+        match->rows = indexed_pin(index, rows_at(rows));
         match->n_rows = rows.end;
         if (lookup->now_ms > 0) use_rows(index, indexed_of(match->rows), rows.end, lookup->now_ms);
     }
     struct indexed *state = lookup->states ? last_state(position) : NULL;
     if (state != NULL) {
-        match->state = indexed_lease(index, state);
+        match->state = indexed_pin(index, state);
         match->n_state = state->entry.end;
         if (lookup->now_ms > 0) lru_use(index, state, lookup->now_ms);
     }
@@ -126,8 +126,8 @@ void index_find_again(struct index *index, const struct index_lookup *lookup, st
     index_lock(index);
     struct space *space = space_find(index, lookup->identity);
     if (space != NULL) walk(index, lookup, last_match(space, lookup, &before), match);
-    if (before.rows != NULL) indexed_unlease(index, indexed_of(before.rows));
-    if (before.state != NULL) indexed_unlease(index, indexed_of(before.state));
+    if (before.rows != NULL) indexed_unpin(index, indexed_of(before.rows));
+    if (before.state != NULL) indexed_unpin(index, indexed_of(before.state));
     index_unlock(index);
 }
 
@@ -153,8 +153,8 @@ bool index_note_divergence(struct index *index, const struct identity *identity,
 void index_release(struct index *index, struct match *match)
 {
     index_lock(index);
-    if (match->rows != NULL) indexed_unlease(index, indexed_of(match->rows));
-    if (match->state != NULL) indexed_unlease(index, indexed_of(match->state));
+    if (match->rows != NULL) indexed_unpin(index, indexed_of(match->rows));
+    if (match->state != NULL) indexed_unpin(index, indexed_of(match->state));
     index_unlock(index);
     *match = (struct match){0};
 }

@@ -95,7 +95,7 @@ static struct slab_head head_of(const struct writing *writing, int32_t start, in
     return head;
 }
 
-/* Publishes the slab, and keeps its lease in place of its parent's. */
+/* Publishes the slab, and keeps its pin in place of its parent's. */
 static void publish_slab(struct writing *writing, struct reservation *reservation, const struct slab_head *head)
 {
     struct store *store = writing->store;
@@ -104,7 +104,7 @@ static void publish_slab(struct writing *writing, struct reservation *reservatio
     struct entry *entry = index_publish(writing->tier->index, reservation, size, NULL, head->used_ms);
     if (entry != NULL) {
         struct entry **current = head->kind == SLAB_ROWS ? &match->rows : &match->state;
-        if (*current != NULL) index_unlease(writing->tier->index, *current);
+        if (*current != NULL) index_unpin(writing->tier->index, *current);
         *current = entry;
         *(head->kind == SLAB_ROWS ? &match->n_rows : &match->n_state) = head->end;
     }

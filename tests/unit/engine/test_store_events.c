@@ -193,7 +193,7 @@ static void the_end_stores_conversations_that_rest_and_one_that_runs(void **stat
     for (int i = 0; i < 3; i++) client_release(&c[i]);
 }
 
-/* ---- Leases ---- */
+/* ---- Pins ---- */
 
 static struct store_tier_status status_of(const struct stored *s)
 {

@@ -34,7 +34,7 @@ static inline size_t delete_all(struct index *index, struct victim *victims)
     return n;
 }
 
-/* Evicts everything that is not leased. */
+/* Evicts everything that is not pinned. */
 static inline struct victim *evict_all(struct index *index)
 {
     index_set_foreign(index, UINT64_MAX); /* foreign files take the whole quota */
@@ -56,7 +56,7 @@ static inline struct reserve reserve_of(const struct identity *identity, const i
                             .size = size};
 }
 
-/* The parent for an entry of that kind, leased; NULL: there is none. */
+/* The parent for an entry of that kind, pinned; NULL: there is none. */
 static inline struct entry *find_parent(struct index *index, const struct reserve *what)
 {
     bool alone = what->kind == SLAB_STATE && what->start < what->end;
@@ -66,7 +66,7 @@ static inline struct entry *find_parent(struct index *index, const struct reserv
     index_find(index, &lookup, &match);
     struct entry *parent = alone ? match.state : match.rows;
     bool fits = parent != NULL && (alone ? match.n_state : match.n_rows) == what->start;
-    if (fits) index_lease(index, parent);
+    if (fits) index_pin(index, parent);
     index_release(index, &match);
     return fits ? parent : NULL;
 }
@@ -79,11 +79,11 @@ static inline enum reserved reserve(struct index *index, const struct reserve *w
     own.parent = what->start > 0 ? find_parent(index, what) : NULL;
     own.tokens += what->start;
     enum reserved result = index_reserve(index, &own, reservation, victims);
-    if (own.parent != NULL) index_unlease(index, own.parent);
+    if (own.parent != NULL) index_unpin(index, own.parent);
     return result;
 }
 
-/* Reserves, deletes, publishes; gives the lease back. */
+/* Reserves, deletes, publishes; gives the pin back. */
 static inline enum reserved save(struct index *index, const struct reserve *what, int64_t now_ms)
 {
     struct reservation *reservation;
@@ -93,11 +93,11 @@ static inline enum reserved save(struct index *index, const struct reserve *what
     if (result != RESERVED) return result;
     struct entry *entry = index_publish(index, reservation, what->size, NULL, now_ms);
     assert_non_null(entry);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     return RESERVED;
 }
 
-/* Stays leased until index_release(). */
+/* Stays pinned until index_release(). */
 static inline struct match find(struct index *index, const struct identity *identity, const int32_t *tokens, int32_t n,
                                 int32_t stride, bool states)
 {

@@ -106,7 +106,7 @@ static inline enum index_has has(struct index *index, const char *text)
     return index_has(index, &key);
 }
 
-static inline struct entry *lease(struct index *index, const char *text)
+static inline struct entry *pin(struct index *index, const char *text)
 {
     struct match match = look(index, text, false);
     return match.rows;
@@ -114,9 +114,9 @@ static inline struct entry *lease(struct index *index, const char *text)
 
 static inline void touch(struct index *index, const char *text, int64_t now_ms)
 {
-    struct entry *entry = lease(index, text);
+    struct entry *entry = pin(index, text);
     index_touch(index, entry, now_ms);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
 }
 
 enum { NOW = 2000 };
@@ -143,11 +143,11 @@ static inline bool adopt(struct index *index, enum slab_kind kind, const char *p
     return adopt_used(index, kind, parent, start, text, size, used_ms, 0);
 }
 
-/* Nothing is leased, reserved or still to be deleted. */
+/* Nothing is pinned, reserved or still to be deleted. */
 static inline void close_quiet(struct index *index)
 {
     struct index_usage usage = index_usage(index);
-    assert_int_equal(usage.leases, 0);
+    assert_int_equal(usage.pins, 0);
     assert_int_equal(usage.reservations, 0);
     index_close(index);
 }

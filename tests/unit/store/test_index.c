@@ -183,13 +183,13 @@ static void a_second_lookup_finds_what_was_saved_meanwhile(void **state)
     assert_int_equal(match.n_rows, 9);
     assert_int_equal(match.n_state, 8);
     assert_int_equal(match.probes, 0);
-    assert_int_equal(index_usage(index).leases, 2);
+    assert_int_equal(index_usage(index).pins, 2);
     struct entry *rows = match.rows;
     while (rows->parent != NULL) rows = rows->parent;
     assert_int_equal(delete_all(index, index_drop(index, rows)), 1); /* the others are detached */
     index_find_again(index, &lookup, &match);
     assert_int_equal(match.n_rows + match.n_state, 0);
-    assert_int_equal(index_usage(index).leases, 0);
+    assert_int_equal(index_usage(index).pins, 0);
     put(index, 0, "ab", 1);
     index_find_again(index, &lookup, &match);
     assert_int_equal(match.n_rows, 2);
@@ -240,7 +240,7 @@ static void a_parent_that_does_not_have_the_rows_before_is_refused(void **state)
     struct index *index = open_index(1000);
     put(index, 0, "abc", 1);
     put(index, 3, "abcdef", 1);
-    struct entry *parent = lease(index, "abcdef");
+    struct entry *parent = pin(index, "abcdef");
     assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 4, "abcdX"), RESERVED);
     assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 6, "abcdefg"), RESERVED);
     assert_int_equal(reserve_on(index, SLAB_STATE, parent, 6, "abcdef"), RESERVED);
@@ -256,7 +256,7 @@ static void a_parent_that_does_not_have_the_rows_before_is_refused(void **state)
     mine = plain;
     delete_all(index, index_drop(index, parent));
     assert_int_equal(reserve_on(index, SLAB_ROWS, parent, 6, "abcdefg"), RESERVED_ORPHAN);
-    index_unlease(index, parent);
+    index_unpin(index, parent);
     close_quiet(index);
 }
 
@@ -287,10 +287,10 @@ static void a_hit_is_counted(void **state)
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
-    struct entry *entry = lease(index, "abc");
+    struct entry *entry = pin(index, "abc");
     assert_int_equal(index_touch(index, entry, 7), 1);
     assert_int_equal(index_touch(index, entry, 8), 2);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     close_quiet(index);
 }
 
@@ -326,7 +326,7 @@ static void whoever_changes_an_index_without_its_mutex_is_stopped(void **state)
     if (child == 0) {
         fclose(stderr);
         struct entry *entry = &container_of(struct indexed, link, hash_any(&index->indexed, &(size_t){0}))->entry;
-        indexed_lease(index, indexed_of(entry));
+        indexed_pin(index, indexed_of(entry));
         _exit(0);
     }
     int status;

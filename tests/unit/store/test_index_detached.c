@@ -14,10 +14,10 @@ static int64_t at_ms(int64_t ms)
 
 static void mark_unreadable(struct index *index, const char *text, int64_t now)
 {
-    struct entry *entry = lease(index, text);
+    struct entry *entry = pin(index, text);
     index_mark_unreadable(index, entry, now);
     index_mark_unreadable(index, entry, now + at_ms(500)); /* another reader of the same entry fails as well */
-    index_unlease(index, entry);
+    index_unpin(index, entry);
 }
 
 static void what_could_not_be_read_returns_with_its_descendants(void **state)
@@ -27,9 +27,9 @@ static void what_could_not_be_read_returns_with_its_descendants(void **state)
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
     put(index, 6, "abcdefghi", 10);
-    struct entry *entry = lease(index, "abcdef");
+    struct entry *entry = pin(index, "abcdef");
     index_mark_unreadable(index, entry, 0);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     expect_rows(index, "abcdefghi", 3);
     assert_int_equal(has(index, "abcdef"), INDEX_ABSENT);
     struct index_usage usage = index_usage(index);
@@ -50,19 +50,19 @@ static void it_takes_twice_as_long_each_time_and_an_hour_at_most(void **state)
     put(index, 0, "abc", 10);
     int64_t now = 0, wait_ms = 1000;
     for (int i = 0; i < 300; i++) {
-        struct entry *entry = lease(index, "abc");
+        struct entry *entry = pin(index, "abc");
         index_mark_unreadable(index, entry, now);
-        index_unlease(index, entry);
+        index_unpin(index, entry);
         assert_int_equal(index_retry_unreadable(index, now), now + at_ms(wait_ms));
         now += at_ms(wait_ms);
         assert_int_equal(index_retry_unreadable(index, now), INT64_MAX);
         wait_ms = 2 * wait_ms < 3600000 ? 2 * wait_ms : 3600000;
     }
     touch(index, "abc", 1);
-    struct entry *entry = lease(index, "abc");
+    struct entry *entry = pin(index, "abc");
     index_mark_readable(index, entry);
     index_mark_unreadable(index, entry, now);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     assert_int_equal(index_retry_unreadable(index, now), now + at_ms(1000));
     close_quiet(index);
 }
@@ -85,10 +85,10 @@ static void descendants_of_an_unreadable_entry_wait_for_it(void **state)
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
-    struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
+    struct entry *leaf = pin(index, "abcdef"), *root = leaf->parent;
     index_mark_unreadable(index, root, at_ms(5000));
     index_mark_unreadable(index, leaf, 0);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     assert_int_equal(index_retry_unreadable(index, at_ms(2000)), at_ms(6000));
     assert_int_equal(index_usage(index).detached, 2);
     assert_int_equal(index_retry_unreadable(index, at_ms(6000)), INT64_MAX);
@@ -102,10 +102,10 @@ static void each_unreadable_entry_waits_its_own_time(void **state)
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
-    struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
+    struct entry *leaf = pin(index, "abcdef"), *root = leaf->parent;
     index_mark_unreadable(index, leaf, at_ms(5000));
     index_mark_unreadable(index, root, 0);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     assert_int_equal(index_retry_unreadable(index, at_ms(2000)), at_ms(6000));
     expect_rows(index, "abcdef", 3);
     assert_int_equal(index_retry_unreadable(index, at_ms(6000)), INT64_MAX);
@@ -127,7 +127,7 @@ static void a_slab_saved_under_its_key_replaces_it(void **state)
     assert_int_equal(has(index, "abc"), INDEX_WRITING);
     assert_int_equal(index_retry_unreadable(index, at_ms(9000)), INT64_MAX); /* not while its file is being replaced */
     expect_rows(index, "abc", 0);
-    index_unlease(index, index_publish(index, reservation, 30, NULL, 1));
+    index_unpin(index, index_publish(index, reservation, 30, NULL, 1));
     expect_rows(index, "abcdef", 6);
     struct index_usage usage = index_usage(index);
     assert_int_equal(usage.bytes, 40);
@@ -168,7 +168,7 @@ static void what_is_about_to_be_replaced_does_not_come_back_with_its_parent(void
     index_retry_unreadable(index, at_ms(99000));
     expect_rows(index, "abcdef", 3);
     assert_int_equal(index_usage(index).detached, 1);
-    index_unlease(index, index_publish(index, reservation, 20, NULL, 1));
+    index_unpin(index, index_publish(index, reservation, 20, NULL, 1));
     expect_rows(index, "abcdef", 6);
     assert_int_equal(index_usage(index).bytes, 30);
     assert_int_equal(index_usage(index).detached, 0);
@@ -182,9 +182,9 @@ static void what_does_not_fit_stays_detached(void **state)
     struct index *index = open_index(100);
     put(index, 0, "abcdef", 10);
     put(index, 2, "abXY", 10);
-    struct entry *entry = lease(index, "abcdef");
+    struct entry *entry = pin(index, "abcdef");
     delete_all(index, index_drop(index, entry));
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
     expect_rows(index, "abXY", 2);
@@ -265,9 +265,9 @@ static void detached_entries_are_evicted_in_lru_order(void **state)
     put(index, 3, "abcdef", 20);
     put(index, 6, "abcdefghi", 20);
     put(index, 0, "x", 20);
-    struct entry *root = lease(index, "abc");
+    struct entry *root = pin(index, "abc");
     delete_all(index, index_drop(index, root));
-    index_unlease(index, root);
+    index_unpin(index, root);
     touch(index, "x", 2);
     assert_int_equal(put(index, 0, "y", 60), RESERVED);
     struct index_usage usage = index_usage(index);
@@ -279,16 +279,16 @@ static void detached_entries_are_evicted_in_lru_order(void **state)
     close_quiet(index);
 }
 
-static void what_is_detached_and_leased_is_not_evicted(void **state)
+static void what_is_detached_and_pinned_is_not_evicted(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 20);
     put(index, 3, "abcdef", 60);
-    struct entry *leaf = lease(index, "abcdef");
+    struct entry *leaf = pin(index, "abcdef");
     delete_all(index, index_drop(index, leaf->parent));
     assert_int_equal(put(index, 0, "x", 50), RESERVED_NO_ROOM);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     assert_int_equal(put(index, 0, "x", 50), RESERVED);
     close_quiet(index);
 }
@@ -300,16 +300,16 @@ static void a_use_of_a_detached_entry_counts(void **state)
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 40);
     put(index, 0, "x", 50);
-    struct entry *leaf = lease(index, "abcdef");
+    struct entry *leaf = pin(index, "abcdef");
     delete_all(index, index_drop(index, leaf->parent));
     assert_int_equal(index_touch(index, leaf, 2000), 1);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     assert_int_equal(put(index, 0, "y", 20), RESERVED);
     assert_int_equal(has(index, "x"), INDEX_ABSENT);
     put(index, 0, "abc", 10);
-    leaf = lease(index, "abcdef");
+    leaf = pin(index, "abcdef");
     assert_int_equal(index_touch(index, leaf, 2001), 2);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     close_quiet(index);
 }
 
@@ -330,7 +330,7 @@ static void only_what_has_no_parent_is_dropped(void **state)
     struct reservation *soon = begin(index, 0, "soon", 10);
     assert_int_equal(index_usage(index).detached, 7);
     assert_int_equal(delete_all(index, index_drop_detached(index)), 2);
-    index_unlease(index, index_publish(index, soon, 10, NULL, 1));
+    index_unpin(index, index_publish(index, soon, 10, NULL, 1));
     expect_rows(index, "soon!!", 6);
     index_retry_unreadable(index, INT64_MAX);
     expect_rows(index, "abcdefghi", 9);
@@ -375,7 +375,7 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
     put(index, 0, "abc", 10);
     put(index, 2, "abdefg", 10);
     put(index, 4, "abdeX", 10); /* splits its edge */
-    struct entry *leaf = lease(index, "abdefg");
+    struct entry *leaf = pin(index, "abdefg");
     for (int i = 0; i < 3; i++) {
         assert_true(stands_for(index, leaf, 2, "abdefg"));
         assert_true(stands_for(index, leaf, 2, "??defg"));
@@ -391,11 +391,11 @@ static void a_slab_is_compared_token_by_token_wherever_the_entry_is(void **state
         if (i == 1) index_retry_unreadable(index, INT64_MAX);
     }
     assert_false(indexed_of(leaf)->there);
-    index_unlease(index, leaf);
-    leaf = lease(index, "abdefg");
+    index_unpin(index, leaf);
+    leaf = pin(index, "abdefg");
     delete_all(index, index_drop(index, leaf));
     assert_false(stands_for(index, leaf, 2, "abdefg"));
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     close_quiet(index);
 }
 
@@ -415,7 +415,7 @@ static void what_is_saved_over_the_budget_is_made_good_by_a_trim(void **state)
     assert_null(victims);
     assert_int_equal(index_usage(index).bytes, 130);
     assert_int_equal(has(index, "a"), INDEX_THERE);
-    index_unlease(index, index_publish(index, reservation, 70, NULL, 2000));
+    index_unpin(index, index_publish(index, reservation, 70, NULL, 2000));
     victims = index_trim(index);
     assert_null(index_trim(index)); /* the victims so far are enough */
     assert_int_equal(delete_all(index, victims), 1);
@@ -425,11 +425,11 @@ static void what_is_saved_over_the_budget_is_made_good_by_a_trim(void **state)
     spelled(&s, SLAB_ROWS, 0, "c", 101);
     s.what.over = true;
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED_NO_ROOM);
-    struct entry *entry = lease(index, "b");
+    struct entry *entry = pin(index, "b");
     spelled(&s, SLAB_ROWS, 0, "c", 31);
     s.what.over = true;
     assert_int_equal(reserve(index, &s.what, &reservation, &victims), RESERVED_NO_ROOM); /* a trim could not */
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     close_quiet(index);
 }
 
@@ -454,7 +454,7 @@ static void a_trim_within_the_budget_evicts_nothing(void **state)
         else
             delete_all(index, victims);
         if (!cancelled_first && spared) index_cancel(index, reservation);
-        if (!cancelled_first && !spared) index_unlease(index, index_publish(index, reservation, 45, NULL, 1));
+        if (!cancelled_first && !spared) index_unpin(index, index_publish(index, reservation, 45, NULL, 1));
         assert_true(index_usage(index).bytes <= 100);
         assert_null(index_trim(index));
         delete_all(index, evict_all(index));
@@ -479,7 +479,7 @@ int main(void)
         cmocka_unit_test(a_victim_that_could_not_be_deleted_is_indexed_again),
         cmocka_unit_test(a_reinstated_victim_keeps_its_time_of_use),
         cmocka_unit_test(detached_entries_are_evicted_in_lru_order),
-        cmocka_unit_test(what_is_detached_and_leased_is_not_evicted),
+        cmocka_unit_test(what_is_detached_and_pinned_is_not_evicted),
         cmocka_unit_test(a_use_of_a_detached_entry_counts),
         cmocka_unit_test(only_what_has_no_parent_is_dropped),
         cmocka_unit_test(detached_entries_are_shown_and_no_others),

@@ -1,5 +1,5 @@
 /* The index against an oracle that has only lists and searches all of them: what is found, what is detached, what is
- * evicted and in which order, how many bytes are used, over random saves, branches, leases, drops, failed reads, failed
+ * evicted and in which order, how many bytes are used, over random saves, branches, pins, drops, failed reads, failed
  * deletions and restarts. */
 #include "base/clock.h"
 #include "index_helpers.h"
@@ -28,8 +28,8 @@ struct item {
     int64_t retry_at;
 };
 
-/* A lease of an entry, with its ancestors at that time. */
-struct lease {
+/* A pin of an entry, with its ancestors at that time. */
+struct pin {
     struct entry *entry; /* NULL: none */
     int objects[LONGEST], n;
 };
@@ -40,7 +40,7 @@ struct world {
     struct identity identities[FAMILIES];
     struct item items[MOST];
     int n, n_objects;
-    struct lease leases[MOST];
+    struct pin pins[MOST];
     int64_t step, now;
     uint64_t total, seen[FAMILIES]; /* bytes written since the index was opened; when an identity was used last */
     int order[FAMILIES], n_uses;    /* larger: used later */
@@ -162,17 +162,17 @@ static void attach_all(struct world *w)
     }
 }
 
-static bool is_leased(const struct world *w, int object)
+static bool is_pinned(const struct world *w, int object)
 {
     for (int i = 0; i < MOST; i++)
-        for (int k = 0; w->leases[i].entry != NULL && k < w->leases[i].n; k++)
-            if (w->leases[i].objects[k] == object) return true;
+        for (int k = 0; w->pins[i].entry != NULL && k < w->pins[i].n; k++)
+            if (w->pins[i].objects[k] == object) return true;
     return false;
 }
 
 static bool is_needed(const struct world *w, int i)
 {
-    if (is_leased(w, w->items[i].object)) return true;
+    if (is_pinned(w, w->items[i].object)) return true;
     for (int k = 0; k < w->n; k++)
         if (w->items[k].where == THERE && parent_of(w, &w->items[k]) == i) return true;
     return false;
@@ -494,7 +494,7 @@ static void publish(struct world *w, struct item *item, struct reservation *rese
     w->items[w->n++] = *item;
     attach_all(w);
     assert_int_equal(entry != NULL, w->items[w->n - 1].where == THERE);
-    if (entry != NULL) index_unlease(w->index, entry);
+    if (entry != NULL) index_unpin(w->index, entry);
 }
 
 static void save_one(struct world *w)
@@ -516,7 +516,7 @@ static void save_one(struct world *w)
     if (parent != NULL) item.parent = parent->key;
     assert_true(item.start == 0 || expected == RESERVED_ORPHAN || expected == RESERVED_PRESENT ||
                 (keep[0] >= 0 && covers(&w->items[keep[0]], &item)));
-    if (parent != NULL) index_unlease(w->index, parent);
+    if (parent != NULL) index_unpin(w->index, parent);
     expect_within_budget(w);
     if (expected == RESERVED) see(w, item.family);
     if (result >= RESERVED_NO_ROOM && expected == RESERVED) expected = refusal_of(w, &item, keep);
@@ -537,14 +537,14 @@ static void save_one(struct world *w)
 
 /* ---- Using, dropping, failing to read, starting again ---- */
 
-/* The entry of an indexed item, leased. */
+/* The entry of an indexed item, pinned. */
 static struct entry *entry_of(struct world *w, const struct item *item)
 {
     bool state = item->kind == SLAB_STATE;
     struct match match = find(w->index, &w->identities[item->family], item->tokens, item->end, STRIDE, state);
     struct entry *entry = state ? match.state : match.rows;
     assert_true(slab_key_equal(&entry->key, &item->key));
-    index_lease(w->index, entry);
+    index_pin(w->index, entry);
     index_release(w->index, &match);
     return entry;
 }
@@ -554,23 +554,23 @@ static void touch_one(struct world *w, int i)
     struct entry *entry = entry_of(w, &w->items[i]);
     index_touch(w->index, entry, w->step);
     index_mark_readable(w->index, entry);
-    index_unlease(w->index, entry);
+    index_unpin(w->index, entry);
     w->items[i].failures = 0;
     use(w, i);
 }
 
-static void lease_one(struct world *w, int i)
+static void pin_one(struct world *w, int i)
 {
-    struct lease *lease = w->leases;
-    while (lease->entry != NULL) lease++;
-    *lease = (struct lease){.entry = entry_of(w, &w->items[i])};
-    for (; i >= 0; i = parent_of(w, &w->items[i])) lease->objects[lease->n++] = w->items[i].object;
+    struct pin *pin = w->pins;
+    while (pin->entry != NULL) pin++;
+    *pin = (struct pin){.entry = entry_of(w, &w->items[i])};
+    for (; i >= 0; i = parent_of(w, &w->items[i])) pin->objects[pin->n++] = w->items[i].object;
 }
 
 static void give_back(struct world *w, int i)
 {
-    if (w->leases[i].entry != NULL) index_unlease(w->index, w->leases[i].entry);
-    w->leases[i].entry = NULL;
+    if (w->pins[i].entry != NULL) index_unpin(w->index, w->pins[i].entry);
+    w->pins[i].entry = NULL;
 }
 
 static void drop_one(struct world *w, int i)
@@ -579,7 +579,7 @@ static void drop_one(struct world *w, int i)
     struct victim *victim = index_drop(w->index, entry);
     assert_true(slab_key_equal(&victim->key, &w->items[i].key) && victim->kind == w->items[i].kind);
     assert_int_equal(delete_all(w->index, victim), 1);
-    index_unlease(w->index, entry);
+    index_unpin(w->index, entry);
     leave(w, i, NOWHERE);
 }
 
@@ -588,7 +588,7 @@ static void fail_to_read(struct world *w, int i)
     struct item *item = &w->items[i];
     struct entry *entry = entry_of(w, item);
     index_mark_unreadable(w->index, entry, w->now);
-    index_unlease(w->index, entry);
+    index_unpin(w->index, entry);
     leave(w, i, ASIDE);
     item->failures++;
     int64_t wait_ms = item->failures > 12 ? 3600000 : INT64_C(1000) << (item->failures - 1);
@@ -666,7 +666,7 @@ static void drop_detached(struct world *w)
         }
     }
     for (int i = 0; i < w->n; i++) {
-        if (w->items[i].where != DETACHED || needed[i] || is_leased(w, w->items[i].object)) continue;
+        if (w->items[i].where != DETACHED || needed[i] || is_pinned(w, w->items[i].object)) continue;
         w->items[i].where = NOWHERE;
         n++;
     }
@@ -680,7 +680,7 @@ static void change_one(struct world *w, int i, uint32_t dice)
     if (dice < 25)
         touch_one(w, i);
     else if (dice < 60)
-        lease_one(w, i);
+        pin_one(w, i);
     else if (dice < 80)
         drop_one(w, i);
     else
@@ -708,13 +708,13 @@ static void change(struct world *w)
 static void expect_usage(const struct world *w)
 {
     struct index_usage usage = index_usage(w->index);
-    size_t n[ASIDE + 1] = {0}, leases = 0;
+    size_t n[ASIDE + 1] = {0}, pins = 0;
     for (int i = 0; i < w->n; i++) n[w->items[i].where]++;
     for (int i = 0; i < MOST; i++)
-        if (w->leases[i].entry != NULL) leases++;
+        if (w->pins[i].entry != NULL) pins++;
     assert_int_equal(usage.entries, n[THERE]);
     assert_int_equal(usage.detached, n[DETACHED] + n[ASIDE]);
-    assert_int_equal(usage.leases, leases);
+    assert_int_equal(usage.pins, pins);
     assert_int_equal(usage.reservations, 0);
     assert_int_equal(usage.bytes, bytes_known(w));
 }
@@ -809,7 +809,7 @@ static void a_tier_never_holds_more_than_its_budget(void **state)
     uint64_t sizes[AT_ONCE] = {0}, written = 0;
     for (int32_t i = 0; i < SLABS; i++) {
         size_t at = random_below(&random, AT_ONCE);
-        if (writing[at] != NULL) index_unlease(disk.index, index_publish(disk.index, writing[at], sizes[at], NULL, i));
+        if (writing[at] != NULL) index_unpin(disk.index, index_publish(disk.index, writing[at], sizes[at], NULL, i));
         sizes[at] = 1 + random_below(&random, QUOTA / 4);
         writing[at] = begin_file(&disk, i, sizes[at]);
         if (writing[at] != NULL) written += sizes[at];

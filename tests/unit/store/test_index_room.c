@@ -1,4 +1,4 @@
-/* Evictions, drops, and what an earlier process left: which entries leave the index, in which order, and that leased
+/* Evictions, drops, and what an earlier process left: which entries leave the index, in which order, and that pinned
  * ones stay. */
 #include "index_texts.h"
 
@@ -51,20 +51,20 @@ static void ancestors_of_a_new_entry_are_never_evicted_for_it(void **state)
     close_quiet(index);
 }
 
-static void what_is_leased_stays_with_its_ancestors(void **state)
+static void what_is_pinned_stays_with_its_ancestors(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 40);
     put(index, 3, "abcdef", 40);
-    struct entry *entry = lease(index, "abcdef");
+    struct entry *entry = pin(index, "abcdef");
     put(index, 0, "x", 20);
     assert_int_equal(put(index, 0, "y", 21), RESERVED_NO_ROOM);
     assert_int_equal(has(index, "x"), INDEX_THERE); /* nothing was evicted for a reservation that failed */
     assert_int_equal(put(index, 0, "y", 20), RESERVED);
     assert_int_equal(has(index, "abcdef"), INDEX_THERE);
     assert_int_equal(delete_all(index, evict_all(index)), 1);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     assert_int_equal(put(index, 0, "z", 100), RESERVED);
     assert_int_equal(index_usage(index).entries, 1);
     close_quiet(index);
@@ -100,7 +100,7 @@ static void victims_count_until_they_are_deleted(void **state)
     assert_true(victims->next == NULL);
     index_deleted(index, victims);
     assert_int_equal(index_usage(index).bytes, 90);
-    index_unlease(index, index_publish(index, reservation, 45, NULL, 0));
+    index_unpin(index, index_publish(index, reservation, 45, NULL, 0));
     assert_int_equal(index_usage(index).bytes, 85);
     close_quiet(index);
 }
@@ -110,12 +110,12 @@ static void bytes_of_victims_that_still_exist_are_not_reserved(void **state)
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "a", 100);
-    struct entry *entry = lease(index, "a");
+    struct entry *entry = pin(index, "a");
     struct victim *dropped = index_drop(index, entry);
     assert_int_equal(put(index, 0, "b", 1), RESERVED_NO_ROOM);
     delete_all(index, dropped);
     assert_int_equal(put(index, 0, "b", 100), RESERVED);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     close_quiet(index);
 }
 
@@ -149,7 +149,7 @@ static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(
     put(index, 4, "abcdXYZ", 10);
     put(index, 7, "abcdXYZ!", 10);
     put(index, 2, "ab--", 10);
-    struct entry *entry = lease(index, "abcdef");
+    struct entry *entry = pin(index, "abcdef");
     struct victim *victims = index_drop(index, entry);
     struct slab_key key = key_of_text("abcdef");
     assert_true(slab_key_equal(&victims->key, &key));
@@ -164,7 +164,7 @@ static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(
     assert_int_equal(usage.detached, 3);
     assert_int_equal(usage.bytes, 50);
     assert_int_equal(usage.evictions, 0);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     assert_int_equal(put(index, 3, "abcdef", 10), RESERVED);
     expect_rows(index, "abcdXYZ!", 8);
     expect_state(index, "abcdef", 6, 5);
@@ -173,19 +173,19 @@ static void descendants_of_a_dropped_entry_are_detached_until_it_is_there_again(
 }
 
 /* It is the same file: its entry is dropped, indexed or not. */
-static void what_is_detached_and_leased_can_be_dropped(void **state)
+static void what_is_detached_and_pinned_can_be_dropped(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     put(index, 3, "abcdef", 10);
-    struct entry *leaf = lease(index, "abcdef"), *root = leaf->parent;
+    struct entry *leaf = pin(index, "abcdef"), *root = leaf->parent;
     delete_all(index, index_drop(index, root));
     assert_int_equal(index_usage(index).detached, 1);
     delete_all(index, index_drop(index, leaf));
     assert_int_equal(index_usage(index).detached, 0);
     assert_int_equal(index_usage(index).bytes, 0);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     close_quiet(index);
 }
 
@@ -194,36 +194,36 @@ static struct entry *publish_with_user(struct index *index, int32_t start, const
     return index_publish(index, begin(index, start, text, size), size, mem_alloc(64), 0);
 }
 
-static void memory_is_freed_with_the_last_lease_of_what_has_left(void **state)
+static void memory_is_freed_with_the_last_pin_of_what_has_left(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     struct entry *root = publish_with_user(index, 0, "abc", 10), *leaf = publish_with_user(index, 3, "abcdef", 10);
-    index_lease(index, leaf);
+    index_pin(index, leaf);
     struct victim *victims = index_drop(index, root);
-    index_unlease(index, root);
+    index_unpin(index, root);
     assert_int_equal(delete_all(index, victims), 1);
-    index_unlease(index, leaf);
-    assert_int_equal(n_freed, 0); /* the leaf is leased, and with it all ancestors */
+    index_unpin(index, leaf);
+    assert_int_equal(n_freed, 0); /* the leaf is pinned, and with it all ancestors */
     assert_ptr_equal(leaf->parent, root);
     assert_memory_equal(root->user, leaf->user, 64);
     index_touch(index, leaf, 5);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     assert_int_equal(n_freed, 2);
     close_quiet(index);
 }
 
-/* Who leases the lost entry may still read its ancestors, from the root on. */
-static void ancestors_of_a_lost_entry_stay_as_long_as_its_lease(void **state)
+/* Who pins the lost entry may still read its ancestors, from the root on. */
+static void ancestors_of_a_lost_entry_stay_as_long_as_its_pin(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
     put(index, 0, "abc", 60);
     put(index, 3, "abcdef", 40);
-    struct entry *leaf = lease(index, "abcdef");
+    struct entry *leaf = pin(index, "abcdef");
     delete_all(index, index_drop(index, leaf));
     assert_int_equal(put(index, 0, "x", 50), RESERVED_NO_ROOM);
-    index_unlease(index, leaf);
+    index_unpin(index, leaf);
     assert_int_equal(put(index, 0, "x", 50), RESERVED);
     close_quiet(index);
 }
@@ -234,9 +234,9 @@ static void what_is_published_after_its_parent_left_is_detached(void **state)
     struct index *index = open_index(100);
     put(index, 0, "abc", 10);
     struct reservation *reservation = begin(index, 3, "abcdef", 20);
-    struct entry *root = lease(index, "abc");
+    struct entry *root = pin(index, "abc");
     delete_all(index, index_drop(index, root));
-    index_unlease(index, root);
+    index_unpin(index, root);
     assert_null(index_publish(index, reservation, 15, NULL, 0));
     struct index_usage usage = index_usage(index);
     assert_int_equal(usage.bytes, 15);
@@ -252,12 +252,12 @@ static void memory_of_a_victim_is_freed_when_its_slab_is(void **state)
 {
     (void)state;
     struct index *index = open_index(100);
-    index_unlease(index, publish_with_user(index, 0, "abc", 60));
-    index_unlease(index, publish_with_user(index, 3, "abcdef", 40));
+    index_unpin(index, publish_with_user(index, 0, "abc", 60));
+    index_unpin(index, publish_with_user(index, 3, "abcdef", 40));
     struct reservation *reservation = begin(index, 0, "x", 100);
     assert_int_equal(n_freed, 2);
     index_cancel(index, reservation);
-    index_unlease(index, publish_with_user(index, 0, "abc", 60));
+    index_unpin(index, publish_with_user(index, 0, "abc", 60));
     index_close(index);
     assert_int_equal(n_freed, 3);
 }
@@ -273,9 +273,9 @@ static void adopted_entries_are_found_and_keep_their_hits(void **state)
     assert_true(adopt(index, SLAB_STATE, "abcXYZ", 5, "abcXY", 10, 5));
     assert_null(index_trim(index));
     expect_state(index, "abcXYZ", 6, 5);
-    struct entry *entry = lease(index, "abcXYZ");
+    struct entry *entry = pin(index, "abcXYZ");
     assert_int_equal(index_touch(index, entry, 9), 4);
-    index_unlease(index, entry);
+    index_unpin(index, entry);
     close_quiet(index);
 }
 
@@ -397,15 +397,15 @@ int main(void)
         cmocka_unit_test(the_least_recently_used_is_evicted),
         cmocka_unit_test(children_are_evicted_before_parents),
         cmocka_unit_test(ancestors_of_a_new_entry_are_never_evicted_for_it),
-        cmocka_unit_test(what_is_leased_stays_with_its_ancestors),
+        cmocka_unit_test(what_is_pinned_stays_with_its_ancestors),
         cmocka_unit_test(what_is_larger_than_the_budget_is_refused),
         cmocka_unit_test(victims_count_until_they_are_deleted),
         cmocka_unit_test(bytes_of_victims_that_still_exist_are_not_reserved),
         cmocka_unit_test(a_cancelled_reservation_gives_everything_back),
         cmocka_unit_test(descendants_of_a_dropped_entry_are_detached_until_it_is_there_again),
-        cmocka_unit_test(what_is_detached_and_leased_can_be_dropped),
-        cmocka_unit_test(memory_is_freed_with_the_last_lease_of_what_has_left),
-        cmocka_unit_test(ancestors_of_a_lost_entry_stay_as_long_as_its_lease),
+        cmocka_unit_test(what_is_detached_and_pinned_can_be_dropped),
+        cmocka_unit_test(memory_is_freed_with_the_last_pin_of_what_has_left),
+        cmocka_unit_test(ancestors_of_a_lost_entry_stay_as_long_as_its_pin),
         cmocka_unit_test(what_is_published_after_its_parent_left_is_detached),
         cmocka_unit_test(memory_of_a_victim_is_freed_when_its_slab_is),
         cmocka_unit_test(adopted_entries_are_found_and_keep_their_hits),

@@ -24,7 +24,7 @@ static uint64_t allocated(void)
 
 struct saving {
     struct index *index;
-    struct entry *parent; /* leased */
+    struct entry *parent; /* pinned */
     int32_t at;
     size_t n;
 };
@@ -41,7 +41,7 @@ static void save_block(struct saving *s, uint32_t *random)
     what.end = s->at + STRIDE;
     what.size = 1000000;
     assert_int_equal(index_reserve(s->index, &what, &reservation, &victims), RESERVED);
-    if (s->parent != NULL) index_unlease(s->index, s->parent);
+    if (s->parent != NULL) index_unpin(s->index, s->parent);
     s->parent = index_publish(s->index, reservation, what.size, NULL, 1);
     s->at += STRIDE;
     s->n++;
@@ -57,11 +57,11 @@ static void save_conversation(struct saving *s, uint32_t *random)
         if (i != branch) continue;
         side.parent = s->parent;
         side.at = s->at;
-        index_lease(s->index, s->parent);
+        index_pin(s->index, s->parent);
     }
     for (uint32_t i = 0; i < 8 && side.parent != NULL; i++) save_block(&side, random);
-    if (side.parent != NULL) index_unlease(s->index, side.parent);
-    index_unlease(s->index, s->parent);
+    if (side.parent != NULL) index_unpin(s->index, side.parent);
+    index_unpin(s->index, s->parent);
     *s = (struct saving){.index = s->index, .n = s->n + side.n};
 }
 
@@ -118,7 +118,7 @@ static void measure(int32_t n, struct times *times)
         what.start = i * SHORT;
         what.end = what.start + SHORT;
         assert_int_equal(index_reserve(index, &what, &reservation, &victims), RESERVED);
-        if (last != NULL) index_unlease(index, last);
+        if (last != NULL) index_unpin(index, last);
         last = index_publish(index, reservation, 1, NULL, i);
         if (first == NULL) first = last;
     }
@@ -132,7 +132,7 @@ static void measure(int32_t n, struct times *times)
     index_retry_unreadable(index, INT64_MAX);
     take_least(&times->detached, cpu_us() - start);
     assert_int_equal(index_usage(index).entries, n);
-    index_unlease(index, last);
+    index_unpin(index, last);
     index_close(index);
 }
 

@@ -96,7 +96,7 @@ static void publish(struct fair *fair, struct reservation *reservation, uint64_t
     if (random_below(random, 10) == 0) delete_all(fair->index, index_drop(fair->index, entry));
     if (random_below(random, 10) == 0) index_mark_unreadable(fair->index, entry, 0);
     if (random_below(random, 10) == 0) index_retry_unreadable(fair->index, INT64_MAX);
-    index_unlease(fair->index, entry);
+    index_unpin(fair->index, entry);
 }
 
 static void save_one(struct fair *fair, uint32_t *random)
@@ -168,7 +168,7 @@ static void read_with(struct fair *fair, size_t n)
     join_all(readers, n);
 }
 
-/* A leased match does not change, whatever eight writers do: it is verified token by token. */
+/* A pinned match does not change, whatever eight writers do: it is verified token by token. */
 static void readers_find_nothing_wrong_beside_eight_writers(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void readers_find_nothing_wrong_beside_eight_writers(void **state)
     join_all(writers, WRITERS);
     print_times(&fair, "beside eight writers");
     struct index_usage usage = index_usage(fair.index);
-    assert_int_equal(usage.leases + usage.reservations, 0);
+    assert_int_equal(usage.pins + usage.reservations, 0);
     assert_true(usage.bytes <= BUDGET && usage.evictions > 0 && fair.hits > 0);
     index_close(fair.index);
 }
@@ -271,7 +271,7 @@ static void a_tree_that_is_detached_and_attached_is_whole_in_the_end(void **stat
     index_retry_unreadable(tree.index, INT64_MAX);
     struct index_usage usage = index_usage(tree.index);
     assert_int_equal(usage.entries, 2 * DEEP);
-    assert_int_equal(usage.detached + usage.leases, 0);
+    assert_int_equal(usage.detached + usage.pins, 0);
     assert_int_equal(usage.bytes, 2 * DEEP);
     struct match match = find_all(&tree);
     assert_int_equal(match.n_rows, DEEP * STRIDE);

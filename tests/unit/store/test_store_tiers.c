@@ -257,7 +257,7 @@ static void a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing(void **
     tokens_release(&u);
 }
 
-/* ---- Leases ---- */
+/* ---- Pins ---- */
 
 /* Each is used again: fresh entries do not evict reused ones. */
 static void fill(struct rig *rig, uint64_t seed)
@@ -270,7 +270,7 @@ static void fill(struct rig *rig, uint64_t seed)
     }
 }
 
-static void what_a_reader_leases_is_not_evicted(void **state)
+static void what_a_reader_pins_is_not_evicted(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(40, 64);
@@ -291,8 +291,8 @@ static void what_a_reader_leases_is_not_evicted(void **state)
     tokens_release(&t);
 }
 
-/* A hit that is closed while its slabs are being read gives its leases back. */
-static void a_reader_that_left_leases_nothing(void **state)
+/* A hit that is closed while its slabs are being read gives its pins back. */
+static void a_reader_that_left_pins_nothing(void **state)
 {
     struct rig *rig = *state;
     struct tokens t = some_tokens(41, 64);
@@ -535,8 +535,8 @@ int main(void)
         TIERS(a_tier_never_holds_more_than_its_quota),
         TIERS(the_least_recently_used_is_evicted_first),
         TIERS(a_slab_larger_than_the_quota_is_refused_and_disturbs_nothing),
-        TIERS(what_a_reader_leases_is_not_evicted),
-        TIERS(a_reader_that_left_leases_nothing),
+        TIERS(what_a_reader_pins_is_not_evicted),
+        TIERS(a_reader_that_left_pins_nothing),
         TIERS(what_was_read_may_go_at_once),
         ON_DISK(pressure_in_one_tier_is_not_felt_in_another),
         ON_DISK(a_slab_stays_in_the_tier_it_was_saved_to),
