@@ -1,5 +1,5 @@
 // hearth against llama-server of the same llama.cpp, with the same model file: 200 generated requests over the
-// parameters of the three routes that generate, at temperature 0 or with the same seed. Text, tool calls, chances of
+// parameters of the three routes that generate, at temperature 0 or with the same seed. Text, tool calls, logprobs of
 // tokens, finish reasons and usage are the same; where they are meant to differ, the table below says why.
 
 import { after, before, test } from 'node:test';
@@ -115,7 +115,7 @@ function requests() {
 
 // ---- What is compared ----
 
-const chance = (c) => ({
+const logprob = (c) => ({
   bytes: c.bytes ?? [...Buffer.from(c.token)], log: c.logprob ?? c.prob,
   top: (c.top_logprobs ?? c.top_probs ?? []).map((top) => ({ bytes: top.bytes, log: top.logprob ?? top.prob })),
 });
@@ -128,10 +128,10 @@ const olderForm = (l) => l.tokens.map((token, i) => ({
     .sort((a, b) => b.logprob - a.logprob),
 }));
 
-function chances(reply) {
+function logprobs(reply) {
   const given = reply.completion_probabilities ?? reply.choices?.[0].logprobs;
   if (!given) return [];
-  return (given.tokens ? olderForm(given) : given.content ?? given).map(chance);
+  return (given.tokens ? olderForm(given) : given.content ?? given).map(logprob);
 }
 
 function outcome(reply) {
@@ -149,11 +149,11 @@ function outcome(reply) {
   };
 }
 
-// llama-server tells the chance of the token that ended the reply as well, which no API counts as part of it. Before a
+// llama-server reports the logprob of the token that ended the reply as well, which no API counts as part of it. Before a
 // stop string it leaves out as many tokens as that string has by itself, hearth the token that adds nothing to the text;
 // and it calls a token's bytes what could be shown when it came, which is more or less where a stop string might begin.
-function compareChances(ours, theirs, what, stops) {
-  assert.ok(Math.abs(theirs.length - ours.length) <= 1, `${what}: ${ours.length} chances, llama-server has ${theirs.length}`);
+function compareLogprobs(ours, theirs, what, stops) {
+  assert.ok(Math.abs(theirs.length - ours.length) <= 1, `${what}: ${ours.length} logprobs, llama-server has ${theirs.length}`);
   ours.slice(0, theirs.length).forEach((mine, i) => {
     if (!stops) assert.deepEqual(mine.bytes, theirs[i].bytes, `${what}: token ${i}`);
     assert.ok(Math.abs(mine.log - theirs[i].log) < 1e-4, `${what}: ${mine.log} and ${theirs[i].log}`);
@@ -174,11 +174,11 @@ function explained(theirs) {
   return theirs;
 }
 
-// logprobs without top_logprobs: OpenAI's API tells the chance of the token itself, llama-server nothing.
+// logprobs without top_logprobs: OpenAI's API reports the logprob of the token itself, llama-server nothing.
 // A call that must be made: hearth's grammar does not let the model talk before it.
 const talksFirst = (request, theirs) => request.body.tool_choice === 'required' && theirs.calls.length === 0;
 
-const tellsChances = (request) => !(request.body.logprobs === true && !request.body.top_logprobs);
+const reportsLogprobs = (request) => !(request.body.logprobs === true && !request.body.top_logprobs);
 
 test('200 generated requests have the same outcome', async () => {
   const faults = [];
@@ -194,7 +194,7 @@ test('200 generated requests have the same outcome', async () => {
         continue;
       }
       assert.deepEqual(outcome(ours.json), explained(outcome(theirs.json)), what);
-      if (tellsChances(request)) compareChances(chances(ours.json), chances(theirs.json), what, request.body.stop !== undefined);
+      if (reportsLogprobs(request)) compareLogprobs(logprobs(ours.json), logprobs(theirs.json), what, request.body.stop !== undefined);
       compared++;
     } catch (fault) {
       faults.push(fault.message);

@@ -1,4 +1,4 @@
-// Chances of tokens over HTTP: they are the model's own, the same in every API and in a stream, and nothing that steers the
+// Logprobs over HTTP: they are the model's own, the same in every API and in a stream, and nothing that steers the
 // choice of a token changes them.
 
 import { after, before, describe, test } from 'node:test';
@@ -10,7 +10,7 @@ import { tokens } from './lib/wait.js';
 
 const near = (a, b, what, most = 1e-4) => assert.ok(Math.abs(a - b) <= most, `${what}: ${a} and ${b}`);
 
-// Two lists of chances of the same tokens; where two are as likely as each other, rounding decides which comes first.
+// Two lists of logprobs of the same tokens; where two are as likely as each other, rounding decides which comes first.
 function same(list, other, what) {
   assert.equal(list.length, other.length, what);
   const found = new Map(other.map((one) => [one.id ?? one.token, one.logprob]));
@@ -35,7 +35,7 @@ describe('a model with random weights', () => {
     return (await client.ask('/completion', body)).completion_probabilities;
   };
 
-  test('chances are sorted, at most certain, together at most one, and of different tokens', async () => {
+  test('probabilities are sorted, at most one, together at most one, and of different tokens', async () => {
     for (const token of await native()) {
       const { top_logprobs: top } = token;
       assert.equal(top.length, 100);
@@ -49,9 +49,9 @@ describe('a model with random weights', () => {
     }
   });
 
-  // A bias makes any token the one that is chosen, and its chance is told. Asked for one after the other, the chances of the
-  // whole vocabulary are the softmax. (Control tokens of a made model are too unlikely for any bias: they count as 0.)
-  test('the chances of all tokens sum to one', async () => {
+  // A bias makes any token the sampled one, and its logprob is reported. One request for each token gives the softmax of
+  // the whole vocabulary. (Control tokens of a random model are too unlikely for any bias: they count as 0.)
+  test('the probabilities of all tokens sum to one', async () => {
     const { json: { data: [{ meta: { n_vocab: n } }] } } = await client.get('/v1/models');
     const each = new Map();
     const forced = async (id) => {
@@ -109,7 +109,7 @@ describe('a model with random weights', () => {
     weights.forEach((p, i) => near(top[i].prob, p / all, `candidate ${i}`, 1e-3));
   });
 
-  test('a cached prompt gives the chances of a computed one', async () => {
+  test('a cached prompt gives the logprobs of a computed one', async () => {
     const cold = await native();
     for (let i = 0; i < 2; i++) {
       (await native({ cache_prompt: true })).forEach((token, k) => same(token.top_logprobs, cold[k].top_logprobs, `token ${k}`));
@@ -208,7 +208,7 @@ describe('the demo model and the official client', () => {
     'a call that is required': { tools: [weather], tool_choice: 'required', parallel_tool_calls: false },
     'an object': { response_format: { type: 'json_schema', json_schema: { name: 'n', schema: { enum: [10, 20] } } } },
   })) {
-    test(`a stream tells the same chances as the whole: ${name}`, async () => {
+    test(`a stream reports the same logprobs as the whole: ${name}`, async () => {
       const whole = (await ask({ ...more, logprobs: true, top_logprobs: 2 })).choices[0];
       const stream = await streamed({ ...more, logprobs: true, top_logprobs: 2 });
       assert.deepEqual(stream.logprobs.map((token) => token.token), whole.logprobs.content.map((token) => token.token));
@@ -227,7 +227,7 @@ describe('the demo model and the official client', () => {
     });
   }
 
-  test('where a call is required, the chances are those of a reply without', async () => {
+  test('where a call is required, the logprobs are those of a reply without', async () => {
     const body = { tools: [weather], max_tokens: 1, logprobs: true, top_logprobs: 5 };
     const [free] = (await ask(body)).choices[0].logprobs.content;
     const [forced] = (await ask({ ...body, tool_choice: 'required' })).choices[0].logprobs.content;

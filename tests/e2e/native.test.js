@@ -61,7 +61,7 @@ test('a completion has the members of llama-server, with the same values', async
   for (const name of Object.keys(theirs.timings)) assert.equal(typeof ours.timings[name], 'number', name);
 });
 
-test('settings and chances of tokens are the same', async () => {
+test('settings and logprobs are the same', async () => {
   const body = {
     prompt: who, n_predict: 6, temperature: 0, seed: 5, top_k: 20, top_p: 0.9, min_p: 0.1, n_probs: 3,
     cache_prompt: false, stop: ['zzz'], logit_bias: [[300, 1.5]],
@@ -101,7 +101,7 @@ test('verbose answers of the OpenAI routes hold the native one as well', async (
   assert.equal(quiet.__verbose, undefined);
 });
 
-test('a stream tells progress and chances where asked', async () => {
+test('a stream reports progress and logprobs where asked', async () => {
   const body = { prompt: `${who}${'word '.repeat(300)}`, n_predict: 3, n_probs: 1, return_progress: true, timings_per_token: true };
   const { chunks } = await server.client.streamed('/completion', body);
   const progress = chunks.filter((chunk) => chunk.prompt_progress).map((chunk) => chunk.prompt_progress);

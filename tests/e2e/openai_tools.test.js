@@ -1,4 +1,4 @@
-// The official OpenAI client: tools, structured output, reasoning, chances of tokens. The demo model knows tools; where it
+// The official OpenAI client: tools, structured output, reasoning, logprobs. The demo model knows tools; where it
 // must do what it was not trained for, tool_choice and schemas steer it.
 
 import { after, before, test } from 'node:test';
@@ -199,7 +199,7 @@ test('json_object is any object; text is text', async () => {
   assert.doesNotMatch(text.choices[0].message.content, /^\{/);
 });
 
-test('chances of tokens come with the whole reply, and with each delta but the last', async () => {
+test('logprobs come with the whole reply, and with each delta but the last', async () => {
   const reply = await ask({ messages: [user('Who are you?')], logprobs: true, top_logprobs: 3, max_tokens: 12 });
   const { content } = reply.choices[0].logprobs;
   assert.equal(content.map((c) => c.token).join(''), reply.choices[0].message.content);

@@ -1,5 +1,5 @@
 // Turns whose cells hold more than their text: thoughts, calls of tools, the special tokens around them. What is stored
-// of them is what was computed: read back, they are gone on from as far as without a restart, and with the same chances.
+// of them is what was computed: read back, they are gone on from as far as without a restart, and with the same logprobs.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
@@ -35,9 +35,9 @@ const thoughts = {
   async goOn({ client }, { said }) {
     const question = '<|im_end|>\n<|im_start|>user\nAnd what is light?<|im_end|>\n<|im_start|>assistant\n<think>\n';
     const { tokens } = await client.ask('/tokenize', { content: question, parse_special: true, add_special: false });
-    const { completion_probabilities: chances, timings } = await client.ask('/completion',
+    const { completion_probabilities: logprobs, timings } = await client.ask('/completion',
       { prompt: [...said, ...tokens], temperature: 0, n_predict: 8, n_probs: 5, ignore_eos: true });
-    return { chances, cached: timings.cache_n, computed: timings.prompt_n };
+    return { logprobs, cached: timings.cache_n, computed: timings.prompt_n };
   },
 };
 
@@ -56,12 +56,12 @@ const callOfTool = {
     const result = { role: 'tool', tool_call_id: message.tool_calls[0].id, content: '{"weather":"sunny"}' };
     const { choices: [choice], timings } = await client.chat({ messages: [...asked, message, result], tools,
       temperature: 0, max_tokens: 8, logprobs: true, top_logprobs: 5 });
-    return { chances: choice.logprobs.content, cached: timings.cache_n, computed: timings.prompt_n };
+    return { logprobs: choice.logprobs.content, cached: timings.cache_n, computed: timings.prompt_n };
   },
 };
 
 for (const [name, { model, first, goOn }] of Object.entries({ thoughts, 'a call of a tool': callOfTool })) {
-  test(`${name}: read back to the last token, and the chances that follow are the same`, async (t) => {
+  test(`${name}: read back to the last token, and the logprobs that follow are the same`, async (t) => {
     const start = (disk) => serve({ t, model, set: { 'cache.tiers.disk.path': disk, 'cache.boundary_align_tokens': 16 },
       models: { cache_min_tokens: 1, context_window: 1024 } });
 
@@ -70,7 +70,7 @@ for (const [name, { model, first, goOn }] of Object.entries({ thoughts, 'a call 
     const expected = await goOn(unbroken, turn);
     await unbroken.stop();
     assert.ok(expected.cached >= turn.total - 2, `${expected.cached} of ${turn.total} tokens are gone on from`);
-    assert.ok(expected.chances.length > 0);
+    assert.ok(expected.logprobs.length > 0);
 
     const disk = temporaryFolder();
     const before = await start(disk);

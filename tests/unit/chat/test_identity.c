@@ -1,4 +1,4 @@
-/* Hashes of leading messages: what they tell apart and what they do not. */
+/* Hashes of leading messages: which changes change them, and which do not. */
 #include "lib/parameters/message_hashes.h"
 
 #include <setjmp.h>
