@@ -173,10 +173,10 @@ static void remove_temporary_files(struct folder *folder)
     }
     names_release(&names);
     if (folder->removed.files > 0)
-        log_event(LOG_INFO, "store", "removed what was left half written", log_str("path", folder->path),
+        log_event(LOG_INFO, "store", "removed half-written files", log_str("path", folder->path),
                   log_int("files", (int64_t)folder->removed.files));
     if (result < 0)
-        log_event(LOG_WARN, "store", "could not remove all that was left half written", log_str("path", folder->path),
+        log_event(LOG_WARN, "store", "could not remove all half-written files", log_str("path", folder->path),
                   log_str("reason", strerrordesc_np(-result)));
 }
 

@@ -109,7 +109,7 @@ bool store_close(struct store *store, int64_t deadline)
     if (whole)
         store_free(store);
     else
-        log_event(LOG_WARN, LOG_GROUP, "left a tier behind that does not answer");
+        log_event(LOG_WARN, LOG_GROUP, "closed without a tier that does not answer");
     return whole;
 }
 

@@ -105,7 +105,7 @@ static void scan_backend(struct tier *tier)
     if (result == 0 && !store->closing) {
         index_set_foreign(tier->index, scan.foreign_bytes);
         metric_add(&store->stats.corrupt_files, (int64_t)scan.n_damaged);
-        log_event(LOG_INFO, LOG_GROUP, "looked through a tier", log_str("tier", store_tier_names[tier->id]),
+        log_event(LOG_INFO, LOG_GROUP, "scanned a tier", log_str("tier", store_tier_names[tier->id]),
                   log_int("slabs", (int64_t)scan.n_slabs), log_int("damaged", (int64_t)scan.n_damaged),
                   log_int("unread", (int64_t)scan.n_unread), log_int("foreign", (int64_t)scan.n_foreign),
                   log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - started)));
