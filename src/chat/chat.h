@@ -49,15 +49,15 @@ struct chat_part {
 };
 
 struct chat_prompt {
-    char *text; /* zero-terminated, but may hold zero bytes of the request's as well */
+    char *text; /* zero-terminated, but may contain zero bytes from the request */
     size_t len;
     struct chat_part *parts;
     size_t n_parts;
-    char *generation_prompt; /* the generation prompt, where rendering found it out; else NULL */
+    char *generation_prompt; /* the generation prompt, if it is known from rendering; else NULL */
     size_t n_media;          /* images and other media that a note replaces */
 };
 
-/* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's own words where the template has a fault; with the
+/* Fails with HEARTH_INVALID, param "chat_template" and llama.cpp's message where the template is invalid; with the
  * argument's name ("chat_template_kwargs.messages") where that may not be set. */
 struct chat_template *chat_template_open(const struct chat_template_params *params, hearth_error *error);
 void chat_template_close(struct chat_template *template_);
@@ -71,7 +71,7 @@ char *chat_capabilities(const struct chat_template_params *params);
 
 /* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). HEARTH_INVALID where the
  * messages are malformed (param names the field) or the template refuses them (param is "messages", the message the
- * template's); HEARTH_UNSUPPORTED for parts that are no text, where the request refuses them. On failure the prompt is
+ * template's); HEARTH_UNSUPPORTED for parts that are not text, where the request refuses them. On failure the prompt is
  * left empty. */
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error);

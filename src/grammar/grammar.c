@@ -67,14 +67,14 @@ static uint32_t push_item(struct grammar *g, uint32_t at, uint32_t below)
 {
     if (is_end(g, at)) return below;
     grow_nodes(g);
-    size_t place = bucket_of(g, at, below);
-    if (g->table[place] != 0) return g->table[place];
+    size_t bucket = bucket_of(g, at, below);
+    if (g->table[bucket] != 0) return g->table[bucket];
     if (g->n_nodes >= MAX_NODES) {
         g->over_budget = true;
         return 0;
     }
     g->nodes[++g->n_nodes] = (struct node){.at = at, .below = below};
-    return g->table[place] = (uint32_t)g->n_nodes;
+    return g->table[bucket] = (uint32_t)g->n_nodes;
 }
 
 /* ---- States ---- */

@@ -43,7 +43,7 @@ struct llm_batch_token {
 enum llm_decoded {
     LLM_DECODED,  /* all batch tokens are computed; their keys and values are in their cells */
     LLM_NO_CELLS, /* too few free cells; nothing was changed */
-    LLM_ABORTED,  /* the abort callback returned true; any sequence may have lost cells: ask llm_seq_end() of each */
+    LLM_ABORTED,  /* the abort callback returned true; any sequence may hold other cells: ask llm_seq_end() of each */
     LLM_REFUSED,  /* the batch is invalid; nothing was changed */
     LLM_FAILED    /* llama.cpp failed; sequences as with LLM_ABORTED */
 };

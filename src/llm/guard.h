@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* A result beside llama_decode()'s own: it threw, and any sequence may have lost cells. */
+/* A result beside llama_decode()'s own: it threw, and any sequence may hold other cells now. */
 #define LLM_THREW (-100)
 
 /* As llama_decode() and llama_encode(); `fault`, of `size` bytes, gets the exception's message. */
