@@ -27,7 +27,8 @@ class format_cache;
 
 using text_parts = std::vector<jinja::string_part>;
 
-/* The context of one rendering on this thread, for as long as the object lives. Handlers for single templates render up to three times; the first rendering is the prompt, whose parts are kept. */
+/* The context of one rendering on this thread, for as long as the object lives. Handlers for single templates render up
+ * to three times; the first rendering is the prompt, whose parts are kept. */
 class render_scope
 {
   public:
@@ -54,7 +55,8 @@ std::string format_time(std::time_t now, const std::string &format);
  * template could not be analysed. Needs a render_scope. */
 common_chat_params apply_template(const chat_template &template_, autoparser::generation_params &params);
 
-/* The prompt alone, and its generation prompt: much cheaper than apply_template(). Handlers return both at once; otherwise the prompt is compared with one rendered without generation prompt. */
+/* The prompt alone, and its generation prompt: much cheaper than apply_template(). Handlers return both at once;
+ * otherwise the prompt is compared with one rendered without generation prompt. */
 struct rendering {
     std::string prompt;
     std::optional<std::string> generation_prompt;

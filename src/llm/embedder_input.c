@@ -93,7 +93,8 @@ static void fill_template(const struct llm_model *model, const struct llm_pair *
     }
 }
 
-/* The template filled in as one text: it may tokenise differently than in parts, and models were trained with one text. */
+/* The template filled in as one text: it may tokenise differently than in parts, and models were trained with one text.
+ */
 static void render_whole(const struct llm_model *model, const struct llm_pair *pair, struct tokens *out)
 {
     struct buf whole = {0};

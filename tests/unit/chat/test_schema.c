@@ -48,7 +48,8 @@ static void an_unusable_schema_is_refused_with_its_reason(void **state)
     assert_refused("{\"properties\":{\"a\":\"text\"}}", "schema must be an object");
     assert_refused("{\"type\":\"string\",\"minLength\":\"x\"}", "minLength");
     assert_refused("{\"type\":\"string\",\"pattern\":\"^(?=a)b$\"}", "pattern that cannot be kept");
-    assert_refused("{\"$defs\":{\"a b\":{\"type\":\"null\"},\"a_b\":{\"type\":\"null\"}}}", "differ only in punctuation");
+    assert_refused("{\"$defs\":{\"a b\":{\"type\":\"null\"},\"a_b\":{\"type\":\"null\"}}}",
+                   "differ only in punctuation");
 }
 
 static void assert_same_grammar(const char *schema, const char *other)
