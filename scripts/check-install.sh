@@ -65,7 +65,7 @@ says() { # PATTERN NAME ARGUMENT...
 }
 used=
 says '[a-z]{3}' chat 'Who are you?'
-says '^Bea says: [0-9]+ tokens computed, [1-9][0-9]+ were there$' several
+says '^(Ada|Bea) says: [0-9]+ tokens computed, [1-9][0-9]+ were there$' several # whichever came second
 says '^after [1-9][0-9]* tokens .* the other "[^"]' lookup 'Once upon a time there was' 'Once upon a hill there was'
 for example in "$usr"/share/doc/hearth/examples/*.c; do
     [[ "$used " == *" $(basename "$example" .c) "* ]] || { echo "$example is compiled by nobody"; exit 1; }
