@@ -9,7 +9,7 @@ trap 'rm -rf "$root"' EXIT
 DESTDIR=$root cmake --install build --prefix /usr >/dev/null
 usr=$root/usr
 
-for file in bin/hearth bin/hearth-mkmodel include/hearth.h lib/libhearth.a lib/libhearth.so lib/pkgconfig/hearth.pc \
+for file in bin/hearth bin/hearth-mkmodel include/hearth.h include/hearth_sampling.h lib/libhearth.a lib/libhearth.so lib/pkgconfig/hearth.pc \
     lib/systemd/system/hearth.service share/hearth/models/demo.gguf share/man/man1/hearth.1 share/man/man1/hearth-mkmodel.1; do
     [ -s "$usr/$file" ] || { echo "not installed: $file"; exit 1; }
 done
@@ -65,7 +65,7 @@ says() { # PATTERN NAME ARGUMENT...
 }
 used=
 says '[a-z]{3}' chat 'Who are you?'
-says '^Bea says: [0-9]+ tokens computed, [1-9][0-9]+ cached$' several
+says '^(Ada|Bea) says: [0-9]+ tokens computed, [1-9][0-9]+ cached$' several # whichever came second
 says '^they diverge after [1-9][0-9]* tokens .*, before "[^"]' lookup 'Once upon a time there was' 'Once upon a hill there was'
 for example in "$usr"/share/doc/hearth/examples/*.c; do
     [[ "$used " == *" $(basename "$example" .c) "* ]] || { echo "$example is compiled by nobody"; exit 1; }

@@ -14,7 +14,7 @@
 struct reports {
     const struct store_user **users[2 * STORE_TIERS];
     size_t n[2 * STORE_TIERS], n_lists;
-    const char *text[STORE_TIERS];
+    enum { SAME, HANGS, ANSWERS } change[STORE_TIERS];
 };
 
 static void add_list(struct reports *reports, const struct store_user **users, size_t n)
@@ -45,11 +45,11 @@ static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct rep
     bool hangs = count_hung(tier, now, next) > 0, begins = hangs && !tier->stalled, ends = !hangs && tier->stalled;
     tier->stalled = hangs;
     if (begins) {
-        reports->text[tier->id] = "a tier does not answer: set aside";
+        reports->change[tier->id] = HANGS;
         snprintf(tier->trouble, sizeof tier->trouble, "it does not answer");
     }
     if (ends) {
-        reports->text[tier->id] = "a tier answers again";
+        reports->change[tier->id] = ANSWERS;
         tier->trouble[0] = '\0';
     }
     if (begins || ends) {
@@ -64,7 +64,7 @@ static void watch_tier(struct tier *tier, int64_t now, int64_t *next, struct rep
 static bool has_reports(const struct reports *reports)
 {
     bool any = reports->n_lists > 0;
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) any = any || reports->text[i] != NULL;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) any = any || reports->change[i] != SAME;
     return any;
 }
 
@@ -72,8 +72,10 @@ static bool has_reports(const struct reports *reports)
 static void deliver(struct store *store, struct reports *reports)
 {
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (reports->text[i] != NULL)
-            log_event(LOG_WARN, LOG_GROUP, reports->text[i], log_str("tier", store_tier_names[i]));
+        if (reports->change[i] != SAME)
+            log_event(LOG_WARN, LOG_GROUP,
+                      reports->change[i] == HANGS ? "a tier does not answer: set aside" : "a tier answers again",
+                      log_str("tier", store_tier_names[i]));
     for (size_t i = 0; i < reports->n_lists; i++) users_wake(store, reports->users[i], reports->n[i]);
 }
 

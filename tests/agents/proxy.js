@@ -45,8 +45,15 @@ async function bytesOf(stream) {
   return Buffer.concat(parts);
 }
 
-// `requests` gets {path, status, prompt, cached, text} for every request; text is an error's.
-export async function proxy(target, requests) {
+// How many tokens the prompt has in common, from its start, with the prompt most like it that the server still has.
+async function inCommon(target, body) {
+  const answer = await fetch(new URL('/cache/lookup', target), { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+  return (await answer.json()).divergence?.position ?? 0;
+}
+
+// `requests` gets {path, status, prompt, cached, common, text} for every request; text is an error's, and common is told
+// where the server can be asked for it.
+export async function proxy(target, requests, { looksUp = false } = {}) {
   const server = createServer(async (incoming, outgoing) => {
     const { pathname } = new URL(incoming.url, target);
     const api = incoming.method === 'POST' && apis.find(({ path }) => path.test(pathname));
@@ -56,6 +63,7 @@ export async function proxy(target, requests) {
       api.cap(json);
       body = Buffer.from(JSON.stringify(json));
     }
+    const common = api && looksUp ? await inCommon(target, body) : undefined;
     const headers = Object.fromEntries(Object.entries(incoming.headers)
       .filter(([name]) => !['host', 'connection', 'content-length', 'transfer-encoding', 'accept-encoding'].includes(name)));
     const gone = new AbortController();
@@ -71,7 +79,7 @@ export async function proxy(target, requests) {
       else outgoing.end();
       const text = kept ? await new Response(kept).text() : '';
       const failed = answer.status >= 400;
-      requests.push({ path: pathname, status: answer.status, ...api && !failed && api.cost(text), ...failed && { text } });
+      requests.push({ path: pathname, status: answer.status, ...api && !failed && { ...api.cost(text), common }, ...failed && { text } });
     } catch (error) {
       if (!gone.signal.aborted) requests.push({ path: pathname, status: 599, text: String(error.cause ?? error) });
       outgoing.destroy();

@@ -1,6 +1,8 @@
 // Runs five coding agents, as npm has them, on a dense and a hybrid model: three turns of a conversation, and a question in
 // each of two more folders. Prints what their prompts cost on hearth, and on llama-server where LLAMA_SERVER names it.
-// Fails where hearth answers any request of theirs with a status of 400 or more.
+// Fails where hearth answers any request of theirs with a status of 400 or more, and where, on the dense model, the first
+// question in another folder reuses less than nine tenths of what its prompts have in common, from the start, with
+// earlier ones. (A hybrid model can be cut at checkpoints alone.)
 //
 // The weights are random and replies capped: what counts is which requests are understood and which tokens computed.
 
@@ -61,7 +63,7 @@ const steps = [['one', 0, 'Say hello.'], ['one', 1, 'What is two and two?'], ['o
 async function work(agent, server) {
   const rows = [];
   const requests = [];
-  const between = await proxy(server.url, requests);
+  const between = await proxy(server.url, requests, { looksUp: server.looksUp });
   const base = mkdtempSync(join(tmpdir(), 'hearth-agents-'));
   for (const [name, goesOn, text] of steps) {
     const folder = join(base, name);
@@ -83,7 +85,7 @@ const context = { after: (end) => ends.push(end) };
 const sides = {
   hearth: async (path) => {
     const server = await serve({ t: context, model: path, models: { n_seq_max: slots, context_window: window } });
-    return { url: server.url, end: () => server.stop() };
+    return { url: server.url, looksUp: true, end: () => server.stop() };
   },
   'llama-server': async (path) => {
     const client = await peer(context, path, ['-c', String(window * slots), '-np', String(slots), '-a', modelName(path)]);
@@ -93,12 +95,13 @@ const sides = {
 
 // ---- The table ----
 
+const goal = 0.9;
 const sum = (requests, member) => requests.reduce((total, request) => total + (request[member] ?? 0), 0);
-const cells = ({ requests }) => [requests.filter(({ prompt }) => prompt).length, sum(requests, 'prompt'), sum(requests, 'cached'),
+const cells = ({ requests }) => [requests.filter(({ prompt }) => prompt).length, sum(requests, 'prompt'), requests.some(({ common }) => common !== undefined) ? sum(requests, 'common') : '', sum(requests, 'cached'),
   sum(requests, 'prompt') - sum(requests, 'cached'), [...new Set(requests.map(({ status }) => status))].sort().join(' ')];
 
 function print(table) {
-  const head = ['model', 'agent', 'folder', ...Object.keys(table[0].sides).flatMap((side) => [`${side}: requests`, 'prompt', 'cached', 'computed', 'status'])];
+  const head = ['model', 'agent', 'folder', ...Object.keys(table[0].sides).flatMap((side) => [`${side}: requests`, 'prompt', 'in common', 'cached', 'computed', 'status'])];
   const lines = table.map((row) => [row.model, row.agent, row.step, ...Object.values(row.sides).flatMap(cells)].map(String));
   console.log(`| ${head.join(' | ')} |\n|${head.map(() => ' --- |').join('')}`);
   for (const line of lines) console.log(`| ${line.join(' | ')} |`);
@@ -124,12 +127,15 @@ for (const [model, make] of Object.entries(models)) {
         console.error(`${model} ${side} ${agent} ${step}: ${cells(result).join(' ')}`);
         for (const { path: route, status, text } of refused) console.error(`  ${status} ${route} ${text.slice(0, 300)}`);
         if (idle) console.error(`  it asked nothing and ended with ${result.code}: ${result.output.slice(-2000)}`);
-        if (side === 'hearth') failures += refused.length + idle;
+        const elsewhere = model === 'dense' && (step === 'two' || step === 'three');
+        const missed = side === 'hearth' && elsewhere && sum(result.requests, 'cached') < goal * sum(result.requests, 'common');
+        if (missed) console.error('  less than nine tenths of what is in common was reused');
+        if (side === 'hearth') failures += refused.length + idle + missed;
       }
     }
     await server.end();
   }
 }
 print(table);
-console.log(failures === 0 ? 'no request was refused' : `${failures} requests were refused or never made`);
+console.log(failures === 0 ? 'no request was refused, and what is in common was reused' : `${failures} requests were refused, never made, or reused too little`);
 process.exitCode = failures === 0 ? 0 : 1;

@@ -214,6 +214,7 @@ describe('chat with the demo model', () => {
     const stream = await client.stream('/v1/completions', { prompt: 'Hi', max_tokens: 2, min_tokens: 1 });
     assert.equal(stream.headers['x-hearth-unknown-fields'], 'min_tokens');
     await stream.collect();
+    await server.says(/api=completion field=min_tokens/);
     const lines = server.log.match(/requests have a field that nobody reads .*/g).map((line) => line.replace(/^.*reads /, ''));
     assert.deepEqual(lines.filter((line) => !line.includes('?')).sort(),
       ['api=chat field=messages[].extra', 'api=chat field=temprature', 'api=completion field=min_tokens'], 'each is told once');

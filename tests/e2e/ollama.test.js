@@ -42,7 +42,10 @@ before(async () => {
   const config = join(folder, 'hearth.yaml');
   writeFileSync(config, `models:\n${lines.join('')}`);
   server = await serve({ args: ['--config', config], set: { 'server.ollama': true, 'server.ollama_listen': '127.0.0.1:0' } });
-  [, url] = [...server.log.matchAll(/listens on (http:\/\/\S+)/g)].map((found) => found[1]);
+  [, url] = await until('both addresses are printed', () => {
+    const found = [...server.log.matchAll(/listens on (http:\/\/\S+)/g)].map(([, address]) => address);
+    return found.length === 2 && found;
+  });
   ollama = new Ollama({ host: url });
 });
 
