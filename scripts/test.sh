@@ -129,17 +129,6 @@ node_tests() { # report, how many at once, file...
         --test-reporter=tap --test-reporter-destination="$1" "${@:3}"
 }
 
-# Generated pages are what program and sources say; docs/sampling.md names every number of the one table.
-manual() {
-    local name bad=0
-    for name in $(sed -nE 's/^ +(NUMBER|INTEGER)\((\w+),.*/\2/p' include/hearth_sampling.h); do
-        grep -q "\`$name\`" docs/sampling.md || { echo "docs/sampling.md does not name $name"; bad=1; }
-    done
-    build/bin/hearth config manual | diff -u docs/config.md - || bad=1
-    for name in log metrics; do scripts/reference.sh $name | diff -u docs/$name.md - || bad=1; done
-    [ $bad = 0 ]
-}
-
 fuzz() { # seconds each
     local source name bad=0 names=()
     for source in tests/fuzz/fuzz_*.c; do names+=("$(basename "$source" .c)"); done
@@ -201,7 +190,7 @@ case ${1:-all} in
         step "build with gcc, no warnings" strict release all tests bench
         step "clang-tidy" scripts/tidy.sh
         step "unit tests" unit release
-        step "generated documents are up to date" manual
+        step "documents" scripts/check-docs.sh
         step "checklist" scripts/checklist.sh
         step "hardening of what was built" scripts/check-hardening.sh
         choose_part
