@@ -231,7 +231,7 @@ static void a_model_without_a_reranking_head_is_not_loaded_for_it(void **state)
     hearth *instance = hearth_open(config, &error);
     hearth_config_free(config);
     assert_int_equal(hearth_load(instance, NULL, NULL, &error), HEARTH_UNSUPPORTED);
-    assert_says(error.message, "models.m: the model has no head");
+    assert_says(error.message, "models.m: the model has no classification head");
     hearth_close(instance);
 }
 
