@@ -31,7 +31,7 @@
         "From which probability on a token counts as likely there; above 0.5: off.") \
     NUMBER(typical_p, "1.0", 0, 1, "", \
         "Only tokens about as surprising as is to be expected, which together reach this probability; 1: off.") \
-    INTEGER(repeat_last_n, "64", -1, INT32_MAX, "penalty_last_n", \
+    INTEGER(repeat_last_n, "64", -1, 1048576, "penalty_last_n", \
         "Tokens that the penalties look back at; 0: off, -1: the whole window.") \
     NUMBER(repeat_penalty, "1.0", 0.01, 100, "penalty_repeat", \
         "Divides the score of tokens that have occurred; 1: off.") \
@@ -45,7 +45,7 @@
         "By which it grows with each token of the repetition.") \
     INTEGER(dry_allowed_length, "2", 0, INT32_MAX, "", \
         "Repetitions up to so many tokens are free.") \
-    INTEGER(dry_penalty_last_n, "64", -1, INT32_MAX, "", \
+    INTEGER(dry_penalty_last_n, "64", -1, 1048576, "", \
         "Tokens that DRY looks back at; 0: off, -1: the whole window.") \
     INTEGER(mirostat, "0", 0, 2, "mirostat", \
         "Mirostat keeps the surprise of a reply even, in place of the samplers that leave tokens out: 1 or 2; 0: " \
