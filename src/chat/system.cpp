@@ -58,7 +58,7 @@ void wrap_later_system(std::vector<common_chat_msg> &messages)
     for (auto &message : messages) {
         bool wraps = message.role == "system" && !turns.empty() && turns.back().role != "system";
         std::string text = message.render_content("\n");
-        if (wraps) text = "<system>\n" + text + "\n</system>";
+        if (wraps) text.insert(0, "<system>\n").append("\n</system>");
         bool joins = !turns.empty() && turns.back().role == (wraps ? "user" : message.role) &&
                      (message.role == "system" || (message.role == "user" && open));
         if (joins) {
