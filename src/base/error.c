@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fill(hearth_error *error, hearth_code code, const char *param, const char *format, va_list args)
+static void fill(hearth_error *error, int code, const char *param, const char *format, va_list args)
 {
     if (error == NULL) return;
     error->code = code;
@@ -13,7 +13,7 @@ static void fill(hearth_error *error, hearth_code code, const char *param, const
     vsnprintf(error->message, sizeof error->message, format, args);
 }
 
-int error_set(hearth_error *error, hearth_code code, const char *format, ...)
+int error_set(hearth_error *error, int code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -22,7 +22,7 @@ int error_set(hearth_error *error, hearth_code code, const char *format, ...)
     return code;
 }
 
-int error_at(hearth_error *error, hearth_code code, const char *param, const char *format, ...)
+int error_at(hearth_error *error, int code, const char *param, const char *format, ...)
 {
     va_list args;
     va_start(args, format);

@@ -7,11 +7,12 @@
 
 #include "hearth.h"
 
-/* Fills in the error (which may be NULL) with no param and returns the code. */
-int error_set(hearth_error *error, hearth_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Fills in the error (which may be NULL) with no param and returns the code: a hearth_code, or one that a folder has
+ * beside them (serve/core/errors.h). */
+int error_set(hearth_error *error, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The same, naming the field, key or file at fault. */
-int error_at(hearth_error *error, hearth_code code, const char *param, const char *format, ...)
+int error_at(hearth_error *error, int code, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Puts context before the message of an error that is already filled in. */

@@ -185,14 +185,14 @@ static struct call *open_call(struct server *server, struct http_request *http, 
 static void refuse(struct call *call, const struct found *found, int code, const char *message)
 {
     hearth_error error;
-    error_set(&error, (hearth_code)code, "%s", message);
+    error_set(&error, code, "%s", message);
     call_fail(call, &error, error_form(found));
 }
 
 static void refuse_access(struct call *call, const struct found *found, const hearth_error *error)
 {
-    if (error->code == (hearth_code)ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
-    if (error->code == (hearth_code)ERRORS_RATE_LIMIT) {
+    if ((int)error->code == ERRORS_NO_KEY) http_set_header(call->http, "WWW-Authenticate", "Bearer");
+    if ((int)error->code == ERRORS_RATE_LIMIT) {
         ratelimit_put_headers(call->limit, call->http);
         ratelimit_put_retry(call->limit, call->http);
     }
@@ -293,9 +293,10 @@ void routes_request(void *server, struct http_request *http)
 static void describe_fault(const struct server *server, int status, const char *message, hearth_error *error)
 {
     if (status == 413)
-        error_set(error, (hearth_code)status, "%s: server.max_body_bytes allows %zu bytes", message, server->max_body);
+        error_set(error, errors_code_of_status(status), "%s: server.max_body_bytes allows %zu bytes", message,
+                  server->max_body);
     else
-        error_set(error, (hearth_code)status, "%s", message);
+        error_set(error, errors_code_of_status(status), "%s", message);
 }
 
 void routes_fault(void *server, struct http_request *http, int status, const char *message, struct buf *out)
@@ -306,7 +307,7 @@ void routes_fault(void *server, struct http_request *http, int status, const cha
     describe_fault(server, status, message, &error);
     char id[CALL_ID_SIZE];
     call_set_id(server, http, id);
-    call_set_retry(http, errors_kind(status));
+    call_set_retry(http, errors_kind(errors_code_of_status(status)));
     repeat_id(http, &found, id);
     error_form (&found)(out, &error, id);
 }

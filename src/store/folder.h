@@ -27,11 +27,10 @@ void folder_close(struct folder *folder);
 int folder_read(struct folder *folder, const struct slab_key *key, enum slab_kind kind, struct slab *slab,
                 hearth_error *error);
 
-/* Writes and publishes a slab. 0: it is stored durably. FOLDER_ADOPTED: a whole file of the same key, start and size
- * existed, and is kept. A file of that name that is damaged, cut short or another slab is replaced; one of a newer
+/* Writes and publishes a slab. 0: it is stored durably; a whole file of the same key, start and size that existed is
+ * kept. A file of that name that is damaged, cut short or another slab is replaced; one of a newer
  * version is left alone, and the slab is not stored (HEARTH_UNSUPPORTED). HEARTH_UNAVAILABLE: the folder itself is
  * gone. Any other failure is HEARTH_IO, and nothing new is visible. */
-#define FOLDER_ADOPTED 1
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error);
 
 /* Writes a model's name to a file "<64 hex>.name" beside its slabs, for listings. Failures are ignored; a name that

@@ -107,7 +107,7 @@ static int backend_put(struct backend *backend, struct slab_head *head, struct b
     if (ref == NULL) return not_open(b, error);
     int result = folder_publish(ref->folder, head, payload->v, error);
     unref_folder(b, ref);
-    return result < 0 ? result : 0;
+    return result;
 }
 
 static int backend_get(struct backend *backend, const struct slab_name *name, struct slab *slab, hearth_error *error)

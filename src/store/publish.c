@@ -23,6 +23,7 @@ struct publication {
     char name[FOLDER_NAME_BYTES], temporary[FOLDER_NAME_BYTES];
     const char *operation; /* what is being done, for the error message */
     bool is_unwritten;     /* no temporary file could be created */
+    bool is_adopted;       /* a file that had the name holds the same slab, and is kept */
     bool may_be_good;      /* the file that had the name is not proved to be damaged or another slab */
     bool is_newers;        /* the name is that of a slab of a newer version */
 };
@@ -79,20 +80,21 @@ static void forget_in_journal(const struct publication *p)
     if (p->folder->journal != NULL) journal_remove(p->folder->journal, &name);
 }
 
-/* The name is taken. FOLDER_ADOPTED: the file with it holds the same slab. */
+/* The name is taken. 0 or -errno. */
 static int replace_or_adopt(struct publication *p)
 {
     struct files *files = p->folder->files;
     struct folder_file file;
-    int result = folder_file_open(p->folder, &p->head->key, p->head->kind, &file, NULL);
-    p->is_newers = result == HEARTH_UNSUPPORTED;
+    int found = folder_file_open(p->folder, &p->head->key, p->head->kind, &file, NULL); /* a hearth_code */
+    p->is_newers = found == HEARTH_UNSUPPORTED;
     if (p->is_newers) return -EEXIST;
-    if (result == 0) {
-        result = adopt_existing(p, &file);
+    if (found == HEARTH_OK) {
+        found = adopt_existing(p, &file);
         folder_file_close(p->folder, &file);
     }
-    p->may_be_good = result != HEARTH_INVALID && result != HEARTH_NOT_FOUND;
-    if (result == 0) return FOLDER_ADOPTED;
+    p->may_be_good = found != HEARTH_INVALID && found != HEARTH_NOT_FOUND;
+    p->is_adopted = found == HEARTH_OK;
+    if (p->is_adopted) return 0;
     log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
               log_str("file", p->name));
     forget_in_journal(p);
@@ -117,7 +119,7 @@ static bool has_no_links(int result)
     return result == -EPERM || result == -EOPNOTSUPP || result == -ENOSYS || result == -EMLINK;
 }
 
-/* 0, or FOLDER_ADOPTED. A temporary file that cannot be removed here is removed by the next start. */
+/* 0 or -errno. A temporary file that cannot be removed here is removed by the next start. */
 static int link_name(struct publication *p)
 {
     struct files *files = p->folder->files;
@@ -164,17 +166,17 @@ static int read_back(struct publication *p)
 /* A name that a loss of power might take is removed again, since the caller counts the slab as not stored. Not where
  * the file that had the name before may have been good, and unreadable just then: the one that has it now is as good.
  */
-static int make_durable(struct publication *p, int given)
+static int make_durable(struct publication *p)
 {
     struct files *files = p->folder->files;
     p->operation = "sync";
     int result = files->sync(files, p->folder->fd);
-    if (result == 0 && given == 0) result = read_back(p);
-    if (result == 0) return given;
-    if (!p->may_be_good) files->unlink(files, p->folder->fd, p->name);
+    if (result == 0 && !p->is_adopted) result = read_back(p);
+    if (result < 0 && !p->may_be_good) files->unlink(files, p->folder->fd, p->name);
     return result;
 }
 
+/* 0 or -errno. */
 static int write_and_link(struct publication *p)
 {
     int result = write_temporary(p);
@@ -183,7 +185,7 @@ static int write_and_link(struct publication *p)
         return result;
     }
     result = link_name(p);
-    return result < 0 ? result : make_durable(p, result);
+    return result < 0 ? result : make_durable(p);
 }
 
 int folder_publish(struct folder *folder, struct slab_head *head, const void *payload, hearth_error *error)
@@ -194,8 +196,8 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
     slab_encode(head, payload, &p.front, p.trailer);
     int result = write_and_link(&p);
     buf_release(&p.front);
-    if (result >= 0 && folder->journal != NULL) journal_put(folder->journal, head, slab_size(head));
-    if (result >= 0) return result;
+    if (result == 0 && folder->journal != NULL) journal_put(folder->journal, head, slab_size(head));
+    if (result == 0) return HEARTH_OK;
     if (p.is_newers)
         return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",
                         folder->path, p.name);

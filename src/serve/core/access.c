@@ -39,11 +39,11 @@ int access_check(const struct server *server, const struct http_request *http, i
     if (server->keys == NULL || grant == KEYS_PUBLIC) return HEARTH_OK;
     *key = find_key(server->keys, http, &given);
     if (*key == NULL)
-        return error_set(error, (hearth_code)ERRORS_NO_KEY, "%s",
+        return error_set(error, ERRORS_NO_KEY, "%s",
                          given ? "the API key is not known here"
                                : "an API key is missing: send the header 'Authorization: Bearer KEY'");
     if (((*key)->grants & grant) != 0) return HEARTH_OK;
-    return error_set(error, (hearth_code)ERRORS_NO_GRANT, "this API key lacks the grant '%s' that this route needs",
+    return error_set(error, ERRORS_NO_GRANT, "this API key lacks the grant '%s' that this route needs",
                      keys_grant_name(grant));
 }
 

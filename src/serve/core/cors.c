@@ -128,11 +128,11 @@ int cors_check(const struct cors *cors, const struct http_request *http, hearth_
         /* The log names it, since the browser hides the answer from the page and mostly from the user too. */
         log_event(LOG_WARN, "http", "a web page was refused: server.allowed_origins lacks its origin",
                   log_str("origin", origin));
-        return error_set(error, (hearth_code)ERRORS_ORIGIN,
+        return error_set(error, ERRORS_ORIGIN,
                          "web pages of this origin may not use this server: add it to server.allowed_origins");
     }
     if (strcmp(http_method(http), "POST") == 0 && !is_json(http_header(http, "Content-Type")))
-        return error_set(error, (hearth_code)ERRORS_MEDIA_TYPE,
+        return error_set(error, ERRORS_MEDIA_TYPE,
                          "a web page must send its body with the header 'Content-Type: application/json'");
     return HEARTH_OK;
 }

@@ -28,13 +28,13 @@ static const struct errors_kind kinds[] = {
     {HEARTH_CANCELLED, 503, "unavailable_error", "cancelled", 1},
     {HEARTH_NO_MEMORY, 500, "server_error", "out_of_memory", 0},
     {HEARTH_IO, 500, "server_error", "io_error", 0},
-    {400, 400, "invalid_request_error", "bad_request", 0},
-    {408, 408, "invalid_request_error", "request_timeout", 0},
-    {413, 413, "invalid_request_error", "content_too_large", 0},
-    {417, 417, "invalid_request_error", "expectation_failed", 0},
-    {431, 431, "invalid_request_error", "request_header_fields_too_large", 0},
-    {503, 503, "server_error", "service_unavailable", 1},
-    {505, 505, "invalid_request_error", "http_version_not_supported", 0},
+    {ERRORS_BAD_REQUEST, 400, "invalid_request_error", "bad_request", 0},
+    {ERRORS_TIMEOUT, 408, "invalid_request_error", "request_timeout", 0},
+    {ERRORS_TOO_LARGE, 413, "invalid_request_error", "content_too_large", 0},
+    {ERRORS_EXPECTATION, 417, "invalid_request_error", "expectation_failed", 0},
+    {ERRORS_HEADERS_TOO_LARGE, 431, "invalid_request_error", "request_header_fields_too_large", 0},
+    {ERRORS_NO_CONNECTION, 503, "server_error", "service_unavailable", 1},
+    {ERRORS_HTTP_VERSION, 505, "invalid_request_error", "http_version_not_supported", 0},
     {HEARTH_INTERNAL, 500, "server_error", "internal_error", 0},
 };
 
@@ -45,6 +45,15 @@ const struct errors_kind *errors_kind(int code)
     for (size_t i = 0; i < N_KINDS; i++)
         if (kinds[i].code == code) return &kinds[i];
     return &kinds[N_KINDS - 1];
+}
+
+enum errors_code errors_code_of_status(int status)
+{
+    static const enum errors_code codes[] = {ERRORS_TIMEOUT,           ERRORS_TOO_LARGE,     ERRORS_EXPECTATION,
+                                             ERRORS_HEADERS_TOO_LARGE, ERRORS_NO_CONNECTION, ERRORS_HTTP_VERSION};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (errors_kind(codes[i])->status == status) return codes[i];
+    return ERRORS_BAD_REQUEST;
 }
 
 /* Whether the word is a route, which begins with a slash too but follows its method: "GET /v1/models". */

@@ -5,9 +5,8 @@
 #include "base/buf.h"
 #include "hearth.h"
 
-/* Error codes of the HTTP server, used in hearth_error.code beside the library's. What src/http refuses by itself
- * has its HTTP status as code. */
-enum {
+/* Error codes of the HTTP server, used in hearth_error.code beside the library's. */
+enum errors_code {
     ERRORS_NO_ROUTE = -100,
     ERRORS_NO_METHOD = -101,
     ERRORS_NO_KEY = -102,
@@ -18,11 +17,19 @@ enum {
     ERRORS_RATE_LIMIT = -107,  /* of an API key; ratelimit_put_retry() sets Retry-After */
     ERRORS_SLOT_LIMIT = -108,  /* of an API key */
     ERRORS_NO_PREVIOUS = -109, /* previous_response_id, conversation or item reference that is not stored */
-    ERRORS_NO_ENTRY = -110     /* the path names an id that is not stored */
+    ERRORS_NO_ENTRY = -110,    /* the path names an id that is not stored */
+    ERRORS_TOO_LARGE = -111,   /* a body, or the tree that its JSON becomes */
+    /* What src/http refuses by itself: errors_code_of_status(). */
+    ERRORS_BAD_REQUEST = -112,
+    ERRORS_TIMEOUT = -113,
+    ERRORS_EXPECTATION = -114,
+    ERRORS_HEADERS_TOO_LARGE = -115,
+    ERRORS_NO_CONNECTION = -116, /* all are taken */
+    ERRORS_HTTP_VERSION = -117
 };
 
 struct errors_kind {
-    int code; /* hearth_code, one of the above, or a status */
+    int code; /* a hearth_code or an errors_code */
     int status;
     const char *type;  /* error.type in the reply, as OpenAI and llama-server name them */
     const char *name;  /* error.code in the reply */
@@ -31,6 +38,9 @@ struct errors_kind {
 
 /* Never NULL: an unknown code is HEARTH_INTERNAL. */
 const struct errors_kind *errors_kind(int code);
+
+/* The code for a request that src/http refused with this HTTP status. */
+enum errors_code errors_code_of_status(int status);
 
 /* Appends a message as a JSON string with file system paths replaced by "[path]": paths are for the log only. Every
  * API's error form uses it. */

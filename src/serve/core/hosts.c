@@ -96,7 +96,7 @@ int hosts_check(const struct hosts *hosts, const struct http_request *http, hear
     if (http_is_unix(http)) return HEARTH_OK;
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         if (!hosts_allow(hosts, asked[i]))
-            return error_set(error, (hearth_code)ERRORS_HOST,
+            return error_set(error, ERRORS_HOST,
                              "this server does not answer to the name '%.100s': add it to server.allowed_hosts, or set "
                              "server.api_keys_file",
                              asked[i]);

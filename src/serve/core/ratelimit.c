@@ -157,7 +157,7 @@ void ratelimit_unref(struct ratelimit *limit)
 static int check_bucket(const struct bucket *b, int64_t now, const char *what, hearth_error *error)
 {
     if (seconds_until_one(b, now) <= 0) return HEARTH_OK;
-    return error_set(error, (hearth_code)ERRORS_RATE_LIMIT,
+    return error_set(error, ERRORS_RATE_LIMIT,
                      "this API key has used up its limit of %lld %s a minute: the header Retry-After says when to try "
                      "again",
                      (long long)b->limit, what);
@@ -193,7 +193,7 @@ int ratelimit_take_slots(struct ratelimit *limit, size_t n, hearth_error *error)
         return error_set(error, HEARTH_INVALID, "the request needs %zu slots, and this API key may use %zu at once", n,
                          limit->max_slots);
     if (limit->max_slots > 0 && limit->slots + n > limit->max_slots)
-        return error_set(error, (hearth_code)ERRORS_SLOT_LIMIT,
+        return error_set(error, ERRORS_SLOT_LIMIT,
                          "this API key uses %zu of its %zu slots, and the request needs %zu: try again when others "
                          "have ended",
                          limit->slots, limit->max_slots, n);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/sha256.h"
+#include "serve/core/errors.h"
 #include "serve/core/json_size.h"
 #include "serve/fields/unknown.h"
 
@@ -330,7 +331,7 @@ static int check_json_size(const struct json_size *size, size_t len, hearth_erro
         return error_set(error, HEARTH_INVALID, "the body has lists and objects %zu deep in each other: at most %d",
                          size->depth, FIELDS_DEPTH_MAX);
     if (size->memory <= len + FIELDS_TREE_MAX) return HEARTH_OK;
-    return error_set(error, (hearth_code)413,
+    return error_set(error, ERRORS_TOO_LARGE,
                      "the body has %zu JSON values, which would take %zu MiB of memory: send fewer at once",
                      size->values, size->memory >> 20);
 }
@@ -413,7 +414,7 @@ static int check_values(const struct fields *fields, hearth_error *error)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         n += texts[i] == NULL ? 0 : json_size_of_text(texts[i], strlen(texts[i])).values;
     if (n <= FIELDS_VALUES_MAX) return HEARTH_OK;
-    return error_at(error, (hearth_code)413, fields->messages != NULL ? "messages" : "json_schema",
+    return error_at(error, ERRORS_TOO_LARGE, fields->messages != NULL ? "messages" : "json_schema",
                     "messages, tools, arguments of the template and schema hold %zu JSON values: at most %d", n,
                     FIELDS_VALUES_MAX);
 }

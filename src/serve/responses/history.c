@@ -62,7 +62,7 @@ struct stored_turn *history_turn(struct stored *stored, struct stored_turn *befo
 
 static int not_stored(const char *field, const char *id, const char *what, hearth_error *error)
 {
-    return error_at(error, (hearth_code)ERRORS_NO_PREVIOUS, field,
+    return error_at(error, ERRORS_NO_PREVIOUS, field,
                     "'%s': no %s '%.80s' is stored here: it was evicted or deleted, the server was started again "
                     "since, or it is another key's. Send the whole conversation as input",
                     field, what, id);
@@ -112,7 +112,7 @@ static int find_before(struct history *history, const json_t *body, hearth_error
 static int too_large(const struct history *history, const char *field, size_t bytes, hearth_error *error)
 {
     return error_at(
-        error, (hearth_code)413, field,
+        error, ERRORS_TOO_LARGE, field,
         "'%s' refers to %zu bytes of stored items: at most %zu (server.max_body_bytes). Begin a new conversation",
         field, bytes, history->max_bytes);
 }

@@ -92,7 +92,7 @@ void item_list_reply(struct call *call, const struct stored_turn *turn, size_t n
 void item_list_miss(struct call *call, const char *what, const char *id)
 {
     hearth_error error;
-    error_set(&error, (hearth_code)ERRORS_NO_ENTRY,
+    error_set(&error, ERRORS_NO_ENTRY,
               "no %s '%.80s' is stored here: it was never stored, it was evicted or deleted, the server was started "
               "again since, or it is another key's",
               what, id);

@@ -421,9 +421,9 @@ static void what_http_refuses_by_itself_has_the_form_of_the_route(void **state)
 static void what_http_refuses_later_has_a_form_too(void **state)
 {
     (void)state;
-    assert_string_equal(errors_kind(408)->name, "request_timeout");
-    assert_string_equal(errors_kind(431)->name, "request_header_fields_too_large");
-    assert_string_equal(errors_kind(503)->type, "server_error");
+    assert_string_equal(errors_kind(errors_code_of_status(408))->name, "request_timeout");
+    assert_string_equal(errors_kind(errors_code_of_status(431))->name, "request_header_fields_too_large");
+    assert_string_equal(errors_kind(errors_code_of_status(503))->type, "server_error");
 }
 
 static void every_error_of_messages_has_the_id_in_its_body_and_in_a_header_of_that_api(void **state)

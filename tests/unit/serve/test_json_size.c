@@ -2,6 +2,7 @@
 #include "fakes/cmocka_all.h"
 
 #include "base/buf.h"
+#include "serve/core/errors.h"
 #include "serve/core/json_size.h"
 #include "serve/fields/fields.h"
 
@@ -120,7 +121,7 @@ static void bodies_beyond_the_bounds_are_refused_before_a_tree_is_made(void **st
     assert_body(&text, HEARTH_OK, NULL);
     buf_release(&text);
     text = repeat("{\"a\":[", "{}", most + most / 50, "]}");
-    assert_body(&text, 413, "JSON values");
+    assert_body(&text, ERRORS_TOO_LARGE, "JSON values");
     buf_release(&text);
     for (int extra = 0; extra <= 1; extra++) {
         text = (struct buf){0};
@@ -142,7 +143,7 @@ static void a_chat_may_hold_so_many_values(void **state)
         size_t n = (FIELDS_VALUES_MAX - 1) / 5 + (size_t)extra;
         struct buf text = repeat("{\"messages\":[", "{\"role\":\"user\",\"content\":\"a\"}", n, "]}");
         int rc = fields_read(&fields, FIELDS_CHAT, text.v, text.len, &error);
-        assert_int_equal(rc, extra == 0 ? HEARTH_OK : 413);
+        assert_int_equal(rc, extra == 0 ? HEARTH_OK : ERRORS_TOO_LARGE);
         if (rc == HEARTH_OK) fields_release(&fields);
         buf_release(&text);
     }
