@@ -134,32 +134,66 @@ HEARTH_API void hearth_close(hearth *instance);
  * HEARTH_UNSUPPORTED; one that names no model goes to the first of its type.
  *
  * The kind of a model (dense, moe, hybrid, recurrent) decides at which positions its KV cache can be cut. */
+typedef enum hearth_model_type { HEARTH_MODEL_CHAT, HEARTH_MODEL_EMBEDDING, HEARTH_MODEL_RERANK } hearth_model_type;
+
+typedef enum hearth_model_kind {
+    HEARTH_KIND_DENSE,
+    HEARTH_KIND_MOE,
+    HEARTH_KIND_HYBRID,
+    HEARTH_KIND_RECURRENT
+} hearth_model_kind;
+
+/* How the vectors of an input's tokens are pooled: not at all, their mean, the first (cls) or the last token's, or a
+ * classification head that gives a reranking score. */
+typedef enum hearth_pooling {
+    HEARTH_POOLING_UNSPECIFIED = -1, /* a chat model */
+    HEARTH_POOLING_NONE,
+    HEARTH_POOLING_MEAN,
+    HEARTH_POOLING_CLS,
+    HEARTH_POOLING_LAST,
+    HEARTH_POOLING_RANK
+} hearth_pooling;
+
+typedef enum hearth_model_state {
+    HEARTH_MODEL_UNLOADED,
+    HEARTH_MODEL_LOADING,
+    HEARTH_MODEL_LOADED,
+    HEARTH_MODEL_UNLOADING,
+    HEARTH_MODEL_FAILED /* its last load */
+} hearth_model_state;
+
+/* As configuration and JSON write them: "chat", "dense", "mean" ("": unspecified), "loaded". Static. */
+HEARTH_API const char *hearth_model_type_name(hearth_model_type type);
+HEARTH_API const char *hearth_model_kind_name(hearth_model_kind kind);
+HEARTH_API const char *hearth_pooling_name(hearth_pooling pooling);
+HEARTH_API const char *hearth_model_state_name(hearth_model_state state);
+
 typedef struct hearth_model_info {
     const char *name;         /* the name in the configuration */
     const char *path;         /* the weights file */
     const char *architecture; /* e.g. "qwen3" */
-    const char *type;         /* chat | embedding | rerank */
-    const char *kind;         /* dense | moe | hybrid | recurrent */
-    const char *pooling;      /* how an input's vectors become one: none | mean | cls | last | rank; "": a chat model */
-    const char *description;  /* llama.cpp's one-line description, with the weight type */
-    uint64_t size_bytes;      /* size of the weights */
-    uint64_t n_params;        /* number of weights */
-    int32_t n_vocab;          /* tokens in the vocabulary */
-    int32_t n_embd;           /* embedding width inside the model */
-    int32_t n_embd_out;       /* width of its output vectors */
-    int32_t n_layer;          /* number of layers */
-    int32_t n_swa;            /* sliding attention window, tokens; 0: none */
-    int32_t n_ctx_train;      /* tokens of the context that the model was trained for */
-    int32_t context_window;   /* tokens that a slot, or one input of an embedding or rerank model, can have here */
-    int32_t n_slots;          /* requests computed at once; contexts of an embedding or rerank model */
-    bool has_chat_template;   /* of its own; false: chats are written in ChatML, for which it may not be trained */
-    const char *chat_template;       /* the template in use; "": not a chat model */
+    hearth_model_type type;
+    hearth_model_kind kind;
+    hearth_pooling pooling;
+    const char *description;   /* llama.cpp's one-line description, with the weight type */
+    uint64_t size_bytes;       /* size of the weights */
+    uint64_t n_params;         /* number of weights */
+    int32_t n_vocab;           /* tokens in the vocabulary */
+    int32_t n_embd;            /* embedding width inside the model */
+    int32_t n_embd_out;        /* width of its output vectors */
+    int32_t n_layer;           /* number of layers */
+    int32_t n_swa;             /* sliding attention window, tokens; 0: none */
+    int32_t n_ctx_train;       /* tokens of the context that the model was trained for */
+    int32_t context_window;    /* tokens that a slot, or one input of an embedding or rerank model, can have here */
+    int32_t n_slots;           /* requests computed at once; contexts of an embedding or rerank model */
+    bool has_chat_template;    /* of its own; false: chats are written in ChatML, for which it may not be trained */
+    const char *chat_template; /* the template in use; "": not a chat model */
     const char *chat_template_caps;  /* its capabilities, as llama.cpp detects them: a JSON object of booleans */
     const char *bos_text, *eos_text; /* texts of the BOS and EOS tokens; "": none */
     const char *weights_type;        /* llama.cpp's name of the type of most weights: "Q8_0" */
     int32_t vocab_type;              /* llama.cpp's number of the vocabulary's type */
     int64_t created;                 /* unix time in seconds of its last load; before the first, of reading its file */
-    const char *state;               /* loaded | loading | unloading | unloaded | failed (its last load) */
+    hearth_model_state state;
 } hearth_model_info;
 
 /* Describes the index-th model, in the order of the configuration, in memory or not; false past the last that
@@ -582,11 +616,20 @@ HEARTH_API void hearth_embedding_release(hearth_embedding *embedding);
 
 /* ---- Slots ---- */
 
+typedef enum hearth_slot_state {
+    HEARTH_SLOT_IDLE,
+    HEARTH_SLOT_PENDING, /* its request waits for cells that another computes or that are fetched */
+    HEARTH_SLOT_PREFILL,
+    HEARTH_SLOT_GENERATE
+} hearth_slot_state;
+
+HEARTH_API const char *hearth_slot_state_name(hearth_slot_state state); /* "idle", …; static */
+
 typedef struct hearth_slot {
     int32_t id;
-    int32_t seq_id;      /* the llama.cpp sequence of its running or last request; -1: none, or it was evicted */
-    const char *model;   /* name */
-    const char *state;   /* idle | pending | prefill | generate */
+    int32_t seq_id;    /* the llama.cpp sequence of its running or last request; -1: none, or it was evicted */
+    const char *model; /* name */
+    hearth_slot_state state;
     char request_id[64]; /* empty when idle */
     int32_t cached_messages;
     int32_t cached_tokens; /* tokens in its cells */

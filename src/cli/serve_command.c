@@ -51,7 +51,7 @@ static hearth_model_info example_model(const hearth *instance)
 {
     hearth_model_info first = {0}, info;
     for (size_t i = 0; hearth_model(instance, i, &info); i++)
-        if (i == 0 || (strcmp(info.type, "chat") == 0 && strcmp(first.type, "chat") != 0)) first = info;
+        if (i == 0 || (info.type == HEARTH_MODEL_CHAT && first.type != HEARTH_MODEL_CHAT)) first = info;
     return first;
 }
 
@@ -66,9 +66,9 @@ static void put_example(struct buf *out, const struct announcement *a, const hea
         {"rerank", "/v1/rerank", "\"query\": \"Who are you?\", \"documents\": [\"A server.\", \"A river.\"]"},
         {"text", "/v1/completions", "\"prompt\": \"Once upon a time\""},
     };
-    if (model->type == NULL) return; /* there is no model */
-    const bool is_base = strcmp(model->type, "chat") == 0 && !model->has_chat_template;
-    const char *type = is_base ? "text" : model->type;
+    if (model->name == NULL) return; /* there is no model */
+    const bool is_base = model->type == HEARTH_MODEL_CHAT && !model->has_chat_template;
+    const char *type = is_base ? "text" : hearth_model_type_name(model->type);
     const bool has_keys = hearth_config_get(a->config, "server.api_keys_file") != NULL;
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++)
         if (strcmp(examples[i].type, type) == 0)

@@ -20,7 +20,7 @@ static bool all_finite(const float *v, size_t n)
 static bool keep(struct worker *worker, int32_t index, struct embed_input *input)
 {
     size_t width = (size_t)worker->pool->width;
-    input->n_vectors = worker->pool->pooling == LLM_POOLING_NONE ? (int32_t)input->tokens.len : 1;
+    input->n_vectors = worker->pool->pooling == HEARTH_POOLING_NONE ? (int32_t)input->tokens.len : 1;
     input->vectors = mem_grow(NULL, (size_t)input->n_vectors * width, sizeof *input->vectors);
     for (int32_t at = 0; at < input->n_vectors; at++) {
         const float *v = llm_embedding(worker->embedder, index, at);

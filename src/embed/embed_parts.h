@@ -35,7 +35,7 @@ struct embed_pool {
     int64_t timeout;
     size_t permits;
     int32_t window, width;
-    enum llm_pooling pooling;
+    hearth_pooling pooling;
     struct embed_stats *stats,
         own_stats; /* where the pool counts; own_stats: where it does if the caller gave no stats */
 

@@ -415,7 +415,7 @@ int32_t embed_width(const struct embed_pool *pool)
     return pool->width;
 }
 
-enum llm_pooling embed_pooling(const struct embed_pool *pool)
+hearth_pooling embed_pooling(const struct embed_pool *pool)
 {
     return pool->pooling;
 }

@@ -46,7 +46,7 @@ struct embed_pool;
 struct embed_params {
     const char *name; /* of the model, for logs */
     struct llm_model *model;
-    enum llm_pooling pooling;
+    hearth_pooling pooling;
     int32_t n_contexts;
     struct llm_context_params context; /* of one context, as llm_embedder_open() takes it; the pool sets abort and ud */
     size_t permits;                    /* jobs in flight */
@@ -74,7 +74,7 @@ void embed_close(struct embed_pool *pool);
 
 int32_t embed_window(const struct embed_pool *pool); /* tokens of one input */
 int32_t embed_width(const struct embed_pool *pool);  /* numbers of a vector */
-enum llm_pooling embed_pooling(const struct embed_pool *pool);
+hearth_pooling embed_pooling(const struct embed_pool *pool);
 size_t embed_waiting(struct embed_pool *pool); /* jobs without a permit */
 
 struct embed_stats {

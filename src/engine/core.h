@@ -107,17 +107,10 @@ struct run {
     const struct snapshot *snapshot;
 };
 
-enum slot_state {
-    SLOT_IDLE,
-    SLOT_PENDING, /* has no sequence yet: waits for one, or for cells of its prefix that another slot is computing */
-    SLOT_PREFILL,
-    SLOT_GENERATE
-};
-
 /* A slot: a share in every tick, and the request that has it. */
 struct slot {
     int32_t id;
-    enum slot_state state;
+    hearth_slot_state state;
     struct seq *seq;           /* NULL when idle or pending */
     struct job *job;           /* NULL when idle */
     const struct seq *awaited; /* while pending: the sequence whose cells it waits for, in which of its uses, and how

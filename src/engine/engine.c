@@ -32,8 +32,6 @@ static bool should_abort(void *ud)
 
 /* ---- Slot status ---- */
 
-static const char *const state_names[] = {"idle", "pending", "prefill", "generate"};
-
 const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot)
 {
     const struct seq *last = NULL;
@@ -47,19 +45,19 @@ const struct seq *slot_last_seq(const struct engine *engine, const struct slot *
 
 static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
 {
-    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = state_names[slot->state]};
+    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = slot->state};
     if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
-    if (slot->state != SLOT_IDLE) {
+    if (slot->state != HEARTH_SLOT_IDLE) {
         s.cached_tokens = slot->run->n_cached;
         s.n_prompt = slot->run->n_prompt;
         s.n_predicted = slot->run->n_predicted;
         s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
     }
-    const struct seq *seq = slot->state == SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
+    const struct seq *seq = slot->state == HEARTH_SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
     if (seq == NULL) return s;
     s.seq_id = seq->id;
     s.cached_messages = (int32_t)seq->n_messages;
-    if (slot->state != SLOT_IDLE) return s;
+    if (slot->state != HEARTH_SLOT_IDLE) return s;
     s.cached_tokens = seq->n_cells;
     s.last_used = seq->retired_at_unix_ms;
     uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;

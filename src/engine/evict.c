@@ -110,7 +110,7 @@ static struct seq *find_free(struct engine *engine)
 
 bool slot_awaits_seq(const struct slot *slot)
 {
-    return slot->state == SLOT_PENDING && slot->awaited == NULL && !slot->lacks_cells;
+    return slot->state == HEARTH_SLOT_PENDING && slot->awaited == NULL && !slot->lacks_cells;
 }
 
 static size_t count_awaiting(const struct engine *engine)

@@ -143,7 +143,7 @@ static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
 static bool any_generating(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == SLOT_GENERATE) return true;
+        if (engine->slots[i].state == HEARTH_SLOT_GENERATE) return true;
     return false;
 }
 

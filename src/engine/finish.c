@@ -75,7 +75,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
             log_event(LOG_DEBUG, "finish-slot", "seq-cleared", log_int("slot", slot->id), log_int("seq", seq->id));
     }
     fetch_release(job);
-    slot->state = SLOT_IDLE;
+    slot->state = HEARTH_SLOT_IDLE;
     slot->seq = NULL;
     slot->job = NULL;
     slot->run = NULL;
@@ -163,7 +163,7 @@ void finish_cancelled(struct engine *engine)
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
         cancel_in_list(engine, &slot->queue, &cancelled);
-        if (slot->state == SLOT_IDLE) continue;
+        if (slot->state == HEARTH_SLOT_IDLE) continue;
         if (job_is_cancelled(slot->job))
             finish_failed(engine, slot, &cancelled);
         else if (stop_now)

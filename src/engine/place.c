@@ -129,7 +129,7 @@ static void bind_seq(struct engine *engine, struct slot *slot, const struct plac
     seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_PRIVATE;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
-    slot->state = SLOT_PREFILL;
+    slot->state = HEARTH_SLOT_PREFILL;
     use_store(engine, slot, p);
     if (saves_checkpoints(engine, slot->job)) add_own_checkpoints(engine, slot, divergence);
     if (slot->run->n_predicted == 0) {
@@ -157,7 +157,7 @@ static struct slot *choose_slot(struct engine *engine, const struct seq *source)
     struct slot *best = NULL;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_IDLE) continue;
+        if (slot->state != HEARTH_SLOT_IDLE) continue;
         if (source != NULL && source->last_slot == slot->id) return slot;
         if (best == NULL || slot->last_used < best->last_used) best = slot;
     }
@@ -242,7 +242,7 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
 /* Carries the placement out, as far as that is possible now. */
 static void carry_out(struct engine *engine, struct slot *slot, const struct placement *p)
 {
-    slot->state = SLOT_PENDING;
+    slot->state = HEARTH_SLOT_PENDING;
     slot->awaited = NULL;
     if (p->how == PLACE_WAIT)
         wait_for(slot, p);
@@ -281,7 +281,7 @@ static void release_pending(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_PENDING || is_still_waiting(engine, slot)) continue;
+        if (slot->state != HEARTH_SLOT_PENDING || is_still_waiting(engine, slot)) continue;
         struct placement p = find_placement(engine, slot->job, slot->run, false);
         carry_out(engine, slot, &p);
     }
@@ -326,7 +326,7 @@ static void serve_queues(struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        while (slot->state == SLOT_IDLE && slot->queue.first != NULL)
+        while (slot->state == HEARTH_SLOT_IDLE && slot->queue.first != NULL)
             place(engine, slot, job_list_take_first(&slot->queue));
     }
 }

@@ -18,7 +18,7 @@
 static bool all_compute_prompts(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == SLOT_IDLE || engine->slots[i].state == SLOT_GENERATE) return false;
+        if (engine->slots[i].state == HEARTH_SLOT_IDLE || engine->slots[i].state == HEARTH_SLOT_GENERATE) return false;
     return true;
 }
 
@@ -100,7 +100,8 @@ static void update_blocked(struct engine *engine, int64_t now)
 static bool can_be_preempted(const struct engine *engine, const struct slot *slot)
 {
     /* a request that has to compute its cells again has made no progress since it got its slot */
-    bool has_its_cells = slot->state == SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
+    bool has_its_cells =
+        slot->state == HEARTH_SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
     if (!has_its_cells || slot->deferred) return false;
     if (engine->unified || engine->preempt_fails) return true;
     if (engine->deterministic && !engine->exact_snapshots) return false;
@@ -172,7 +173,7 @@ void preempt_decide(struct engine *engine)
 static bool any_idle(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
-        if (engine->slots[i].state == SLOT_IDLE) return true;
+        if (engine->slots[i].state == HEARTH_SLOT_IDLE) return true;
     return false;
 }
 

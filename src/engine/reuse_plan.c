@@ -95,7 +95,7 @@ static int32_t available_later(const struct engine *engine, const struct seq *se
 
 bool seq_is_prefilling(const struct seq *seq)
 {
-    return seq->slot != NULL && seq->slot->state == SLOT_PREFILL && !seq->slot->deferred;
+    return seq->slot != NULL && seq->slot->state == HEARTH_SLOT_PREFILL && !seq->slot->deferred;
 }
 
 /* ---- Costs ---- */
@@ -262,7 +262,7 @@ static void consider_fetch(const struct engine *engine, const struct job *job, s
  * computes on its conversation has far more of it, the request waits for that slot. */
 static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
-    if (seq->slot == NULL || seq->slot->state != SLOT_GENERATE) return;
+    if (seq->slot == NULL || seq->slot->state != HEARTH_SLOT_GENERATE) return;
     int32_t match = matching(engine, seq, job);
     if (!engine->cuts_anywhere) match = seq_can_keep(engine, seq, match);
     if (match == 0) return;

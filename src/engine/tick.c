@@ -50,7 +50,7 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
                               .to = next_checkpoint(slot->job, seq->n_cells, wanted),
-                              .generating = slot->state == SLOT_GENERATE && wanted - seq->n_cells == 1,
+                              .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
                               .group = group_of(engine, slot)};
 }
 
@@ -89,7 +89,7 @@ static int32_t make_plan(struct engine *engine)
 static void token_came(struct engine *engine, struct slot *slot)
 {
     struct run *run = slot->run;
-    slot->state = SLOT_GENERATE;
+    slot->state = HEARTH_SLOT_GENERATE;
     run->last_token_at = clock_now(engine->clock);
     if (run->n_predicted == 0) {
         run->first_token_at = run->last_token_at;
@@ -217,7 +217,7 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
     if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
     bool at_checkpoint = false;
-    if (slot->state == SLOT_PREFILL) {
+    if (slot->state == HEARTH_SLOT_PREFILL) {
         at_checkpoint = slot->job->cache_prompt && is_checkpoint(slot->job, seq->n_cells);
         if (at_checkpoint) seq_save_checkpoint(engine, seq);
         if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
@@ -261,7 +261,8 @@ static struct slot *choose_deferred(struct engine *engine, struct slot *starved)
         struct slot *slot = &engine->slots[i];
         if (slot->seq == NULL || slot->deferred) continue;
         computed++;
-        if (slot->state == SLOT_PREFILL && (most == NULL || slot->seq->n_cells > most->seq->n_cells)) most = slot;
+        if (slot->state == HEARTH_SLOT_PREFILL && (most == NULL || slot->seq->n_cells > most->seq->n_cells))
+            most = slot;
     }
     if (computed < 2) return NULL;
     return most != NULL ? most : starved;
@@ -358,7 +359,7 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
     for (size_t i = 0; i < n; i++) {
         struct slot *slot = &engine->slots[shares[i].slot];
         int32_t n_tokens = shares[i].to - shares[i].from;
-        if (slot->state == SLOT_GENERATE) {
+        if (slot->state == HEARTH_SLOT_GENERATE) {
             shares[left++] = shares[i];
             continue;
         }
@@ -372,7 +373,7 @@ static size_t postpone_prompts(struct engine *engine, struct plan_share *shares,
 static bool are_replies(const struct engine *engine, const struct plan_share *shares, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (engine->slots[shares[i].slot].state != SLOT_GENERATE) return false;
+        if (engine->slots[shares[i].slot].state != HEARTH_SLOT_GENERATE) return false;
     return true;
 }
 

@@ -99,7 +99,7 @@ static bool decide_unified(const struct config_model *config)
 /* Whether every sequence takes memory for a recurrent state or a sliding window, used or not. */
 static bool has_state_each(const struct llm_model_info *info)
 {
-    return info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT || info->n_swa > 0;
+    return info->kind == HEARTH_KIND_HYBRID || info->kind == HEARTH_KIND_RECURRENT || info->n_swa > 0;
 }
 
 static int64_t at_least(int64_t n, int64_t least)
@@ -122,7 +122,7 @@ static int32_t decide_sequences(const struct config_model *config, const struct 
 /* Whether the store reads and writes KV most_tokens of the context: a recurrent model has none. */
 static bool needs_scratch(const struct config_model *config, const struct llm_model_info *info)
 {
-    return info->kind != LLM_RECURRENT && (config->incremental_cache || config->system_prompt_cache);
+    return info->kind != HEARTH_KIND_RECURRENT && (config->incremental_cache || config->system_prompt_cache);
 }
 
 int instance_context_params(const struct config_model *config, const struct llm_model *weights,
@@ -309,7 +309,7 @@ static void warn_about_settings(const struct config_model *config, const struct 
                   log_int("trained", info->n_ctx_train));
     double f16 = llm_type_bytes("f16");
     bool quantised = llm_type_bytes(config->cache_type_k) < f16 || llm_type_bytes(config->cache_type_v) < f16;
-    if (info->kind == LLM_HYBRID && quantised)
+    if (info->kind == HEARTH_KIND_HYBRID && quantised)
         log_event(LOG_WARN, "model", "hybrid models are best kept in f16 cells", log_str("model", config->name),
                   log_str("cache_type_k", config->cache_type_k), log_str("cache_type_v", config->cache_type_v));
     if (config->threads > llm_usable_cpus())
@@ -361,14 +361,14 @@ static int load_parts(struct hearth *instance, struct model *model, struct model
     }
     int rc = entry_learn(model->entry, model->weights, error);
     if (rc != HEARTH_OK) return rc;
-    rc = model->entry->facts.type == MODEL_CHAT ? open_chat_model(instance, model, error)
-                                                : embedding_open_pool(model, instance->clock, error);
+    rc = model->entry->facts.type == HEARTH_MODEL_CHAT ? open_chat_model(instance, model, error)
+                                                       : embedding_open_pool(model, instance->clock, error);
     if (rc != HEARTH_OK) return rc;
     warn_about_settings(model->config, info);
     atomic_store(&model->entry->created, (int64_t)time(NULL));
     log_event(LOG_INFO, "model", "loaded", log_str("model", model->config->name), log_str("arch", info->architecture),
-              log_str("type", model_type_name(model->entry->facts.type)), log_str("kind", llm_kind_name(info->kind)),
-              log_int("size_bytes", (int64_t)info->size_bytes),
+              log_str("type", hearth_model_type_name(model->entry->facts.type)),
+              log_str("kind", hearth_model_kind_name(info->kind)), log_int("size_bytes", (int64_t)info->size_bytes),
               log_bool("chat_template", model->entry->facts.info.has_chat_template),
               log_num("took_ms", clock_to_ms(clock_now(instance->clock) - begin)));
     return HEARTH_OK;

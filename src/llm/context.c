@@ -140,7 +140,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
-    context->recurrent = info->kind == LLM_RECURRENT || info->kind == LLM_HYBRID;
+    context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
     context->memory = llm_memory_of(model, &captured);

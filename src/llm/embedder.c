@@ -16,7 +16,7 @@ struct llm_embedder {
     struct llama_context *handle;
     struct ggml_threadpool *threads;
     struct llama_batch batch;
-    enum llm_pooling pooling;
+    hearth_pooling pooling;
     bool encodes; /* with llama_encode() instead of llama_decode() */
     bool causal;
     int32_t window, max_tokens, n_inputs, n_vocab, width;
@@ -32,19 +32,19 @@ struct llm_embedder {
 bool llm_is_embedder(const struct llm_model *model)
 {
     const struct llm_model_info *info = llm_model_info(model);
-    return !info->has_decoder || info->pooling > LLM_POOLING_NONE;
+    return !info->has_decoder || info->pooling > HEARTH_POOLING_NONE;
 }
 
-enum llm_pooling llm_default_pooling(const struct llm_model *model)
+hearth_pooling llm_default_pooling(const struct llm_model *model)
 {
     const struct llm_model_info *info = llm_model_info(model);
-    if (info->pooling != LLM_POOLING_UNSPECIFIED) return info->pooling;
-    return info->has_decoder ? LLM_POOLING_LAST : LLM_POOLING_MEAN;
+    if (info->pooling != HEARTH_POOLING_UNSPECIFIED) return info->pooling;
+    return info->has_decoder ? HEARTH_POOLING_LAST : HEARTH_POOLING_MEAN;
 }
 
 /* ---- Opening ---- */
 
-static int check_can_embed(struct llm_model *model, const struct llm_context_params *params, enum llm_pooling pooling,
+static int check_can_embed(struct llm_model *model, const struct llm_context_params *params, hearth_pooling pooling,
                            hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model);
@@ -53,7 +53,7 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
         return error_set(error, HEARTH_UNSUPPORTED,
                          "a model of the architecture '%s' is an encoder with a decoder, which is not served",
                          info->architecture);
-    if (pooling == LLM_POOLING_RANK && info->n_scores == 0)
+    if (pooling == HEARTH_POOLING_RANK && info->n_scores == 0)
         return error_at(error, HEARTH_UNSUPPORTED, "pooling",
                         "the model has no classification head for reranking: set pooling to mean, cls or last");
     /* Encoders have a position embedding for each position that they were trained for, and none beyond. */
@@ -66,9 +66,9 @@ static int check_can_embed(struct llm_model *model, const struct llm_context_par
 
 /* Whether a call must be one micro-batch: where attention or pooling needs all tokens of an input at once, and with
  * sliding windows in a unified KV cache, where llama.cpp 0.5.0 gives wrong numbers otherwise. */
-static bool needs_one_ubatch(const struct llm_model_info *info, enum llm_pooling pooling)
+static bool needs_one_ubatch(const struct llm_model_info *info, hearth_pooling pooling)
 {
-    bool causal_pooling = pooling == LLM_POOLING_NONE || pooling == LLM_POOLING_LAST;
+    bool causal_pooling = pooling == HEARTH_POOLING_NONE || pooling == HEARTH_POOLING_LAST;
     return !info->has_decoder || !causal_pooling || info->n_swa > 0;
 }
 
@@ -80,10 +80,10 @@ static int32_t round_up_to_sequences(int32_t n_tokens, int32_t n_seq)
 }
 
 static struct llm_context_params choose_sizes(const struct llm_context_params *wanted,
-                                              const struct llm_model_info *info, enum llm_pooling pooling)
+                                              const struct llm_model_info *info, hearth_pooling pooling)
 {
     struct llm_context_params params = *wanted;
-    bool state_each = info->kind == LLM_HYBRID || info->kind == LLM_RECURRENT;
+    bool state_each = info->kind == HEARTH_KIND_HYBRID || info->kind == HEARTH_KIND_RECURRENT;
     if (params.n_batch < params.window) params.n_batch = params.window;
     if (state_each && params.n_seq > MAX_STATES) params.n_seq = MAX_STATES;
     params.n_batch = round_up_to_sequences(params.n_batch, params.n_seq);
@@ -96,7 +96,7 @@ static struct llm_context_params choose_sizes(const struct llm_context_params *w
 }
 
 struct llm_cells llm_embedder_cells(const struct llm_context_params *wanted, const struct llm_model_info *info,
-                                    enum llm_pooling pooling)
+                                    hearth_pooling pooling)
 {
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
     return llm_cells_of(&params, info);
@@ -120,7 +120,7 @@ static struct llama_context *open_handle(struct llm_model *model, const struct l
 }
 
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *wanted,
-                                       enum llm_pooling pooling, hearth_error *error)
+                                       hearth_pooling pooling, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model);
     struct llm_context_params params = choose_sizes(wanted, info, pooling);
@@ -150,7 +150,7 @@ struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm
     embedder->max_tokens = params.n_batch;
     embedder->n_inputs = params.n_seq;
     embedder->n_vocab = info->n_vocab;
-    embedder->width = pooling == LLM_POOLING_RANK ? 1 : info->n_embd_out;
+    embedder->width = pooling == HEARTH_POOLING_RANK ? 1 : info->n_embd_out;
     embedder->first = mem_alloc((size_t)params.n_seq * sizeof *embedder->first);
     embedder->memory = llm_memory_of(model, &captured);
     return embedder;
@@ -247,7 +247,7 @@ enum llm_decoded llm_embed(struct llm_embedder *embedder, const struct llm_input
 
 const float *llm_embedding(struct llm_embedder *embedder, int32_t input, int32_t at)
 {
-    if (embedder->pooling == LLM_POOLING_NONE)
+    if (embedder->pooling == HEARTH_POOLING_NONE)
         return llama_get_embeddings_ith(embedder->handle, embedder->first[input] + at);
     return llama_get_embeddings_seq(embedder->handle, input);
 }

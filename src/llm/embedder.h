@@ -16,14 +16,14 @@ struct llm_input {
 
 /* Of the context's parameters, `window` is the longest input in tokens, n_batch the tokens of a call (raised to one
  * whole input) and n_seq the inputs of a call; the KV cache is unified and as large as one call. `pooling` is not
- * LLM_POOLING_UNSPECIFIED. */
+ * HEARTH_POOLING_UNSPECIFIED. */
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *params,
-                                       enum llm_pooling pooling, hearth_error *error);
+                                       hearth_pooling pooling, hearth_error *error);
 void llm_embedder_close(struct llm_embedder *embedder);
 
 /* Estimate of an embedder's cells before it is opened. */
 struct llm_cells llm_embedder_cells(const struct llm_context_params *params, const struct llm_model_info *info,
-                                    enum llm_pooling pooling);
+                                    hearth_pooling pooling);
 
 int32_t llm_embedder_max_tokens(const struct llm_embedder *embedder); /* tokens of a call at most */
 int32_t llm_embedder_max_inputs(const struct llm_embedder *embedder); /* inputs of a call at most */
@@ -43,6 +43,6 @@ bool llm_is_embedder(const struct llm_model *model);
 
 /* The pooling where the configuration names none: the file's; else mean for an encoder, and last for a decoder, whose
  * last token alone has attended to all others. */
-enum llm_pooling llm_default_pooling(const struct llm_model *model);
+hearth_pooling llm_default_pooling(const struct llm_model *model);
 
 #endif

@@ -34,31 +34,18 @@ struct llm_model {
 
 /* ---- Facts ---- */
 
-const char *llm_kind_name(enum llm_kind kind)
+hearth_pooling llm_pooling_of(const char *name)
 {
-    static const char *const names[] = {"dense", "moe", "hybrid", "recurrent"};
-    return names[kind];
+    for (int i = HEARTH_POOLING_NONE; i <= HEARTH_POOLING_RANK; i++)
+        if (strcmp(hearth_pooling_name((hearth_pooling)i), name) == 0) return (hearth_pooling)i;
+    return HEARTH_POOLING_UNSPECIFIED;
 }
 
-static const char *const pooling_names[] = {"none", "mean", "cls", "last", "rank"};
-
-const char *llm_pooling_name(enum llm_pooling pooling)
+static hearth_model_kind find_kind(const struct llama_model *handle, int32_t n_expert)
 {
-    return pooling == LLM_POOLING_UNSPECIFIED ? "" : pooling_names[pooling];
-}
-
-enum llm_pooling llm_pooling_of(const char *name)
-{
-    for (int i = LLM_POOLING_NONE; i <= LLM_POOLING_RANK; i++)
-        if (strcmp(pooling_names[i], name) == 0) return (enum llm_pooling)i;
-    return LLM_POOLING_UNSPECIFIED;
-}
-
-static enum llm_kind find_kind(const struct llama_model *handle, int32_t n_expert)
-{
-    if (llama_model_is_hybrid(handle)) return LLM_HYBRID;
-    if (llama_model_is_recurrent(handle)) return LLM_RECURRENT;
-    return n_expert > 0 ? LLM_MOE : LLM_DENSE;
+    if (llama_model_is_hybrid(handle)) return HEARTH_KIND_HYBRID;
+    if (llama_model_is_recurrent(handle)) return HEARTH_KIND_RECURRENT;
+    return n_expert > 0 ? HEARTH_KIND_MOE : HEARTH_KIND_DENSE;
 }
 
 /* An encoder's file says that its attention is not causal; a model of encoder and decoder would need llama_encode()
@@ -69,11 +56,11 @@ static bool is_decoder(const struct llama_model *handle, const struct gguf_conte
            llm_file_hparam(file, "attention.causal", 0, 1) != 0;
 }
 
-static enum llm_pooling find_pooling(const struct gguf_context *file)
+static hearth_pooling find_pooling(const struct gguf_context *file)
 {
-    int64_t pooling = llm_file_hparam(file, "pooling_type", 0, LLM_POOLING_UNSPECIFIED);
-    bool known = pooling >= LLM_POOLING_NONE && pooling <= LLM_POOLING_RANK;
-    return known ? (enum llm_pooling)pooling : LLM_POOLING_UNSPECIFIED;
+    int64_t pooling = llm_file_hparam(file, "pooling_type", 0, HEARTH_POOLING_UNSPECIFIED);
+    bool known = pooling >= HEARTH_POOLING_NONE && pooling <= HEARTH_POOLING_RANK;
+    return known ? (hearth_pooling)pooling : HEARTH_POOLING_UNSPECIFIED;
 }
 
 /* Outputs of the head of that name for an embedding of n_embd dimensions; 0: there is no such head. */
@@ -105,7 +92,7 @@ static void find_layer_memory(struct llm_model *model, const struct gguf_context
     info->is_swa = model->is_swa = mem_alloc((n + 1) * sizeof *model->is_swa);
     bool *cells = mem_alloc((n + 1) * sizeof *cells);
     struct llm_layer_memory layers = {.n_layer = (int32_t)n, .cells = cells, .is_swa = model->is_swa};
-    bool alike = info->n_swa <= 0 && info->kind != LLM_HYBRID && info->kind != LLM_RECURRENT;
+    bool alike = info->n_swa <= 0 && info->kind != HEARTH_KIND_HYBRID && info->kind != HEARTH_KIND_RECURRENT;
     bool probed = info->has_decoder && n > 0 && !alike && llm_probe(model->handle, &layers);
     for (int32_t i = 0; i < info->n_layer; i++) {
         int64_t n_head = llm_file_hparam(file, "attention.head_count", i, 0);

@@ -20,24 +20,11 @@ struct llm_model_params {
 };
 
 /* Kinds of models: dense and mixture-of-experts have KV cells alone, recurrent ones states alone, hybrids both. */
-enum llm_kind { LLM_DENSE, LLM_MOE, LLM_HYBRID, LLM_RECURRENT };
-
-/* How the embeddings of an input's tokens are pooled: not at all, their mean, the first (cls) or the last token's, or a
- * classification head that gives a reranking score. */
-enum llm_pooling {
-    LLM_POOLING_UNSPECIFIED = -1,
-    LLM_POOLING_NONE,
-    LLM_POOLING_MEAN,
-    LLM_POOLING_CLS,
-    LLM_POOLING_LAST,
-    LLM_POOLING_RANK
-};
-
 struct llm_model_info {
     char architecture[64];
     char name[128];        /* general.name; may be empty */
     char description[128]; /* llama.cpp's own line */
-    enum llm_kind kind;
+    hearth_model_kind kind;
     bool has_decoder; /* false: an encoder, good for embeddings only */
     uint64_t size_bytes, n_params;
     const char *weights_type; /* "Q8_0" */
@@ -54,7 +41,7 @@ struct llm_model_info {
     const char *chat_template;       /* NULL if there is none */
     const char *bos_text, *eos_text; /* "" if there is none */
     bool adds_bos, adds_eos;
-    enum llm_pooling pooling;    /* as the file has it */
+    hearth_pooling pooling;      /* as the file has it */
     int32_t n_embd_out;          /* dimensions of an embedding */
     int32_t n_scores;            /* outputs of the reranking head; 0: there is none */
     const char *rank_template;   /* joins query and document for reranking; NULL: separators do */
@@ -69,9 +56,7 @@ const struct llm_model_info *llm_model_info(const struct llm_model *model);
 
 /* A number of the file's metadata. False: there is none of that name. */
 bool llm_model_number(const struct llm_model *model, const char *key, double *out);
-const char *llm_kind_name(enum llm_kind kind);
-const char *llm_pooling_name(enum llm_pooling pooling);
-enum llm_pooling llm_pooling_of(const char *name); /* LLM_POOLING_UNSPECIFIED for any other */
+hearth_pooling llm_pooling_of(const char *name); /* HEARTH_POOLING_UNSPECIFIED for any other */
 
 /* Appends the tokens of the text; a long text is tokenised in chunks, with the same result. add_special: BOS and EOS as
  * the model wants them; parse_special: special tokens spelled out in the text become tokens. */

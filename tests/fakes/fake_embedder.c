@@ -74,7 +74,7 @@ int fake_embedder_open(void)
 }
 
 struct llm_embedder *llm_embedder_open(struct llm_model *model, const struct llm_context_params *params,
-                                       enum llm_pooling pooling, hearth_error *error)
+                                       hearth_pooling pooling, hearth_error *error)
 {
     (void)model, (void)pooling, (void)error;
     struct llm_embedder *embedder = mem_alloc(sizeof *embedder);

@@ -606,9 +606,9 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
     *info = (hearth_model_info){.name = "demo",
                                 .path = "/models/demo.gguf",
                                 .architecture = "qwen3",
-                                .type = "chat",
-                                .kind = "dense",
-                                .pooling = "",
+                                .type = HEARTH_MODEL_CHAT,
+                                .kind = HEARTH_KIND_DENSE,
+                                .pooling = HEARTH_POOLING_UNSPECIFIED,
                                 .description = "a fake",
                                 .size_bytes = 1234567890123,
                                 .n_params = 600000000,
@@ -627,7 +627,7 @@ bool hearth_model(const hearth *instance, size_t index, hearth_model_info *info)
                                 .bos_text = "<s>",
                                 .eos_text = "</s>",
                                 .weights_type = "Q4_K - Medium",
-                                .state = "loaded"};
+                                .state = HEARTH_MODEL_LOADED};
     return true;
 }
 
@@ -770,7 +770,7 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
         slots[0] = (hearth_slot){.id = 0,
                                  .seq_id = 3,
                                  .model = "demo",
-                                 .state = "generate",
+                                 .state = HEARTH_SLOT_GENERATE,
                                  .request_id = "req-1",
                                  .cached_messages = 2,
                                  .cached_tokens = 40,

@@ -39,15 +39,9 @@ struct model_entry *instance_find_model(const struct hearth *instance, const cha
     return NULL;
 }
 
-const char *model_type_name(enum model_type type)
-{
-    static const char *const names[] = {"chat", "embedding", "rerank"};
-    return names[type];
-}
-
 /* The model for requests that name none, or one that does not exist: server.default_model, else the first of the type,
  * and for an unknown name only where the choice is unambiguous; NULL: there is none. */
-static struct model_entry *default_model(const struct hearth *instance, bool is_named, enum model_type type)
+static struct model_entry *default_model(const struct hearth *instance, bool is_named, hearth_model_type type)
 {
     const struct config_server *server = &instance->config->server;
     const struct config_model *chosen =
@@ -64,21 +58,21 @@ static struct model_entry *default_model(const struct hearth *instance, bool is_
     return n_fit == 1 && n == instance->config->n_models ? first : NULL;
 }
 
-struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
+struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, hearth_model_type type,
                                         hearth_error *error)
 {
     static const char *const uses[] = {"writes text", "turns inputs into vectors", "judges documents by a query"};
     bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
     /* server.any_model_name holds for chat models alone: vectors of another model than the named one are useless. */
-    bool any = !is_there && type == MODEL_CHAT && instance->config->server.any_model_name;
+    bool any = !is_there && type == HEARTH_MODEL_CHAT && instance->config->server.any_model_name;
     struct model_entry *other = name == NULL || any ? default_model(instance, name != NULL, type) : NULL;
     if (other != NULL) return other;
     struct model_entry *entry = instance_find_model(instance, name, error);
     if (entry == NULL || entry->facts.type == type) return entry;
-    enum model_type its = entry->facts.type;
+    hearth_model_type its = entry->facts.type;
     error_at(error, HEARTH_UNSUPPORTED, "model",
              "model '%s' is of the type %s: it %s. This request needs a model of the type %s, which %s",
-             entry->config->name, model_type_name(its), uses[its], model_type_name(type), uses[type]);
+             entry->config->name, hearth_model_type_name(its), uses[its], hearth_model_type_name(type), uses[type]);
     return NULL;
 }
 
@@ -93,16 +87,16 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
-    facts->bytes = (uint64_t)(facts->type == MODEL_CHAT ? estimate_memory(&context, info).total
-                                                        : embedding_bytes(config, weights, &context));
+    facts->bytes = (uint64_t)(facts->type == HEARTH_MODEL_CHAT ? estimate_memory(&context, info).total
+                                                               : embedding_bytes(config, weights, &context));
     memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
     memcpy(facts->description, info->description, sizeof facts->description);
     facts->info = (hearth_model_info){
         .name = config->name,
         .path = config->path,
-        .type = model_type_name(facts->type),
-        .kind = llm_kind_name(info->kind),
-        .pooling = facts->type != MODEL_CHAT ? llm_pooling_name(embedding_pooling(config, weights)) : "",
+        .type = facts->type,
+        .kind = info->kind,
+        .pooling = facts->type != HEARTH_MODEL_CHAT ? embedding_pooling(config, weights) : HEARTH_POOLING_UNSPECIFIED,
         .size_bytes = info->size_bytes,
         .n_params = info->n_params,
         .weights_type = info->weights_type,
@@ -115,7 +109,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .n_ctx_train = info->n_ctx_train,
         .context_window = context.window,
         .n_slots = (int32_t)config->n_seq_max,
-        .has_chat_template = facts->type == MODEL_CHAT && templated,
+        .has_chat_template = facts->type == HEARTH_MODEL_CHAT && templated,
     };
     return HEARTH_OK;
 }
@@ -124,7 +118,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
 static bool are_equal(const struct model_facts *a, const struct model_facts *b)
 {
     const hearth_model_info *i = &a->info, *k = &b->info;
-    return a->type == b->type && strcmp(a->architecture, b->architecture) == 0 && strcmp(i->pooling, k->pooling) == 0 &&
+    return a->type == b->type && strcmp(a->architecture, b->architecture) == 0 && i->pooling == k->pooling &&
            i->size_bytes == k->size_bytes && i->n_params == k->n_params && i->n_vocab == k->n_vocab &&
            i->n_embd_out == k->n_embd_out && i->context_window == k->context_window &&
            i->has_chat_template == k->has_chat_template;
@@ -137,7 +131,7 @@ static void read_texts(struct model_facts *facts, const struct config_model *con
     const struct llm_model_info *info = llm_model_info(weights);
     hearth_params nothing = hearth_params_default();
     hearth_error unread;
-    char *template_ = facts->type == MODEL_CHAT ? instance_template_text(config, weights, &unread) : NULL;
+    char *template_ = facts->type == HEARTH_MODEL_CHAT ? instance_template_text(config, weights, &unread) : NULL;
     nothing.sampling = sampling_complete(&nothing.sampling, config, weights);
     nothing.sampling.seed = -1;
     facts->defaults = params_copy(&nothing);
@@ -193,8 +187,8 @@ int32_t hearth_find_model(const hearth *instance, const char *name, hearth_error
     hearth_error own;
     if (error == NULL) error = &own;
     bool is_there = name != NULL && config_resolve_model(instance->config, name) != NULL;
-    const struct model_entry *entry =
-        is_there ? instance_find_model(instance, name, error) : instance_pick_model(instance, name, MODEL_CHAT, error);
+    const struct model_entry *entry = is_there ? instance_find_model(instance, name, error)
+                                               : instance_pick_model(instance, name, HEARTH_MODEL_CHAT, error);
     return entry == NULL ? (int32_t)error->code : (int32_t)(entry - instance->entries);
 }
 

@@ -16,12 +16,8 @@
 struct model_manager;
 struct model;
 
-enum model_type { MODEL_CHAT, MODEL_EMBEDDING, MODEL_RERANK };
-
-enum presence { MODEL_UNLOADED, MODEL_LOADING, MODEL_LOADED, MODEL_UNLOADING, MODEL_FAILED };
-
 struct model_facts {
-    enum model_type type;
+    hearth_model_type type;
     char architecture[64], description[128];
     char *chat_template, *bos_text, *eos_text; /* "": none */
     char *chat_template_caps;
@@ -47,7 +43,7 @@ struct model_entry {
     _Atomic int64_t created;
 
     /* Guarded: */
-    enum presence presence;
+    hearth_model_state presence;
     struct model *model;        /* NULL unless it is in memory */
     size_t n_requests, n_brief; /* leases of requests that have the model; brief leases */
     size_t n_active;            /* requests that run or whose handle is not released */
@@ -68,8 +64,7 @@ void entry_release(struct model_entry *entry);
 struct model_entry *instance_find_model(const struct hearth *instance, const char *name, hearth_error *error);
 
 /* The same among the models of that type; a NULL name is server.default_model or else the first of the type. */
-struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, enum model_type type,
+struct model_entry *instance_pick_model(const struct hearth *instance, const char *name, hearth_model_type type,
                                         hearth_error *error);
-const char *model_type_name(enum model_type type);
 
 #endif

@@ -65,7 +65,7 @@ void leases_fail(struct model_entry *entry)
 static void set_timeout_error(const struct lease *lease, hearth_error *error)
 {
     const struct model_entry *entry = lease->entry;
-    if (entry->presence == MODEL_LOADING || manager_can_fit(entry->manager, entry))
+    if (entry->presence == HEARTH_MODEL_LOADING || manager_can_fit(entry->manager, entry))
         error_set(error, HEARTH_UNAVAILABLE, "model '%s' is still loading: try again in a moment", entry->config->name);
     else
         error_at(error, HEARTH_BUSY, "server.memory_budget_mb",
@@ -83,7 +83,7 @@ static bool is_decided(struct model_manager *manager, struct lease *lease, heart
         error_set(error, HEARTH_UNAVAILABLE, "engine shutting down");
     else if (atomic_load(lease->cancelled))
         error_set(error, HEARTH_CANCELLED, "request was cancelled");
-    else if (!lease->failed && lease->entry->presence == MODEL_LOADED)
+    else if (!lease->failed && lease->entry->presence == HEARTH_MODEL_LOADED)
         return true;
     else if (!lease->failed && lease->deadline != CLOCK_NEVER && clock_now(clock) >= lease->deadline)
         set_timeout_error(lease, error);
@@ -144,7 +144,7 @@ enum lease_taken lease_take(struct lease *lease, hearth_error *error)
     if (manager->stopping) {
         error_set(error, HEARTH_UNAVAILABLE, "submit: engine shutting down");
         taken = LEASE_REFUSED;
-    } else if (entry->presence == MODEL_LOADED && entry->n_waiting == 0) {
+    } else if (entry->presence == HEARTH_MODEL_LOADED && entry->n_waiting == 0) {
         grant(lease);
         taken = LEASE_READY;
     } else {
@@ -193,7 +193,7 @@ struct model *brief_lease_take(struct model_entry *entry)
 {
     struct model_manager *manager = entry->manager;
     pthread_mutex_lock(&manager->mutex);
-    bool there = entry->presence == MODEL_LOADED;
+    bool there = entry->presence == HEARTH_MODEL_LOADED;
     if (there) entry->n_brief++;
     struct model *model = there ? entry->model : NULL;
     pthread_mutex_unlock(&manager->mutex);

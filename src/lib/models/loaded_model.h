@@ -58,7 +58,7 @@ struct model_progress {
 };
 
 /* requests/embedding.c: the type of a model, from its configuration or else its file; opening its pool of contexts. */
-enum model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
+hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights);
 int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *error);
 
 /* The text of a model's chat template: of jinja_file, else its own, else ChatML. The caller frees it. NULL: jinja_file
@@ -66,7 +66,7 @@ int embedding_open_pool(struct model *model, struct clock *clock, hearth_error *
 char *instance_template_text(const struct config_model *config, const struct llm_model *weights, hearth_error *error);
 
 /* The pooling type, from the configuration or else the model's file; and one context of the pool, for reports. */
-enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights);
+hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights);
 struct llm_embedder *embedding_open_context(const struct config_model *config, struct llm_model *weights,
                                             hearth_error *error);
 

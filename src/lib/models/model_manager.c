@@ -22,17 +22,17 @@ static bool is_in_memory(const struct model_entry *entry)
 
 static bool is_idle(const struct model_entry *entry)
 {
-    return entry->presence == MODEL_LOADED && entry->n_requests + entry->n_waiting + entry->n_brief == 0;
+    return entry->presence == HEARTH_MODEL_LOADED && entry->n_requests + entry->n_waiting + entry->n_brief == 0;
 }
 
 static bool is_leaving(const struct model_entry *entry)
 {
-    return entry->presence == MODEL_UNLOADING;
+    return entry->presence == HEARTH_MODEL_UNLOADING;
 }
 
 static bool is_wanted(const struct model_entry *entry)
 {
-    bool away = entry->presence == MODEL_UNLOADED || entry->presence == MODEL_FAILED;
+    bool away = entry->presence == HEARTH_MODEL_UNLOADED || entry->presence == HEARTH_MODEL_FAILED;
     return away && (entry->asked || entry->n_waiting > 0);
 }
 
@@ -116,14 +116,14 @@ static void unload(struct model_manager *manager, struct model_entry *entry)
     log_event(LOG_INFO, "model", "unloaded", log_str("model", entry->config->name), log_num("took_ms", took));
     pthread_mutex_lock(&manager->mutex);
     entry->model = NULL;
-    entry->presence = MODEL_UNLOADED;
+    entry->presence = HEARTH_MODEL_UNLOADED;
     pthread_cond_broadcast(&manager->changed);
 }
 
 static void finish_load(struct model_entry *entry, struct model *model, const hearth_error *error)
 {
     entry->model = model;
-    entry->presence = model != NULL ? MODEL_LOADED : MODEL_FAILED;
+    entry->presence = model != NULL ? HEARTH_MODEL_LOADED : HEARTH_MODEL_FAILED;
     entry->error = *error;
     entry->used_at = clock_now(entry->manager->instance->clock);
     if (model == NULL) leases_fail(entry);
@@ -136,7 +136,7 @@ int manager_load(struct model_manager *manager, struct model_entry *entry, heart
     struct clock *clock = manager->instance->clock;
     int64_t begin = clock_now(clock);
     pthread_mutex_lock(&manager->mutex);
-    entry->presence = MODEL_LOADING;
+    entry->presence = HEARTH_MODEL_LOADING;
     entry->asked = false;
     pthread_cond_broadcast(&manager->changed);
     pthread_mutex_unlock(&manager->mutex);
@@ -177,7 +177,7 @@ static void load_wanted(struct model_manager *manager, struct model_entry *entry
 
 static void begin_unload(struct model_entry *entry, const char *reason)
 {
-    entry->presence = MODEL_UNLOADING;
+    entry->presence = HEARTH_MODEL_UNLOADING;
     log_event(LOG_INFO, "model", "unloading", log_str("model", entry->config->name), log_str("reason", reason));
     pthread_cond_broadcast(&entry->manager->changed);
 }
@@ -283,16 +283,10 @@ void manager_close(struct model_manager *manager)
 
 /* ---- Status ---- */
 
-static const char *state_of(const struct model_entry *entry)
-{
-    static const char *const names[] = {"unloaded", "loading", "loaded", "unloading", "failed"};
-    return names[is_wanted(entry) ? MODEL_LOADING : entry->presence];
-}
-
-const char *manager_state(struct model_entry *entry)
+hearth_model_state manager_state(struct model_entry *entry)
 {
     pthread_mutex_lock(&entry->manager->mutex);
-    const char *state = state_of(entry);
+    hearth_model_state state = is_wanted(entry) ? HEARTH_MODEL_LOADING : entry->presence;
     pthread_mutex_unlock(&entry->manager->mutex);
     return state;
 }
@@ -319,9 +313,9 @@ static int request_load(struct model_entry *entry, hearth_error *error)
 {
     struct model_manager *manager = entry->manager;
     if (manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "load: engine shutting down");
-    if (entry->presence == MODEL_LOADED) return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
+    if (entry->presence == HEARTH_MODEL_LOADED) return error_at(error, HEARTH_INVALID, "model", "load: already loaded");
     manager_want(entry);
-    entry->asked = entry->presence != MODEL_LOADING;
+    entry->asked = entry->presence != HEARTH_MODEL_LOADING;
     pthread_cond_broadcast(&manager->changed);
     return HEARTH_OK;
 }
@@ -333,9 +327,9 @@ static int request_unload(struct model_entry *entry, hearth_error *error)
     size_t n = entry->n_active + entry->n_waiting;
     if (entry->manager->stopping) return error_set(error, HEARTH_UNAVAILABLE, "unload: engine shutting down");
     if (n > 0) return error_set(error, HEARTH_BUSY, "unload: cannot unload, too many active-streams[%zu]", n);
-    if (entry->presence == MODEL_LOADING) return error_set(error, HEARTH_BUSY, "unload: still loading");
+    if (entry->presence == HEARTH_MODEL_LOADING) return error_set(error, HEARTH_BUSY, "unload: still loading");
     entry->asked = false;
-    if (entry->presence == MODEL_LOADED)
+    if (entry->presence == HEARTH_MODEL_LOADED)
         begin_unload(entry, "unload");
     else if (!asked)
         return error_at(error, HEARTH_INVALID, "model", "unload: already unloaded");
@@ -347,9 +341,9 @@ static int await_load(struct model_entry *entry, hearth_error *error)
     struct model_manager *manager = entry->manager;
     struct clock *clock = manager->instance->clock;
     while (!manager->stopping &&
-           (is_wanted(entry) || entry->presence == MODEL_LOADING || entry->presence == MODEL_UNLOADING))
+           (is_wanted(entry) || entry->presence == HEARTH_MODEL_LOADING || entry->presence == HEARTH_MODEL_UNLOADING))
         clock->wait(clock, &manager->changed, &manager->mutex, CLOCK_NEVER);
-    if (entry->presence != MODEL_FAILED) return HEARTH_OK;
+    if (entry->presence != HEARTH_MODEL_FAILED) return HEARTH_OK;
     *error = entry->error;
     return (int)error->code;
 }

@@ -82,8 +82,8 @@ void brief_lease_end(struct model_entry *entry);
 
 /* ---- Status ---- */
 
-const char *manager_state(struct model_entry *entry); /* loaded | loading | ..., as hearth_model_info has it */
-bool manager_has(struct model_entry *entry);          /* whether the model is in memory */
-size_t manager_waiting(struct model_entry *entry);    /* number of requests that wait for it */
+hearth_model_state manager_state(struct model_entry *entry);
+bool manager_has(struct model_entry *entry);       /* whether the model is in memory */
+size_t manager_waiting(struct model_entry *entry); /* number of requests that wait for it */
 
 #endif

@@ -192,12 +192,12 @@ static void put_loaded(const struct hearth *instance, size_t n, struct buf *out)
 
 static const void *engine_stats_of(const struct model_entry *entry)
 {
-    return entry->facts.type == MODEL_CHAT ? &entry->engine_stats : NULL;
+    return entry->facts.type == HEARTH_MODEL_CHAT ? &entry->engine_stats : NULL;
 }
 
 static const void *pool_stats_of(const struct model_entry *entry)
 {
-    return entry->facts.type == MODEL_CHAT ? NULL : &entry->pool_stats;
+    return entry->facts.type == HEARTH_MODEL_CHAT ? NULL : &entry->pool_stats;
 }
 
 static const void *load_metrics_of(const struct model_entry *entry)

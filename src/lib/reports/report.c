@@ -28,9 +28,9 @@ static void put_count(struct buf *out, const char *name, uint64_t value)
 static void put_type(struct buf *out, const struct llm_model *model)
 {
     static const struct config_model automatic = {.embedding = "auto", .pooling = "auto"};
-    enum model_type type = embedding_decide_type(&automatic, model);
-    put_row(out, "type", model_type_name(type));
-    if (type != MODEL_CHAT) put_row(out, "pooling", llm_pooling_name(embedding_pooling(&automatic, model)));
+    hearth_model_type type = embedding_decide_type(&automatic, model);
+    put_row(out, "type", hearth_model_type_name(type));
+    if (type != HEARTH_MODEL_CHAT) put_row(out, "pooling", hearth_pooling_name(embedding_pooling(&automatic, model)));
 }
 
 char *hearth_model_report(const char *path, hearth_error *error)
@@ -45,7 +45,7 @@ char *hearth_model_report(const char *path, hearth_error *error)
     put_row(&out, "name", info->name);
     put_row(&out, "architecture", info->architecture);
     put_row(&out, "description", info->description);
-    put_row(&out, "kind", info->has_decoder ? llm_kind_name(info->kind) : "encoder");
+    put_row(&out, "kind", info->has_decoder ? hearth_model_kind_name(info->kind) : "encoder");
     put_type(&out, model);
     put_count(&out, "parameters", info->n_params);
     put_number(&out, "size_bytes", (int64_t)info->size_bytes);
@@ -143,8 +143,8 @@ static int report_pool(struct buf *out, const struct config_model *config, struc
     struct llm_memory memory = llm_embedder_memory(embedder);
     buf_printf(out, "model %s: %s\n", config->name, llm_model_info(model)->description);
     buf_printf(out, "%s, pooling %s: %lld contexts for calls of %d tokens, nothing kept between calls\n",
-               model_type_name(embedding_decide_type(config, model)),
-               llm_pooling_name(embedding_pooling(config, model)), (long long)config->n_seq_max,
+               hearth_model_type_name(embedding_decide_type(config, model)),
+               hearth_pooling_name(embedding_pooling(config, model)), (long long)config->n_seq_max,
                llm_embedder_max_tokens(embedder));
     memory.cells *= (uint64_t)config->n_seq_max;
     memory.compute *= (uint64_t)config->n_seq_max;
@@ -170,7 +170,7 @@ char *hearth_memory_report(const hearth_config *config, const char *name, hearth
     struct llm_model *model = llm_model_open(&params, error);
     if (model == NULL) return NULL;
     struct buf out = {0};
-    bool is_chat = embedding_decide_type(model_config, model) == MODEL_CHAT;
+    bool is_chat = embedding_decide_type(model_config, model) == HEARTH_MODEL_CHAT;
     int rc = (is_chat ? report_chat : report_pool)(&out, model_config, model, error);
     llm_model_close(model);
     char *text = buf_take(&out);

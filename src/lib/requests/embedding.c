@@ -37,18 +37,18 @@ struct hearth_embedding {
 /* Texts of up to so many bytes are always tokenised, so that the error has their exact number of tokens. */
 #define INPUT_BYTES ((size_t)64 << 10)
 
-enum llm_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
+hearth_pooling embedding_pooling(const struct config_model *config, const struct llm_model *weights)
 {
-    enum llm_pooling wanted = llm_pooling_of(config->pooling);
-    return wanted == LLM_POOLING_UNSPECIFIED ? llm_default_pooling(weights) : wanted;
+    hearth_pooling wanted = llm_pooling_of(config->pooling);
+    return wanted == HEARTH_POOLING_UNSPECIFIED ? llm_default_pooling(weights) : wanted;
 }
 
-enum model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
+hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
 {
     bool automatic = strcmp(config->embedding, "auto") == 0;
-    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != LLM_POOLING_UNSPECIFIED;
-    if (automatic ? !pools : strcmp(config->embedding, "true") != 0) return MODEL_CHAT;
-    return embedding_pooling(config, weights) == LLM_POOLING_RANK ? MODEL_RERANK : MODEL_EMBEDDING;
+    bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != HEARTH_POOLING_UNSPECIFIED;
+    if (automatic ? !pools : strcmp(config->embedding, "true") != 0) return HEARTH_MODEL_CHAT;
+    return embedding_pooling(config, weights) == HEARTH_POOLING_RANK ? HEARTH_MODEL_RERANK : HEARTH_MODEL_EMBEDDING;
 }
 
 static void set_call_limits(const struct config_model *config, struct llm_context_params *params)
@@ -385,7 +385,7 @@ hearth_embedding *hearth_embed(hearth *instance, const hearth_embed_params *para
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    enum model_type type = params->query != NULL ? MODEL_RERANK : MODEL_EMBEDDING;
+    hearth_model_type type = params->query != NULL ? HEARTH_MODEL_RERANK : HEARTH_MODEL_EMBEDDING;
     struct model_entry *entry = instance_pick_model(instance, params->model, type, error);
     if (entry == NULL || check(params, entry, error) != HEARTH_OK) return NULL;
     hearth_embedding *request = new_embedding(params);

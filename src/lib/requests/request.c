@@ -249,7 +249,7 @@ hearth_request *hearth_submit(hearth *instance, const hearth_params *params, hea
 {
     hearth_error own;
     if (error == NULL) error = &own;
-    struct model_entry *entry = instance_pick_model(instance, params->model, MODEL_CHAT, error);
+    struct model_entry *entry = instance_pick_model(instance, params->model, HEARTH_MODEL_CHAT, error);
     if (entry == NULL || check_params(params, entry, error) != HEARTH_OK) return NULL;
     hearth_request *request = new_request(params, entry, instance->clock);
     request->on_event = on_event;

@@ -86,7 +86,7 @@ const char *call_model(const struct call *call, const char *named)
     hearth_model_info info;
     if (named != NULL) return named;
     for (size_t i = 0; hearth_model(call->server->instance, i, &info); i++)
-        if (strcmp(info.type, "chat") == 0) return info.name;
+        if (info.type == HEARTH_MODEL_CHAT) return info.name;
     return "";
 }
 

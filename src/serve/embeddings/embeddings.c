@@ -200,9 +200,10 @@ int embeddings_refuse_unpooled(struct call *call, const struct embeddings *e, he
 {
     hearth_model_info info;
     for (size_t i = 0; !e->native && hearth_model(call->server->instance, i, &info); i++) {
-        bool meant = e->params.model != NULL ? !strcmp(info.name, e->params.model) : !strcmp(info.type, "embedding");
+        bool meant =
+            e->params.model != NULL ? !strcmp(info.name, e->params.model) : info.type == HEARTH_MODEL_EMBEDDING;
         if (!meant) continue;
-        if (strcmp(info.pooling, "none") != 0) return HEARTH_OK;
+        if (info.pooling != HEARTH_POOLING_NONE) return HEARTH_OK;
         return error_at(error, HEARTH_INVALID, "model",
                         "model '%s' gives a vector for each token (pooling: none): POST /embedding answers with them",
                         info.name);

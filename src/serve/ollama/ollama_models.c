@@ -121,7 +121,7 @@ void ollama_version(struct call *call)
 /* Ollama has no reranking, so that reranking models are not listed. */
 static bool is_known_kind(const hearth_model_info *info)
 {
-    return strcmp(info->type, "rerank") != 0;
+    return info->type != HEARTH_MODEL_RERANK;
 }
 
 typedef bool model_filter(const hearth_model_info *info);
@@ -157,7 +157,7 @@ void ollama_tags(struct call *call)
 
 static bool is_running(const hearth_model_info *info)
 {
-    return is_known_kind(info) && strcmp(info->state, "loaded") == 0;
+    return is_known_kind(info) && info->state == HEARTH_MODEL_LOADED;
 }
 
 static void put_running(struct buf *out, const hearth_model_info *info)
@@ -184,7 +184,7 @@ static void put_parameters(struct buf *out, const hearth *instance, size_t index
     struct buf text = {0};
     hearth_model_sampling(instance, index, &s);
     buf_printf(&text, "%-30s %d", "num_ctx", info->context_window);
-    if (strcmp(info->type, "chat") == 0) {
+    if (info->type == HEARTH_MODEL_CHAT) {
         put_parameter(&text, "temperature", s.temperature);
         put_parameter(&text, "top_k", s.top_k == HEARTH_UNSET ? (double)NAN : (double)s.top_k);
         put_parameter(&text, "top_p", s.top_p);
@@ -208,8 +208,8 @@ static void put_capabilities(struct buf *out, const hearth_model_info *info)
 {
     static const char *const tools[] = {"tools", NULL};
     static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>", NULL};
-    bool is_chat = strcmp(info->type, "chat") == 0;
-    buf_printf(out, ",\"capabilities\":[\"%s\"", is_chat ? "completion" : info->type);
+    bool is_chat = info->type == HEARTH_MODEL_CHAT;
+    buf_printf(out, ",\"capabilities\":[\"%s\"", is_chat ? "completion" : hearth_model_type_name(info->type));
     if (is_chat && has_word(info->chat_template, tools)) buf_puts(out, ",\"tools\"");
     if (is_chat && has_word(info->chat_template, thinking)) buf_puts(out, ",\"thinking\"");
     buf_puts(out, "]");

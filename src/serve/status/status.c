@@ -73,30 +73,30 @@ void status_health(struct call *call)
 
 static json_t *modalities(const hearth_model_info *m)
 {
-    static const char *const outputs[][2] = {{"chat", "text"}, {"embedding", "embedding"}, {"rerank", "score"}};
-    const char *output = "text";
-    for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
-        if (strcmp(outputs[i][0], m->type) == 0) output = outputs[i][1];
-    return json_pack("{s:[s], s:[s]}", "input", "text", "output", output);
+    static const char *const outputs[] = {
+        [HEARTH_MODEL_CHAT] = "text", [HEARTH_MODEL_EMBEDDING] = "embedding", [HEARTH_MODEL_RERANK] = "score"};
+    return json_pack("{s:[s], s:[s]}", "input", "text", "output", outputs[m->type]);
 }
 
 static json_t *describe(const hearth_model_info *m)
 {
     json_t *meta =
         json_pack("{s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i, s:i}", "architecture",
-                  clean(m->architecture), "type", m->type, "kind", m->kind, "pooling", m->pooling, "ftype",
-                  m->weights_type, "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train",
-                  m->n_ctx_train, "n_params", (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab",
-                  m->n_vocab, "n_embd", m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
+                  clean(m->architecture), "type", hearth_model_type_name(m->type), "kind",
+                  hearth_model_kind_name(m->kind), "pooling", hearth_pooling_name(m->pooling), "ftype", m->weights_type,
+                  "vocab_type", m->vocab_type, "n_ctx", m->context_window, "n_ctx_train", m->n_ctx_train, "n_params",
+                  (json_int_t)m->n_params, "size", (json_int_t)m->size_bytes, "n_vocab", m->n_vocab, "n_embd",
+                  m->n_embd, "n_embd_out", m->n_embd_out, "n_swa", m->n_swa, "slots", m->n_slots);
     return json_pack("{s:o, s:s, s:I, s:s, s:{s:s}, s:s, s:i, s:o, s:o}", "id", clean(m->name), "object", "model",
-                     "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value", m->state, "type",
-                     m->type, "context_window", m->context_window, "modalities", modalities(m), "meta", meta);
+                     "created", (json_int_t)m->created, "owned_by", "hearth", "status", "value",
+                     hearth_model_state_name(m->state), "type", hearth_model_type_name(m->type), "context_window",
+                     m->context_window, "modalities", modalities(m), "meta", meta);
 }
 
 /* The list "models" in Ollama's form, which llama-server has too, with the members that llama-server leaves empty. */
 static json_t *describe_briefly(const hearth_model_info *m)
 {
-    const char *capability = strcmp(m->type, "chat") == 0 ? "completion" : m->type;
+    const char *capability = m->type == HEARTH_MODEL_CHAT ? "completion" : hearth_model_type_name(m->type);
     json_t *details = json_pack("{s:s, s:s, s:o, s:[o], s:s, s:s}", "parent_model", "", "format", "gguf", "family",
                                 clean(m->architecture), "families", clean(m->architecture), "parameter_size", "",
                                 "quantization_level", "");
@@ -182,16 +182,16 @@ static int32_t window_of(const hearth *instance, const char *model)
 
 static bool is_idle(const hearth_slot *s)
 {
-    return strcmp(s->state, "idle") == 0;
+    return s->state == HEARTH_SLOT_IDLE;
 }
 
 /* hearth's own members, then llama-server's. */
 static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
 {
     json_t *slot = json_pack("{s:i, s:i, s:o, s:s, s:s, s:i, s:i, s:i, s:s, s:I}", "id", s->id, "seq_id", s->seq_id,
-                             "model", clean(s->model), "state", s->state, "request_id", s->request_id,
-                             "cached_messages", s->cached_messages, "cached_tokens", s->cached_tokens, "n_past",
-                             s->n_past, "hash", s->hash, "last_used", (json_int_t)s->last_used);
+                             "model", clean(s->model), "state", hearth_slot_state_name(s->state), "request_id",
+                             s->request_id, "cached_messages", s->cached_messages, "cached_tokens", s->cached_tokens,
+                             "n_past", s->n_past, "hash", s->hash, "last_used", (json_int_t)s->last_used);
     bool busy = !is_idle(s);
     json_t *theirs =
         json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i}]}", "n_ctx", window_of(instance, s->model),

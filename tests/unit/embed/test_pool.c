@@ -61,7 +61,7 @@ static void open_pool(int32_t n_contexts, size_t permits)
 {
     hearth_error error;
     struct embed_params params = {.name = "m",
-                                  .pooling = LLM_POOLING_MEAN,
+                                  .pooling = HEARTH_POOLING_MEAN,
                                   .n_contexts = n_contexts,
                                   .context = {.window = 128},
                                   .permits = permits,

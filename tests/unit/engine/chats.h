@@ -105,7 +105,7 @@ static inline void await_idle(struct rig *rig, hearth_slot *slots, size_t max)
     while (!idle) {
         size_t n = engine_slots(rig->engine, slots, max);
         idle = true;
-        for (size_t i = 0; i < n; i++) idle = idle && strcmp(slots[i].state, "idle") == 0;
+        for (size_t i = 0; i < n; i++) idle = idle && slots[i].state == HEARTH_SLOT_IDLE;
         sched_yield();
     }
 }

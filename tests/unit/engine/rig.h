@@ -91,7 +91,7 @@ static inline const char *what_is_left(struct rig *rig)
     size_t n = engine_slots(engine, slots, 8);
     for (size_t i = 0; i < n; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (strcmp(slots[i].state, "idle") != 0) return slots[i].state;
+        if (slots[i].state != HEARTH_SLOT_IDLE) return hearth_slot_state_name(slots[i].state);
         if (slot->job != NULL || slot->run != NULL || slot->seq != NULL) return "a slot holds something";
         if (slot->queue.first != NULL || slot->queue.len != 0) return "somebody waits for a slot";
     }
@@ -128,7 +128,7 @@ static inline void assert_all_idle(struct rig *rig)
     hearth_slot slots[16];
     engine_drain(rig->engine, CLOCK_NEVER);
     size_t n = engine_slots(rig->engine, slots, 16);
-    for (size_t i = 0; i < n; i++) assert_string_equal(slots[i].state, "idle");
+    for (size_t i = 0; i < n; i++) assert_int_equal(slots[i].state, HEARTH_SLOT_IDLE);
 }
 
 /* As src/lib does: an identity for each scope. */

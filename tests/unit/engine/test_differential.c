@@ -519,7 +519,7 @@ static const char *fault_in_leaving(const struct engine *engine)
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
         if (slot->lacks_cells && !leaving) return "a slot waits for cells that nobody gives up";
-        if (slot->lacks_cells && slot->state == SLOT_GENERATE) return "a reply waits for cells";
+        if (slot->lacks_cells && slot->state == HEARTH_SLOT_GENERATE) return "a reply waits for cells";
         if (slot_awaits_seq(slot) && slot->seq != NULL) return "a slot waits for a sequence and has one";
     }
     return NULL;
@@ -530,7 +530,7 @@ static const char *fault_in_waiting(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->state != SLOT_PENDING || slot->awaited == NULL || slot->awaited->slot == NULL) continue;
+        if (slot->state != HEARTH_SLOT_PENDING || slot->awaited == NULL || slot->awaited->slot == NULL) continue;
         size_t n = tokens_common_prefix(&slot->awaited->tokens, &slot->job->prompt);
         if (n < (size_t)slot->awaited_cells) return "a slot waits for cells that nobody computes";
     }
@@ -541,7 +541,7 @@ static void note_what_is_met(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += engine->seqs[i].eviction.on;
     for (size_t i = 0; i < engine->n_slots; i++) {
-        met.pending += engine->slots[i].state == SLOT_PENDING;
+        met.pending += engine->slots[i].state == HEARTH_SLOT_PENDING;
         met.deferred += engine->slots[i].deferred;
         met.queued += engine->slots[i].queue.first != NULL;
         met.lacking += engine->slots[i].lacks_cells;
@@ -554,7 +554,7 @@ static void cancel_who_is_waited_for(struct world *w)
 {
     for (size_t i = 0; i < w->engine->n_slots; i++) {
         const struct slot *slot = &w->engine->slots[i];
-        bool waits = slot->state == SLOT_PENDING && slot->awaited != NULL && slot->awaited->slot != NULL;
+        bool waits = slot->state == HEARTH_SLOT_PENDING && slot->awaited != NULL && slot->awaited->slot != NULL;
         if (waits && one_in(w, 12)) cancel((struct request *)slot->awaited->slot->job);
     }
 }
@@ -784,7 +784,8 @@ static void verify_idle(const struct world *w)
     hearth_slot slots[8];
     size_t n = engine_slots(w->engine, slots, 8);
     for (size_t i = 0; i < n; i++) {
-        require(w, NULL, strcmp(slots[i].state, "idle") == 0, "slot %zu is %s", i, slots[i].state);
+        require(w, NULL, slots[i].state == HEARTH_SLOT_IDLE, "slot %zu is %s", i,
+                hearth_slot_state_name(slots[i].state));
         require(w, NULL, engine->slots[i].job == NULL && engine->slots[i].seq == NULL && engine->slots[i].run == NULL,
                 "slot %zu holds something", i);
         require(w, NULL, engine->slots[i].queue.first == NULL, "somebody waits for slot %zu", i);

@@ -189,7 +189,7 @@ static void sequences_are_used_again_only_when_they_are_durable(void **state)
         gate_await(&gated);
         for (int i = 0; i < 100; i++) assert_engine_is_awake(&s);
         engine_slots(s.rig->engine, &slot, 1);
-        assert_string_equal(slot.state, "pending");
+        assert_int_equal(slot.state, HEARTH_SLOT_PENDING);
         assert_int_equal(b.n_started, 0);
         gate_open(&gated);
         finish(&b);

@@ -222,7 +222,7 @@ static void a_suspended_request_waits_for_room_and_the_engine_does_not(void **st
         client_release(&asked);
     }
     engine_slots(rig->engine, &slot, 1);
-    assert_string_equal(slot.state, "pending");
+    assert_int_equal(slot.state, HEARTH_SLOT_PENDING);
     gate_open(&gated);
     await(&early);
     assert_int_equal(metric_get(&engine_stats(rig->engine)->snapshots_restored), 1);

@@ -128,7 +128,7 @@ static void compare_slots_and_rows(void *ud)
     int right = 0;
     engine_slots(w->rig->engine, slots, SLOTS);
     for (int i = 0; i < SLOTS; i++)
-        if (fake_llm.last_n != SLOTS || strcmp(slots[i].state, "generate") != 0) return;
+        if (fake_llm.last_n != SLOTS || slots[i].state != HEARTH_SLOT_GENERATE) return;
     for (int i = 0; i < SLOTS; i++)
         for (int k = 0; k < SLOTS; k++)
             for (int c = 0; c < SLOTS; c++)

@@ -129,7 +129,7 @@ static bool is_empty(struct engine *engine)
     hearth_slot slots[2];
     size_t n = engine_slots(engine, slots, 2);
     bool empty = true;
-    for (size_t i = 0; i < n; i++) empty = empty && strcmp(slots[i].state, "idle") == 0 && slots[i].cached_tokens == 0;
+    for (size_t i = 0; i < n; i++) empty = empty && slots[i].state == HEARTH_SLOT_IDLE && slots[i].cached_tokens == 0;
     return empty;
 }
 
@@ -152,7 +152,7 @@ static bool all_busy(struct engine *engine)
 {
     hearth_slot slots[2];
     engine_slots(engine, slots, 2);
-    return strcmp(slots[0].state, "idle") != 0 && strcmp(slots[1].state, "idle") != 0;
+    return slots[0].state != HEARTH_SLOT_IDLE && slots[1].state != HEARTH_SLOT_IDLE;
 }
 
 static void nothing_turns_while_all_wait_for_the_store(void **state)

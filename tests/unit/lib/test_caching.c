@@ -57,7 +57,7 @@ static void await_idle(struct session *s, hearth_slot *slots, size_t max)
     while (!idle) {
         size_t n = hearth_slots(s->instance, slots, max);
         idle = true;
-        for (size_t i = 0; i < n; i++) idle = idle && strcmp(slots[i].state, "idle") == 0;
+        for (size_t i = 0; i < n; i++) idle = idle && slots[i].state == HEARTH_SLOT_IDLE;
     }
 }
 

@@ -306,10 +306,10 @@ static void serve(const char *path, struct configuration *c)
     hearth *instance = hearth_open(config, &error);
     if (instance == NULL || hearth_load(instance, NULL, NULL, &error) != HEARTH_OK) check_refusal(c, &error);
     if (!hearth_model(instance, 0, &info)) child_fails("no model", "is there");
-    if (strcmp(info.type, "chat") == 0)
+    if (info.type == HEARTH_MODEL_CHAT)
         converse(instance, c, &info);
     else
-        turn_into_vectors(instance, strcmp(info.type, "rerank") == 0);
+        turn_into_vectors(instance, info.type == HEARTH_MODEL_RERANK);
     hearth_close(instance);
     _exit(0);
 }

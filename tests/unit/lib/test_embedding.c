@@ -156,8 +156,8 @@ static void models_say_what_they_are_for(void **state)
     static const char *const types[] = {"chat", "embedding", "rerank"}, *const poolings[] = {"", "mean", "rank"};
     for (size_t i = 0; i < 3; i++) {
         assert_true(hearth_model(instance, i, &info));
-        assert_string_equal(info.type, types[i]);
-        assert_string_equal(info.pooling, poolings[i]);
+        assert_string_equal(hearth_model_type_name(info.type), types[i]);
+        assert_string_equal(hearth_pooling_name(info.pooling), poolings[i]);
     }
     assert_int_equal(info.context_window, 512); /* what the encoder was trained for */
     hearth_close(instance);
@@ -215,8 +215,8 @@ static void keys_make_an_embedding_model_of_a_decoder(void **state)
         set_key(config, "m", rows[i].key, rows[i].value);
         hearth *instance = start(config);
         assert_true(hearth_model(instance, 0, &info));
-        assert_string_equal(info.type, rows[i].type);
-        assert_string_equal(info.pooling, rows[i].pooling);
+        assert_string_equal(hearth_model_type_name(info.type), rows[i].type);
+        assert_string_equal(hearth_pooling_name(info.pooling), rows[i].pooling);
         hearth_close(instance);
     }
 }

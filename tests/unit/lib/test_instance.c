@@ -190,7 +190,7 @@ static void two_models_serve_side_by_side(void **state)
     assert_true(hearth_model(instance, 1, &info));
     assert_string_equal(info.name, "second");
     assert_string_equal(info.architecture, "llama");
-    assert_string_equal(info.kind, "dense");
+    assert_int_equal(info.kind, HEARTH_KIND_DENSE);
     assert_int_equal(info.context_window, 1024);
     assert_int_equal(info.n_slots, 3);
     assert_int_equal(info.n_ctx_train, 2048);
@@ -234,7 +234,7 @@ static void slots_of_all_models_are_listed(void **state)
     for (int i = 0; i < 4; i++) {
         assert_string_equal(slots[i].model, i == 0 ? "first" : "second");
         assert_int_equal(slots[i].id, i == 0 ? 0 : i - 1);
-        assert_string_equal(slots[i].state, "idle");
+        assert_int_equal(slots[i].state, HEARTH_SLOT_IDLE);
         bool used = i == 1 + caller.result.slot;
         assert_int_equal(slots[i].seq_id >= 0, used);
         assert_int_equal(slots[i].cached_tokens > 0, used);

@@ -175,7 +175,7 @@ enum {
     KEY(beta_slow,      MODEL(yarn_beta_slow),        "2",       2,    seen.context.yarn_beta_slow, BOTH, YARN)        \
     KEY(orig_ctx,       MODEL(yarn_orig_ctx),         "1024",    1024, seen.context.yarn_orig_ctx, BOTH, YARN)         \
     KEY(embedding,      MODEL(embedding),             "true",    1,    seen.n_pools, CHAT, NULL)                       \
-    KEY(pooling,        MODEL(pooling),               "cls",     LLM_POOLING_CLS, seen.pool.pooling, VECTORS, NULL)    \
+    KEY(pooling,        MODEL(pooling),               "cls",     HEARTH_POOLING_CLS, seen.pool.pooling, VECTORS, NULL)    \
     KEY(pooled,         MODEL(pooling),               "mean",    LLAMA_POOLING_TYPE_MEAN, seen.context.pooling_type,   \
         VECTORS, NULL)                                                                                                 \
     KEY(temperature,    PICK(temperature),            "0.0625",  0.0625, seen.picks.temperature, REPLY, NULL)          \

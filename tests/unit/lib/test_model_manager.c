@@ -105,7 +105,7 @@ static void assert_state(struct scene *s, size_t i, const char *expected)
 {
     hearth_model_info info;
     assert_true(hearth_model(s->instance, i, &info));
-    assert_string_equal(info.state, expected);
+    assert_string_equal(hearth_model_state_name(info.state), expected);
 }
 
 static void assert_metric(struct scene *s, const char *line)
@@ -233,16 +233,16 @@ static void a_model_on_demand_is_known_at_once_and_loaded_with_the_first_request
     hearth_model_info info, loaded;
     begin(&s, DEMO("context_window", "512"));
     assert_true(hearth_model(s.instance, 0, &info));
-    assert_string_equal(info.state, "unloaded");
+    assert_int_equal(info.state, HEARTH_MODEL_UNLOADED);
     assert_string_equal(info.architecture, "llama");
-    assert_string_equal(info.type, "chat");
+    assert_int_equal(info.type, HEARTH_MODEL_CHAT);
     assert_int_equal(info.context_window, 512);
     assert_true(info.has_chat_template && info.size_bytes > 0 && info.created > 0);
     assert_int_equal(hearth_slots(s.instance, NULL, 0), 0);
     assert_metric(&s, "\nhearth_models_loaded 0\n");
     use(&s, &caller, 0);
     assert_true(hearth_model(s.instance, 0, &loaded));
-    assert_string_equal(loaded.state, "loaded");
+    assert_int_equal(loaded.state, HEARTH_MODEL_LOADED);
     assert_ptr_equal(loaded.architecture, info.architecture);
     assert_true(loaded.size_bytes == info.size_bytes && loaded.n_params == info.n_params);
     assert_int_equal(hearth_slots(s.instance, NULL, 0), 1);

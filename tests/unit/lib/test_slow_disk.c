@@ -120,7 +120,7 @@ static bool comes_within(double ms, bool (*condition)(void *ud), void *ud)
 static bool is_unloaded(void *ud)
 {
     hearth_model_info info;
-    return hearth_model(ud, 0, &info) && strcmp(info.state, "unloaded") == 0;
+    return hearth_model(ud, 0, &info) && info.state == HEARTH_MODEL_UNLOADED;
 }
 
 static void unloading_waits_for_the_disk_as_long_as_configured(void **state)

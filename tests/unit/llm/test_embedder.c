@@ -42,7 +42,7 @@ static char *make_file(const char *arch, const char *options)
     return path;
 }
 
-static struct llm_embedder *open_embedder(struct llm_model *model, enum llm_pooling pooling)
+static struct llm_embedder *open_embedder(struct llm_model *model, hearth_pooling pooling)
 {
     hearth_error error = {0};
     struct llm_context_params params = context_params(WINDOW, 64);
@@ -87,7 +87,7 @@ static struct llama_batch batch_of(const struct llm_input *inputs, int n)
 
 /* The embeddings of inputs computed by llama.cpp alone, in a context of its own: of each token without pooling, else of
  * each input. */
-static float *oracle(const char *path, enum llm_pooling pooling, const struct llm_input *inputs, int n, int32_t width)
+static float *oracle(const char *path, hearth_pooling pooling, const struct llm_input *inputs, int n, int32_t width)
 {
     struct llama_model *model = llama_model_load_from_file(path, llama_model_default_params());
     struct llama_context_params params = llama_context_default_params();
@@ -100,12 +100,12 @@ static float *oracle(const char *path, enum llm_pooling pooling, const struct ll
     struct llama_context *context = llama_init_from_model(model, params);
     struct llama_batch batch = batch_of(inputs, n);
     assert_int_equal(llama_decode(context, batch), 0);
-    int32_t n_vectors = pooling == LLM_POOLING_NONE ? batch.n_tokens : n;
+    int32_t n_vectors = pooling == HEARTH_POOLING_NONE ? batch.n_tokens : n;
     float *out = mem_alloc((size_t)n_vectors * (size_t)width * sizeof *out);
     for (int32_t i = 0; i < n_vectors; i++)
         memcpy(out + i * width,
-               pooling == LLM_POOLING_NONE ? llama_get_embeddings_ith(context, i)
-                                           : llama_get_embeddings_seq(context, i),
+               pooling == HEARTH_POOLING_NONE ? llama_get_embeddings_ith(context, i)
+                                              : llama_get_embeddings_seq(context, i),
                (size_t)width * sizeof *out);
     llama_batch_free(batch);
     llama_free(context);
@@ -139,7 +139,7 @@ static void assert_same(const float *a, const float *b, int32_t width)
 
 /* A call with these inputs gives what llama.cpp gives for the same batch. Copies the first embedding of each to `kept`.
  */
-static void check_call(struct llm_embedder *embedder, const char *path, enum llm_pooling pooling,
+static void check_call(struct llm_embedder *embedder, const char *path, hearth_pooling pooling,
                        const struct llm_input *inputs, int n, float *kept)
 {
     int32_t width = llm_embedder_width(embedder), row = 0;
@@ -147,7 +147,7 @@ static void check_call(struct llm_embedder *embedder, const char *path, enum llm
     float *expected = oracle(path, pooling, inputs, n, width);
     for (int i = 0; i < n; i++) {
         memcpy(kept + i * width, llm_embedding(embedder, i, 0), (size_t)width * sizeof *kept);
-        int32_t n_vectors = pooling == LLM_POOLING_NONE ? inputs[i].n : 1;
+        int32_t n_vectors = pooling == HEARTH_POOLING_NONE ? inputs[i].n : 1;
         for (int32_t at = 0; at < n_vectors; at++, row++)
             assert_same(llm_embedding(embedder, i, at), expected + row * width, width);
     }
@@ -165,7 +165,7 @@ static void check_apart(const float *packed, const float *alone, int n, int32_t 
                             distance(packed + i * width, alone + other * width, width));
 }
 
-static void check(const char *arch, const char *options, enum llm_pooling pooling)
+static void check(const char *arch, const char *options, hearth_pooling pooling)
 {
     char *path = make_file(arch, options);
     struct llm_model *model = open_model(path);
@@ -193,32 +193,32 @@ static void check(const char *arch, const char *options, enum llm_pooling poolin
 static void inputs_of_an_encoder_get_llama_cpps_vectors_packed_or_not(void **state)
 {
     (void)state;
-    check("bert", "", LLM_POOLING_MEAN);
-    check("bert", "--pooling cls", LLM_POOLING_CLS);
-    check("bert", "", LLM_POOLING_NONE);
+    check("bert", "", HEARTH_POOLING_MEAN);
+    check("bert", "--pooling cls", HEARTH_POOLING_CLS);
+    check("bert", "", HEARTH_POOLING_NONE);
 }
 
 static void inputs_of_a_decoder_get_llama_cpps_vectors_packed_or_not(void **state)
 {
     (void)state;
-    check("qwen3", "--pooling last", LLM_POOLING_LAST);
-    check("qwen3", "", LLM_POOLING_MEAN);
-    check("qwen3", "", LLM_POOLING_CLS);
-    check("qwen3", "", LLM_POOLING_NONE);
+    check("qwen3", "--pooling last", HEARTH_POOLING_LAST);
+    check("qwen3", "", HEARTH_POOLING_MEAN);
+    check("qwen3", "", HEARTH_POOLING_CLS);
+    check("qwen3", "", HEARTH_POOLING_NONE);
 }
 
 static void windows_and_recurrent_states_do_not_mix_inputs(void **state)
 {
     (void)state;
-    check("gemma3", "", LLM_POOLING_LAST);
-    check("gemma3", "", LLM_POOLING_MEAN);
-    check("mamba2", "", LLM_POOLING_LAST);
+    check("gemma3", "", HEARTH_POOLING_LAST);
+    check("gemma3", "", HEARTH_POOLING_MEAN);
+    check("mamba2", "", HEARTH_POOLING_LAST);
 }
 
 static void pairs_get_llama_cpps_scores_packed_or_not(void **state)
 {
     (void)state;
-    check("reranker", "", LLM_POOLING_RANK);
+    check("reranker", "", HEARTH_POOLING_RANK);
 }
 
 static void an_input_over_several_micro_batches_keeps_its_last_embedding(void **state)
@@ -229,13 +229,13 @@ static void an_input_over_several_micro_batches_keeps_its_last_embedding(void **
     struct llm_model *model = open_model(path);
     struct llm_context_params params = context_params(WINDOW, 4);
     params.n_ubatch = 16;
-    struct llm_embedder *embedder = llm_embedder_open(model, &params, LLM_POOLING_LAST, &error);
+    struct llm_embedder *embedder = llm_embedder_open(model, &params, HEARTH_POOLING_LAST, &error);
     assert_non_null(embedder);
     struct tokens long_one = prompt_of(model, 100), other = prompt_of(model, 25);
     struct llm_input inputs[] = {{long_one.v, 100}, {other.v, 25}};
     assert_int_equal(llm_embed(embedder, inputs, 2), LLM_DECODED);
     int32_t width = llm_embedder_width(embedder);
-    float *expected = oracle(path, LLM_POOLING_LAST, inputs, 2, width);
+    float *expected = oracle(path, HEARTH_POOLING_LAST, inputs, 2, width);
     for (int i = 0; i < 2; i++)
         assert_true(distance(llm_embedding(embedder, i, 0), expected + i * width, width) < 1e-3);
     assert_true(distance(expected, expected + width, width) > 1e-2);
@@ -252,7 +252,7 @@ static void what_would_end_the_process_is_refused(void **state)
     (void)state;
     char *path = make_file("bert", "");
     struct llm_model *model = open_model(path);
-    struct llm_embedder *embedder = open_embedder(model, LLM_POOLING_MEAN);
+    struct llm_embedder *embedder = open_embedder(model, HEARTH_POOLING_MEAN);
     struct tokens full = prompt_of(model, WINDOW + 1);
     int32_t wrong[] = {5, -1}, beyond[] = {llm_model_info(model)->n_vocab};
     struct llm_input empty = {full.v, 0}, too_long = {full.v, WINDOW + 1}, negative = {wrong, 2}, unknown = {beyond, 1};
@@ -280,10 +280,10 @@ static void a_model_without_a_head_ranks_nothing(void **state)
     char *path = make_file("bert", "");
     struct llm_model *model = open_model(path);
     struct llm_context_params params = context_params(WINDOW, 4);
-    assert_null(llm_embedder_open(model, &params, LLM_POOLING_RANK, &error));
+    assert_null(llm_embedder_open(model, &params, HEARTH_POOLING_RANK, &error));
     assert_int_equal(error.code, HEARTH_UNSUPPORTED);
     params.window = llm_model_info(model)->n_ctx_train + 1;
-    assert_null(llm_embedder_open(model, &params, LLM_POOLING_MEAN, &error));
+    assert_null(llm_embedder_open(model, &params, HEARTH_POOLING_MEAN, &error));
     assert_int_equal(error.code, HEARTH_INVALID);
     assert_string_equal(error.param, "context_window");
     llm_model_close(model);
@@ -314,7 +314,7 @@ static void further_contexts_take_no_further_weights(void **state)
     size_t first = 0;
     for (int i = 0; i < N; i++) {
         hearth_error error;
-        embedders[i] = llm_embedder_open(model, &params, LLM_POOLING_MEAN, &error);
+        embedders[i] = llm_embedder_open(model, &params, HEARTH_POOLING_MEAN, &error);
         assert_non_null(embedders[i]);
         assert_int_equal(llm_embed(embedders[i], &input, 1), LLM_DECODED);
         if (i == 0) first = resident_bytes();
@@ -334,12 +334,12 @@ static void what_a_model_is_for_is_known_from_its_file(void **state)
     static const struct {
         const char *arch, *options;
         bool embeds;
-        enum llm_pooling pooling;
+        hearth_pooling pooling;
         int32_t n_scores;
     } rows[] = {
-        {"bert", "", true, LLM_POOLING_MEAN, 0},     {"bert", "--pooling cls", true, LLM_POOLING_CLS, 0},
-        {"reranker", "", true, LLM_POOLING_RANK, 1}, {"qwen3", "--pooling last", true, LLM_POOLING_LAST, 0},
-        {"qwen3", "", false, LLM_POOLING_LAST, 0},
+        {"bert", "", true, HEARTH_POOLING_MEAN, 0},     {"bert", "--pooling cls", true, HEARTH_POOLING_CLS, 0},
+        {"reranker", "", true, HEARTH_POOLING_RANK, 1}, {"qwen3", "--pooling last", true, HEARTH_POOLING_LAST, 0},
+        {"qwen3", "", false, HEARTH_POOLING_LAST, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *path = make_file(rows[i].arch, rows[i].options);

@@ -27,7 +27,7 @@ static void every_kind_has_its_name(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct llm_model *model = make(cases[i].arch, "");
         assert_string_equal(llm_model_info(model)->architecture, cases[i].arch);
-        assert_string_equal(llm_kind_name(llm_model_info(model)->kind), cases[i].kind);
+        assert_string_equal(hearth_model_kind_name(llm_model_info(model)->kind), cases[i].kind);
         assert_true(llm_model_info(model)->has_decoder);
         llm_model_close(model);
     }

@@ -197,8 +197,8 @@ static void the_demo_model_describes_itself(void **state)
     const struct llm_model_info *info = llm_model_info(*state);
     assert_string_equal(info->architecture, "llama");
     assert_string_equal(info->name, "hearth-demo");
-    assert_int_equal(info->kind, LLM_DENSE);
-    assert_string_equal(llm_kind_name(info->kind), "dense");
+    assert_int_equal(info->kind, HEARTH_KIND_DENSE);
+    assert_string_equal(hearth_model_kind_name(info->kind), "dense");
     assert_true(info->has_decoder);
     assert_true(info->n_layer > 0 && info->n_embd > 0 && info->n_ctx_train > 0);
     assert_true(info->size_bytes > 1000000 && info->n_params > 1000000);

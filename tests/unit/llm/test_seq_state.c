@@ -294,7 +294,7 @@ static void a_damaged_state_leaves_the_sequence_empty_and_the_others_whole(struc
 
 static void a_snapshot_that_finds_no_cells_is_refused(struct rig *rig)
 {
-    bool has_cells = llm_model_info(rig->model)->kind != LLM_RECURRENT;
+    bool has_cells = llm_model_info(rig->model)->kind != HEARTH_KIND_RECURRENT;
     if (!rig->unified || !has_cells) return;
     struct llm_context_params params = context_params(WINDOW, 2);
     params.type_k = params.type_v = "f32";

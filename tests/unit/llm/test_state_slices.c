@@ -156,7 +156,7 @@ static void a_slice_is_cut_like_the_raw_state(struct rig *rig)
 static void in_a_unified_kv_cache_only_the_rows_are_copied(struct rig *rig)
 {
     const struct llm_state_format *format = format_of(rig);
-    bool both = llm_model_info(rig->model)->kind == LLM_HYBRID && llm_model_info(rig->model)->n_swa > 0;
+    bool both = llm_model_info(rig->model)->kind == HEARTH_KIND_HYBRID && llm_model_info(rig->model)->n_swa > 0;
     if (!llm_state_format_appends(format) || both) return;
     struct tokens prompt = random_tokens(rig, 27, PROMPT);
     struct buf slice = {0};
@@ -267,7 +267,8 @@ static void the_last_sequence_is_still_refused_to_others(struct rig *rig)
 {
     struct llm_batch_token row = {.seq = N_SEQ};
     assert_int_equal(llm_decode(rig->context, &row, 1), LLM_REFUSED);
-    assert_int_equal(llm_state_format_has_rows(format_of(rig)), llm_model_info(rig->model)->kind != LLM_RECURRENT);
+    assert_int_equal(llm_state_format_has_rows(format_of(rig)),
+                     llm_model_info(rig->model)->kind != HEARTH_KIND_RECURRENT);
     assert_int_equal(llm_state_format_has_checkpoints(format_of(rig)), !llm_cuts_anywhere(rig->context));
     assert_int_equal(llm_state_format_appends(format_of(rig)),
                      rig->unified && llm_state_format_has_rows(format_of(rig)));
