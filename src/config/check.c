@@ -137,7 +137,7 @@ static void check_server(struct check *c)
         FAULT(c, "server.default_model", "there is no model '%s'", server->default_model);
     check_file(c, "server.api_keys_file", server->api_keys_file);
     check_origins_and_hosts(c);
-    if (!strcmp(server->isolate_keys, "true") && server->api_keys_file == NULL)
+    if (server->isolate_keys == CONFIG_TRUE && server->api_keys_file == NULL)
         FAULT(c, "server.isolate_keys", "needs server.api_keys_file, the keys whose owners are kept apart");
     check_file(c, "server.tls_cert", server->tls_cert);
     check_file(c, "server.tls_key", server->tls_key);
@@ -193,7 +193,7 @@ static void check_quotas(struct check *c)
 static void check_model_files(struct check *c)
 {
     const struct config_model *m = c->model;
-    if (m->deterministic && strcmp(m->kv_unified, "true") == 0)
+    if (m->deterministic && m->kv_unified == CONFIG_TRUE)
         FAULT(c, "models.*.kv_unified",
               "must not be true with deterministic, which needs a stream of cells for each slot");
     /* A file with other faults may contain a path that could not be read. */

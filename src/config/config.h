@@ -13,6 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Values of keys with choices, in the order in which table.c lists them. */
+enum config_switch { CONFIG_AUTO, CONFIG_TRUE, CONFIG_FALSE };
+enum config_load { CONFIG_LOAD_START, CONFIG_LOAD_DEMAND };
+enum config_preempt { CONFIG_PREEMPT_PARK, CONFIG_PREEMPT_FAIL };
+enum config_media { CONFIG_MEDIA_NOTE, CONFIG_MEDIA_REFUSE };
+
 struct config_strings {
     char **v;
     size_t len;
@@ -41,7 +47,7 @@ struct config_server {
     char *api_keys_file, *tls_cert, *tls_key, *log_file; /* NULL: none */
     char *log_level, *log_format;
     bool insecure_logging;
-    char *isolate_keys; /* auto | true | false */
+    enum config_switch isolate_keys;
     struct config_strings allowed_origins, allowed_hosts;
     char *socket_mode;   /* octal */
     char *socket_group;  /* NULL: the process's own */
@@ -72,19 +78,19 @@ struct config_model {
     char *path, *mmproj, *jinja_file; /* NULL: none */
     char *chat_template_kwargs;       /* JSON object */
     bool ignore_integrity_check;
-    char *load;         /* start | demand */
+    enum config_load load;
     double idle_unload; /* seconds; 0: never */
     int64_t context_window, n_seq_max, n_seq_spare, queue_depth, max_prompt_bytes;
     int64_t n_batch, n_ubatch, max_decode_gap_ms;
     double admission_timeout; /* seconds */
-    char *kv_unified;         /* auto | true | false */
+    enum config_switch kv_unified;
     bool deterministic;
     char *cache_type_k, *cache_type_v, *flash_attention; /* auto | f16 …; auto | on | off */
     bool system_prompt_cache, system_prompt_assumed, incremental_cache;
     int64_t cache_min_tokens;
     double cache_slot_timeout; /* seconds */
-    char *preempt;             /* park | fail */
-    char *media;               /* note | refuse */
+    enum config_preempt preempt;
+    enum config_media media;
     int64_t n_gpu_layers;
     char *split_mode; /* none | layer | row */
     bool offload_kqv, op_offload;
@@ -93,8 +99,8 @@ struct config_model {
     double rope_freq_base, rope_freq_scale; /* NAN: not set, likewise yarn_* */
     double yarn_ext_factor, yarn_attn_factor, yarn_beta_fast, yarn_beta_slow;
     int64_t yarn_orig_ctx; /* 0: the model's */
-    char *embedding;       /* auto | true | false */
-    char *pooling;         /* auto | none | mean | cls | last | rank */
+    enum config_switch embedding;
+    char *pooling; /* auto | none | mean | cls | last | rank */
     struct config_loras lora;
     struct {
 #define SAMPLING_NUMBER(name, ...)  double name;

@@ -95,7 +95,7 @@ const struct config_row config_rows[] = {
         "How long a new connection may be silent before it is closed, a TLS handshake included; and how long the head "
         "of its first request may take.",
         RANGE(0.1, DAY)),
-    KEY("server.socket_mode", CONFIG_ENUM, SERVER(socket_mode), "0600",
+    KEY("server.socket_mode", CONFIG_NAME, SERVER(socket_mode), "0600",
         "Who may connect to sockets unix:PATH: hearth's user alone, its group as well, or everybody.",
         CHOICES("0600|0660|0666")),
     KEY("server.socket_group", CONFIG_TEXT, SERVER(socket_group), "null",
@@ -116,9 +116,9 @@ const struct config_row config_rows[] = {
         ANY),
     KEY("server.log_file", CONFIG_PATH, SERVER(log_file), "null",
         "File that the log is appended to; without it the log goes to stderr. SIGHUP reopens it.", OR_NULL),
-    KEY("server.log_level", CONFIG_ENUM, SERVER(log_level), "info", "The least important events that are logged.",
+    KEY("server.log_level", CONFIG_NAME, SERVER(log_level), "info", "The least important events that are logged.",
         CHOICES("error|warn|info|debug")),
-    KEY("server.log_format", CONFIG_ENUM, SERVER(log_format), "text", "Log lines as text or as JSON.",
+    KEY("server.log_format", CONFIG_NAME, SERVER(log_format), "text", "Log lines as text or as JSON.",
         CHOICES("text|json")),
     KEY("server.insecure_logging", CONFIG_BOOL, SERVER(insecure_logging), "false",
         "The log may hold words of prompts: those where a large miss diverges from the nearest prompt.", ANY),
@@ -136,7 +136,7 @@ const struct config_row config_rows[] = {
         "Milliseconds that a request waits for stored tokens that do not come, before it computes them; a tier that "
         "takes longer to read an entry is out of service until it answers.",
         RANGE(1, INT_MAX)),
-    KEY("cache.save_tier", CONFIG_ENUM, CACHE(save_tier), STORE_DEFAULT_TIER,
+    KEY("cache.save_tier", CONFIG_NAME, CACHE(save_tier), STORE_DEFAULT_TIER,
         "The tier that saves go to; a save never moves.", CHOICES(TIER_NAMES)),
     STORE_TIER_TABLE(MEMORY_TIER, FOLDER_TIER)
 
@@ -192,11 +192,11 @@ const struct config_row config_rows[] = {
         CHOICES("auto|true|false")),
     KEY("models.*.deterministic", CONFIG_BOOL, MODEL(deterministic), "false",
         "Fixed cuts and one sequence a decode call: replies are bit-identical whatever else runs, and slower.", ANY),
-    KEY("models.*.cache_type_k", CONFIG_ENUM, MODEL(cache_type_k), "f16", "Data type of the keys in the KV cache.",
+    KEY("models.*.cache_type_k", CONFIG_NAME, MODEL(cache_type_k), "f16", "Data type of the keys in the KV cache.",
         CHOICES(CACHE_TYPES)),
-    KEY("models.*.cache_type_v", CONFIG_ENUM, MODEL(cache_type_v), "f16",
+    KEY("models.*.cache_type_v", CONFIG_NAME, MODEL(cache_type_v), "f16",
         "Data type of the values in the KV cache. A quantised one needs flash attention.", CHOICES(CACHE_TYPES)),
-    KEY("models.*.flash_attention", CONFIG_ENUM, MODEL(flash_attention), "auto",
+    KEY("models.*.flash_attention", CONFIG_NAME, MODEL(flash_attention), "auto",
         "Flash attention; auto turns it on where the model and the device support it.", CHOICES("auto|on|off")),
     KEY("models.*.system_prompt_cache", CONFIG_BOOL, MODEL(system_prompt_cache), "false",
         "SPC: the state of system prompts is kept in memory and restored into any slot that a request with the same "
@@ -223,7 +223,7 @@ const struct config_row config_rows[] = {
         CHOICES("park|fail")),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
-    KEY("models.*.split_mode", CONFIG_ENUM, MODEL(split_mode), "layer",
+    KEY("models.*.split_mode", CONFIG_NAME, MODEL(split_mode), "layer",
         "How several GPUs share a model; row is best for mixtures of experts.", CHOICES("none|layer|row")),
     KEY("models.*.offload_kqv", CONFIG_BOOL, MODEL(offload_kqv), "true", "Keeps the KV cache on the GPU.", ANY),
     KEY("models.*.op_offload", CONFIG_BOOL, MODEL(op_offload), "true",
@@ -233,7 +233,7 @@ const struct config_row config_rows[] = {
         "that is faster, beside a busy process or with a very small model, unless `deterministic` is set or there is a "
         "GPU.",
         RANGE(0, 1024)),
-    KEY("models.*.rope_scaling", CONFIG_ENUM, MODEL(rope_scaling), "none",
+    KEY("models.*.rope_scaling", CONFIG_NAME, MODEL(rope_scaling), "none",
         "How positions are stretched for a window longer than trained; yarn is good for two to four times.",
         CHOICES("none|linear|yarn")),
     KEY("models.*.rope_freq_base", CONFIG_NUMBER, MODEL(rope_freq_base), "null", "Base frequency; null: the model's.",
@@ -267,7 +267,7 @@ const struct config_row config_rows[] = {
         "its file says, and true where pooling is set. Such a model has n_seq_max contexts, each of which packs the "
         "inputs of requests into calls of n_batch tokens; an input has context_window tokens at most.",
         CHOICES("auto|true|false")),
-    KEY("models.*.pooling", CONFIG_ENUM, MODEL(pooling), "auto",
+    KEY("models.*.pooling", CONFIG_NAME, MODEL(pooling), "auto",
         "How the vectors of an input's tokens become one; none: each is given, rank: a score. auto: what the file "
         "says, else mean for an encoder and last for a decoder.",
         CHOICES("auto|none|mean|cls|last|rank")),

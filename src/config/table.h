@@ -12,7 +12,8 @@ enum config_type {
     CONFIG_SECONDS, /* double */
     CONFIG_PATH,    /* char *, "~/" expanded */
     CONFIG_TEXT,    /* char * */
-    CONFIG_ENUM,    /* char *, one of the choices */
+    CONFIG_ENUM,    /* int: the place of one of the choices among them, from 0 */
+    CONFIG_NAME,    /* char *, one of the choices */
     CONFIG_STRINGS, /* struct config_strings */
     CONFIG_LORAS,   /* struct config_loras */
     CONFIG_OBJECT   /* char *, JSON */

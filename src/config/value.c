@@ -58,6 +58,7 @@ void value_put_expected(const struct config_row *row, struct buf *out)
         buf_puts(out, "a string");
         break;
     case CONFIG_ENUM:
+    case CONFIG_NAME:
         put_choices(row, out);
         break;
     case CONFIG_STRINGS:
@@ -187,6 +188,25 @@ static bool read_enum(const struct config_row *row, const struct node *node, voi
     const char *text = scalar(node);
     const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
     if (choice == NULL) return refuse(row, node, why);
+    int before = 0;
+    for (const char *c = row->choices; c < choice; c++) before += *c == '|';
+    *(int *)field = before;
+    return true;
+}
+
+static void put_choice(const struct config_row *row, int place, struct buf *out)
+{
+    const char *choice = row->choices;
+    for (; place > 0; place--) choice = strchr(choice, '|') + 1;
+    buf_append(out, choice, strcspn(choice, "|"));
+}
+
+static bool read_name(const struct config_row *row, const struct node *node, void *field, struct buf *why)
+{
+    size_t len;
+    const char *text = scalar(node);
+    const char *choice = text == NULL ? NULL : find_choice(row->choices, text, &len);
+    if (choice == NULL) return refuse(row, node, why);
     value_release(row, field);
     *(char **)field = mem_strndup(choice, len);
     return true;
@@ -307,10 +327,10 @@ static bool read_object(const struct config_row *row, const struct node *node, v
 bool value_read(const struct config_row *row, const struct node *node, void *field, struct buf *why)
 {
     static bool (*const readers[])(const struct config_row *, const struct node *, void *, struct buf *) = {
-        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,         [CONFIG_NUMBER] = read_number,
-        [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,       [CONFIG_TEXT] = read_text,
-        [CONFIG_ENUM] = read_enum,      [CONFIG_STRINGS] = read_strings, [CONFIG_LORAS] = read_loras,
-        [CONFIG_OBJECT] = read_object,
+        [CONFIG_BOOL] = read_bool,      [CONFIG_INT] = read_int,       [CONFIG_NUMBER] = read_number,
+        [CONFIG_SECONDS] = read_number, [CONFIG_PATH] = read_text,     [CONFIG_TEXT] = read_text,
+        [CONFIG_ENUM] = read_enum,      [CONFIG_NAME] = read_name,     [CONFIG_STRINGS] = read_strings,
+        [CONFIG_LORAS] = read_loras,    [CONFIG_OBJECT] = read_object,
     };
     return readers[row->type](row, node, field, why);
 }
@@ -348,7 +368,7 @@ static void release_text(char **text)
 
 void value_release(const struct config_row *row, void *field)
 {
-    if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT || row->type == CONFIG_ENUM ||
+    if (row->type == CONFIG_PATH || row->type == CONFIG_TEXT || row->type == CONFIG_NAME ||
         row->type == CONFIG_OBJECT) {
         release_text(field);
     } else if (row->type == CONFIG_STRINGS) {
@@ -389,13 +409,16 @@ void value_copy(const struct config_row *row, void *to, const void *from)
     case CONFIG_INT:
         *(int64_t *)to = *(const int64_t *)from;
         break;
+    case CONFIG_ENUM:
+        *(int *)to = *(const int *)from;
+        break;
     case CONFIG_NUMBER:
     case CONFIG_SECONDS:
         *(double *)to = *(const double *)from;
         break;
     case CONFIG_PATH:
     case CONFIG_TEXT:
-    case CONFIG_ENUM:
+    case CONFIG_NAME:
     case CONFIG_OBJECT:
         *(char **)to = mem_strdup(*(char *const *)from);
         break;
@@ -470,6 +493,9 @@ static void put_value(const struct config_row *row, const void *field, const str
         put_text(style, *(char *const *)field, out);
         break;
     case CONFIG_ENUM:
+        put_choice(row, *(const int *)field, out);
+        break;
+    case CONFIG_NAME:
     case CONFIG_OBJECT: /* JSON is YAML */
         buf_puts(out, *(char *const *)field);
         break;

@@ -92,8 +92,8 @@ static int32_t decide_window(const struct config_model *config, const struct llm
 static bool decide_unified(const struct config_model *config)
 {
     bool shares = config->incremental_cache || config->system_prompt_cache;
-    if (strcmp(config->kv_unified, "auto") == 0) return shares && !config->deterministic;
-    return strcmp(config->kv_unified, "true") == 0;
+    if (config->kv_unified == CONFIG_AUTO) return shares && !config->deterministic;
+    return config->kv_unified == CONFIG_TRUE;
 }
 
 /* Whether every sequence takes memory for a recurrent state or a sliding window, used or not. */
@@ -212,7 +212,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .caching = decide_caching(config),
                                    .cache_min_tokens = (int32_t)config->cache_min_tokens,
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
-                                   .preempt_fails = strcmp(config->preempt, "fail") == 0,
+                                   .preempt_fails = config->preempt == CONFIG_PREEMPT_FAIL,
                                    .snapshot_budget = instance_store_state_budget(instance->config),
                                    .logs_words = model->logs_words,
                                    .clock = instance->clock,
@@ -404,7 +404,7 @@ static int read_metadata(struct model_entry *entry, hearth_error *error)
 
 static bool loads_on_demand(const struct model_entry *entry)
 {
-    return strcmp(entry->config->load, "demand") == 0;
+    return entry->config->load == CONFIG_LOAD_DEMAND;
 }
 
 /* Opens an entry. With server.memory_budget_mb the metadata is read before the weights, so that a model that cannot fit

@@ -237,7 +237,7 @@ struct model_manager *manager_open(struct hearth *instance, const struct model_l
 int manager_check(const struct model_manager *manager, const struct model_entry *entry, hearth_error *error)
 {
     const double mib = 1024.0 * 1024;
-    if (fits(manager, entry) || (strcmp(entry->config->load, "demand") == 0 && entry->facts.bytes <= manager->budget))
+    if (fits(manager, entry) || (entry->config->load == CONFIG_LOAD_DEMAND && entry->facts.bytes <= manager->budget))
         return HEARTH_OK;
     return error_at(error, HEARTH_NO_MEMORY, "server.memory_budget_mb",
                     "model '%s' takes %.0f MiB, and %.0f MiB are taken: server.memory_budget_mb is %.0f; raise it, or "

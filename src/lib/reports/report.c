@@ -27,7 +27,7 @@ static void put_count(struct buf *out, const char *name, uint64_t value)
 /* The type that the model's file decides, where the configuration says `auto`. */
 static void put_type(struct buf *out, const struct llm_model *model)
 {
-    static const struct config_model automatic = {.embedding = "auto", .pooling = "auto"};
+    static const struct config_model automatic = {.embedding = CONFIG_AUTO, .pooling = "auto"};
     hearth_model_type type = embedding_decide_type(&automatic, model);
     put_row(out, "type", hearth_model_type_name(type));
     if (type != HEARTH_MODEL_CHAT) put_row(out, "pooling", hearth_pooling_name(embedding_pooling(&automatic, model)));

@@ -145,7 +145,7 @@ static struct chat_request chat_request_of(const hearth_request *request)
                                  .reasoning_in_text = p->reasoning_in_text,
                                  .add_generation_prompt = !p->no_generation_prompt,
                                  .now = today(),
-                                 .refuses_media = strcmp(request->model->config->media, "refuse") == 0};
+                                 .refuses_media = request->model->config->media == CONFIG_MEDIA_REFUSE};
 }
 
 static int prepare_chat(hearth_request *request, hearth_error *error)

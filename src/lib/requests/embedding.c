@@ -45,9 +45,8 @@ hearth_pooling embedding_pooling(const struct config_model *config, const struct
 
 hearth_model_type embedding_decide_type(const struct config_model *config, const struct llm_model *weights)
 {
-    bool automatic = strcmp(config->embedding, "auto") == 0;
     bool pools = llm_is_embedder(weights) || llm_pooling_of(config->pooling) != HEARTH_POOLING_UNSPECIFIED;
-    if (automatic ? !pools : strcmp(config->embedding, "true") != 0) return HEARTH_MODEL_CHAT;
+    if (config->embedding == CONFIG_AUTO ? !pools : config->embedding == CONFIG_FALSE) return HEARTH_MODEL_CHAT;
     return embedding_pooling(config, weights) == HEARTH_POOLING_RANK ? HEARTH_MODEL_RERANK : HEARTH_MODEL_EMBEDDING;
 }
 

@@ -107,7 +107,7 @@ static void every_section_of_the_documented_file_parses(void **state)
     assert_int_equal(config->cache.tiers[STORE_DISK].quota_mb, 3);
     assert_string_equal(config->cache.tiers[STORE_RAM_FILE].path, "/dev/shm/x");
     const struct config_model *model = only_model(config, "demo");
-    assert_string_equal(model->kv_unified, "true");
+    assert_int_equal(model->kv_unified, CONFIG_TRUE);
     assert_string_equal(model->flash_attention, "on");
     assert_true(model->rope_freq_base == 1e6);
     assert_true(isnan(model->rope_freq_scale));

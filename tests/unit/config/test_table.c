@@ -102,6 +102,7 @@ static void put_random_value(const struct config_row *row, struct buf *out)
         put_quoted_word(out);
         break;
     case CONFIG_ENUM:
+    case CONFIG_NAME:
         put_choice(row, out);
         break;
     case CONFIG_OBJECT:
