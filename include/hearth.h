@@ -618,8 +618,8 @@ HEARTH_API void hearth_embedding_release(hearth_embedding *embedding);
 
 typedef enum hearth_slot_state {
     HEARTH_SLOT_IDLE,
-    HEARTH_SLOT_PENDING, /* its request waits for cells that another computes or that are fetched */
-    HEARTH_SLOT_PREFILL,
+    HEARTH_SLOT_PENDING, /* its request waits for cells that another slot computes, or for an eviction */
+    HEARTH_SLOT_PREFILL, /* also while rows are fetched from the store */
     HEARTH_SLOT_GENERATE
 } hearth_slot_state;
 

@@ -1,5 +1,5 @@
-/* The worker threads of a pool and their queues. One mutex guards the queues and the pool's part of every job; it is
- * never held while a job is prepared, computed or ended.
+/* The worker threads of a pool of embedding contexts, and their queues. One mutex guards the queues and the pool's part
+ * of every job; it is never held while a job is prepared, computed or ended.
  *
  * A worker asks for the next thing to do, in this order: end a finished job; if the prepared inputs do not fill a call,
  * prepare more, which costs far less than computing them; compute a call. So at most one call's worth is prepared
@@ -62,7 +62,7 @@ static void fail_cancelled(struct queue *list)
         if (atomic_load(&job->cancelled)) fail(job, HEARTH_CANCELLED, "request was cancelled");
 }
 
-/* When the first waiting job expires: they came in this order. */
+/* The queue is in order of arrival, so that its first job expires first. */
 static int64_t next_expiry(const struct embed_pool *pool)
 {
     return pool->waiting.first == NULL ? CLOCK_NEVER : pool->waiting.first->submitted_at + pool->timeout;

@@ -1,3 +1,4 @@
+/* The admission queue and its permits: see admission.h. One mutex guards it all. */
 #include "engine/admission.h"
 
 #include "base/memory.h"

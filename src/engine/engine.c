@@ -376,8 +376,8 @@ static void wake(void *ud)
     engine_poke(ud);
 }
 
-/* What else the last bits depend on: a deterministic run only reuses snapshots that this same configuration
- * computed. */
+/* What else the last bits depend on: a deterministic run reuses only what this same configuration computed
+ * and stored. */
 static void describe_machine(const struct engine_params *params, struct buf *out)
 {
     const struct llm_context_params *c = &params->context;

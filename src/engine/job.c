@@ -1,3 +1,4 @@
+/* An engine job and the events that its owner emits: see job.h. */
 #include "engine/job.h"
 
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* The plan of one tick, continuous batching with chunked prefill: see plan.h. */
 #include "engine/plan.h"
 
 #include "base/memory.h"

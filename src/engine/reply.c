@@ -1,3 +1,4 @@
+/* Text of a reply, from token bytes to whole characters, and stop strings: see reply.h. */
 #include "engine/reply.h"
 
 #include "base/utf8.h"

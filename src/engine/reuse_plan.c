@@ -114,8 +114,8 @@ static void keep_cheaper(struct placement *best, struct placement other)
     if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
 }
 
-/* The sequence that a further one would replace: a free one, else the least recently used. NULL: all others are in
- * use. */
+/* The sequence that a further one would replace: a free one, else the least recently used. NULL: all others are in use.
+ * An estimate for costs: evict.c, which decides when the room is needed, prefers what is stored or shared. */
 static const struct seq *next_victim(const struct engine *engine, const struct seq *but_not)
 {
     const struct seq *oldest = NULL;

@@ -1,3 +1,4 @@
+/* The number of threads that compute a tick, by trial and measurement: see thread_scaling.h. */
 #include "engine/thread_scaling.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* The prefill budget of a tick, learned from measured ticks: see tick_budget.h. */
 #include "engine/tick_budget.h"
 
 #include <stdbool.h>
@@ -11,8 +12,9 @@
 /* The assumed cost of a token in a small tick, as a multiple of one in a tile, until it was measured. */
 #define SMALL_IS_DEARER 2
 
-/* More than so many times the expected cost is attributed to the machine, not to the tokens, unless it comes twice in a
- * row: one such tick must not end the use of tiles, but a prompt deep in its context makes tokens dearer at once. */
+/* A tick that costs more than so many times what was expected is counted as this much, unless the one before did, too:
+ * a single slow tick is the machine's and must not end the use of tiles, but a prompt deep in its context makes tokens
+ * dearer at once. */
 #define OUT_OF_THE_ORDINARY 1.5
 
 enum { SMALL, TILED };

@@ -5,7 +5,7 @@
  * the client wait. That alone could deadlock: many bodies, each received in part, none of which can be completed. So
  * the body that began first is always read, unless dispatched requests hold memory: these end by themselves and free
  * it. Bodies thus take at most max_bodies + max_body bytes (and one read buffer). What a handler parses from a body
- * counts instead of it (http_recount()); the handler bounds that. */
+ * replaces it in the sum (http_recount()); the handler keeps that within a limit of its own. */
 #include "http/connection.h"
 
 static bool is_receiving(const struct connection *connection)

@@ -7,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the checkpoint of an empty sequence: its header, an empty window, what precedes the entries of recurrent
- * states, and an entry, a type and the size of a state (llm/state_layout.h). */
+/* Bytes of the checkpoint of an empty sequence, in this order (llm/state_layout.h):
+ *
+ *     header 8 | with a sliding window: an empty window 8 | with recurrent layers: 12, then for each state an entry of
+ * 12
+ *
+ * The last 4 bytes of an entry are the size of its state. */
 enum { HEADER = 8, EMPTY_WINDOW = 8, BEFORE_ENTRIES = 12, ENTRY = 12, SIZE_IN_ENTRY = 4 };
 
 static uint64_t sum_states(struct llama_context *context, bool has_window)

@@ -1,5 +1,6 @@
-/* Records: entries that are known and that lookups do not find. Those that are detached or unreadable are listed by the
- * key of their missing parent, and return to the tree with it. */
+/* Records of the index: what is kept of an entry while lookups do not find it, because it is being written, is about to
+ * be deleted, cannot be read now, or is detached (its parent is missing). Detached and unreadable ones are listed by
+ * the key of the missing parent, and return to the tree with it. */
 #include "store/index_parts.h"
 
 #include "base/memory.h"
@@ -114,6 +115,7 @@ static bool accepts(const struct indexed *parent, const struct record *record)
     return indexed_accepts_child(parent, record->space, record->victim.kind, record->start, record->end);
 }
 
+/* Of a state without rows the parent is a state, of all others rows. */
 static struct indexed *indexed_parent_of(const struct index *index, const struct record *record)
 {
     bool alone = record->victim.kind == SLAB_STATE && record->start < record->end;

@@ -3,8 +3,8 @@
  *
  * A slab is in memory once for all hits that want it (loaded_slab.c). A fetcher holds a pin and a reference to what
  * it reads, or the hit whose rows it joins, so that the requester may leave meanwhile. No file is trusted: a slab is
- * used if it is whole and its tokens equal the entry's. A hit that was closed while a fetcher joins its rows is freed
- * by that fetcher, by hit.c's hit_release(). */
+ * used if it is whole and its identity and tokens equal the entry's. A hit that was closed while a fetcher joins its
+ * rows is freed by that fetcher, by hit.c's hit_release(). */
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"

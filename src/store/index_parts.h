@@ -193,8 +193,8 @@ void record_undetach(struct index *index, struct record *record);
 /* Turns it into an indexed entry if its parent is indexed. NULL: nothing changed. */
 struct indexed *record_index(struct index *index, struct record *record);
 
-/* Sets `needed` for records that are unreadable or about to be replaced, and for all descendants of these and of what
- * is being written. */
+/* Sets `needed` for the records whose ancestors may still come back: those that are unreadable or about to be replaced,
+ * and all descendants of these and of what is being written. Others may be dropped. */
 void detached_mark_needed(struct index *index);
 
 /* Indexes all detached descendants of an entry; detaches all of its descendants, after which it is a leaf. Both release

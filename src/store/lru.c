@@ -10,8 +10,9 @@
  * with others.
  *
  * An identity is active if it was used since a whole budget's worth of bytes was written. Active identities have equal
- * shares of the budget. Others take only what exceeds a share, first from the identity that holds most; inactive ones
- * have no share.
+ * shares of the budget; inactive ones have none. Victims come from inactive identities first, then from the active one
+ * that is most above its share, then from the identity that asks for room: an active one loses to others only what it
+ * holds above its share.
  *
  * Runs under the index's mutex. Calls indexed.c to remove what it evicts (see index_parts.h). */
 #include "base/memory.h"

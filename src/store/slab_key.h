@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-/* What a state depends on besides the tokens. No field is ever left zero, or two models would reuse each other's rows.
- */
+/* What a state depends on besides the tokens. Every field is filled in: one left zero would let two models use each
+ * other's rows. docs/design.md (What keeps states apart) has the places where each comes from. */
 struct identity {
     uint8_t model[SHA256_BYTES];   /* fingerprint of the weights, with adapters */
     uint8_t quant;                 /* type of the weights: quant_code() */
