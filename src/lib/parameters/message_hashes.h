@@ -1,7 +1,8 @@
 /* Hashes of a conversation's leading messages, one for each number of them.
  *
- * They name a conversation in logs and in /slots. They hash what the request says, not the prompt made of it: equal hashes may have different tokens (a template that prints the day), and only the
- * tokens decide what is reused. Pure functions; any thread. */
+ * They name a conversation in logs and in /slots. They hash what the request says, not the prompt made of it: equal
+ * hashes may have different tokens (a template that prints the day), and only the tokens decide what is reused. Pure
+ * functions; any thread. */
 #ifndef LIB_PARAMETERS_MESSAGE_HASHES_H
 #define LIB_PARAMETERS_MESSAGE_HASHES_H
 
