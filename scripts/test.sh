@@ -73,11 +73,12 @@ strict() { HEARTH_WERROR=ON scripts/build.sh "$@"; }
 
 # ctest counts programs; the cases are counted from what cmocka prints. A program that ended badly without a failed
 # case (a crash, a time-out, a sanitizer's report) counts as one failure.
-unit() { # preset [target [ctest's option...]]
-    local folder status preset=$1 target=${2:-tests}
+unit() { # preset [targets [ctest's option...]]
+    local folder status preset=$1 targets=${2:-tests}
     folder=$(folder_of "$preset")
     shift $(($# > 1 ? 2 : 1))
-    strict "$preset" "$target" || return
+    # shellcheck disable=SC2086 # words
+    strict "$preset" $targets || return
     rm -f "$folder/Testing/Temporary/LastTest.log"
     CMOCKA_MESSAGE_OUTPUT=TAP ctest --test-dir "$folder" -j "$(nproc)" --output-on-failure "$@"
     status=$?
@@ -159,15 +160,17 @@ sanitized() { # command...
     "$@"
 }
 
-# Every commit runs one part of the unit tests on one of the sanitizers' builds: which one follows from its hash, so that
-# all have their turn, and a part that failed fails again. What is no checkout goes by the day. The programs that take
-# minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them.
+# Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
+# hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. The programs
+# that take minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them.
 parts=8
 choose_part() {
     local hash presets=(asan tsan)
     hash=$(git rev-parse --short=6 HEAD 2>/dev/null || date +%j)
     preset=${presets[16#$hash % 2]}
     part=$((16#$hash / 2 % parts + 1))
+    part_options=(-I "$part,,$parts" -E '^(exactness|crash)_|_families$')
+    part_tests=$(ctest --test-dir build -N "${part_options[@]}" | sed -nE 's/^ *Test +#[0-9]+: //p')
 }
 
 # ---- What was asked for -----------------------------------------------------------------------------------------
@@ -194,9 +197,9 @@ case ${1:-all} in
         step "checklist" scripts/checklist.sh
         step "hardening of what was built" scripts/check-hardening.sh
         choose_part
-        step "build with clang and $preset, no warnings" strict "$preset" all tests bench
-        step "unit tests ($preset, part $part of $parts)" sanitized unit "$preset" tests \
-            -I "$part,,$parts" -E '^(exactness|crash)_|_families$'
+        # shellcheck disable=SC2086 # words
+        step "build with clang and $preset, no warnings" strict "$preset" all bench $part_tests
+        step "unit tests ($preset, part $part of $parts)" sanitized unit "$preset" "$part_tests" "${part_options[@]}"
         step "install, and a program linked to the library" scripts/check-install.sh
         step "end-to-end tests" e2e release
         ;;
