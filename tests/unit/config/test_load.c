@@ -96,7 +96,7 @@ static void every_section_of_the_documented_file_parses(void **state)
     assert_int_equal(config->server.listen.len, 2);
     assert_string_equal(config->server.listen.v[1], "unix:/run/hearth.sock");
     assert_null(config->server.api_keys_file);
-    assert_string_equal(config->server.isolate_keys, "true");
+    assert_int_equal(config->server.isolate_keys, CONFIG_TRUE);
     assert_int_equal(config->server.allowed_origins.len, 2);
     assert_string_equal(config->server.allowed_origins.v[1], "chrome-extension://*");
     assert_int_equal(config->server.allowed_hosts.len, 1);

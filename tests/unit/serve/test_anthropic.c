@@ -316,7 +316,7 @@ static void errors_have_anthropics_types(void **unused)
                 {HEARTH_UNSUPPORTED, "invalid_request_error"},
                 {ERRORS_NO_KEY, "authentication_error"},
                 {ERRORS_NO_GRANT, "permission_error"},
-                {413, "request_too_large"},
+                {ERRORS_TOO_LARGE, "request_too_large"},
                 {HEARTH_INTERNAL, "api_error"},
                 {HEARTH_NO_MEMORY, "api_error"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
