@@ -5,6 +5,7 @@
 #include "base/buf.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,7 +71,9 @@ static inline void client_send(struct client *client, const char *method, const 
 static inline bool client_receive(struct client *client)
 {
     char bytes[4096];
-    ssize_t n = recv(client->fd, bytes, sizeof bytes, 0);
+    ssize_t n;
+    do n = recv(client->fd, bytes, sizeof bytes, 0);
+    while (n < 0 && errno == EINTR); /* a fuzzer's alarm */
     if (n <= 0) return false;
     buf_append(&client->in, bytes, (size_t)n);
     return true;
