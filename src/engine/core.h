@@ -2,14 +2,16 @@
  * the others. The engine's thread owns all of it, except for the fields that a comment gives to another thread.
  *
  * The files call each other in cycles because they work on one struct engine on one thread. engine.c runs the loop,
- * which calls preempt.c, place.c and tick.c in turn. place.c calls preempt.c when a job that was held up gets its slot,
- * and engine.c to ask whether the model needs checkpoints. preempt.c calls place.c to give the victim's slot to the job
- * that waited, before another job can take it. place.c and tick.c call reuse_log.c at the two moments it logs: a
- * placement was chosen, a conversation's messages are in the cells. reuse_log.c calls engine.c for the sequence that an
- * idle slot computed on last, so that the log and the slot status name the same one. */
+ * which calls preempt.c, place.c and tick.c in turn. place.c calls preempt.c when a job that was held up gets its slot.
+ * preempt.c calls place.c to give the victim's slot to the job that waited, before another job can take it, and
+ * reuse_plan.c asks it where a suspended request's cells are. victim.c asks save.c what is stored. place.c and tick.c
+ * call reuse_log.c at the two moments it logs: a placement was chosen, a conversation's messages are in the cells.
+ * reuse_log.c calls engine.c for the sequence that an idle slot computed on last, so that the log and the slot status
+ * name the same one. */
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
+#include "engine/cache_policy.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
 #include "engine/reply.h"
@@ -86,6 +88,7 @@ struct seq {
     int32_t message_tokens;
     uint64_t message_hash;
 
+    struct run *suspended; /* a suspended request, which resumes on these cells; NULL: none */
     struct saving saving;
     struct pending_eviction eviction;
 };
@@ -100,10 +103,9 @@ struct run {
     bool started_sent;
     double restore_ms; /* milliseconds that restoring its cells took */
 
-    /* While the request is suspended, where its cells are: resident in this sequence, if that was not used since, or in
-     * this pinned snapshot. */
-    struct seq *suspended_in;
-    uint64_t suspended_use;
+    /* While the request is suspended: its prompt and its reply so far, until these are the tokens of a sequence again;
+     * and its cells, if they are in no sequence (seq.suspended), as a pinned snapshot. */
+    struct tokens wanted;
     const struct snapshot *snapshot;
 };
 
@@ -170,15 +172,10 @@ struct engine {
     int32_t window, n_batch;
     bool deterministic, preempt_fails, logs_words;
     bool one_slot_per_call; /* a decode call holds the tokens of one slot only */
-    enum engine_caching caching;
-    int32_t cache_min_tokens;
+    struct cache_policy policy;
     int64_t slot_timeout_ns;
 
-    bool unified; /* one pool of cells for all sequences; else sequence i has the KV stream i, and there are as many as
-                     slots */
-    bool cuts_anywhere;   /* cells can be cut and shared at any position: no recurrent or SWA state */
-    bool exact_snapshots; /* a snapshot that was saved and restored gives the same bits as before */
-    struct seq *seqs;
+    struct seq *seqs; /* in one pool of cells; else sequence i has the KV stream i, and there are as many as slots */
     size_t n_seqs;
     struct sharing sharing; /* of the cells of all sequences */
     struct slot *slots;
@@ -262,7 +259,28 @@ void seq_save_checkpoint(struct engine *engine, const struct seq *seq);
 /* Copies the whole sequence out of the context, as a pinned snapshot. NULL: there is no room. */
 const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq);
 
-/* evict.c: which resident cells are evicted when there is no room, and when. */
+/* victim.c: which sequence is taken next. */
+
+enum room { ROOM_FOR_CELLS, ROOM_FOR_SEQ };
+
+struct victim {
+    struct seq *seq; /* NULL: all are in use, or their eviction is pending. For ROOM_FOR_SEQ it may be free already */
+    bool safe;       /* nothing is lost with its cells */
+};
+
+struct victim next_victim(const struct engine *engine, enum room room, const struct seq *but_not);
+
+/* The least recently used of the sequences whose eviction is pending. NULL: there is none. */
+struct seq *next_pending_victim(const struct engine *engine);
+
+/* Whether a sequence other than this one is free, or can be evicted sooner or later. */
+bool can_have_seq(const struct engine *engine, const struct seq *but_not);
+
+/* Whether another sequence shares all its cells, so that a request can reuse them there: evicting it loses nothing, and
+ * frees nothing but the sequence. Recurrent and SWA state is not shared with the cells. */
+bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq);
+
+/* evict.c: how many of a sequence's cells are evicted when there is no room, and when. */
 
 /* Finds or makes an empty sequence that nobody uses. NULL: there is none yet; an eviction is pending for each slot that
  * awaits one. */
@@ -295,9 +313,6 @@ void evict_step(struct engine *engine);
 
 /* The first deadline of a pending eviction; CLOCK_NEVER. */
 int64_t evict_deadline(const struct engine *engine);
-
-/* Whether a suspended request will resume on these cells. */
-bool seq_is_suspended(const struct engine *engine, const struct seq *seq);
 
 /* reuse_plan.c: chooses the cheapest reuse plan for a job that has come as far as `run` (NULL: it has not begun). A job
  * that has its slot already may not queue for another. */
@@ -341,6 +356,9 @@ void preempt_decide(struct engine *engine);
 void preempt_carry_out(struct engine *engine);
 void preempt_note_unblocked(struct job *job); /* it is no longer held up by prompts, if it was */
 
+/* The sequence with the cells of the suspended request. NULL: there is none. */
+struct seq *suspended_in(const struct engine *engine, const struct run *run);
+
 /* tick.c: plans and computes one batch. */
 void tick(struct engine *engine);
 
@@ -360,9 +378,6 @@ void finish_waiting(struct engine *engine, struct job *job, const hearth_error *
 
 /* Whether the request's cells stay resident for other requests after its end. */
 bool keeps_cells(const struct engine *engine, const struct job *job);
-
-/* A suspended request has its reply appended to its prompt; this cuts the prompt back to what it was. */
-void run_cut_reply(struct job *job, const struct run *run);
 
 /* Takes the request off its slot, which is idle afterwards. `keep` of its cells stay resident. */
 struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep);

@@ -24,7 +24,7 @@ static bool should_abort(void *ud)
 {
     const struct engine *engine = ud;
     if (atomic_load_explicit(&engine->stop_now, memory_order_relaxed)) return true;
-    if (!engine->cuts_anywhere && engine->n_running > 1) return false;
+    if (!engine->policy.cuts_anywhere && engine->n_running > 1) return false;
     for (size_t i = 0; i < engine->n_running; i++)
         if (!job_is_cancelled(engine->slots[engine->running[i].slot].job)) return false;
     return engine->n_running > 0;
@@ -92,7 +92,7 @@ const struct store_user *engine_store_user(const struct engine *engine)
 
 bool engine_wants_checkpoints(const struct engine *engine)
 {
-    return engine->caching == ENGINE_CACHES_CONVERSATIONS && !engine->cuts_anywhere;
+    return engine->policy.checkpoints;
 }
 
 int32_t engine_window(const struct engine *engine)
@@ -128,17 +128,16 @@ static void add_checkpoints_of_plain_prompt(struct job *job)
 static void set_checkpoints(const struct engine *engine, struct job *job)
 {
     int32_t system = job->conversation.system_end;
-    if (engine->caching == ENGINE_CACHES_SYSTEM) {
+    if (engine->policy.keeps_system_prompts) {
         job->checkpoints[0] = system;
-        job->n_checkpoints = system >= engine->cache_min_tokens && system > 0;
-    } else if (engine_wants_checkpoints(engine) && job->cache_prompt && job->conversation.n_messages == 0) {
+        job->n_checkpoints = cache_policy_worth(&engine->policy, system) > 0;
+    } else if (engine->policy.checkpoints && job->cache_prompt && job->conversation.n_messages == 0) {
         add_checkpoints_of_plain_prompt(job);
     }
-    if (!engine->deterministic) return;
-    if (!engine->exact_snapshots) job->n_checkpoints = 0;
+    if (!engine->policy.loads_states) job->n_checkpoints = 0;
     size_t n = 0;
     for (size_t i = 0; i < job->n_checkpoints; i++) {
-        int32_t whole = job->checkpoints[i] / PREFILL_CHUNK * PREFILL_CHUNK;
+        int32_t whole = cache_policy_whole(&engine->policy, job->checkpoints[i]);
         if (whole > 0 && (n == 0 || whole > job->checkpoints[n - 1])) job->checkpoints[n++] = whole;
     }
     job->n_checkpoints = n;
@@ -146,6 +145,7 @@ static void set_checkpoints(const struct engine *engine, struct job *job)
 
 static void accept_job(struct engine *engine, struct job *job)
 {
+    job->wanted = &job->prompt;
     set_checkpoints(engine, job);
     if (job->only_lookup) {
         lookup_answer(engine, job);
@@ -404,8 +404,7 @@ static struct identity identity_of(const struct engine *engine, const struct eng
  * where src/llm can split the state of this model. */
 static void join_store(struct engine *engine, const struct engine_params *params)
 {
-    bool exact = !engine->deterministic || engine->exact_snapshots;
-    if (params->store == NULL || engine->caching == ENGINE_CACHES_NOTHING || !exact) return;
+    if (params->store == NULL || !cache_policy_keeps(&engine->policy) || !engine->policy.loads_states) return;
     hearth_error error;
     engine->format = llm_state_format_open(engine->context, &error);
     if (engine->format == NULL) {
@@ -444,8 +443,6 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->window = context.window;
     engine->n_batch = context.n_batch;
     engine->deterministic = params->deterministic;
-    engine->caching = params->caching;
-    engine->cache_min_tokens = params->cache_min_tokens;
     engine->slot_timeout_ns = params->slot_timeout_ns;
     engine->preempt_fails = params->preempt_fails;
     engine->logs_words = params->logs_words;
@@ -459,9 +456,13 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     pthread_mutex_init(&engine->status_mutex, NULL);
     clock_cond_init(&engine->mail);
     clock_cond_init(&engine->drained);
-    engine->unified = context.unified;
-    engine->cuts_anywhere = llm_cuts_anywhere(engine->context);
-    engine->exact_snapshots = !engine->unified && !llm_has_window(engine->context);
+    engine->policy = cache_policy_of(&(struct cache_policy_facts){.caching = params->caching,
+                                                                  .min_tokens = params->cache_min_tokens,
+                                                                  .window = context.window,
+                                                                  .deterministic = params->deterministic,
+                                                                  .unified = context.unified,
+                                                                  .cuts_anywhere = llm_cuts_anywhere(engine->context),
+                                                                  .has_window = llm_has_window(engine->context)});
     engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);

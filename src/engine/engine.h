@@ -9,18 +9,12 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/metrics.h"
+#include "engine/cache_policy.h"
 #include "engine/job.h"
 #include "llm/context.h"
 #include "store/store.h"
 
 struct engine;
-
-/* What of a request is kept for later ones. */
-enum engine_caching {
-    ENGINE_CACHES_NOTHING,
-    ENGINE_CACHES_SYSTEM,       /* system prompt cache (SPC): a snapshot of the system prompt, outside the cells */
-    ENGINE_CACHES_CONVERSATIONS /* incremental message cache (IMC): all its cells */
-};
 
 struct engine_params {
     const char *name; /* of the model, for logs and metrics */

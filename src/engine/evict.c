@@ -1,4 +1,4 @@
-/* Eviction of resident sequences from the KV cells, in LRU order: which sequence, how many of its cells, and when.
+/* Eviction of resident sequences from the KV cells, in the order of victim.c: how many of the cells, and when.
  *
  * A sequence whose cells are stored is evicted at once. Another one gets a pending eviction: save.c copies it out in
  * slices, and it is evicted when the store has it, or when saving fails or takes longer than `evict_save_timeout_ms`.
@@ -12,99 +12,6 @@
 
 /* Cells are evicted at least so many at a time, so that a full pool does not evict at every tick. */
 #define EVICT_STEP 256
-
-/* ---- Choosing a victim ---- */
-
-/* The suspended run that will resume on these cells. */
-static struct run *run_suspended_in(const struct engine *engine, const struct seq *seq)
-{
-    for (const struct job *job = engine->waiting.first; job != NULL; job = job->next)
-        if (job->run != NULL && job->run->suspended_in == seq && job->run->suspended_use == seq->uses) return job->run;
-    return NULL;
-}
-
-bool seq_is_suspended(const struct engine *engine, const struct seq *seq)
-{
-    return run_suspended_in(engine, seq) != NULL;
-}
-
-/* Whether the sequence is resident and may be evicted. */
-static bool is_resident(const struct seq *seq)
-{
-    return seq->slot == NULL && seq->n_cells > 0 && !seq->pinned;
-}
-
-/* Whether another sequence shares all its cells, so that a request can reuse them there: evicting it loses nothing, and
- * frees nothing but the sequence. Recurrent and SWA state is not shared with the cells. */
-static bool is_fully_shared(const struct engine *engine, const struct seq *seq)
-{
-    return engine->cuts_anywhere && sharing_most(&engine->sharing, seq->id) == seq->n_cells;
-}
-
-static bool is_safe_to_evict(const struct engine *engine, const struct seq *seq)
-{
-    return is_fully_shared(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
-}
-
-/* The least recently used sequence, among those with a pending eviction or those without. Sequences of suspended
- * requests come last in the order, since their requests will resume on them. */
-static struct seq *least_recently_used(struct engine *engine, bool pending)
-{
-    struct seq *oldest = NULL;
-    bool oldest_suspended = false;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq->eviction.on != pending) continue;
-        bool suspended = seq_is_suspended(engine, seq), better = oldest_suspended && !suspended;
-        if (oldest != NULL && !better && (suspended != oldest_suspended || seq->last_used >= oldest->last_used))
-            continue;
-        oldest = seq;
-        oldest_suspended = suspended;
-    }
-    return oldest;
-}
-
-struct victim {
-    struct seq *seq; /* NULL: all resident sequences have a pending eviction */
-    bool safe;       /* nothing is lost with its cells */
-};
-
-/* The least recently used of the stored sequences; where none is stored, of all. */
-static struct victim choose_victim(struct engine *engine)
-{
-    struct seq *oldest = least_recently_used(engine, false), *stored = NULL;
-    if (oldest == NULL) return (struct victim){0};
-    if (is_safe_to_evict(engine, oldest)) return (struct victim){oldest, true};
-    bool suspended = seq_is_suspended(engine, oldest);
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq->eviction.on || seq_is_suspended(engine, seq) != suspended) continue;
-        if (stored != NULL && seq->last_used >= stored->last_used) continue;
-        if (is_safe_to_evict(engine, seq)) stored = seq;
-    }
-    return stored != NULL ? (struct victim){stored, true} : (struct victim){oldest, false};
-}
-
-/* Where a sequence is needed and not cells, prefers one whose cells another sequence shares. */
-static struct victim choose_victim_for_seq(struct engine *engine)
-{
-    struct seq *oldest = NULL;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (!is_resident(seq) || seq_is_suspended(engine, seq) || !is_fully_shared(engine, seq)) continue;
-        if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
-    }
-    return oldest != NULL ? (struct victim){oldest, true} : choose_victim(engine);
-}
-
-static struct seq *find_free(struct engine *engine)
-{
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        if (seq->slot == NULL && seq->n_cells == 0) return seq;
-    }
-    return NULL;
-}
 
 /* ---- Waiting slots ---- */
 
@@ -159,7 +66,7 @@ static void wake_waiting(struct engine *engine)
 
 static void wake_waiting_unless_pending(struct engine *engine)
 {
-    if (least_recently_used(engine, true) == NULL) wake_waiting(engine);
+    if (next_pending_victim(engine) == NULL) wake_waiting(engine);
 }
 
 /* ---- Evicting ---- */
@@ -168,8 +75,8 @@ static void wake_waiting_unless_pending(struct engine *engine)
 static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
 {
     int32_t had = seq->n_cells, shared = sharing_most(&engine->sharing, seq->id);
-    struct run *run = run_suspended_in(engine, seq);
-    if (run != NULL && run->snapshot == NULL && !is_fully_shared(engine, seq))
+    struct run *run = seq->suspended;
+    if (run != NULL && run->snapshot == NULL && !seq_is_shared_whole(engine, seq))
         run->snapshot = seq_save_pinned(engine, seq);
     if (keep == 0)
         log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
@@ -301,11 +208,9 @@ bool evict_is_pending(const struct engine *engine)
 
 struct seq *evict_for_seq(struct engine *engine)
 {
-    struct seq *seq = find_free(engine);
-    if (seq != NULL) return seq;
-    struct victim victim = choose_victim_for_seq(engine);
+    struct victim victim = next_victim(engine, ROOM_FOR_SEQ, NULL);
     if (victim.safe) {
-        evict_cells(engine, victim.seq, 0);
+        if (victim.seq->n_cells > 0) evict_cells(engine, victim.seq, 0);
         return victim.seq;
     }
     if (count_to_be_free(engine) >= count_awaiting(engine)) return NULL;
@@ -325,10 +230,10 @@ static int32_t cells_to_keep(const struct engine *engine, const struct seq *seq,
 
 enum evict_outcome evict_for_cells(struct engine *engine, int32_t n)
 {
-    bool pending = least_recently_used(engine, true) != NULL;
+    bool pending = next_pending_victim(engine) != NULL;
     int32_t freed = 0;
-    struct victim victim = choose_victim(engine);
-    for (; victim.safe && freed < EVICT_STEP; victim = choose_victim(engine))
+    struct victim victim = next_victim(engine, ROOM_FOR_CELLS, NULL);
+    for (; victim.safe && freed < EVICT_STEP; victim = next_victim(engine, ROOM_FOR_CELLS, NULL))
         freed += evict_cells(engine, victim.seq, cells_to_keep(engine, victim.seq, n - freed));
     if (freed > 0) return EVICT_DONE;
     if (pending || victim.seq == NULL) return pending ? EVICT_PENDING : EVICT_NOTHING;
@@ -355,8 +260,8 @@ bool evict_now(struct engine *engine, int32_t n)
 {
     int32_t freed = 0;
     while (freed < n) {
-        struct victim victim = choose_victim(engine);
-        struct seq *pending = least_recently_used(engine, true);
+        struct victim victim = next_victim(engine, ROOM_FOR_CELLS, NULL);
+        struct seq *pending = next_pending_victim(engine);
         if (!victim.safe && pending != NULL) victim.seq = pending;
         if (victim.seq == NULL) break;
         freed += free_some_now(engine, victim, n - freed);

@@ -30,7 +30,7 @@ void fetch_begin(struct engine *engine, struct slot *slot, int32_t n)
     struct job *job = slot->job;
     slot->fetching = (struct fetching){.on = true, .n = n, .began_at = clock_now(engine->clock)};
     /* Other slots may wait for these cells; where cells cannot be cut, for all of them. */
-    if (!engine->cuts_anywhere) job_add_checkpoint(job, n);
+    if (!engine->policy.cuts_anywhere) job_add_checkpoint(job, n);
     if (!store_is_fetching(job->hit)) store_fetch(job->hit, n);
     store_skip(job->hit, slot->seq->n_cells);
 }
@@ -52,7 +52,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     double took_ms = clock_to_ms(clock_now(engine->clock) - slot->fetching.began_at);
     if (seq->n_cells == 0) seq_clear(engine, seq); /* KV rows without their checkpoint */
     /* Stored cells of a deterministic run were computed in whole prefill chunks. */
-    if (engine->deterministic) seq->n_exact = seq->n_cells / PREFILL_CHUNK * PREFILL_CHUNK;
+    if (engine->deterministic) seq->n_exact = cache_policy_whole(&engine->policy, seq->n_cells);
     run->restore_ms += took_ms;
     if (run->n_predicted == 0) {
         metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* shared tokens were counted before */
@@ -62,7 +62,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     slot->fetching = (struct fetching){0};
     store_hit_count(slot->job->hit, seq->n_cells);
     fetch_release(slot->job);
-    if (seq->n_cells > 0 && !engine->cuts_anywhere) seq_save_checkpoint(engine, seq);
+    if (seq->n_cells > 0 && !engine->policy.cuts_anywhere) seq_save_checkpoint(engine, seq);
 }
 
 /* ---- Slices from the store ---- */

@@ -34,32 +34,24 @@ static void log_finished(const struct engine *engine, const struct slot *slot, c
               log_int("active_streams", metric_get(&engine->stats->slots_busy) - 1));
 }
 
-void run_cut_reply(struct job *job, const struct run *run)
-{
-    tokens_truncate(&job->prompt, (size_t)run->n_prompt);
-}
-
 bool keeps_cells(const struct engine *engine, const struct job *job)
 {
-    return job->cache_prompt && engine->caching == ENGINE_CACHES_CONVERSATIONS;
-}
-
-static void drop_suspended_cells(struct engine *engine, const struct run *run)
-{
-    struct seq *seq = run->suspended_in;
-    if (seq == NULL || seq->uses != run->suspended_use || seq->slot != NULL) return;
-    seq_keep(engine, seq, 0);
-    seq_retire(engine, seq);
+    return job->cache_prompt && engine->policy.keeps_conversations;
 }
 
 static void end_run(struct engine *engine, struct job *job, struct run *run)
 {
     if (run == NULL) return;
-    run_cut_reply(job, run);
-    if (!keeps_cells(engine, job)) drop_suspended_cells(engine, run);
+    struct seq *seq = suspended_in(engine, run);
+    if (seq != NULL) seq->suspended = NULL;
+    if (seq != NULL && !keeps_cells(engine, job)) {
+        seq_keep(engine, seq, 0);
+        seq_retire(engine, seq);
+    }
     if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
     llm_sampler_close(run->sampler);
     reply_release(&run->reply);
+    tokens_release(&run->wanted);
     free(run);
 }
 

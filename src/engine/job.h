@@ -81,7 +81,8 @@ struct job {
     int64_t queued_at; /* since when it waits for a slot, not counting times when every slot computed a prompt */
     bool blocked;      /* waits at such a time */
     struct run *run;   /* how far it came before it was suspended; NULL: it has not begun */
-    struct job *next;  /* in the list of its owner */
+    const struct tokens *wanted; /* in its cells: the prompt, or what a suspended run wants */
+    struct job *next;            /* in the list of its owner */
 };
 
 /* A first-in, first-out list of jobs; {0} is an empty one. */

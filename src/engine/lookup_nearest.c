@@ -36,10 +36,10 @@ static void note_resident(const struct engine *engine, struct job *job, struct d
 static const char *limit_of(const struct engine *engine, const struct job *job, int32_t common)
 {
     if (!job->cache_prompt) return "cache_prompt";
-    if (engine->caching == ENGINE_CACHES_NOTHING) return "incremental_cache";
-    if (engine->caching == ENGINE_CACHES_SYSTEM) return "system_prompt_cache";
-    if (common < engine->cache_min_tokens) return "cache_min_tokens";
-    if (!engine->cuts_anywhere) return "checkpoints";
+    if (!cache_policy_keeps(&engine->policy)) return "incremental_cache";
+    if (engine->policy.keeps_system_prompts) return "system_prompt_cache";
+    if (common < engine->policy.min_tokens) return "cache_min_tokens";
+    if (!engine->policy.cuts_anywhere) return "checkpoints";
     return engine->deterministic ? "deterministic" : "unfinished";
 }
 
@@ -86,7 +86,7 @@ static bool is_large_miss(const struct job *job, int32_t n_prompt, int32_t reuse
 void nearest_note(const struct engine *engine, struct job *job, const struct placement *placement)
 {
     enum store_tier tier = 0;
-    if (engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
+    if (!engine->policy.keeps_conversations) return;
     if (!is_large_miss(job, (int32_t)job->prompt.len, placement->n)) return;
     int32_t common = job->hit == NULL ? 0 : store_hit_common(job->hit, &tier);
     if (common > job->nearest.divergence.common)

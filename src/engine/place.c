@@ -83,12 +83,12 @@ static void log_started(const struct engine *engine, const struct slot *slot)
 static void log_too_short(const struct engine *engine, const struct job *job, int32_t n)
 {
     log_event(LOG_INFO, "batch-engine", "not reused: fewer tokens than cache_min_tokens", log_str("id", job->id),
-              log_int("tokens", n), log_int("cache_min_tokens", engine->cache_min_tokens));
+              log_int("tokens", n), log_int("cache_min_tokens", engine->policy.min_tokens));
 }
 
 static bool saves_checkpoints(const struct engine *engine, const struct job *job)
 {
-    return engine_wants_checkpoints(engine) && job->cache_prompt && (engine->exact_snapshots || !engine->deterministic);
+    return engine->policy.checkpoints && job->cache_prompt;
 }
 
 /* Where cells cannot be cut, saves checkpoints where prompts were seen to diverge, so that the third agent with the
@@ -118,27 +118,29 @@ static void use_store(struct engine *engine, struct slot *slot, const struct pla
 static void bind_seq(struct engine *engine, struct slot *slot, const struct placement *p, struct seq *seq,
                      int32_t divergence)
 {
-    const struct tokens *prompt = &slot->job->prompt;
+    struct job *job = slot->job;
     tokens_truncate(&seq->tokens, 0);
-    tokens_append(&seq->tokens, prompt->v, prompt->len);
-    run_cut_reply(slot->job, slot->run);
+    tokens_append(&seq->tokens, job->wanted->v, job->wanted->len);
+    job->wanted = &job->prompt;
+    tokens_release(&slot->run->wanted);
     seq->slot = slot;
+    seq->suspended = NULL;
     seq->clear_when_saved = false;
     seq->uses++;
     seq->last_slot = slot->id;
-    seq->scope = slot->job->cache_prompt ? slot->job->scope : SCOPE_PRIVATE;
+    seq->scope = job->cache_prompt ? job->scope : SCOPE_PRIVATE;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
     slot->seq = seq;
     slot->state = HEARTH_SLOT_PREFILL;
     use_store(engine, slot, p);
-    if (saves_checkpoints(engine, slot->job)) add_own_checkpoints(engine, slot, divergence);
+    if (saves_checkpoints(engine, job)) add_own_checkpoints(engine, slot, divergence);
     if (slot->run->n_predicted == 0) {
         slot->run->n_cached = seq->n_cells;
         slot->run->n_too_short = p->too_short;
         metric_add(&engine->stats->cached_tokens, seq->n_cells);
     }
     log_started(engine, slot);
-    if (p->too_short > 0) log_too_short(engine, slot->job, p->too_short);
+    if (p->too_short > 0) log_too_short(engine, job, p->too_short);
 }
 
 static void wait_for(struct slot *slot, const struct placement *p)
@@ -193,14 +195,6 @@ static void send_started(struct slot *slot, const struct placement *p)
                                            .queue_ms = clock_to_ms(run->started_at - job->submitted_at)});
 }
 
-/* A resumed request needs its suspended cells no more: it has them again, or they are lost. */
-static void end_suspension(struct engine *engine, struct run *run)
-{
-    if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
-    run->snapshot = NULL;
-    run->suspended_in = NULL;
-}
-
 /* The source of PLACE_CONTINUE, or an empty sequence. NULL: its eviction is pending. */
 static struct seq *find_seq(struct engine *engine, const struct placement *p)
 {
@@ -248,7 +242,9 @@ static void carry_out(struct engine *engine, struct slot *slot, const struct pla
         wait_for(slot, p);
     else if (!assign_seq(engine, slot, p))
         return;
-    end_suspension(engine, slot->run);
+    /* A resumed request has its cells again, or they are lost. */
+    if (slot->run->snapshot != NULL) snapshots_drop(engine->snapshots, slot->run->snapshot);
+    slot->run->snapshot = NULL;
     if (!slot->run->started_sent) send_started(slot, p);
 }
 
@@ -298,7 +294,7 @@ static void ask_store_again(struct engine *engine, struct job *job)
 {
     if (engine->store == NULL || job->run == NULL || job->hit != NULL || !job->cache_prompt) return;
     struct store_query query = {
-        .user = engine->user, .identity = &job->identity, .tokens = job->prompt.v, .n = (int32_t)job->prompt.len - 1};
+        .user = engine->user, .identity = &job->identity, .tokens = job->wanted->v, .n = (int32_t)job->wanted->len - 1};
     job->hit = store_find(engine->store, &query);
 }
 

@@ -103,8 +103,8 @@ static bool can_be_preempted(const struct engine *engine, const struct slot *slo
     bool has_its_cells =
         slot->state == HEARTH_SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
     if (!has_its_cells || slot->deferred) return false;
-    if (engine->unified || engine->preempt_fails) return true;
-    if (engine->deterministic && !engine->exact_snapshots) return false;
+    if (engine->policy.one_pool || engine->preempt_fails) return true;
+    if (!engine->policy.loads_states) return false;
     return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_SNAPSHOT) <=
            snapshots_available(engine->snapshots);
 }
@@ -170,6 +170,13 @@ void preempt_decide(struct engine *engine)
 
 /* ---- Carrying out ---- */
 
+struct seq *suspended_in(const struct engine *engine, const struct run *run)
+{
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].suspended == run) return &engine->seqs[i];
+    return NULL;
+}
+
 static bool any_idle(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++)
@@ -185,26 +192,21 @@ static struct job *take_job(struct engine *engine, const struct preemption *p)
     return NULL;
 }
 
-/* Suspends the slot's request: appends its reply to its prompt, so that both are what it wants in its cells when it
- * resumes. */
+/* Suspends the slot's request: its prompt and its reply so far are what it wants in its cells when it resumes. */
 static void suspend(struct engine *engine, struct slot *slot)
 {
     struct job *job = slot->job;
     struct run *run = slot->run;
-    const struct tokens *all = &slot->seq->tokens;
-    size_t from = job->prompt.len;
-    tokens_append(&job->prompt, all->v + from, all->len - from);
-    if (engine->unified) {
-        run->suspended_in = slot->seq;
-        run->suspended_use = slot->seq->uses;
-    } else {
-        run->snapshot = seq_save_pinned(engine, slot->seq);
-    }
+    struct seq *seq = slot->seq;
+    tokens_append(&run->wanted, seq->tokens.v, seq->tokens.len);
+    job->wanted = &run->wanted;
+    if (!engine->policy.one_pool) run->snapshot = seq_save_pinned(engine, seq);
     log_event(LOG_INFO, "batch-engine", "slot-parked", log_int("slot", slot->id), log_str("id", job->id),
-              log_int("output_tokens", run->n_predicted), log_int("tokens", slot->seq->n_cells));
+              log_int("output_tokens", run->n_predicted), log_int("tokens", seq->n_cells));
     slot->run = NULL;
-    bool needed = engine->unified || keeps_cells(engine, job);
-    slot_release(engine, slot, needed ? slot->seq->n_cells : 0);
+    bool needed = engine->policy.one_pool || keeps_cells(engine, job);
+    slot_release(engine, slot, needed ? seq->n_cells : 0);
+    if (engine->policy.one_pool) seq->suspended = run;
     job->run = run;
     job->queued_at = clock_now(engine->clock);
     job_list_append(&engine->waiting, job);

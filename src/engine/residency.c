@@ -14,26 +14,18 @@
 
 /* ---- Cutting back ---- */
 
-/* The checkpoint within the first n tokens, for cells that cannot be cut. */
-static const struct snapshot *find_checkpoint(const struct engine *engine, const struct seq *seq, int32_t n)
-{
-    return engine->cuts_anywhere ? NULL : snapshots_find_checkpoint(engine->snapshots, seq->id, seq->tokens.v, n);
-}
-
 int32_t seq_can_keep(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    if (engine->cuts_anywhere || n == seq->n_cells || n <= 0) return n;
-    /* A sliding window that has wrapped around continues in other cells after a cut: correct, but not to the last
-     * bit. */
-    if (engine->deterministic && !engine->exact_snapshots) return 0;
+    if (engine->policy.cuts_anywhere || n == seq->n_cells || n <= 0) return n;
+    if (!engine->policy.loads_states) return 0;
     if (llm_seq_can_cut(engine->context, seq->id, n)) return n;
-    const struct snapshot *checkpoint = find_checkpoint(engine, seq, n);
+    const struct snapshot *checkpoint = snapshots_find_checkpoint(engine->snapshots, seq->id, seq->tokens.v, n);
     return checkpoint == NULL ? 0 : (int32_t)checkpoint->tokens.len;
 }
 
 const struct snapshot *seq_checkpoint_at(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    const struct snapshot *checkpoint = find_checkpoint(engine, seq, n);
+    const struct snapshot *checkpoint = snapshots_find_checkpoint(engine->snapshots, seq->id, seq->tokens.v, n);
     return checkpoint != NULL && (int32_t)checkpoint->tokens.len == n ? checkpoint : NULL;
 }
 
@@ -65,6 +57,7 @@ void seq_clear(struct engine *engine, struct seq *seq)
 
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 {
+    int32_t had = seq->n_cells;
     bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, seq, n) == LLM_LOADED);
     if (cut && llm_seq_end(engine->context, seq->id) == n) {
         seq->n_cells = n;
@@ -79,16 +72,17 @@ void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
     if (seq->n_cells <= seq->eviction.keep) seq->eviction = (struct pending_eviction){0};
     if (seq->n_exact > seq->n_cells) seq->n_exact = seq->n_cells;
     if (seq->n_cells < seq->message_tokens) seq->n_messages = 0;
+    if (seq->n_cells < had) seq->suspended = NULL;
     struct run *run = seq->slot == NULL ? NULL : seq->slot->run;
     if (run != NULL && run->n_cached > seq->n_cells) run->n_cached = seq->n_cells;
 }
 
 enum llm_loaded seq_share(struct engine *engine, const struct seq *from, struct seq *to, int32_t n)
 {
-    int32_t all = engine->cuts_anywhere ? n : from->n_cells;
+    int32_t all = engine->policy.cuts_anywhere ? n : from->n_cells;
     if (!llm_seq_share(engine->context, from->id, to->id, all)) return LLM_BAD_STATE;
     enum llm_loaded loaded = llm_seq_cut(engine->context, to->id, n) ? LLM_LOADED : rewind_to(engine, to, from, n);
-    if (loaded == LLM_LOADED && engine->unified) sharing_add(&engine->sharing, from->id, to->id, n);
+    if (loaded == LLM_LOADED && engine->policy.one_pool) sharing_add(&engine->sharing, from->id, to->id, n);
     return loaded;
 }
 
@@ -175,10 +169,10 @@ static void save_system_prompt(struct engine *engine, const struct seq *seq)
 
 void seq_save_checkpoint(struct engine *engine, const struct seq *seq)
 {
-    if (engine->deterministic && seq->n_cells % PREFILL_CHUNK != 0) return;
-    if (engine->caching == ENGINE_CACHES_SYSTEM)
+    if (cache_policy_whole(&engine->policy, seq->n_cells) != seq->n_cells) return;
+    if (engine->policy.keeps_system_prompts)
         save_system_prompt(engine, seq);
-    else if (!engine->cuts_anywhere)
+    else if (engine->policy.checkpoints)
         save_checkpoint(engine, seq);
 }
 

@@ -93,8 +93,9 @@ static void log_salvaged(const struct job *job, const struct placement *p)
     struct found f = {.slot = seq == NULL ? -1 : seq->last_slot, .n = p->n, .had = seq == NULL ? beside : seq->n_cells};
     log_found(job, &f);
     log_event(LOG_INFO, "imc", "token prefix match found", log_int("slot", f.slot), log_int("common-prefix", f.n),
-              log_int("discarded-cached", f.had - f.n), log_int("new-tokens-to-decode", (int64_t)job->prompt.len - f.n),
-              log_int("total-incoming", (int64_t)job->prompt.len));
+              log_int("discarded-cached", f.had - f.n),
+              log_int("new-tokens-to-decode", (int64_t)job->wanted->len - f.n),
+              log_int("total-incoming", (int64_t)job->wanted->len));
     log_event(LOG_INFO, "start-slot", p->n >= c->stable_end ? "imc-trim-only" : "imc-trim-prefix",
               log_int("cached_tokens", f.had), log_int("trim_pos", f.n), log_int("new_cache_tokens", c->stable_end));
 }
@@ -106,7 +107,7 @@ static bool find_longest_prefix(const struct engine *engine, const struct job *j
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *seq = &engine->seqs[i];
         if (seq->scope != job->scope) continue;
-        int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt);
+        int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, job->wanted);
         if (n > nearest->n) *nearest = (struct found){.slot = seq->last_slot, .n = n, .had = (int32_t)seq->tokens.len};
     }
     return nearest->n > 0;
@@ -115,14 +116,14 @@ static bool find_longest_prefix(const struct engine *engine, const struct job *j
 static void log_unusable(const struct engine *engine, const struct job *job, const struct found *f)
 {
     log_found(job, f);
-    if (engine->cuts_anywhere || f->n < engine->cache_min_tokens)
+    if (engine->policy.cuts_anywhere || f->n < engine->policy.min_tokens)
         log_event(LOG_INFO, "imc", "no usable token prefix match", log_int("best-prefix", f->n),
-                  log_int("min-required", engine->cache_min_tokens));
+                  log_int("min-required", engine->policy.min_tokens));
     else /* long enough, but these cells cannot be cut there, and there is no checkpoint before it */
         log_event(LOG_INFO, "start-slot",
                   f->n >= job->conversation.stable_end ? "imc-hybrid-trim-rebuild" : "imc-hybrid-rebuild",
                   log_int("cached_tokens", f->had), log_int("trim_pos", f->n),
-                  log_int("redecode_tokens", (int64_t)job->prompt.len));
+                  log_int("redecode_tokens", (int64_t)job->wanted->len));
 }
 
 static void log_built_anew(const struct engine *engine, const struct job *job)
@@ -141,9 +142,9 @@ static bool log_conversation(const struct engine *engine, const struct job *job,
     log_slots(engine, c);
     bool continues = p->source != NULL && p->how != PLACE_FETCH && is_same_conversation(c, p->source) &&
                      p->n >= p->source->message_tokens;
-    if (c->stable_end < engine->cache_min_tokens)
+    if (c->stable_end < engine->policy.min_tokens)
         log_event(LOG_INFO, "imc", "skip (too short)", log_int("last-msg-index-to-cache", (int64_t)c->n_messages - 2),
-                  log_int("tokens", c->stable_end), log_int("cache-min-tokens", engine->cache_min_tokens));
+                  log_int("tokens", c->stable_end), log_int("cache-min-tokens", engine->policy.min_tokens));
     else if (continues)
         log_continued(c, p);
     else if (p->how == PLACE_FRESH)
@@ -157,9 +158,9 @@ static void log_system_prompt(const struct engine *engine, const struct job *job
 {
     int32_t tokens = job->conversation.system_end;
     if (tokens == 0) return;
-    if (tokens < engine->cache_min_tokens)
+    if (tokens < engine->policy.min_tokens)
         log_event(LOG_INFO, "spc", "cache skip (too short)", log_int("tokens", tokens),
-                  log_int("min", engine->cache_min_tokens));
+                  log_int("min", engine->policy.min_tokens));
     else if (p->n > 0 && p->how != PLACE_WAIT)
         log_event(LOG_INFO, "spc", "cache hit", log_int("tokens", p->n));
 }
@@ -167,7 +168,7 @@ static void log_system_prompt(const struct engine *engine, const struct job *job
 bool reuse_log(const struct engine *engine, const struct job *job, const struct placement *placement)
 {
     if (!job->cache_prompt) return false;
-    if (engine->caching == ENGINE_CACHES_CONVERSATIONS) return log_conversation(engine, job, placement);
+    if (engine->policy.keeps_conversations) return log_conversation(engine, job, placement);
     log_system_prompt(engine, job, placement);
     return false;
 }

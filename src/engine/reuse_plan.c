@@ -8,9 +8,8 @@
  * thread. */
 #include "engine/core.h"
 
-/* With a KV stream for each sequence a prefix is shared by copying a whole stream, which takes about as long as
- * computing this part of its tokens. A snapshot is copied as fast. */
-#define COPYING_PART 64
+/* Loading a snapshot takes about as long as computing this part of its tokens. */
+#define LOADING_PART 64
 
 /* The cost of fetching follows from the store's recent read times. Until a computed token's time is known, fetching is
  * assumed to take this part of computing. */
@@ -31,60 +30,47 @@
  * the reply. */
 static int32_t reusable(const struct engine *engine, const struct job *job)
 {
-    int32_t all = (int32_t)job->prompt.len - 1, system = job->conversation.system_end;
-    if (!job->cache_prompt || engine->caching == ENGINE_CACHES_NOTHING) return 0;
-    return engine->caching == ENGINE_CACHES_SYSTEM && system < all ? system : all;
-}
-
-/* Deterministic: only whole prefill chunks, since a cold run computes the rest of a chunk together with its
- * beginning. */
-static int32_t whole_chunks(const struct engine *engine, int32_t n)
-{
-    return engine->deterministic ? n / PREFILL_CHUNK * PREFILL_CHUNK : n;
-}
-
-static int32_t worth_it(const struct engine *engine, int32_t n)
-{
-    return n >= engine->cache_min_tokens ? n : 0;
+    int32_t all = (int32_t)job->wanted->len - 1, system = job->conversation.system_end;
+    if (!job->cache_prompt || !cache_policy_keeps(&engine->policy)) return 0;
+    return engine->policy.keeps_system_prompts && system < all ? system : all;
 }
 
 /* Leading tokens that the prompt has in common with the sequence. */
 static int32_t common_tokens(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
     if (seq->scope != job->scope) return 0;
-    int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, &job->prompt), most = reusable(engine, job);
-    return whole_chunks(engine, n < most ? n : most);
+    int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, job->wanted), most = reusable(engine, job);
+    return cache_policy_whole(&engine->policy, n < most ? n : most);
 }
 
 /* Likewise, if they are enough for cache_min_tokens. */
 static int32_t matching(const struct engine *engine, const struct seq *seq, const struct job *job)
 {
-    return worth_it(engine, common_tokens(engine, seq, job));
+    return cache_policy_worth(&engine->policy, common_tokens(engine, seq, job));
 }
 
 /* How many of `match` common tokens the sequence can give now, enough for cache_min_tokens or not. */
 static int32_t available(const struct engine *engine, const struct seq *seq, int32_t match)
 {
-    int32_t n = match < seq->n_cells ? match : seq->n_cells;
-    if (engine->deterministic && n > seq->n_exact) n = whole_chunks(engine, seq->n_exact);
+    int32_t n = cache_policy_exact(&engine->policy, match < seq->n_cells ? match : seq->n_cells, seq->n_exact);
     /* The checkpoints of a stream are for its own slot, since llama.cpp copies whole streams with the next call
      * only. */
-    bool only_whole = seq->slot != NULL && !engine->cuts_anywhere && !engine->unified;
+    bool only_whole = seq->slot != NULL && !engine->policy.shares_parts;
     if (only_whole && n != seq->n_cells) return 0;
     return seq_can_keep(engine, seq, n);
 }
 
 static int32_t usable(const struct engine *engine, const struct seq *seq, int32_t match)
 {
-    return worth_it(engine, available(engine, seq, match));
+    return cache_policy_worth(&engine->policy, available(engine, seq, match));
 }
 
 /* How many of `match` common tokens the sequence will be able to give while its slot computes on. Where cells cannot be
  * cut: at the slot's checkpoints, and with a KV stream for each sequence only at a system prompt's. */
 static int32_t available_later(const struct engine *engine, const struct seq *seq, int32_t match)
 {
-    if (engine->cuts_anywhere) return match;
-    if (!engine->unified && engine->caching == ENGINE_CACHES_CONVERSATIONS) return 0;
+    if (engine->policy.cuts_anywhere) return match;
+    if (engine->policy.queues_for_slot) return 0;
     int32_t n = 0;
     for (size_t i = 0; i < seq->slot->job->n_checkpoints; i++) {
         int32_t position = seq->slot->job->checkpoints[i];
@@ -114,33 +100,20 @@ static void keep_cheaper(struct placement *best, struct placement other)
     if (other.cost < best->cost || (other.cost == best->cost && preferred)) *best = other;
 }
 
-/* The sequence that a further one would replace: a free one, else the least recently used. NULL: all others are in use.
- * An estimate for costs: evict.c, which decides when the room is needed, prefers what is stored or shared. */
-static const struct seq *next_victim(const struct engine *engine, const struct seq *but_not)
-{
-    const struct seq *oldest = NULL;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct seq *seq = &engine->seqs[i];
-        if (seq->slot != NULL || seq == but_not || seq_is_suspended(engine, seq)) continue;
-        if (seq->n_cells == 0) return seq;
-        if (oldest == NULL || seq->last_used < oldest->last_used) oldest = seq;
-    }
-    return oldest;
-}
-
 /* The cost of cutting the sequence to n cells: half of the cells lost, since perhaps no request wants them again, while
  * what is computed now is certain. Nothing if it is the next victim anyway: with a KV stream for each sequence some
  * sequence must be evicted, whereas one pool of cells evicts only when it is full. */
 static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    bool is_next_victim = !engine->unified && next_victim(engine, NULL) == seq;
-    return is_next_victim ? 0 : (seq->n_cells - n + 1) / 2;
+    bool is_next = !engine->policy.one_pool && next_victim(engine, ROOM_FOR_SEQ, NULL).seq == seq;
+    return is_next ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
 static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_not)
 {
-    const struct seq *victim = next_victim(engine, but_not);
-    return engine->unified || victim == NULL ? 0 : cost_of_losing(engine, victim, 0);
+    if (engine->policy.one_pool) return 0;
+    const struct seq *victim = next_victim(engine, ROOM_FOR_SEQ, but_not).seq;
+    return victim == NULL ? 0 : cost_of_losing(engine, victim, 0);
 }
 
 /* Whether going back to a checkpoint on the sequence itself may find no room: its present sliding window is freed for
@@ -148,16 +121,15 @@ static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_no
  * room; this one could not. */
 static bool rewind_may_fail(const struct engine *engine, const struct seq *seq, int32_t n)
 {
-    bool shared = engine->unified && sharing_most(&engine->sharing, seq->id) > 0;
-    return shared && llm_has_window(engine->context) && !llm_seq_can_cut(engine->context, seq->id, n) &&
-           next_victim(engine, seq) != NULL;
+    return sharing_most(&engine->sharing, seq->id) > 0 && llm_has_window(engine->context) &&
+           !llm_seq_can_cut(engine->context, seq->id, n) && can_have_seq(engine, seq);
 }
 
 static void consider_continue(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                               struct placement *best)
 {
-    if (seq->slot != NULL || n == 0 || seq_is_suspended(engine, seq) || rewind_may_fail(engine, seq, n)) return;
-    int64_t cost = (int64_t)job->prompt.len - n + cost_of_losing(engine, seq, n);
+    if (seq->slot != NULL || n == 0 || seq->suspended != NULL || rewind_may_fail(engine, seq, n)) return;
+    int64_t cost = (int64_t)job->wanted->len - n + cost_of_losing(engine, seq, n);
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 
@@ -166,10 +138,9 @@ static void consider_continue(const struct engine *engine, const struct job *job
 static void consider_share(const struct engine *engine, const struct job *job, struct seq *seq, int32_t n,
                            struct placement *best)
 {
-    bool whole = n == seq->n_cells, shares_parts = engine->cuts_anywhere || engine->unified;
-    if (n == 0 || next_victim(engine, seq) == NULL || (!whole && !shares_parts)) return;
-    int64_t cost_of_sharing = engine->unified ? 0 : engine->window / COPYING_PART + cost_of_seq(engine, seq);
-    int64_t cost = (int64_t)job->prompt.len - n + cost_of_sharing;
+    bool whole = n == seq->n_cells;
+    if (n == 0 || !can_have_seq(engine, seq) || (!whole && !engine->policy.shares_parts)) return;
+    int64_t cost = (int64_t)job->wanted->len - n + engine->policy.sharing_cost + cost_of_seq(engine, seq);
     keep_cheaper(best, (struct placement){.how = PLACE_SHARE, .source = seq, .n = n, .cost = cost});
 }
 
@@ -179,13 +150,13 @@ static void consider_wait(const struct engine *engine, const struct job *job, st
     if (!seq_is_prefilling(seq)) return;
     int32_t later = available_later(engine, seq, match);
     if (later < n + WORTH_WAITING) return;
-    int64_t cost = (int64_t)job->prompt.len - later + WORTH_WAITING;
+    int64_t cost = (int64_t)job->wanted->len - later + WORTH_WAITING;
     keep_cheaper(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
     /* A slot that fetches from the store has its cells soon, and they need not be in the cells twice. */
     int32_t soon = !seq->slot->fetching.on ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;
     if (soon < n + WORTH_WAITING) return;
-    keep_cheaper(
-        best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->prompt.len - soon});
+    keep_cheaper(best, (struct placement){
+                           .how = PLACE_WAIT, .source = seq, .n = soon, .cost = (int64_t)job->wanted->len - soon});
 }
 
 static void consider_seq(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
@@ -199,14 +170,14 @@ static void consider_seq(const struct engine *engine, const struct job *job, str
 static void consider_snapshots(const struct engine *engine, const struct job *job, struct placement *best)
 {
     int32_t n = 0;
-    const struct snapshot *snapshot =
-        snapshots_find(engine->snapshots, job->prompt.v, reusable(engine, job), job->scope, engine->cuts_anywhere, &n);
+    const struct snapshot *snapshot = snapshots_find(engine->snapshots, job->wanted->v, reusable(engine, job),
+                                                     job->scope, engine->policy.cuts_anywhere, &n);
     if (snapshot == NULL) return;
-    if (engine->deterministic && n > snapshot->n_exact) n = snapshot->n_exact;
-    n = worth_it(engine, whole_chunks(engine, n));
-    if (n == 0 || (!engine->cuts_anywhere && n != (int32_t)snapshot->tokens.len)) return;
+    n = cache_policy_exact(&engine->policy, n, snapshot->n_exact);
+    n = cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, n));
+    if (n == 0 || (!engine->policy.cuts_anywhere && n != (int32_t)snapshot->tokens.len)) return;
     int64_t loaded = (int64_t)snapshot->tokens.len;
-    int64_t cost = (int64_t)job->prompt.len - n + loaded / COPYING_PART + cost_of_seq(engine, NULL);
+    int64_t cost = (int64_t)job->wanted->len - n + loaded / LOADING_PART + cost_of_seq(engine, NULL);
     keep_cheaper(best, (struct placement){.how = PLACE_RESTORE, .snapshot = snapshot, .n = n, .cost = cost});
 }
 
@@ -215,11 +186,11 @@ static struct seq *find_shared(const struct engine *engine, const struct job *jo
 {
     struct seq *most = NULL;
     *shared = 0;
-    for (size_t i = 0; i < engine->n_seqs && engine->unified && engine->cuts_anywhere; i++) {
+    for (size_t i = 0; i < engine->n_seqs && engine->policy.shares_for_free; i++) {
         struct seq *seq = &engine->seqs[i];
         int32_t has = usable(engine, seq, matching(engine, seq, job));
         if (has > n) has = n;
-        if (has <= *shared || next_victim(engine, seq) == NULL) continue;
+        if (has <= *shared || !can_have_seq(engine, seq)) continue;
         most = seq;
         *shared = has;
     }
@@ -238,21 +209,22 @@ static int64_t cost_of_fetching(const struct engine *engine, const struct job *j
 /* How many of the tokens that the store has can be reused. */
 static int32_t fetchable(const struct engine *engine, const struct job *job)
 {
-    int32_t all = store_hit_tokens(job->hit), n = worth_it(engine, whole_chunks(engine, all));
-    return n == all || engine->cuts_anywhere ? n : 0;
+    int32_t all = store_hit_tokens(job->hit),
+            n = cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, all));
+    return n == all || engine->policy.cuts_anywhere ? n : 0;
 }
 
 static void consider_fetch(const struct engine *engine, const struct job *job, struct placement *best)
 {
-    if (job->hit == NULL || next_victim(engine, NULL) == NULL) return;
-    if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->prompt.v, reusable(engine, job));
+    if (job->hit == NULL || !can_have_seq(engine, NULL)) return;
+    if (!store_is_fetching(job->hit)) store_find_again(job->hit, job->wanted->v, reusable(engine, job));
     int32_t n = fetchable(engine, job);
     if (n == 0) return;
     struct placement fetch = {.how = PLACE_FETCH, .n = n};
     fetch.source = find_shared(engine, job, n, &fetch.shared);
     if (fetch.shared == n) return; /* nothing is left to fetch */
     fetch.cost =
-        (int64_t)job->prompt.len - n + cost_of_fetching(engine, job, fetch.shared, n) + 1 + cost_of_seq(engine, NULL);
+        (int64_t)job->wanted->len - n + cost_of_fetching(engine, job, fetch.shared, n) + 1 + cost_of_seq(engine, NULL);
     keep_cheaper(best, fetch);
 }
 
@@ -263,12 +235,11 @@ static void consider_fetch(const struct engine *engine, const struct job *job, s
 static void consider_queue(const struct engine *engine, const struct job *job, struct seq *seq, struct placement *best)
 {
     if (seq->slot == NULL || seq->slot->state != HEARTH_SLOT_GENERATE) return;
-    int32_t match = matching(engine, seq, job);
-    if (!engine->cuts_anywhere) match = seq_can_keep(engine, seq, match);
+    int32_t match = seq_can_keep(engine, seq, matching(engine, seq, job));
     if (match == 0) return;
-    const struct seq *victim = best->how == PLACE_CONTINUE ? NULL : next_victim(engine, NULL);
+    const struct seq *victim = best->how == PLACE_CONTINUE ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
     int64_t evicted_tokens = victim == NULL ? 0 : victim->n_cells;
-    int64_t cost = (int64_t)job->prompt.len - match + WORTH_QUEUEING;
+    int64_t cost = (int64_t)job->wanted->len - match + WORTH_QUEUEING;
     if (cost < best->cost + evicted_tokens)
         *best = (struct placement){.how = PLACE_QUEUE, .source = seq, .n = match, .cost = cost - evicted_tokens};
 }
@@ -277,11 +248,12 @@ static void consider_queue(const struct engine *engine, const struct job *job, s
 
 /* A suspended request resumes on the very cells that it had, even in deterministic mode in the middle of a chunk.
  * False: they are gone. */
-static bool find_suspended(const struct job *job, const struct run *run, struct placement *p)
+static bool find_suspended(const struct engine *engine, const struct job *job, const struct run *run,
+                           struct placement *p)
 {
-    int32_t n = (int32_t)job->prompt.len - 1;
-    struct seq *seq = run->suspended_in;
-    if (seq != NULL && seq->uses == run->suspended_use && seq->slot == NULL && seq->n_cells == n)
+    int32_t n = (int32_t)job->wanted->len - 1;
+    struct seq *seq = suspended_in(engine, run);
+    if (seq != NULL && seq->n_cells == n)
         *p = (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n};
     else if (run->snapshot != NULL && (int32_t)run->snapshot->tokens.len == n)
         *p = (struct placement){.how = PLACE_RESTORE, .snapshot = run->snapshot, .n = n};
@@ -323,24 +295,24 @@ int32_t find_divergence(const struct engine *engine, const struct job *job)
  * kept. */
 static int32_t find_too_short(const struct engine *engine, const struct job *job)
 {
-    bool only_system = engine->caching == ENGINE_CACHES_SYSTEM && job->cache_prompt;
+    bool only_system = engine->policy.keeps_system_prompts && job->cache_prompt;
     int32_t most = only_system ? job->conversation.system_end : 0;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         int32_t n = available(engine, &engine->seqs[i], common_tokens(engine, &engine->seqs[i], job));
         if (n > most) most = n;
     }
-    return most < engine->cache_min_tokens ? most : 0;
+    return most < engine->policy.min_tokens ? most : 0;
 }
 
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue)
 {
-    struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->prompt.len};
-    if (run != NULL && find_suspended(job, run, &best)) return best;
+    struct placement best = {.how = PLACE_FRESH, .cost = (int64_t)job->wanted->len};
+    if (run != NULL && find_suspended(engine, job, run, &best)) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) consider_seq(engine, job, &engine->seqs[i], &best);
     consider_snapshots(engine, job, &best);
     consider_fetch(engine, job, &best);
     if (best.how == PLACE_FRESH) best.too_short = find_too_short(engine, job);
-    if (!may_queue || engine->unified || engine->caching != ENGINE_CACHES_CONVERSATIONS) return best;
+    if (!may_queue || !engine->policy.queues_for_slot) return best;
     for (size_t i = 0; i < engine->n_seqs; i++) consider_queue(engine, job, &engine->seqs[i], &best);
     return best;
 }

@@ -42,12 +42,9 @@ static bool is_stored(const struct engine *engine, const struct seq *seq)
     return may_be_stored(engine, seq) && store_is_on(engine->store);
 }
 
-/* Deterministic: only cells that any run would compute alike. */
 static int32_t storable(const struct engine *engine, const struct seq *seq)
 {
-    int32_t n = seq->n_cells;
-    if (engine->deterministic && n > seq->n_exact) n = seq->n_exact;
-    return n >= engine->cache_min_tokens ? n : 0;
+    return cache_policy_worth(&engine->policy, cache_policy_exact(&engine->policy, seq->n_cells, seq->n_exact));
 }
 
 static bool needs_checkpoints(const struct engine *engine)
@@ -136,7 +133,7 @@ static int32_t storable_now(const struct engine *engine, const struct seq *seq)
  * tokens. */
 static bool may_be_given_up(const struct engine *engine, enum slab_reason reason)
 {
-    return engine->caching == ENGINE_CACHES_CONVERSATIONS && (reason == SLAB_COLD || reason == SLAB_CONTINUED);
+    return engine->policy.keeps_conversations && (reason == SLAB_COLD || reason == SLAB_CONTINUED);
 }
 
 /* Begins an event: saves what the store lacks of the KV rows up to `to`, and the checkpoint there. */
@@ -287,7 +284,7 @@ static void save_after_outage(struct engine *engine)
     bool was_off = engine->store_was_off;
     engine->store_was_off = !store_is_on(engine->store);
     if (engine->store_was_off) store_has_room(engine->store, engine->user, 1);
-    if (engine->store_was_off || !was_off || engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
+    if (engine->store_was_off || !was_off || !engine->policy.keeps_conversations) return;
     for (size_t i = 0; i < engine->n_seqs; i++)
         if (engine->seqs[i].slot == NULL && engine->seqs[i].n_cells > 0) save_finished(engine, &engine->seqs[i]);
 }
@@ -340,9 +337,9 @@ void save_progress(struct engine *engine, struct slot *slot, bool at_checkpoint)
 {
     struct seq *seq = slot->seq;
     if (!is_stored(engine, seq)) return;
-    if (at_checkpoint && (needs_checkpoints(engine) || engine->caching == ENGINE_CACHES_SYSTEM))
+    if (at_checkpoint && (needs_checkpoints(engine) || engine->policy.keeps_system_prompts))
         begin_save(engine, seq, SLAB_COLD, seq->n_cells);
-    if (engine->caching != ENGINE_CACHES_CONVERSATIONS) return;
+    if (!engine->policy.keeps_conversations) return;
     int32_t stride = needs_checkpoints(engine) ? 1 : engine->stride;
     if (is_at_prompt_end(slot) && !needs_checkpoints(engine))
         begin_save(engine, seq, SLAB_COLD, (seq->n_cells - COLD_TRIM) / stride * stride);
@@ -366,7 +363,7 @@ void save_release(struct seq *seq)
 static void want_all(struct engine *engine, struct seq *seq, enum slab_reason reason)
 {
     for (size_t i = 0; i < seq->saving.n_events; i++) seq->saving.events[i].reason = reason;
-    if (engine->caching == ENGINE_CACHES_CONVERSATIONS) begin_save(engine, seq, reason, storable_now(engine, seq));
+    if (engine->policy.keeps_conversations) begin_save(engine, seq, reason, storable_now(engine, seq));
 }
 
 static bool all_is_stored(const struct engine *engine, const struct seq *seq)
@@ -381,7 +378,7 @@ enum save_status save_status(const struct engine *engine, const struct seq *seq)
 {
     bool copying = seq->saving.n_events > 0;
     if (!may_be_stored(engine, seq)) return SAVE_COMPLETE;
-    if (engine->caching != ENGINE_CACHES_CONVERSATIONS)
+    if (!engine->policy.keeps_conversations)
         return copying && store_is_on(engine->store) ? SAVE_PENDING : SAVE_COMPLETE;
     if (!store_is_on(engine->store)) return all_is_stored(engine, seq) ? SAVE_COMPLETE : SAVE_MISSING;
     if (copying || !saves_are_done(engine, seq)) return SAVE_PENDING;

@@ -220,7 +220,7 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     if (slot->state == HEARTH_SLOT_PREFILL) {
         at_checkpoint = slot->job->cache_prompt && is_checkpoint(slot->job, seq->n_cells);
         if (at_checkpoint) seq_save_checkpoint(engine, seq);
-        if (engine->caching == ENGINE_CACHES_CONVERSATIONS) note_messages(slot);
+        if (engine->policy.keeps_conversations) note_messages(slot);
     }
     save_progress(engine, slot, at_checkpoint);
     send_progress(engine, slot);

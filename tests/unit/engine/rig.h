@@ -76,7 +76,7 @@ static inline bool sharing_is_right(const struct engine *engine)
         int32_t most = 0;
         for (size_t b = 0; b < engine->n_seqs; b++) {
             int32_t common = a == b ? 0 : fake_llm_cells_in_common(engine->context, (int32_t)a, (int32_t)b);
-            if (engine->unified && common > most) most = common;
+            if (engine->policy.one_pool && common > most) most = common;
         }
         if (sharing_most(&engine->sharing, (int32_t)a) != most) return false;
     }

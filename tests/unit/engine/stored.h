@@ -54,7 +54,7 @@ static inline void ask(const struct stored *s, struct client *client)
     const struct job *job = &client->job;
     identify(s->rig->engine, &client->job);
     if (user == NULL || !job->cache_prompt) return;
-    bool system = s->rig->engine->caching == ENGINE_CACHES_SYSTEM;
+    bool system = s->rig->engine->policy.keeps_system_prompts;
     struct store_query query = {.user = user,
                                 .identity = &job->identity,
                                 .tokens = job->prompt.v,

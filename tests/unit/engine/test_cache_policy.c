@@ -1,0 +1,105 @@
+/* The policy of each kind of memory and layout: one row each. A row says which flags hold, as letters. */
+#include "engine/cache_policy.h"
+
+#include "engine/plan.h"
+#include "fakes/cmocka_all.h"
+
+#include <string.h>
+
+#define WINDOW 6400
+
+struct row {
+    const char *name;
+    bool unified, cuts_anywhere, has_window, deterministic;
+    enum engine_caching caching;
+    const char *flags; /* l: loads states, c: checkpoints, p: shares parts, f: shares for free, q: queues for a slot */
+    int32_t sharing_cost;
+};
+
+#define NOTHING       ENGINE_CACHES_NOTHING
+#define SYSTEM        ENGINE_CACHES_SYSTEM
+#define CONVERSATIONS ENGINE_CACHES_CONVERSATIONS
+
+static const struct row rows[] = {
+    /*                     pool   cuts   window exact */
+    {"dense", true, true, false, false, CONVERSATIONS, "lpf", 0},
+    {"dense, SPC", true, true, false, false, SYSTEM, "lpf", 0},
+    {"dense, nothing", true, true, false, false, NOTHING, "lpf", 0},
+    {"dense, exact", true, true, false, true, CONVERSATIONS, "pf", 0},
+    {"dense streams", false, true, false, false, CONVERSATIONS, "lpq", WINDOW / 64},
+    {"dense streams, SPC", false, true, false, false, SYSTEM, "lp", WINDOW / 64},
+    {"dense streams, exact", false, true, false, true, CONVERSATIONS, "lpq", WINDOW / 64},
+    {"hybrid", true, false, false, false, CONVERSATIONS, "lcp", 0},
+    {"hybrid, SPC", true, false, false, false, SYSTEM, "lp", 0},
+    {"hybrid, nothing", true, false, false, false, NOTHING, "lp", 0},
+    {"hybrid, exact", true, false, false, true, CONVERSATIONS, "p", 0},
+    {"hybrid streams", false, false, false, false, CONVERSATIONS, "lcq", WINDOW / 64},
+    {"hybrid streams, exact", false, false, false, true, CONVERSATIONS, "lcq", WINDOW / 64},
+    {"window", true, false, true, false, CONVERSATIONS, "lcp", 0},
+    {"window streams", false, false, true, false, CONVERSATIONS, "lcq", WINDOW / 64},
+    {"window streams, exact", false, false, true, true, CONVERSATIONS, "q", WINDOW / 64},
+};
+
+static struct cache_policy policy_of(const struct row *row)
+{
+    return cache_policy_of(&(struct cache_policy_facts){.caching = row->caching,
+                                                        .min_tokens = 100,
+                                                        .window = WINDOW,
+                                                        .deterministic = row->deterministic,
+                                                        .unified = row->unified,
+                                                        .cuts_anywhere = row->cuts_anywhere,
+                                                        .has_window = row->has_window});
+}
+
+static void each_kind_of_memory_has_its_policy(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct cache_policy p = policy_of(&rows[i]);
+        char flags[8] = "";
+        if (p.loads_states) strcat(flags, "l");
+        if (p.checkpoints) strcat(flags, "c");
+        if (p.shares_parts) strcat(flags, "p");
+        if (p.shares_for_free) strcat(flags, "f");
+        if (p.queues_for_slot) strcat(flags, "q");
+        if (strcmp(flags, rows[i].flags) != 0 || p.sharing_cost != rows[i].sharing_cost)
+            fail_msg("%s: %s, sharing costs %d; expected %s and %d", rows[i].name, flags, p.sharing_cost, rows[i].flags,
+                     rows[i].sharing_cost);
+        assert_int_equal(p.keeps_conversations, rows[i].caching == CONVERSATIONS);
+        assert_int_equal(p.keeps_system_prompts, rows[i].caching == SYSTEM);
+        assert_int_equal(cache_policy_keeps(&p), rows[i].caching != NOTHING);
+    }
+}
+
+static void deterministic_reuse_ends_with_a_whole_chunk(void **state)
+{
+    (void)state;
+    struct row row = {.unified = false, .cuts_anywhere = true, .deterministic = true, .caching = CONVERSATIONS};
+    struct cache_policy p = policy_of(&row);
+    assert_int_equal(cache_policy_whole(&p, PREFILL_CHUNK - 1), 0);
+    assert_int_equal(cache_policy_whole(&p, 3 * PREFILL_CHUNK + 5), 3 * PREFILL_CHUNK);
+    assert_int_equal(cache_policy_exact(&p, 100, 3 * PREFILL_CHUNK), 100);
+    assert_int_equal(cache_policy_exact(&p, 300, 3 * PREFILL_CHUNK), 3 * PREFILL_CHUNK);
+    row.deterministic = false;
+    p = policy_of(&row);
+    assert_int_equal(cache_policy_whole(&p, 101), 101);
+    assert_int_equal(cache_policy_exact(&p, 300, 0), 300);
+}
+
+static void too_few_tokens_are_not_worth_reusing(void **state)
+{
+    (void)state;
+    struct cache_policy p = policy_of(&rows[0]);
+    assert_int_equal(cache_policy_worth(&p, 99), 0);
+    assert_int_equal(cache_policy_worth(&p, 100), 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind_of_memory_has_its_policy),
+        cmocka_unit_test(deterministic_reuse_ends_with_a_whole_chunk),
+        cmocka_unit_test(too_few_tokens_are_not_worth_reusing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
