@@ -24,6 +24,8 @@ struct chat_template_params {
     const char *kwargs_json; /* default chat_template_kwargs: an object; NULL: none */
 };
 
+struct chat_parsed;
+
 struct chat_request {
     const char *messages_json; /* an array in OpenAI's form */
     const char *kwargs_json;   /* an object for the template, or NULL */
@@ -35,11 +37,12 @@ struct chat_request {
     const char *grammar;     /* of the reply: GBNF, or NULL */
     const char *json_schema; /* of the reply, or NULL */
     hearth_continue continue_final;
-    bool reasoning_in_text;     /* the reader does not separate reasoning from content */
-    bool add_generation_prompt; /* end with the generation prompt, which opens the assistant's turn */
-    size_t n_messages;          /* render only this many leading messages, as finished turns; 0: all */
-    int64_t now;                /* Unix time in seconds that the template may print; fixed for a conversation */
-    bool refuses_media;         /* refuse content parts that are not text; else a note replaces them */
+    bool reasoning_in_text;           /* the reader does not separate reasoning from content */
+    bool add_generation_prompt;       /* end with the generation prompt, which opens the assistant's turn */
+    size_t n_messages;                /* render only this many leading messages, as finished turns; 0: all */
+    int64_t now;                      /* Unix time in seconds that the template may print; fixed for a conversation */
+    bool refuses_media;               /* refuse content parts that are not text; else a note replaces them */
+    const struct chat_parsed *parsed; /* of this request, by chat_parse(); NULL: each call parses it for itself */
 };
 
 /* A run of the prompt's text. Runs are contiguous. */
@@ -69,10 +72,15 @@ const char *chat_template_source(const struct chat_template *template_);
  * or it is invalid. free() it. */
 char *chat_capabilities(const struct chat_template_params *params);
 
-/* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). HEARTH_INVALID where the
- * messages are malformed (param names the field) or the template refuses them (param is "messages", the message the
- * template's); HEARTH_UNSUPPORTED for parts that are not text, where the request refuses them. On failure the prompt is
- * left empty. */
+/* Parses and checks messages, tools, schema and arguments of the request, once for all calls that follow:
+ * request.parsed. On success the caller has *parsed to close, else it is NULL. HEARTH_INVALID where something is
+ * malformed, with the field's name; HEARTH_UNSUPPORTED for parts that are not text, where the request refuses them. */
+int chat_parse(const struct chat_request *request, struct chat_parsed **parsed, hearth_error *error);
+void chat_parsed_close(struct chat_parsed *parsed); /* NULL is fine */
+
+/* Renders the prompt; what it holds is the caller's, to be given to chat_prompt_release(). Fails as
+ * chat_parse() does, and with HEARTH_INVALID where the template refuses the messages (param is "messages", the message
+ * the template's). On failure the prompt is left empty. */
 int chat_render_parts(const struct chat_template *template_, const struct chat_request *request,
                       struct chat_prompt *prompt, hearth_error *error);
 void chat_prompt_release(struct chat_prompt *prompt);

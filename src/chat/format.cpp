@@ -193,10 +193,10 @@ static void limit_to_one_call(std::string &grammar)
 }
 
 static std::unique_ptr<reply_format> make_format(const chat_template &template_, const chat_request &request,
-                                                 autoparser::generation_params params)
+                                                 const chat_parsed &parsed, autoparser::generation_params params)
 {
     auto result = std::make_unique<reply_format>();
-    if (request.tools_json != nullptr) check_parameters(read_tools(request.tools_json));
+    check_parameters(parsed.tools);
     if (request.allowed_tools_json != nullptr) keep_allowed_tools(params, request.allowed_tools_json);
     try {
         autoparser::generation_params scratch = params; /* some handlers modify it */
@@ -221,11 +221,13 @@ static const chat_format *open_format(const chat_template &template_, const chat
                                       const chat_prompt *prompt)
 {
     render_scope scope(request.now);
-    autoparser::generation_params params = read_request(template_, request);
+    std::optional<chat_parsed> own;
+    const chat_parsed &parsed = parsed_of(request, own);
+    autoparser::generation_params params = read_request(template_, request, parsed);
     std::string key = key_of(template_, request, params, prompt);
     const chat_format *known = template_.format_cache->find(key);
     if (known != nullptr) return known;
-    const chat_format *opened = make_format(template_, request, params).release();
+    const chat_format *opened = make_format(template_, request, parsed, params).release();
     template_.format_cache->insert(key, opened);
     return opened;
 }

@@ -2,7 +2,6 @@
 #include "chat/messages.hpp"
 
 #include "chat/fields.hpp"
-#include "chat/template.hpp"
 
 namespace chat
 {
@@ -12,32 +11,39 @@ static const char *name_of_media(const std::string &type)
 {
     static const struct {
         const char *type, *name;
-    } media[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"audio_url", "audio"},
-                 {"video_url", "video"}, {"input_video", "video"}, {"file", "document"}};
-    for (const auto &row : media)
+    } rows[] = {{"image_url", "image"}, {"input_audio", "audio"}, {"audio_url", "audio"},
+                {"video_url", "video"}, {"input_video", "video"}, {"file", "document"}};
+    for (const auto &row : rows)
         if (type == row.type) return row.name;
     return nullptr;
 }
 
-static std::string read_media(const std::string &type, bool refuses, const std::string &path)
+/* How media parts are read. */
+struct media_reader {
+    bool refuses;
+    size_t &n_replaced;
+};
+
+static std::string read_media(const std::string &type, const media_reader &media, const std::string &path)
 {
     const char *name = name_of_media(type);
     if (name == nullptr)
         throw refusal{HEARTH_INVALID, path + ".type", "must be \"text\", \"image_url\", \"input_audio\" or \"file\""};
-    if (refuses)
+    if (media.refuses)
         throw refusal{HEARTH_UNSUPPORTED, path + ".type",
                       "is \"" + type + "\", and this model takes text only: leave it out of the messages"};
-    render_scope::current->n_media++;
+    media.n_replaced++;
     return std::string("[") + name + " left out: this model takes text only]";
 }
 
-static common_chat_msg_content_part read_part(const common_json &part, bool refuses, const std::string &path)
+static common_chat_msg_content_part read_part(const common_json &part, const media_reader &media,
+                                              const std::string &path)
 {
     common_chat_msg_content_part result;
     std::string type = required_text(part, "type", path);
     result.type = "text";
     if (type != "text" && type != "refusal") {
-        result.text = read_media(type, refuses, path);
+        result.text = read_media(type, media, path);
         return result;
     }
     if (find_field(part, type.c_str()) == nullptr) throw refusal{HEARTH_INVALID, path + "." + type, "must be a string"};
@@ -45,7 +51,8 @@ static common_chat_msg_content_part read_part(const common_json &part, bool refu
     return result;
 }
 
-static void read_content(common_chat_msg &message, const common_json &object, bool refuses, const std::string &path)
+static void read_content(common_chat_msg &message, const common_json &object, const media_reader &media,
+                         const std::string &path)
 {
     const common_json *content = find_field(object, "content");
     if (content == nullptr) return;
@@ -57,7 +64,7 @@ static void read_content(common_chat_msg &message, const common_json &object, bo
     if (!content->is_array()) throw refusal{HEARTH_INVALID, here, "must be a string, null or an array of parts"};
     for (size_t i = 0; i < content->size(); i++) {
         std::string at = indexed(here, i);
-        message.content_parts.push_back(read_part(object_item(*content, i, at), refuses, at));
+        message.content_parts.push_back(read_part(object_item(*content, i, at), media, at));
     }
 }
 
@@ -101,8 +108,9 @@ static void check_has_content(const common_json &object, const common_chat_msg &
     if (!may_lack && !object.contains("content")) throw refusal{HEARTH_INVALID, path + ".content", "is missing"};
 }
 
-std::vector<common_chat_msg> read_messages(const chat_request &request)
+std::vector<common_chat_msg> read_messages(const chat_request &request, size_t &n_media)
 {
+    media_reader media = {request.refuses_media, n_media};
     common_json array = parse_json(request.messages_json, "messages");
     if (!array.is_array()) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
     if (array.size() == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};
@@ -112,7 +120,7 @@ std::vector<common_chat_msg> read_messages(const chat_request &request)
         const common_json &object = object_item(array, i, path);
         common_chat_msg message;
         message.role = required_text(object, "role", path);
-        read_content(message, object, request.refuses_media, path);
+        read_content(message, object, media, path);
         read_tool_calls(message, object, path);
         message.reasoning_content = optional_text(object, "reasoning_content", path);
         message.tool_name = optional_text(object, "name", path);

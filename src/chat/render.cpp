@@ -116,9 +116,8 @@ static std::string text_of(const common_json &message)
 }
 
 /* The index within the request of the n-th message of an unknown role: messages before it may have been merged. */
-static size_t index_of_unknown_role(const chat_request &request, size_t n)
+static size_t index_of_unknown_role(const std::vector<common_chat_msg> &messages, size_t n)
 {
-    std::vector<common_chat_msg> messages = read_messages(request);
     size_t at = 0;
     while (is_known_role(messages[at].role) || n-- > 0) at++;
     return at;
@@ -126,7 +125,7 @@ static size_t index_of_unknown_role(const chat_request &request, size_t n)
 
 /* Throws refusal where the template drops a role. One message of each role is searched for, and of at most a few roles,
  * since each search is a pass over the text. */
-static void check_roles(const chat_request &request, const common_json &messages, const std::string &text)
+static void check_roles(const chat_parsed &parsed, const common_json &messages, const std::string &text)
 {
     const size_t most_roles = 8;
     std::set<std::string> seen;
@@ -136,7 +135,8 @@ static void check_roles(const chat_request &request, const common_json &messages
         if (is_known_role(role)) continue;
         bool looks = !text_of(messages.at(i)).empty() && seen.insert(role).second;
         if (looks && text.find(trim_whitespace(text_of(messages.at(i)))) == std::string::npos)
-            throw refusal{HEARTH_INVALID, indexed("messages", index_of_unknown_role(request, n_unknown)) + ".role",
+            throw refusal{HEARTH_INVALID,
+                          indexed("messages", index_of_unknown_role(parsed.messages, n_unknown)) + ".role",
                           "is \"" + role.substr(0, 64) +
                               "\", which this model's chat template leaves out: use system, user, assistant or tool"};
         n_unknown++;
@@ -146,11 +146,13 @@ static void check_roles(const chat_request &request, const common_json &messages
 static void render(const chat_template &template_, const chat_request &request, chat_prompt &prompt)
 {
     render_scope scope(request.now);
-    autoparser::generation_params params = read_request(template_, request);
-    prompt.n_media = scope.n_media;
+    std::optional<chat_parsed> own;
+    const chat_parsed &parsed = parsed_of(request, own);
+    autoparser::generation_params params = read_request(template_, request, parsed);
+    prompt.n_media = parsed.n_media;
     rendering rendered = prompt_of(template_, params);
     const std::string &text = rendered.prompt;
-    check_roles(request, params.messages, text);
+    check_roles(parsed, params.messages, text);
     std::string removed = template_.adds_bos ? template_.compiled->bos_token() : "";
     std::vector<bool> marks = mark_bytes(scope.parts, text, removed);
     mark_tools(marks, text, params);

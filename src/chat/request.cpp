@@ -120,11 +120,13 @@ static void drop_empty_last_message(std::vector<common_chat_msg> &messages, cons
 }
 
 /* The message to continue is not rendered by the template: handlers append it to the rendered text. */
-static void read_messages(autoparser::generation_params &params, const chat_template &template_,
-                          const chat_request &request)
+static void take_messages(autoparser::generation_params &params, const chat_template &template_,
+                          const chat_request &request, const chat_parsed &parsed)
 {
-    std::vector<common_chat_msg> messages = read_messages(request);
-    if (request.n_messages > 0 && request.n_messages < messages.size()) messages.resize(request.n_messages);
+    bool partly = request.n_messages > 0 && request.n_messages < parsed.messages.size();
+    auto end =
+        partly ? parsed.messages.begin() + static_cast<std::ptrdiff_t>(request.n_messages) : parsed.messages.end();
+    std::vector<common_chat_msg> messages(parsed.messages.begin(), end);
     drop_empty_last_message(messages, request);
     params.add_generation_prompt = request.add_generation_prompt;
     params.continue_final_message = continuation_of(messages, request);
@@ -143,76 +145,89 @@ static void read_messages(autoparser::generation_params &params, const chat_temp
 
 /* ---- The rest ---- */
 
-static void read_tool_fields(autoparser::generation_params &params, const chat_template &template_,
-                             const chat_request &request)
+static void take_tool_fields(autoparser::generation_params &params, const chat_template &template_,
+                             const chat_request &request, const chat_parsed &parsed)
 {
     static const common_chat_tool_choice choices[] = {COMMON_CHAT_TOOL_CHOICE_AUTO, COMMON_CHAT_TOOL_CHOICE_NONE,
                                                       COMMON_CHAT_TOOL_CHOICE_REQUIRED};
-    std::vector<common_chat_tool> tools;
-    if (request.tools_json != nullptr) tools = read_tools(request.tools_json);
-    params.tools = common_chat_tools_to_json_oaicompat(tools);
+    params.tools = common_chat_tools_to_json_oaicompat(parsed.tools);
     params.tool_choice = choices[request.tool_choice];
     params.parallel_tool_calls = request.parallel_tool_calls < 0 ? template_.compiled->caps.supports_parallel_tool_calls
                                                                  : request.parallel_tool_calls != 0;
-    if (tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
-        throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
-    bool may_call = !tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;
-    if (may_call && request.grammar != nullptr)
-        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
-}
-
-/* Handlers would not report what is wrong with a schema. A request is rendered several times, one after the other, so
- * the last good schema is cached. */
-static void check_schema_once(const char *text, const common_json &schema)
-{
-    static thread_local std::string good;
-    if (good == text) return;
-    reply_schema_grammar(schema);
-    good = text;
-}
-
-/* An empty schema means any object, as with llama-server. */
-static void read_schema(autoparser::generation_params &params, const chat_request &request)
-{
-    if (request.json_schema == nullptr) return;
-    if (request.grammar != nullptr)
-        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
-    params.json_schema = with_expanded_classes(parse_json(request.json_schema, "json_schema"));
-    check_schema_once(request.json_schema, params.json_schema);
-    if (params.json_schema.empty()) params.json_schema["type"] = "object";
 }
 
 /* Refuses the two arguments that would override what was checked or requested elsewhere. */
-static void read_kwargs(autoparser::generation_params &params, const std::string &text)
+common_json read_kwargs(const std::string &text)
 {
-    if (text.empty()) return;
+    if (text.empty()) return {};
     common_json kwargs = parse_json(text, "chat_template_kwargs");
     if (!kwargs.is_object()) throw refusal{HEARTH_INVALID, "chat_template_kwargs", "must be an object"};
     for (const auto &entry : kwargs.items()) {
         std::string path = "chat_template_kwargs." + entry.key();
         if (entry.key() == "messages" || entry.key() == "add_generation_prompt")
             throw refusal{HEARTH_INVALID, path, "cannot be set here"};
-        if (entry.key() == "enable_thinking") {
-            if (!entry.value().is_boolean()) throw refusal{HEARTH_INVALID, path, "must be true or false"};
-            params.enable_thinking = entry.value().get<bool>();
-        }
+        if (entry.key() == "enable_thinking" && !entry.value().is_boolean())
+            throw refusal{HEARTH_INVALID, path, "must be true or false"};
+    }
+    return kwargs;
+}
+
+static void take_kwargs(autoparser::generation_params &params, const common_json &kwargs)
+{
+    if (kwargs.is_null()) return;
+    for (const auto &entry : kwargs.items()) {
+        if (entry.key() == "enable_thinking") params.enable_thinking = entry.value().get<bool>();
         params.extra_context[entry.key()] = entry.value();
     }
 }
 
-void check_kwargs(const std::string &text)
+/* ---- Parsing ---- */
+
+static void check_tool_choice(const chat_request &request, const chat_parsed &parsed)
 {
-    autoparser::generation_params scratch;
-    scratch.extra_context = common_json::object();
-    read_kwargs(scratch, text);
+    if (parsed.tools.empty() && request.tool_choice == HEARTH_TOOLS_REQUIRED)
+        throw refusal{HEARTH_INVALID, "tool_choice", "needs tools to choose from"};
+    bool may_call = !parsed.tools.empty() && request.tool_choice != HEARTH_TOOLS_NONE;
+    if (may_call && request.grammar != nullptr)
+        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with tools"};
 }
 
-autoparser::generation_params read_request(const chat_template &template_, const chat_request &request)
+/* Handlers would not report what is wrong with a schema. An empty one means any object, as with llama-server. */
+static common_json read_schema(const chat_request &request)
+{
+    if (request.json_schema == nullptr) return {};
+    if (request.grammar != nullptr)
+        throw refusal{HEARTH_INVALID, "grammar", "cannot be used together with json_schema"};
+    common_json schema = with_expanded_classes(parse_json(request.json_schema, "json_schema"));
+    reply_schema_grammar(schema);
+    if (schema.empty()) schema["type"] = "object";
+    return schema;
+}
+
+chat_parsed parse_request(const chat_request &request)
+{
+    chat_parsed parsed;
+    parsed.messages = read_messages(request, parsed.n_media);
+    if (request.tools_json != nullptr) parsed.tools = read_tools(request.tools_json);
+    check_tool_choice(request, parsed);
+    parsed.schema = read_schema(request);
+    parsed.kwargs = read_kwargs(request.kwargs_json != nullptr ? request.kwargs_json : "");
+    return parsed;
+}
+
+const chat_parsed &parsed_of(const chat_request &request, std::optional<chat_parsed> &own)
+{
+    if (request.parsed != nullptr) return *request.parsed;
+    return own.emplace(parse_request(request));
+}
+
+autoparser::generation_params read_request(const chat_template &template_, const chat_request &request,
+                                           const chat_parsed &parsed)
 {
     autoparser::generation_params params;
-    read_messages(params, template_, request);
-    read_tool_fields(params, template_, request);
-    read_schema(params, request);
+    take_messages(params, template_, request, parsed);
+    take_tool_fields(params, template_, request, parsed);
+    params.json_schema = parsed.schema;
     params.reasoning_format =
         request.reasoning_in_text ? COMMON_REASONING_FORMAT_NONE : COMMON_REASONING_FORMAT_DEEPSEEK;
     params.enable_thinking = template_.supports_thinking;
@@ -224,9 +239,21 @@ autoparser::generation_params read_request(const chat_template &template_, const
     /* As llama-server does: a template that drops the reasoning of earlier turns changes text before the last message,
      * and with it the prefix that could be reused. */
     params.extra_context["preserve_reasoning"] = true;
-    read_kwargs(params, template_.kwargs);
-    read_kwargs(params, request.kwargs_json != nullptr ? request.kwargs_json : "");
+    take_kwargs(params, template_.kwargs);
+    take_kwargs(params, parsed.kwargs);
     return params;
 }
 
 } // namespace chat
+
+int chat_parse(const struct chat_request *request, struct chat_parsed **parsed, hearth_error *error)
+{
+    *parsed = nullptr;
+    return chat::guarded(error, "messages", chat::render_error_message,
+                         [&] { *parsed = new chat_parsed(chat::parse_request(*request)); });
+}
+
+void chat_parsed_close(struct chat_parsed *parsed)
+{
+    delete parsed;
+}

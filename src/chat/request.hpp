@@ -1,18 +1,36 @@
-/* Turns a chat request into the parameters of the template and of llama.cpp's handlers, the same as llama-server's.
+/* Parses a chat request, once, and turns it into the parameters of the template and of llama.cpp's handlers, the same
+ * as llama-server's.
  *
- * Throws refusal for errors in the request, naming the field. Any thread; needs a render_scope. */
+ * Throws refusal for errors in the request, naming the field. Any thread; read_request() needs a render_scope. */
 #ifndef CHAT_REQUEST_HPP
 #define CHAT_REQUEST_HPP
 
 #include "chat/template.hpp"
 
+#include <optional>
+
+/* All that is the same for every rendering of a request. */
+struct chat_parsed {
+    std::vector<common_chat_msg> messages;
+    std::vector<common_chat_tool> tools;
+    common_json schema; /* null: the request has none */
+    common_json kwargs; /* an object; null: the request has none */
+    size_t n_media = 0; /* media parts that a note replaced */
+};
+
 namespace chat
 {
 
-/* Throws refusal unless these template arguments, JSON or "", may be set. */
-void check_kwargs(const std::string &text);
+chat_parsed parse_request(const chat_request &request);
 
-autoparser::generation_params read_request(const chat_template &template_, const chat_request &request);
+/* What the request was parsed to before; else parses it into `own`. */
+const chat_parsed &parsed_of(const chat_request &request, std::optional<chat_parsed> &own);
+
+/* Template arguments, an object or "". Throws refusal for those that may not be set. */
+common_json read_kwargs(const std::string &text);
+
+autoparser::generation_params read_request(const chat_template &template_, const chat_request &request,
+                                           const chat_parsed &parsed);
 
 } // namespace chat
 

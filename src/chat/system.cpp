@@ -32,7 +32,7 @@ bool accepts_later_system(const chat_template &template_)
             chat_request request = {};
             request.messages_json = conversation.messages;
             request.add_generation_prompt = true;
-            std::string text = prompt_of(template_, read_request(template_, request)).prompt;
+            std::string text = prompt_of(template_, read_request(template_, request, parse_request(request))).prompt;
             if (!prints_in_order(text, conversation.n_words)) return false;
         }
     } catch (const std::exception &) {

@@ -202,8 +202,7 @@ struct chat_template *chat_template_open(const struct chat_template_params *para
     int code = chat::guarded(error, "chat_template", chat::compile_error_message, [&] {
         std::string source = params->source, bos = params->bos, eos = params->eos;
         if (source.empty()) throw chat::refusal{HEARTH_INVALID, "chat_template", "must not be empty"};
-        if (params->kwargs_json != nullptr) result->kwargs = params->kwargs_json;
-        chat::check_kwargs(result->kwargs);
+        if (params->kwargs_json != nullptr) result->kwargs = chat::read_kwargs(params->kwargs_json);
         chat::compile_template(source, bos, eos); /* for its error message: the next line loses it */
         common_chat_templates_ptr templates = common_chat_templates_init(nullptr, source, bos, eos);
         /* llama.cpp replaces some templates that it knows to be wrong. */

@@ -42,7 +42,6 @@ class render_scope
     const std::time_t now;
     bool done = false;
     text_parts parts;
-    size_t n_media = 0; /* media parts that a note replaced */
 
   private:
     render_scope *before;
@@ -72,7 +71,7 @@ struct chat_template {
     std::optional<autoparser::autoparser>
         analysis; /* of templates without a handler; empty where the analysis failed */
     std::unique_ptr<chat::format_cache> format_cache;
-    std::string kwargs; /* default chat_template_kwargs: JSON; "": none */
+    common_json kwargs; /* default chat_template_kwargs: an object; null: none */
     bool adds_bos, adds_eos;
     bool supports_thinking;           /* the default of enable_thinking */
     bool accepts_later_system = true; /* it prints system messages after the first one where they stand: system.hpp */

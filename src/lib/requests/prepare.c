@@ -54,13 +54,16 @@ static int render(const struct prepare_chat *chat, size_t n_messages, struct cha
 void prepare_release(struct prepare_chat *chat)
 {
     chat_prompt_release(&chat->text);
+    chat_parsed_close(chat->parsed);
+    chat->request.parsed = chat->parsed = NULL;
 }
 
 int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_error *error)
 {
-    int rc = render(chat, 0, &chat->text, error);
-    if (rc != HEARTH_OK) return rc;
-    if (chat->check != NULL) rc = chat->check(chat->ud, chat->text.text, chat->text.len, error);
+    int rc = chat_parse(&chat->request, &chat->parsed, error);
+    chat->request.parsed = chat->parsed;
+    if (rc == HEARTH_OK) rc = render(chat, 0, &chat->text, error);
+    if (rc == HEARTH_OK && chat->check != NULL) rc = chat->check(chat->ud, chat->text.text, chat->text.len, error);
     if (rc != HEARTH_OK) {
         prepare_release(chat);
         return rc;

@@ -16,13 +16,14 @@ struct prepare_chat {
     int (*check)(const void *ud, const char *text, size_t len, hearth_error *error);
     const void *ud;
     const atomic_bool *cancelled; /* once set, prepare_prompt() ends with HEARTH_CANCELLED */
-    /* Filled in by prepare_prompt(), used by prepare_conversation(): */
+    /* Filled in by prepare_prompt(), used by what follows; request.parsed as well. */
+    struct chat_parsed *parsed;
     struct chat_prompt text;
     bool by_parts; /* the template's text and the request's are tokenised separately */
 };
 
-/* Renders all messages, by default with the generation prompt, and appends their tokens to `prompt`. On failure nothing
- * is appended and there is nothing to release. */
+/* Parses the request, renders all messages, by default with the generation prompt, and appends their tokens to
+ * `prompt`. On failure nothing is appended and there is nothing to release. */
 int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_error *error);
 void prepare_release(struct prepare_chat *chat);
 

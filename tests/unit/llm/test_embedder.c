@@ -291,12 +291,9 @@ static void a_model_without_a_head_ranks_nothing(void **state)
 }
 
 /* Resident bytes for each byte that is used: ThreadSanitizer keeps two beside it. */
-#ifdef __has_feature
-#if __has_feature(thread_sanitizer)
+#ifdef __SANITIZE_THREAD__
 #define SHADOWED 3
-#endif
-#endif
-#ifndef SHADOWED
+#else
 #define SHADOWED 1
 #endif
 
