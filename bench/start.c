@@ -6,7 +6,7 @@
  * No server, no model. The folder is made in --folder (/tmp) and removed. */
 #include "base/clock.h"
 #include "base/memory.h"
-#include "store/journal.h"
+#include "store/index_file.h"
 #include "store/store.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void ignore(void *ud, struct slab_head *head, uint64_t size)
     (void)size;
 }
 
-static void write_conversation(int folder, struct journal *journal, size_t number, size_t n)
+static void write_conversation(int folder, struct index_file *index_file, size_t number, size_t n)
 {
     const struct identity identity = {.quant = 1};
     uint8_t payload[BLOCK * ROW_BYTES] = {1};
@@ -79,18 +79,19 @@ static void write_conversation(int folder, struct journal *journal, size_t numbe
                                  .used_ms = 1};
         if (i > 0) head.parent = keys[i - 1];
         write_slab(folder, &head, payload);
-        journal_add(journal, &head, slab_size(&head));
+        index_file_add(index_file, &head, slab_size(&head));
     }
 }
 
 static void write_slabs(const char *path, size_t n)
 {
     int folder = open(path, O_RDONLY | O_DIRECTORY);
-    struct journal *journal = journal_open(files_machine(), folder);
-    journal_replay(journal, NULL, 0, ignore, NULL);
-    for (size_t i = 0; i < n; i += CHAIN) write_conversation(folder, journal, i / CHAIN, n - i < CHAIN ? n - i : CHAIN);
-    journal_commit(journal);
-    journal_close(journal);
+    struct index_file *index_file = index_file_open(files_machine(), folder);
+    index_file_replay(index_file, NULL, 0, ignore, NULL);
+    for (size_t i = 0; i < n; i += CHAIN)
+        write_conversation(folder, index_file, i / CHAIN, n - i < CHAIN ? n - i : CHAIN);
+    index_file_commit(index_file);
+    index_file_close(index_file);
     close(folder);
     sync();
 }
@@ -159,7 +160,7 @@ int main(int argc, char **argv)
         char *path = mem_format("%s/hearth-start-XXXXXX", root);
         if (n == 0 || mkdtemp(path) == NULL) die("usage: start [--folder DIR] N...");
         write_slabs(path, n);
-        char *index = mem_format("%s/%s", path, JOURNAL_NAME);
+        char *index = mem_format("%s/%s", path, INDEX_FILE_NAME);
         measure(path, n, "as saves wrote it");
         remove(index);
         measure(path, n, "none");

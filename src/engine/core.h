@@ -119,7 +119,7 @@ struct slot {
                                   many cells; NULL: none */
     uint64_t awaited_use;
     int32_t awaited_cells;
-    bool deferred;    /* gave its cells to other slots; begins again when some request ends */
+    bool yielded;     /* gave its cells to other slots; begins again when some request ends */
     bool lacks_cells; /* has no tokens in any batch, or no sequence yet, until a pending eviction has freed cells */
     int32_t suspect_until; /* was in a call that failed: computed in calls of its own until it has so many cells */
     struct run *run;       /* NULL when idle */

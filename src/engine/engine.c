@@ -231,7 +231,7 @@ static bool any_slot_computes(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->seq != NULL && !slot->deferred && !slot->lacks_cells && !slot->fetching.on) return true;
+        if (slot->seq != NULL && !slot->yielded && !slot->lacks_cells && !slot->fetching.on) return true;
     }
     return false;
 }

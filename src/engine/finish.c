@@ -75,7 +75,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     slot->last_used = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, -1);
     for (size_t i = 0; i < engine->n_slots; i++) /* there may be room again */
-        engine->slots[i].deferred = engine->slots[i].lacks_cells = false;
+        engine->slots[i].yielded = engine->slots[i].lacks_cells = false;
     return job;
 }
 

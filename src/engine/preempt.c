@@ -102,7 +102,7 @@ static bool can_be_preempted(const struct engine *engine, const struct slot *slo
     /* a request that has to compute its cells again has made no progress since it got its slot */
     bool has_its_cells =
         slot->state == HEARTH_SLOT_GENERATE && slot->seq->n_cells + 1 == (int32_t)slot->seq->tokens.len;
-    if (!has_its_cells || slot->deferred) return false;
+    if (!has_its_cells || slot->yielded) return false;
     if (engine->policy.one_pool || engine->preempt_fails) return true;
     if (!engine->policy.loads_states) return false;
     return llm_seq_state_size(engine->context, slot->seq->id, LLM_STATE_SNAPSHOT) <=

@@ -81,7 +81,7 @@ static int32_t available_later(const struct engine *engine, const struct seq *se
 
 bool seq_is_prefilling(const struct seq *seq)
 {
-    return seq->slot != NULL && seq->slot->state == HEARTH_SLOT_PREFILL && !seq->slot->deferred;
+    return seq->slot != NULL && seq->slot->state == HEARTH_SLOT_PREFILL && !seq->slot->yielded;
 }
 
 /* ---- Costs ---- */

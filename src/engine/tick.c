@@ -45,7 +45,7 @@ static size_t group_of(const struct engine *engine, const struct slot *slot)
 
 static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
-    if (slot->seq == NULL || slot->deferred || slot->lacks_cells || slot->fetching.on) return (struct plan_need){0};
+    if (slot->seq == NULL || slot->yielded || slot->lacks_cells || slot->fetching.on) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
@@ -253,13 +253,13 @@ static void fail_share(struct engine *engine, const struct plan_share *share, en
 
 /* The slot that gives up its cells when not even one more token fits: the prompt with most cells, before any reply.
  * NULL where that would help nobody, because no other slot is computing. */
-static struct slot *choose_deferred(struct engine *engine, struct slot *starved)
+static struct slot *choose_yielding(struct engine *engine, struct slot *starved)
 {
     struct slot *most = NULL;
     size_t computed = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->seq == NULL || slot->deferred) continue;
+        if (slot->seq == NULL || slot->yielded) continue;
         computed++;
         if (slot->state == HEARTH_SLOT_PREFILL && (most == NULL || slot->seq->n_cells > most->seq->n_cells))
             most = slot;
@@ -268,15 +268,15 @@ static struct slot *choose_deferred(struct engine *engine, struct slot *starved)
     return most != NULL ? most : starved;
 }
 
-static bool defer(struct engine *engine, struct slot *starved)
+static bool yield_cells(struct engine *engine, struct slot *starved)
 {
-    struct slot *slot = choose_deferred(engine, starved);
+    struct slot *slot = choose_yielding(engine, starved);
     if (slot == NULL) return false;
-    log_event(LOG_INFO, "batch-engine", "slot-deferred", log_int("slot", slot->id), log_str("id", slot->job->id),
+    log_event(LOG_INFO, "batch-engine", "slot-yielded", log_int("slot", slot->id), log_str("id", slot->job->id),
               log_int("tokens", slot->seq->n_cells));
     fetch_stop(engine, slot);
     seq_keep(engine, slot->seq, 0);
-    slot->deferred = true;
+    slot->yielded = true;
     slot->lacks_cells = false;
     return true;
 }
@@ -293,7 +293,7 @@ static void mark_suspects(struct engine *engine, const struct plan_share *shares
 static bool still_fits(const struct engine *engine, const struct plan_share *share)
 {
     const struct slot *slot = &engine->slots[share->slot];
-    return !slot->deferred && slot->seq->n_cells == share->from;
+    return !slot->yielded && slot->seq->n_cells == share->from;
 }
 
 static void split_call(struct engine *engine, struct plan_share *shares, size_t n, enum llm_decoded outcome)
@@ -304,7 +304,7 @@ static void split_call(struct engine *engine, struct plan_share *shares, size_t 
     } else if (outcome == LLM_NO_CELLS && shares->to - shares->from > 1) {
         shares->to = shares->from + (shares->to - shares->from) / 2; /* the rest comes with the next tick */
         compute_call(engine, shares, 1);
-    } else if (outcome == LLM_NO_CELLS && defer(engine, &engine->slots[shares->slot])) {
+    } else if (outcome == LLM_NO_CELLS && yield_cells(engine, &engine->slots[shares->slot])) {
         compute_call(engine, shares, 1);
     } else {
         fail_share(engine, shares, outcome);

@@ -46,7 +46,7 @@ static bool is_temporary_rest(const char *rest)
 
 enum folder_name_type folder_name_type(const char *file, struct slab_name *name)
 {
-    static const char *const own[] = {QUARANTINE, JOURNAL_NAME, JOURNAL_NEW};
+    static const char *const own[] = {QUARANTINE, INDEX_FILE_NAME, INDEX_FILE_NEW};
     char hex[HEX + 1];
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(file, own[i]) == 0) return NAME_OWN;
@@ -203,7 +203,7 @@ bool folder_is_read_only(const struct folder *folder)
 void folder_close(struct folder *folder)
 {
     if (folder == NULL) return;
-    journal_close(folder->journal);
+    index_file_close(folder->index_file);
     folder->files->close(folder->files, folder->fd);
     pthread_mutex_destroy(&folder->quarantine);
     free(folder->path);
@@ -335,7 +335,8 @@ void folder_note_use(struct folder *folder, const struct slab_key *key, enum sla
     slab_encode_use(hits, used_ms, bytes);
     files_write_all(folder->files, fd, bytes, sizeof bytes, SLAB_USE_OFFSET);
     folder->files->close(folder->files, fd);
-    if (folder->journal != NULL) journal_note_use(folder->journal, &(struct slab_name){*key, kind}, hits, used_ms);
+    if (folder->index_file != NULL)
+        index_file_note_use(folder->index_file, &(struct slab_name){*key, kind}, hits, used_ms);
 }
 
 /* Not synced: a file that a loss of power brings back is whole, and within the budget or evicted at the next start. */
@@ -345,7 +346,7 @@ int folder_remove(struct folder *folder, const struct slab_key *key, enum slab_k
     folder_file_name(key, kind, name);
     int result = folder->files->unlink(folder->files, folder->fd, name);
     if (result < 0 && result != -ENOENT) return folder_error(folder, name, "remove", result, error);
-    if (folder->journal != NULL) journal_remove(folder->journal, &(struct slab_name){*key, kind});
+    if (folder->index_file != NULL) index_file_remove(folder->index_file, &(struct slab_name){*key, kind});
     return 0;
 }
 

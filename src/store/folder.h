@@ -78,8 +78,8 @@ struct folder_scan {
 };
 int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *error);
 
-/* Keeps an index file (journal.h) from now on: called before the first scan. */
-void folder_keep_journal(struct folder *folder);
+/* Keeps an index file (index_file.h) from now on: called before the first scan. */
+void folder_keep_index_file(struct folder *folder);
 
 /* Most of the index file does not count any more: a scan would write it anew. */
 bool folder_wants_scan(struct folder *folder);

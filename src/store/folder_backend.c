@@ -94,7 +94,7 @@ static int backend_open(struct backend *backend, hearth_error *error)
         result = HEARTH_BUSY;
         if (folder == NULL) return reads ? result : HEARTH_UNAVAILABLE;
     } else if (result == 0) {
-        folder_keep_journal(folder);
+        folder_keep_index_file(folder);
     }
     replace_folder(b, folder);
     return result;

@@ -3,7 +3,7 @@
 #define STORE_FOLDER_PARTS_H
 
 #include "store/folder.h"
-#include "store/journal.h"
+#include "store/index_file.h"
 
 #include <pthread.h>
 
@@ -16,7 +16,7 @@ struct folder {
     _Atomic uint64_t n_temporary;  /* number of the next temporary file */
     pthread_mutex_t quarantine;    /* serialises numbering and trimming in the quarantine folder */
     struct folder_removed removed; /* guarded by it as well, once the folder is open */
-    struct journal *journal;       /* NULL: none is kept */
+    struct index_file *index_file; /* NULL: none is kept */
 };
 
 /* What a file is, by its name. */

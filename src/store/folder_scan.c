@@ -16,7 +16,7 @@ enum { READERS = 8, WORTH_READERS = 64 };
 struct folder_listing {
     struct folder *folder;
     struct folder_scan *scan;
-    struct journal_name *v;
+    struct index_file_name *v;
     size_t n, cap;
     _Atomic size_t next;
     pthread_mutex_t mutex; /* during callbacks, and for the numbers of `scan` */
@@ -35,7 +35,7 @@ static void collect_file(void *ud, const char *file)
         listing->cap = listing->cap == 0 ? 256 : 2 * listing->cap;
         listing->v = mem_grow(listing->v, listing->cap, sizeof *listing->v);
     }
-    listing->v[listing->n++] = (struct journal_name){.name = name};
+    listing->v[listing->n++] = (struct index_file_name){.name = name};
 }
 
 /* ---- Fronts ---- */
@@ -66,7 +66,7 @@ static void read_front_of(struct folder_listing *listing, const struct slab_name
     pthread_mutex_lock(&listing->mutex);
     if (result == 0) {
         listing->scan->n_slabs++;
-        if (listing->folder->journal != NULL) journal_add(listing->folder->journal, &file.head, file.size);
+        if (listing->folder->index_file != NULL) index_file_add(listing->folder->index_file, &file.head, file.size);
         listing->scan->each(listing->scan->ud, &file.head, file.size);
     } else {
         report_unusable(listing, name, file.size, &error);
@@ -102,7 +102,7 @@ static void read_all(struct folder_listing *listing)
 
 /* ---- The scan ---- */
 
-static void report_journaled(void *ud, struct slab_head *head, uint64_t size)
+static void report_from_index_file(void *ud, struct slab_head *head, uint64_t size)
 {
     struct folder_listing *listing = ud;
     listing->scan->n_slabs++;
@@ -117,22 +117,23 @@ int folder_scan(struct folder *folder, struct folder_scan *scan, hearth_error *e
     int result = folder->files->list(folder->files, folder->fd, collect_file, &listing);
     if (result == 0) {
         pthread_mutex_init(&listing.mutex, NULL);
-        if (listing.n > 0) qsort(listing.v, listing.n, sizeof *listing.v, journal_name_compare);
-        if (folder->journal != NULL) journal_replay(folder->journal, listing.v, listing.n, report_journaled, &listing);
+        if (listing.n > 0) qsort(listing.v, listing.n, sizeof *listing.v, index_file_name_compare);
+        if (folder->index_file != NULL)
+            index_file_replay(folder->index_file, listing.v, listing.n, report_from_index_file, &listing);
         read_all(&listing);
-        if (folder->journal != NULL && !is_stopped(&listing)) journal_commit(folder->journal);
+        if (folder->index_file != NULL && !is_stopped(&listing)) index_file_commit(folder->index_file);
         pthread_mutex_destroy(&listing.mutex);
     }
     free(listing.v);
     return result < 0 ? folder_error(folder, "", "list", result, error) : 0;
 }
 
-void folder_keep_journal(struct folder *folder)
+void folder_keep_index_file(struct folder *folder)
 {
-    folder->journal = journal_open(folder->files, folder->fd);
+    folder->index_file = index_file_open(folder->files, folder->fd);
 }
 
 bool folder_wants_scan(struct folder *folder)
 {
-    return folder->journal != NULL && journal_is_stale(folder->journal);
+    return folder->index_file != NULL && index_file_is_stale(folder->index_file);
 }

@@ -74,10 +74,10 @@ static int adopt_existing(struct publication *p, struct folder_file *file)
 }
 
 /* The index file must not describe the former slab, should the process end just after the rename. */
-static void forget_in_journal(const struct publication *p)
+static void forget_in_index_file(const struct publication *p)
 {
     const struct slab_name name = {p->head->key, p->head->kind};
-    if (p->folder->journal != NULL) journal_remove(p->folder->journal, &name);
+    if (p->folder->index_file != NULL) index_file_remove(p->folder->index_file, &name);
 }
 
 /* The name is taken. 0 or -errno. */
@@ -97,7 +97,7 @@ static int replace_or_adopt(struct publication *p)
     if (p->is_adopted) return 0;
     log_event(LOG_WARN, "store", "replacing a file that cannot be used", log_str("path", p->folder->path),
               log_str("file", p->name));
-    forget_in_journal(p);
+    forget_in_index_file(p);
     return files->rename(files, p->folder->fd, p->temporary, p->folder->fd, p->name);
 }
 
@@ -196,7 +196,7 @@ int folder_publish(struct folder *folder, struct slab_head *head, const void *pa
     slab_encode(head, payload, &p.front, p.trailer);
     int result = write_and_link(&p);
     buf_release(&p.front);
-    if (result == 0 && folder->journal != NULL) journal_put(folder->journal, head, slab_size(head));
+    if (result == 0 && folder->index_file != NULL) index_file_put(folder->index_file, head, slab_size(head));
     if (result == 0) return HEARTH_OK;
     if (p.is_newers)
         return error_at(error, HEARTH_UNSUPPORTED, p.name, "%s/%s was written by a newer version of hearth",

@@ -37,7 +37,7 @@ static uint64_t only_seed; /* the round to run alone; 0: all */
 
 /* Counters over all rounds: a test that covers nothing proves nothing. */
 static struct {
-    int64_t conversations, done, cancelled, failed, cached, computed, pending, deferred, shares, queued;
+    int64_t conversations, done, cancelled, failed, cached, computed, pending, yielded, shares, queued;
     int64_t preemptions, saved, restored;
     int64_t stored, fetched; /* saves, and requests that reused stored cells */
     int64_t leaving, lacking,
@@ -542,7 +542,7 @@ static void note_what_is_met(const struct engine *engine)
     for (size_t i = 0; i < engine->n_seqs; i++) met.leaving += engine->seqs[i].eviction.on;
     for (size_t i = 0; i < engine->n_slots; i++) {
         met.pending += engine->slots[i].state == HEARTH_SLOT_PENDING;
-        met.deferred += engine->slots[i].deferred;
+        met.yielded += engine->slots[i].yielded;
         met.queued += engine->slots[i].queue.first != NULL;
         met.lacking += engine->slots[i].lacks_cells;
         met.awaiting += slot_awaits_seq(&engine->slots[i]);
@@ -1014,7 +1014,7 @@ static void random_conversations_get_right_replies_and_compute_nothing_twice(voi
     print_message("%" PRId64 " preempted, %" PRId64 " snapshots saved, %" PRId64 " restored, %" PRId64
                   " calls with somebody in a slot's list\n",
                   met.preemptions, met.saved, met.restored, met.queued);
-    assert_true(met.pending > 50 && met.deferred > 50 && met.queued > 1000);
+    assert_true(met.pending > 50 && met.yielded > 50 && met.queued > 1000);
     assert_true(met.preemptions > 200 && met.saved > 100 && met.restored > 100);
 }
 

@@ -3,7 +3,7 @@
 #include "fakes/cmocka_all.h"
 #include "fakes/fake_files.h"
 #include "fakes/fake_remote.h"
-#include "store/journal.h"
+#include "store/index_file.h"
 
 #include "slabs.h"
 
@@ -783,7 +783,7 @@ static void what_a_scan_could_not_read_the_next_one_tells(void **state)
     char name[128];
     strcpy(name, file_name(&unread));
     fixture->backend->close(fixture->backend);
-    unlink(file_of(fixture, JOURNAL_NAME));
+    unlink(file_of(fixture, INDEX_FILE_NAME));
     begin(fixture);
     fail_calls(fixture, FAKE_OPEN, name, EIO);
     struct reported *reported = scan(fixture);
@@ -1096,8 +1096,8 @@ static bool has_file(const struct fixture *fixture, const char *name)
 static struct reported *scan_without_index(struct fixture *fixture)
 {
     if (fixture->backend != NULL) close_place(fixture);
-    unlink(file_of(fixture, JOURNAL_NAME));
-    assert_false(has_file(fixture, JOURNAL_NAME));
+    unlink(file_of(fixture, INDEX_FILE_NAME));
+    assert_false(has_file(fixture, INDEX_FILE_NAME));
     uint64_t opened;
     struct reported *reported = scan_anew(fixture, &opened);
     assert_true(opened >= reported->n);
@@ -1133,7 +1133,7 @@ static void expect_told(struct fixture *fixture, const struct buf *index, size_t
 {
     uint64_t opened;
     if (fixture->backend != NULL) close_place(fixture);
-    write_file(file_of(fixture, JOURNAL_NAME), index->v, index->len);
+    write_file(file_of(fixture, INDEX_FILE_NAME), index->v, index->len);
     struct reported *reported = scan_anew(fixture, NULL);
     if (!same_told(reported, want)) fail_msg("another scan, byte %zu of %zu", at, index->len);
     reported_release(reported);
@@ -1148,7 +1148,7 @@ static void an_index_file_that_was_cut_anywhere_tells_the_same(void **state)
     struct fixture *fixture = *state;
     fill_folder(fixture);
     close_place(fixture);
-    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct buf index = read_file(file_of(fixture, INDEX_FILE_NAME));
     struct reported *want = scan_without_index(fixture);
     assert_true(index.len > 500);
     for (size_t len = 0; len < index.len; len++) {
@@ -1164,7 +1164,7 @@ static void an_index_file_with_any_byte_changed_tells_the_same(void **state)
     struct fixture *fixture = *state;
     fill_folder(fixture);
     close_place(fixture);
-    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct buf index = read_file(file_of(fixture, INDEX_FILE_NAME));
     struct reported *want = scan_without_index(fixture);
     for (size_t at = 0; at < index.len; at++) {
         char was = index.v[at];
@@ -1190,8 +1190,8 @@ static void an_index_file_of_something_else_tells_nothing(void **state)
     }
     reported_release(want);
     close_place(fixture);
-    unlink(file_of(fixture, JOURNAL_NAME));
-    assert_int_equal(mkdir(file_of(fixture, JOURNAL_NAME), 0700), 0); /* no index file can be made */
+    unlink(file_of(fixture, INDEX_FILE_NAME));
+    assert_int_equal(mkdir(file_of(fixture, INDEX_FILE_NAME), 0700), 0); /* no index file can be made */
     reported_release(scan_anew(fixture, NULL));
     assert_int_equal(put_number(fixture, 77, SLAB_ROWS), 0);
     assert_true(scan_tells(fixture, 77, SLAB_ROWS));
@@ -1204,7 +1204,7 @@ static void an_index_file_older_than_the_folder_tells_the_same(void **state)
     struct fixture *fixture = *state;
     fill_folder(fixture);
     close_place(fixture);
-    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct buf index = read_file(file_of(fixture, INDEX_FILE_NAME));
     begin(fixture);
     reported_release(scan(fixture));
     assert_int_equal(put_number(fixture, 90, SLAB_ROWS), 0);
@@ -1226,12 +1226,12 @@ static void what_an_old_index_file_says_of_a_replaced_slab_is_mended_by_getting_
     const struct slab_name name = name_of(2, SLAB_ROWS);
     fill_folder(fixture);
     close_place(fixture);
-    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct buf index = read_file(file_of(fixture, INDEX_FILE_NAME));
     begin(fixture);
     reported_release(scan(fixture));
     assert_int_equal(put(fixture, &other), 0);
     close_place(fixture);
-    write_file(file_of(fixture, JOURNAL_NAME), index.v, index.len);
+    write_file(file_of(fixture, INDEX_FILE_NAME), index.v, index.len);
     struct reported *reported = scan_anew(fixture, NULL);
     assert_int_equal(count_reported(reported, &name), 1);
     assert_int_equal(get(fixture, &name, &other), 0);
@@ -1247,9 +1247,9 @@ static void an_index_file_that_cannot_be_written_costs_the_next_start_only(void 
     fill_folder(fixture);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         close_place(fixture);
-        if (calls[i] == FAKE_RENAME) unlink(file_of(fixture, JOURNAL_NAME));
+        if (calls[i] == FAKE_RENAME) unlink(file_of(fixture, INDEX_FILE_NAME));
         begin(fixture);
-        fail_calls(fixture, calls[i], JOURNAL_NAME, ENOSPC);
+        fail_calls(fixture, calls[i], INDEX_FILE_NAME, ENOSPC);
         reported_release(scan(fixture));
         swap_number(fixture, 1);
         assert_int_equal(put_number(fixture, (uint8_t)(80 + i), SLAB_ROWS), 0);
@@ -1296,7 +1296,7 @@ static void what_is_replaced_during_a_scan_is_told_as_it_is(void **state)
     pthread_t thread;
     fill_folder(fixture);
     close_place(fixture);
-    unlink(file_of(fixture, JOURNAL_NAME));
+    unlink(file_of(fixture, INDEX_FILE_NAME));
     begin(fixture);
     fake_faults_set(&fixture->faults,
                     (struct fake_fault){.call = FAKE_READ, .on = FAKE_SLABS, .nth = 7, .effect = FAKE_HANG});
@@ -1306,7 +1306,7 @@ static void what_is_replaced_during_a_scan_is_told_as_it_is(void **state)
     swap_number(fixture, 2);
     fake_faults_release(&fixture->faults);
     pthread_join(thread, NULL);
-    assert_true(has_file(fixture, JOURNAL_NAME));
+    assert_true(has_file(fixture, INDEX_FILE_NAME));
     struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_int_equal(with->n, 4);
     assert_true(same_told(with, without));
@@ -1336,7 +1336,7 @@ static void what_is_replaced_while_an_index_file_is_written_anew_is_told_as_it_i
     restart(fixture);
     struct backend_scan look = {.each = swap_at_first, .ud = &once};
     assert_int_equal(fixture->backend->scan(fixture->backend, &look, NULL), 0);
-    assert_true(has_file(fixture, JOURNAL_NAME));
+    assert_true(has_file(fixture, INDEX_FILE_NAME));
     struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_int_equal(with->n, 4);
     assert_true(same_told(with, without));
@@ -1360,7 +1360,7 @@ static void what_was_replaced_as_a_process_ended_is_told_as_it_is(void **state)
     fake_faults_set(&fixture->faults, (struct fake_fault){.call = FAKE_SYNC, .nth = 2, .effect = FAKE_HANG});
     assert_int_equal(pthread_create(&thread, NULL, swap_one, fixture), 0);
     assert_true(fake_faults_await(&fixture->faults, 1)); /* the sync of the folder, after that of the file */
-    struct buf index = read_file(file_of(fixture, JOURNAL_NAME));
+    struct buf index = read_file(file_of(fixture, INDEX_FILE_NAME));
     fake_faults_release(&fixture->faults);
     pthread_join(thread, NULL);
     struct reported *want = scan_without_index(fixture);
@@ -1375,9 +1375,9 @@ static void a_record_of_which_half_was_written_hides_none_behind_it(void **state
     struct fixture *fixture = *state;
     fill_folder(fixture);
     reported_release(scan_anew(fixture, NULL));
-    fake_faults_set(
-        &fixture->faults,
-        (struct fake_fault){.call = FAKE_WRITE, .on = JOURNAL_NAME, .nth = 1, .effect = FAKE_ERROR, .error = ENOSPC});
+    fake_faults_set(&fixture->faults,
+                    (struct fake_fault){
+                        .call = FAKE_WRITE, .on = INDEX_FILE_NAME, .nth = 1, .effect = FAKE_ERROR, .error = ENOSPC});
     const struct slab_name used = name_of(2, SLAB_ROWS);
     fixture->backend->note_use(fixture->backend, &used, 1000, 90000);
     for (uint8_t i = 0; i < 4; i++) assert_int_equal(put_number(fixture, (uint8_t)(60 + i), SLAB_ROWS), 0);
@@ -1398,14 +1398,14 @@ static void an_index_file_does_not_grow_with_what_was_used(void **state)
     reported_release(scan_anew(fixture, NULL));
     const struct slab_name name = name_of(2, SLAB_ROWS);
     struct stat before, after;
-    assert_int_equal(stat(file_of(fixture, JOURNAL_NAME), &before), 0);
+    assert_int_equal(stat(file_of(fixture, INDEX_FILE_NAME), &before), 0);
     for (uint32_t i = 0; i < 500; i++) fixture->backend->note_use(fixture->backend, &name, i, 7000 + i);
     uint64_t opened;
     struct reported *reported = scan_anew(fixture, &opened);
     assert_int_equal(opened, 0);
     assert_int_equal(reported->n, 4);
     reported_release(reported);
-    assert_int_equal(stat(file_of(fixture, JOURNAL_NAME), &after), 0);
+    assert_int_equal(stat(file_of(fixture, INDEX_FILE_NAME), &after), 0);
     assert_true(after.st_size <= before.st_size);
     struct reported *with = scan_anew(fixture, NULL), *without = scan_without_index(fixture);
     assert_true(same_told(with, without));
