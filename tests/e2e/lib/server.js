@@ -85,6 +85,7 @@ class Server {
   async stop() {
     this.signal('SIGTERM');
     const { code, signal } = await within(60, 'the server ends after SIGTERM', this.ended);
+    if (code !== 0) started.forEach((child) => child.kill('SIGKILL')); // nobody stops the others after a failure here
     assert.deepEqual({ code, signal }, { code: 0, signal: null }, `the server did not end well: ${this.log}`);
   }
 }
