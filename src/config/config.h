@@ -16,6 +16,7 @@
 /* Values of keys with choices, in the order in which table.c lists them. */
 enum config_switch { CONFIG_AUTO, CONFIG_TRUE, CONFIG_FALSE };
 enum config_load { CONFIG_LOAD_START, CONFIG_LOAD_DEMAND };
+enum config_idle { CONFIG_IDLE_AUTO, CONFIG_IDLE_STAY, CONFIG_IDLE_LEAVE };
 enum config_preempt { CONFIG_PREEMPT_PARK, CONFIG_PREEMPT_FAIL };
 enum config_media { CONFIG_MEDIA_NOTE, CONFIG_MEDIA_REFUSE };
 
@@ -90,6 +91,7 @@ struct config_model {
     int64_t cache_min_tokens;
     double cache_slot_timeout; /* seconds */
     enum config_preempt preempt;
+    enum config_idle idle_conversations;
     enum config_media media;
     int64_t n_gpu_layers;
     char *split_mode; /* none | layer | row */

@@ -221,6 +221,11 @@ const struct config_row config_rows[] = {
         "What becomes of a preempted request: park suspends it and resumes it where it was once a slot is free, fail "
         "ends it with an error.",
         CHOICES("park|fail")),
+    KEY("models.*.idle_conversations", CONFIG_ENUM, MODEL(idle_conversations), "auto",
+        "How long an idle conversation that is stored keeps its KV cells in one pool, where they slow down those that "
+        "are computed: auto, until that has cost as much as bringing it back would, by measured times; stay, until "
+        "the room is needed; leave, until somebody else is computed.",
+        CHOICES("auto|stay|leave")),
     KEY("models.*.n_gpu_layers", CONFIG_INT, MODEL(n_gpu_layers), "0",
         "Layers kept on the GPU: 0 all, -1 none, else so many.", RANGE(-1, 1000000)),
     KEY("models.*.split_mode", CONFIG_NAME, MODEL(split_mode), "layer",

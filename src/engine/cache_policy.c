@@ -23,6 +23,7 @@ struct cache_policy cache_policy_of(const struct cache_policy_facts *facts)
         .checkpoints = conversations && !facts->cuts_anywhere && loads_states,
         .shares_parts = facts->cuts_anywhere || facts->unified,
         .shares_for_free = facts->cuts_anywhere && facts->unified,
+        .idle = conversations && facts->unified ? facts->idle : ENGINE_IDLE_STAYS,
         .queues_for_slot = conversations && !facts->unified,
         .sharing_cost = facts->unified ? 0 : facts->window / COPYING_PART,
     };

@@ -15,8 +15,13 @@ enum engine_caching {
     ENGINE_CACHES_CONVERSATIONS /* incremental message cache (IMC): all its cells */
 };
 
+/* How long an idle conversation that is stored stays in the cells: until room is needed, as long as that costs less
+ * than bringing it back (idle.c), or until somebody else is computed. */
+enum engine_idle { ENGINE_IDLE_STAYS, ENGINE_IDLE_PRICED, ENGINE_IDLE_LEAVES };
+
 struct cache_policy_facts {
     enum engine_caching caching;
+    enum engine_idle idle;
     int32_t min_tokens; /* cache_min_tokens */
     int32_t window;     /* cells of a KV stream */
     bool deterministic;
@@ -39,9 +44,10 @@ struct cache_policy {
                            continues in another order */
 
     /* What follows from these. */
-    bool checkpoints;     /* checkpoints are saved where later prompts may diverge */
-    bool shares_parts;    /* a prefix of another sequence can be shared; else all of it or nothing */
-    bool shares_for_free; /* ... at any position without a copy, so that a fetch begins with what is shared */
+    bool checkpoints;      /* checkpoints are saved where later prompts may diverge */
+    bool shares_parts;     /* a prefix of another sequence can be shared; else all of it or nothing */
+    bool shares_for_free;  /* ... at any position without a copy, so that a fetch begins with what is shared */
+    enum engine_idle idle; /* stays where it takes nothing from others: with a KV stream each */
     bool queues_for_slot; /* a request may wait for the slot that has its conversation, since another one would be taken
                              from a conversation */
     int32_t sharing_cost; /* of one share, in tokens to compute: what copying a whole stream takes; 0 in one pool */

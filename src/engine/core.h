@@ -12,6 +12,7 @@
 #define ENGINE_CORE_H
 
 #include "engine/cache_policy.h"
+#include "engine/decode_cost.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
 #include "engine/reply.h"
@@ -59,6 +60,14 @@ struct pending_eviction {
 /* How often a save is tried: what was damaged or failed is copied out once more. */
 #define SAVE_ATTEMPTS 2
 
+/* What an idle sequence has cost others: idle.c. */
+struct idle_account {
+    double paid_ns;   /* time of others' decode calls since it was used last, as far as its cells caused it */
+    double ask_at_ns; /* the store is asked once it has cost so much */
+    double back_ns;   /* what bringing it back costs, when the store was asked last */
+    int32_t cells;    /* that no other sequence needs */
+};
+
 /* A sequence of KV cells and its tokens. There are more sequences than slots: one that no slot computes on stays
  * resident while there is room, and later requests reuse its prefix.
  *
@@ -89,6 +98,7 @@ struct seq {
     uint64_t message_hash;
 
     struct run *suspended; /* a suspended request, which resumes on these cells; NULL: none */
+    struct idle_account idle;
     struct saving saving;
     struct pending_eviction eviction;
 };
@@ -196,6 +206,10 @@ struct engine {
     struct preemption preemption;
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
     struct tick_budget tick_budget;
+    struct decode_cost decode_cost;
+    /* Nanoseconds, as measured lately; 0: not known yet. Of a KV row that is copied into the cells; of a fetch, beside
+     * that of its rows. */
+    double load_ns, fetch_ns;
     struct thread_scaling scaling;
     struct scaling_tick computed; /* by the tick's decode calls so far */
     struct plan plan;
@@ -305,6 +319,9 @@ bool evict_for_load(struct engine *engine, enum llm_loaded loaded, int32_t n, en
 /* Evicts for the next tokens of replies, which wait for no disk. False: no cells are resident. */
 bool evict_now(struct engine *engine, int32_t n);
 
+/* Evicts a stored sequence whole, although nobody needs the room. */
+void evict_stored(struct engine *engine, struct seq *seq);
+
 /* The sequence (NULL is fine) is wanted again: if its eviction is pending, the eviction is cancelled. */
 void evict_cancel(struct engine *engine, struct seq *seq);
 
@@ -313,6 +330,14 @@ void evict_step(struct engine *engine);
 
 /* The first deadline of a pending eviction; CLOCK_NEVER. */
 int64_t evict_deadline(const struct engine *engine);
+
+/* idle.c: how long idle sequences stay in the cells. */
+
+/* After a decode call of these shares that took `ns`: notes what it cost, and charges the idle sequences. */
+void idle_observe(struct engine *engine, const struct plan_share *shares, size_t n, int64_t ns);
+
+/* Evicts the idle sequences that cost others more than bringing them back would. */
+void idle_step(struct engine *engine);
 
 /* reuse_plan.c: chooses the cheapest reuse plan for a job that has come as far as `run` (NULL: it has not begun). A job
  * that has its slot already may not queue for another. */

@@ -239,6 +239,7 @@ static bool any_slot_computes(const struct engine *engine)
 static void work(struct engine *engine)
 {
     bool fetched = fetch_step(engine), computes = any_slot_computes(engine);
+    if (computes) idle_step(engine);
     if (computes) tick(engine);
     engine->copied = save_step(engine) || fetched;
     finish_clear_saved(engine);
@@ -457,6 +458,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     clock_cond_init(&engine->mail);
     clock_cond_init(&engine->drained);
     engine->policy = cache_policy_of(&(struct cache_policy_facts){.caching = params->caching,
+                                                                  .idle = params->idle,
                                                                   .min_tokens = params->cache_min_tokens,
                                                                   .window = context.window,
                                                                   .deterministic = params->deterministic,

@@ -29,6 +29,7 @@ struct engine_params {
     bool deterministic;       /* prefill in fixed chunks, one slot a decode call */
     int32_t n_gpu_layers;     /* as the model was opened with: part of the identity of deterministic runs */
     enum engine_caching caching;
+    enum engine_idle idle;
     int32_t cache_min_tokens;           /* a shorter common prefix is not reused */
     int64_t slot_timeout_ns;            /* a job that waited so long preempts another */
     bool preempt_fails;                 /* the preempted request fails; else it is suspended and resumes later */
@@ -73,7 +74,7 @@ struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
-    metric_value preemptions, snapshots_saved, snapshots_restored, snapshot_bytes;
+    metric_value preemptions, idle_evictions, snapshots_saved, snapshots_restored, snapshot_bytes;
     metric_value threads; /* that computed the last tick */
     struct histogram queue_wait, first_token, tick, batch;
 };

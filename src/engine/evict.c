@@ -100,6 +100,13 @@ static int32_t evict_unsaved(struct engine *engine, struct seq *seq, int32_t kee
     return evict_cells(engine, seq, keep);
 }
 
+void evict_stored(struct engine *engine, struct seq *seq)
+{
+    seq_keep(engine, seq, 0);
+    seq_truncate_tokens(seq);
+    wake_waiting(engine);
+}
+
 static void keep_resident(struct engine *engine, struct seq *seq)
 {
     seq->eviction = (struct pending_eviction){0};

@@ -12,6 +12,11 @@
 #define SLICE_BYTES      (16 << 20)
 #define SLICE_BYTES_IDLE (256 << 20)
 
+static void blend(double *estimate, double value)
+{
+    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
+}
+
 void fetch_release(struct job *job)
 {
     store_hit_close(job->hit);
@@ -54,6 +59,8 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     /* Stored cells of a deterministic run were computed in whole prefill chunks. */
     if (engine->deterministic) seq->n_exact = cache_policy_whole(&engine->policy, seq->n_cells);
     run->restore_ms += took_ms;
+    double rest_ns = took_ms * 1e6 - engine->load_ns * seq->n_cells;
+    if (rest_ns > 0) blend(&engine->fetch_ns, rest_ns);
     if (run->n_predicted == 0) {
         metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* shared tokens were counted before */
         run->n_cached = seq->n_cells;
@@ -81,8 +88,13 @@ static enum loading load_rows(struct engine *engine, struct seq *seq, const stru
     }
     enum llm_loaded loaded;
     enum evict_outcome evicted = EVICT_DONE;
-    do loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
-    while (evict_for_load(engine, loaded, piece->to - from, &evicted));
+    int64_t began_at;
+    do {
+        began_at = clock_now(engine->clock);
+        loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
+    } while (evict_for_load(engine, loaded, piece->to - from, &evicted));
+    if (loaded == LLM_LOADED)
+        blend(&engine->load_ns, (double)(clock_now(engine->clock) - began_at) / (rows.to - rows.from));
     return loaded == LLM_LOADED ? LOAD_DONE : evicted == EVICT_PENDING ? LOAD_LATER : LOAD_FAILED;
 }
 

@@ -17,6 +17,7 @@ static enum llm_loaded share_prefix(struct engine *engine, struct seq *seq, cons
     seq->message_tokens = p->source->message_tokens;
     seq->message_hash = p->source->message_hash;
     p->source->last_used = clock_now(engine->clock);
+    p->source->idle = (struct idle_account){0};
     save_inherit(seq, p->source, n);
     return seq_share(engine, p->source, seq, n);
 }

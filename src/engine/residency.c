@@ -96,6 +96,7 @@ void seq_retire(struct engine *engine, struct seq *seq)
 {
     seq->slot = NULL;
     seq->last_used = seq->retired_at = clock_now(engine->clock);
+    seq->idle = (struct idle_account){0};
     seq->retired_at_unix_ms = clock_unix_ms();
     seq_truncate_tokens(seq);
 }

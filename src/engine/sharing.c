@@ -43,6 +43,11 @@ void sharing_cut(struct sharing *sharing, int32_t seq, int32_t n)
         if (*at(sharing, (size_t)seq, i) > n) set(sharing, (size_t)seq, i, n);
 }
 
+int32_t sharing_between(const struct sharing *sharing, int32_t a, int32_t b)
+{
+    return *at(sharing, (size_t)a, (size_t)b);
+}
+
 int32_t sharing_most(const struct sharing *sharing, int32_t seq)
 {
     int32_t most = 0;

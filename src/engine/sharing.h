@@ -23,6 +23,8 @@ void sharing_add(struct sharing *sharing, int32_t from, int32_t to, int32_t n);
 /* The sequence was cut back to its first n cells. */
 void sharing_cut(struct sharing *sharing, int32_t seq, int32_t n);
 
+int32_t sharing_between(const struct sharing *sharing, int32_t a, int32_t b);
+
 /* The largest number of its leading cells that some other sequence has as well. */
 int32_t sharing_most(const struct sharing *sharing, int32_t seq);
 

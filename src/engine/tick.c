@@ -394,9 +394,11 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
     n = n_live;
     if (n == 0) return;
     int32_t n_tokens;
+    int64_t before;
     enum llm_decoded outcome;
     do {
         n_tokens = fill_batch(engine, shares, n);
+        before = engine->computed.ns;
         outcome = decode(engine, shares, n, n_tokens);
     } while (outcome == LLM_NO_CELLS && evict_for_call(engine, shares, &n, n_tokens));
     if (n == 0) return;
@@ -404,6 +406,7 @@ static void compute_call(struct engine *engine, struct plan_share *shares, size_
         recover(engine, shares, n, outcome);
         return;
     }
+    idle_observe(engine, shares, n, engine->computed.ns - before);
     histogram_observe(&engine->stats->batch, &histogram_tokens, n_tokens);
     engine->computed.n_tokens += n_tokens;
     int32_t first_token = 0;

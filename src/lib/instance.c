@@ -175,6 +175,14 @@ static enum engine_caching decide_caching(const struct config_model *config)
     return config->system_prompt_cache ? ENGINE_CACHES_SYSTEM : ENGINE_CACHES_NOTHING;
 }
 
+static enum engine_idle decide_idle(enum config_idle idle)
+{
+    static const enum engine_idle kinds[] = {[CONFIG_IDLE_AUTO] = ENGINE_IDLE_PRICED,
+                                             [CONFIG_IDLE_STAY] = ENGINE_IDLE_STAYS,
+                                             [CONFIG_IDLE_LEAVE] = ENGINE_IDLE_LEAVES};
+    return kinds[idle];
+}
+
 /* Gives the engine the store and the identity of the model's states in it. Where the fingerprint of the model or an
  * adapter is missing, the model's states are not stored. */
 static void set_store(struct hearth *instance, struct model *model, struct engine_params *params)
@@ -211,6 +219,7 @@ static int open_engine(struct hearth *instance, struct model *model, hearth_erro
                                    .n_gpu_layers = (int32_t)config->n_gpu_layers,
                                    .caching = decide_caching(config),
                                    .cache_min_tokens = (int32_t)config->cache_min_tokens,
+                                   .idle = decide_idle(config->idle_conversations),
                                    .slot_timeout_ns = clock_from_ms((int64_t)(config->cache_slot_timeout * 1e3)),
                                    .preempt_fails = config->preempt == CONFIG_PREEMPT_FAIL,
                                    .snapshot_budget = instance_store_state_budget(instance->config),

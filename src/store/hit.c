@@ -70,15 +70,15 @@ static void wait_for_scan(struct store *store, int64_t deadline)
 /* ---- Finding ---- */
 
 /* With recurrent/SWA state a prefix can be reused only up to a STATE entry. */
-static bool uses_states(const struct store_hit *hit)
+static bool needs_state(const struct store_codec *codec)
 {
-    return hit->user->codec.has_state || !hit->user->codec.rows;
+    return codec->has_state || !codec->rows;
 }
 
 static int32_t usable_tokens(const struct store_hit *hit, enum store_tier tier)
 {
     const struct match *match = &hit->matches[tier];
-    return uses_states(hit) ? match->n_state : match->n_rows;
+    return needs_state(&hit->user->codec) ? match->n_state : match->n_rows;
 }
 
 /* Of equally long prefixes that of the first tier is chosen: the tiers are in the order of preference. */
@@ -98,7 +98,7 @@ static struct index_lookup lookup_of(const struct store_hit *hit, const struct s
                                  .tokens = hit->tokens.v,
                                  .n = (int32_t)hit->tokens.len,
                                  .keys = keys,
-                                 .states = uses_states(hit),
+                                 .states = needs_state(&hit->user->codec),
                                  .now_ms = now_ms};
 }
 
@@ -207,25 +207,34 @@ bool store_note_divergence(struct store *store, const struct store_query *query,
 bool store_hit_key(const struct store_hit *hit, enum store_tier tier, struct slab_key *key)
 {
     const struct match *match = &hit->matches[tier];
-    const struct entry *entry = uses_states(hit) ? match->state : match->rows;
+    const struct entry *entry = needs_state(&hit->user->codec) ? match->state : match->rows;
     if (!hit->searched[tier] || entry == NULL) return false;
     *key = entry->key;
     return true;
 }
 
-/* How much of the prompt the tier of saves has: numbers alone, without pins. */
-static struct match covered_prefix(struct store *store, const struct store_query *query, bool states)
+/* What the tier of saves has of the prompt; the caller releases the match. False: there is no index yet. The index
+ * knows what is stored, also while the tier is out of service. */
+static bool find_covered(struct store *store, const struct store_query *query, bool states, struct match *match)
 {
     struct tier *tier = save_tier(store);
     struct index_lookup lookup = {.identity = query->identity != NULL ? query->identity : &query->user->identity,
                                   .tokens = query->tokens,
                                   .n = query->n,
                                   .states = states};
-    struct match match = {0};
-    if (tier->index == NULL) return match; /* the index knows what is stored, also while the tier is out of service */
-    index_find(tier->index, &lookup, &match);
+    *match = (struct match){0};
+    if (tier->index == NULL) return false;
+    index_find(tier->index, &lookup, match);
+    return true;
+}
+
+/* How much of the prompt the tier of saves has: numbers alone, without pins. */
+static struct match covered_prefix(struct store *store, const struct store_query *query, bool states)
+{
+    struct match match;
+    if (!find_covered(store, query, states, &match)) return match;
     struct match found = {.n_rows = match.n_rows, .n_state = match.n_state};
-    index_release(tier->index, &match);
+    index_release(save_tier(store)->index, &match);
     return found;
 }
 
@@ -246,25 +255,44 @@ enum store_tier store_hit_tier(const struct store_hit *hit)
     return hit->tier;
 }
 
-/* Assumes that all slabs of the chain are as large, and as long, as the last one. */
+/* Of the slabs of a match that hold tokens from `from` on, each read whole. */
+static double read_ns(struct store *store, struct tier *tier, const struct store_codec *codec,
+                      const struct match *match, int32_t from, int32_t to)
+{
+    const struct entry *state = needs_state(codec) ? match->state : NULL;
+    const struct entry *rows = !codec->rows ? NULL : state != NULL ? state->parent : match->rows;
+    double requests = state != NULL, bytes = state != NULL ? (double)state->size : 0;
+    for (; rows != NULL && rows->end > from; rows = rows->parent) {
+        if (rows->start >= to) continue;
+        requests++;
+        bytes += (double)rows->size;
+    }
+    store_lock(store);
+    double ns = read_cost_ns(&tier->read_cost, requests, bytes, clock_now(clock_monotonic()));
+    store_unlock(store);
+    return ns;
+}
+
 double store_hit_read_ns(const struct store_hit *hit, int32_t from, int32_t to)
 {
-    const struct match *match = &hit->matches[hit->tier];
-    const struct entry *state = uses_states(hit) ? match->state : NULL;
-    const struct entry *rows = !hit->user->codec.rows ? NULL : state != NULL ? state->parent : match->rows;
-    double requests = 0, bytes = 0;
-    if (rows != NULL && to > from) {
-        requests = (double)(to - from) / (rows->end - rows->start);
-        bytes = requests * (double)rows->size;
-    }
-    if (state != NULL) {
-        requests++;
-        bytes += (double)state->size;
-    }
-    store_lock(hit->store);
-    double ns = read_cost_ns(&hit->store->tiers[hit->tier].read_cost, requests, bytes, clock_now(clock_monotonic()));
-    store_unlock(hit->store);
+    return read_ns(hit->store, &hit->store->tiers[hit->tier], &hit->user->codec, &hit->matches[hit->tier], from, to);
+}
+
+double store_read_back_ns(struct store *store, const struct store_query *query, int32_t n_tokens)
+{
+    struct tier *tier = save_tier(store);
+    const struct store_codec *codec = &query->user->codec;
+    struct match match;
+    if (!find_covered(store, query, needs_state(codec), &match)) return -1;
+    int32_t covered = needs_state(codec) ? match.n_state : match.n_rows;
+    double ns = covered < query->n ? -1 : read_ns(store, tier, codec, &match, query->n - n_tokens, query->n);
+    index_release(tier->index, &match);
     return ns;
+}
+
+uint64_t store_save_quota(const struct store *store)
+{
+    return store->params.tiers[store->params.save_tier].quota;
 }
 
 static bool descends_from(const struct entry *entry, const struct slab_key *key)

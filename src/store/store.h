@@ -215,6 +215,13 @@ int32_t store_covered(struct store *store, const struct store_query *query);
 /* Whether the recurrent/SWA state after exactly query->n tokens is stored, with its rows. As cheap. */
 bool store_has_state(struct store *store, const struct store_query *query);
 
+/* Predicts how long it takes to fetch the last n_tokens of the query from the tier of saves, in ns, from its recent
+ * reads. Negative: not all of the query is stored there. As cheap. */
+double store_read_back_ns(struct store *store, const struct store_query *query, int32_t n_tokens);
+
+/* Bytes that the tier of saves may hold. */
+uint64_t store_save_quota(const struct store *store);
+
 /* Counts a save that its user dropped before it was queued. */
 void store_count_dropped(struct store *store);
 

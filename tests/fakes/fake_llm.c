@@ -166,8 +166,10 @@ static void note_call(const struct llm_context *c, const struct llm_batch_token 
     fake_llm.last_n = n_tokens;
     fake_llm.last_threads = c->threads;
     if (fake_llm.clock == NULL) return;
-    fake_clock_advance(fake_llm.clock,
-                       fake_llm.call_ns + n_tokens * fake_llm.token_ns + c->threads * fake_llm.thread_ns);
+    double masked = 0;
+    for (int32_t i = 0; i < n_tokens; i++) masked += c->n_used + n_tokens - (tokens[i].pos + 1);
+    fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_tokens * fake_llm.token_ns +
+                                           c->threads * fake_llm.thread_ns + (int64_t)(masked * fake_llm.masked_ns));
 }
 
 /* After a call that broke off, its sequences are empty where they cannot be cut. */

@@ -22,6 +22,7 @@ struct shape {
     bool deterministic;
     enum engine_caching caching; /* 0: conversations */
     bool no_caching, preempt_fails;
+    enum engine_idle idle; /* 0: stays */
     int32_t cache_min_tokens;
     int64_t slot_timeout_ms;            /* 0: never */
     uint64_t snapshot_budget;           /* 0: more than enough */
@@ -47,6 +48,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
         .caching = shape.caching == ENGINE_CACHES_SYSTEM ? ENGINE_CACHES_SYSTEM
                    : shape.no_caching                    ? ENGINE_CACHES_NOTHING
                                                          : ENGINE_CACHES_CONVERSATIONS,
+        .idle = shape.idle,
         .cache_min_tokens = shape.cache_min_tokens,
         .slot_timeout_ns = shape.slot_timeout_ms > 0 ? shape.slot_timeout_ms * 1000000 : INT64_MAX,
         .preempt_fails = shape.preempt_fails,

@@ -43,6 +43,7 @@ static const struct row rows[] = {
 static struct cache_policy policy_of(const struct row *row)
 {
     return cache_policy_of(&(struct cache_policy_facts){.caching = row->caching,
+                                                        .idle = ENGINE_IDLE_PRICED,
                                                         .min_tokens = 100,
                                                         .window = WINDOW,
                                                         .deterministic = row->deterministic,
@@ -68,6 +69,8 @@ static void each_kind_of_memory_has_its_policy(void **state)
         assert_int_equal(p.keeps_conversations, rows[i].caching == CONVERSATIONS);
         assert_int_equal(p.keeps_system_prompts, rows[i].caching == SYSTEM);
         assert_int_equal(cache_policy_keeps(&p), rows[i].caching != NOTHING);
+        bool costs = rows[i].unified && rows[i].caching == CONVERSATIONS; /* idle cells slow others down */
+        assert_int_equal(p.idle, costs ? ENGINE_IDLE_PRICED : ENGINE_IDLE_STAYS);
     }
 }
 

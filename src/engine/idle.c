@@ -1,0 +1,165 @@
+/* How long an idle conversation stays in the cells. It stays as long as nobody else is served: then it costs nothing.
+ * While others are computed, each of their decode calls takes longer by what masked cells cost (decode_cost.h), and the
+ * sequence is charged with that. Once it has cost others as much as bringing it back from the store would, it leaves:
+ * so it never costs more than twice what the best choice would have, had one known when it is wanted again (the ski
+ * rental problem). The prompts that are being computed are known, and charged in advance.
+ *
+ * Only what is stored leaves, and only while all cells in use are a small part of what the tier may hold, so that
+ * leaving loses nothing. Cells that a running sequence shares are free; those that only idle ones share are charged to
+ * the one that was used last. Runs on the engine's thread, which waits for nothing here. */
+#include "engine/core.h"
+
+#include "base/log.h"
+
+/* The cells in use may be at most this part of what the store may hold. */
+#define PART_OF_QUOTA 2
+
+/* Nothing comes back faster than this, in bytes a nanosecond: before it has cost so much the store is not asked. */
+#define FASTEST_READ 20.0
+
+/* ---- Who needs which cells ---- */
+
+static bool is_idle(const struct seq *seq)
+{
+    return seq->slot == NULL && seq->n_cells > 0;
+}
+
+/* Running sequences come first, then the idle ones, the one used last first: cells that several share are needed by the
+ * first of them. */
+static bool comes_before(const struct seq *a, const struct seq *b)
+{
+    if (is_idle(a) != is_idle(b)) return !is_idle(a);
+    if (is_idle(a) && a->last_used != b->last_used) return a->last_used > b->last_used;
+    return a->id < b->id;
+}
+
+static int32_t cells_needed_by(const struct engine *engine, const struct seq *seq)
+{
+    int32_t shared = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *other = &engine->seqs[i];
+        if (other == seq || other->n_cells == 0 || !comes_before(other, seq)) continue;
+        int32_t common = sharing_between(&engine->sharing, seq->id, other->id);
+        if (common > shared) shared = common;
+    }
+    return seq->n_cells - shared;
+}
+
+/* Returns the cells in use. */
+static double count_cells(struct engine *engine)
+{
+    double used = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        seq->idle.cells = seq->n_cells == 0 ? 0 : cells_needed_by(engine, seq);
+        used += seq->idle.cells;
+    }
+    return used;
+}
+
+/* ---- Charging ---- */
+
+void idle_observe(struct engine *engine, const struct plan_share *shares, size_t n, int64_t ns)
+{
+    if (engine->policy.idle != ENGINE_IDLE_PRICED) return;
+    struct decode_call call = {.used = count_cells(engine)};
+    for (size_t i = 0; i < n; i++) {
+        double n_tokens = shares[i].to - shares[i].from;
+        call.n_tokens += shares[i].to - shares[i].from;
+        call.attended += n_tokens * (shares[i].from + shares[i].to + 1) / 2;
+    }
+    decode_cost_observe(&engine->decode_cost, &call, ns);
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (is_idle(seq))
+            seq->idle.paid_ns += decode_cost_of_idle(&engine->decode_cost, seq->idle.cells, 1, call.n_tokens);
+    }
+}
+
+/* ---- Leaving ---- */
+
+/* Prompt tokens that the slots have yet to compute. */
+static double tokens_to_come(const struct engine *engine)
+{
+    double n = 0;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (slot->state == HEARTH_SLOT_PREFILL) n += (double)slot->seq->tokens.len - slot->seq->n_cells;
+    }
+    return n;
+}
+
+static bool is_wanted_by(const struct job_list *jobs, const struct seq *seq)
+{
+    for (const struct job *job = jobs->first; job != NULL; job = job->next)
+        if (job->scope == seq->scope &&
+            (int32_t)tokens_common_prefix(&seq->tokens, job->wanted) > seq->n_cells - seq->idle.cells)
+            return true;
+    return false;
+}
+
+/* A job that waits for a slot will reuse its cells. */
+static bool is_wanted(const struct engine *engine, const struct seq *seq)
+{
+    if (is_wanted_by(&engine->waiting, seq)) return true;
+    for (size_t i = 0; i < engine->n_slots; i++)
+        if (is_wanted_by(&engine->slots[i].queue, seq)) return true;
+    return false;
+}
+
+/* Whether all of it is stored. Then also what bringing it back costs. */
+static bool find_price_of_return(const struct engine *engine, struct seq *seq)
+{
+    struct store_query query = {
+        .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
+    if (save_status(engine, seq) != SAVE_COMPLETE) return false;
+    double read_ns = store_read_back_ns(engine->store, &query, seq->idle.cells);
+    double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
+    seq->idle.back_ns = fetch_ns + engine->load_ns * seq->idle.cells;
+    return read_ns >= 0;
+}
+
+/* Whether it has cost, or will cost for certain, more than bringing it back. The store is asked rarely: when the cells
+ * have cost anything to speak of, and then when that has reached the price, or has doubled where not all was stored. */
+static bool is_too_dear(const struct engine *engine, struct seq *seq, double cost_ns)
+{
+    struct idle_account *account = &seq->idle;
+    double least = (double)llm_state_format_row_bytes(engine->format) * account->cells / FASTEST_READ;
+    bool leaves = engine->policy.idle == ENGINE_IDLE_LEAVES;
+    if (!leaves && (cost_ns <= least || cost_ns < account->ask_at_ns)) return false;
+    bool stored = find_price_of_return(engine, seq);
+    if (stored && (leaves || cost_ns >= account->back_ns)) return true;
+    account->ask_at_ns = stored ? account->back_ns : 2 * cost_ns;
+    return false;
+}
+
+static bool may_leave(const struct seq *seq)
+{
+    return is_idle(seq) && seq->idle.cells > 0 && !seq->pinned && seq->suspended == NULL && !seq->eviction.on &&
+           !seq->clear_when_saved && seq->scope != SCOPE_PRIVATE;
+}
+
+/* Whether what leaves stays stored for long. */
+static bool store_is_roomy(const struct engine *engine, double used)
+{
+    double bytes = used * (double)llm_state_format_row_bytes(engine->format);
+    return store_is_on(engine->store) && bytes * PART_OF_QUOTA <= (double)store_save_quota(engine->store);
+}
+
+void idle_step(struct engine *engine)
+{
+    if (engine->policy.idle == ENGINE_IDLE_STAYS || engine->store == NULL) return;
+    double used = count_cells(engine), to_come = tokens_to_come(engine), calls = to_come / engine->n_batch;
+    if (!store_is_roomy(engine, used)) return;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        struct seq *seq = &engine->seqs[i];
+        if (!may_leave(seq)) continue;
+        double cost = seq->idle.paid_ns + decode_cost_of_idle(&engine->decode_cost, seq->idle.cells, calls, to_come);
+        if (!is_too_dear(engine, seq, cost) || is_wanted(engine, seq)) continue;
+        log_event(LOG_INFO, "imc", "idle conversation leaves the cells", log_int("seq", seq->id),
+                  log_int("tokens", seq->n_cells), log_num("cost_ms", cost / 1e6),
+                  log_num("back_ms", seq->idle.back_ns / 1e6));
+        evict_stored(engine, seq);
+        metric_add(&engine->stats->idle_evictions, 1);
+    }
+}
