@@ -2,8 +2,8 @@
 # Compares hearth with llama-server: same llama.cpp, same model file, same threads, cells and KV type, everything else
 # as each has it by default. Prints one table; ends with 0 unless something cannot be run.
 #
-#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long cache spc slots1 slots2 slots4 slots8
-#                                restart stored restore
+#   bench/run.sh [WORKLOAD]...   all of them, or only these: gap agents tails long idle cache spc slots1 slots2 slots4
+#                                slots8 restart stored restore
 #   bench/run.sh evict index start   what the store evicts, what its index costs, how long it takes to start: without a
 #                                    server or a model, each with a table of its own
 #   bench/run.sh streams         agents, with a stream of cells for each of the four slots: why slots are to be as many
@@ -21,7 +21,7 @@ build=${HEARTH_BUILD:-build}
 out=$build/bench
 rounds=${BENCH_ROUNDS:-3}
 workloads=("$@")
-[ $# -gt 0 ] || workloads=(gap agents tails long cache spc slots1 slots2 slots4 slots8 restart stored restore)
+[ $# -gt 0 ] || workloads=(gap agents tails long idle cache spc slots1 slots2 slots4 slots8 restart stored restore)
 
 threads=2
 max_decode_gap=250
@@ -87,6 +87,16 @@ set_long() {
     context=40000
 }
 run_long() { run_agents_with long "$1" --main --shared 20000 --own 8000 4; }
+
+# 12 conversations of 2,000 tokens that are kept, and somebody who has none. The model of gap.
+set_idle() {
+    set_gap
+    slots=4
+    context=8192
+}
+run_idle() {
+    "$build/bin/hearth_bench_idle" --url "$url" --rounds "$rounds" --json >"$out/idle.$1.json"
+}
 
 # A chat of 2,000 tokens, 77 % of them system prompt, with either way of caching: the model of gap, which says roles in
 # plain words.

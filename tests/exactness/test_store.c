@@ -1,5 +1,6 @@
-/* What is restored from the store: every architecture, every tier, after an eviction, after a restart and after `kill
- * -9`, in the layout that it was stored in and, where the store allows it, in the other.
+/* What is restored from the store: every architecture, every tier, after an eviction, after an idle conversation has
+ * left the cells at the first chance, after a restart and after `kill -9`, in the layout that it was stored in and,
+ * where the store allows it, in the other.
  *
  * Each cell of the matrix is a test of its own with a store of its own. The first requests are computed; the next ones
  * find no cells, only what is stored. Replies, logits and the bytes of the cells are compared as in the other
@@ -15,9 +16,9 @@ enum tier { RAM, RAM_FILE, DISK, N_TIERS };
 
 static const char *const tier_names[N_TIERS] = {"ram", "ram_file", "disk"};
 
-enum loss { EVICTED, RESTARTED, KILLED, N_LOSSES };
+enum loss { EVICTED, LEFT, RESTARTED, KILLED, N_LOSSES };
 
-static const char *const loss_names[N_LOSSES] = {"evicted", "restarted", "killed"};
+static const char *const loss_names[N_LOSSES] = {"evicted", "left", "restarted", "killed"};
 
 static const struct {
     enum layout stored, loaded;
@@ -35,10 +36,12 @@ struct cell {
     enum loss loss;
 };
 
-/* In memory nothing outlives the process; and an eviction does not change the layout. */
+/* In memory nothing outlives the process; and an eviction does not change the layout. Idle conversations leave one pool
+ * of cells only. */
 static bool is_played(const struct cell *cell)
 {
     bool changes = ways[cell->way].stored != ways[cell->way].loaded;
+    if (cell->loss == LEFT) return !changes && ways[cell->way].stored == UNIFIED;
     return cell->loss == EVICTED ? !changes : cell->tier != RAM;
 }
 
@@ -72,13 +75,15 @@ static void open_turns(const struct cell *cell)
 }
 
 /* The store of a cell is a folder of its own. */
-static hearth *start_with_store(enum layout layout, enum tier tier, const char *path)
+static hearth *start_with_store(enum layout layout, enum tier tier, const char *path, const char *idle)
 {
     char *quota = mem_format("cache.tiers.%s.quota_mb", tier_names[tier]);
     char *where = mem_format("cache.tiers.%s.path", tier_names[tier]);
     bool files = tier != RAM;
     const char *keys[] = {"n_seq_max",
                           "1",
+                          "idle_conversations",
+                          idle,
                           "cache.tiers.disk.quota_mb",
                           "0",
                           "cache.boundary_align_tokens",
@@ -90,7 +95,7 @@ static hearth *start_with_store(enum layout layout, enum tier tier, const char *
                           files ? where : "n_ubatch",
                           files ? path : "64",
                           NULL};
-    keys[7] = tier_names[tier];
+    keys[9] = tier_names[tier];
     struct oracle as = oracle;
     as.layout = layout;
     hearth *instance = start(&as, keys);
@@ -119,13 +124,19 @@ static void await_saved(hearth *instance)
 
 /* ---- What is lost ---- */
 
+static int64_t hits(const struct stage *stage)
+{
+    const struct store_stats *stats = store_stats(stage->instance->store);
+    return metric_get(&stats->hits_exact) + metric_get(&stats->hits_longest_prefix);
+}
+
 /* Submits without looking at the result. */
-static void ask_unseen(hearth *instance, struct turn *turn, struct buf *after)
+static void ask_unseen(hearth *instance, struct turn *turn, enum how how, struct buf *after)
 {
     struct caller caller;
     size_t n_vocab = (size_t)llm_model_info(instance->entries[0].model->weights)->n_vocab;
     turn->logits = mem_alloc(REPLY * n_vocab * sizeof(float));
-    caller_submit(&caller, instance, turn, "unseen", USUAL);
+    caller_submit(&caller, instance, turn, "unseen", how);
     caller_await(&caller);
     assert_false(caller.failed);
     if (after != NULL) buf_append(after, caller.after.v, caller.after.len);
@@ -140,7 +151,22 @@ static void drive_out(struct stage *stage)
         uint32_t random = 1000 + i;
         for (int n = 0; n < 500; n++)
             tokens_push(&filler.prompt, (int32_t)(next_random(&random) % (uint32_t)oracle.n_vocab));
-        ask_unseen(stage->instance, &filler, NULL);
+        ask_unseen(stage->instance, &filler, USUAL, NULL);
+        turn_release(&filler);
+    }
+}
+
+/* Computes something small that is not kept, again and again until what is idle was stored before it, and left. */
+static void drive_away(struct stage *stage)
+{
+    const struct engine_stats *stats = &stage->instance->entries[0].engine_stats;
+    int64_t before = metric_get(&stats->idle_evictions);
+    for (uint32_t i = 0; metric_get(&stats->idle_evictions) == before; i++) {
+        struct turn filler = {0};
+        uint32_t random = 2000 + i;
+        assert_true(i < 1000);
+        tokens_push(&filler.prompt, (int32_t)(next_random(&random) % (uint32_t)oracle.n_vocab));
+        ask_unseen(stage->instance, &filler, UNCACHED, NULL);
         turn_release(&filler);
     }
 }
@@ -156,9 +182,9 @@ static void be_killed(const char *model, const char *arch, const char *layout, c
     struct turn turn = {0};
     int32_t token;
     while (fread(&token, sizeof token, 1, stdin) == 1) tokens_push(&turn.prompt, token);
-    hearth *instance = start_with_store((enum layout)atoi(layout), (enum tier)atoi(tier), path);
+    hearth *instance = start_with_store((enum layout)atoi(layout), (enum tier)atoi(tier), path, "stay");
     struct buf after = {0};
-    ask_unseen(instance, &turn, &after);
+    ask_unseen(instance, &turn, USUAL, &after);
     char *seen = mem_format("%s.seen", path);
     FILE *file = fopen(seen, "w");
     fwrite(after.v, 1, after.len, file);
@@ -204,15 +230,16 @@ static void lose(const struct cell *cell, struct stage *stage, const char *path)
         run_and_kill(cell, path);
         bear_witness(stage, path);
     } else {
-        stage->instance = start_with_store(ways[cell->way].stored, cell->tier, path);
+        const char *idle = cell->loss == LEFT ? "leave" : "stay";
+        stage->instance = start_with_store(ways[cell->way].stored, cell->tier, path, idle);
         ask(stage, ways[cell->way].stored, FIRST, "first", 0, 0);
     }
-    if (cell->loss == EVICTED) {
-        drive_out(stage);
+    if (cell->loss == EVICTED || cell->loss == LEFT) {
+        cell->loss == LEFT ? drive_away(stage) : drive_out(stage);
         return;
     }
     if (stage->instance != NULL) hearth_close(stage->instance);
-    stage->instance = start_with_store(ways[cell->way].loaded, cell->tier, path);
+    stage->instance = start_with_store(ways[cell->way].loaded, cell->tier, path, "stay");
 }
 
 /* ---- Playing ---- */
@@ -241,8 +268,10 @@ static void play_cell(void **state)
     int32_t grown_least = exact && !cuts ? 0 : grown;
     ask(&stage, layout, GROWN, "grown", grown_least, grown);
     if (cell->loss == EVICTED) drive_out(&stage);
+    if (cell->loss == LEFT) drive_away(&stage);
     int32_t parted = !stored ? 0 : exact ? 150 / PIECE * PIECE : 150;
     ask(&stage, layout, PARTED, "parted", cuts ? parted : stored ? 64 : 0, parted);
+    if (cell->loss == LEFT) assert_int_equal(hits(&stage), 2); /* and not from the cells */
     hearth_close(stage.instance);
     free(path);
 }
