@@ -12,6 +12,7 @@
 #define ENGINE_CORE_H
 
 #include "engine/cache_policy.h"
+#include "engine/checkpoint_grid.h"
 #include "engine/decode_cost.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
@@ -191,6 +192,7 @@ struct engine {
     struct slot *slots;
     size_t n_slots;
     struct snapshots *snapshots; /* in host memory, outside the context */
+    uint64_t checkpoint_bytes;   /* of the last checkpoint that was saved; 0: none was */
     struct store *store;         /* keeps what is evicted from the cells; NULL: there is none */
     struct store_user *user;     /* this engine, as the store identifies it */
     struct llm_state_format *format;
@@ -269,6 +271,9 @@ void seq_truncate_tokens(struct seq *seq);
 /* Saves what is needed to resume at this position after the sequence has moved on: a snapshot of a system prompt, or a
  * checkpoint. Called when a sequence has reached a checkpoint position of its request. */
 void seq_save_checkpoint(struct engine *engine, const struct seq *seq);
+
+/* How many checkpoints of one prompt its grid may have (checkpoint_grid.h); 0: none is wanted. */
+int32_t seq_grid_most(const struct engine *engine, const struct job *job);
 
 /* Copies the whole sequence out of the context, as a pinned snapshot. NULL: there is no room. */
 const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq);

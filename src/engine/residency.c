@@ -143,6 +143,7 @@ static void save_checkpoint(struct engine *engine, const struct seq *seq)
     if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT) == 0)
         return; /* a copy of the stream that the next decode call makes first */
     kept = save_snapshot(engine, seq, LLM_STATE_CHECKPOINT);
+    if (kept != NULL) engine->checkpoint_bytes = kept->size;
     log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
               kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),
               log_int("seq", seq->id), log_int("cached_tokens", seq->n_cells),
@@ -175,6 +176,15 @@ void seq_save_checkpoint(struct engine *engine, const struct seq *seq)
         save_system_prompt(engine, seq);
     else if (engine->policy.checkpoints)
         save_checkpoint(engine, seq);
+}
+
+/* A quarter of the memory for snapshots and checkpoints at most, so that other prompts keep theirs. */
+int32_t seq_grid_most(const struct engine *engine, const struct job *job)
+{
+    if (!engine->policy.checkpoints || !job->cache_prompt) return 0;
+    uint64_t room = snapshots_usage(engine->snapshots).budget / 4;
+    uint64_t most = engine->checkpoint_bytes == 0 ? INT32_MAX : room / engine->checkpoint_bytes;
+    return most < INT32_MAX ? (int32_t)most : INT32_MAX;
 }
 
 const struct snapshot *seq_save_pinned(struct engine *engine, const struct seq *seq)

@@ -71,10 +71,12 @@ static int32_t available_later(const struct engine *engine, const struct seq *se
 {
     if (engine->policy.cuts_anywhere) return match;
     if (engine->policy.queues_for_slot) return 0;
-    int32_t n = 0;
-    for (size_t i = 0; i < seq->slot->job->n_checkpoints; i++) {
-        int32_t position = seq->slot->job->checkpoints[i];
-        if (position <= match && position > seq->n_cells) n = position;
+    const struct job *job = seq->slot->job;
+    int32_t n = checkpoint_grid_before((int32_t)job->prompt.len, seq_grid_most(engine, job), match);
+    if (n <= seq->n_cells) n = 0;
+    for (size_t i = 0; i < job->n_checkpoints; i++) {
+        int32_t position = job->checkpoints[i];
+        if (position <= match && position > seq->n_cells && position > n) n = position;
     }
     return n;
 }

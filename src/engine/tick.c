@@ -7,19 +7,39 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void compute_call(struct engine *engine, struct plan_share *shares, size_t n);
 
 /* ---- What a tick is to compute ---- */
 
-/* The next checkpoint position: the prefill stops there, so that a checkpoint can be saved where other prompts may
- * diverge. */
-static int32_t next_checkpoint(const struct job *job, int32_t from, int32_t wanted)
+/* A position of the grid is left out where one of the prompt's own checkpoints is so near, in tokens. */
+#define NEAR_ENOUGH 64
+
+static bool is_near_checkpoint(const struct job *job, int32_t n)
 {
     for (size_t i = 0; i < job->n_checkpoints; i++)
-        if (job->checkpoints[i] > from && job->checkpoints[i] < wanted) return job->checkpoints[i];
-    return wanted;
+        if (abs(job->checkpoints[i] - n) < NEAR_ENOUGH) return true;
+    return false;
+}
+
+static int32_t next_on_grid(const struct engine *engine, const struct job *job, int32_t from)
+{
+    int32_t n = (int32_t)job->prompt.len, most = seq_grid_most(engine, job), next = from;
+    do next = checkpoint_grid_after(n, most, next);
+    while (next != INT32_MAX && is_near_checkpoint(job, next));
+    return next;
+}
+
+/* The next checkpoint position: the prefill stops there, so that a checkpoint can be saved where other prompts may
+ * diverge. */
+static int32_t next_checkpoint(const struct engine *engine, const struct job *job, int32_t from, int32_t wanted)
+{
+    int32_t next = next_on_grid(engine, job, from);
+    for (size_t i = 0; i < job->n_checkpoints; i++)
+        if (job->checkpoints[i] > from && job->checkpoints[i] < next) next = job->checkpoints[i];
+    return next < wanted ? next : wanted;
 }
 
 static bool is_checkpoint(const struct job *job, int32_t n)
@@ -49,7 +69,7 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
     const struct seq *seq = slot->seq;
     int32_t wanted = (int32_t)seq->tokens.len;
     return (struct plan_need){.from = seq->n_cells,
-                              .to = next_checkpoint(slot->job, seq->n_cells, wanted),
+                              .to = next_checkpoint(engine, slot->job, seq->n_cells, wanted),
                               .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
                               .group = group_of(engine, slot)};
 }
@@ -219,7 +239,8 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     bool at_checkpoint = false;
     if (slot->state == HEARTH_SLOT_PREFILL) {
         at_checkpoint = slot->job->cache_prompt && is_checkpoint(slot->job, seq->n_cells);
-        if (at_checkpoint) seq_save_checkpoint(engine, seq);
+        if (at_checkpoint || next_on_grid(engine, slot->job, seq->n_cells - 1) == seq->n_cells)
+            seq_save_checkpoint(engine, seq);
         if (engine->policy.keeps_conversations) note_messages(slot);
     }
     save_progress(engine, slot, at_checkpoint);
