@@ -7,6 +7,15 @@
  * computing this part of its tokens. */
 #define COPYING_PART 64
 
+/* With a KV stream each, idle cells take nothing from others. Where cells cannot be cut, a conversation that leaves
+ * also loses its checkpoints in memory, which the price of its return does not count: there it stays. */
+static enum engine_idle idle_of(const struct cache_policy_facts *facts)
+{
+    bool costs_others = facts->caching == ENGINE_CACHES_CONVERSATIONS && facts->unified;
+    bool loses_checkpoints = facts->idle == ENGINE_IDLE_PRICED && !facts->cuts_anywhere;
+    return costs_others && !loses_checkpoints ? facts->idle : ENGINE_IDLE_STAYS;
+}
+
 struct cache_policy cache_policy_of(const struct cache_policy_facts *facts)
 {
     bool conversations = facts->caching == ENGINE_CACHES_CONVERSATIONS;
@@ -23,7 +32,7 @@ struct cache_policy cache_policy_of(const struct cache_policy_facts *facts)
         .checkpoints = conversations && !facts->cuts_anywhere && loads_states,
         .shares_parts = facts->cuts_anywhere || facts->unified,
         .shares_for_free = facts->cuts_anywhere && facts->unified,
-        .idle = conversations && facts->unified ? facts->idle : ENGINE_IDLE_STAYS,
+        .idle = idle_of(facts),
         .queues_for_slot = conversations && !facts->unified,
         .sharing_cost = facts->unified ? 0 : facts->window / COPYING_PART,
     };

@@ -44,10 +44,10 @@ struct cache_policy {
                            continues in another order */
 
     /* What follows from these. */
-    bool checkpoints;      /* checkpoints are saved where later prompts may diverge */
-    bool shares_parts;     /* a prefix of another sequence can be shared; else all of it or nothing */
-    bool shares_for_free;  /* ... at any position without a copy, so that a fetch begins with what is shared */
-    enum engine_idle idle; /* stays where it takes nothing from others: with a KV stream each */
+    bool checkpoints;     /* checkpoints are saved where later prompts may diverge */
+    bool shares_parts;    /* a prefix of another sequence can be shared; else all of it or nothing */
+    bool shares_for_free; /* ... at any position without a copy, so that a fetch begins with what is shared */
+    enum engine_idle idle;
     bool queues_for_slot; /* a request may wait for the slot that has its conversation, since another one would be taken
                              from a conversation */
     int32_t sharing_cost; /* of one share, in tokens to compute: what copying a whole stream takes; 0 in one pool */
