@@ -73,7 +73,7 @@ static int store_with_strays(int32_t strays)
     snprintf(number, sizeof number, "%d", strays);
     pid_t child = fork();
     if (child == 0) {
-        fclose(stderr);
+        if (strays != 0) fclose(stderr); /* where an assertion is to fail */
         execl("/proc/self/exe", "strays", number, (char *)NULL);
         _exit(1);
     }

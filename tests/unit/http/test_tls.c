@@ -492,6 +492,12 @@ static void a_certificate_that_cannot_be_served_is_refused_with_the_reason(void 
     refused("first.crt", "locked.key", "tls_key", "locked.key");
 }
 
+static void accept_unix(struct fixture *f, void *arg)
+{
+    struct sockaddr address = {.sa_family = AF_UNIX};
+    server_accept(NULL, *(int *)arg, &address, sizeof address, f->server);
+}
+
 static void a_unix_socket_stays_plain(void **state)
 {
     (void)state;
@@ -499,8 +505,7 @@ static void a_unix_socket_stays_plain(void **state)
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
-    struct sockaddr address = {.sa_family = AF_UNIX};
-    server_accept(NULL, pair[0], &address, sizeof address, f->server);
+    on_server(f, accept_unix, &pair[0]);
     ask_only(pair[1], GET("/"), 200);
     close(pair[1]);
     wait_until(f, n.connections == 0);
