@@ -180,7 +180,7 @@ struct engine {
     struct llm_adapter *const *adapters; /* of the model */
     size_t n_adapters;
     struct clock *clock;
-    int32_t window, n_batch;
+    int32_t window, n_batch, n_ubatch;
     bool deterministic, preempt_fails, logs_words;
     bool one_slot_per_call; /* a decode call holds the tokens of one slot only */
     struct cache_policy policy;

@@ -443,6 +443,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
     engine->stats = params->stats != NULL ? params->stats : &engine->own_stats;
     engine->window = context.window;
     engine->n_batch = context.n_batch;
+    engine->n_ubatch = context.n_ubatch < context.n_batch ? context.n_ubatch : context.n_batch;
     engine->deterministic = params->deterministic;
     engine->slot_timeout_ns = params->slot_timeout_ns;
     engine->preempt_fails = params->preempt_fails;

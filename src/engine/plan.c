@@ -115,7 +115,7 @@ void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots,
         share_chunks(plan, needs, n_slots, limits->turn);
     } else {
         int32_t room = limits->n_batch - plan->n_tokens;
-        if (plan->generating && limits->budget < room) room = limits->budget;
+        if (limits->budget < room) room = limits->budget;
         share_room(plan, needs, n_slots, limits->turn, room);
     }
     plan->turn = next_turn(plan, needs, n_slots, limits->turn);

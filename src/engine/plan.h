@@ -21,7 +21,7 @@ struct plan_need {
 
 struct plan_limits {
     int32_t n_batch;        /* tokens of a decode call at most */
-    int32_t budget;         /* prompt tokens of a tick at most while some slot generates */
+    int32_t budget;         /* prompt tokens of a tick at most */
     bool deterministic;     /* whole chunks only */
     bool one_slot_per_call; /* one slot per decode call */
     size_t turn;            /* the slot whose prompt comes first */

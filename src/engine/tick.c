@@ -84,18 +84,29 @@ static bool any_suspect(const struct engine *engine)
     return false;
 }
 
+/* The prompt tokens that the tick may have. What its time limit allows, while a reply is being streamed, and while
+ * several prompts are computed, so that a short one does not wait for much of a long one. A prompt that is alone gets a
+ * whole micro-batch at least, so that it loses nothing, and a request that comes meanwhile waits for no more than that.
+ */
+static int32_t prompt_budget(struct engine *engine, int32_t generating, int32_t prompts)
+{
+    int32_t by_time = tick_budget_next(&engine->tick_budget, generating, engine->n_batch);
+    if (generating > 0) return by_time;
+    bool whole = prompts < 2 || tick_budget_token_ns(&engine->tick_budget) <= 0;
+    return whole && by_time < engine->n_ubatch ? engine->n_ubatch : by_time;
+}
+
 /* Returns the prompt tokens that the tick was allowed. */
 static int32_t make_plan(struct engine *engine)
 {
-    int32_t generating = 0;
+    int32_t generating = 0, prompts = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
-        engine->needs[i] = need_of(engine, &engine->slots[i]);
-        generating += engine->needs[i].generating;
+        const struct plan_need need = engine->needs[i] = need_of(engine, &engine->slots[i]);
+        generating += need.generating;
+        prompts += !need.generating && need.from < need.to;
     }
     struct plan_limits limits = {.n_batch = engine->n_batch,
-                                 .budget = generating > 0
-                                               ? tick_budget_next(&engine->tick_budget, generating, engine->n_batch)
-                                               : engine->n_batch,
+                                 .budget = prompt_budget(engine, generating, prompts),
                                  .deterministic = engine->deterministic,
                                  .one_slot_per_call = engine->one_slot_per_call || any_suspect(engine),
                                  .turn = engine->turn};

@@ -19,6 +19,7 @@ struct rig {
 
 struct shape {
     int32_t slots, seqs, window; /* seqs 0: as many as slots, a KV stream each; else one pool of cells */
+    int32_t n_batch;             /* 0: 512, as n_ubatch always is */
     bool deterministic;
     enum engine_caching caching; /* 0: conversations */
     bool no_caching, preempt_fails;
@@ -41,7 +42,7 @@ static inline struct engine *open_engine(struct rig *rig, struct shape shape)
         .context = {.window = shape.window,
                     .n_seq = shape.seqs > 0 ? shape.seqs : shape.slots,
                     .unified = shape.seqs > 0,
-                    .n_batch = 512,
+                    .n_batch = shape.n_batch > 0 ? shape.n_batch : 512,
                     .n_ubatch = 512},
         .max_token_gap_ns = 250000000,
         .deterministic = shape.deterministic,

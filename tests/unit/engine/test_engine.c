@@ -394,6 +394,31 @@ static void with_nobody_streaming_a_prompt_takes_whole_batches(void **state)
     client_release(&c);
 }
 
+/* It comes while the long one's first call is computed, which is a micro-batch and not a batch of 2,048 tokens; from
+ * then on calls take a quarter of a second. */
+static void a_short_prompt_waits_little_for_a_long_one(void **state)
+{
+    struct rig *rig = *state;
+    struct client big, small;
+    fake_llm.held = true;
+    fake_llm.token_ns = 1000000;
+    open_engine(rig, (struct shape){.slots = 2, .window = 8000, .n_batch = 2048});
+    client_init(&big, 5, 6000, 1);
+    client_init(&small, 50, 20, 1);
+    int64_t begin = clock_now(&rig->clock.clock);
+    engine_submit(rig->engine, &big.job);
+    fake_llm_await_call();
+    engine_submit(rig->engine, &small.job);
+    fake_llm_step(100000);
+    client_await_end(&small);
+    client_await_end(&big);
+    assert_true(client_got_right_reply(&small) && client_got_right_reply(&big));
+    assert_true(fake_llm.batch_tokens[0] == 512);
+    assert_true(small.result.queue_ms + small.result.prompt_ms - clock_to_ms(begin) <= 512 + 250);
+    client_release(&big);
+    client_release(&small);
+}
+
 /* Four threads that wait for each other: each makes a call 10 ms longer. Returns how many compute at the end. */
 static int32_t threads_after_a_reply(struct rig *rig, bool deterministic)
 {
@@ -523,6 +548,7 @@ int main(void)
         engine_test(a_request_out_of_room_fails_alone_with_the_reason),
         engine_test(a_stream_keeps_its_pace_while_a_long_prompt_comes_in),
         engine_test(with_nobody_streaming_a_prompt_takes_whole_batches),
+        engine_test(a_short_prompt_waits_little_for_a_long_one),
         engine_test(threads_that_only_wait_for_each_other_are_left_out),
         engine_test(a_deterministic_engine_keeps_its_threads),
         engine_test(no_prompt_starves_another),

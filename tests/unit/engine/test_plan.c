@@ -31,11 +31,11 @@ static void every_generating_slot_has_a_batch_token_before_any_prompt(void **sta
     plan_release(&plan);
 }
 
-static void with_nobody_generating_prompts_share_the_whole_batch(void **state)
+static void prompts_share_what_is_allowed(void **state)
 {
     (void)state;
     struct plan_need needs[] = {{0, 5000, false, 0}, {0, 5000, false, 0}, {0, 10, false, 0}};
-    struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .turn = 2});
+    struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 2048, .budget = 512, .turn = 2});
     assert_int_equal(plan.shares[0].slot, 2);
     assert_int_equal(plan.n_tokens, 10 + 251 + 251);
     plan_release(&plan);
@@ -96,7 +96,7 @@ static void expect_groups(const struct plan *plan, const struct plan_need *needs
     }
 }
 
-/* Of any needs: no more tokens than a batch holds, at most the budget while some slot generates, each slot once,
+/* Of any needs: no more tokens than a batch holds, at most the budget for prompts, each slot once,
  * nothing that is not needed, every generating slot served, some prompt served if there is one, cuts at multiples of a
  * chunk. */
 static void plans_keep_their_promises(void **state)
@@ -136,7 +136,7 @@ static void plans_keep_their_promises(void **state)
         expect_groups(&plan, needs);
         assert_int_equal(n_tokens, plan.n_tokens);
         assert_true(plan.n_tokens <= limits.n_batch);
-        if (generating > 0) assert_true(plan.n_prompt_tokens <= limits.budget);
+        assert_true(plan.n_prompt_tokens <= limits.budget);
         assert_int_equal(served_generating, generating);
         if (prompts > 0 && limits.n_batch > (int32_t)generating) assert_true(served_prompts > 0);
         plan_release(&plan);
@@ -147,7 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_generating_slot_has_a_batch_token_before_any_prompt),
-        cmocka_unit_test(with_nobody_generating_prompts_share_the_whole_batch),
+        cmocka_unit_test(prompts_share_what_is_allowed),
         cmocka_unit_test(the_turn_decides_who_gets_a_small_budget),
         cmocka_unit_test(prefill_chunks_do_not_depend_on_who_else_is_there),
         cmocka_unit_test(slots_of_different_groups_go_into_different_calls),
