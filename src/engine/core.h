@@ -69,6 +69,12 @@ struct idle_account {
     int32_t cells;    /* that no other sequence needs */
 };
 
+/* Cells in use when they were counted last: idle.c. */
+struct idle_count {
+    uint64_t signature; /* of the sequences, but for how many cells the running ones have */
+    double used, running;
+};
+
 /* A sequence of KV cells and its tokens. There are more sequences than slots: one that no slot computes on stays
  * resident while there is room, and later requests reuse its prefix.
  *
@@ -209,6 +215,7 @@ struct engine {
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
     struct tick_budget tick_budget;
     struct decode_cost decode_cost;
+    struct idle_count idle_count;
     /* Nanoseconds, as measured lately; 0: not known yet. Of a KV row that is copied into the cells; of a fetch, beside
      * that of its rows. */
     double load_ns, fetch_ns;

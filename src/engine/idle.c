@@ -45,16 +45,36 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     return seq->n_cells - shared;
 }
 
-/* Returns the cells in use. */
+/* What the shares of cells depend on: all but how far the running sequences have come. */
+static struct idle_count look(const struct engine *engine)
+{
+    struct idle_count count = {0};
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        uint64_t cells = is_idle(seq) ? (uint64_t)seq->n_cells : 1;
+        if (!is_idle(seq)) count.running += seq->n_cells;
+        count.signature =
+            (count.signature ^ seq->uses ^ cells << 32 ^ (uint64_t)is_idle(seq) << 63) * 0x9e3779b97f4a7c15;
+    }
+    return count;
+}
+
+/* Returns the cells in use. Each sequence is compared with each other one only when one of them began, ended or was cut
+ * since, and not in every call of a long reply. */
 static double count_cells(struct engine *engine)
 {
-    double used = 0;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        struct seq *seq = &engine->seqs[i];
-        seq->idle.cells = seq->n_cells == 0 ? 0 : cells_needed_by(engine, seq);
-        used += seq->idle.cells;
+    struct idle_count now = look(engine), *last = &engine->idle_count;
+    now.used = last->used + now.running - last->running;
+    if (now.signature != last->signature) {
+        now.used = 0;
+        for (size_t i = 0; i < engine->n_seqs; i++) {
+            struct seq *seq = &engine->seqs[i];
+            seq->idle.cells = seq->n_cells == 0 ? 0 : cells_needed_by(engine, seq);
+            now.used += seq->idle.cells;
+        }
     }
-    return used;
+    *last = now;
+    return now.used;
 }
 
 /* ---- Charging ---- */

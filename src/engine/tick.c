@@ -7,20 +7,20 @@
 #include "base/error.h"
 #include "base/log.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static void compute_call(struct engine *engine, struct plan_share *shares, size_t n);
 
 /* ---- What a tick is to compute ---- */
 
-/* A position of the grid is left out where one of the prompt's own checkpoints is so near, in tokens. */
+/* A position of the grid is left out where one of the prompt's own checkpoints is less than so many tokens before it.
+ */
 #define NEAR_ENOUGH 64
 
 static bool is_near_checkpoint(const struct job *job, int32_t n)
 {
     for (size_t i = 0; i < job->n_checkpoints; i++)
-        if (abs(job->checkpoints[i] - n) < NEAR_ENOUGH) return true;
+        if (job->checkpoints[i] <= n && n - job->checkpoints[i] < NEAR_ENOUGH) return true;
     return false;
 }
 
