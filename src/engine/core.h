@@ -198,8 +198,9 @@ struct engine {
     struct slot *slots;
     size_t n_slots;
     struct snapshots *snapshots; /* in host memory, outside the context */
-    uint64_t checkpoint_bytes;   /* of the last checkpoint that was saved; 0: none was */
+    uint64_t checkpoint_bytes;   /* of the last checkpoint that was to be saved; 0: none was */
     struct store *store;         /* keeps what is evicted from the cells; NULL: there is none */
+    int store_sharers;           /* models that share it */
     struct store_user *user;     /* this engine, as the store identifies it */
     struct llm_state_format *format;
     int32_t stride, continued_interval;

@@ -414,6 +414,7 @@ static void join_store(struct engine *engine, const struct engine_params *params
         return;
     }
     engine->store = params->store;
+    engine->store_sharers = params->store_sharers > 0 ? params->store_sharers : 1;
     engine->stride = params->stride;
     engine->continued_interval = params->continued_interval;
     engine->evict_timeout_ns = params->evict_timeout_ns;
@@ -465,7 +466,8 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
                                                                   .deterministic = params->deterministic,
                                                                   .unified = context.unified,
                                                                   .cuts_anywhere = llm_cuts_anywhere(engine->context),
-                                                                  .has_window = llm_has_window(engine->context)});
+                                                                  .has_window = llm_has_window(engine->context),
+                                                                  .gpu = llm_has_gpu()});
     engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);

@@ -35,6 +35,7 @@ struct engine_params {
     bool preempt_fails;                 /* the preempted request fails; else it is suspended and resumes later */
     uint64_t snapshot_budget;           /* bytes of snapshots and checkpoints kept in host memory */
     struct store *store;                /* where cells are saved, also on eviction; NULL: nowhere. Borrowed */
+    int store_sharers;                  /* models that share the store; 0: this one alone */
     struct identity identity;           /* under which cells are stored; the engine adds what depends on its context */
     int32_t stride, continued_interval; /* tokens: the store's block; between two saves of a growing sequence */
     int64_t evict_timeout_ns; /* how long saving may delay an eviction that a slot waits for, and the engine's end */

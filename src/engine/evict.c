@@ -78,6 +78,7 @@ static int32_t evict_cells(struct engine *engine, struct seq *seq, int32_t keep)
     struct run *run = seq->suspended;
     if (run != NULL && run->snapshot == NULL && !seq_is_shared_whole(engine, seq))
         run->snapshot = seq_save_pinned(engine, seq);
+    if (run != NULL && seq->scope == SCOPE_PRIVATE) keep = 0; /* nobody else may reuse a part of it */
     if (keep == 0)
         log_event(LOG_INFO, "imc", "evicting LRU slot", log_int("slot", seq->last_slot), log_int("seq", seq->id),
                   log_int("evicted-msgs", (int64_t)seq->n_messages), log_int("evicted-tokens", had));

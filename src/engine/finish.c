@@ -51,6 +51,7 @@ static void end_run(struct engine *engine, struct job *job, struct run *run)
     if (run->snapshot != NULL) snapshots_drop(engine->snapshots, run->snapshot);
     llm_sampler_close(run->sampler);
     reply_release(&run->reply);
+    job->wanted = &job->prompt;
     tokens_release(&run->wanted);
     free(run);
 }

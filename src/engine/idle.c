@@ -4,9 +4,9 @@
  * so it never costs more than twice what the best choice would have, had one known when it is wanted again (the ski
  * rental problem). The prompts that are being computed are known, and charged in advance.
  *
- * Only what is stored leaves, and only while all cells in use are a small part of what the tier may hold, so that
- * leaving loses nothing. Cells that a running sequence shares are free; those that only idle ones share are charged to
- * the one that was used last. Runs on the engine's thread, which waits for nothing here. */
+ * Only what is stored leaves, and only while all cells in use are a small part of what the tier may hold of this model,
+ * so that leaving loses nothing. Cells that a running sequence shares are free; those that only idle ones share are
+ * charged to the one that was used last. Runs on the engine's thread, which waits for nothing here. */
 #include "engine/core.h"
 
 #include "base/log.h"
@@ -38,9 +38,8 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     int32_t shared = 0;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         const struct seq *other = &engine->seqs[i];
-        if (other == seq || other->n_cells == 0 || !comes_before(other, seq)) continue;
-        int32_t common = sharing_between(&engine->sharing, seq->id, other->id);
-        if (common > shared) shared = common;
+        int32_t common = sharing_between(&engine->sharing, seq->id, (int32_t)i);
+        if (common > shared && comes_before(other, seq)) shared = common;
     }
     return seq->n_cells - shared;
 }
@@ -88,6 +87,7 @@ void idle_observe(struct engine *engine, const struct plan_share *shares, size_t
         call.n_tokens += shares[i].to - shares[i].from;
         call.attended += n_tokens * (shares[i].from + shares[i].to + 1) / 2;
     }
+    call.used += call.n_tokens; /* they are not counted yet */
     decode_cost_observe(&engine->decode_cost, &call, ns);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
@@ -104,50 +104,62 @@ static double tokens_to_come(const struct engine *engine)
     double n = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->state == HEARTH_SLOT_PREFILL) n += (double)slot->seq->tokens.len - slot->seq->n_cells;
+        if (slot->state != HEARTH_SLOT_PREFILL) continue;
+        int32_t has = slot->fetching.on ? slot->fetching.n : slot->seq->n_cells; /* or will have, without computing */
+        n += (double)slot->seq->tokens.len - has;
     }
     return n;
 }
 
-static bool is_wanted_by(const struct job_list *jobs, const struct seq *seq)
+static bool wants(const struct job *job, const struct seq *seq)
+{
+    return job->scope == seq->scope &&
+           (int32_t)tokens_common_prefix(&seq->tokens, job->wanted) > seq->n_cells - seq->idle.cells;
+}
+
+static bool any_wants(const struct job_list *jobs, const struct seq *seq)
 {
     for (const struct job *job = jobs->first; job != NULL; job = job->next)
-        if (job->scope == seq->scope &&
-            (int32_t)tokens_common_prefix(&seq->tokens, job->wanted) > seq->n_cells - seq->idle.cells)
-            return true;
+        if (wants(job, seq)) return true;
     return false;
 }
 
-/* A job that waits for a slot will reuse its cells. */
+/* A job that waits, for a slot or in one, will reuse its cells. */
 static bool is_wanted(const struct engine *engine, const struct seq *seq)
 {
-    if (is_wanted_by(&engine->waiting, seq)) return true;
-    for (size_t i = 0; i < engine->n_slots; i++)
-        if (is_wanted_by(&engine->slots[i].queue, seq)) return true;
+    if (any_wants(&engine->waiting, seq)) return true;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        const struct slot *slot = &engine->slots[i];
+        if (any_wants(&slot->queue, seq)) return true;
+        if (slot->state == HEARTH_SLOT_PENDING && wants(slot->job, seq)) return true;
+    }
     return false;
 }
 
-/* Whether all of it is stored. Then also what bringing it back costs. */
+/* Sets what bringing it back costs. False: not all of it is stored. */
 static bool find_price_of_return(const struct engine *engine, struct seq *seq)
 {
     struct store_query query = {
         .user = engine->user, .identity = &seq->saving.identity, .tokens = seq->tokens.v, .n = seq->n_cells};
-    if (save_status(engine, seq) != SAVE_COMPLETE) return false;
     double read_ns = store_read_back_ns(engine->store, &query, seq->idle.cells);
     double fetch_ns = read_ns > engine->fetch_ns ? read_ns : engine->fetch_ns;
     seq->idle.back_ns = fetch_ns + engine->load_ns * seq->idle.cells;
     return read_ns >= 0;
 }
 
-/* Whether it has cost, or will cost for certain, more than bringing it back. The store is asked rarely: when the cells
- * have cost anything to speak of, and then when that has reached the price, or has doubled where not all was stored. */
+/* Whether it has cost, or will cost for certain, more than bringing it back, and no job waits for it. The store is
+ * asked rarely: when the cells have cost anything to speak of and no save of them is under way, then when the cost has
+ * reached the price, or has doubled where something is missing. */
 static bool is_too_dear(const struct engine *engine, struct seq *seq, double cost_ns)
 {
     struct idle_account *account = &seq->idle;
     double least = (double)llm_state_format_row_bytes(engine->format) * account->cells / FASTEST_READ;
     bool leaves = engine->policy.idle == ENGINE_IDLE_LEAVES;
     if (!leaves && (cost_ns <= least || cost_ns < account->ask_at_ns)) return false;
-    bool stored = find_price_of_return(engine, seq);
+    if (is_wanted(engine, seq)) return false;
+    enum save_status status = save_status(engine, seq);
+    if (status == SAVE_PENDING) return false;
+    bool stored = status == SAVE_COMPLETE && find_price_of_return(engine, seq);
     if (stored && (leaves || cost_ns >= account->back_ns)) return true;
     account->ask_at_ns = stored ? account->back_ns : 2 * cost_ns;
     return false;
@@ -163,7 +175,8 @@ static bool may_leave(const struct seq *seq)
 static bool store_is_roomy(const struct engine *engine, double used)
 {
     double bytes = used * (double)llm_state_format_row_bytes(engine->format);
-    return store_is_on(engine->store) && bytes * PART_OF_QUOTA <= (double)store_save_quota(engine->store);
+    double quota = (double)store_save_quota(engine->store) / engine->store_sharers;
+    return store_is_on(engine->store) && bytes * PART_OF_QUOTA <= quota;
 }
 
 void idle_step(struct engine *engine)
@@ -175,7 +188,7 @@ void idle_step(struct engine *engine)
         struct seq *seq = &engine->seqs[i];
         if (!may_leave(seq)) continue;
         double cost = seq->idle.paid_ns + decode_cost_of_idle(&engine->decode_cost, seq->idle.cells, calls, to_come);
-        if (!is_too_dear(engine, seq, cost) || is_wanted(engine, seq)) continue;
+        if (!is_too_dear(engine, seq, cost)) continue;
         log_event(LOG_INFO, "imc", "idle conversation leaves the cells", log_int("seq", seq->id),
                   log_int("tokens", seq->n_cells), log_num("cost_ms", cost / 1e6),
                   log_num("back_ms", seq->idle.back_ns / 1e6));

@@ -206,7 +206,7 @@ static void suspend(struct engine *engine, struct slot *slot)
     slot->run = NULL;
     bool needed = engine->policy.one_pool || keeps_cells(engine, job);
     slot_release(engine, slot, needed ? seq->n_cells : 0);
-    if (engine->policy.one_pool) seq->suspended = run;
+    if (engine->policy.one_pool && seq->n_cells > 0) seq->suspended = run;
     job->run = run;
     job->queued_at = clock_now(engine->clock);
     job_list_append(&engine->waiting, job);

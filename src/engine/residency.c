@@ -140,10 +140,10 @@ static void save_checkpoint(struct engine *engine, const struct seq *seq)
         snapshots_touch(engine->snapshots, kept);
         return;
     }
-    if (llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT) == 0)
-        return; /* a copy of the stream that the next decode call makes first */
+    size_t size = llm_seq_state_size(engine->context, seq->id, LLM_STATE_CHECKPOINT);
+    if (size == 0) return; /* a copy of the stream that the next decode call makes first */
+    engine->checkpoint_bytes = size;
     kept = save_snapshot(engine, seq, LLM_STATE_CHECKPOINT);
-    if (kept != NULL) engine->checkpoint_bytes = kept->size;
     log_event(kept != NULL ? LOG_INFO : LOG_WARN, "batch-engine",
               kept != NULL ? "imc-hybrid-snapshot" : "imc-hybrid-snapshot-failed", log_int("slot", seq->last_slot),
               log_int("seq", seq->id), log_int("cached_tokens", seq->n_cells),
@@ -182,8 +182,8 @@ void seq_save_checkpoint(struct engine *engine, const struct seq *seq)
 int32_t seq_grid_most(const struct engine *engine, const struct job *job)
 {
     if (!engine->policy.checkpoints || !job->cache_prompt) return 0;
-    uint64_t room = snapshots_usage(engine->snapshots).budget / 4;
-    uint64_t most = engine->checkpoint_bytes == 0 ? INT32_MAX : room / engine->checkpoint_bytes;
+    uint64_t room = snapshots_usage(engine->snapshots).budget / 4, bytes = engine->checkpoint_bytes;
+    uint64_t most = bytes > 0 ? room / bytes : room > 0 ? INT32_MAX : 0;
     return most < INT32_MAX ? (int32_t)most : INT32_MAX;
 }
 

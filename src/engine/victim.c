@@ -30,7 +30,13 @@ static bool is_suspended(const struct engine *engine, const struct seq *seq)
 static bool is_pending(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
-    return seq->eviction.on;
+    return seq->eviction.on && seq->suspended == NULL;
+}
+
+static bool is_pending_and_suspended(const struct engine *engine, const struct seq *seq)
+{
+    (void)engine;
+    return seq->eviction.on && seq->suspended != NULL;
 }
 
 static bool is_duplicate(const struct engine *engine, const struct seq *seq)
@@ -102,7 +108,8 @@ struct victim next_victim(const struct engine *engine, enum room room, const str
 
 struct seq *next_pending_victim(const struct engine *engine)
 {
-    return least_recently_used(engine, is_pending, NULL);
+    struct seq *seq = least_recently_used(engine, is_pending, NULL);
+    return seq != NULL ? seq : least_recently_used(engine, is_pending_and_suspended, NULL);
 }
 
 bool can_have_seq(const struct engine *engine, const struct seq *but_not)

@@ -199,6 +199,7 @@ static void set_store(struct hearth *instance, struct model *model, struct engin
         return;
     }
     params->store = instance->store;
+    params->store_sharers = (int)instance->config->n_models;
     params->identity = instance_store_identity(model->config, fingerprint->digest);
     store_name_model(instance->store, fingerprint->digest, model->config->name);
     params->stride = (int32_t)cache->boundary_align_tokens;
