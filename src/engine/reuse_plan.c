@@ -18,7 +18,8 @@
 /* Fetching leaves the CPUs to others: so short a time, in nanoseconds, costs nothing. */
 #define SOON_NS 5e6
 
-/* A request waits for a prefix that another slot is computing if that saves at least so many tokens. */
+/* A request waits for a prefix that another slot is computing if that saves at least so many tokens; the wait itself
+ * counts as half of them. */
 #define WORTH_WAITING 64
 
 /* The cost of waiting for a slot that generates, in tokens: seconds on a CPU, and the length of a reply is unknown. */
@@ -152,7 +153,7 @@ static void consider_wait(const struct engine *engine, const struct job *job, st
     if (!seq_is_prefilling(seq)) return;
     int32_t later = available_later(engine, seq, match);
     if (later < n + WORTH_WAITING) return;
-    int64_t cost = (int64_t)job->wanted->len - later + WORTH_WAITING;
+    int64_t cost = (int64_t)job->wanted->len - later + WORTH_WAITING / 2;
     keep_cheaper(best, (struct placement){.how = PLACE_WAIT, .source = seq, .n = later, .cost = cost});
     /* A slot that fetches from the store has its cells soon, and they need not be in the cells twice. */
     int32_t soon = !seq->slot->fetching.on ? 0 : later < seq->slot->fetching.n ? later : seq->slot->fetching.n;

@@ -86,14 +86,13 @@ static bool any_suspect(const struct engine *engine)
 
 /* The prompt tokens that the tick may have. What its time limit allows, while a reply is being streamed, and while
  * several prompts are computed, so that a short one does not wait for much of a long one. A prompt that is alone gets a
- * whole micro-batch at least, so that it loses nothing, and a request that comes meanwhile waits for no more than that.
- */
+ * micro-batch, so that it loses nothing, is always cut at the same positions, and a request that comes meanwhile waits
+ * for no more than that. */
 static int32_t prompt_budget(struct engine *engine, int32_t generating, int32_t prompts)
 {
-    int32_t by_time = tick_budget_next(&engine->tick_budget, generating, engine->n_batch);
-    if (generating > 0) return by_time;
-    bool whole = prompts < 2 || tick_budget_token_ns(&engine->tick_budget) <= 0;
-    return whole && by_time < engine->n_ubatch ? engine->n_ubatch : by_time;
+    bool known = tick_budget_token_ns(&engine->tick_budget) > 0;
+    if (generating == 0 && (prompts < 2 || !known)) return engine->n_ubatch;
+    return tick_budget_next(&engine->tick_budget, generating, engine->n_batch);
 }
 
 /* Returns the prompt tokens that the tick was allowed. */

@@ -96,7 +96,8 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 // Starts a server and returns it once it listens; with `loaded` (the default) once its models are ready.
 // `model` is a path; the keys of `set` are the configuration's, those of `models` the one model's. One thread computes,
 // unless a test says otherwise: the small models are no slower with it, and a machine that is busy with other things
-// does not hold it up at every layer, as it does several threads that wait for each other.
+// does not hold it up at every layer, as it does several threads that wait for each other. And what is in the cells does
+// not depend on times that are measured: tests count what comes from there and what from the store.
 // Each server stores in a folder of its own, unless the test gives it one.
 // `access` is what its client needs to get in: {ca, key}; `env` is added to the environment.
 // `stderr` is where its log goes, in place of `log`: a file descriptor. `files` is its limit of open files.
@@ -104,7 +105,8 @@ export const modelName = (path) => path.replace(/^.*\//, '').replace(/\.gguf$/, 
 export async function serve({ t, model, set = {}, models = {}, args = [], loaded = true, access, env: more, stderr = 'pipe', files } = {}) {
   const name = model ? modelName(model) : 'demo';
   const small = model ? {} : { n_seq_max: 4, cache_min_tokens: 0 }; // as `make run` serves the demo model
-  const own = args.includes('--config') ? models : { threads: 1, ...args.includes('--model') ? {} : small, ...models };
+  const steady = { threads: 1, idle_conversations: 'stay' };
+  const own = args.includes('--config') ? models : { ...steady, ...args.includes('--model') ? {} : small, ...models };
   const keys = { 'cache.tiers.disk.path': temporaryFolder(), ...set, ...Object.fromEntries(Object.entries(own).map(([k, v]) => [`models.${name}.${k}`, v])) };
   const list = ['serve', '--host', '127.0.0.1', '--port', '0', ...(model ? ['--model', model] : [])];
   for (const [key, value] of Object.entries(keys)) list.push('--set', `${key}=${value}`);
