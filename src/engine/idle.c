@@ -44,8 +44,8 @@ static int32_t cells_needed_by(const struct engine *engine, const struct seq *se
     return seq->n_cells - shared;
 }
 
-/* What the shares of cells depend on: all but how far the running sequences have come. */
-static struct idle_count look(const struct engine *engine)
+/* The cells of running sequences, and a signature of what else the count of cells depends on. */
+static struct idle_count count_running(const struct engine *engine)
 {
     struct idle_count count = {0};
     for (size_t i = 0; i < engine->n_seqs; i++) {
@@ -62,7 +62,7 @@ static struct idle_count look(const struct engine *engine)
  * since, and not in every call of a long reply. */
 static double count_cells(struct engine *engine)
 {
-    struct idle_count now = look(engine), *last = &engine->idle_count;
+    struct idle_count now = count_running(engine), *last = &engine->idle_count;
     now.used = last->used + now.running - last->running;
     if (now.signature != last->signature) {
         now.used = 0;

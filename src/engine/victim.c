@@ -15,7 +15,8 @@ bool seq_is_shared_whole(const struct engine *engine, const struct seq *seq)
 
 typedef bool group(const struct engine *engine, const struct seq *seq);
 
-static bool is_idle(const struct engine *engine, const struct seq *seq)
+/* No eviction is pending, and no suspended request will resume on it. */
+static bool is_unclaimed(const struct engine *engine, const struct seq *seq)
 {
     (void)engine;
     return !seq->eviction.on && seq->suspended == NULL;
@@ -50,9 +51,9 @@ static bool is_safe(const struct engine *engine, const struct seq *seq)
     return seq_is_shared_whole(engine, seq) || save_status(engine, seq) == SAVE_COMPLETE;
 }
 
-static bool is_idle_and_safe(const struct engine *engine, const struct seq *seq)
+static bool is_unclaimed_and_safe(const struct engine *engine, const struct seq *seq)
 {
-    return is_idle(engine, seq) && is_safe(engine, seq);
+    return is_unclaimed(engine, seq) && is_safe(engine, seq);
 }
 
 static bool is_suspended_and_safe(const struct engine *engine, const struct seq *seq)
@@ -87,7 +88,7 @@ static struct victim victim_for_cells(const struct engine *engine, const struct 
 {
     static const struct {
         group *all, *safe;
-    } groups[] = {{is_idle, is_idle_and_safe}, {is_suspended, is_suspended_and_safe}};
+    } groups[] = {{is_unclaimed, is_unclaimed_and_safe}, {is_suspended, is_suspended_and_safe}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         struct seq *oldest = least_recently_used(engine, groups[i].all, but_not);
         if (oldest == NULL) continue;

@@ -1,10 +1,7 @@
 /* How a grammar constrains a reply, token by token. */
-#include "support.h"
+#include "demo_context.h"
 
-#include "base/log.h"
 #include "llm/constraint.h"
-
-static struct llm_model *model;
 
 /* ---- Tokens ---- */
 
@@ -155,9 +152,6 @@ static void a_lazy_grammar_holds_from_its_trigger_on(void **state)
 
 /* ---- Samplers ---- */
 
-static struct llm_context *context;
-static struct tokens prompt;
-
 static struct llm_sampler *sampler_with(const char *rules)
 {
     hearth_error error = {0};
@@ -232,30 +226,6 @@ static void an_accepted_token_needs_no_mask_over_the_vocabulary(void **state)
     constraint_allowed(constraint);
     assert_int_equal(constraint_passes(constraint), 1);
     constraint_close(constraint);
-}
-
-/* ---- */
-
-static int set_up(void **state)
-{
-    (void)state;
-    hearth_error error;
-    llm_init();
-    log_open(NULL, "error", "text", &error);
-    model = open_demo();
-    struct llm_context_params params = context_params(256, 1);
-    context = open_context(model, &params);
-    prompt = prompt_of(model, 50);
-    return decode_range(context, &prompt, 0, 0, 50, 1) == LLM_DECODED ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tokens_release(&prompt);
-    llm_context_close(context);
-    llm_model_close(model);
-    return 0;
 }
 
 int main(void)

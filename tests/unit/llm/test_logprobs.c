@@ -1,12 +1,7 @@
 /* Logprobs against a naive softmax and a sort. */
-#include "support.h"
+#include "demo_context.h"
 
-#include "base/log.h"
 #include "llm/logprobs.h"
-
-static struct llm_model *model;
-static struct llm_context *context;
-static struct tokens prompt;
 
 static float *random_logits(size_t n, uint32_t seed)
 {
@@ -140,28 +135,6 @@ static void post_sampling_only_the_remaining_candidates_have_a_logprob(void **st
     assert_true(told->n_top == 1 && told->top[0].token == chosen && told->chosen.log == 0);
     llm_sampler_close(sampler);
     llm_logprobs_close(logprobs);
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    hearth_error error;
-    llm_init();
-    log_open(NULL, "error", "text", &error);
-    model = open_demo();
-    struct llm_context_params params = context_params(256, 1);
-    context = open_context(model, &params);
-    prompt = prompt_of(model, 50);
-    return decode_range(context, &prompt, 0, 0, 50, 1) == LLM_DECODED ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tokens_release(&prompt);
-    llm_context_close(context);
-    llm_model_close(model);
-    return 0;
 }
 
 int main(void)

@@ -1,12 +1,7 @@
 /* The reasoning budget: when it counts, what it forces, and its effect on a lazy grammar. */
-#include "support.h"
+#include "demo_context.h"
 
-#include "base/log.h"
 #include "llm/thinking.h"
-
-static struct llm_model *model;
-static struct llm_context *context;
-static struct tokens prompt;
 
 static const char *const ends[] = {"</think>", "</thought>"};
 
@@ -172,30 +167,6 @@ static void a_lazy_grammar_is_off_while_the_model_reasons(void **state)
     assert_string_equal(strstr(reply.v, "</think>"), "</think>yes");
     buf_release(&reply);
     llm_sampler_close(sampler);
-}
-
-/* ---- */
-
-static int set_up(void **state)
-{
-    (void)state;
-    hearth_error error;
-    llm_init();
-    log_open(NULL, "error", "text", &error);
-    model = open_demo();
-    struct llm_context_params params = context_params(256, 1);
-    context = open_context(model, &params);
-    prompt = prompt_of(model, 50);
-    return decode_range(context, &prompt, 0, 0, 50, 1) == LLM_DECODED ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    tokens_release(&prompt);
-    llm_context_close(context);
-    llm_model_close(model);
-    return 0;
 }
 
 int main(void)
