@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "context_params.h"
 #include "engine/core.h"
 #include "options.h"
 #include "report.h"
@@ -82,28 +83,6 @@ static int32_t n_tokens(const struct bench *b)
 
 /* ---- The sequence ---- */
 
-static struct llm_context_params context_params(const struct options *o)
-{
-    return (struct llm_context_params){.window = (int32_t)o->tokens,
-                                       .n_seq = 2,
-                                       .n_batch = BATCH,
-                                       .n_ubatch = BATCH,
-                                       .unified = true,
-                                       .type_k = "f16",
-                                       .type_v = "f16",
-                                       .flash_attention = "auto",
-                                       .offload_kqv = true,
-                                       .op_offload = true,
-                                       .threads = (int)o->threads,
-                                       .rope_scaling = "none",
-                                       .rope_freq_base = NAN,
-                                       .rope_freq_scale = NAN,
-                                       .yarn_ext_factor = NAN,
-                                       .yarn_attn_factor = NAN,
-                                       .yarn_beta_fast = NAN,
-                                       .yarn_beta_slow = NAN};
-}
-
 static int compute(struct bench *b, hearth_error *error)
 {
     struct llm_batch_token batch[BATCH];
@@ -151,7 +130,7 @@ static void sleep_until_woken(struct bench *b)
 
 static int prepare(struct bench *b, hearth_error *error)
 {
-    const struct llm_context_params params = context_params(b->options);
+    const struct llm_context_params params = context_params((int32_t)b->options->tokens, 2, (int)b->options->threads);
     const struct llm_model_params weights = {.path = b->options->model, .split_mode = "layer", .weights = true};
     llm_init();
     b->model = llm_model_open(&weights, error);

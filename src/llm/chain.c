@@ -195,7 +195,28 @@ static void add_forbidden(struct bias_list *list, const struct llama_vocab *voca
         if (llama_vocab_is_eog(vocab, token)) add_bias(list, token, -INFINITY);
 }
 
-static struct llama_sampler *bias(const struct build *build)
+static int by_token(const void *a, const void *b)
+{
+    const llama_logit_bias *x = a, *y = b;
+    return (x->token > y->token) - (x->token < y->token);
+}
+
+/* Makes the biases of one token one: llama.cpp applies the second only where the candidates are the whole vocabulary.
+ */
+static void merge_biases(struct bias_list *list)
+{
+    size_t n = 0;
+    if (list->len > 0) qsort(list->v, list->len, sizeof *list->v, by_token);
+    for (size_t i = 0; i < list->len; i++) {
+        if (n > 0 && list->v[n - 1].token == list->v[i].token)
+            list->v[n - 1].bias += list->v[i].bias;
+        else
+            list->v[n++] = list->v[i];
+    }
+    list->len = n;
+}
+
+static struct llama_sampler *bias(const struct build *build, struct tokens *biased)
 {
     struct bias_list list = {0};
     struct llama_sampler *sampler = NULL;
@@ -205,7 +226,9 @@ static struct llama_sampler *bias(const struct build *build)
         if (one->token >= 0 && one->token < n_vocab) add_bias(&list, one->token, one->bias);
     }
     add_forbidden(&list, build->vocab, build->params->ignore_eos);
+    merge_biases(&list);
     if (list.len > 0) sampler = llama_sampler_init_logit_bias(n_vocab, (int32_t)list.len, list.v);
+    for (size_t i = 0; i < list.len; i++) tokens_push(biased, list.v[i].token);
     free(list.v);
     return sampler;
 }
@@ -279,6 +302,23 @@ static bool is_greedy(const struct build *build)
     return over;
 }
 
+/* See chain.n_keep. */
+static int32_t n_kept(const struct build *build, bool greedy, int32_t *look_back_at)
+{
+    const hearth_sampling *p = build->params;
+    *look_back_at = 0;
+    if (p->mirostat != 0) return 0;
+    for (size_t i = 0; i < p->n_samplers; i++) {
+        const struct sampler *sampler = find_sampler(p->samplers[i]);
+        if (sampler == NULL || (greedy && sampler->sampler_kind != MAY_CHANGE_ARGMAX) || !is_active(sampler, build))
+            continue;
+        if (sampler->open == top_k) return p->top_k;
+        if (sampler->open != penalties) return 0;
+        *look_back_at = look_back(build, p->repeat_last_n);
+    }
+    return greedy ? 1 : 0;
+}
+
 static void replay(struct llama_sampler *chain, const struct build *build, const struct tokens *prompt)
 {
     int32_t back = look_back(build, build->params->repeat_last_n),
@@ -304,7 +344,8 @@ struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampli
     struct chain chain = {.greedy = is_greedy(&build)};
     struct llama_sampler_chain_params params = {.no_perf = true};
     chain.samplers = llama_sampler_chain_init(params);
-    add_sampler(chain.samplers, bias(&build));
+    add_sampler(chain.samplers, bias(&build, &chain.biased));
+    chain.n_keep = n_kept(&build, chain.greedy, &chain.look_back);
     if (complete.mirostat != 0)
         add_mirostat(chain.samplers, &build);
     else
@@ -312,4 +353,10 @@ struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampli
     chain.plain = chain.greedy && llama_sampler_chain_n(chain.samplers) == 1;
     replay(chain.samplers, &build, prompt);
     return chain;
+}
+
+void chain_close(struct chain *chain)
+{
+    llama_sampler_free(chain->samplers);
+    tokens_release(&chain->biased);
 }

@@ -10,10 +10,18 @@ struct chain {
     struct llama_sampler *samplers;
     bool greedy; /* the token with the largest logit after bias and penalties is taken: no randomness */
     bool plain;  /* greedy, and there are no bias and no penalties either: the argmax of the raw logits */
+
+    /* Where nothing but bias and penalties comes before the sampler that keeps the n largest logits (top-k, or greedy
+     * sampling with n = 1), n_keep is that n: the chain takes the same token from the n largest logits of all other
+     * tokens and those that bias and penalties change. 0: it needs all. */
+    int32_t n_keep;
+    struct tokens biased; /* owned */
+    int32_t look_back;    /* penalties change the logits of as many last tokens */
 };
 
 /* The penalties have already accepted the prompt's last tokens. */
 struct chain chain_open(const struct llama_vocab *vocab, const struct llm_sampling *sampling,
                         const struct tokens *prompt);
+void chain_close(struct chain *chain);
 
 #endif

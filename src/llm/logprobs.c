@@ -1,9 +1,9 @@
-/* Logprobs by log-softmax, and the n most likely tokens by a min-heap of n: its smallest one is replaced when a larger
- * one comes. */
+/* Logprobs by log-softmax, with the bytes of their tokens: see logprobs.h. */
 #include "llm/logprobs.h"
 
 #include "base/memory.h"
 #include "llm/candidates.h"
+#include "llm/logits.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,80 +15,6 @@ struct llm_logprobs {
     struct buf bytes; /* of all tokens of the result */
     hearth_logprobs result;
 };
-
-/* ---- Arithmetic ---- */
-
-double llm_log_sum(const float *logits, size_t n)
-{
-    float most = -INFINITY;
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        if (logits[i] > most) most = logits[i];
-    if (isinf(most)) return (double)most;
-    for (size_t i = 0; i < n; i++) sum += exp((double)logits[i] - (double)most);
-    return (double)most + log(sum);
-}
-
-static bool is_less(const hearth_logprob *a, const hearth_logprob *b)
-{
-    return a->log < b->log || (a->log == b->log && a->token > b->token);
-}
-
-/* Restores the heap after its first element has changed. */
-static void heap_sift_down(hearth_logprob *heap, size_t n)
-{
-    hearth_logprob moved = heap[0];
-    size_t at = 0;
-    for (size_t child = 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && is_less(&heap[child + 1], &heap[child])) child++;
-        if (!is_less(&heap[child], &moved)) break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-static void heap_sift_up(hearth_logprob *heap, size_t at)
-{
-    hearth_logprob moved = heap[at];
-    for (; at > 0 && is_less(&moved, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
-    heap[at] = moved;
-}
-
-/* Offers an element to a heap that has n and keeps the n_top largest; returns how many it has now. */
-static size_t heap_offer(hearth_logprob *heap, size_t n, size_t n_top, hearth_logprob one)
-{
-    if (n < n_top) {
-        heap[n] = one;
-        heap_sift_up(heap, n);
-        return n + 1;
-    }
-    if (n > 0 && is_less(&heap[0], &one)) {
-        heap[0] = one;
-        heap_sift_down(heap, n);
-    }
-    return n;
-}
-
-/* Sorts in descending order: the smallest goes last, again and again. */
-static void sort_heap(hearth_logprob *heap, size_t n)
-{
-    while (n > 1) {
-        hearth_logprob smallest = heap[0];
-        heap[0] = heap[--n];
-        heap_sift_down(heap, n);
-        heap[n] = smallest;
-    }
-}
-
-size_t llm_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_top)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        kept = heap_offer(top, kept, n_top, (hearth_logprob){.token = (int32_t)i, .log = (double)logits[i]});
-    sort_heap(top, kept);
-    return kept;
-}
 
 /* ---- Results ---- */
 
@@ -134,8 +60,8 @@ const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *c, struct llm_
 {
     const float *logits = llm_logits(context, index);
     size_t n_vocab = (size_t)llm_model_info(c->model)->n_vocab;
-    double sum = llm_log_sum(logits, n_vocab);
-    size_t room = reserve_top(c, n_top), n = llm_largest(logits, n_vocab, c->top, room);
+    double sum = logits_log_sum(logits, n_vocab);
+    size_t room = reserve_top(c, n_top), n = logits_largest(logits, n_vocab, c->top, room);
     for (size_t i = 0; i < n; i++) c->top[i].log -= sum;
     return report(c, (hearth_logprob){.token = chosen, .log = (double)logits[chosen] - sum}, n);
 }
@@ -159,9 +85,9 @@ const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *c, const 
         const llama_token_data *data = &candidates->data[i];
         hearth_logprob other = {.token = data->id, .log = log((double)data->p)};
         if (data->id == chosen) one = other;
-        if (data->p > 0) n = heap_offer(c->top, n, room, other);
+        if (data->p > 0) n = logits_offer(c->top, n, room, other);
     }
-    sort_heap(c->top, n);
+    logits_sort(c->top, n);
     return report(c, one, n);
 }
 

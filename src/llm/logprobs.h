@@ -20,13 +20,4 @@ const hearth_logprobs *llm_logprobs_of_model(struct llm_logprobs *logprobs, stru
 const hearth_logprobs *llm_logprobs_post_sampling(struct llm_logprobs *logprobs, const struct llm_sampler *sampler,
                                                   int32_t chosen, int32_t n_top);
 
-/* ---- The arithmetic ---- */
-
-/* Log-sum-exp of the logits, without overflow. -INFINITY where every logit is. */
-double llm_log_sum(const float *logits, size_t n);
-
-/* The `n_top` largest logits, in `log`, sorted in descending order, of equal ones the smaller token first. Returns how
- * many there are. `top` has room for n_top; O(n log n_top). */
-size_t llm_largest(const float *logits, size_t n, hearth_logprob *top, size_t n_top);
-
 #endif

@@ -1,35 +1,102 @@
 /* Samples one token: first the chain, unconstrained; then the grammar checks the token, and only where it rejects it is
  * the mask over the vocabulary computed and the chain run again. A token that the reasoning budget forces comes before
- * both. Owned by the request, used on the thread that decodes. */
+ * both. The candidates that the chain gets are a shortlist where it cannot choose any other (chain.n_keep), since
+ * llama.cpp's samplers take milliseconds for a whole vocabulary. Owned by the request, used on the thread that decodes.
+ */
 #include "llm/sampler.h"
 
 #include "base/memory.h"
 #include "llm/candidates.h"
 #include "llm/chain.h"
 #include "llm/constraint.h"
+#include "llm/logits.h"
 #include "llm/thinking.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MAX_RESAMPLES = 16 }; /* before the mask is computed, while a lazy grammar awaits its trigger */
+enum {
+    MAX_RESAMPLES = 16, /* before the mask is computed, while a lazy grammar awaits its trigger */
+    SHORT_MAX = 1024,   /* tokens of a shortlist; finding more takes as long as it saves */
+    SHORT_PART = 8      /* and it is at most this part of the vocabulary */
+};
 
 struct llm_sampler {
     struct chain chain;
     struct constraint *constraint; /* NULL: none */
     bool lazy;
-    struct thinking *thinking; /* NULL: no budget, and no grammar waits for the end of the reasoning */
-    llama_token_data *tokens;  /* n_vocab; the candidates of the last token */
-    llama_token_data_array candidates;
+    struct thinking *thinking;         /* NULL: no budget, and no grammar waits for the end of the reasoning */
+    llama_token_data_array candidates; /* of the last token */
+    llama_token_data *tokens; /* what they lie in: room for n_vocab, or for a shortlist until more are needed */
+    size_t n_room;
+    hearth_logprob *largest; /* room for SHORT_MAX */
+    struct tokens recent;    /* the last tokens, chain.look_back of them or more */
     int32_t n_vocab;
 };
 
 /* ---- Candidates ---- */
 
+static void reserve(struct llm_sampler *s, size_t n)
+{
+    if (n <= s->n_room) return;
+    s->tokens = mem_grow(s->tokens, n, sizeof *s->tokens);
+    s->n_room = n;
+}
+
 static void put_logits(struct llm_sampler *s, const float *logits)
 {
+    reserve(s, (size_t)s->n_vocab);
     for (int32_t i = 0; i < s->n_vocab; i++) s->tokens[i] = (llama_token_data){.id = i, .logit = logits[i]};
     s->candidates = (llama_token_data_array){.data = s->tokens, .size = (size_t)s->n_vocab, .selected = -1};
+}
+
+static llama_token_data *find_candidate(struct llm_sampler *s, int32_t token)
+{
+    for (size_t i = 0; i < s->candidates.size; i++)
+        if (s->tokens[i].id == token) return &s->tokens[i];
+    return NULL;
+}
+
+static void add_candidates(struct llm_sampler *s, const int32_t *tokens, size_t n, const float *logits)
+{
+    for (size_t i = 0; i < n; i++)
+        if (find_candidate(s, tokens[i]) == NULL)
+            s->tokens[s->candidates.size++] = (llama_token_data){.id = tokens[i], .logit = logits[tokens[i]]};
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const llama_token_data *x = a, *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Makes the candidates the shortlist of all tokens but those that are masked, in the order of the vocabulary, so that
+ * of equal logits the same is taken as from all. False: it would be too long. */
+static bool put_shortlist(struct llm_sampler *s, const float *logits, size_t n_masked)
+{
+    size_t look_back = (size_t)s->chain.look_back, n_recent = s->recent.len < look_back ? s->recent.len : look_back;
+    size_t n_changed = n_recent + s->chain.biased.len, n = (size_t)s->chain.n_keep + n_changed + n_masked;
+    if (s->chain.n_keep == 0 || n > SHORT_MAX || n > (size_t)s->n_vocab / SHORT_PART) return false;
+    if (s->largest == NULL) s->largest = mem_grow(NULL, SHORT_MAX, sizeof *s->largest);
+    reserve(s, 2 * SHORT_MAX);
+    n = logits_largest(logits, (size_t)s->n_vocab, s->largest, n);
+    for (size_t i = 0; i < n; i++)
+        s->tokens[i] = (llama_token_data){.id = s->largest[i].token, .logit = (float)s->largest[i].log};
+    s->candidates = (llama_token_data_array){.data = s->tokens, .size = n, .selected = -1};
+    add_candidates(s, s->chain.biased.v, s->chain.biased.len, logits);
+    add_candidates(s, s->recent.v + (s->recent.len - n_recent), n_recent, logits);
+    qsort(s->tokens, s->candidates.size, sizeof *s->tokens, by_id);
+    return true;
+}
+
+static void put_candidates(struct llm_sampler *s, const float *logits, const int32_t *masked, size_t n_masked)
+{
+    if (!put_shortlist(s, logits, n_masked)) put_logits(s, logits);
+    for (size_t i = 0; i < n_masked; i++) {
+        llama_token_data *candidate = find_candidate(s, masked[i]);
+        if (candidate != NULL) candidate->logit = -INFINITY;
+    }
 }
 
 /* Mask all tokens but one, or but the allowed ones. */
@@ -50,26 +117,6 @@ static int32_t selected(const struct llm_sampler *s)
     return s->candidates.selected < 0 ? -1 : s->candidates.data[s->candidates.selected].id;
 }
 
-/* Eight independent maxima at a time, which the compiler vectorises: this is all that a greedy token costs. */
-static float largest(const float *logits, int32_t n)
-{
-    float most[8];
-    for (int j = 0; j < 8; j++) most[j] = -INFINITY;
-    for (int32_t i = 0; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++) most[j] = logits[i + j] > most[j] ? logits[i + j] : most[j];
-    for (int32_t i = n / 8 * 8; i < n; i++) most[0] = logits[i] > most[0] ? logits[i] : most[0];
-    for (int j = 1; j < 8; j++) most[0] = most[j] > most[0] ? most[j] : most[0];
-    return most[0];
-}
-
-static int32_t argmax(const float *logits, int32_t n)
-{
-    float most = largest(logits, n);
-    for (int32_t i = 0; i < n; i++)
-        if (logits[i] == most) return i;
-    return 0;
-}
-
 /* ---- Sampling ---- */
 
 static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
@@ -77,11 +124,14 @@ static int32_t sample_unconstrained(struct llm_sampler *s, const float *logits)
     int32_t forced = s->thinking == NULL ? -1 : thinking_forced(s->thinking);
     if (s->chain.plain) {
         s->candidates.size = 0;
-        return forced >= 0 ? forced : argmax(logits, s->n_vocab);
+        return forced >= 0 ? forced : logits_argmax(logits, (size_t)s->n_vocab);
     }
-    put_logits(s, logits);
-    if (forced >= 0)
+    if (forced >= 0) {
+        put_logits(s, logits);
         keep_only(s, forced); /* the chain is applied all the same: its random state advances as with any token */
+    } else {
+        put_candidates(s, logits, NULL, 0);
+    }
     llama_sampler_apply(s->chain.samplers, &s->candidates);
     return forced >= 0 ? forced : selected(s);
 }
@@ -99,10 +149,9 @@ static int32_t sample_constrained(struct llm_sampler *s, const float *logits)
 static int32_t resample(struct llm_sampler *s, const float *logits, int32_t token)
 {
     int32_t refused[MAX_RESAMPLES];
-    for (int n = 0; n < MAX_RESAMPLES; n++) {
+    for (size_t n = 0; n < MAX_RESAMPLES; n++) {
         refused[n] = token;
-        put_logits(s, logits);
-        for (int i = 0; i <= n; i++) s->tokens[refused[i]].logit = -INFINITY;
+        put_candidates(s, logits, refused, n + 1);
         llama_sampler_apply(s->chain.samplers, &s->candidates);
         token = selected(s);
         if (token < 0 || constraint_allows(s->constraint, token)) return token;
@@ -133,6 +182,17 @@ static void accept_reasoning_end(struct llm_sampler *s)
     for (size_t i = 0; i < end.len; i++) constraint_accept(s->constraint, end.v[i]);
 }
 
+/* Forgets the older half of them when it is not needed any more. */
+static void note_recent(struct llm_sampler *s, const int32_t *tokens, size_t n)
+{
+    size_t look_back = (size_t)s->chain.look_back;
+    if (look_back == 0) return;
+    tokens_append(&s->recent, tokens, n);
+    if (s->recent.len < 2 * look_back + SHORT_MAX) return;
+    memmove(s->recent.v, s->recent.v + (s->recent.len - look_back), look_back * sizeof *s->recent.v);
+    tokens_truncate(&s->recent, look_back);
+}
+
 static void accept_token(struct llm_sampler *s, int32_t token)
 {
     bool holds = constraint_holds(s);
@@ -142,6 +202,7 @@ static void accept_token(struct llm_sampler *s, int32_t token)
     else if (s->constraint != NULL)
         accept_reasoning_end(s);
     llama_sampler_accept(s->chain.samplers, token);
+    note_recent(s, &token, 1);
 }
 
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *context, int32_t index)
@@ -190,7 +251,9 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
     s->lazy = sampling->grammar.lazy;
     s->chain = chain_open(vocab, sampling, prompt);
     s->n_vocab = llama_vocab_n_tokens(vocab);
-    if (!s->chain.plain || constraint != NULL) s->tokens = mem_grow(NULL, (size_t)s->n_vocab, sizeof *s->tokens);
+    if (s->chain.look_back > SHORT_MAX) s->chain.n_keep = s->chain.look_back = 0;
+    size_t n_recent = prompt->len < (size_t)s->chain.look_back ? prompt->len : (size_t)s->chain.look_back;
+    if (n_recent > 0) note_recent(s, prompt->v + (prompt->len - n_recent), n_recent);
     if (counts_thinking(sampling)) s->thinking = thinking_open(model, &sampling->thinking);
     return s;
 }
@@ -198,9 +261,11 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
 void llm_sampler_close(struct llm_sampler *s)
 {
     if (s == NULL) return;
-    llama_sampler_free(s->chain.samplers);
+    chain_close(&s->chain);
     constraint_close(s->constraint);
     thinking_close(s->thinking);
+    tokens_release(&s->recent);
+    free(s->largest);
     free(s->tokens);
     free(s);
 }

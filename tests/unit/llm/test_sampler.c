@@ -262,6 +262,11 @@ static struct llama_sampler *whole_chain(const hearth_sampling *p)
     size_t n = p->n_samplers;
     const char *const *names = p->samplers != NULL ? p->samplers : llm_sampler_order(&n);
     struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    llama_logit_bias bias[8];
+    for (size_t i = 0; i < p->n_logit_bias; i++)
+        bias[i] = (llama_logit_bias){.token = p->logit_bias[i].token, .bias = p->logit_bias[i].bias};
+    llama_sampler_chain_add(
+        chain, llama_sampler_init_logit_bias(llm_model_info(model)->n_vocab, (int32_t)p->n_logit_bias, bias));
     for (size_t i = 0; p->mirostat == 0 && i < n; i++) {
         add_one(chain, names[i], p);
         adaptive = adaptive || strcmp(names[i], "adaptive_p") == 0;
@@ -299,6 +304,12 @@ static void every_sampler_samples_what_it_samples_in_llama_server(void **state)
     static const char *const infill[] = {"infill", "top_k", "temperature"}, *const adaptive[] = {"adaptive_p"};
     static const char *const late[] = {"temperature", "penalties", "top_k", "top_p"}, *const cold[] = {"top_k"};
     static const char *const penalty_last[] = {"top_k", "penalties", "temperature"};
+    const hearth_bias biases[] = {{.token = 31, .bias = 6},
+                                  {.token = likeliest(), .bias = -INFINITY},
+                                  {.token = 17, .bias = 20}, /* twice: both count */
+                                  {.token = 17, .bias = -14},
+                                  {.token = 3, .bias = 5.5F}};
+    int32_t n_vocab = llm_model_info(model)->n_vocab;
     for (int seed = 1; seed <= 2; seed++)
         for (int zero = 0; zero < 2; zero++) {
             struct llm_sampling base = random_sampling((uint32_t)seed), s;
@@ -317,6 +328,17 @@ static void every_sampler_samples_what_it_samples_in_llama_server(void **state)
             TRY("dry", s.params.dry_multiplier = 5, s.params.dry_allowed_length = 1);
             TRY("top_n_sigma", s.params.top_n_sigma = 1);
             TRY("top_k", s.params.top_k = 5);
+            TRY("top_k and penalties", s.params.top_k = 5, s.params.repeat_penalty = 1.3,
+                s.params.presence_penalty = 2);
+            TRY("top_k and rewards", s.params.top_k = 5, s.params.frequency_penalty = -2,
+                s.params.presence_penalty = -9);
+            TRY("top_k and short penalties", s.params.top_k = 3, s.params.frequency_penalty = 1,
+                s.params.repeat_last_n = 4);
+            TRY("top_k and bias", s.params.top_k = 5, s.params.logit_bias = biases, s.params.n_logit_bias = 5);
+            TRY("bias and penalties", s.params.logit_bias = biases, s.params.n_logit_bias = 5,
+                s.params.repeat_penalty = 1.3);
+            TRY("top_k of nearly all", s.params.top_k = n_vocab - 3, s.params.repeat_penalty = 1.3);
+            TRY("top_k of more than all", s.params.top_k = n_vocab + 1, s.params.repeat_penalty = 1.3);
             TRY("typical_p", s.params.typical_p = 0.5);
             TRY("top_p", s.params.top_p = 0.5);
             TRY("min_keep", s.params.top_p = 0.01, s.params.min_keep = 4);
