@@ -632,16 +632,45 @@ typedef struct hearth_slot {
     hearth_slot_state state;
     char request_id[64]; /* empty when idle */
     int32_t cached_messages;
-    int32_t cached_tokens; /* tokens in its cells */
-    int32_t n_past;        /* tokens of the running request that are in its cells */
-    int32_t n_prompt;      /* tokens of the running request's prompt */
-    int32_t n_predicted;   /* tokens that it has generated */
-    char hash[17];         /* short hash of the cached tokens; empty when there are none */
-    int64_t last_used;     /* unix time, milliseconds; 0: never */
+    int32_t cached_tokens;     /* tokens in its cells */
+    int32_t n_past;            /* tokens of the running request that are in its cells */
+    int32_t n_prompt;          /* tokens of the running request's prompt */
+    int32_t n_predicted;       /* tokens that it has generated */
+    char hash[17];             /* short hash of the cached tokens; empty when there are none */
+    int64_t last_used;         /* unix time, milliseconds; 0: never */
+    double cost_ms, return_ms; /* as in hearth_resident, of an idle slot's last conversation */
 } hearth_slot;
 
 /* Fills up to `max` slots over all models; returns how many there are. */
 HEARTH_API size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max);
+
+/* ---- What is resident: conversations and other prompts in the KV cells ---- */
+
+typedef enum hearth_resident_state {
+    HEARTH_RESIDENT_RUNNING,   /* a slot computes on it */
+    HEARTH_RESIDENT_IDLE,      /* kept for a request that may come */
+    HEARTH_RESIDENT_SUSPENDED, /* of a preempted request, which resumes on it */
+    HEARTH_RESIDENT_LEAVING    /* it is evicted once it is stored */
+} hearth_resident_state;
+
+HEARTH_API const char *hearth_resident_state_name(hearth_resident_state state); /* "running", …; static */
+
+typedef struct hearth_resident {
+    int32_t seq_id, slot_id; /* the llama.cpp sequence; the slot that computes on it, -1: none */
+    const char *model;       /* name */
+    hearth_resident_state state;
+    int32_t tokens;     /* in its cells */
+    int32_t own_tokens; /* of them, those that count for it: what several share counts for the one that runs, else for
+                           the one that was used last */
+    int32_t messages;
+    double cost_ms;    /* by how much its cells have slowed down others since it was used last, as estimated */
+    double return_ms;  /* what bringing it back from the store would take; 0: not asked yet, or it is not stored */
+    char hash[17];     /* short hash of the tokens; empty while it is running */
+    int64_t last_used; /* unix time, milliseconds; 0: it is running */
+} hearth_resident;
+
+/* Fills up to `max` entries over all models; returns how many there are. */
+HEARTH_API size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max);
 
 /* ---- The KV store: slabs that outlive cells, instances and crashes ---- */
 

@@ -30,3 +30,9 @@ const char *hearth_slot_state_name(hearth_slot_state state)
     static const char *const names[] = {"idle", "pending", "prefill", "generate"};
     return names[state];
 }
+
+const char *hearth_resident_state_name(hearth_resident_state state)
+{
+    static const char *const names[] = {"running", "idle", "suspended", "leaving"};
+    return names[state];
+}

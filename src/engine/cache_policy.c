@@ -8,13 +8,11 @@
 #define COPYING_PART 64
 
 /* With a KV stream each, idle cells take nothing from others. There is no price where cells cannot be cut, since a
- * conversation that leaves also loses its checkpoints in memory; nor with a GPU, since the times of decode calls say
- * nothing there. */
+ * conversation that leaves also loses its checkpoints in memory. */
 static enum engine_idle idle_of(const struct cache_policy_facts *facts)
 {
     bool costs_others = facts->caching == ENGINE_CACHES_CONVERSATIONS && facts->unified;
-    bool has_price = facts->cuts_anywhere && !facts->gpu;
-    bool stays = !costs_others || (facts->idle == ENGINE_IDLE_PRICED && !has_price);
+    bool stays = !costs_others || (facts->idle == ENGINE_IDLE_PRICED && !facts->cuts_anywhere);
     return stays ? ENGINE_IDLE_STAYS : facts->idle;
 }
 

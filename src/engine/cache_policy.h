@@ -28,7 +28,6 @@ struct cache_policy_facts {
     bool unified;       /* one pool of cells for all sequences; else a KV stream each */
     bool cuts_anywhere; /* no recurrent state and no sliding window: llm_cuts_anywhere() */
     bool has_window;    /* a sliding window: llm_has_window() */
-    bool gpu;           /* decode calls may return before they are computed */
 };
 
 struct cache_policy {

@@ -6,7 +6,7 @@
  * preempt.c calls place.c to give the victim's slot to the job that waited, before another job can take it, and
  * reuse_plan.c asks it where a suspended request's cells are. victim.c asks save.c what is stored. place.c and tick.c
  * call reuse_log.c at the two moments it logs: a placement was chosen, a conversation's messages are in the cells.
- * reuse_log.c calls engine.c for the sequence that an idle slot computed on last, so that the log and the slot status
+ * reuse_log.c calls status.c for the sequence that an idle slot computed on last, so that the log and the slot status
  * name the same one. */
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
@@ -22,6 +22,7 @@
 #include "engine/thread_scaling.h"
 #include "engine/tick_budget.h"
 #include "llm/adapter.h"
+#include "llm/cell_map.h"
 #include "llm/logprobs.h"
 #include "llm/state_slices.h"
 
@@ -73,6 +74,12 @@ struct idle_account {
 struct idle_count {
     uint64_t signature; /* of the sequences, but for how many cells the running ones have */
     double used, running;
+};
+
+/* Moving rows into free cells below them: compaction.c. */
+struct compaction {
+    double paid_ns; /* what the free cells have cost since nothing was left that could be moved */
+    double row_ns;  /* what moving a row takes, as measured lately; 0: not known yet */
 };
 
 /* A sequence of KV cells and its tokens. There are more sequences than slots: one that no slot computes on stays
@@ -217,6 +224,7 @@ struct engine {
     struct tick_budget tick_budget;
     struct decode_cost decode_cost;
     struct idle_count idle_count;
+    struct compaction compaction;
     /* Nanoseconds, as measured lately; 0: not known yet. Of a KV row that is copied into the cells; of a fetch, beside
      * that of its rows. */
     double load_ns, fetch_ns;
@@ -245,8 +253,10 @@ struct engine {
     size_t drained_pending; /* jobs without a slot that a drain failed */
     _Atomic bool stop_now;  /* running requests are to end; any thread may read it */
 
-    pthread_mutex_t status_mutex; /* guards `status`, the slots as other threads see them: */
+    pthread_mutex_t status_mutex; /* guards what other threads see: */
     hearth_slot *status;
+    hearth_resident *residents; /* n_residents of them; room for n_seqs */
+    size_t n_residents;
 };
 
 /* residency.c: the cells of sequences: cutting, sharing, saving snapshots and checkpoints. */
@@ -352,6 +362,18 @@ void idle_observe(struct engine *engine, const struct plan_share *shares, size_t
 /* Evicts the idle sequences that cost others more than bringing them back would. */
 void idle_step(struct engine *engine);
 
+/* Prompt tokens that the slots have yet to compute. */
+double idle_tokens_to_come(const struct engine *engine);
+
+/* Counts the cells that each sequence has and no other one needs (seq.idle.cells); returns how many are in use. */
+double idle_count_cells(struct engine *engine);
+
+/* compaction.c: free cells below those in use. After a decode call of so many tokens: charges what they cost. */
+void compaction_observe(struct engine *engine, const struct llm_cell_map *map, int32_t n_tokens);
+
+/* Moves some rows into them, once they have cost more than that. */
+void compaction_step(struct engine *engine);
+
 /* reuse_plan.c: chooses the cheapest reuse plan for a job that has come as far as `run` (NULL: it has not begun). A job
  * that has its slot already may not queue for another. */
 struct placement find_placement(struct engine *engine, const struct job *job, const struct run *run, bool may_queue);
@@ -379,7 +401,10 @@ void nearest_log(const struct engine *engine, const struct slot *slot);
 /* Whether a slot is computing its prompt. */
 bool seq_is_prefilling(const struct seq *seq);
 
-/* engine.c: the sequence that an idle slot computed on last, if it is still resident: the slot status reports it as the
+/* status.c: renews the copy of slots and sequences that other threads see. */
+void status_publish(struct engine *engine);
+
+/* The sequence that an idle slot computed on last, if it is still resident: the slot status reports it as the
  * slot's own. */
 const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot);
 

@@ -12,7 +12,7 @@
 struct decode_call {
     int32_t n_tokens;
     double attended; /* cells that its tokens attend to, added up over the tokens */
-    double used;     /* cells in use, of all sequences */
+    double used;     /* cells that attention looks over: all up to the highest one in use */
 };
 
 /* Each is a cost in nanoseconds. */

@@ -1,5 +1,5 @@
 /* The engine's thread: its loop, and what other threads may do with it. They put jobs into a mailbox and read a copy of
- * the slots' status; everything else belongs to the engine's thread. */
+ * its status (status.c); everything else belongs to the engine's thread. */
 #include "engine/core.h"
 
 #include "base/error.h"
@@ -28,56 +28,6 @@ static bool should_abort(void *ud)
     for (size_t i = 0; i < engine->n_running; i++)
         if (!job_is_cancelled(engine->slots[engine->running[i].slot].job)) return false;
     return engine->n_running > 0;
-}
-
-/* ---- Slot status ---- */
-
-const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot)
-{
-    const struct seq *last = NULL;
-    for (size_t i = 0; i < engine->n_seqs; i++) {
-        const struct seq *seq = &engine->seqs[i];
-        if (seq->slot != NULL || seq->n_cells == 0 || seq->last_slot != slot->id) continue;
-        if (last == NULL || seq->retired_at > last->retired_at) last = seq;
-    }
-    return last;
-}
-
-static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
-{
-    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = slot->state};
-    if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
-    if (slot->state != HEARTH_SLOT_IDLE) {
-        s.cached_tokens = slot->run->n_cached;
-        s.n_prompt = slot->run->n_prompt;
-        s.n_predicted = slot->run->n_predicted;
-        s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
-    }
-    const struct seq *seq = slot->state == HEARTH_SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
-    if (seq == NULL) return s;
-    s.seq_id = seq->id;
-    s.cached_messages = (int32_t)seq->n_messages;
-    if (slot->state != HEARTH_SLOT_IDLE) return s;
-    s.cached_tokens = seq->n_cells;
-    s.last_used = seq->retired_at_unix_ms;
-    uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;
-    snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)hash);
-    return s;
-}
-
-static void publish_status(struct engine *engine)
-{
-    pthread_mutex_lock(&engine->status_mutex);
-    for (size_t i = 0; i < engine->n_slots; i++) engine->status[i] = status_of(engine, &engine->slots[i]);
-    pthread_mutex_unlock(&engine->status_mutex);
-}
-
-size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max)
-{
-    pthread_mutex_lock(&engine->status_mutex);
-    for (size_t i = 0; i < engine->n_slots && i < max; i++) slots[i] = engine->status[i];
-    pthread_mutex_unlock(&engine->status_mutex);
-    return engine->n_slots;
 }
 
 const struct engine_stats *engine_stats(const struct engine *engine)
@@ -240,6 +190,7 @@ static void work(struct engine *engine)
 {
     bool fetched = fetch_step(engine), computes = any_slot_computes(engine);
     if (computes) idle_step(engine);
+    if (computes) compaction_step(engine);
     if (computes) tick(engine);
     engine->copied = save_step(engine) || fetched;
     finish_clear_saved(engine);
@@ -258,9 +209,9 @@ static void *run(void *ud)
         preempt_carry_out(engine);
         place_jobs(engine);
         preempt_decide(engine);
-        publish_status(engine);
+        status_publish(engine);
         work(engine);
-        publish_status(engine);
+        status_publish(engine);
     }
     save_all(engine);
     log_event(LOG_INFO, "batch-engine", "stopped", log_str("model", engine->name));
@@ -327,11 +278,12 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     engine->seqs = mem_alloc(n_seqs * sizeof *engine->seqs);
     engine->needs = mem_alloc(n_slots * sizeof *engine->needs);
     engine->status = mem_alloc(n_slots * sizeof *engine->status);
+    engine->residents = mem_alloc(n_seqs * sizeof *engine->residents);
     for (size_t i = 0; i < n_slots; i++) engine->slots[i].id = (int32_t)i;
     for (size_t i = 0; i < n_seqs; i++) engine->seqs[i].id = (int32_t)i;
     sharing_init(&engine->sharing, n_seqs);
     plan_init(&engine->plan, n_slots);
-    publish_status(engine);
+    status_publish(engine);
 }
 
 /* The counters may outlive the engine; its gauges may not. */
@@ -365,6 +317,7 @@ static void free_engine(struct engine *engine)
     free(engine->seqs);
     free(engine->needs);
     free(engine->status);
+    free(engine->residents);
     free(engine->batch);
     buf_release(&engine->token_bytes);
     llm_logprobs_close(engine->logprobs);
@@ -466,8 +419,7 @@ struct engine *engine_open(const struct engine_params *params, hearth_error *err
                                                                   .deterministic = params->deterministic,
                                                                   .unified = context.unified,
                                                                   .cuts_anywhere = llm_cuts_anywhere(engine->context),
-                                                                  .has_window = llm_has_window(engine->context),
-                                                                  .gpu = llm_has_gpu()});
+                                                                  .has_window = llm_has_window(engine->context)});
     engine->one_slot_per_call = engine->deterministic || llm_one_seq_a_call(engine->context);
     join_store(engine, params);
     init_slots(engine, (size_t)params->n_slots, (size_t)context.n_seq);

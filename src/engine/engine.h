@@ -67,6 +67,9 @@ void engine_close(struct engine *engine);
 /* Fills up to `max` entries with the slots' status after the last tick; returns the number of slots. Any thread. */
 size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max);
 
+/* The same of the sequences that have cells; at most as many as the engine has sequences. */
+size_t engine_residents(struct engine *engine, hearth_resident *residents, size_t max);
+
 /* Tokens that one request may have, prompt and reply together. */
 int32_t engine_window(const struct engine *engine);
 
@@ -75,7 +78,7 @@ struct engine_stats {
     metric_value requests_done, requests_failed, requests_cancelled;
     metric_value prompt_tokens, cached_tokens, generated_tokens;
     metric_value decode_calls, ticks, slots_busy, jobs_waiting;
-    metric_value preemptions, idle_evictions, snapshots_saved, snapshots_restored, snapshot_bytes;
+    metric_value preemptions, idle_evictions, moved_rows, snapshots_saved, snapshots_restored, snapshot_bytes;
     metric_value threads; /* that computed the last tick */
     struct histogram queue_wait, first_token, tick, batch;
 };

@@ -58,9 +58,9 @@ static struct idle_count count_running(const struct engine *engine)
     return count;
 }
 
-/* Returns the cells in use. Each sequence is compared with each other one only when one of them began, ended or was cut
- * since, and not in every call of a long reply. */
-static double count_cells(struct engine *engine)
+/* Each sequence is compared with each other one only when one of them began, ended or was cut since, and not in every
+ * call of a long reply. */
+double idle_count_cells(struct engine *engine)
 {
     struct idle_count now = count_running(engine), *last = &engine->idle_count;
     now.used = last->used + now.running - last->running;
@@ -81,14 +81,17 @@ static double count_cells(struct engine *engine)
 void idle_observe(struct engine *engine, const struct plan_share *shares, size_t n, int64_t ns)
 {
     if (engine->policy.idle != ENGINE_IDLE_PRICED) return;
-    struct decode_call call = {.used = count_cells(engine)};
+    struct llm_cell_map map;
+    bool mapped = llm_cells_map(engine->context, &map);
+    struct decode_call call = {.used = mapped ? map.top : idle_count_cells(engine)};
     for (size_t i = 0; i < n; i++) {
         double n_tokens = shares[i].to - shares[i].from;
         call.n_tokens += shares[i].to - shares[i].from;
         call.attended += n_tokens * (shares[i].from + shares[i].to + 1) / 2;
     }
-    call.used += call.n_tokens; /* they are not counted yet */
+    if (!mapped) call.used += call.n_tokens; /* they are not counted yet */
     decode_cost_observe(&engine->decode_cost, &call, ns);
+    if (mapped) compaction_observe(engine, &map, call.n_tokens);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];
         if (is_idle(seq))
@@ -98,8 +101,7 @@ void idle_observe(struct engine *engine, const struct plan_share *shares, size_t
 
 /* ---- Leaving ---- */
 
-/* Prompt tokens that the slots have yet to compute. */
-static double tokens_to_come(const struct engine *engine)
+double idle_tokens_to_come(const struct engine *engine)
 {
     double n = 0;
     for (size_t i = 0; i < engine->n_slots; i++) {
@@ -182,7 +184,7 @@ static bool store_is_roomy(const struct engine *engine, double used)
 void idle_step(struct engine *engine)
 {
     if (engine->policy.idle == ENGINE_IDLE_STAYS || engine->store == NULL) return;
-    double used = count_cells(engine), to_come = tokens_to_come(engine), calls = to_come / engine->n_batch;
+    double used = idle_count_cells(engine), to_come = idle_tokens_to_come(engine), calls = to_come / engine->n_ubatch;
     if (!store_is_roomy(engine, used)) return;
     for (size_t i = 0; i < engine->n_seqs; i++) {
         struct seq *seq = &engine->seqs[i];

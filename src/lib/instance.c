@@ -518,22 +518,60 @@ void hearth_close(hearth *instance)
     free(instance);
 }
 
-/* ---- hearth.h: slots, tokens, versions, log ---- */
+/* ---- hearth.h: slots, residents, tokens, versions, log ---- */
 
-size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
+/* Calls `list` for every engine; it returns the number of its entries, of which those of the engines before are
+ * `from`. Returns all of them. */
+static size_t over_engines(const hearth *instance,
+                           size_t (*list)(void *ud, struct engine *engine, const char *model, size_t from), void *ud)
 {
     size_t total = 0, n = atomic_load(&instance->n_entries);
     for (size_t i = 0; i < n; i++) {
         struct model_entry *entry = &instance->entries[i];
         struct model *model = brief_lease_take(entry);
         if (model == NULL) continue;
-        size_t room = total < max ? max - total : 0, from = total < max ? total : max;
-        size_t its = model->engine == NULL ? 0 : engine_slots(model->engine, room == 0 ? NULL : slots + from, room);
+        if (model->engine != NULL) total += list(ud, model->engine, entry->config->name, total);
         brief_lease_end(entry);
-        for (size_t k = 0; k < its && k < room; k++) slots[from + k].model = entry->config->name;
-        total += its;
     }
     return total;
+}
+
+struct slot_list {
+    hearth_slot *v;
+    size_t max;
+};
+
+static size_t list_slots(void *ud, struct engine *engine, const char *model, size_t from)
+{
+    const struct slot_list *list = ud;
+    size_t room = from < list->max ? list->max - from : 0,
+           n = engine_slots(engine, room == 0 ? NULL : list->v + from, room);
+    for (size_t i = 0; i < n && i < room; i++) list->v[from + i].model = model;
+    return n;
+}
+
+size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
+{
+    return over_engines(instance, list_slots, &(struct slot_list){slots, max});
+}
+
+struct resident_list {
+    hearth_resident *v;
+    size_t max;
+};
+
+static size_t list_residents(void *ud, struct engine *engine, const char *model, size_t from)
+{
+    const struct resident_list *list = ud;
+    size_t room = from < list->max ? list->max - from : 0,
+           n = engine_residents(engine, room == 0 ? NULL : list->v + from, room);
+    for (size_t i = 0; i < n && i < room; i++) list->v[from + i].model = model;
+    return n;
+}
+
+size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max)
+{
+    return over_engines(instance, list_residents, &(struct resident_list){residents, max});
 }
 
 int32_t hearth_tokenize(hearth *instance, const char *model, const char *text, size_t len, bool add_special,

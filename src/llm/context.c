@@ -20,6 +20,7 @@ struct llm_context {
     int32_t capacity; /* tokens of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
+    bool gpu;         /* some device is one: decode calls may return before they are computed */
     bool recurrent;   /* recurrent and hybrid models, whose state cannot go back */
     uint8_t *copying; /* of each sequence: its role in copies that the next decode makes, enum llm_copying */
     int32_t
@@ -140,6 +141,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
+    context->gpu = llm_has_gpu();
     context->recurrent = info->kind == HEARTH_KIND_RECURRENT || info->kind == HEARTH_KIND_HYBRID;
     context->flash_attention =
         translated.flash_attn_type != LLAMA_FLASH_ATTN_TYPE_DISABLED && !captured.flash_attention_refused;
@@ -347,6 +349,7 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
     case 0:
+        if (context->gpu) llama_synchronize(context->handle);
         memset(context->copying, 0, (size_t)context->n_seq);
         return LLM_DECODED;
     case 1:

@@ -57,6 +57,8 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
                                      hearth_error *error);
 void llm_context_close(struct llm_context *context);
 
+/* Returns when the tokens are computed, on a GPU too, so that the time of a call is what it cost: their logits are read
+ * next anyway. */
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens);
 
 /* The size of the thread pool, and how many of its threads compute from the next llm_decode() on (at first all). The

@@ -1,5 +1,5 @@
-/* Saves KV rows and loads them, and loads checkpoints on top of them. No data of its own; the engine's thread, as all
- * of context.h.
+/* Saves KV rows, loads and moves them, and loads checkpoints on top of them. No data of its own; the engine's thread,
+ * as all of context.h.
  *
  * In a unified KV cache rows go through the scratch sequence: it shares the cells of the rows (or they are loaded into
  * it), which copies nothing, and is cleared again. With a stream each llama.cpp would end the process when asked for
@@ -7,6 +7,8 @@
  *
  * llama.cpp clears a sequence before it loads a state into it, and keeps the parts that it had read when it finds an
  * error: every failure here ends with llm_seq_clear(). Bytes reach it only after their structure was checked. */
+#include "base/memory.h"
+#include "llm/cell_book.h"
 #include "llm/llm_parts.h"
 #include "llm/state_layout.h"
 
@@ -131,6 +133,42 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_state_forma
         return true;
     llm_seq_clear(context, seq);
     return false;
+}
+
+/* ---- Moving KV rows ---- */
+
+bool llm_cells_map(struct llm_context *context, struct llm_cell_map *out)
+{
+    return llm_book_map(llm_context_handle(context), out);
+}
+
+int32_t llm_cells_above(struct llm_context *context, int32_t cell)
+{
+    return llm_book_above(llm_context_handle(context), cell);
+}
+
+struct llm_positions llm_seq_above(struct llm_context *context, int32_t seq, int32_t cell)
+{
+    return llm_book_positions_above(llm_context_handle(context), seq, cell);
+}
+
+/* The cells of the rows are free before they are loaded: they fit again. */
+bool llm_rows_move(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
+                   int32_t to)
+{
+    llama_memory_t memory = llama_get_memory(llm_context_handle(context));
+    size_t size = format->appends ? llm_rows_size(context, format, seq, from, to) : 0;
+    struct buf rows = {.len = size};
+    if (size == 0) return false;
+    rows.v = mem_alloc(size);
+    bool saved = llm_rows_save(context, format, seq, from, to, rows.v, size) == size;
+    bool moved =
+        saved && llama_memory_seq_rm(memory, seq, from, to) && set_state(context, llm_scratch(context), &rows, 0);
+    if (moved) llama_memory_seq_cp(memory, llm_scratch(context), seq, from, to);
+    clear_scratch(context, format);
+    if (saved && !moved) llm_seq_cut(context, seq, from);
+    free(rows.v);
+    return moved;
 }
 
 /* ---- Loading checkpoints ---- */

@@ -5,14 +5,22 @@ import { test } from 'node:test';
 import assert from 'node:assert/strict';
 import { serve } from './lib/server.js';
 import { Talk } from './lib/store.js';
+import { until } from './lib/wait.js';
 
 const left = (server) => server.client.metric('hearth_idle_evictions_total');
 const hits = (server) => server.client.metric('hearth_cache_hits_longest_prefix_total');
+
+const resident = async (server) => (await server.client.get('/cache')).json.resident;
 
 async function twoTurns(t, idle) {
   const server = await serve({ t, models: { idle_conversations: idle, n_seq_max: 2 } });
   const talk = new Talk();
   const first = await talk.say(server, 300);
+  await until('it is resident and idle', async () => {
+    const [{ state, slot_id, tokens, own_tokens }] = await resident(server);
+    assert.deepEqual({ state, slot_id, tokens, own_tokens }, { state: 'idle', slot_id: -1, tokens: 315, own_tokens: 315 });
+    return true;
+  });
   for (let seed = 2; idle === 'leave' && await left(server) === 0; seed += 1) { // once it is stored, and others compute
     assert.ok(seed < 200, 'the conversation does not leave');
     await new Talk({ cache_prompt: false }).say(server, 20, { seed });

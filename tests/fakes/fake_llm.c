@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "llm/adapter.h"
+#include "llm/cell_map.h"
 #include "llm/model_identity.h"
 
 #include <sched.h>
@@ -26,8 +27,9 @@ struct fake_seq {
 struct llm_context {
     struct llm_context_params params;
     struct fake_seq *seqs;
-    struct tokens owners;      /* of each cell: how many sequences hold it */
+    struct tokens owners;      /* of each cell up to the highest one in use: how many sequences hold it */
     int32_t n_used;            /* cells with an owner */
+    int32_t lowest_free;       /* no cell below it is free */
     int32_t threads;           /* that compute */
     int32_t adapted;           /* what the adapters add to every token */
     int32_t next_tokens[4096]; /* next token for each token of the last call */
@@ -118,12 +120,24 @@ void llm_set_threads(struct llm_context *c, int32_t n)
     c->threads = n;
 }
 
+static int32_t take_lowest(struct llm_context *c)
+{
+    while (c->lowest_free < (int32_t)c->owners.len && c->owners.v[c->lowest_free] > 0) c->lowest_free++;
+    if (c->lowest_free == (int32_t)c->owners.len) tokens_push(&c->owners, 0);
+    return c->lowest_free;
+}
+
+static void give_up(struct llm_context *c, int32_t cell)
+{
+    if (--c->owners.v[cell] > 0) return;
+    c->n_used--;
+    if (cell < c->lowest_free) c->lowest_free = cell;
+    while (c->owners.len > 0 && c->owners.v[c->owners.len - 1] == 0) c->owners.len--;
+}
+
 static void hold(struct llm_context *c, struct fake_seq *seq, int32_t token, int32_t cell)
 {
-    if (cell < 0) {
-        cell = (int32_t)c->owners.len;
-        tokens_push(&c->owners, 0);
-    }
+    if (cell < 0) cell = take_lowest(c);
     c->n_used += c->owners.v[cell]++ == 0;
     tokens_push(&seq->tokens, token);
     tokens_push(&seq->cells, cell);
@@ -132,7 +146,7 @@ static void hold(struct llm_context *c, struct fake_seq *seq, int32_t token, int
 
 static void let_go(struct llm_context *c, struct fake_seq *seq, size_t keep)
 {
-    for (size_t i = keep; i < seq->cells.len; i++) c->n_used -= --c->owners.v[seq->cells.v[i]] == 0;
+    for (size_t i = keep; i < seq->cells.len; i++) give_up(c, seq->cells.v[i]);
     tokens_truncate(&seq->tokens, keep);
     tokens_truncate(&seq->cells, keep);
     if (keep == 0) seq->longest = 0;
@@ -167,7 +181,9 @@ static void note_call(const struct llm_context *c, const struct llm_batch_token 
     fake_llm.last_threads = c->threads;
     if (fake_llm.clock == NULL) return;
     double masked = 0;
-    for (int32_t i = 0; i < n_tokens; i++) masked += c->n_used + n_tokens - (tokens[i].pos + 1);
+    int32_t free = (int32_t)c->owners.len - c->n_used,
+            top = (int32_t)c->owners.len + (n_tokens > free ? n_tokens - free : 0);
+    for (int32_t i = 0; i < n_tokens; i++) masked += top - (tokens[i].pos + 1);
     fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_tokens * fake_llm.token_ns +
                                            c->threads * fake_llm.thread_ns + (int64_t)(masked * fake_llm.masked_ns));
 }
@@ -545,6 +561,50 @@ bool llm_rows_load_all(struct llm_context *c, const struct llm_state_format *for
     if (!has_room_for(c, n)) return false;
     add_rows(c, s, format, &(struct llm_state_slice){.bytes = joined, .size = size, .to = n});
     return true;
+}
+
+/* ---- src/llm/cell_map.h ---- */
+
+bool llm_cells_map(struct llm_context *c, struct llm_cell_map *out)
+{
+    *out = (struct llm_cell_map){.used = c->n_used, .top = (int32_t)c->owners.len};
+    return c->params.unified && fake_llm.cuts;
+}
+
+int32_t llm_cells_above(struct llm_context *c, int32_t cell)
+{
+    int32_t n = 0;
+    for (size_t i = (size_t)cell; i < c->owners.len; i++) n += c->owners.v[i] > 0;
+    return n;
+}
+
+struct llm_positions llm_seq_above(struct llm_context *c, int32_t seq, int32_t cell)
+{
+    struct llm_positions positions = {0};
+    const struct tokens *cells = &c->seqs[seq].cells;
+    for (size_t i = 0; i < cells->len; i++) {
+        if (cells->v[i] < cell) continue;
+        if (positions.to == 0) positions.from = (int32_t)i;
+        positions.to = (int32_t)i + 1;
+    }
+    return positions;
+}
+
+bool llm_rows_move(struct llm_context *c, const struct llm_state_format *format, int32_t seq, int32_t from, int32_t to)
+{
+    struct fake_seq *s = &c->seqs[seq];
+    if (!format->appends || from >= to || to > (int32_t)s->cells.len) abort(); /* a caller's fault */
+    for (int32_t i = from; i < to; i++) {
+        if (c->owners.v[s->cells.v[i]] != 1) abort(); /* a moved row would be a copy */
+        give_up(c, s->cells.v[i]);
+    }
+    for (int32_t i = from; i < to; i++) c->owners.v[s->cells.v[i] = take_lowest(c)] = 1;
+    c->n_used += to - from;
+    fake_llm.rows_moved += to - from;
+    if (fake_llm.clock != NULL) fake_clock_advance(fake_llm.clock, (to - from) * fake_llm.move_ns);
+    if (!fake_llm.move_fails) return true;
+    let_go(c, s, (size_t)from);
+    return false;
 }
 
 enum llm_loaded llm_checkpoint_load(struct llm_context *c, const struct llm_state_format *format, int32_t seq,

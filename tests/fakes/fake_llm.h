@@ -18,7 +18,7 @@ struct fake_llm {
     int32_t cuts_back;         /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;           /* cells of all sequences together; more give LLM_NO_CELLS */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
-    double masked_ns;          /* and for each cell that is masked for a token */
+    double masked_ns;          /* and for each cell that is masked for a token: all up to the highest one in use */
     int32_t threads;           /* number of threads; 0: one */
     int64_t thread_ns;         /* nanoseconds that each of those that compute adds to a call */
     struct fake_clock *clock;
@@ -29,6 +29,8 @@ struct fake_llm {
     int32_t torn_tokens; /* tokens of an aborted call that reach their cells. If not 0, every call that breaks off
                             empties the sequences that cannot be cut */
     int64_t load_ns;     /* nanoseconds that loading a state takes on `clock` */
+    int64_t move_ns;     /* and moving a row */
+    bool move_fails;     /* rows that are moved are lost */
     bool load_fails;     /* snapshots, checkpoints and slices are refused */
     bool save_fails;     /* states cannot be copied out, although they have a size */
     int32_t checkpoints_refused; /* so many loads of a checkpoint find no room for it */
@@ -48,8 +50,9 @@ struct fake_llm {
     int32_t shares;                  /* prefixes given to another sequence */
     int32_t saves, loads, rewinds;   /* states saved; whole ones loaded; checkpoints loaded */
     int32_t rows_saved, rows_loaded; /* KV rows, of slices */
-    int32_t no_room;                 /* calls, and loads, that found too few cells */
-    int32_t switches;                /* from one set of adapters to another */
+    int32_t rows_moved;
+    int32_t no_room;  /* calls, and loads, that found too few cells */
+    int32_t switches; /* from one set of adapters to another */
 
     /* A test can hold decode calls: each then waits for fake_llm_step() or for the abort callback. */
     bool held;

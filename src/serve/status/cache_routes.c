@@ -1,5 +1,5 @@
-/* The routes of the KV cache. JSON is written as text: members have a fixed order, tiers before counters. HTTP
- * thread only, except parsing. */
+/* The routes of the KV cache. JSON is written as text: members have a fixed order: tiers, what is resident, counters.
+ * HTTP thread only, except parsing. */
 #include "serve/status/cache_routes.h"
 
 #include "base/error.h"
@@ -57,6 +57,31 @@ static void put_tier(struct buf *out, const hearth_tier *tier)
     buf_puts(out, "}");
 }
 
+static void put_resident(struct buf *out, const hearth_resident *r)
+{
+    buf_puts(out, "{");
+    member_puts(out, "model", r->model);
+    buf_printf(out, ",\"seq_id\":%d,\"slot_id\":%d,\"state\":\"%s\",\"tokens\":%d,\"own_tokens\":%d,\"messages\":%d",
+               r->seq_id, r->slot_id, hearth_resident_state_name(r->state), r->tokens, r->own_tokens, r->messages);
+    buf_printf(out, ",\"cost_ms\":%.3f,\"return_ms\":%.3f,\"hash\":\"%s\",\"last_used\":%lld}", r->cost_ms,
+               r->return_ms, r->hash, (long long)r->last_used);
+}
+
+/* There may be more a moment after they were counted; those are left out. */
+static void put_residents(struct buf *out, const hearth *instance)
+{
+    size_t max = hearth_residents(instance, NULL, 0);
+    hearth_resident *residents = mem_alloc((max + 1) * sizeof *residents);
+    size_t n = hearth_residents(instance, residents, max);
+    buf_puts(out, ",\"resident\":[");
+    for (size_t i = 0; i < n && i < max; i++) {
+        if (i > 0) buf_puts(out, ",");
+        put_resident(out, &residents[i]);
+    }
+    buf_puts(out, "]");
+    free(residents);
+}
+
 void cache_status(struct call *call)
 {
     hearth_cache cache;
@@ -68,6 +93,7 @@ void cache_status(struct call *call)
         put_tier(&body, &cache.tiers[i]);
     }
     buf_puts(&body, "}");
+    put_residents(&body, call->server->instance);
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
         int64_t value;
         memcpy(&value, (const char *)&cache + counters[i].offset, sizeof value);

@@ -188,10 +188,11 @@ static bool is_idle(const hearth_slot *s)
 /* hearth's own members, then llama-server's. */
 static json_t *describe_slot(const hearth *instance, const hearth_slot *s)
 {
-    json_t *slot = json_pack("{s:i, s:i, s:o, s:s, s:s, s:i, s:i, s:i, s:s, s:I}", "id", s->id, "seq_id", s->seq_id,
-                             "model", clean(s->model), "state", hearth_slot_state_name(s->state), "request_id",
-                             s->request_id, "cached_messages", s->cached_messages, "cached_tokens", s->cached_tokens,
-                             "n_past", s->n_past, "hash", s->hash, "last_used", (json_int_t)s->last_used);
+    json_t *slot =
+        json_pack("{s:i, s:i, s:o, s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:f, s:f}", "id", s->id, "seq_id", s->seq_id,
+                  "model", clean(s->model), "state", hearth_slot_state_name(s->state), "request_id", s->request_id,
+                  "cached_messages", s->cached_messages, "cached_tokens", s->cached_tokens, "n_past", s->n_past, "hash",
+                  s->hash, "last_used", (json_int_t)s->last_used, "cost_ms", s->cost_ms, "return_ms", s->return_ms);
     bool busy = !is_idle(s);
     json_t *theirs =
         json_pack("{s:i, s:b, s:b, s:i, s:i, s:i, s:[{s:b, s:i}]}", "n_ctx", window_of(instance, s->model),

@@ -106,6 +106,12 @@ static inline int32_t stored_of(const struct stored *s, struct client *client)
     return n;
 }
 
+/* All but the last token, which is in no cell. */
+static inline void await_stored(const struct stored *s, struct client *client)
+{
+    while (stored_of(s, client) < (int32_t)(client->job.prompt.len + client->got.len) - 1) sched_yield();
+}
+
 /* The next turn: the last one's prompt and reply, and n new words. */
 static inline void next_turn(struct client *next, const struct client *last, int32_t n, int32_t max_tokens)
 {

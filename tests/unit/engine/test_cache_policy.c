@@ -74,14 +74,11 @@ static void each_kind_of_memory_has_its_policy(void **state)
     }
 }
 
-/* Calls that return before they are computed tell no price. */
-static void with_a_gpu_idle_conversations_have_no_price(void **state)
+/* Without a price, conversations may still be made to leave. */
+static void where_cells_cannot_be_cut_idle_conversations_have_no_price(void **state)
 {
     (void)state;
-    struct cache_policy_facts facts = {
-        .caching = CONVERSATIONS, .idle = ENGINE_IDLE_PRICED, .unified = true, .cuts_anywhere = true};
-    assert_int_equal(cache_policy_of(&facts).idle, ENGINE_IDLE_PRICED);
-    facts.gpu = true;
+    struct cache_policy_facts facts = {.caching = CONVERSATIONS, .idle = ENGINE_IDLE_PRICED, .unified = true};
     assert_int_equal(cache_policy_of(&facts).idle, ENGINE_IDLE_STAYS);
     facts.idle = ENGINE_IDLE_LEAVES;
     assert_int_equal(cache_policy_of(&facts).idle, ENGINE_IDLE_LEAVES);
@@ -114,7 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_memory_has_its_policy),
-        cmocka_unit_test(with_a_gpu_idle_conversations_have_no_price),
+        cmocka_unit_test(where_cells_cannot_be_cut_idle_conversations_have_no_price),
         cmocka_unit_test(deterministic_reuse_ends_with_a_whole_chunk),
         cmocka_unit_test(too_few_tokens_are_not_worth_reusing),
     };

@@ -26,12 +26,6 @@ static void take_time(double masked_ns)
     fake_llm.masked_ns = masked_ns;
 }
 
-/* All but the last token, which is in no cell. */
-static void await_stored(const struct stored *s, struct client *client)
-{
-    while (stored_of(s, client) < (int32_t)(client->job.prompt.len + client->got.len) - 1) sched_yield();
-}
-
 /* One conversation after the other, each stored before the next one begins. */
 static void converse(struct stored *s, struct client *clients, int n, int32_t max_tokens)
 {
@@ -81,6 +75,29 @@ static void they_leave_before_a_prompt_that_would_pay_for_them(void **state)
     stop(&s);
     release(clients, CONVERSATIONS);
     client_release(&cold);
+}
+
+/* What other threads see of them: the first one waited while the second one was computed, and has cost it time. */
+static void what_is_resident_tells_what_it_costs(void **state)
+{
+    struct stored s = {0};
+    struct client clients[2];
+    hearth_resident residents[16];
+    take_time(MASKED_NS / 1000);
+    start(&s, *state, priced);
+    converse(&s, clients, 1, 30);
+    assert_int_equal(engine_residents(s.rig->engine, residents, 16), 1);
+    assert_int_equal(residents[0].state, HEARTH_RESIDENT_IDLE);
+    assert_int_equal(residents[0].slot_id, -1);
+    assert_int_equal(residents[0].tokens, PROMPT + 30 - 1); /* nothing needed the last token's cell */
+    assert_int_equal(residents[0].own_tokens, residents[0].tokens);
+    assert_true(residents[0].cost_ms == 0 && residents[0].last_used > 0 && residents[0].hash[0] != '\0');
+    client_init(&clients[1], 9, PROMPT, 30);
+    run(&s, &clients[1]);
+    assert_int_equal(engine_residents(s.rig->engine, residents, 16), 2);
+    assert_true(residents[0].cost_ms > 0);
+    stop(&s);
+    release(clients, 2);
 }
 
 static void where_masked_cells_cost_nothing_they_stay(void **state)
@@ -295,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         engine_test(conversations_that_slow_others_down_leave_and_come_back_from_the_store),
         engine_test(they_leave_before_a_prompt_that_would_pay_for_them),
+        engine_test(what_is_resident_tells_what_it_costs),
         engine_test(where_masked_cells_cost_nothing_they_stay),
         engine_test(a_conversation_with_nobody_beside_it_stays),
         engine_test(what_is_not_stored_stays),

@@ -1,0 +1,82 @@
+/* Moves rows down in the pool of cells. Attention looks over all cells up to the highest one in use; when conversations
+ * have left, the free cells below those that stay cost as much as theirs did (decode_cost.h). Each decode call is
+ * charged with that; once it amounts to what moving the rows above would take, they are moved into the free cells, a
+ * slice between two ticks: as with idle conversations (idle.c), it never costs more than twice what the best choice
+ * would have. Prompts that are being computed are charged in advance.
+ *
+ * Only rows that their sequence shares with no other one are moved, since a moved row is a copy. Runs on the engine's
+ * thread. */
+#include "engine/core.h"
+
+#include "base/log.h"
+
+/* How long the engine's thread may move rows between two ticks, in nanoseconds: as a part of the longest gap that a
+ * stream may have. */
+#define PART_OF_GAP 16
+
+/* A slice has at least so many rows, and the first one no more: then its time per row is known. */
+#define ROWS_MIN 16
+
+/* Nothing is moved faster than this, in bytes a nanosecond. */
+#define FASTEST_MOVE 10.0
+
+static double row_ns(const struct engine *engine)
+{
+    double least = (double)llm_state_format_row_bytes(engine->format) / FASTEST_MOVE;
+    return engine->compaction.row_ns > least ? engine->compaction.row_ns : least;
+}
+
+static int32_t rows_a_slice(const struct engine *engine)
+{
+    double rows = engine->tick_budget.max_ns / PART_OF_GAP / row_ns(engine);
+    if (engine->compaction.row_ns <= 0 || rows < ROWS_MIN) return ROWS_MIN;
+    return rows < engine->n_batch ? (int32_t)rows : engine->n_batch;
+}
+
+void compaction_observe(struct engine *engine, const struct llm_cell_map *map, int32_t n_tokens)
+{
+    engine->compaction.paid_ns += decode_cost_of_idle(&engine->decode_cost, map->top - map->used, 1, n_tokens);
+}
+
+/* Moves one slice of the sequence's own rows that lie at `limit` or above. False: it has none. */
+static bool move_slice(struct engine *engine, struct seq *seq, int32_t limit)
+{
+    struct llm_positions above = llm_seq_above(engine->context, seq->id, limit);
+    int32_t shared = sharing_most(&engine->sharing, seq->id), most = rows_a_slice(engine);
+    int32_t from = above.from > shared ? above.from : shared, to = above.to - from > most ? from + most : above.to;
+    if (from >= to) return false;
+    int64_t began_at = clock_now(engine->clock);
+    bool moved = llm_rows_move(engine->context, engine->format, seq->id, from, to);
+    double ns = (double)(clock_now(engine->clock) - began_at) / (to - from), *known = &engine->compaction.row_ns;
+    *known = *known > 0 ? (3 * *known + ns) / 4 : ns;
+    if (moved) {
+        metric_add(&engine->stats->moved_rows, to - from);
+        return true;
+    }
+    log_event(LOG_WARN, "imc", "cells cannot be moved: they are computed again", log_int("seq", seq->id),
+              log_int("from", from), log_int("tokens", to - from));
+    seq_verify_all(engine);
+    return false;
+}
+
+static bool may_move(const struct seq *seq)
+{
+    bool fetching = seq->slot != NULL && seq->slot->fetching.on;
+    return seq->n_cells > 0 && !fetching;
+}
+
+void compaction_step(struct engine *engine)
+{
+    struct llm_cell_map map;
+    if (engine->policy.idle != ENGINE_IDLE_PRICED || engine->format == NULL) return;
+    if (!llm_cells_map(engine->context, &map) || map.top == map.used) return;
+    double to_come = idle_tokens_to_come(engine), calls = to_come / engine->n_ubatch;
+    double cost =
+        engine->compaction.paid_ns + decode_cost_of_idle(&engine->decode_cost, map.top - map.used, calls, to_come);
+    if (cost < row_ns(engine)) return; /* not even one row: they are not counted */
+    if (cost < row_ns(engine) * llm_cells_above(engine->context, map.used)) return;
+    bool moved = false;
+    for (size_t i = 0; i < engine->n_seqs && !moved; i++)
+        moved = may_move(&engine->seqs[i]) && move_slice(engine, &engine->seqs[i], map.used);
+    if (!moved) engine->compaction.paid_ns = 0; /* the rest is shared */
+}

@@ -1,0 +1,99 @@
+/* What other threads see of the engine: a copy of the state of its slots and resident sequences, which its thread
+ * renews around each tick. */
+#include "engine/core.h"
+
+#include <stdio.h>
+
+/* ---- Slots ---- */
+
+const struct seq *slot_last_seq(const struct engine *engine, const struct slot *slot)
+{
+    const struct seq *last = NULL;
+    for (size_t i = 0; i < engine->n_seqs; i++) {
+        const struct seq *seq = &engine->seqs[i];
+        if (seq->slot != NULL || seq->n_cells == 0 || seq->last_slot != slot->id) continue;
+        if (last == NULL || seq->retired_at > last->retired_at) last = seq;
+    }
+    return last;
+}
+
+static hearth_slot status_of(const struct engine *engine, const struct slot *slot)
+{
+    hearth_slot s = {.id = slot->id, .seq_id = -1, .model = engine->name, .state = slot->state};
+    if (slot->job != NULL) snprintf(s.request_id, sizeof s.request_id, "%s", slot->job->id);
+    if (slot->state != HEARTH_SLOT_IDLE) {
+        s.cached_tokens = slot->run->n_cached;
+        s.n_prompt = slot->run->n_prompt;
+        s.n_predicted = slot->run->n_predicted;
+        s.n_past = slot->seq == NULL ? 0 : slot->seq->n_cells;
+    }
+    const struct seq *seq = slot->state == HEARTH_SLOT_IDLE ? slot_last_seq(engine, slot) : slot->seq;
+    if (seq == NULL) return s;
+    s.seq_id = seq->id;
+    s.cached_messages = (int32_t)seq->n_messages;
+    if (slot->state != HEARTH_SLOT_IDLE) return s;
+    s.cached_tokens = seq->n_cells;
+    s.last_used = seq->retired_at_unix_ms;
+    s.cost_ms = seq->idle.paid_ns / 1e6;
+    s.return_ms = seq->idle.back_ns / 1e6;
+    uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;
+    snprintf(s.hash, sizeof s.hash, "%016llx", (unsigned long long)hash);
+    return s;
+}
+
+/* ---- Resident sequences ---- */
+
+static hearth_resident_state state_of(const struct seq *seq)
+{
+    if (seq->slot != NULL) return HEARTH_RESIDENT_RUNNING;
+    if (seq->suspended != NULL) return HEARTH_RESIDENT_SUSPENDED;
+    return seq->eviction.on ? HEARTH_RESIDENT_LEAVING : HEARTH_RESIDENT_IDLE;
+}
+
+static hearth_resident resident_of(const struct engine *engine, const struct seq *seq)
+{
+    hearth_resident r = {.seq_id = seq->id,
+                         .slot_id = seq->slot == NULL ? -1 : seq->slot->id,
+                         .model = engine->name,
+                         .state = state_of(seq),
+                         .tokens = seq->n_cells,
+                         .own_tokens = seq->idle.cells,
+                         .messages = (int32_t)seq->n_messages,
+                         .cost_ms = seq->slot == NULL ? seq->idle.paid_ns / 1e6 : 0,
+                         .return_ms = seq->slot == NULL ? seq->idle.back_ns / 1e6 : 0,
+                         .last_used = seq->slot == NULL ? seq->retired_at_unix_ms : 0};
+    uint64_t hash = seq->n_messages > 0 ? seq->message_hash : seq->hash;
+    if (seq->slot == NULL) snprintf(r.hash, sizeof r.hash, "%016llx", (unsigned long long)hash);
+    return r;
+}
+
+/* ---- The copy ---- */
+
+void status_publish(struct engine *engine)
+{
+    idle_count_cells(engine);
+    pthread_mutex_lock(&engine->status_mutex);
+    for (size_t i = 0; i < engine->n_slots; i++) engine->status[i] = status_of(engine, &engine->slots[i]);
+    engine->n_residents = 0;
+    for (size_t i = 0; i < engine->n_seqs; i++)
+        if (engine->seqs[i].n_cells > 0)
+            engine->residents[engine->n_residents++] = resident_of(engine, &engine->seqs[i]);
+    pthread_mutex_unlock(&engine->status_mutex);
+}
+
+size_t engine_slots(struct engine *engine, hearth_slot *slots, size_t max)
+{
+    pthread_mutex_lock(&engine->status_mutex);
+    for (size_t i = 0; i < engine->n_slots && i < max; i++) slots[i] = engine->status[i];
+    pthread_mutex_unlock(&engine->status_mutex);
+    return engine->n_slots;
+}
+
+size_t engine_residents(struct engine *engine, hearth_resident *residents, size_t max)
+{
+    pthread_mutex_lock(&engine->status_mutex);
+    size_t n = engine->n_residents;
+    for (size_t i = 0; i < n && i < max; i++) residents[i] = engine->residents[i];
+    pthread_mutex_unlock(&engine->status_mutex);
+    return n;
+}
