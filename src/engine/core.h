@@ -123,6 +123,7 @@ struct run {
     struct reply reply;
     int32_t n_prompt, n_cached, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
+    int64_t held_until; /* its sampling takes long: while others compute, it computes nothing before */
     bool continues; /* the placement continued a conversation that was in the cells: for the log */
     bool started_sent;
     double restore_ms; /* milliseconds that restoring its cells took */

@@ -95,12 +95,32 @@ static int32_t prompt_budget(struct engine *engine, int32_t generating, int32_t 
     return tick_budget_next(&engine->tick_budget, generating, engine->n_batch);
 }
 
+static bool is_held(const struct engine *engine, size_t i, int64_t now)
+{
+    const struct run *run = engine->slots[i].run;
+    return engine->needs[i].generating && run->held_until > now;
+}
+
+/* A slot is held back only while others compute. */
+static void find_needs(struct engine *engine)
+{
+    int64_t now = clock_now(engine->clock);
+    bool others = false;
+    for (size_t i = 0; i < engine->n_slots; i++) {
+        engine->needs[i] = need_of(engine, &engine->slots[i]);
+        others = others || (engine->needs[i].from < engine->needs[i].to && !is_held(engine, i, now));
+    }
+    for (size_t i = 0; others && i < engine->n_slots; i++)
+        if (is_held(engine, i, now)) engine->needs[i] = (struct plan_need){0};
+}
+
 /* Returns the prompt tokens that the tick was allowed. */
 static int32_t make_plan(struct engine *engine)
 {
     int32_t generating = 0, prompts = 0;
+    find_needs(engine);
     for (size_t i = 0; i < engine->n_slots; i++) {
-        const struct plan_need need = engine->needs[i] = need_of(engine, &engine->slots[i]);
+        const struct plan_need need = engine->needs[i];
         generating += need.generating;
         prompts += !need.generating && need.from < need.to;
     }
@@ -186,6 +206,20 @@ static void fail_without_token(struct engine *engine, struct slot *slot)
     finish_failed(engine, slot, &error);
 }
 
+/* Sampling that takes longer than this part of the longest gap is held back, so that others have so many times as much
+ * of the engine's thread: a grammar that is costly to match slows down its own reply. */
+#define LONG_PART   32
+#define HELD_FACTOR 3
+
+static int32_t sample_token(struct engine *engine, struct run *run, int32_t batch_index)
+{
+    int64_t began_at = clock_now(engine->clock);
+    int32_t token = llm_sample(run->sampler, engine->context, batch_index);
+    int64_t now = clock_now(engine->clock), took = now - began_at;
+    run->held_until = (double)took * LONG_PART > engine->tick_budget.max_ns ? now + HELD_FACTOR * took : 0;
+    return token;
+}
+
 /* All tokens are in their cells: samples the next one from the logits of the last. */
 static void sample(struct engine *engine, struct slot *slot, int32_t batch_index)
 {
@@ -194,7 +228,7 @@ static void sample(struct engine *engine, struct slot *slot, int32_t batch_index
         finish_done(engine, slot, HEARTH_FINISH_LENGTH, NULL);
         return;
     }
-    int32_t token = llm_sample(run->sampler, engine->context, batch_index);
+    int32_t token = sample_token(engine, run, batch_index);
     if (token < 0) {
         fail_without_token(engine, slot);
         return;

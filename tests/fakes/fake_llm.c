@@ -699,6 +699,7 @@ void llm_sampler_close(struct llm_sampler *s)
 int32_t llm_sample(struct llm_sampler *s, struct llm_context *c, int32_t index)
 {
     s->drawn++;
+    if (fake_llm.sample_ns > 0 && s->ignore_eos) fake_clock_advance(fake_llm.clock, fake_llm.sample_ns);
     if (fake_llm.fail_after > 0 && s->drawn > fake_llm.fail_after) return -1;
     if (fake_llm.end_after > 0 && s->drawn > fake_llm.end_after && !s->ignore_eos) return FAKE_END;
     return s->last = c->next_tokens[index];

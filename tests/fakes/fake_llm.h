@@ -18,6 +18,7 @@ struct fake_llm {
     int32_t cuts_back;         /* without cuts: so many cells can be cut from the end all the same, as in a window */
     int32_t n_cells;           /* cells of all sequences together; more give LLM_NO_CELLS */
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
+    int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */
     double masked_ns;          /* and for each cell that is masked for a token: all up to the highest one in use */
     int32_t threads;           /* number of threads; 0: one */
     int64_t thread_ns;         /* nanoseconds that each of those that compute adds to a call */
