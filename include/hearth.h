@@ -535,7 +535,7 @@ typedef void (*hearth_delta_fn)(void *ud, const hearth_delta *delta);
  * necessarily the one on which events are emitted; it may outlive the request. */
 typedef struct hearth_reader hearth_reader;
 
-/* To be called from the STARTED event on; NULL before it, and for completions. */
+/* To be called once the STARTED event was emitted, not before. NULL for completions. */
 HEARTH_API hearth_reader *hearth_reader_open(hearth_request *request);
 HEARTH_API void hearth_reader_close(hearth_reader *reader);
 

@@ -31,7 +31,7 @@
 struct inbox {
     pthread_mutex_t lock;
     struct buf text; /* generated and not yet printed */
-    bool ended;
+    bool started, ended;
     hearth_result result;
     hearth_error error; /* code is HEARTH_OK where the reply is whole */
 };
@@ -142,6 +142,7 @@ static void on_event(void *ud, const hearth_event *event)
     if (event->type == HEARTH_EVENT_TEXT) buf_append(&inbox->text, event->text, event->text_len);
     if (event->type == HEARTH_EVENT_DONE) inbox->result = *event->result;
     if (event->type == HEARTH_EVENT_FAILED) inbox->error = *event->error;
+    if (event->type == HEARTH_EVENT_STARTED) inbox->started = true;
     inbox->ended = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
     eventfd_write(chat->arrivals, 1);
     pthread_mutex_unlock(&inbox->lock);
@@ -174,9 +175,9 @@ static bool print_arrivals(struct chat *chat, struct reply *reply)
     pthread_mutex_lock(&inbox->lock);
     struct buf text = inbox->text;
     inbox->text = (struct buf){0};
-    const bool ended = inbox->ended;
+    const bool started = inbox->started, ended = inbox->ended;
     pthread_mutex_unlock(&inbox->lock);
-    if (!reply->reader) reply->reader = hearth_reader_open(reply->request);
+    if (started && !reply->reader) reply->reader = hearth_reader_open(reply->request);
     if (reply->reader) hearth_reader_add(reply->reader, text.v ? text.v : "", text.len, print_delta, reply);
     if (reply->reader && ended) hearth_reader_end(reply->reader, print_delta, reply);
     if (ended) set_dim(reply, false);
@@ -200,7 +201,7 @@ static int stream_reply(struct chat *chat, struct buf *said, hearth_error *error
     hearth_params params = hearth_params_default();
     char *messages = json_dumps(chat->messages, JSON_COMPACT);
     params.messages_json = messages;
-    chat->inbox.ended = false;
+    chat->inbox.started = chat->inbox.ended = false; /* the last event of the reply before may still wake this one */
     chat->inbox.error = (hearth_error){0};
     reply.request = hearth_submit(chat->instance, &params, on_event, chat, error);
     free(messages);

@@ -130,10 +130,25 @@ static void open_turns(const struct cell *cell)
     turns[GROWN] = turn_grown(&oracle, &turns[prompts[GROWN].before], prompts[GROWN].say.seed);
 }
 
+/* Whether idle conversations leave the cells for a store in memory as soon as they can; how many have. */
+static bool leaves;
+static double n_left;
+
 static hearth *start_cell(const struct cell *cell)
 {
-    const char *keys[8] = {"n_seq_max", cell->scene->slots};
-    memcpy(keys + 2, modes[cell->mode].keys, sizeof modes[cell->mode].keys);
+    static const char *const eager[] = {"idle_conversations",
+                                        "leave",
+                                        "cache.tiers.ram.quota_mb",
+                                        "256",
+                                        "cache.save_tier",
+                                        "ram",
+                                        "cache.boundary_align_tokens",
+                                        "64",
+                                        NULL};
+    const char *keys[16] = {"n_seq_max", cell->scene->slots};
+    size_t n = 2;
+    for (const char *const *key = modes[cell->mode].keys; *key != NULL; key++) keys[n++] = *key;
+    for (const char *const *key = eager; leaves && *key != NULL; key++) keys[n++] = *key;
     return start(&oracle, keys);
 }
 
@@ -250,6 +265,7 @@ static void play_cell(void **state)
         for (size_t i = first; i < n; i++) computed += callers[i].result.prompt_n;
     }
     if (cell->scene->asks[0].when == PREEMPTED_BY_NEXT) expect_preempted(cell, stage.instance, computed);
+    n_left += metric(stage.instance, "hearth_idle_evictions_total");
     hearth_close(stage.instance);
 }
 
