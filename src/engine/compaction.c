@@ -47,8 +47,8 @@ static bool move_slice(struct engine *engine, struct seq *seq, int32_t limit)
     if (from >= to) return false;
     int64_t began_at = clock_now(engine->clock);
     bool moved = llm_rows_move(engine->context, engine->format, seq->id, from, to);
-    double ns = (double)(clock_now(engine->clock) - began_at) / (to - from), *known = &engine->compaction.row_ns;
-    *known = *known > 0 ? (3 * *known + ns) / 4 : ns;
+    double ns = (double)(clock_now(engine->clock) - began_at) / (to - from);
+    engine_blend(&engine->compaction.row_ns, ns);
     if (moved) {
         metric_add(&engine->stats->moved_rows, to - from);
         return true;

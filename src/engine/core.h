@@ -13,6 +13,7 @@
 
 #include "engine/cache_policy.h"
 #include "engine/checkpoint_grid.h"
+#include "engine/copy_turn.h"
 #include "engine/decode_cost.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
@@ -124,7 +125,7 @@ struct run {
     int32_t n_prompt, n_cached, n_too_short, n_predicted, max_tokens;
     int64_t started_at, first_token_at, last_token_at;
     int64_t held_until; /* its sampling takes long: while others compute, it computes nothing before */
-    bool continues; /* the placement continued a conversation that was in the cells: for the log */
+    bool continues;     /* the placement continued a conversation that was in the cells: for the log */
     bool started_sent;
     double restore_ms; /* milliseconds that restoring its cells took */
 
@@ -227,8 +228,8 @@ struct engine {
     struct idle_count idle_count;
     struct compaction compaction;
     /* Nanoseconds, as measured lately; 0: not known yet. Of a KV row that is copied into the cells; of a fetch, beside
-     * that of its rows. */
-    double load_ns, fetch_ns;
+     * that of its rows; of a byte that is copied out. */
+    double load_ns, fetch_ns, save_byte_ns;
     struct thread_scaling scaling;
     struct scaling_tick computed; /* by the tick's decode calls so far */
     struct plan plan;
@@ -259,6 +260,20 @@ struct engine {
     hearth_resident *residents; /* n_residents of them; room for n_seqs */
     size_t n_residents;
 };
+
+/* Takes another measurement into account. */
+static inline void engine_blend(double *estimate, double value)
+{
+    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
+}
+
+/* A turn of copying between two ticks: so many bytes, and a sixteenth of the longest gap that a stream may have; the
+ * whole gap where nobody would notice. */
+static inline struct copy_turn engine_copy_turn(const struct engine *engine, size_t bytes, bool noticed)
+{
+    double ns = noticed ? engine->tick_budget.max_ns / 16 : engine->tick_budget.max_ns;
+    return (struct copy_turn){.bytes = bytes, .until = clock_now(engine->clock) + (int64_t)ns};
+}
 
 /* residency.c: the cells of sequences: cutting, sharing, saving snapshots and checkpoints. */
 

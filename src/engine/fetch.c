@@ -8,14 +8,9 @@
 
 #include "base/log.h"
 
-/* Bytes copied in between two ticks: some 3 ms while a reply is being streamed. */
+/* Bytes copied in between two ticks at most: some 3 ms on a CPU while a reply is being streamed. */
 #define SLICE_BYTES      (16 << 20)
 #define SLICE_BYTES_IDLE (256 << 20)
-
-static void blend(double *estimate, double value)
-{
-    *estimate = *estimate > 0 ? (*estimate + value) / 2 : value;
-}
 
 void fetch_release(struct job *job)
 {
@@ -60,7 +55,7 @@ void fetch_stop(struct engine *engine, struct slot *slot)
     if (engine->deterministic) seq->n_exact = cache_policy_whole(&engine->policy, seq->n_cells);
     run->restore_ms += took_ms;
     double rest_ns = took_ms * 1e6 - engine->load_ns * seq->n_cells;
-    if (rest_ns > 0) blend(&engine->fetch_ns, rest_ns);
+    if (rest_ns > 0) engine_blend(&engine->fetch_ns, rest_ns);
     if (run->n_predicted == 0) {
         metric_add(&engine->stats->cached_tokens, seq->n_cells - run->n_cached); /* shared tokens were counted before */
         run->n_cached = seq->n_cells;
@@ -94,7 +89,7 @@ static enum loading load_rows(struct engine *engine, struct seq *seq, const stru
         loaded = llm_rows_load(engine->context, engine->format, seq->id, &rows);
     } while (evict_for_load(engine, loaded, piece->to - from, &evicted));
     if (loaded == LLM_LOADED)
-        blend(&engine->load_ns, (double)(clock_now(engine->clock) - began_at) / (rows.to - rows.from));
+        engine_blend(&engine->load_ns, (double)(clock_now(engine->clock) - began_at) / (rows.to - rows.from));
     return loaded == LLM_LOADED ? LOAD_DONE : evicted == EVICT_PENDING ? LOAD_LATER : LOAD_FAILED;
 }
 
@@ -128,12 +123,12 @@ static enum store_next take_piece(struct slot *slot)
     return STORE_PIECE;
 }
 
-/* Loads what the store has read for the slot, within the budget of bytes. Returns whether anything was loaded. */
-static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
+/* Loads what the store has read for the slot, within the turn. Returns whether anything was loaded. */
+static bool take_some(struct engine *engine, struct slot *slot, struct copy_turn *turn)
 {
     struct fetching *fetching = &slot->fetching;
     bool any = false;
-    while (*budget > 0) {
+    while (!copy_turn_is_over(turn, clock_now(engine->clock))) {
         enum store_next next = take_piece(slot);
         if (next == STORE_PENDING) return any;
         enum loading loading = next == STORE_PIECE ? load(engine, slot, &fetching->piece) : LOAD_FAILED;
@@ -146,8 +141,7 @@ static bool take_some(struct engine *engine, struct slot *slot, size_t *budget)
             fetch_stop(engine, slot);
             return true;
         }
-        size_t size = fetching->piece.size;
-        *budget -= size < *budget ? size : *budget;
+        copy_turn_take(turn, fetching->piece.size);
     }
     return any;
 }
@@ -162,10 +156,11 @@ static bool any_generating(const struct engine *engine)
 bool fetch_step(struct engine *engine)
 {
     bool any = false;
-    size_t budget = any_generating(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
+    bool streams = any_generating(engine);
+    struct copy_turn turn = engine_copy_turn(engine, streams ? SLICE_BYTES : SLICE_BYTES_IDLE, streams);
     for (size_t i = 0; i < engine->n_slots; i++) {
         struct slot *slot = &engine->slots[i];
-        if (slot->fetching.on && !slot->lacks_cells) any = take_some(engine, slot, &budget) || any;
+        if (slot->fetching.on && !slot->lacks_cells) any = take_some(engine, slot, &turn) || any;
     }
     return any;
 }

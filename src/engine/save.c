@@ -26,7 +26,7 @@
  * before (the boundary trim of the cache design document). */
 #define COLD_TRIM 32
 
-/* Bytes copied out between two ticks: some 2 ms. More where no slot is busy, and nobody waits. */
+/* Bytes copied out between two ticks at most: some 2 ms on a CPU. More where no slot is busy, and nobody waits. */
 #define SLICE_BYTES      (16 << 20)
 #define SLICE_BYTES_IDLE (64 << 20)
 
@@ -183,10 +183,12 @@ static int32_t slice_end(const struct engine *engine, int32_t from, int32_t to, 
 enum copied { COPIED, COPIED_LAST, COPY_LATER, COPY_FAILED };
 
 /* Copies the event's next KV rows out and queues them for the store. */
-static enum copied copy_rows(struct engine *engine, struct seq *seq, const struct save_event *event, size_t *budget)
+static enum copied copy_rows(struct engine *engine, struct seq *seq, const struct save_event *event,
+                             struct copy_turn *turn)
 {
     struct saving *saving = &seq->saving;
-    int32_t to = slice_end(engine, saving->n, event->to, *budget);
+    int64_t began_at = clock_now(engine->clock);
+    int32_t to = slice_end(engine, saving->n, event->to, copy_turn_bytes(turn, began_at, engine->save_byte_ns));
     size_t size = llm_rows_size(engine->context, engine->format, seq->id, saving->n, to);
     bool evicting = event->reason == SLAB_EVICT || event->reason == SLAB_SHUTDOWN;
     if (size == 0)
@@ -207,7 +209,8 @@ static enum copied copy_rows(struct engine *engine, struct seq *seq, const struc
                               .size = size,
                               .last = last};
     if (!queue_save(engine, seq, save)) return COPY_FAILED;
-    *budget -= size < *budget ? size : *budget;
+    copy_turn_take(turn, size);
+    engine_blend(&engine->save_byte_ns, (double)(clock_now(engine->clock) - began_at) / (double)size);
     saving->n = to;
     return last ? COPIED_LAST : COPIED;
 }
@@ -241,7 +244,7 @@ static bool cells_match_tokens(struct engine *engine, const struct seq *seq, con
 }
 
 /* Copies out a part of the sequence's first event. */
-static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *budget)
+static enum copied copy_some(struct engine *engine, struct seq *seq, struct copy_turn *turn)
 {
     struct saving *saving = &seq->saving;
     struct save_event *event = &saving->events[0];
@@ -254,7 +257,7 @@ static enum copied copy_some(struct engine *engine, struct seq *seq, size_t *bud
         drop_event(saving, 0);
         return COPIED_LAST;
     }
-    enum copied outcome = rows ? copy_rows(engine, seq, event, budget) : queue_checkpoint(engine, seq, event);
+    enum copied outcome = rows ? copy_rows(engine, seq, event, turn) : queue_checkpoint(engine, seq, event);
     bool given_up = outcome == COPY_LATER && may_be_given_up(engine, event->reason);
     if (given_up) store_count_dropped(engine->store);
     if (!llm_state_format_has_rows(engine->format) && outcome == COPIED_LAST) saving->n = event->to;
@@ -268,11 +271,11 @@ static bool any_busy(const struct engine *engine)
 }
 
 /* Returns whether anything of the sequence was copied. */
-static bool copy_within(struct engine *engine, struct seq *seq, size_t *budget)
+static bool copy_within(struct engine *engine, struct seq *seq, struct copy_turn *turn)
 {
     bool any = false;
-    while (seq->saving.n_events > 0 && *budget > 0) {
-        if (copy_some(engine, seq, budget) == COPY_LATER) break;
+    while (seq->saving.n_events > 0 && !copy_turn_is_over(turn, clock_now(engine->clock))) {
+        if (copy_some(engine, seq, turn) == COPY_LATER) break;
         any = true;
     }
     return any;
@@ -295,10 +298,11 @@ bool save_step(struct engine *engine)
     if (engine->store == NULL) return false;
     bool any = false;
     save_after_outage(engine);
-    size_t budget = any_busy(engine) ? SLICE_BYTES : SLICE_BYTES_IDLE;
+    bool busy = any_busy(engine);
+    struct copy_turn turn = engine_copy_turn(engine, busy ? SLICE_BYTES : SLICE_BYTES_IDLE, busy);
     for (int evicting = 1; evicting >= 0; evicting--)
-        for (size_t i = 0; i < engine->n_seqs && budget > 0; i++)
-            if (engine->seqs[i].eviction.on == evicting) any = copy_within(engine, &engine->seqs[i], &budget) || any;
+        for (size_t i = 0; i < engine->n_seqs; i++)
+            if (engine->seqs[i].eviction.on == evicting) any = copy_within(engine, &engine->seqs[i], &turn) || any;
     return any;
 }
 
@@ -392,9 +396,9 @@ void save_before_eviction(struct engine *engine, struct seq *seq)
 
 bool save_flush(struct engine *engine, struct seq *seq)
 {
-    size_t budget = SLICE_BYTES_IDLE;
+    struct copy_turn turn = {.bytes = SLICE_BYTES_IDLE, .until = CLOCK_NEVER};
     if (!is_stored(engine, seq)) return true;
-    copy_within(engine, seq, &budget);
+    copy_within(engine, seq, &turn);
     return seq->saving.n_events == 0;
 }
 
@@ -411,9 +415,9 @@ static int64_t deadline_in(int64_t ns)
 static void copy_all(struct engine *engine, struct seq *seq, int64_t deadline)
 {
     while (seq->saving.n_events > 0) {
-        size_t budget = SLICE_BYTES_IDLE;
+        struct copy_turn turn = {.bytes = SLICE_BYTES_IDLE, .until = CLOCK_NEVER};
         bool idle = store_wait(engine->store, UINT64_MAX, 0);
-        if (!copy_within(engine, seq, &budget) && (idle || !store_wait(engine->store, UINT64_MAX, deadline))) return;
+        if (!copy_within(engine, seq, &turn) && (idle || !store_wait(engine->store, UINT64_MAX, deadline))) return;
     }
 }
 

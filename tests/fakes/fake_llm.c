@@ -475,6 +475,7 @@ size_t llm_rows_save(struct llm_context *c, const struct llm_state_format *forma
     bool part = format->appends;
     write_rows(raw, c->seqs[seq].tokens.v, part ? from : 0, part ? to : (int32_t)c->seqs[seq].tokens.len);
     fake_llm.rows_saved += to - from;
+    if (fake_llm.save_ns > 0) fake_clock_advance(fake_llm.clock, (to - from) * fake_llm.save_ns);
     return needed;
 }
 

@@ -31,6 +31,7 @@ struct fake_llm {
                             empties the sequences that cannot be cut */
     int64_t load_ns;     /* nanoseconds that loading a state takes on `clock` */
     int64_t move_ns;     /* and moving a row */
+    int64_t save_ns;     /* and copying a row out */
     bool move_fails;     /* rows that are moved are lost */
     bool load_fails;     /* snapshots, checkpoints and slices are refused */
     bool save_fails;     /* states cannot be copied out, although they have a size */

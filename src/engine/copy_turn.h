@@ -1,0 +1,26 @@
+/* How much the engine's thread may copy in or out of the context between two ticks: bytes, and time. On a CPU the bytes
+ * decide, which are copied as fast as memory is. Other backends copy each run of cells by itself, layer by layer, and
+ * replies of several slots lie interleaved: there the same bytes may take a hundred times as long. Pure; the engine's
+ * thread passes the time. */
+#ifndef ENGINE_COPY_TURN_H
+#define ENGINE_COPY_TURN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What is left of a turn. */
+struct copy_turn {
+    size_t bytes;
+    int64_t until; /* clock of the engine, in nanoseconds */
+};
+
+bool copy_turn_is_over(const struct copy_turn *turn, int64_t now);
+
+/* The bytes that the next copy should have at most. byte_ns: nanoseconds that a byte took lately; 0: not known yet, so
+ * that as little as possible is copied first. */
+size_t copy_turn_bytes(const struct copy_turn *turn, int64_t now, double byte_ns);
+
+void copy_turn_take(struct copy_turn *turn, size_t bytes);
+
+#endif
