@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: all run test bench agents asan tsan fuzz crash install format tidy clean help
+.PHONY: all run test bench bench-full bench-check agents asan tsan fuzz crash install format tidy clean help
 
 all: ## build build/bin/hearth, build/bin/hearth-mkmodel, build/lib/libhearth.a and .so
 	@scripts/build.sh release
@@ -15,8 +15,18 @@ run: all ## build, then serve the demo model on 127.0.0.1:8080
 test: ## build and run every test; ends with `N passed, N failed`
 	@scripts/test.sh
 
-bench: all ## compare with llama-server: same llama.cpp, same model file
-	@BENCH_PEER=1 bench/run.sh
+bench: all ## compare with llama-server, a quarter of an hour: same llama.cpp, same model file
+	@scripts/packages.sh test
+	@BENCH_PEER=1 bench/run.sh short
+
+bench-full: all ## the same with all workloads and the sizes of the goals: takes hours
+	@scripts/packages.sh test
+	@BENCH_PEER=1 bench/run.sh full
+
+bench-check: ## compare counts of a fixed scenario (tokens, decode calls, copies, bytes, instructions) with a baseline
+	@scripts/packages.sh test
+	@scripts/build.sh release hearth_bench_counts
+	@node bench/check.mjs
 
 agents: all ## five coding agents of npm (1.5 GB) against hearth and llama-server: what their prompts cost
 	@scripts/agents.sh
@@ -48,7 +58,7 @@ clean: ## remove build/; llama.cpp stays in its cache
 	rm -rf build
 
 help: ## print this list
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 	@echo
 	@echo 'Variables: PREFIX (/usr/local), DESTDIR, HEARTH_DEPS (cache folder of llama.cpp, ~/.cache/hearth/deps),'
 	@echo '  LLAMA_CPP_DIR (own source tree of the pinned llama.cpp), LLAMA_FLAGS (-DGGML_CUDA=ON), FUZZ_SECONDS (120)'

@@ -1,5 +1,6 @@
 /* hearth_bench_agents: how many prompt tokens a server computes for agents whose conversations share a prefix, compared
- * with how many it needs to. Runs against hearth and llama-server. One thread. */
+ * with how many it needs to, and how long the agents take. Runs against hearth and llama-server. One thread. */
+#include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
 #include "options.h"
@@ -14,8 +15,8 @@ static const double max_ratio = 1.02; /* promised, where the cells suffice */
 
 struct options {
     const char *url, *model, *name;
-    long shared, own, added, reply, turns, rounds; /* tokens, but for the last two */
-    bool main_agent, json, help;
+    long shared, own, main_prompt, added, reply, turns, rounds; /* tokens, but for the last two */
+    bool main_agent, interleaved, json, help;
     long counts[COUNTS_MAX];
     size_t n_counts;
 };
@@ -29,6 +30,8 @@ struct agent {
 
 struct tally {
     int64_t computed, needed;
+    int64_t began;           /* clock_now() of the first request */
+    struct samples first_ms; /* of each request */
 };
 
 struct bench {
@@ -66,8 +69,10 @@ static void create_agents(struct bench *b, size_t n)
     uint64_t system_prompt = ++b->seed, sub_agents = o->main_agent ? ++b->seed : system_prompt;
     b->n_agents = n;
     for (size_t i = 0; i < n; i++) {
-        client_prompt(&b->agents[i].prompt, (size_t)o->shared, i == 0 ? system_prompt : sub_agents);
-        client_prompt(&b->agents[i].prompt, (size_t)o->own, ++b->seed);
+        bool is_main = o->main_agent && i == 0;
+        long own = is_main && o->main_prompt > o->shared ? o->main_prompt - o->shared : o->own;
+        client_prompt(&b->agents[i].prompt, (size_t)o->shared, is_main ? system_prompt : sub_agents);
+        client_prompt(&b->agents[i].prompt, (size_t)own, ++b->seed);
     }
 }
 
@@ -115,6 +120,7 @@ static int await_reply(struct bench *b, struct agent *agent, hearth_error *error
         return error_set(error, HEARTH_INTERNAL, "a reply has %zu pieces of text, not %ld", agent->stream->n_times,
                          b->options->reply);
     b->tally.computed += agent->stream->n_computed;
+    samples_add(&b->tally.first_ms, client_first_ms(agent->stream));
     client_drop(b->client, agent->stream);
     agent->stream = NULL;
     extend_prompt(b, agent);
@@ -123,12 +129,26 @@ static int await_reply(struct bench *b, struct agent *agent, hearth_error *error
 
 /* ---- The schedules ---- */
 
+static int take_turn(struct bench *b, size_t agent, hearth_error *error)
+{
+    int rc = ask(b, &b->agents[agent], error);
+    return rc == HEARTH_OK ? await_reply(b, &b->agents[agent], error) : rc;
+}
+
 static int take_turns(struct bench *b, hearth_error *error)
 {
     int rc = HEARTH_OK;
-    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) {
-        rc = ask(b, &b->agents[i], error);
-        if (rc == HEARTH_OK) rc = await_reply(b, &b->agents[i], error);
+    for (size_t i = 0; i < b->n_agents && rc == HEARTH_OK; i++) rc = take_turn(b, i, error);
+    return rc;
+}
+
+/* The first agent continues before each of the others does. */
+static int interleave(struct bench *b, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    for (size_t i = 1; i < b->n_agents && rc == HEARTH_OK; i++) {
+        rc = take_turn(b, 0, error);
+        if (rc == HEARTH_OK) rc = take_turn(b, i, error);
     }
     return rc;
 }
@@ -144,7 +164,8 @@ static int all_at_once(struct bench *b, hearth_error *error)
 static const struct schedule {
     const char *name;
     int (*turn)(struct bench *b, hearth_error *error);
-} schedules[] = {{"in turn", take_turns}, {"at once", all_at_once}};
+    bool interleaved;
+} schedules[] = {{"in turn", take_turns, false}, {"at once", all_at_once, false}, {"interleaved", interleave, true}};
 
 enum { N_SCHEDULES = sizeof schedules / sizeof schedules[0] };
 
@@ -158,24 +179,49 @@ static void describe(char *text, size_t size, const struct options *o, long coun
         snprintf(text, size, "%ld agents %s", count, schedule->name);
 }
 
+static void add_figure(struct bench *b, const char *agents, const char *what, const char *unit, double value)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s: %s", agents, what);
+    report_add(b->report, name, unit, value);
+}
+
+static void note(struct bench *b, const char *agents, int64_t ended)
+{
+    const struct tally *tally = &b->tally;
+    add_figure(b, agents, "computed / needed", "", (double)tally->computed / (double)tally->needed);
+    add_figure(b, agents, "tokens computed", "", (double)tally->computed);
+    add_figure(b, agents, "time", "s", clock_to_ms(ended - tally->began) / 1e3);
+    add_figure(b, agents, "median first token", "ms", samples_median(&tally->first_ms));
+}
+
+static int run_round(struct bench *b, long count, const struct schedule *schedule, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    samples_release(&b->tally.first_ms);
+    b->tally = (struct tally){.began = clock_now(clock_monotonic())};
+    create_agents(b, (size_t)count);
+    for (long turn = 0; turn < b->options->turns && rc == HEARTH_OK; turn++) rc = schedule->turn(b, error);
+    release_agents(b);
+    return rc;
+}
+
 static int measure_case(struct bench *b, long count, const struct schedule *schedule, hearth_error *error)
 {
     const struct options *o = b->options;
-    char agents[64], figure[128];
-    int rc = HEARTH_OK;
+    char agents[64];
+    double worst = 0;
     describe(agents, sizeof agents, o, count, schedule);
-    snprintf(figure, sizeof figure, "computed/needed, %s, %ld/%ld shared", agents, o->shared, o->shared + o->own);
-    for (long round = 0; round < o->rounds && rc == HEARTH_OK; round++) {
-        b->tally = (struct tally){0};
-        create_agents(b, (size_t)count);
-        for (long turn = 0; turn < o->turns && rc == HEARTH_OK; turn++) rc = schedule->turn(b, error);
-        release_agents(b);
-        if (rc == HEARTH_OK) report_add(b->report, figure, "", (double)b->tally.computed / (double)b->tally.needed);
+    for (long round = 0; round < o->rounds; round++) {
+        int rc = run_round(b, count, schedule, error);
+        if (rc != HEARTH_OK) return rc;
+        note(b, agents, clock_now(clock_monotonic()));
+        double ratio = (double)b->tally.computed / (double)b->tally.needed;
+        if (ratio > worst) worst = ratio;
     }
-    if (rc != HEARTH_OK) return rc;
-    double worst = samples_max(report_samples(b->report, figure));
-    report_check(b->report, worst <= max_ratio, "%s: computed %lld, needed %lld, at worst %.3f <= %.2f", agents,
-                 (long long)b->tally.computed, (long long)b->tally.needed, worst, max_ratio);
+    report_check(b->report, worst <= max_ratio,
+                 "%s, %ld of %ld shared: computed %lld, needed %lld, at worst %.3f <= %.2f", agents, o->shared,
+                 o->shared + o->own, (long long)b->tally.computed, (long long)b->tally.needed, worst, max_ratio);
     return HEARTH_OK;
 }
 
@@ -184,8 +230,11 @@ static int measure(struct bench *b, hearth_error *error)
     const struct options *o = b->options;
     int rc = HEARTH_OK;
     b->report = report_open(o->name, (size_t)(o->shared + o->own));
-    for (size_t i = 0; i < o->n_counts * N_SCHEDULES && rc == HEARTH_OK; i++)
-        rc = measure_case(b, o->counts[i / N_SCHEDULES], &schedules[i % N_SCHEDULES], error);
+    for (size_t i = 0; i < o->n_counts * N_SCHEDULES && rc == HEARTH_OK; i++) {
+        const struct schedule *schedule = &schedules[i % N_SCHEDULES];
+        if (schedule->interleaved == o->interleaved) rc = measure_case(b, o->counts[i / N_SCHEDULES], schedule, error);
+    }
+    samples_release(&b->tally.first_ms);
     return rc;
 }
 
@@ -214,15 +263,17 @@ static void print_help(void)
         "  --shared N     tokens that the prompts of all agents begin with (600)\n"
         "  --own N        tokens of each agent that follow in its first prompt (300)\n"
         "  --main         the first agent begins with other tokens than the rest do\n"
+        "  --main-prompt N  tokens of its first prompt, where they are more than --shared (--shared and --own)\n"
+        "  --interleaved  the first agent takes a turn before each of the others does, in place of both orders\n"
         "  --reply N      tokens of a reply (20)\n"
         "  --added N      tokens that follow each reply (40)\n"
         "  --turns N      prompts of each agent (6)\n"
         "  --rounds N     measure so many times; medians are printed (1)\n"
-        "  --json         print JSON, for hearth_bench_table\n"
+        "  --json         print JSON, for bench/compare.mjs\n"
         "\n"
         "examples:\n"
         "  hearth_bench_agents --url http://127.0.0.1:8080\n"
-        "  hearth_bench_agents --url http://127.0.0.1:8080 --main --shared 20000 --own 8000 6");
+        "  hearth_bench_agents --url http://127.0.0.1:8080 --main --main-prompt 20000 --shared 4000 --own 2000 5");
 }
 
 static bool read_counts(struct options *o, char **list, int n)
@@ -243,6 +294,8 @@ static bool parse(int argc, char **argv, struct options *o)
         {"shared", .number = &o->shared},
         {"own", .number = &o->own},
         {"main", .flag = &o->main_agent},
+        {"main-prompt", .number = &o->main_prompt},
+        {"interleaved", .flag = &o->interleaved},
         {"reply", .number = &o->reply},
         {"added", .number = &o->added},
         {"turns", .number = &o->turns},

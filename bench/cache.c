@@ -1,8 +1,7 @@
 /* hearth_bench_cache: time to first token of a chat, cold and with what the server has cached: the same chat again, its
- * next turn, another chat with the same system prompt. To be run against servers that differ in what they cache. One
- * thread. */
+ * next turn, the chat with another end of its question, another chat with the same system prompt. To be run against
+ * servers that differ in what they cache. One thread. */
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
 #include "options.h"
@@ -12,6 +11,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+enum { EDITED = 5 }; /* words at the end of a question */
 
 struct options {
     const char *url, *model, *name;
@@ -28,23 +29,21 @@ struct bench {
 
 /* ---- Chats ---- */
 
-/* One token each in the usual vocabularies, with the blank before it. */
-static const char *const words[] = {
-    "time",   "year",    "people", "way",     "day",      "man",     "thing",      "woman",  "life",  "child", "world",
-    "school", "state",   "family", "student", "group",    "country", "problem",    "hand",   "part",  "place", "case",
-    "week",   "company", "system", "program", "question", "work",    "government", "number", "night", "point"};
+static void begin_message(struct buf *out, const char *role)
+{
+    buf_printf(out, "%s{\"role\":\"%s\",\"content\":\"", out->len > 1 ? "," : "", role);
+}
 
-enum { N_WORDS = sizeof words / sizeof words[0] };
+static void end_message(struct buf *out)
+{
+    buf_puts(out, "\"}");
+}
 
 static void put_message(struct buf *out, const char *role, long n, uint64_t seed)
 {
-    uint64_t state = seed;
-    buf_printf(out, "%s{\"role\":\"%s\",\"content\":\"", out->len > 1 ? "," : "", role);
-    for (long i = 0; i < n; i++) {
-        state = state * 6364136223846793005U + 1442695040888963407U; /* Knuth's MMIX generator */
-        buf_printf(out, " %s", words[(state >> 33) % N_WORDS]);
-    }
-    buf_puts(out, "\"}");
+    begin_message(out, role);
+    client_words(out, n, seed);
+    end_message(out);
 }
 
 /* The seeds of a round's messages. */
@@ -67,6 +66,18 @@ static void next_turn(struct buf *out, const struct options *o, const struct see
     put_message(out, "user", o->added, seeds->question);
 }
 
+/* The first turn again, after its question was edited: its last words are others. */
+static void edited_turn(struct buf *out, const struct options *o, const struct seeds *seeds)
+{
+    buf_clear(out);
+    buf_puts(out, "[");
+    put_message(out, "system", o->system, seeds->system);
+    begin_message(out, "user");
+    client_words(out, o->user - EDITED, seeds->user);
+    client_words(out, EDITED, seeds->question);
+    end_message(out);
+}
+
 /* A chat with the same system prompt and another message. */
 static void another_chat(struct buf *out, const struct options *o, const struct seeds *seeds)
 {
@@ -79,10 +90,11 @@ static const struct ask {
     const char *name, *computed;
     void (*put)(struct buf *out, const struct options *o, const struct seeds *seeds);
 } asks[] = {
-    {"time to first token, cold", "  tokens computed, cold", first_turn},
-    {"the same again", "  tokens computed, the same again", first_turn},
-    {"a turn further", "  tokens computed, a turn further", next_turn},
-    {"another chat, same system prompt", "  tokens computed, another chat", another_chat},
+    {"time to first token, cold", "tokens computed, cold", first_turn},
+    {"the same again", "tokens computed, the same again", first_turn},
+    {"a turn further", "tokens computed, a turn further", next_turn},
+    {"the question edited", "tokens computed, the question edited", edited_turn},
+    {"another chat, same system prompt", "tokens computed, another chat", another_chat},
 };
 
 enum { N_ASKS = sizeof asks / sizeof asks[0] };
@@ -90,7 +102,7 @@ enum { N_ASKS = sizeof asks / sizeof asks[0] };
 /* Of a stream that is complete. */
 static void note(struct bench *b, const struct ask *ask, const struct stream *stream)
 {
-    report_add(b->report, ask->name, "ms", clock_to_ms(stream->times[0] - stream->started));
+    report_add(b->report, ask->name, "ms", client_first_ms(stream));
     report_add(b->report, ask->computed, "", (double)stream->n_computed);
     if (stream->n_cached > 0 && !isnan(stream->restore_ms))
         report_add(b->report, "of these: fetching what is cached", "ms", stream->restore_ms);
@@ -158,10 +170,10 @@ static void print_help(void)
          "  --url URL      a running hearth or llama-server, http://127.0.0.1:8080\n"
          "  --model NAME   the model to name in requests; needed where the server has several\n"
          "  --system N     words of the system prompt (1540)\n"
-         "  --user N       words of the user's message (460)\n"
+         "  --user N       words of the user's message, more than 5 (460)\n"
          "  --added N      words of each of the two messages that are added (30)\n"
          "  --rounds N     measure so many times; medians are printed (3)\n"
-         "  --json         print JSON, for hearth_bench_table\n"
+         "  --json         print JSON, for bench/compare.mjs\n"
          "\n"
          "examples:\n"
          "  hearth_bench_cache --url http://127.0.0.1:8080\n"
@@ -180,7 +192,7 @@ static bool parse(int argc, char **argv, struct options *o)
     int end = options_parse(argc, argv, rows);
     if (end < 0) return false;
     if (o->help) return true;
-    if (end < argc || o->url == NULL) {
+    if (end < argc || o->url == NULL || o->user <= EDITED) {
         fputs("hearth_bench_cache: give --url and nothing but options; --help lists them\n", stderr);
         return false;
     }

@@ -17,6 +17,7 @@
 
 /* Longest wait for the next token: a long prompt takes minutes on a slow machine. */
 #define PATIENCE_MS (10 * 60 * 1000)
+#define POLL_MS     1000
 
 /* Tokens of single bytes in both kinds of vocabulary; none of them is a control token. */
 enum { PROMPT_TOKEN_FIRST = 16, PROMPT_TOKENS = 240 };
@@ -62,18 +63,44 @@ static void note_number(const json_t *object, const char *name, int64_t *number)
     if (json_is_integer(value)) *number = json_integer_value(value);
 }
 
-/* The text of a chunk of a completion or of a chat. */
+/* The text of a chunk of a completion or of a chat, or of an event of Messages or Responses. */
 static const char *text_of(const json_t *chunk)
 {
     const json_t *choice = json_array_get(json_object_get(chunk, "choices"), 0);
-    const json_t *delta = json_object_get(choice, "delta");
+    const json_t *delta = json_object_get(choice != NULL ? choice : chunk, "delta");
+    if (json_is_string(delta)) return json_string_value(delta);
+    if (choice == NULL) return json_string_value(json_object_get(delta, "text"));
     return json_string_value(delta != NULL ? json_object_get(delta, "content") : json_object_get(choice, "text"));
+}
+
+/* Messages and Responses have no [DONE]. */
+static bool ends_stream(const json_t *chunk)
+{
+    static const char *const types[] = {"message_stop", "response.completed", "response.incomplete"};
+    const char *type = json_string_value(json_object_get(chunk, "type"));
+    for (size_t i = 0; type != NULL && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i])) return true;
+    return false;
 }
 
 static void note_time(const json_t *object, const char *name, double *ms)
 {
     const json_t *value = json_object_get(object, name);
     if (json_is_number(value)) *ms = json_number_value(value);
+}
+
+/* What Messages and Responses say of a prompt's cost, the one in the event that begins or ends a reply. */
+static void note_usage(struct stream_inside *s, const json_t *chunk)
+{
+    const json_t *response = json_object_get(json_object_get(chunk, "response"), "usage");
+    const json_t *message = json_object_get(json_object_get(chunk, "message"), "usage");
+    int64_t prompt = -1;
+    note_number(message != NULL ? message : json_object_get(chunk, "usage"), "cache_read_input_tokens",
+                &s->outside.n_cached);
+    note_number(message != NULL ? message : json_object_get(chunk, "usage"), "input_tokens", &s->outside.n_computed);
+    note_number(response, "input_tokens", &prompt);
+    note_number(json_object_get(response, "input_tokens_details"), "cached_tokens", &s->outside.n_cached);
+    if (prompt >= 0) s->outside.n_computed = prompt - s->outside.n_cached;
 }
 
 static void read_event(struct stream_inside *s, const char *data)
@@ -90,8 +117,12 @@ static void read_event(struct stream_inside *s, const char *data)
         error_set(&s->failure, HEARTH_INTERNAL, "the server sent an event that is not JSON: %.200s", data);
     else if (message != NULL)
         error_set(&s->failure, HEARTH_INTERNAL, "the server ended a stream with: %.400s", message);
-    else if (text != NULL && text[0] != '\0')
+    else if (text != NULL && text[0] != '\0') {
         note_token(s);
+        buf_puts(&s->outside.text, text);
+    }
+    if (ends_stream(chunk)) s->outside.done = true;
+    note_usage(s, chunk);
     note_number(timings, "cache_n", &s->outside.n_cached);
     note_number(timings, "prompt_n", &s->outside.n_computed);
     note_time(timings, "queue_ms", &s->outside.queue_ms);
@@ -174,11 +205,11 @@ static int first_failure(const struct client *client, hearth_error *error)
     return HEARTH_OK;
 }
 
-/* Waits for activity on any stream, then processes all of them. */
-static int step(struct client *client, hearth_error *error)
+/* Waits for activity on any stream, `ms` at most, then processes all of them. */
+static int step(struct client *client, int ms, hearth_error *error)
 {
     int running;
-    CURLMcode result = curl_multi_poll(client->multi, NULL, 0, 1000, NULL);
+    CURLMcode result = curl_multi_poll(client->multi, NULL, 0, ms, NULL);
     if (result == CURLM_OK) result = curl_multi_perform(client->multi, &running);
     if (result != CURLM_OK) return error_set(error, HEARTH_IO, "%s", curl_multi_strerror(result));
     collect_ends(client);
@@ -193,10 +224,21 @@ static int run(struct client *client, const struct stream *stream, size_t n, hea
         int64_t last = stream->n_times > 0 ? stream->times[stream->n_times - 1] : stream->started;
         if (clock_now(clock_monotonic()) - last > patience)
             return error_set(error, HEARTH_IO, "no token within %d s", PATIENCE_MS / 1000);
-        int rc = step(client, error);
+        int rc = step(client, POLL_MS, error);
         if (rc != HEARTH_OK) return rc;
     }
     return HEARTH_OK;
+}
+
+int client_run_until(struct client *client, int64_t end, hearth_error *error)
+{
+    int rc = HEARTH_OK;
+    int64_t now;
+    while (rc == HEARTH_OK && (now = clock_now(clock_monotonic())) < end) {
+        double left = ceil(clock_to_ms(end - now));
+        rc = step(client, left < POLL_MS ? (int)left : POLL_MS, error);
+    }
+    return rc;
 }
 
 int client_wait(struct client *client, const struct stream *stream, size_t n, hearth_error *error)
@@ -213,6 +255,18 @@ int client_finish(struct client *client, const struct stream *stream, hearth_err
     return run(client, stream, SIZE_MAX, error);
 }
 
+/* ---- Times ---- */
+
+double client_first_ms(const struct stream *s)
+{
+    return s->n_times == 0 ? NAN : clock_to_ms(s->times[0] - s->started);
+}
+
+double client_token_ms(const struct stream *s)
+{
+    return s->n_times < 2 ? NAN : clock_to_ms(s->times[s->n_times - 1] - s->times[0]) / (double)(s->n_times - 1);
+}
+
 /* ---- Requests ---- */
 
 static json_t *make_tokens(const struct tokens *prompt)
@@ -225,6 +279,7 @@ static json_t *make_tokens(const struct tokens *prompt)
 static char *make_body(const struct client *client, const struct wish *wish)
 {
     char reply_token[16];
+    if (wish->body != NULL) return mem_strdup(wish->body);
     snprintf(reply_token, sizeof reply_token, "%d", CLIENT_REPLY_TOKEN);
     json_t *body =
         json_pack("{s:i, s:i, s:b, s:b, s:b, s:{s:i}}", "max_tokens", wish->max_tokens, "temperature", 0, "stream", 1,
@@ -239,11 +294,17 @@ static char *make_body(const struct client *client, const struct wish *wish)
     return text;
 }
 
-static CURL *make_request(struct client *client, struct stream_inside *s, bool chat)
+static const char *route_of(const struct wish *wish)
+{
+    if (wish->route != NULL) return wish->route;
+    return wish->messages != NULL ? "/v1/chat/completions" : "/v1/completions";
+}
+
+static CURL *make_request(struct client *client, struct stream_inside *s, const char *route)
 {
     CURL *curl = curl_easy_init();
     if (curl == NULL) return NULL;
-    char *url = mem_format("%s/v1/%scompletions", client->url, chat ? "chat/" : "");
+    char *url = mem_format("%s%s", client->url, route);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, client->headers);
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, s->body); /* borrowed */
@@ -261,7 +322,7 @@ struct stream *client_stream(struct client *client, const struct wish *wish, hea
     struct stream_inside *s = mem_alloc(sizeof *s);
     s->outside = (struct stream){.n_cached = -1, .n_computed = -1, .queue_ms = NAN, .restore_ms = NAN, .inside = s};
     s->body = make_body(client, wish);
-    s->curl = make_request(client, s, wish->messages != NULL);
+    s->curl = make_request(client, s, route_of(wish));
     s->next = client->streams;
     client->streams = s;
 
@@ -284,6 +345,7 @@ void client_drop(struct client *client, struct stream *stream)
     curl_multi_remove_handle(client->multi, s->curl);
     curl_easy_cleanup(s->curl);
     buf_release(&s->unread);
+    buf_release(&s->outside.text);
     free(s->body);
     free(s->outside.times);
     free(s);
@@ -335,25 +397,33 @@ static size_t keep(char *bytes, size_t size, size_t n, void *ud)
     return size * n;
 }
 
-int64_t client_counter(const struct client *client, const char *name)
+char *client_get(const struct client *client, const char *path)
 {
-    int64_t value = -1;
     long status = 0;
     struct buf reply = {0};
     CURL *curl = curl_easy_init();
-    if (curl == NULL) return -1;
-    char *url = mem_format("%s/cache", client->url);
+    if (curl == NULL) return NULL;
+    char *url = mem_format("%s%s", client->url, path);
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     if (curl_easy_perform(curl) == CURLE_OK) curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(curl);
-    json_t *counters = status == 200 && reply.v != NULL ? json_loads(reply.v, 0, NULL) : NULL;
+    free(url);
+    if (status == 200) return buf_take(&reply);
+    buf_release(&reply);
+    return NULL;
+}
+
+int64_t client_counter(const struct client *client, const char *name)
+{
+    int64_t value = -1;
+    char *reply = client_get(client, "/cache");
+    json_t *counters = reply != NULL ? json_loads(reply, 0, NULL) : NULL;
     note_number(counters, name, &value);
     json_decref(counters);
-    buf_release(&reply);
-    free(url);
+    free(reply);
     return value;
 }
 
@@ -371,11 +441,27 @@ int client_wait_counter(const struct client *client, const char *name, int64_t b
 
 /* ---- Prompts ---- */
 
+/* Knuth's MMIX generator. */
+static uint32_t draw(uint64_t *state, uint32_t below)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return (uint32_t)((*state >> 33) % below);
+}
+
 void client_prompt(struct tokens *prompt, size_t n, uint64_t seed)
 {
-    uint64_t state = seed;
-    for (size_t i = 0; i < n; i++) {
-        state = state * 6364136223846793005U + 1442695040888963407U; /* Knuth's MMIX generator */
-        tokens_push(prompt, PROMPT_TOKEN_FIRST + (int32_t)((state >> 33) % PROMPT_TOKENS));
-    }
+    for (size_t i = 0; i < n; i++) tokens_push(prompt, PROMPT_TOKEN_FIRST + (int32_t)draw(&seed, PROMPT_TOKENS));
+}
+
+/* One token each in the usual vocabularies, with the blank before it. */
+static const char *const words[] = {
+    "time",   "year",    "people", "way",     "day",      "man",     "thing",      "woman",  "life",  "child", "world",
+    "school", "state",   "family", "student", "group",    "country", "problem",    "hand",   "part",  "place", "case",
+    "week",   "company", "system", "program", "question", "work",    "government", "number", "night", "point"};
+
+enum { N_WORDS = sizeof words / sizeof words[0] };
+
+void client_words(struct buf *text, long n, uint64_t seed)
+{
+    for (long i = 0; i < n; i++) buf_printf(text, " %s", words[draw(&seed, N_WORDS)]);
 }

@@ -212,7 +212,7 @@ static void print_help(void)
          "  --context N          the server's context window, which such a prompt must fit (16384)\n"
          "  --max-decode-gap MS  hearth's max_decode_gap_ms (250)\n"
          "  --rounds N           measure so many times; medians are printed (3)\n"
-         "  --json               print JSON, for hearth_bench_table\n"
+         "  --json               print JSON, for bench/compare.mjs\n"
          "\n"
          "examples:\n"
          "  hearth_bench_gap --url http://127.0.0.1:8080\n"

@@ -1,7 +1,6 @@
 /* hearth_bench_idle: what conversations that are kept cost somebody who has none: the first token of a cold prompt and
  * the tokens of its reply, before and after so many conversations have come and gone; and what it costs the oldest of
  * them to come back. One thread. */
-#include "base/clock.h"
 #include "base/error.h"
 #include "client.h"
 #include "options.h"
@@ -38,17 +37,6 @@ static struct stream *ask(struct bench *b, const struct tokens *prompt, bool fro
     return NULL;
 }
 
-static double first_token_ms(const struct stream *stream)
-{
-    return clock_to_ms(stream->times[0] - stream->started);
-}
-
-static double token_ms(const struct stream *stream)
-{
-    size_t n = stream->n_times;
-    return n < 2 ? 0 : clock_to_ms(stream->times[n - 1] - stream->times[0]) / (double)(n - 1);
-}
-
 /* A prompt of somebody who has no conversation. Nothing of it is kept. */
 static int ask_cold(struct bench *b, double *first_ms, double *each_ms, hearth_error *error)
 {
@@ -57,8 +45,8 @@ static int ask_cold(struct bench *b, double *first_ms, double *each_ms, hearth_e
     struct stream *stream = ask(b, &prompt, false, error);
     tokens_release(&prompt);
     if (stream == NULL) return error->code;
-    *first_ms = first_token_ms(stream);
-    *each_ms = token_ms(stream);
+    *first_ms = client_first_ms(stream);
+    *each_ms = client_token_ms(stream);
     client_drop(b->client, stream);
     return HEARTH_OK;
 }
@@ -78,7 +66,7 @@ static int come_back(struct bench *b, struct tokens *kept, hearth_error *error)
     client_prompt(kept, ADDED, ++b->seed);
     struct stream *stream = ask(b, kept, true, error);
     if (stream == NULL) return error->code;
-    report_add(b->report, "the oldest comes back: time to first token", "ms", first_token_ms(stream));
+    report_add(b->report, "the oldest comes back: time to first token", "ms", client_first_ms(stream));
     report_add(b->report, "prompt tokens computed for it", "", (double)stream->n_computed);
     client_drop(b->client, stream);
     return HEARTH_OK;
@@ -110,7 +98,8 @@ static void add_growth(struct bench *b, const char *figure, const char *before, 
 /* The server's first batches take longer than later ones: one request precedes all. */
 static int measure(struct bench *b, hearth_error *error)
 {
-    static const char *const first[] = {"first token of a cold prompt, nothing kept", "the same, conversations kept"};
+    static const char *const first[] = {"first token of a cold prompt, nothing kept",
+                                        "first token of a cold prompt, conversations kept"};
     static const char *const each[] = {"a token of its reply, nothing kept",
                                        "a token of its reply, conversations kept"};
     const struct options *o = b->options;
@@ -154,7 +143,7 @@ static void print_help(void)
          "  --prompt N           tokens of a cold prompt (600)\n"
          "  --reply N            tokens of each reply (32)\n"
          "  --rounds N           measure so many cold prompts and returns; medians are printed (3)\n"
-         "  --json               print JSON, for hearth_bench_table\n"
+         "  --json               print JSON, for bench/compare.mjs\n"
          "\n"
          "example:\n"
          "  hearth_bench_idle --url http://127.0.0.1:8080");

@@ -1,6 +1,6 @@
-/* hearth_bench_index: the cost of a tier's index: memory per entry, and the time to adopt all entries at a start, to
- * look one up, to insert a long conversation of short slabs, and to detach all of it and attach it again. Times are CPU
- * times, independent of other processes. */
+/* hearth_bench_index SLABS...: the cost of a tier's index: memory per entry, and the time to adopt all entries at a
+ * start, to look one up, to insert a long conversation of short slabs, and to detach all of it and attach it again.
+ * Times are CPU times, independent of other processes. */
 #include "store/index.h"
 #include "base/memory.h"
 
@@ -214,13 +214,12 @@ static void converse(struct conversation c)
     free(tokens);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    static const int32_t starts[] = {10000, 100000, 1000000};
     static const struct conversation conversations[] = {{32768, 16}, {65536, 16}, {131072, 16}, {131072, 256}};
     printf("%10s %12s %13s %13s %13s %13s\n", "slabs", "bytes each", "adopted", "longest one", "a lookup",
            "by its key");
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) start_with(starts[i]);
+    for (int i = 1; i < argc; i++) start_with((int32_t)strtol(argv[i], NULL, 10));
     printf("%10s %10s %13s %13s %13s %13s\n", "tokens", "stride", "published", "found", "detached", "attached");
     for (size_t i = 0; i < sizeof conversations / sizeof *conversations; i++) converse(conversations[i]);
     return 0;

@@ -64,7 +64,7 @@ void samples_release(struct samples *s)
 
 /* ---- The report ---- */
 
-enum { FIGURES_MAX = 16, CHECKS_MAX = 8 };
+enum { FIGURES_MAX = 32, CHECKS_MAX = 8 };
 
 struct figure {
     char *name;

@@ -1,5 +1,5 @@
 /* The report of a workload: figures measured once a round, and promises that hold or not, printed as text or as JSON
- * for hearth_bench_table.
+ * for bench/compare.mjs.
  *
  * One thread. The workload's name and the units are borrowed and must live as long as the report: literals. */
 #ifndef BENCH_REPORT_H
@@ -25,11 +25,11 @@ void samples_release(struct samples *s);
 
 struct report;
 
-/* `workload` is the first column of the table, `prompt_tokens` the length of the prompt that its figures depend on. */
+/* `prompt_tokens` is the length of the prompt that its figures depend on. */
 struct report *report_open(const char *workload, size_t prompt_tokens);
 void report_close(struct report *report);
 
-/* Adds a round's value. The first figure added represents the workload in the table. `unit` may be "". */
+/* Adds a round's value. `unit` may be "". Names of figures are what bench/compare.mjs finds their goals by. */
 void report_add(struct report *report, const char *figure, const char *unit, double value);
 
 /* The values of a figure so far, one per round; owned by the report. */

@@ -1,10 +1,9 @@
-/* hearth_bench_restart: time to first token of a conversation's next turn after the server was killed and started
- * again, compared with that of its first turn, which was computed whole. Runs against hearth and llama-server. One
- * thread.
+/* hearth_bench_restart: time to first token of a conversation's next turn after the server was ended by TERM, or by
+ * KILL, and started again, compared with that of its first turn, which was computed whole. Runs against hearth and
+ * llama-server. One thread.
  *
- * It has only the server's address: the caller kills and starts the server. A line "restart" on stdout asks for that, a
- * line on stdin gives the new address. */
-#include "base/clock.h"
+ * It has only the server's address: the caller ends and starts the server. A line "restart TERM" or "restart KILL" on
+ * stdout asks for that, a line on stdin gives the new address. */
 #include "base/error.h"
 #include "client.h"
 #include "options.h"
@@ -17,10 +16,19 @@
 
 enum { BLOCK = 256 }; /* cache.boundary_align_tokens: an incomplete block of a prompt need not be stored */
 
-static const char ratio[] = "time to first token: next turn, after kill -9 / first, cold";
-static const char cold[] = "first turn, cold";
-static const char restarted[] = "next turn, after kill -9 and a restart";
-static const char computed[] = "prompt tokens computed of the next turn";
+static const char cold[] = "first token of the first turn, cold";
+
+/* How the server is ended, and the figures of the turn after that. */
+static const struct ending {
+    const char *name, *first, *ratio, *computed, *fetching;
+} endings[] = {
+    {"TERM", "first token after TERM and a restart", "after TERM / cold", "prompt tokens computed after TERM",
+     "of the first token after TERM: fetching what is stored"},
+    {"KILL", "first token after KILL and a restart", "after KILL / cold", "prompt tokens computed after KILL",
+     "of the first token after KILL: fetching what is stored"},
+};
+
+enum { N_ENDINGS = sizeof endings / sizeof endings[0] };
 
 struct options {
     const char *url, *model;
@@ -51,9 +59,8 @@ static int await_reply(struct bench *b, const struct stream *stream, struct turn
         return error_set(error, HEARTH_INTERNAL,
                          "a reply has %zu pieces of text, not %ld, or does not say what it cost", stream->n_times,
                          b->options->reply);
-    *turn = (struct turn){.first_ms = clock_to_ms(stream->times[0] - stream->started),
-                          .restore_ms = stream->restore_ms,
-                          .n_computed = stream->n_computed};
+    *turn = (struct turn){
+        .first_ms = client_first_ms(stream), .restore_ms = stream->restore_ms, .n_computed = stream->n_computed};
     return HEARTH_OK;
 }
 
@@ -73,10 +80,10 @@ static int take_turn(struct bench *b, struct tokens *prompt, struct turn *turn, 
 
 /* ---- Between the turns ---- */
 
-static int ask_for_restart(struct bench *b, hearth_error *error)
+static int ask_for_restart(struct bench *b, const struct ending *ending, hearth_error *error)
 {
     char url[256];
-    puts("restart");
+    printf("restart %s\n", ending->name);
     fflush(stdout);
     if (fgets(url, sizeof url, stdin) == NULL)
         return error_set(error, HEARTH_IO, "no line on stdin says where the server is now");
@@ -87,16 +94,16 @@ static int ask_for_restart(struct bench *b, hearth_error *error)
 
 /* ---- Measuring ---- */
 
-static void note(struct bench *b, const struct turn *first, const struct turn *next)
+static void note(struct bench *b, const struct ending *ending, const struct turn *first, const struct turn *next)
 {
-    report_add(b->report, ratio, "", next->first_ms / first->first_ms);
+    report_add(b->report, ending->first, "ms", next->first_ms);
+    report_add(b->report, ending->ratio, "", next->first_ms / first->first_ms);
+    report_add(b->report, ending->computed, "", (double)next->n_computed);
     report_add(b->report, cold, "ms", first->first_ms);
-    report_add(b->report, restarted, "ms", next->first_ms);
-    report_add(b->report, computed, "", (double)next->n_computed);
-    if (!isnan(next->restore_ms)) report_add(b->report, "of it fetching what is stored", "ms", next->restore_ms);
+    if (!isnan(next->restore_ms)) report_add(b->report, ending->fetching, "ms", next->restore_ms);
 }
 
-static int run_round(struct bench *b, hearth_error *error)
+static int run_round(struct bench *b, const struct ending *ending, hearth_error *error)
 {
     struct turn first, next;
     struct tokens prompt = {0};
@@ -105,19 +112,21 @@ static int run_round(struct bench *b, hearth_error *error)
     client_prompt(&prompt, (size_t)b->options->added, ++b->seed);
     if (rc == HEARTH_OK && first.n_computed < b->options->prompt)
         rc = error_set(error, HEARTH_INTERNAL, "some of a first turn came from a cache: nothing was measured");
-    if (rc == HEARTH_OK) rc = ask_for_restart(b, error);
+    if (rc == HEARTH_OK) rc = ask_for_restart(b, ending, error);
     if (rc == HEARTH_OK) rc = take_turn(b, &prompt, &next, error);
-    if (rc == HEARTH_OK) note(b, &first, &next);
+    if (rc == HEARTH_OK) note(b, ending, &first, &next);
     tokens_release(&prompt);
     return rc;
 }
 
 static void check_promises(struct bench *b)
 {
-    double most = samples_max(report_samples(b->report, computed));
     long limit = BLOCK + b->options->added;
-    report_check(b->report, most <= (double)limit,
-                 "computed of the next turn, at most %.0f <= a block + what is new = %ld", most, limit);
+    for (size_t i = 0; i < N_ENDINGS; i++) {
+        double most = samples_max(report_samples(b->report, endings[i].computed));
+        report_check(b->report, most <= (double)limit, "%s, at most %.0f <= a block + what is new = %ld",
+                     endings[i].computed, most, limit);
+    }
 }
 
 /* The server's first prompt takes longer than later ones: a short one precedes the rounds. */
@@ -130,7 +139,8 @@ static int measure(struct bench *b, hearth_error *error)
     client_prompt(&prompt, BLOCK, ++b->seed);
     int rc = take_turn(b, &prompt, &unused, error);
     tokens_release(&prompt);
-    for (long i = 0; i < o->rounds && rc == HEARTH_OK; i++) rc = run_round(b, error);
+    for (long i = 0; i < o->rounds * N_ENDINGS && rc == HEARTH_OK; i++)
+        rc = run_round(b, &endings[i % N_ENDINGS], error);
     if (rc == HEARTH_OK) check_promises(b);
     return rc;
 }
@@ -149,19 +159,20 @@ static int run(const struct options *options)
 
 static void print_help(void)
 {
-    puts("hearth_bench_restart - time to first token of the next turn after the server was killed and started again\n"
+    puts("hearth_bench_restart - time to first token of the next turn after the server was ended and started again\n"
          "\n"
          "usage: hearth_bench_restart --url URL [options]\n"
          "\n"
-         "When it prints \"restart\", kill the server, start it again, and type its address.\n"
+         "When it prints \"restart\" and a signal's name, send that to the server, start it again, and type its "
+         "address.\n"
          "\n"
          "  --url URL      a running hearth or llama-server, http://127.0.0.1:8080\n"
          "  --model NAME   the model to name in requests; needed where the server has several\n"
          "  --prompt N     tokens of the first prompt (8192)\n"
          "  --reply N      tokens of a reply (64)\n"
          "  --added N      tokens that follow the reply (50)\n"
-         "  --rounds N     measure so many times; medians are printed (3)\n"
-         "  --json         print JSON, for hearth_bench_table\n"
+         "  --rounds N     measure so many times with each signal; medians are printed (1)\n"
+         "  --json         print JSON, for bench/compare.mjs\n"
          "\n"
          "example:\n"
          "  hearth_bench_restart --url http://127.0.0.1:8080 --rounds 1");
@@ -186,7 +197,7 @@ static bool parse(int argc, char **argv, struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.prompt = 8192, .reply = 64, .added = 50, .rounds = 3};
+    struct options options = {.prompt = 8192, .reply = 64, .added = 50, .rounds = 1};
     if (!parse(argc, argv, &options)) return EXIT_BAD_USAGE;
     if (!options.help) return run(&options);
     print_help();

@@ -484,7 +484,7 @@ static void print_help(void)
          "  --tokens N     tokens that are stored (2048)\n"
          "  --threads N    threads that compute (2)\n"
          "  --rounds N     measure so many times; medians are printed (6)\n"
-         "  --json         print JSON, for hearth_bench_table\n"
+         "  --json         print JSON, for bench/compare.mjs\n"
          "\n"
          "example:\n"
          "  hearth_bench_restore --model Qwen3-0.6B-Q8_0.gguf --folder /tmp/kv");

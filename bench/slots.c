@@ -143,7 +143,7 @@ static void print_help(void)
          "  --prompt N     tokens of each prompt; no two begin alike (100)\n"
          "  --reply N      tokens of each reply (64)\n"
          "  --rounds N     measure so many times; medians are printed (3)\n"
-         "  --json         print JSON, for hearth_bench_table\n"
+         "  --json         print JSON, for bench/compare.mjs\n"
          "\n"
          "example:\n"
          "  hearth_bench_slots --url http://127.0.0.1:8080 --slots 4");

@@ -11,6 +11,7 @@
 
 static const double max_ratio = 1.1; /* promised */
 
+static const char speed_ratio[] = "tokens a second: cells stored / not";
 static const char p99_ratio[] = "99th percentile of the gaps: cells stored / not";
 
 struct options {
@@ -68,9 +69,17 @@ static void add_figure(struct bench *b, const char *what, const struct side *sid
     report_add(b->report, name, "ms", ms);
 }
 
+static double mean(const struct samples *s)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->len; i++) sum += s->v[i];
+    return sum / (double)s->len;
+}
+
 static void note(struct bench *b)
 {
     const struct samples *with = &b->sides[WITH].gaps, *without = &b->sides[WITHOUT].gaps;
+    report_add(b->report, speed_ratio, "", mean(without) / mean(with));
     report_add(b->report, p99_ratio, "", samples_percentile(with, 99) / samples_percentile(without, 99));
     for (int i = 0; i < SIDES; i++) {
         struct side *side = &b->sides[i];
@@ -152,7 +161,7 @@ static void print_help(void)
          "  --prompt N     tokens of the prompt (1000)\n"
          "  --reply N      tokens of the reply (768)\n"
          "  --rounds N     measure so many times; medians are printed (3)\n"
-         "  --json         print JSON, for hearth_bench_table\n"
+         "  --json         print JSON, for bench/compare.mjs\n"
          "\n"
          "example:\n"
          "  hearth_bench_stored --url http://127.0.0.1:8080 --without http://127.0.0.1:8081");

@@ -193,6 +193,7 @@ case ${1:-all} in
         step "build with gcc, no warnings" strict release all tests bench
         step "clang-tidy" scripts/tidy.sh
         step "unit tests" unit release
+        step "counts of the engine" node bench/check.mjs
         step "documents" scripts/check-docs.sh
         step "checklist" scripts/checklist.sh
         step "hardening of what was built" scripts/check-hardening.sh
