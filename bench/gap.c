@@ -145,7 +145,11 @@ static int measure_probe(struct bench *b, size_t n_prompt, double *ms, hearth_er
 static int choose_prompt(struct bench *b, size_t *n_prompt, hearth_error *error)
 {
     const struct options *o = b->options;
-    double small = 0, large = 0;
+    double small = 0, large = 0, fit = (double)(o->context - LONG_REPLY);
+    if (o->prompt > 0) { /* a warm-up is all that is needed */
+        *n_prompt = (size_t)((double)o->prompt < fit ? (double)o->prompt : fit);
+        return measure_alone(b, PROBE_SMALL, &small, error);
+    }
     int rc = measure_probe(b, PROBE_SMALL, &small, error);
     if (rc == HEARTH_OK) rc = measure_probe(b, PROBE_LARGE, &large, error);
     if (rc != HEARTH_OK) return rc;
@@ -154,8 +158,6 @@ static int choose_prompt(struct bench *b, size_t *n_prompt, hearth_error *error)
     double linear = small / PROBE_SMALL - quadratic * PROBE_SMALL;
     double time = (double)(TICKS * o->max_decode_gap);
     double wanted = (sqrt(linear * linear + 4 * quadratic * time) - linear) / (2 * quadratic);
-    double fit = (double)(o->context - LONG_REPLY);
-    if (o->prompt > 0) wanted = (double)o->prompt;
     *n_prompt = (size_t)(wanted < fit ? wanted : fit);
     fprintf(stderr, "gap: %d tokens take %.0f ms, %d take %.0f; the prompt has %zu: %d ticks of %ld ms\n", PROBE_SMALL,
             small, PROBE_LARGE, large, *n_prompt, TICKS, o->max_decode_gap);

@@ -37,8 +37,8 @@ die() { say "$*"; exit 1; }
 
 # ---- What runs --------------------------------------------------------------------------------------------------
 
-compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid stored constrained shapes
-    connections ready)
+compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid hybrid_agents stored
+    constrained shapes connections ready)
 more=(tails long spc slots1 slots2 slots4 slots8 restore)
 growth=(index start slots1 slots2 slots4 slots8 slots16 slots32 slots64 window4 window8 window16 window32 window64
     window128)
@@ -224,6 +224,13 @@ set_hybrid() {
 }
 run_hybrid() { client cache --name hybrid --rounds 1; }
 
+# Agents that share 600 of 900 tokens with that model; nothing says where their messages end.
+set_hybrid_agents() {
+    set_hybrid
+    slots=4
+}
+run_hybrid_agents() { client agents --name hybrid_agents 6; }
+
 # A stream that is stored every 256 tokens, and one that is not: two of hearth's servers, one of which is asked at a
 # time; an idle one uses no CPU.
 set_stored() {
@@ -240,8 +247,8 @@ run_stored() {
     program stored --url "$stores" --without "$url" --rounds "$(of 2 1)"
 }
 
-# The template is one that has tools. The vocabulary is small: random weights propose what a schema refuses nearly every
-# time, and llama-server then asks the grammar about each token there is, which with 50,000 of them takes a minute.
+# The template is one that has tools. The vocabulary is small: random weights propose what a schema refuses more often
+# than trained ones do, and llama-server then asks its grammar about every token, which takes a minute with 50,000.
 set_constrained() {
     shape="${tiny/gpt-2/models/demo.gguf} --template $templates/Qwen3-Coder.jinja"
     slots=2
@@ -250,7 +257,7 @@ set_constrained() {
 run_constrained() { client constrained --rounds "$(of 3 1)"; }
 
 set_shapes() {
-    shape="$small --template $templates/Qwen3-Coder.jinja"
+    shape="$(of "$small" "$tiny") --template $templates/Qwen3-Coder.jinja"
     slots=4
     context=$(of 32768 12288)
 }
