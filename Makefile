@@ -19,7 +19,7 @@ bench: all ## compare with llama-server, a quarter of an hour: same llama.cpp, s
 	@scripts/packages.sh test
 	@BENCH_PEER=1 bench/run.sh short
 
-bench-full: all ## the same with all workloads and the sizes of the goals: takes hours
+bench-full: all ## the same with all workloads and the sizes of the goals: an hour or two
 	@scripts/packages.sh test
 	@BENCH_PEER=1 bench/run.sh full
 

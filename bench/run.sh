@@ -307,7 +307,7 @@ done
 
 # Start, memory, the first token and a reply's by the window of one slot.
 for n in 4 8 16 32 64 128; do
-    eval "set_window$n() { set_ready; slots=1; context=$((n * 1024)); }"
+    eval "set_window$n() { set_ready; shape=\$large; slots=1; context=$((n * 1024)); }"
     eval "run_window$n() { run_ready \"\$1\"; }"
 done
 
@@ -316,11 +316,11 @@ done
 model=
 
 make_model() {
-    model=$out/model-$(printf '%s' "$shape $context" | sha256sum | cut -c1-12).gguf
+    model=$out/model-$(printf '%s' "$shape" | sha256sum | cut -c1-12).gguf
     [ ! -e "$model" ] || return 0
     say "making $model"
     # shellcheck disable=SC2086 # a list of words
-    "$build/bin/hearth-mkmodel" $shape --ctx "$context" -o "$model.new"
+    "$build/bin/hearth-mkmodel" $shape --ctx 131072 -o "$model.new"
     mv "$model.new" "$model"
 }
 
