@@ -39,7 +39,7 @@ die() { say "$*"; exit 1; }
 
 compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid hybrid_agents stored
     constrained shapes connections ready)
-more=(tails long spc slots1 slots2 slots4 slots8 restore)
+more=(tails long spc slots1 slots2 slots4 slots8 restore sampling)
 growth=(index start slots1 slots2 slots4 slots8 slots16 slots32 slots64 window4 window8 window16 window32 window64
     window128)
 
@@ -298,6 +298,13 @@ run_restore() {
     program restore --model "$model" --folder "$out/kv" --threads $threads 2>"$out/restore.log"
     rm -rf "$out/kv"
 }
+
+# What samplers cost beside a decode call of 16 slots; in one process as well.
+set_sampling() {
+    shape=$large
+    alone=program
+}
+run_sampling() { program sampling --model "$model" --threads $threads; }
 
 # Throughput and latency by number of slots: 8 clients at once, and where slots are more, as many.
 for n in 1 2 4 8 16 32 64; do
