@@ -290,7 +290,6 @@ run_ready() {
 # In one process, without a server.
 set_restore() {
     shape=$qwen
-    context=4096
     alone=program
 }
 run_restore() {
