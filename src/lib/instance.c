@@ -338,7 +338,7 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     model->store = instance->store;
     model->logs_words = instance->config->server.insecure_logging;
     model->resume_wait_ns = clock_from_ms(instance->config->cache.session_resume_wait_ms);
-    int rc = adapters_load(model->adapters, model->weights, instance->store != NULL, error);
+    int rc = adapters_load(model->adapters, model->weights, instance->store, error);
     if (info->chat_template == NULL && model->config->jinja_file == NULL)
         log_event(LOG_WARN, "model", "no chat template: chats are written in ChatML, unless jinja_file names another",
                   log_str("model", model->config->name));
@@ -392,7 +392,8 @@ static struct model *model_open(struct hearth *instance, struct model_entry *ent
     struct model *model = mem_alloc(sizeof *model);
     *model = (struct model){.entry = entry, .config = entry->config, .adapters = entry->adapters};
     int rc = HEARTH_OK;
-    if (instance->store != NULL || verify) rc = fingerprint_start(fingerprint, entry->config->path, verify, error);
+    struct fingerprint_source source = {.path = entry->config->path, .store = instance->store, .verify = verify};
+    if (instance->store != NULL || verify) rc = fingerprint_start(fingerprint, &source, error);
     if (rc == HEARTH_OK) rc = load_parts(instance, model, progress, error);
     fingerprint_stop(fingerprint);
     if (rc == HEARTH_OK) return model;

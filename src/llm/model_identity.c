@@ -1,5 +1,6 @@
-/* Fingerprint of a model: SHA-256 over every byte of its files, their stamp, and the name of its quantisation. A model
- * split into several files is hashed as their concatenation. No state; any thread. */
+/* Fingerprint of a model: SHA-256 over every byte of its files; the signs by which files that were hashed before are
+ * recognised (stamp and spots); and the name of its quantisation. A model split into several files is hashed as their
+ * concatenation. No state; any thread. */
 #include "llm/model_identity.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -74,27 +75,43 @@ static int count_parts(const char *path, char prefix[PATH_MAX], int32_t *n, hear
                     (long long)at + 1, (long long)count);
 }
 
+/* One file of a model, and of how many. */
+struct part {
+    const char *path;
+    int32_t n;
+};
+
 /* Calls `each` for every file of the model, in order. */
-static int each_part(const char *path, int (*each)(void *ud, const char *part, hearth_error *error), void *ud,
+static int each_part(const char *path, int (*each)(void *ud, const struct part *part, hearth_error *error), void *ud,
                      hearth_error *error)
 {
-    char prefix[PATH_MAX], part[PATH_MAX];
+    char prefix[PATH_MAX], name[PATH_MAX];
     int32_t n;
     int code = count_parts(path, prefix, &n, error);
     for (int32_t i = 0; i < n && code == HEARTH_OK; i++) {
-        if (n > 1) llama_split_path(part, sizeof part, prefix, i, n);
-        code = each(ud, n > 1 ? part : path, error);
+        if (n > 1) llama_split_path(name, sizeof name, prefix, i, n);
+        code = each(ud, &(struct part){n > 1 ? name : path, n}, error);
     }
     return code;
 }
 
-static int stamp_file(void *ud, const char *path, hearth_error *error)
+static int cannot_look(const char *path, hearth_error *error)
+{
+    return error_at(error, HEARTH_IO, path, "cannot look at %s: %s", path, strerror(errno));
+}
+
+static void feed_stamp(struct sha256 *hash, const struct stat *st)
+{
+    const int64_t facts[] = {(int64_t)st->st_dev, (int64_t)st->st_ino, st->st_size,        st->st_mtim.tv_sec,
+                             st->st_mtim.tv_nsec, st->st_ctim.tv_sec,  st->st_ctim.tv_nsec};
+    sha256_feed(hash, facts, sizeof facts);
+}
+
+static int stamp_file(void *ud, const struct part *part, hearth_error *error)
 {
     struct stat st;
-    if (stat(path, &st) != 0) return error_at(error, HEARTH_IO, path, "cannot look at %s: %s", path, strerror(errno));
-    const int64_t facts[] = {(int64_t)st.st_dev, (int64_t)st.st_ino, st.st_size,        st.st_mtim.tv_sec,
-                             st.st_mtim.tv_nsec, st.st_ctim.tv_sec,  st.st_ctim.tv_nsec};
-    sha256_feed(ud, facts, sizeof facts);
+    if (stat(part->path, &st) != 0) return cannot_look(part->path, error);
+    feed_stamp(ud, &st);
     return HEARTH_OK;
 }
 
@@ -133,11 +150,11 @@ static int verify_part(struct feeding *feeding, const char *path, hearth_error *
     return code == HEARTH_OK ? compare(path, got, wanted, error) : code;
 }
 
-static int feed_part(void *ud, const char *path, hearth_error *error)
+static int feed_part(void *ud, const struct part *part, hearth_error *error)
 {
     struct feeding *feeding = ud;
-    bool verify = feeding->how->verify && llm_file_has_sidecar(path);
-    return verify ? verify_part(feeding, path, error) : feed_file(feeding, path, error);
+    bool verify = feeding->how->verify && llm_file_has_sidecar(part->path);
+    return verify ? verify_part(feeding, part->path, error) : feed_file(feeding, part->path, error);
 }
 
 int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_t digest[32], hearth_error *error)
@@ -148,6 +165,82 @@ int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_
     if (code == HEARTH_OK) sha256_so_far(feeding.all, digest);
     sha256_close(feeding.all);
     free(feeding.chunk);
+    return code;
+}
+
+bool llm_file_matches_sidecar(const char *path, const uint8_t digest[32])
+{
+    uint8_t wanted[SHA256_BYTES];
+    hearth_error unwanted;
+    return llm_sidecar_read(path, wanted, &unwanted) == HEARTH_OK && sha256_equal(wanted, digest);
+}
+
+/* ---- Signs ---- */
+
+/* Spots of a model, whose files have as many each, but two at least: their first and last bytes. */
+enum { SPOTS = 64, SPOT_BYTES = 64 << 10 };
+
+struct look {
+    struct sha256 *stamp, *spots;
+    int64_t changed_s;
+    uint8_t *bytes; /* SPOT_BYTES */
+};
+
+/* Where spot `i` of `n` begins; spots follow each other without gaps in a file that they cover. */
+static uint64_t spot_at(uint64_t size, uint64_t i, uint64_t n)
+{
+    return size <= n * SPOT_BYTES ? i * SPOT_BYTES : (size - SPOT_BYTES) * i / (n - 1);
+}
+
+static int feed_spot(const struct look *look, int fd, uint64_t at, const char *path, hearth_error *error)
+{
+    size_t done = 0;
+    while (done < SPOT_BYTES) {
+        ssize_t n = pread(fd, look->bytes + done, SPOT_BYTES - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cannot_read(path, error);
+        if (n == 0) break;
+        done += (size_t)n;
+    }
+    sha256_feed(look->spots, look->bytes, done);
+    return HEARTH_OK;
+}
+
+static int look_at_open(struct look *look, int fd, const struct part *part, hearth_error *error)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return cannot_look(part->path, error);
+    feed_stamp(look->stamp, &st);
+    if (st.st_mtim.tv_sec > look->changed_s) look->changed_s = st.st_mtim.tv_sec;
+    if (st.st_ctim.tv_sec > look->changed_s) look->changed_s = st.st_ctim.tv_sec;
+    uint64_t size = (uint64_t)st.st_size, n = SPOTS / part->n > 2 ? (uint64_t)(SPOTS / part->n) : 2;
+    int code = HEARTH_OK;
+    for (uint64_t i = 0; i < n && code == HEARTH_OK; i++)
+        code = feed_spot(look, fd, spot_at(size, i, n), part->path, error);
+    return code;
+}
+
+/* The stamp is that of the open file, whose spots are read. (A network file system asks its server when a file is
+ * opened.) */
+static int look_at_part(void *ud, const struct part *part, hearth_error *error)
+{
+    int fd = open(part->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return cannot_read(part->path, error);
+    int code = look_at_open(ud, fd, part, error);
+    close(fd);
+    return code;
+}
+
+int llm_file_signs(const char *path, struct llm_file_signs *signs, hearth_error *error)
+{
+    struct look look = {.stamp = sha256_open(), .spots = sha256_open(), .bytes = mem_alloc(SPOT_BYTES)};
+    int code = each_part(path, look_at_part, &look, error);
+    sha256_so_far(look.stamp, signs->stamp);
+    sha256_so_far(look.spots, signs->spots);
+    signs->changed_s = look.changed_s;
+    sha256_close(look.stamp);
+    sha256_close(look.spots);
+    free(look.bytes);
     return code;
 }
 

@@ -26,8 +26,23 @@ int llm_file_fingerprint(const char *path, const struct llm_reading *how, uint8_
 /* Whether there is a FILE.sha256 beside the file, as sha256sum writes it. Of a split model: beside its first part. */
 bool llm_file_has_sidecar(const char *path);
 
-/* A digest of device, inode, size and times of the model's files: while it stays equal, so does their content. */
+/* Whether this is the digest in the file's sidecar. That of a split model never is: its sidecars are of one file each.
+ */
+bool llm_file_matches_sidecar(const char *path, const uint8_t digest[32]);
+
+/* A digest of device, inode, size and times (of content and of inode, in ns) of the model's files: while it stays
+ * equal, so does their content. */
 int llm_file_stamp(const char *path, uint8_t stamp[32], hearth_error *error);
+
+/* By what the files of a model are recognised at a later start without being read whole. */
+struct llm_file_signs {
+    uint8_t stamp[32]; /* llm_file_stamp() */
+    uint8_t spots[32]; /* SHA-256 of 64 spots of 64 KiB, evenly spread, each file's first and last bytes among them */
+    int64_t changed_s; /* seconds since 1970: when one of the files was last changed, as the file system has it */
+};
+
+/* Reads some 4 MiB; any thread. */
+int llm_file_signs(const char *path, struct llm_file_signs *signs, hearth_error *error);
 
 /* The type of most weights as its file says: "q8_0", "q4_k_m", …; "unknown". */
 const char *llm_file_quant(const char *path);

@@ -12,12 +12,14 @@
  *     HEARTH_UNAVAILABLE  the backend itself is gone (its folder was removed): it must be opened again
  *     HEARTH_NO_MEMORY, HEARTH_IO  the call failed now, which says nothing of the slab
  *
- * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(); its fetchers get() and note_use(); its
- * supervisor open(), scan() and has(). All of these may run at once, for different slabs. Each may take as long as a
- * disk or a network does, and may hang: no thread that serves requests waits for one. */
+ * Threads: a tier's saver calls put(), remove(), quarantine(), name_model(), write_digests(); its fetchers get() and
+ * note_use(); its supervisor open(), scan(), has() and read_digests(). All of these may run at once, for different
+ * slabs. Each may take as long as a disk or a network does, and may hang: no thread that serves requests waits for one.
+ */
 #ifndef STORE_BACKEND_H
 #define STORE_BACKEND_H
 
+#include "base/buf.h"
 #include "base/files.h"
 #include "store/slab.h"
 
@@ -35,8 +37,8 @@ struct backend_scan {
 
 struct backend {
     /* Opens the memory, folder or server, and creates it if need be; again after it was lost. HEARTH_BUSY, with a
-     * message: another process owns it, and it can be read: until a later open() returns 0, only get(), has() and
-     * scan() have an effect. */
+     * message: another process owns it, and it can be read: until a later open() returns 0, only get(), has(),
+     * scan() and read_digests() have an effect. */
     int (*open)(struct backend *backend, hearth_error *error);
 
     /* Stores a slab whole, or not at all. 0: it is stored, as durably as the backend can. A slab with its name is kept
@@ -58,6 +60,11 @@ struct backend {
     /* Stores the name of a model that has slabs, for listings. Failures are ignored. NULL: the backend has no listings.
      */
     void (*name_model)(struct backend *backend, const uint8_t model[SHA256_BYTES], const char *name);
+
+    /* Reads and replaces the known digests (store_digests() in store.h). HEARTH_NOT_FOUND: there are none. NULL: the
+     * backend does not outlive the process. */
+    int (*read_digests)(struct backend *backend, struct buf *out, hearth_error *error);
+    int (*write_digests)(struct backend *backend, const struct buf *digests, hearth_error *error);
 
     /* Notes a use. Failures cost the LRU order after a restart, and nothing else. */
     void (*note_use)(struct backend *backend, const struct slab_name *name, uint32_t hits, int64_t used_ms);

@@ -16,7 +16,9 @@
 
 enum { MOST_QUARANTINED = 8, HEX = 2 * SHA256_BYTES };
 
-#define QUARANTINE "quarantine"
+#define QUARANTINE  "quarantine"
+#define DIGESTS     "digests"
+#define DIGESTS_NEW "digests.new"
 static const char TEMPORARY[] = ".tmp";
 static const char DIGITS[] = "0123456789", MODEL_NAME[] = ".name";
 
@@ -46,7 +48,7 @@ static bool is_temporary_rest(const char *rest)
 
 enum folder_name_type folder_name_type(const char *file, struct slab_name *name)
 {
-    static const char *const own[] = {QUARANTINE, INDEX_FILE_NAME, INDEX_FILE_NEW};
+    static const char *const own[] = {QUARANTINE, DIGESTS, DIGESTS_NEW, INDEX_FILE_NAME, INDEX_FILE_NEW};
     char hex[HEX + 1];
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(file, own[i]) == 0) return NAME_OWN;
@@ -397,6 +399,51 @@ void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const
             folder->files->unlink(folder->files, folder->fd, names.v[i]);
     }
     names_release(&names);
+}
+
+/* ---- Known digests ---- */
+
+static int read_open_digests(struct folder *folder, int fd, struct buf *out)
+{
+    struct files *files = folder->files;
+    int64_t size = files->size(files, fd);
+    if (size < 0) return (int)size;
+    if (size > FOLDER_DIGESTS_BYTES) return -EFBIG;
+    char *bytes = mem_alloc((size_t)size + 1);
+    int result = files_read_all(files, fd, bytes, (size_t)size, 0);
+    if (result == 0) buf_append(out, bytes, (size_t)size);
+    free(bytes);
+    return result;
+}
+
+int folder_read_digests(struct folder *folder, struct buf *out, hearth_error *error)
+{
+    struct files *files = folder->files;
+    int fd = files->open(files, folder->fd, DIGESTS, FILES_READ);
+    int result = fd < 0 ? fd : read_open_digests(folder, fd, out);
+    if (fd >= 0) files->close(files, fd);
+    return result < 0 ? folder_error(folder, DIGESTS, "read", result, error) : 0;
+}
+
+static int write_new_digests(struct folder *folder, const struct buf *digests)
+{
+    struct files *files = folder->files;
+    int fd = files->open(files, folder->fd, DIGESTS_NEW, FILES_CREATE);
+    if (fd < 0) return fd;
+    int result = files_write_all(files, fd, digests->v, digests->len, 0);
+    int closed = files->close(files, fd);
+    return result < 0 ? result : closed;
+}
+
+int folder_write_digests(struct folder *folder, const struct buf *digests, hearth_error *error)
+{
+    struct files *files = folder->files;
+    files->unlink(files, folder->fd, DIGESTS_NEW); /* of a process that ended in between */
+    int result = write_new_digests(folder, digests);
+    if (result == 0) result = files->rename(files, folder->fd, DIGESTS_NEW, folder->fd, DIGESTS);
+    if (result == 0) return 0;
+    files->unlink(files, folder->fd, DIGESTS_NEW);
+    return folder_error(folder, DIGESTS, "write", result, error);
 }
 
 /* ---- Quarantine ---- */

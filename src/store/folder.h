@@ -1,5 +1,6 @@
 /* A folder of slabs: the tiers disk and ram_file. One file a slab, named by its key and kind ("<64 hex>.rows",
- * "<64 hex>.state"); beside them temporary files while they are written, names of models, and a folder "quarantine".
+ * "<64 hex>.state"); beside them temporary files while they are written, names of models, the file "digests", and a
+ * folder "quarantine".
  *
  * A file becomes visible whole or not at all: it is written under a temporary name, synced, linked to its name, the
  * folder synced, and the file read back (docs/durability.md). The functions may be called from several threads, for
@@ -7,6 +8,7 @@
 #ifndef STORE_FOLDER_H
 #define STORE_FOLDER_H
 
+#include "base/buf.h"
 #include "base/files.h"
 #include "store/slab.h"
 
@@ -41,6 +43,12 @@ bool folder_model_name(struct folder *folder, const uint8_t model[SHA256_BYTES],
 /* Removes the names of models that have no slabs any more. */
 void folder_prune_models(struct folder *folder, bool (*is_there)(void *ud, const uint8_t model[SHA256_BYTES]),
                          void *ud);
+
+/* The bytes of the file "digests" (docs/format.md). HEARTH_NOT_FOUND: there is none; a longer one than that is not
+ * read. It is replaced as a whole and not synced: whoever reads it checks it. */
+#define FOLDER_DIGESTS_BYTES (64 << 10)
+int folder_read_digests(struct folder *folder, struct buf *out, hearth_error *error);
+int folder_write_digests(struct folder *folder, const struct buf *digests, hearth_error *error);
 
 /* Whether the slab's file exists; true also where that cannot be found out. */
 bool folder_has(struct folder *folder, const struct slab_key *key, enum slab_kind kind);

@@ -165,6 +165,26 @@ static void backend_name_model(struct backend *backend, const uint8_t model[SHA2
     unref_folder(b, ref);
 }
 
+static int backend_read_digests(struct backend *backend, struct buf *out, hearth_error *error)
+{
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_folder(b);
+    if (ref == NULL) return not_open(b, error);
+    int result = folder_read_digests(ref->folder, out, error);
+    unref_folder(b, ref);
+    return result;
+}
+
+static int backend_write_digests(struct backend *backend, const struct buf *digests, hearth_error *error)
+{
+    struct folder_backend *b = folder_backend_of(backend);
+    struct folder_ref *ref = ref_own_folder(b);
+    if (ref == NULL) return not_open(b, error);
+    int result = folder_write_digests(ref->folder, digests, error);
+    unref_folder(b, ref);
+    return result;
+}
+
 static void report_damaged(void *ud, const struct slab_key *key, enum slab_kind kind, const hearth_error *error)
 {
     const struct backend_scan *scan = ud;
@@ -228,6 +248,8 @@ struct backend *folder_backend_open(struct files *files, const char *path)
                                   .quarantine = backend_quarantine,
                                   .has = backend_has,
                                   .name_model = backend_name_model,
+                                  .read_digests = backend_read_digests,
+                                  .write_digests = backend_write_digests,
                                   .note_use = backend_note_use,
                                   .scan = backend_scan,
                                   .wants_scan = backend_wants_scan,

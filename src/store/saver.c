@@ -171,14 +171,22 @@ static void finish_job(struct tier *tier, struct save_job *job)
     save_job_free(job);
 }
 
-static void quarantine_and_trim(struct tier *tier)
+/* With the mutex. */
+static bool has_chores(const struct tier *tier)
+{
+    bool any = tier->damaged != NULL || tier->scan_damaged != NULL || tier->to_trim || tier->digests_changed;
+    return any && tier->state == TIER_OPEN;
+}
+
+static void do_chores(struct tier *tier)
 {
     store_lock(tier->store);
-    bool trim = tier->to_trim;
+    bool trim = tier->to_trim, write_digests = tier->digests_changed;
     tier->to_trim = false;
     store_unlock(tier->store);
     tier_quarantine_damaged(tier);
     if (trim) tier_trim(tier);
+    if (write_digests) tier_write_digests(tier);
 }
 
 /* With the mutex: whether a job may begin. While the store closes, queued jobs are still written until the deadline. */
@@ -207,15 +215,14 @@ static bool run_one(struct tier *tier)
 {
     struct store *store = tier->store;
     bool buffer_wanted = tier == save_tier(store) && store->buffers.wanted > 0 && !store->closing;
-    bool has_chores =
-        (tier->damaged != NULL || tier->scan_damaged != NULL || tier->to_trim) && tier->state == TIER_OPEN;
-    struct save_job *job = !buffer_wanted && !has_chores && may_begin(tier) ? next_job(&tier->saver) : NULL;
-    if (!buffer_wanted && !has_chores && job == NULL) return false;
+    bool chores = has_chores(tier);
+    struct save_job *job = !buffer_wanted && !chores && may_begin(tier) ? next_job(&tier->saver) : NULL;
+    if (!buffer_wanted && !chores && job == NULL) return false;
     store_unlock(store);
     if (buffer_wanted) {
         buffers_make_wanted(store);
-    } else if (has_chores) {
-        quarantine_and_trim(tier);
+    } else if (chores) {
+        do_chores(tier);
     } else if (save_job_write(store, tier, job) || job->retried) {
         finish_job(tier, job);
         job = NULL;

@@ -1,5 +1,5 @@
-/* The store itself: opening and closing it with its threads, names of models, calls of users, numbers. Threads of all
- * other files begin and end here, and the last one frees the store (see store_parts.h). */
+/* The store itself: opening and closing it with its threads, names of models, known digests, calls of users, numbers.
+ * Threads of all other files begin and end here, and the last one frees the store (see store_parts.h). */
 #include "store/store.h"
 
 #include "base/log.h"
@@ -168,6 +168,33 @@ const char *store_unwritten_name(struct store *store, const uint8_t model[SHA256
     if (wanted) name->written[tier] = true;
     store_unlock(store);
     return wanted ? name->name : NULL;
+}
+
+/* ---- Known digests ---- */
+
+void store_digests(struct store *store, int64_t deadline, struct buf *out)
+{
+    struct tier *tier = tier_of_digests(store);
+    if (tier == NULL) return;
+    store_lock(store);
+    while (tier->state == TIER_OPENING && !store->closing && store_wait_changed(store, deadline)) {
+    }
+    buf_append(out, tier->digests.v, tier->digests.len);
+    store_unlock(store);
+}
+
+void store_keep_digests(struct store *store, const struct buf *digests)
+{
+    struct tier *tier = tier_of_digests(store);
+    if (tier == NULL) return;
+    store_lock(store);
+    if (tier_takes_saves(tier) && tier->state == TIER_OPEN) {
+        buf_clear(&tier->digests);
+        buf_append(&tier->digests, digests->v, digests->len);
+        tier->digests_changed = true;
+        pthread_cond_signal(&tier->saver.work);
+    }
+    store_unlock(store);
 }
 
 /* ---- Users ---- */

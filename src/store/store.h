@@ -96,6 +96,18 @@ void store_name_model(struct store *store, const uint8_t model[SHA256_BYTES], co
  */
 void store_remove_user(struct store *store, const struct store_user *user);
 
+/* ---- Known digests ---- */
+
+/* A small file for whoever loads models (docs/format.md), beside the slabs of the last tier in the table that has a
+ * folder and is on: the store reads it when it opens that tier and writes it, and does not look into it.
+ *
+ * store_digests() appends its bytes, at most 64 KiB. It waits until the tier was opened, or the deadline
+ * (CLOCK_MONOTONIC, ns; 0: not at all); nothing is appended where there is no file or no such tier, or the tier is not
+ * open. store_keep_digests() replaces the file, on the tier's saver, unless another process owns the folder; one thread
+ * at a time calls it. */
+void store_digests(struct store *store, int64_t deadline, struct buf *out);
+void store_keep_digests(struct store *store, const struct buf *digests);
+
 /* ---- Lookups ---- */
 
 /* The result of a lookup. Holds pins: the slabs it found stay as long as it does. Belongs to one thread at a time. */

@@ -144,6 +144,8 @@ struct tier {
     char trouble[160];
     struct victim *damaged;            /* dropped entries whose damaged slabs the saver is to quarantine */
     struct damaged_slab *scan_damaged; /* damaged slabs that a scan found, to be quarantined as well */
+    struct buf digests;                /* as in the backend, or as the saver is to write them */
+    bool digests_changed;
 };
 
 int tier_open(struct store *store, enum store_tier id,
@@ -168,6 +170,15 @@ int tier_reserve(struct tier *tier, struct reserve *what, struct reservation **r
 
 /* A slab of the model was stored: writes the model's name beside it, once. On the saver's thread. */
 void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES]);
+
+/* The tier that keeps the known digests; NULL: none. */
+struct tier *tier_of_digests(struct store *store);
+
+/* The backend was opened: reads the known digests. On the supervisor's thread. */
+void tier_read_digests(struct tier *tier, struct buf *digests);
+
+/* Writes them. On the saver's thread. */
+void tier_write_digests(struct tier *tier);
 
 /* Evicts what exceeds the quota. On the saver's thread. */
 void tier_trim(struct tier *tier);

@@ -131,8 +131,13 @@ static void open_backend(struct tier *tier)
     tier_end_call(tier, &tier->supervisor);
     enum tier_state was = tier->state, is = result == 0 ? TIER_OPEN : result == HEARTH_BUSY ? TIER_SHARED : TIER_LOST;
     bool again = was == TIER_LOST || was == TIER_SHARED;
+    struct buf digests = {0};
+    if (is != TIER_LOST) tier_read_digests(tier, &digests);
     if (result == 0 && again) drop_missing(tier);
     store_lock(store);
+    buf_release(&tier->digests);
+    tier->digests = digests;
+    tier->digests_changed = false;
     bool news = was != is || strcmp(tier->trouble, error.message) != 0;
     snprintf(tier->trouble, sizeof tier->trouble, "%.159s", error.message);
     tier->state = is;
@@ -142,7 +147,8 @@ static void open_backend(struct tier *tier)
         mark_settled(tier);
     else if (was != is)
         tier->scan_at = 0;
-    pthread_cond_signal(&tier->saver.work); /* queued saves waited for the tier */
+    pthread_cond_signal(&tier->saver.work);  /* queued saves waited for the tier */
+    pthread_cond_broadcast(&store->changed); /* store_digests() did */
     const struct store_user **users;
     size_t n = saver_collect_waiters(tier, &users);
     store_unlock(store);

@@ -79,6 +79,7 @@ void tier_close(struct tier *tier)
         next = found->next;
         free(found);
     }
+    buf_release(&tier->digests);
     index_close(tier->index);
     tier->backend->close(tier->backend);
     saver_release(&tier->saver);
@@ -242,6 +243,46 @@ void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
     tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
     tier->backend->name_model(tier->backend, model, name);
     tier_end_call(tier, &tier->saver.worker);
+}
+
+/* ---- Known digests ---- */
+
+struct tier *tier_of_digests(struct store *store)
+{
+    struct tier *last = NULL;
+    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
+        struct tier *tier = &store->tiers[i];
+        if (tier->quota > 0 && tier->backend->read_digests != NULL) last = tier;
+    }
+    return last;
+}
+
+/* Called again for each attempt to own a folder of another process's: a fault is logged the first time. */
+void tier_read_digests(struct tier *tier, struct buf *digests)
+{
+    hearth_error error = {0};
+    if (tier != tier_of_digests(tier->store)) return;
+    tier_begin_call(tier, &tier->supervisor, tier->store->params.save_timeout_ns);
+    int result = tier->backend->read_digests(tier->backend, digests, &error);
+    tier_end_call(tier, &tier->supervisor);
+    if (result != 0 && result != HEARTH_NOT_FOUND && tier->state == TIER_OPENING)
+        log_event(LOG_WARN, LOG_GROUP, "known digests cannot be read", log_str("reason", error.message));
+}
+
+void tier_write_digests(struct tier *tier)
+{
+    hearth_error error = {0};
+    struct buf digests = {0};
+    store_lock(tier->store);
+    tier->digests_changed = false;
+    buf_append(&digests, tier->digests.v, tier->digests.len);
+    store_unlock(tier->store);
+    tier_begin_call(tier, &tier->saver.worker, tier->store->params.save_timeout_ns);
+    int result = tier->backend->write_digests(tier->backend, &digests, &error);
+    tier_end_call(tier, &tier->saver.worker);
+    if (result != 0)
+        log_event(LOG_WARN, LOG_GROUP, "known digests cannot be written", log_str("reason", error.message));
+    buf_release(&digests);
 }
 
 /* ---- Trouble ---- */

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "lib/models/fingerprint.h"
 #include "lib/models/loaded_model.h"
 #include "lib/parameters/message_hashes.h"
 
@@ -158,12 +159,13 @@ struct adapters *adapters_open(const struct config_model *config, hearth_error *
     return NULL;
 }
 
-int adapters_load(struct adapters *adapters, struct llm_model *weights, bool named, hearth_error *error)
+int adapters_load(struct adapters *adapters, struct llm_model *weights, struct store *store, hearth_error *error)
 {
     const struct config_lora *lora = adapters->config->v;
     int rc = HEARTH_OK;
-    for (size_t i = 0; i < adapters->n && named && rc == HEARTH_OK; i++)
-        rc = fingerprint_start(&adapters->fingerprints[i], lora[i].path, false, error);
+    for (size_t i = 0; i < adapters->n && store != NULL && rc == HEARTH_OK; i++)
+        rc = fingerprint_start(&adapters->fingerprints[i],
+                               &(struct fingerprint_source){.path = lora[i].path, .store = store}, error);
     if (rc != HEARTH_OK) return rc;
     for (size_t i = 0; i < adapters->n; i++) {
         adapters->handles[i] = llm_adapter_open(weights, lora[i].path, error);

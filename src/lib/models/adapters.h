@@ -8,8 +8,8 @@
 
 #include "config/config.h"
 #include "hearth.h"
-#include "lib/models/instance_store.h"
 #include "llm/adapter.h"
+#include "store/store.h"
 
 struct adapters;
 
@@ -17,9 +17,9 @@ struct adapters;
 struct adapters *adapters_open(const struct config_model *config, hearth_error *error);
 void adapters_close(struct adapters *adapters); /* NULL is fine; unloads */
 
-/* Reads the files. `named`: also starts to compute their digests, since the model's states are stored and those of
- * different adapters must have different identities after a restart too. */
-int adapters_load(struct adapters *adapters, struct llm_model *weights, bool named, hearth_error *error);
+/* Reads the files. `store` (NULL: none): where the model's states are stored; their digests are found then, since
+ * states of different adapters must have different identities after a restart too. */
+int adapters_load(struct adapters *adapters, struct llm_model *weights, struct store *store, hearth_error *error);
 void adapters_unload(struct adapters *adapters);
 
 size_t adapters_count(const struct adapters *adapters);

@@ -11,7 +11,7 @@
 #include "embed/pool.h"
 #include "engine/engine.h"
 #include "lib/models/adapters.h"
-#include "lib/models/instance_store.h"
+#include "lib/models/fingerprint.h"
 
 struct model_manager;
 struct model;

@@ -1,10 +1,9 @@
-/* The KV store of an instance: store parameters from the configuration, the fingerprint of a model's file, and the
+/* The KV store of an instance: store parameters from the configuration, the identity of a model's states, and the
  * store's status as hearth.h reports it. No data of its own. */
 #include "lib/models/instance_store.h"
 
-#include "base/error.h"
-#include "base/thread.h"
 #include "lib/models/loaded_model.h"
+#include "llm/model_identity.h"
 
 #include <string.h>
 
@@ -73,59 +72,6 @@ int instance_store_open(const struct hearth_config *config, struct store **store
 }
 
 /* ---- Identity ---- */
-
-static void *compute_fingerprint(void *ud)
-{
-    struct fingerprint *f = ud;
-    struct llm_reading how = {.stop = &f->stop, .verify = f->verify};
-    f->rc = llm_file_fingerprint(f->path, &how, f->digest, &f->error);
-    return NULL;
-}
-
-int fingerprint_start(struct fingerprint *fingerprint, const char *path, bool verify, hearth_error *error)
-{
-    uint8_t former[SHA256_BYTES];
-    memcpy(former, fingerprint->stamp, sizeof former);
-    bool known = fingerprint->known && (fingerprint->verify || !verify);
-    fingerprint->path = path;
-    fingerprint->verify = verify;
-    fingerprint->known = false;
-    atomic_store(&fingerprint->stop, false);
-    fingerprint->rc = llm_file_stamp(path, fingerprint->stamp, &fingerprint->error);
-    if (fingerprint->rc != HEARTH_OK) return HEARTH_OK;
-    fingerprint->known = known && memcmp(former, fingerprint->stamp, sizeof former) == 0;
-    if (fingerprint->known) return HEARTH_OK;
-    int rc = thread_start(&fingerprint->thread, compute_fingerprint, fingerprint, "reads the model's file", error);
-    fingerprint->running = rc == HEARTH_OK;
-    return rc;
-}
-
-static bool is_unchanged(struct fingerprint *fingerprint)
-{
-    uint8_t stamp[SHA256_BYTES];
-    if (llm_file_stamp(fingerprint->path, stamp, &fingerprint->error) != HEARTH_OK) return false;
-    if (memcmp(stamp, fingerprint->stamp, sizeof stamp) == 0) return true;
-    error_at(&fingerprint->error, HEARTH_INVALID, fingerprint->path, "%s was changed while it was loaded",
-             fingerprint->path);
-    return false;
-}
-
-bool fingerprint_finish(struct fingerprint *fingerprint)
-{
-    if (fingerprint->running) {
-        pthread_join(fingerprint->thread, NULL);
-        fingerprint->known = fingerprint->rc == HEARTH_OK;
-    }
-    fingerprint->running = false;
-    if (fingerprint->known && !is_unchanged(fingerprint)) fingerprint->known = false;
-    return fingerprint->known;
-}
-
-void fingerprint_stop(struct fingerprint *fingerprint)
-{
-    atomic_store(&fingerprint->stop, true);
-    fingerprint_finish(fingerprint);
-}
 
 struct identity instance_store_identity(const struct config_model *config, const uint8_t digest[SHA256_BYTES])
 {

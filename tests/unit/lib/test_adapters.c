@@ -129,10 +129,12 @@ static void sets_have_scopes_and_identities_of_their_own_in_whatever_order_they_
 {
     (void)state;
     hearth_error error;
-    hearth *instance = start_with_adapters();
+    hearth_config *config = DEMO("lora", lora);
+    set(config, "cache.save_tier", "ram"); /* adapters have digests where states are stored */
+    hearth *instance = start(config);
     struct adapters *adapters = adapters_open(instance->entries[0].config, &error);
     assert_non_null(adapters);
-    assert_int_equal(adapters_load(adapters, instance->entries[0].model->weights, true, &error), HEARTH_OK);
+    assert_int_equal(adapters_load(adapters, instance->entries[0].model->weights, instance->store, &error), HEARTH_OK);
     if (!adapters_finish(adapters, &error)) fail_msg("%s", error.message);
     struct identity base = {.quant = 6};
     memset(base.model, 0xaa, sizeof base.model);
