@@ -160,7 +160,7 @@ describe('damage while no server runs', () => {
     assert.deepEqual(await allRight(server), whole);
     assert.equal((await cacheOf(server)).corrupt_files, 0);
     await server.stop();
-    assert.deepEqual(readdirSync(disk).filter((file) => !/^[0-9a-f]{64}\.(rows|name)$|^quarantine$|^index$/.test(file)).sort(),
+    assert.deepEqual(readdirSync(disk).filter((file) => !/^[0-9a-f]{64}\.(rows|name)$|^quarantine$|^index$|^digests$/.test(file)).sort(),
       [...foreign, 'folder'].sort());
   });
 

@@ -85,13 +85,13 @@ export function slabsIn(folder) {
     .map((name) => ({ name, path: join(folder, name), size: lstatSync(join(folder, name)).size }));
 }
 
-// All files of a folder but its index file and the names of models, half-written ones and those set aside too: [[path, size]]. Files come and go meanwhile, and
+// All files of a folder but its index file, known digests and the names of models, half-written ones and those set aside too: [[path, size]]. Files come and go meanwhile, and
 // one that is being published has two names for a moment: as `du` does, it is counted once.
 export function filesIn(folder) {
   const files = new Map();
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     const path = join(entry.parentPath ?? entry.path, entry.name);
-    if (/^index(\.new)?$|\.name$/.test(entry.name)) continue;
+    if (/^(index|digests)(\.new)?$|\.name$/.test(entry.name)) continue;
     try {
       const { ino, size } = lstatSync(path);
       if (entry.isFile()) files.set(ino, [path, size]);
