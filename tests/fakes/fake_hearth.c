@@ -782,6 +782,24 @@ size_t hearth_slots(const hearth *instance, hearth_slot *slots, size_t max)
     return 1;
 }
 
+size_t hearth_residents(const hearth *instance, hearth_resident *residents, size_t max)
+{
+    (void)instance;
+    if (max > 0)
+        residents[0] = (hearth_resident){.seq_id = 3,
+                                         .slot_id = -1,
+                                         .model = "demo",
+                                         .state = HEARTH_RESIDENT_IDLE,
+                                         .tokens = 40,
+                                         .own_tokens = 30,
+                                         .messages = 2,
+                                         .cost_ms = 1.5,
+                                         .return_ms = 20,
+                                         .hash = "0123456789abcdef",
+                                         .last_used = 1700000000000};
+    return 1;
+}
+
 static hearth_adapter adapters[] = {{0, "fables.gguf", 1}, {1, "say \"no\".gguf", 0}};
 
 int32_t hearth_lora_list(const hearth *instance, const char *model, hearth_adapter *out, size_t max,

@@ -5,7 +5,7 @@
 
 #define KEY "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static void the_cache_route_has_tiers_and_counters(void **state)
+static void the_cache_route_has_tiers_residents_and_counters(void **state)
 {
     struct client client = harness_start(*state);
     struct response response = ask(&client, "GET", "/cache", NULL);
@@ -17,6 +17,9 @@ static void the_cache_route_has_tiers_and_counters(void **state)
         "\"ram_file\":{\"on\":false,\"entries\":0,\"bytes\":0,\"quota_bytes\":0,\"evictions\":0,"
         "\"trouble\":\"no \\\"folder\\\"\"},"
         "\"disk\":{\"on\":true,\"entries\":5,\"bytes\":1234567890123,\"quota_bytes\":1073741824,\"evictions\":0}},"
+        "\"resident\":[{\"model\":\"demo\",\"seq_id\":3,\"slot_id\":-1,\"state\":\"idle\",\"tokens\":40,"
+        "\"own_tokens\":30,\"messages\":2,\"cost_ms\":1.500,\"return_ms\":20.000,\"hash\":\"0123456789abcdef\","
+        "\"last_used\":1700000000000}],"
         "\"hits_exact\":1,\"hits_resume\":2,\"hits_longest_prefix\":3,\"misses\":4,\"saves_cold\":5,"
         "\"saves_continued\":6,\"saves_finish\":7,\"saves_evict\":8,\"saves_shutdown\":9,\"saves_dropped\":10,"
         "\"duplicate_dropped\":11,\"corrupt_files\":12,\"longest_prefix_probes\":13,\"pack_ns\":14,"
@@ -225,7 +228,7 @@ static void the_id_of_a_session_in_a_header_changes_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(the_cache_route_has_tiers_and_counters),
+        ROW(the_cache_route_has_tiers_residents_and_counters),
         ROW(a_lookup_has_the_cached_tokens_of_each_tier),
         ROW(a_lookup_may_be_of_messages_and_find_nothing),
         ROW(a_lookup_has_the_divergence_and_the_words_there),

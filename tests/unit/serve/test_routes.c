@@ -131,7 +131,8 @@ static void slots_have_their_cached_tokens(void **state)
     assert_string_equal(response.body.v,
                         "[{\"id\":0,\"seq_id\":3,\"model\":\"demo\",\"state\":\"generate\",\"request_id\":\"req-1\","
                         "\"cached_messages\":2,\"cached_tokens\":40,\"n_past\":45,\"hash\":\"0011223344556677\","
-                        "\"last_used\":1700000000123,\"n_ctx\":8192,\"speculative\":false,\"is_processing\":true,"
+                        "\"last_used\":1700000000123,\"cost_ms\":0.0,\"return_ms\":0.0,\"n_ctx\":8192,\"speculative\":"
+                        "false,\"is_processing\":true,"
                         "\"n_prompt_tokens\":42,\"n_prompt_tokens_cache\":40,\"n_prompt_tokens_processed\":2,"
                         "\"next_token\":[{\"has_next_token\":true,\"n_decoded\":3}]}]");
     response_release(&response);
