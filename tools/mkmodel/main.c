@@ -2,7 +2,7 @@
 #include "adapter.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "write.h"
+#include "model.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -116,11 +116,8 @@ static int parse_arch(const char *text, struct model *model, hearth_error *error
 
 static int parse_type(const char *text, struct model *model, hearth_error *error)
 {
-    for (const struct weight_type *type = weight_types; type->name != NULL; type++) {
-        if (strcmp(type->name, text) != 0) continue;
-        model->type = type;
-        return 0;
-    }
+    model->type = weight_type_find(text);
+    if (model->type != NULL) return 0;
     return error_at(error, HEARTH_INVALID, "type", "unknown type '%s': use f32, f16 or q8_0", text);
 }
 

@@ -1,19 +1,10 @@
 /* Writes a random-weight model of one architecture with another file's tokenizer as a GGUF file.
  *
  * The file is a function of struct model alone: same fields and same vocabulary, same bytes. */
-#ifndef MKMODEL_WRITE_H
-#define MKMODEL_WRITE_H
+#ifndef MKMODEL_MODEL_H
+#define MKMODEL_MODEL_H
 
-#include "arch.h"
-
-/* The type of matrices; vectors and tensors that llama.cpp requires in F32 stay F32. */
-struct weight_type {
-    const char *name; /* --type; NULL ends the table */
-    int ggml_type;    /* enum ggml_type */
-    uint32_t ftype;   /* enum llama_ftype, for general.file_type */
-};
-
-extern const struct weight_type weight_types[];
+#include "file.h"
 
 struct model {
     const struct arch *arch;
