@@ -1,4 +1,5 @@
-/* The architectures that hearth-mkmodel can write, as data: sizes, metadata keys and tensors, one row each.
+/* The architectures that hearth-mkmodel can write, as data: sizes, metadata keys and tensors, one row each. The rows of
+ * projectors (projector.c) are made of the same keys and tensors.
  *
  * A row names lengths by `enum size`; arch_resolve() turns the options, the row's defaults and the vocabulary into
  * numbers. Everything here is constant, so any thread may read it. */
@@ -28,10 +29,16 @@ enum size {
     /* Fixed by the row. */
     SIZE_PERIOD, /* every n-th layer attends to the whole sequence; the others are recurrent or have a sliding window */
     SIZE_ROTARY_PART, /* n: one n-th of a head is rotated */
-    SIZE_KERNEL,      /* of the convolution before a recurrent layer */
+    SIZE_KERNEL,      /* of the convolution before a recurrent layer, or over the frames of a sound */
     SIZE_STATE,       /* of a recurrent head */
     SIZE_GROUPS,      /* recurrent heads that share B and C (or K and Q) */
     SIZE_TOKEN_TYPES,
+    SIZE_IMAGE, /* of projectors: the width and height, in pixels, of every image, or of images in general */
+    SIZE_PATCH, /* pixels of a patch, either way */
+    SIZE_MERGE, /* patches that become one token, either way; of sound the frames that do */
+    SIZE_MEL,   /* numbers of a frame of sound */
+    SIZE_POSITIONS,
+    SIZE_CHANNELS,
 
     /* Computed. */
     SIZE_VOCAB,
@@ -46,6 +53,9 @@ enum size {
     SIZE_INNER_GROUP,
     SIZE_CONV,
     SIZE_SSM_IN,
+    SIZE_MERGED, /* of what becomes one token of a medium */
+    SIZE_FF_2,
+    SIZE_MODEL_EMBD, /* of the model that a projector is for */
     SIZE_ONE,
 
     SIZE_COUNT
@@ -65,6 +75,8 @@ enum fill {
     FILL_OUTPUT,         /* one row a token: the logits */
     FILL_POSITION,       /* one row a position */
     FILL_CONV,
+    FILL_KERNEL,     /* a convolution over all channels; the last length counts its outputs */
+    FILL_PROJECTION, /* makes what takes the place of tokens' embeddings */
     FILL_ONE,
     FILL_QUIET, /* a norm between attention and the residual stream */
     FILL_LOUD,  /* the last norm before a tied output */
@@ -74,7 +86,7 @@ enum fill {
 };
 
 struct tensor_rule {
-    const char *name; /* without "blk.N."; NULL ends a list */
+    const char *name; /* without "blk.N." (of projectors "v.blk.N." or "a.blk.N."); NULL ends a list */
     enum size ne[4];
     enum fill fill;
 };
@@ -88,16 +100,17 @@ struct part {
 };
 
 enum key_kind {
-    KEY_SIZE,        /* u32: the length `size` */
-    KEY_U32,         /* u32: `value` */
-    KEY_F32,         /* f32: `value` */
-    KEY_BOOL,        /* bool: `value` */
-    KEY_SECTIONS,    /* i32[4]: the rotated pairs of a head by kind of position (M-RoPE) */
-    KEY_SIZE_OR_NONE /* u32[layers]: the length `size` in attention layers, 0 in recurrent ones */
+    KEY_SIZE,         /* u32: the length `size` */
+    KEY_U32,          /* u32: `value` */
+    KEY_F32,          /* f32: `value` */
+    KEY_BOOL,         /* bool: `value` */
+    KEY_SECTIONS,     /* i32[4]: the rotated pairs of a head by kind of position (M-RoPE) */
+    KEY_SIZE_OR_NONE, /* u32[layers]: the length `size` in attention layers, 0 in recurrent ones */
+    KEY_RGB           /* f32[3]: `value` for red, green and blue */
 };
 
 struct key {
-    const char *name; /* without "ARCH."; NULL ends a list */
+    const char *name; /* without "ARCH." (of projectors "clip.vision." or "clip.audio."); NULL ends a list */
     enum key_kind kind;
     enum size size;
     double value;

@@ -54,6 +54,7 @@ static void put_key(struct gguf_context *gguf, const char *prefix, const struct 
     char name[128];
     snprintf(name, sizeof name, "%s.%s", prefix, key->name);
     int64_t size = sizes[key->size];
+    float value = (float)key->value;
     switch (key->kind) {
     case KEY_SIZE:
         gguf_set_val_u32(gguf, name, (uint32_t)size);
@@ -62,7 +63,7 @@ static void put_key(struct gguf_context *gguf, const char *prefix, const struct 
         gguf_set_val_u32(gguf, name, (uint32_t)key->value);
         break;
     case KEY_F32:
-        gguf_set_val_f32(gguf, name, (float)key->value);
+        gguf_set_val_f32(gguf, name, value);
         break;
     case KEY_BOOL:
         gguf_set_val_bool(gguf, name, key->value != 0);
@@ -72,6 +73,9 @@ static void put_key(struct gguf_context *gguf, const char *prefix, const struct 
         break;
     case KEY_SIZE_OR_NONE:
         put_by_layer(gguf, name, sizes, size);
+        break;
+    case KEY_RGB:
+        gguf_set_arr_data(gguf, name, GGUF_TYPE_FLOAT32, (float[]){value, value, value}, 3);
         break;
     }
 }
@@ -101,13 +105,14 @@ struct range {
     float gain; /* 0: low and high count */
     bool typed; /* stored in the file's type, not in F32 */
     bool by_token;
+    bool convolves; /* each output has inputs along all lengths but the last, not along the first alone */
 };
 
 /* Chosen so that greedy output wanders through the vocabulary, depends on the whole prompt, and yet is the same however
  * llama.cpp batches it. Attention over F16 cells is the one part whose rounding depends on the batch (by about 0.5 %),
  * so it adds little beside the feed-forward part. A tied embedding is small beside what the layers add, or the model
  * would repeat its last token for ever; the norm after the layers compensates. Steps and decays are those of the
- * published Mamba-2: memories of a few tokens up to a thousand. */
+ * published Mamba-2: memories of a few tokens up to a thousand. What a projector makes is as large as an embedding. */
 static const struct range ranges[] = {
     [FILL_MATRIX] = {.gain = 1.5f, .typed = true},
     [FILL_QK] = {.gain = 1.0f, .typed = true},
@@ -118,6 +123,8 @@ static const struct range ranges[] = {
     [FILL_OUTPUT] = {.gain = 4.0f, .typed = true, .by_token = true},
     [FILL_POSITION] = {.low = -0.1f, .high = 0.1f},
     [FILL_CONV] = {.gain = 1.5f},
+    [FILL_KERNEL] = {.gain = 1.5f, .typed = true, .convolves = true},
+    [FILL_PROJECTION] = {.gain = 0.15f, .typed = true},
     [FILL_ONE] = {.low = 1.0f, .high = 1.0f},
     [FILL_QUIET] = {.low = 0.05f, .high = 0.05f},
     [FILL_LOUD] = {.low = 32.0f, .high = 32.0f},
@@ -207,12 +214,20 @@ static float row_scale(const struct filler *filler, const struct range *range, i
     return type == normal || type == user_defined || type == byte ? 1.0f : 0.1f;
 }
 
+/* How many numbers are summed for one of the tensor's outputs. */
+static int64_t inputs_of(const struct tensor *tensor, const struct range *range)
+{
+    int64_t inputs = tensor->ne[0];
+    for (int i = 1; range->convolves && i < tensor->n_dims - 1; i++) inputs *= tensor->ne[i];
+    return inputs;
+}
+
 /* A tensor_visitor; `ud` is a struct filler. */
 static int fill_tensor(void *ud, const struct tensor *tensor, hearth_error *error)
 {
     struct filler *filler = ud;
     const struct range *range = &ranges[tensor->fill];
-    float half = range->gain * sqrtf(3.0f / (float)tensor->ne[0]);
+    float half = range->gain * sqrtf(3.0f / (float)inputs_of(tensor, range));
     float low = range->gain > 0 ? -half : range->low, high = range->gain > 0 ? half : range->high;
     int64_t n = tensor->ne[0], rows = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
     size_t row_size = ggml_row_size(tensor->type, n);

@@ -1,4 +1,4 @@
-/* Writes a GGUF file of random weights from the rules of arch.h: its keys and its tensors.
+/* Writes a GGUF file of random weights from the rules of arch.h: what models and projectors have in common.
  *
  * The file is a function of the metadata and of struct contents alone: the same of both, the same bytes. */
 #ifndef MKMODEL_FILE_H

@@ -1,8 +1,10 @@
-/* hearth-mkmodel: parses the command line into a struct model, or a struct lora, and writes the file. One thread. */
+/* hearth-mkmodel: parses the command line into a struct model, a struct lora or a struct projector, and writes the
+ * file. One thread. */
 #include "adapter.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "model.h"
+#include "projector.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -22,6 +24,8 @@ enum option_id {
     OPTION_TEMPLATE,
     OPTION_LORA,
     OPTION_RANK,
+    OPTION_MMPROJ,
+    OPTION_FOR,
     OPTION_HELP
 };
 
@@ -44,6 +48,8 @@ static const struct option options[] = {
     {"template", required_argument, NULL, OPTION_TEMPLATE},
     {"lora-for", required_argument, NULL, OPTION_LORA},
     {"rank", required_argument, NULL, OPTION_RANK},
+    {"mmproj", required_argument, NULL, OPTION_MMPROJ},
+    {"for", required_argument, NULL, OPTION_FOR},
     {"output", required_argument, NULL, 'o'},
     {"help", no_argument, NULL, OPTION_HELP},
     {0},
@@ -61,6 +67,7 @@ static void print_help(void)
          "\n"
          "usage: hearth-mkmodel --arch A --vocab V [options] -o OUT.gguf\n"
          "       hearth-mkmodel --lora-for MODEL.gguf [--rank N] [--seed N] -o OUT.gguf\n"
+         "       hearth-mkmodel --mmproj K --for MODEL.gguf [--seed N] -o OUT.gguf\n"
          "\n"
          "  --arch A         architecture, see below\n"
          "  --vocab V        a GGUF file with a tokenizer (a path or a name that ends in .gguf), or NAME for\n"
@@ -77,6 +84,7 @@ static void print_help(void)
          "  --template FILE  chat template (default: the vocabulary's own, if it has one)\n"
          "\n"
          "  --lora-for F     write a LoRA adapter for that model, of rank N (default 4)\n"
+         "  --mmproj K       write a projector for images or sound, of kind K (see below), for the model --for\n"
          "\n"
          "The same arguments give the same bytes. Control tokens such as end-of-text are never the most likely.\n"
          "\n"
@@ -88,11 +96,17 @@ static void print_help(void)
                window);
     }
     puts("\n"
+         "kinds of projectors:");
+    for (const struct projector_kind *kind = projector_kinds; kind->name != NULL; kind++) {
+        printf("  %-10s %s\n", kind->name, kind->about);
+    }
+    puts("\n"
          "examples:\n"
          "  hearth-mkmodel --arch llama --vocab models/demo.gguf -o tiny.gguf\n"
          "  hearth-mkmodel --arch gemma3 --vocab gemma-4 --swa 64 --type f16 -o window.gguf\n"
          "  hearth-mkmodel --arch qwen3 --vocab qwen2 --layers 28 --embd 1024 --heads 16 --kv-heads 8 \\\n"
-         "      --head-dim 128 --ff 3072 --ctx 40960 --type q8_0 -o qwen3-0.6b-shaped.gguf");
+         "      --head-dim 128 --ff 3072 --ctx 40960 --type q8_0 -o qwen3-0.6b-shaped.gguf\n"
+         "  hearth-mkmodel --mmproj llava --for tiny.gguf -o tiny-mmproj.gguf");
 }
 
 static int parse_number(const char *option, const char *text, long long limit, long long *value, hearth_error *error)
@@ -119,6 +133,14 @@ static int parse_type(const char *text, struct model *model, hearth_error *error
     model->type = weight_type_find(text);
     if (model->type != NULL) return 0;
     return error_at(error, HEARTH_INVALID, "type", "unknown type '%s': use f32, f16 or q8_0", text);
+}
+
+static int parse_kind(const char *text, struct projector *projector, hearth_error *error)
+{
+    projector->kind = projector_find(text);
+    if (projector->kind != NULL) return 0;
+    return error_at(error, HEARTH_INVALID, "mmproj", "unknown kind of projector '%s': --help lists the known ones",
+                    text);
 }
 
 /* Reranking needs a head, which is an architecture of its own. */
@@ -152,7 +174,8 @@ static char *vocab_path(const char *vocab)
 struct arguments {
     struct model model; /* its strings are borrowed from argv, but for vocab_path */
     const char *vocab;
-    struct lora lora; /* model_path NULL: a model is to be written */
+    struct lora lora;           /* model_path NULL: none is to be written */
+    struct projector projector; /* kind and model_path NULL: none is to be written */
     bool help;
 };
 
@@ -181,15 +204,20 @@ static int parse_option(int id, const char *name, const char *text, struct argum
         args->lora.rank = number;
         return code;
     }
+    case OPTION_MMPROJ:
+        return parse_kind(text, &args->projector, error);
+    case OPTION_FOR:
+        args->projector.model_path = text;
+        return 0;
     case OPTION_HELP:
         args->help = true;
         return 0;
     case 'o':
-        model->out_path = args->lora.out_path = text;
+        model->out_path = args->lora.out_path = args->projector.out_path = text;
         return 0;
     case OPTION_SEED: {
         int code = parse_number(name, text, INT64_MAX, &number, error);
-        model->seed = args->lora.seed = (uint64_t)number;
+        model->seed = args->lora.seed = args->projector.seed = (uint64_t)number;
         return code;
     }
     default: {
@@ -200,13 +228,27 @@ static int parse_option(int id, const char *name, const char *text, struct argum
     }
 }
 
+static bool wants_projector(const struct arguments *args)
+{
+    return args->projector.kind != NULL || args->projector.model_path != NULL;
+}
+
+/* The first option that is missing for what is wanted; NULL: none. */
+static const char *missing_option(const struct arguments *args)
+{
+    if (args->model.out_path == NULL) return "-o OUT.gguf";
+    if (args->lora.model_path != NULL) return NULL;
+    if (wants_projector(args)) {
+        if (args->projector.kind == NULL) return "--mmproj K";
+        return args->projector.model_path == NULL ? "--for MODEL.gguf" : NULL;
+    }
+    if (args->model.arch == NULL) return "--arch A";
+    return args->vocab[0] == '\0' ? "--vocab V" : NULL;
+}
+
 static int check_complete(const struct arguments *args, hearth_error *error)
 {
-    bool lora = args->lora.model_path != NULL;
-    const char *missing = !lora && args->model.arch == NULL ? "--arch A"
-                          : !lora && args->vocab[0] == '\0' ? "--vocab V"
-                          : args->model.out_path == NULL    ? "-o OUT.gguf"
-                                                            : NULL;
+    const char *missing = missing_option(args);
     if (missing == NULL) return 0;
     return error_set(error, HEARTH_INVALID, "%s is missing: --help shows examples", missing);
 }
@@ -232,6 +274,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *args, hearth
 static int write_what_is_wanted(struct arguments *args, hearth_error *error)
 {
     if (args->lora.model_path != NULL) return adapter_write(&args->lora, error);
+    if (wants_projector(args)) return projector_write(&args->projector, error);
     char *path = vocab_path(args->vocab);
     args->model.vocab_path = path;
     int code = model_write(&args->model, error);
@@ -248,8 +291,10 @@ static void stay_quiet(enum ggml_log_level level, const char *text, void *ud)
 
 int main(int argc, char **argv)
 {
-    struct arguments args = {
-        .vocab = "", .model = {.type = &weight_types[0], .seed = 1, .pooling = -1}, .lora = {.rank = 4, .seed = 1}};
+    struct arguments args = {.vocab = "",
+                             .model = {.type = &weight_types[0], .seed = 1, .pooling = -1},
+                             .lora = {.rank = 4, .seed = 1},
+                             .projector = {.seed = 1}};
     hearth_error error = {0};
     ggml_log_set(stay_quiet, NULL); /* hearth-mkmodel itself reports errors, in one line on stderr */
     int code = parse_arguments(argc, argv, &args, &error);

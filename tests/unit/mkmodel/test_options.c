@@ -164,6 +164,10 @@ static void bad_usage_is_refused_with_exit_code_2(void **state)
     assert_refused(RUN("--arch", "llama", "--head-dim", "12", MODEL), 2, "--head-dim");
     assert_refused(RUN("--lora-for", demo), 2, "-o OUT.gguf is missing");
     assert_refused(RUN("--lora-for", demo, "--rank", "0", "-o", path), 2, "--rank must be a number");
+    assert_refused(RUN("--mmproj", "bogus", "--for", demo, "-o", path), 2, "unknown kind of projector 'bogus'");
+    assert_refused(RUN("--mmproj", "llava", "-o", path), 2, "--for MODEL.gguf is missing");
+    assert_refused(RUN("--for", demo, "-o", path), 2, "--mmproj K is missing");
+    assert_refused(RUN("--mmproj", "llava", "--for", demo), 2, "-o OUT.gguf is missing");
     assert_false(exists(path));
     free(path);
 }
@@ -179,6 +183,8 @@ static void what_cannot_be_read_or_written_fails_with_exit_code_1(void **state)
     fclose(out);
     assert_refused(RUN("--arch", "llama", "--vocab", "/nowhere/v.gguf", "-o", path), 1, "cannot open the vocabulary");
     assert_refused(RUN("--lora-for", "/nowhere/m.gguf", "-o", path), 1, "give --lora-for another file");
+    assert_refused(RUN("--mmproj", "llava", "--for", text, "-o", path), 1, "give --for another file");
+    assert_refused(RUN("--mmproj", "llava", "--for", demo, "-o", "/nowhere/o.gguf"), 1, "cannot create");
     assert_refused(RUN("--arch", "llama", "--vocab", "no-such-name", "-o", path), 1, "ggml-vocab-no-such-name.gguf");
     assert_refused(RUN("--arch", "llama", "--vocab", text, "-o", path), 1, "not a GGUF file with a tokenizer");
     assert_refused(RUN("--arch", "llama", MODEL, "--pooling", "rank"), 2, "--arch reranker");
@@ -194,7 +200,7 @@ static void what_cannot_be_read_or_written_fails_with_exit_code_1(void **state)
     free(text);
 }
 
-static void help_names_every_architecture_and_shows_examples(void **state)
+static void help_names_every_architecture_and_projector_and_shows_examples(void **state)
 {
     (void)state;
     struct outcome outcome = RUN("--help");
@@ -202,6 +208,10 @@ static void help_names_every_architecture_and_shows_examples(void **state)
     assert_string_equal(outcome.err, "");
     assert_non_null(strstr(outcome.out, "examples:"));
     for (int i = 0; i < ARCHS; i++) assert_non_null(strstr(outcome.out, expectations[i].arch));
+    static const char *const kinds[] = {"  llava ", "  qwen2vl ", "  gemma3 ", "  audio ", "  whisper "};
+    const char *projectors = strstr(outcome.out, "kinds of projectors:");
+    assert_non_null(projectors);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) assert_non_null(strstr(projectors, kinds[i]));
     release_outcome(&outcome);
 }
 
@@ -217,7 +227,7 @@ int main(void)
         cmocka_unit_test(a_vocabulary_can_be_named_and_its_folder_given),
         cmocka_unit_test(bad_usage_is_refused_with_exit_code_2),
         cmocka_unit_test(what_cannot_be_read_or_written_fails_with_exit_code_1),
-        cmocka_unit_test(help_names_every_architecture_and_shows_examples),
+        cmocka_unit_test(help_names_every_architecture_and_projector_and_shows_examples),
     };
     return cmocka_run_group_tests(tests, open_folder, remove_folder);
 }
