@@ -66,7 +66,7 @@ static void moved_rows_are_the_same_and_leave_no_hole_below(struct rig *rig)
     expect_map(rig, PROMPT, PROMPT);
     expect_holds(rig, 1, &before);
     if (rig_bound == 0) expect_right(rig, 1, &high, 6); /* sums of 16 bits depend on the order of the cells */
-    expect_branch(rig, 2, &high, SHARED, 7); /* who shares the rest notices nothing */
+    expect_branch(rig, 2, &high, SHARED, 7);            /* who shares the rest notices nothing */
     release(&before);
     tokens_release(&low);
     tokens_release(&high);
