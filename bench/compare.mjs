@@ -21,6 +21,8 @@ const goals = [
   { row: 1, workload: 'conversation', figure: /^first token, turn by turn$/, of: ratio, most: 1.0 },
   { row: 2, workload: 'agents', figure: /: computed \/ needed$/, of: own, most: 1.02 },
   { row: 2, workload: 'agents', figure: /: time$/, of: ratio, most: 0.4 },
+  { row: 2, workload: 'tails', figure: /: computed \/ needed$/, of: own, most: 1.02 },
+  { row: 2, workload: 'long', figure: /: computed \/ needed$/, of: own, most: 1.02 },
   { row: 3, workload: 'subagents', figure: /: time$/, of: ratio, most: 0.25 },
   { row: 4, workload: 'idle', figure: /^first token of a cold prompt, conversations kept$/, of: ratio, most: 1.0 },
   { row: 4, workload: 'idle', figure: /^a token of its reply, conversations kept$/, of: ratio, most: 1.0 },

@@ -485,4 +485,5 @@ for name in "${workloads[@]}"; do
     if declare -F "set_$name" >/dev/null; then run_pairs "$name"; else "run_$name"; fi
 done
 [ ! -s "$out/runs.jsonl" ] || node bench/compare.mjs "$size" $threads "$out/runs.jsonl" "$results"
+say "took $SECONDS s"
 [ $failures = 0 ] || die "$failures runs failed"
