@@ -210,7 +210,8 @@ static enum copied copy_rows(struct engine *engine, struct seq *seq, const struc
                               .last = last};
     if (!queue_save(engine, seq, save)) return COPY_FAILED;
     copy_turn_take(turn, size);
-    engine_blend(&engine->save_byte_ns, (double)(clock_now(engine->clock) - began_at) / (double)size);
+    int64_t took = clock_now(engine->clock) - began_at;
+    engine_blend(&engine->save_byte_ns, (double)(took > 0 ? took : 1) / (double)size); /* 0 would be unknown */
     saving->n = to;
     return last ? COPIED_LAST : COPIED;
 }
