@@ -30,6 +30,7 @@ function engineInstructions(text) {
     return names.get(number);
   };
   const isEngine = (file) => /\bsrc\/engine\//.test(file);
+  const isFake = (file) => !/\bsrc\/\w+\//.test(file) && /(^|\/)(tests|bench)\//.test(file); // a checkout's name may be one of these
   let caller = ''; // the file of the function
   let current = ''; // the file of the line, which may have been inlined
   let callee; // the file of the function that is called
@@ -44,7 +45,7 @@ function engineInstructions(text) {
     const [, cost] = /^[+*\-\d]\S* (\d+)$/.exec(line) ?? [];
     if (cost === undefined) continue;
     const called = callee ?? current;
-    if (isEngine(caller) && (!isCall || !(isEngine(called) || /\b(tests|bench)\//.test(called)))) sum += Number(cost);
+    if (isEngine(caller) && (!isCall || !(isEngine(called) || isFake(called)))) sum += Number(cost);
     if (isCall) callee = undefined;
     isCall = false;
   }
