@@ -3,9 +3,9 @@
 //   node bench/check.mjs           ends with 1 where a count differs
 //   node bench/check.mjs --write   makes the baseline anew, for a change that is meant to change counts
 //
-// Counts have to be the same: nothing in the scenario depends on time or on the machine. Instructions are those of the
-// engine and of what it calls, by callgrind, without the fake model's. They vary by half a percent with the moments at
-// which the threads of engine and store meet, and are compared where the compiler is the baseline's.
+// Counts have to be the same: nothing in the scenario depends on time or on the machine. Instructions are those of
+// hearth's own code on the engine's thread, by callgrind. They vary by half a percent with the moments at which the
+// threads of engine and store meet, and are compared where the compiler is the baseline's.
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -20,8 +20,11 @@ const mostInstructions = 1.05; // of the baseline's
 
 // ---- Instructions ----
 
-// Of functions in src/engine, and of their calls to functions that are neither there nor the tests'. The format is
-// callgrind's: (number) stands for a name that was given before; the line behind a call has what the call cost.
+// What a thread of the engine spends in files of src/, itself: not in libraries, whose versions differ from machine to
+// machine, and not in the fakes. Of other threads none. The format is callgrind's: (number) stands for a name that was
+// given before; the line behind a call has what the call cost, and counts where it was spent.
+const source = `${join(here, '..', 'src')}/`;
+
 function engineInstructions(text) {
   const names = new Map();
   const resolveName = (reference) => {
@@ -29,27 +32,24 @@ function engineInstructions(text) {
     if (name !== undefined) names.set(number, name);
     return names.get(number);
   };
-  const isEngine = (file) => /\bsrc\/engine\//.test(file);
-  const isFake = (file) => !/\bsrc\/\w+\//.test(file) && /(^|\/)(tests|bench)\//.test(file); // a checkout's name may be one of these
-  let caller = ''; // the file of the function
   let current = ''; // the file of the line, which may have been inlined
-  let callee; // the file of the function that is called
   let isCall = false;
+  let isEngine = false; // it alone runs ticks
   let sum = 0;
   for (const line of text.split('\n')) {
     const [, key, value] = /^(fl|fi|fe|cfi|cfl)=(.*)$/.exec(line) ?? [];
-    if (key === 'fl') caller = current = resolveName(value);
-    else if (key === 'fi' || key === 'fe') current = resolveName(value);
-    else if (key) callee = resolveName(value);
-    else if (line.startsWith('calls=')) isCall = true;
+    if (key) {
+      const name = resolveName(value);
+      if (!key.startsWith('c')) current = name;
+    }
+    if (line.startsWith('calls=')) isCall = true;
     const [, cost] = /^[+*\-\d]\S* (\d+)$/.exec(line) ?? [];
     if (cost === undefined) continue;
-    const called = callee ?? current;
-    if (isEngine(caller) && (!isCall || !(isEngine(called) || isFake(called)))) sum += Number(cost);
-    if (isCall) callee = undefined;
+    if (!isCall && current.startsWith(source)) sum += Number(cost);
+    isEngine ||= !isCall && current === `${source}engine/tick.c`;
     isCall = false;
   }
-  return sum;
+  return isEngine ? sum : 0;
 }
 
 // What a program says of its version, without its name, which may be that of a link. Undefined: it is not there.

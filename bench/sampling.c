@@ -165,7 +165,7 @@ int main(int argc, char **argv)
         {"rounds", .number = &o.rounds},
         {"json", .flag = &o.json},
         {"help", .flag = &o.help},
-        {NULL},
+        {0},
     };
     int end = options_parse(argc, argv, rows);
     if (o.help) {

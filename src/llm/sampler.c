@@ -58,11 +58,14 @@ static llama_token_data *find_candidate(struct llm_sampler *s, int32_t token)
     return NULL;
 }
 
-static void add_candidates(struct llm_sampler *s, const int32_t *tokens, size_t n, const float *logits)
+/* The list's tokens from that index on. */
+static void add_candidates(struct llm_sampler *s, const struct tokens *list, size_t from, const float *logits)
 {
-    for (size_t i = 0; i < n; i++)
-        if (find_candidate(s, tokens[i]) == NULL)
-            s->tokens[s->candidates.size++] = (llama_token_data){.id = tokens[i], .logit = logits[tokens[i]]};
+    for (size_t i = from; i < list->len; i++) {
+        int32_t token = list->v[i];
+        if (find_candidate(s, token) == NULL)
+            s->tokens[s->candidates.size++] = (llama_token_data){.id = token, .logit = logits[token]};
+    }
 }
 
 static int by_id(const void *a, const void *b)
@@ -84,8 +87,8 @@ static bool put_shortlist(struct llm_sampler *s, const float *logits, size_t n_m
     for (size_t i = 0; i < n; i++)
         s->tokens[i] = (llama_token_data){.id = s->largest[i].token, .logit = (float)s->largest[i].log};
     s->candidates = (llama_token_data_array){.data = s->tokens, .size = n, .selected = -1};
-    add_candidates(s, s->chain.biased.v, s->chain.biased.len, logits);
-    add_candidates(s, s->recent.v + (s->recent.len - n_recent), n_recent, logits);
+    add_candidates(s, &s->chain.biased, 0, logits);
+    add_candidates(s, &s->recent, s->recent.len - n_recent, logits);
     qsort(s->tokens, s->candidates.size, sizeof *s->tokens, by_id);
     return true;
 }
