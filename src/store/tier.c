@@ -247,13 +247,12 @@ void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
 
 /* ---- Known digests ---- */
 
+/* By the parameters alone: the supervisor of one tier asks while the next ones are being opened. */
 struct tier *tier_of_digests(struct store *store)
 {
     struct tier *last = NULL;
-    for (enum store_tier i = 0; i < STORE_TIERS; i++) {
-        struct tier *tier = &store->tiers[i];
-        if (tier->quota > 0 && tier->backend->read_digests != NULL) last = tier;
-    }
+    for (enum store_tier i = 0; i < STORE_TIERS; i++)
+        if (store->params.tiers[i].quota > 0 && store_tier_has_folder(i)) last = &store->tiers[i];
     return last;
 }
 
