@@ -247,12 +247,18 @@ void tier_write_model_name(struct tier *tier, const uint8_t model[SHA256_BYTES])
 
 /* ---- Known digests ---- */
 
+static bool keeps_digests(const struct store_tier_params *params, enum store_tier id)
+{
+    if (params->quota == 0) return false;
+    return params->backend != NULL ? params->backend->read_digests != NULL : store_tier_has_folder(id);
+}
+
 /* By the parameters alone: the supervisor of one tier asks while the next ones are being opened. */
 struct tier *tier_of_digests(struct store *store)
 {
     struct tier *last = NULL;
     for (enum store_tier i = 0; i < STORE_TIERS; i++)
-        if (store->params.tiers[i].quota > 0 && store_tier_has_folder(i)) last = &store->tiers[i];
+        if (keeps_digests(&store->params.tiers[i], i)) last = &store->tiers[i];
     return last;
 }
 
