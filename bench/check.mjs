@@ -4,8 +4,9 @@
 //   node bench/check.mjs --write   makes the baseline anew, for a change that is meant to change counts
 //
 // Counts have to be the same: nothing in the scenario depends on time or on the machine. Instructions are those of
-// hearth's own code on the engine's thread, by callgrind. They vary by half a percent with the moments at which the
-// threads of engine and store meet, and are compared where the compiler is the baseline's.
+// hearth's own code on the engine's thread, by callgrind, compared where the compiler is the baseline's. They depend on
+// how often the savers wake an engine that has nothing to compute: by half a percent on one machine, by 6 % between two.
+// So the limit is a wide one, for what grows with the wrong thing.
 
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +17,7 @@ import { fileURLToPath } from 'node:url';
 const here = dirname(fileURLToPath(import.meta.url));
 const build = resolve(process.env.HEARTH_BUILD ?? join(here, '..', 'build'));
 const baselineFile = join(here, 'baseline.json');
-const mostInstructions = 1.05; // of the baseline's
+const mostInstructions = 1.25; // of the baseline's
 
 // ---- Instructions ----
 
