@@ -288,6 +288,7 @@ static char *make_body(const struct client *client, const struct wish *wish)
         json_object_set_new(body, "messages", json_loads(wish->messages, 0, NULL));
     else
         json_object_set_new(body, "prompt", make_tokens(wish->prompt));
+    if (wish->lora != NULL) json_object_set_new(body, "lora", json_loads(wish->lora, 0, NULL));
     if (client->model != NULL) json_object_set_new(body, "model", json_string(client->model));
     char *text = json_dumps(body, JSON_COMPACT);
     json_decref(body);

@@ -28,7 +28,8 @@ struct wish {
     const char *route;    /* "/v1/messages" */
     const char *body;     /* JSON for the route; it has to ask for a stream. What follows here is for the others */
     int32_t max_tokens;
-    bool from_cache; /* the server may use its cache (cache_prompt) */
+    bool from_cache;  /* the server may use its cache (cache_prompt) */
+    const char *lora; /* JSON of the adapters to compute under, [{"id": 0, "scale": 1}]; NULL: not named */
 };
 
 /* Read-only for callers. Times are clock_now()'s, in nanoseconds. */

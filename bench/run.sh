@@ -38,7 +38,7 @@ die() { say "$*"; exit 1; }
 # ---- What runs --------------------------------------------------------------------------------------------------
 
 compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid hybrid_agents stored
-    constrained shapes connections ready)
+    adapters constrained shapes connections ready)
 more=(tails long spc slots1 slots2 slots4 slots8 restore sampling)
 growth=(index start slots1 slots2 slots4 slots8 slots16 slots32 slots64 window4 window8 window16 window32 window64
     window128)
@@ -247,6 +247,15 @@ run_stored() {
     program stored --url "$stores" --without "$url" --rounds "$(of 2 1)"
 }
 
+# 8 clients at once on 8 slots, half of them under one adapter and half under another.
+set_adapters() {
+    shape=$(of "$large" "$small")
+    slots=8
+    context=2048
+    n_adapters=2
+}
+run_adapters() { client slots --name adapters --adapters $n_adapters --slots $slots --rounds "$(of 3 1)"; }
+
 # The template is one that has tools. The vocabulary is small: random weights propose what a schema refuses more often
 # than trained ones do, and llama-server then asks its grammar about every token, which takes a minute with 50,000.
 set_constrained() {
@@ -320,6 +329,18 @@ done
 # ---- The model --------------------------------------------------------------------------------------------------
 
 model=
+n_adapters=0
+adapters= # their files, with commas between them
+
+make_adapters() {
+    local i file
+    adapters=
+    for ((i = 1; i <= n_adapters; i++)); do
+        file=${model%.gguf}-adapter$i.gguf
+        [ -e "$file" ] || "$build/bin/hearth-mkmodel" --lora-for "$model" --rank 8 --seed $i -o "$file"
+        adapters+=${adapters:+,}$file
+    done
+}
 
 make_model() {
     model=$out/model-$(printf '%s' "$shape" | sha256sum | cut -c1-12).gguf
@@ -379,11 +400,12 @@ command_of() {
             command=("$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port $port --set threads=$threads
                 --set n_seq_max="$slots" --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap
                 --set cache_type_k=f16 --set cache_type_v=f16 --set admission_timeout=600
-                --set cache.tiers.disk.path="$out/kv" $settings)
+                --set cache.tiers.disk.path="$out/kv" --set lora="[$adapters]" $settings)
             ;;
         llama-server)
             command=("$llama_server" --model "$model" --host 127.0.0.1 --port "$port" --threads "$threads"
-                --parallel "$slots" --ctx-size $((slots * context)) --cache-type-k f16 --cache-type-v f16)
+                --parallel "$slots" --ctx-size $((slots * context)) --cache-type-k f16 --cache-type-v f16
+                ${adapters:+--lora "$adapters"})
             ;;
     esac
 }
@@ -417,9 +439,10 @@ failures=0
 
 run_one() { # workload, side, pair
     local name=$1 report=$out/$1.$3.$2.json status=0
-    pair=$3 peak_kib=0 port=0 settings='' alone='' starts=''
+    pair=$3 peak_kib=0 port=0 settings='' alone='' starts='' n_adapters=0
     "set_$name"
     make_model
+    make_adapters
     rm -rf "$out/kv" # every run begins with nothing stored
     say "$name: $2, $pair of $pairs"
     if [ "$alone$starts" = program ] || serve "$2"; then

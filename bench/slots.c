@@ -12,8 +12,8 @@
 enum { CLIENTS_MAX = 64 };
 
 struct options {
-    const char *url, *model;
-    long slots, clients, prompt, reply, rounds;
+    const char *url, *model, *name;
+    long slots, clients, prompt, reply, rounds, adapters; /* adapters 0: none are named */
     bool json, help;
 };
 
@@ -38,6 +38,11 @@ static int ask(struct bench *b, hearth_error *error)
     struct tokens prompt = {0};
     client_prompt(&prompt, (size_t)b->options->prompt, ++b->seed);
     struct wish wish = {.prompt = &prompt, .max_tokens = (int32_t)b->options->reply};
+    char lora[64];
+    if (b->options->adapters > 0) {
+        snprintf(lora, sizeof lora, "[{\"id\": %ld, \"scale\": 1}]", (long)b->n_streams % b->options->adapters);
+        wish.lora = lora;
+    }
     struct stream *stream = client_stream(b->client, &wish, error);
     tokens_release(&prompt);
     if (stream == NULL) return error->code;
@@ -70,16 +75,16 @@ static int64_t last_token(const struct stream *stream)
     return stream->times[stream->n_times - 1];
 }
 
-/* From the first request to the last token of all. */
-static double tokens_per_second(const struct bench *b)
+/* Milliseconds from the first request to the last token of all, and how many tokens came in that time. */
+static double whole_time(const struct bench *b, size_t *n)
 {
     int64_t end = 0;
-    size_t n = 0;
+    *n = 0;
     for (size_t i = 0; i < b->n_streams; i++) {
         if (last_token(b->streams[i]) > end) end = last_token(b->streams[i]);
-        n += b->streams[i]->n_times;
+        *n += b->streams[i]->n_times;
     }
-    return (double)n / (clock_to_ms(end - b->streams[0]->started) / 1e3);
+    return clock_to_ms(end - b->streams[0]->started);
 }
 
 static void add_figure(struct bench *b, const char *what, const char *unit, double value)
@@ -91,24 +96,30 @@ static void add_figure(struct bench *b, const char *what, const char *unit, doub
 
 static void add_round(struct bench *b)
 {
-    struct samples whole = {0}, streaming = {0};
+    struct samples whole = {0}, streaming = {0}, gaps = {0};
     for (size_t i = 0; i < b->n_streams; i++) {
         const struct stream *s = b->streams[i];
         samples_add(&whole, clock_to_ms(last_token(s) - s->started));
         samples_add(&streaming, clock_to_ms(last_token(s) - s->times[0]));
+        for (size_t k = 1; k < s->n_times; k++) samples_add(&gaps, clock_to_ms(s->times[k] - s->times[k - 1]));
     }
-    add_figure(b, "tokens a second, all clients", "/s", tokens_per_second(b));
+    size_t n;
+    double ms = whole_time(b, &n);
+    add_figure(b, "tokens a second, all clients", "/s", (double)n / (ms / 1e3));
+    add_figure(b, "until all have their replies", "ms", ms);
     add_figure(b, "a request's median time", "ms", samples_median(&whole));
     add_figure(b, "of it from the first token to the last", "ms", samples_median(&streaming));
+    add_figure(b, "largest inter-token gap", "ms", samples_max(&gaps));
     samples_release(&whole);
     samples_release(&streaming);
+    samples_release(&gaps);
 }
 
 /* The server's first batches take longer than later ones: one request precedes the rounds. */
 static int measure(struct bench *b, hearth_error *error)
 {
     const struct options *o = b->options;
-    b->report = report_open("slots", (size_t)o->prompt);
+    b->report = report_open(o->name, (size_t)o->prompt);
     int rc = all_at_once(b, 1, error);
     for (long round = 0; round < o->rounds && rc == HEARTH_OK; round++) {
         drop_all(b);
@@ -143,6 +154,8 @@ static void print_help(void)
          "  --prompt N     tokens of each prompt; no two begin alike (100)\n"
          "  --reply N      tokens of each reply (64)\n"
          "  --rounds N     measure so many times; medians are printed (3)\n"
+         "  --adapters N   the clients ask under the server's first N adapters, in turn; else none is named\n"
+         "  --name NAME    of the workload (slots)\n"
          "  --json         print JSON, for bench/compare.mjs\n"
          "\n"
          "example:\n"
@@ -152,11 +165,10 @@ static void print_help(void)
 static bool parse(int argc, char **argv, struct options *o)
 {
     const struct option_row rows[] = {
-        {"url", .text = &o->url},         {"slots", .number = &o->slots},
-        {"model", .text = &o->model},     {"clients", .number = &o->clients},
-        {"prompt", .number = &o->prompt}, {"reply", .number = &o->reply},
-        {"rounds", .number = &o->rounds}, {"json", .flag = &o->json},
-        {"help", .flag = &o->help},       {0},
+        {"url", .text = &o->url},           {"slots", .number = &o->slots},   {"model", .text = &o->model},
+        {"clients", .number = &o->clients}, {"prompt", .number = &o->prompt}, {"reply", .number = &o->reply},
+        {"rounds", .number = &o->rounds},   {"name", .text = &o->name},       {"adapters", .number = &o->adapters},
+        {"json", .flag = &o->json},         {"help", .flag = &o->help},       {0},
     };
     int end = options_parse(argc, argv, rows);
     if (end < 0) return false;
@@ -173,7 +185,7 @@ static bool parse(int argc, char **argv, struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options options = {.clients = 8, .prompt = 100, .reply = 64, .rounds = 3};
+    struct options options = {.name = "slots", .clients = 8, .prompt = 100, .reply = 64, .rounds = 3};
     if (!parse(argc, argv, &options)) return EXIT_BAD_USAGE;
     if (!options.help) return run(&options);
     print_help();

@@ -11,6 +11,7 @@
 #ifndef ENGINE_CORE_H
 #define ENGINE_CORE_H
 
+#include "engine/adapter_turns.h"
 #include "engine/cache_policy.h"
 #include "engine/checkpoint_grid.h"
 #include "engine/copy_turn.h"
@@ -141,6 +142,7 @@ struct slot {
     hearth_slot_state state;
     struct seq *seq;           /* NULL when idle or pending */
     struct job *job;           /* NULL when idle */
+    size_t set;                /* of adapters, of the job: adapter_turns.h */
     const struct seq *awaited; /* while pending: the sequence whose cells it waits for, in which of its uses, and how
                                   many cells; NULL: none */
     uint64_t awaited_use;
@@ -224,6 +226,9 @@ struct engine {
     struct preemption preemption;
     int64_t blocked_at; /* since when every slot has been computing a prompt; 0: some slot is not */
     struct tick_budget tick_budget;
+    struct adapter_turns turns;
+    int64_t switching_ns, switched_ns; /* what the tick's next call will take for a switch of adapters, and what an
+                                          earlier one took: measured before, 0 where there is none */
     struct decode_cost decode_cost;
     struct idle_count idle_count;
     struct compaction compaction;
@@ -237,7 +242,6 @@ struct engine {
     struct llm_batch_token *batch;
     struct buf token_bytes;        /* of the token being sampled; kept so that none is allocated for each token */
     struct llm_logprobs *logprobs; /* of the token being sampled; kept likewise */
-    size_t turn;
     struct engine_stats *stats,
         own_stats; /* where the engine counts; own_stats: where it does if the caller gave no stats */
     pthread_t thread;

@@ -283,6 +283,7 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     for (size_t i = 0; i < n_seqs; i++) engine->seqs[i].id = (int32_t)i;
     sharing_init(&engine->sharing, n_seqs);
     plan_init(&engine->plan, n_slots);
+    adapter_turns_init(&engine->turns, n_slots, engine->n_adapters, engine->tick_budget.max_ns);
     status_publish(engine);
 }
 
@@ -308,6 +309,7 @@ static void free_engine(struct engine *engine)
     snapshots_close(engine->snapshots);
     llm_context_close(engine->context);
     plan_release(&engine->plan);
+    adapter_turns_release(&engine->turns);
     pthread_mutex_destroy(&engine->mutex);
     pthread_mutex_destroy(&engine->status_mutex);
     pthread_cond_destroy(&engine->mail);

@@ -68,6 +68,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
             log_event(LOG_DEBUG, "finish-slot", "seq-cleared", log_int("slot", slot->id), log_int("seq", seq->id));
     }
     fetch_release(job);
+    adapter_turns_leave(&engine->turns, slot->set);
     slot->state = HEARTH_SLOT_IDLE;
     slot->seq = NULL;
     slot->job = NULL;

@@ -252,6 +252,7 @@ static void carry_out(struct engine *engine, struct slot *slot, const struct pla
 static void assign_slot(struct engine *engine, struct slot *slot, struct job *job, const struct placement *p)
 {
     slot->job = job;
+    slot->set = adapter_turns_join(&engine->turns, job->scales);
     slot->run = job->run != NULL ? job->run : begin_run(engine, job);
     job->run = NULL;
     preempt_note_unblocked(job);

@@ -1,6 +1,7 @@
 /* The plan of one tick: one batch token for every slot that generates, then chunks of prompts, shared out in turn so
- * that no prompt starves another (chunked prefill). A pure function of what the slots need, so that it can be printed
- * and tested by itself. */
+ * that no prompt starves another (chunked prefill). It is the plan of one set of adapters, since a decode call runs
+ * under one: adapter_turns.h says which. A pure function of what the slots need, so that it can be printed and tested
+ * by itself. */
 #ifndef ENGINE_PLAN_H
 #define ENGINE_PLAN_H
 
@@ -16,15 +17,17 @@
 struct plan_need {
     int32_t from, to; /* equal: the slot is idle */
     bool generating;  /* its reply is being streamed and it needs one batch token */
-    size_t group;     /* slots with different adapters are in different groups, and never in the same call */
+    size_t set;       /* of adapters, that the slot is computed under */
 };
 
 struct plan_limits {
+    size_t set;             /* whose slots are computed; the others wait */
     int32_t n_batch;        /* tokens of a decode call at most */
-    int32_t budget;         /* prompt tokens of a tick at most */
+    int32_t budget;         /* prompt tokens of a tick at most; 0: replies alone */
+    bool streaming;         /* some reply is being streamed, under whichever set */
     bool deterministic;     /* whole chunks only */
     bool one_slot_per_call; /* one slot per decode call */
-    size_t turn;            /* the slot whose prompt comes first */
+    size_t first;           /* the slot whose prompt comes first */
 };
 
 /* The tokens of one slot in one decode call: positions [from, to). */
@@ -35,13 +38,12 @@ struct plan_share {
 
 /* The decode calls of a tick, one after the other: call i has the shares [calls[i], calls[i + 1]). */
 struct plan {
-    struct plan_share *shares; /* room for 2 x n_slots: the second half is scratch space of plan_make() */
+    struct plan_share *shares; /* room for n_slots */
     size_t n_shares;
     size_t *calls; /* room for n_slots + 1 */
     size_t n_calls;
-    size_t turn;                       /* the slot whose prompt comes first in the next tick */
+    size_t first;                      /* the slot whose prompt comes first in the set's next tick */
     int32_t n_prompt_tokens, n_tokens; /* of prompts; of prompts and replies */
-    bool generating;                   /* some slot generates */
 };
 
 void plan_init(struct plan *plan, size_t n_slots);

@@ -49,20 +49,6 @@ static bool is_checkpoint(const struct job *job, int32_t n)
     return false;
 }
 
-static bool same_adapters(const struct engine *engine, const struct job *a, const struct job *b)
-{
-    if (a->scales == NULL || b->scales == NULL) return a->scales == b->scales;
-    return memcmp(a->scales, b->scales, engine->n_adapters * sizeof *a->scales) == 0;
-}
-
-/* A decode call runs under one set of adapters: slots with the same set are a group, named by the first of them. */
-static size_t group_of(const struct engine *engine, const struct slot *slot)
-{
-    size_t first = 0;
-    while (engine->slots[first].job == NULL || !same_adapters(engine, engine->slots[first].job, slot->job)) first++;
-    return first;
-}
-
 static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
     if (slot->seq == NULL || slot->yielded || slot->lacks_cells || slot->fetching.on) return (struct plan_need){0};
@@ -71,15 +57,15 @@ static struct plan_need need_of(const struct engine *engine, const struct slot *
     return (struct plan_need){.from = seq->n_cells,
                               .to = next_checkpoint(engine, slot->job, seq->n_cells, wanted),
                               .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
-                              .group = group_of(engine, slot)};
+                              .set = slot->set};
 }
 
-/* A call failed, and it is not known yet which slot caused it. */
-static bool any_suspect(const struct engine *engine)
+/* A call of the set's failed, and it is not known yet which slot caused it. */
+static bool any_suspect(const struct engine *engine, size_t set)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->seq != NULL && slot->seq->n_cells < slot->suspect_until) return true;
+        if (slot->seq != NULL && slot->set == set && slot->seq->n_cells < slot->suspect_until) return true;
     }
     return false;
 }
@@ -88,11 +74,15 @@ static bool any_suspect(const struct engine *engine)
  * several prompts are computed, so that a short one does not wait for much of a long one. A prompt that is alone gets a
  * micro-batch, so that it loses nothing, is always cut at the same positions, and a request that comes meanwhile waits
  * for no more than that. */
-static int32_t prompt_budget(struct engine *engine, int32_t generating, int32_t prompts)
+static int32_t prompt_budget(struct engine *engine, const struct adapter_turn *turn, int32_t generating,
+                             int32_t prompts)
 {
     bool known = tick_budget_token_ns(&engine->tick_budget) > 0;
+    if (turn->replies_only) return 0;
     if (generating == 0 && (prompts < 2 || !known)) return engine->n_ubatch;
-    return tick_budget_next(&engine->tick_budget, generating, engine->n_batch);
+    struct tick_room room = {
+        .ns = turn->ns, .reply_tokens = engine->turns.sets[turn->set].replies, .most = engine->n_batch};
+    return tick_budget_next(&engine->tick_budget, &room);
 }
 
 static bool is_held(const struct engine *engine, size_t i, int64_t now)
@@ -117,20 +107,25 @@ static void find_needs(struct engine *engine)
 /* Returns the prompt tokens that the tick was allowed. */
 static int32_t make_plan(struct engine *engine)
 {
-    int32_t generating = 0, prompts = 0;
+    int32_t generating = 0, prompts = 0; /* under all sets of adapters */
     find_needs(engine);
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct plan_need need = engine->needs[i];
         generating += need.generating;
         prompts += !need.generating && need.from < need.to;
     }
-    struct plan_limits limits = {.n_batch = engine->n_batch,
-                                 .budget = prompt_budget(engine, generating, prompts),
+    struct adapter_turn turn =
+        adapter_turns_next(&engine->turns, engine->needs, engine->n_slots, clock_now(engine->clock));
+    size_t *first = &engine->turns.sets[turn.set].first;
+    struct plan_limits limits = {.set = turn.set,
+                                 .n_batch = engine->n_batch,
+                                 .budget = prompt_budget(engine, &turn, generating, prompts),
+                                 .streaming = generating > 0,
                                  .deterministic = engine->deterministic,
-                                 .one_slot_per_call = engine->one_slot_per_call || any_suspect(engine),
-                                 .turn = engine->turn};
+                                 .one_slot_per_call = engine->one_slot_per_call || any_suspect(engine, turn.set),
+                                 .first = *first};
     plan_make(&engine->plan, engine->needs, engine->n_slots, &limits);
-    engine->turn = engine->plan.turn;
+    *first = engine->plan.first;
     return limits.budget;
 }
 
@@ -400,6 +395,16 @@ static int32_t fill_batch(struct engine *engine, const struct plan_share *shares
     return n_tokens;
 }
 
+/* What the first call after a switch of adapters took for it, of `ns` in all: what a call costs is learned from the
+ * rest. */
+static int64_t take_switch(struct engine *engine, int64_t ns)
+{
+    int64_t switching = engine->switching_ns < ns / 2 ? engine->switching_ns : ns / 2;
+    engine->switching_ns = 0;
+    engine->switched_ns += switching;
+    return switching;
+}
+
 static enum llm_decoded decode(struct engine *engine, struct plan_share *shares, size_t n, int32_t n_tokens)
 {
     llm_adapt(engine->context, &(struct llm_adapters){.v = engine->adapters,
@@ -409,8 +414,9 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     engine->n_running = n;
     int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
     enum llm_decoded outcome = llm_decode(engine->context, engine->batch, n_tokens);
-    engine->computed.ns += clock_now(engine->clock) - begin;
-    engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin;
+    int64_t ns = clock_now(engine->clock) - begin, switching = take_switch(engine, ns);
+    engine->computed.ns += ns - switching;
+    engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin - switching; /* one thread does it */
     engine->n_running = 0;
     metric_add(&engine->stats->decode_calls, 1);
     return outcome;
@@ -489,6 +495,24 @@ static void note_threads(struct engine *engine)
                   log_int("tokens", n_tokens), log_int("threads", thread_scaling_threads(&engine->scaling, n_tokens)));
 }
 
+/* The tick has ended, after `took` nanoseconds. */
+static void note_costs(struct engine *engine, int32_t n_tokens, int32_t allowed, int64_t took)
+{
+    const struct plan *plan = &engine->plan;
+    bool whole = engine->computed.n_tokens == n_tokens;
+    struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
+                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
+                             .allowed = allowed};
+    tick_budget_observe(&engine->tick_budget, &seen, took - engine->switched_ns);
+    struct adapter_tick tick = {.ns = took, .now = clock_now(engine->clock)};
+    if (whole) {
+        tick.reply_tokens = seen.reply_tokens;
+        tick.prompt_tokens = seen.prompt_tokens;
+        note_threads(engine);
+    }
+    adapter_turns_observe(&engine->turns, &tick);
+}
+
 void tick(struct engine *engine)
 {
     int64_t begin = clock_now(engine->clock);
@@ -497,15 +521,13 @@ void tick(struct engine *engine)
     int32_t n_tokens = plan->n_tokens, threads = thread_scaling_threads(&engine->scaling, n_tokens);
     llm_set_threads(engine->context, threads);
     engine->computed = (struct scaling_tick){0};
+    engine->switching_ns = (int64_t)adapter_turns_switch_ns(&engine->turns);
+    engine->switched_ns = 0;
     for (size_t i = 0; i < plan->n_calls; i++)
         compute_call(engine, plan->shares + plan->calls[i], plan->calls[i + 1] - plan->calls[i]);
     int64_t took = clock_now(engine->clock) - begin;
-    struct tick_cost seen = {.prompt_tokens = plan->n_prompt_tokens,
-                             .reply_tokens = plan->n_tokens - plan->n_prompt_tokens,
-                             .allowed = allowed};
-    tick_budget_observe(&engine->tick_budget, &seen, took);
+    note_costs(engine, n_tokens, allowed, took);
     atomic_store_explicit(&engine->stats->threads, threads, memory_order_relaxed);
-    if (engine->computed.n_tokens == n_tokens) note_threads(engine);
     metric_add(&engine->stats->ticks, 1);
     histogram_observe(&engine->stats->tick, &histogram_seconds, clock_to_ms(took) / 1e3);
 }

@@ -6,8 +6,8 @@
 /* The part of the limit to aim for: the rest covers sampling, sending and noise. */
 #define AIM 0.9
 
-/* A single tile may take so many times the limit: without it the same prompt takes three times as long. */
-#define ONE_TILE 1.3
+/* A single tile may take so many times what a tick is to take: without it the same prompt takes three times as long. */
+#define ONE_TILE (1.3 / AIM)
 
 /* The assumed cost of a token in a small tick, as a multiple of one in a tile, until it was measured. */
 #define SMALL_IS_DEARER 2
@@ -21,7 +21,7 @@ enum { SMALL, TILED };
 
 void tick_budget_init(struct tick_budget *p, int64_t max_token_gap_ns, int32_t first_tokens)
 {
-    *p = (struct tick_budget){.max_ns = (double)max_token_gap_ns, .first = first_tokens, .last = first_tokens};
+    *p = (struct tick_budget){.max_ns = (double)max_token_gap_ns * AIM, .first = first_tokens, .last = first_tokens};
 }
 
 /* How many tokens at this cost fit into a tick of `ns` nanoseconds. */
@@ -35,25 +35,26 @@ static double fitting(const struct tick_budget *p, double ns, double token_ns)
 }
 
 /* Tokens of the whole tiles that a tick can hold. 0: not even one tile. */
-static double whole_tiles(const struct tick_budget *p)
+static double whole_tiles(const struct tick_budget *p, double ns)
 {
     if (p->token_ns[TILED] <= 0) return 0;
-    double tokens = fitting(p, p->max_ns * AIM, p->token_ns[TILED]);
+    double tokens = fitting(p, ns, p->token_ns[TILED]);
     int64_t tiles = (int64_t)(tokens / ATTENTION_TILE);
     if (tiles > 0) return (double)(tiles * ATTENTION_TILE);
-    return fitting(p, p->max_ns * ONE_TILE, p->token_ns[TILED]) >= ATTENTION_TILE ? ATTENTION_TILE : 0;
+    return fitting(p, ns * ONE_TILE, p->token_ns[TILED]) >= ATTENTION_TILE ? ATTENTION_TILE : 0;
 }
 
-static double less_than_a_tile(const struct tick_budget *p)
+static double less_than_a_tile(const struct tick_budget *p, double ns)
 {
-    if (p->token_ns[SMALL] > 0) return fitting(p, p->max_ns * AIM, p->token_ns[SMALL]);
-    if (p->token_ns[TILED] > 0) return fitting(p, p->max_ns * AIM, p->token_ns[TILED] * SMALL_IS_DEARER);
+    if (p->token_ns[SMALL] > 0) return fitting(p, ns, p->token_ns[SMALL]);
+    if (p->token_ns[TILED] > 0) return fitting(p, ns, p->token_ns[TILED] * SMALL_IS_DEARER);
     return p->first;
 }
 
-int32_t tick_budget_next(struct tick_budget *p, int32_t reply_tokens, int32_t most)
+int32_t tick_budget_next(struct tick_budget *p, const struct tick_room *room)
 {
-    double tiles = whole_tiles(p), tokens = less_than_a_tile(p), tile = ATTENTION_TILE - reply_tokens % ATTENTION_TILE;
+    double tiles = whole_tiles(p, room->ns), tokens = less_than_a_tile(p, room->ns);
+    double tile = ATTENTION_TILE - room->reply_tokens % ATTENTION_TILE;
     /* At most doubles: the estimate may come from ticks of another size, or from a shallower context. */
     double limit = 2.0 * p->last;
     if (tiles > 0 && limit < tile) limit = tile;
@@ -62,7 +63,7 @@ int32_t tick_budget_next(struct tick_budget *p, int32_t reply_tokens, int32_t mo
     else if (p->token_ns[TILED] > 0 && tokens > tile - 1)
         tokens = tile - 1;
     if (tokens > limit) tokens = limit;
-    if (tokens > most) tokens = most;
+    if (tokens > room->most) tokens = room->most;
     if (tokens < 1) tokens = 1;
     p->last = (int32_t)tokens;
     return p->last;

@@ -15,7 +15,7 @@
 #define ATTENTION_TILE 64
 
 struct tick_budget {
-    double max_ns;      /* nanoseconds that a tick may take */
+    double max_ns;      /* nanoseconds that a tick is to take at most, somewhat less than the token gap */
     int32_t first;      /* tokens to begin with, before anything was measured */
     double call_ns;     /* nanoseconds of a tick without prompt tokens; 0: not known yet */
     double token_ns[2]; /* nanoseconds that a prompt token adds: in a tick of less than a tile; of a tile and more; 0:
@@ -26,8 +26,15 @@ struct tick_budget {
 
 void tick_budget_init(struct tick_budget *tick_budget, int64_t max_token_gap_ns, int32_t first_tokens);
 
-/* How many prompt tokens the next tick may have, beside so many reply tokens; at least 1, at most `most`. */
-int32_t tick_budget_next(struct tick_budget *tick_budget, int32_t reply_tokens, int32_t most);
+/* The room of a tick: */
+struct tick_room {
+    double ns;            /* nanoseconds that it may take, tick_budget.max_ns at most */
+    int32_t reply_tokens; /* that it has beside prompt tokens */
+    int32_t most;         /* prompt tokens at most */
+};
+
+/* How many prompt tokens the next tick may have; at least 1. */
+int32_t tick_budget_next(struct tick_budget *tick_budget, const struct tick_room *room);
 
 /* Nanoseconds that a prompt token takes in a tick with many; 0: not known yet. */
 double tick_budget_token_ns(const struct tick_budget *tick_budget);

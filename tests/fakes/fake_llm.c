@@ -32,6 +32,7 @@ struct llm_context {
     int32_t lowest_free;       /* no cell below it is free */
     int32_t threads;           /* that compute */
     int32_t adapted;           /* what the adapters add to every token */
+    bool switched;             /* since the last call */
     int32_t next_tokens[4096]; /* next token for each token of the last call */
 };
 
@@ -168,7 +169,7 @@ static bool pass_gate(struct llm_context *c)
     return !aborted;
 }
 
-static void note_call(const struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
+static void note_call(struct llm_context *c, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
     int32_t seqs = 0;
     for (int32_t i = 0; i < n_tokens; i++) seqs += i == 0 || tokens[i].seq != tokens[i - 1].seq;
@@ -179,12 +180,14 @@ static void note_call(const struct llm_context *c, const struct llm_batch_token 
     memcpy(fake_llm.last_batch, tokens, (size_t)n_tokens * sizeof *tokens);
     fake_llm.last_n = n_tokens;
     fake_llm.last_threads = c->threads;
+    int64_t switching = c->switched ? fake_llm.switch_ns : 0;
+    c->switched = false;
     if (fake_llm.clock == NULL) return;
     double masked = 0;
     int32_t free = (int32_t)c->owners.len - c->n_used,
             top = (int32_t)c->owners.len + (n_tokens > free ? n_tokens - free : 0);
     for (int32_t i = 0; i < n_tokens; i++) masked += top - (tokens[i].pos + 1);
-    fake_clock_advance(fake_llm.clock, fake_llm.call_ns + n_tokens * fake_llm.token_ns +
+    fake_clock_advance(fake_llm.clock, switching + fake_llm.call_ns + n_tokens * fake_llm.token_ns +
                                            c->threads * fake_llm.thread_ns + (int64_t)(masked * fake_llm.masked_ns));
 }
 
@@ -221,6 +224,7 @@ void llm_adapt(struct llm_context *c, const struct llm_adapters *adapters)
 {
     int32_t adapted = fake_llm_adapted(adapters->scales, adapters->n);
     fake_llm.switches += adapted != c->adapted;
+    c->switched = c->switched || adapted != c->adapted;
     c->adapted = adapted;
 }
 

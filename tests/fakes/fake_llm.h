@@ -20,6 +20,7 @@ struct fake_llm {
     int64_t token_ns, call_ns; /* nanoseconds that a decode takes on `clock`: per token, per call */
     int64_t sample_ns;         /* nanoseconds that sampling a token takes for requests that ignore EOS */
     double masked_ns;          /* and for each cell that is masked for a token: all up to the highest one in use */
+    int64_t switch_ns;         /* and more in the first call after a switch to another set of adapters */
     int32_t threads;           /* number of threads; 0: one */
     int64_t thread_ns;         /* nanoseconds that each of those that compute adds to a call */
     struct fake_clock *clock;

@@ -35,7 +35,7 @@ static void prompts_share_what_is_allowed(void **state)
 {
     (void)state;
     struct plan_need needs[] = {{0, 5000, false, 0}, {0, 5000, false, 0}, {0, 10, false, 0}};
-    struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 2048, .budget = 512, .turn = 2});
+    struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 2048, .budget = 512, .first = 2});
     assert_int_equal(plan.shares[0].slot, 2);
     assert_int_equal(plan.n_tokens, 10 + 251 + 251);
     plan_release(&plan);
@@ -46,7 +46,7 @@ static void the_turn_decides_who_gets_a_small_budget(void **state)
     (void)state;
     struct plan_need needs[] = {{0, 500, false, 0}, {0, 500, false, 0}, {7, 8, true, 0}};
     for (size_t turn = 0; turn < 2; turn++) {
-        struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 16, .turn = turn});
+        struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 16, .first = turn});
         assert_int_equal(plan.n_shares, 2);
         assert_int_equal(plan.shares[1].slot, turn);
         plan_release(&plan);
@@ -68,37 +68,61 @@ static void prefill_chunks_do_not_depend_on_who_else_is_there(void **state)
     plan_release(&plan);
 }
 
-static void slots_of_different_groups_go_into_different_calls(void **state)
+static void only_the_slots_of_one_set_of_adapters_are_computed(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{9, 10, true, 0}, {0, 50, false, 1}, {0, 50, false, 0}, {19, 20, true, 3}};
-    struct plan plan = make(needs, 4, (struct plan_limits){.n_batch = 512, .budget = 200, .turn = 1});
-    static const size_t slots[] = {0, 2, 3, 1}, calls[] = {0, 2, 3, 4};
-    assert_int_equal(plan.n_calls, 3);
-    for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(plan.shares[i].slot, slots[i]);
-        assert_int_equal(plan.calls[i], calls[i]);
+    static const struct plan_need needs[] = {
+        {9, 10, true, 0}, {0, 50, false, 1}, {0, 50, false, 0}, {19, 20, true, 1}, {0, 50, false, 1}};
+    static const struct {
+        size_t set, first; /* given */
+        size_t slots[3], n_slots;
+        size_t next; /* slot whose prompt comes first in the set's next tick */
+    } rows[] = {
+        {.set = 0, .first = 0, .slots = {0, 2}, .n_slots = 2, .next = 3},
+        {.set = 0, .first = 4, .slots = {0, 2}, .n_slots = 2, .next = 3},
+        {.set = 1, .first = 0, .slots = {3, 1, 4}, .n_slots = 3, .next = 2},
+        {.set = 1, .first = 2, .slots = {3, 4, 1}, .n_slots = 3, .next = 0},
+        {.set = 2, .first = 2, .n_slots = 0, .next = 2},
+    };
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
+        struct plan plan =
+            make(needs, 5,
+                 (struct plan_limits){.set = rows[row].set, .n_batch = 512, .budget = 200, .first = rows[row].first});
+        assert_int_equal(plan.n_shares, rows[row].n_slots);
+        for (size_t i = 0; i < plan.n_shares; i++) assert_int_equal(plan.shares[i].slot, rows[row].slots[i]);
+        assert_int_equal(plan.n_calls, plan.n_shares > 0);
+        assert_int_equal(plan.first, rows[row].next);
+        plan_release(&plan);
     }
-    assert_int_equal(plan.turn, 2); /* slot 1 had its turn, although its call comes last */
-    plan_release(&plan);
 }
 
-/* Each call is of one group, and no group has two calls. */
-static void expect_groups(const struct plan *plan, const struct plan_need *needs)
+static void without_a_budget_replies_alone_are_computed(void **state)
 {
-    bool seen[MAX_SLOTS] = {false};
-    for (size_t call = 0; call < plan->n_calls; call++) {
-        size_t group = needs[plan->shares[plan->calls[call]].slot].group;
-        assert_false(seen[group]);
-        seen[group] = true;
-        for (size_t i = plan->calls[call]; i < plan->calls[call + 1]; i++)
-            assert_int_equal(needs[plan->shares[i].slot].group, group);
+    (void)state;
+    static const struct plan_need needs[] = {{0, 50, false, 0}, {9, 10, true, 0}};
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        struct plan plan = make(needs, 2, (struct plan_limits){.n_batch = 512, .deterministic = deterministic});
+        assert_int_equal(plan.n_shares, 1);
+        assert_int_equal(plan.shares[0].slot, 1);
+        plan_release(&plan);
     }
 }
 
-/* Of any needs: no more tokens than a batch holds, at most the budget for prompts, each slot once,
- * nothing that is not needed, every generating slot served, some prompt served if there is one, cuts at multiples of a
- * chunk. */
+/* Also where the reply is streamed under another set of adapters. */
+static void one_chunk_is_computed_while_a_reply_is_streamed(void **state)
+{
+    (void)state;
+    static const struct plan_need needs[] = {{0, 500, false, 0}, {0, 500, false, 0}, {9, 10, true, 1}};
+    for (int streaming = 0; streaming < 2; streaming++) {
+        struct plan plan = make(
+            needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .streaming = streaming});
+        assert_int_equal(plan.n_shares, streaming ? 1 : 2);
+        plan_release(&plan);
+    }
+}
+
+/* Of any needs: no more tokens than a batch holds, at most the budget for prompts, each slot once, nothing that is not
+ * needed, no slot of another set, every generating slot of the set served, some prompt of it if there is one. */
 static void plans_keep_their_promises(void **state)
 {
     (void)state;
@@ -114,11 +138,11 @@ static void plans_keep_their_promises(void **state)
                                                   : kind == 1 ? 1
                                                               : 1 + rand() % 2000),
                                           kind == 1, (size_t)rand() % 3};
-            generating += kind == 1;
-            prompts += kind == 2;
+            generating += kind == 1 && needs[i].set == 0;
+            prompts += kind == 2 && needs[i].set == 0;
         }
         struct plan_limits limits = {
-            .n_batch = MAX_SLOTS + rand() % 600, .budget = 1 + rand() % 300, .turn = (size_t)rand() % n};
+            .n_batch = MAX_SLOTS + rand() % 600, .budget = 1 + rand() % 300, .first = (size_t)rand() % n};
         struct plan plan = make(needs, n, limits);
         bool seen[MAX_SLOTS] = {false};
         size_t served_generating = 0, served_prompts = 0;
@@ -128,12 +152,12 @@ static void plans_keep_their_promises(void **state)
             const struct plan_need *need = &needs[share->slot];
             assert_false(seen[share->slot]);
             seen[share->slot] = true;
+            assert_int_equal(need->set, 0);
             assert_true(share->from == need->from && share->to > share->from && share->to <= need->to);
             n_tokens += share->to - share->from;
             served_generating += need->generating;
             served_prompts += !need->generating;
         }
-        expect_groups(&plan, needs);
         assert_int_equal(n_tokens, plan.n_tokens);
         assert_true(plan.n_tokens <= limits.n_batch);
         assert_true(plan.n_prompt_tokens <= limits.budget);
@@ -150,7 +174,9 @@ int main(void)
         cmocka_unit_test(prompts_share_what_is_allowed),
         cmocka_unit_test(the_turn_decides_who_gets_a_small_budget),
         cmocka_unit_test(prefill_chunks_do_not_depend_on_who_else_is_there),
-        cmocka_unit_test(slots_of_different_groups_go_into_different_calls),
+        cmocka_unit_test(only_the_slots_of_one_set_of_adapters_are_computed),
+        cmocka_unit_test(without_a_budget_replies_alone_are_computed),
+        cmocka_unit_test(one_chunk_is_computed_while_a_reply_is_streamed),
         cmocka_unit_test(plans_keep_their_promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,12 @@ static void observe(struct tick_budget *tick_budget, int32_t prompt_tokens, int3
     tick_budget_observe(tick_budget, &(struct tick_cost){prompt_tokens, 1, allowed}, ns);
 }
 
+static int32_t next_budget(struct tick_budget *tick_budget)
+{
+    return tick_budget_next(tick_budget,
+                            &(struct tick_room){.ns = tick_budget->max_ns, .reply_tokens = 1, .most = 2048});
+}
+
 /* A machine: a call costs `call`, each token `token_ns`. The longest of 200 ticks with a prompt, after some without one
  * and the first `skip`. */
 static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64_t token_ns, int skip, int32_t *tokens)
@@ -17,7 +23,7 @@ static int64_t longest_tick(struct tick_budget *tick_budget, int64_t call, int64
     int64_t longest = 0;
     for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, call + token_ns);
     for (int i = 0; i < 200; i++) {
-        *tokens = tick_budget_next(tick_budget, 1, 2048);
+        *tokens = next_budget(tick_budget);
         int64_t ns = call + (1 + *tokens) * token_ns;
         if (i >= skip && ns > longest) longest = ns;
         observe(tick_budget, *tokens, *tokens, ns);
@@ -77,7 +83,7 @@ static void one_slow_tick_does_not_stop_the_prompts(void **state)
     longest_tick(&tick_budget, 40 * MS, MS, 0, &tokens);
     int32_t before = tokens;
     observe(&tick_budget, tokens, tokens, 3000 * MS);
-    assert_true(tick_budget_next(&tick_budget, 1, 2048) >= 8);
+    assert_true(next_budget(&tick_budget) >= 8);
     longest_tick(&tick_budget, 40 * MS, MS, 0, &tokens);
     assert_in_range(tokens, before - 2, before + 2);
 }
@@ -102,7 +108,7 @@ static int32_t read_deep_prompt(struct tick_budget *tick_budget, bool busy, int3
     int32_t last_tile = 0, next_slow = busy ? 1000 : INT32_MAX;
     for (int i = 0; i < 5; i++) observe(tick_budget, 0, 0, 5 * MS);
     for (int32_t depth = 0; depth < 12000;) {
-        int32_t tokens = tick_budget_next(tick_budget, 1, 2048);
+        int32_t tokens = next_budget(tick_budget);
         bool tile = tokens + 1 >= ATTENTION_TILE, slow = tile && depth >= next_slow;
         double tiled = 0.9 + 0.0006 * depth, small = 0.9 + 0.0014 * depth;
         int64_t took = (int64_t)((5 + (tile ? tiled : small) * tokens) * MS);
@@ -123,10 +129,10 @@ static void a_deepening_prompt_keeps_to_tiles_as_long_as_one_fits(void **state)
     tick_budget_init(&tick_budget, 250 * MS, 32);
     assert_in_range(read_deep_prompt(&tick_budget, false, 300), 5500, 8000);
     for (int i = 0; i < 5; i++) { /* a new prompt is learned again */
-        int32_t tokens = tick_budget_next(&tick_budget, 1, 2048);
+        int32_t tokens = next_budget(&tick_budget);
         observe(&tick_budget, tokens, tokens, (int64_t)((5 + 0.9 * tokens) * MS));
     }
-    assert_true(tick_budget_next(&tick_budget, 1, 2048) >= 2 * ATTENTION_TILE - 1);
+    assert_true(next_budget(&tick_budget) >= 2 * ATTENTION_TILE - 1);
 }
 
 static void a_tick_out_of_the_ordinary_does_not_end_the_use_of_tiles(void **state)
