@@ -29,6 +29,9 @@
  */
 #define MAX_SEQUENCES 255
 
+/* Some 30 conversations of 100,000 tokens each. */
+#define TOKENIZER_CACHE_BYTES ((size_t)16 << 20)
+
 /* ---- Loading ---- */
 
 static char *read_text_file(const char *path, hearth_error *error)
@@ -282,6 +285,7 @@ static void model_close(struct model *model)
     admission_release(model->admission);
     system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
+    llm_tokenizer_cache_close(model->tokenizer_cache);
     adapters_unload(model->adapters);
     llm_model_close(model->weights);
     free(model);
@@ -345,6 +349,7 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
     if (rc == HEARTH_OK) rc = open_template(model, error);
     if (rc == HEARTH_OK) rc = open_engine(instance, model, error);
     if (rc != HEARTH_OK) return rc;
+    model->tokenizer_cache = llm_tokenizer_cache_open(TOKENIZER_CACHE_BYTES, &model->entry->tokenizer_stats);
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
         model->system_prompt = system_prompt_open();
     return start_preparers(model, instance->clock, error);

@@ -6,6 +6,7 @@
 
 #include "llm/context.h"
 #include "llm/model.h"
+#include "llm/tokenizer_cache.h"
 
 #include <llama.h>
 
@@ -154,6 +155,14 @@ struct llm_split {
 };
 
 struct llm_split llm_next_split(const struct llm_splitter *splitter, const char *text, size_t len, size_t from);
+
+/* The same for the chunk that begins at `from`: up to 8 KiB, or up to the first split point after them. Chunks depend
+ * on the text around their ends, not on what precedes them: after a change in a text they are soon the same again. */
+struct llm_split llm_next_chunk(const struct llm_splitter *splitter, const char *text, size_t len, size_t from);
+
+/* Appends the tokens of a chunk: from the cache if they are there, else as llm_tokenize_whole() does, and adds them. */
+void llm_tokenize_chunk(const struct llm_model *model, const struct llm_tokenizer_input *in,
+                        const struct llm_tokenising *how, struct tokens *out);
 
 /* ---- The machine ---- */
 

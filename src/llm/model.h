@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 struct llm_model;
+struct llm_tokenizer_cache;
 
 struct llm_model_params {
     const char *path;
@@ -63,15 +64,21 @@ hearth_pooling llm_pooling_of(const char *name); /* HEARTH_POOLING_UNSPECIFIED f
 void llm_tokenize(const struct llm_model *model, const char *text, size_t len, bool add_special, bool parse_special,
                   struct tokens *out);
 
-/* The same for a text that may be long: returns between two chunks once `stop` is set. */
 struct llm_tokenizer_input {
     const char *text;
     size_t len;
     bool add_special, parse_special;
 };
 
-void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
-                        struct tokens *out);
+/* The same for a text that may be long, or that others like it follow. */
+struct llm_tokenising {
+    const atomic_bool *stop;           /* once set, it returns between two chunks */
+    struct llm_tokenizer_cache *cache; /* finds what was tokenised before (tokenizer_cache.h); NULL: none */
+    const char *salt;                  /* what was tokenised under another one is not found there; NULL is "" */
+};
+
+void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in,
+                        const struct llm_tokenising *how, struct tokens *out);
 
 /* Bytes without a split point that are tokenised at most. */
 #define LLM_UNSPLITTABLE_MAX (256 << 10)

@@ -1,4 +1,5 @@
-/* Finds split points in long texts: where a text can be split so that its chunks have the same tokens as the whole.
+/* Finds split points in long texts: where a text can be split so that its chunks have the same tokens as the whole; and
+ * chooses those where chunks end.
  *
  * llama.cpp takes up to 160 bytes of memory for each byte of a text that it tokenises in one call, and some of its
  * patterns recurse once a letter. So long texts are tokenised in chunks. That is exact where no token spans the split
@@ -145,6 +146,8 @@ static bool splits_lines(const struct llm_splitter *splitter, const char *text, 
     return !splitter->after_line[(unsigned char)text[at]] && is_single_blank(text, len, at - 1);
 }
 
+/* ---- Split points ---- */
+
 struct llm_split llm_next_split(const struct llm_splitter *splitter, const char *text, size_t len, size_t from)
 {
     for (size_t at = from + 1; at + 1 < len; at++) {
@@ -152,4 +155,35 @@ struct llm_split llm_next_split(const struct llm_splitter *splitter, const char 
         if (splits_lines(splitter, text, len, at)) return (struct llm_split){at, at};
     }
     return (struct llm_split){len, len};
+}
+
+/* ---- Chunks ---- */
+
+/* A chunk ends at one of the split points that are so many bytes after its beginning: at the one with the smallest hash
+ * of the bytes before it. Two texts that are the same from some place on choose the same end as soon as it is in the
+ * window of both, and all that follow. The last chunk is what is left of a text, since more of it may come. */
+enum { CHUNK_LEAST = 2 << 10, CHUNK_MOST = 8 << 10 };
+
+static uint64_t hash_before(const char *text, size_t at)
+{
+    uint64_t words[2];
+    memcpy(words, text + at - sizeof words, sizeof words);
+    uint64_t mixed = (words[0] ^ words[1] << 32 ^ words[1] >> 32) * 0x9e3779b97f4a7c15u;
+    return (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u;
+}
+
+struct llm_split llm_next_chunk(const struct llm_splitter *splitter, const char *text, size_t len, size_t from)
+{
+    if (len - from <= CHUNK_MOST) return (struct llm_split){len, len};
+    struct llm_split chosen = llm_next_split(splitter, text, len, from + CHUNK_LEAST), next = chosen;
+    uint64_t least = hash_before(text, chosen.end);
+    while (next.end <= from + CHUNK_MOST) {
+        uint64_t hash = hash_before(text, next.end);
+        if (hash < least) {
+            chosen = next;
+            least = hash;
+        }
+        next = llm_next_split(splitter, text, len, next.end);
+    }
+    return chosen;
 }

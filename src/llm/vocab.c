@@ -27,25 +27,22 @@ void llm_tokenize_here(const struct llm_model *model, const struct llm_tokenizer
     free(v);
 }
 
-/* Chunks end at the first split point after this many bytes. */
-#define CHUNK_BYTES (64 << 10)
-
-void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in, const atomic_bool *stop,
-                        struct tokens *out)
+void llm_tokenize_until(const struct llm_model *model, const struct llm_tokenizer_input *in,
+                        const struct llm_tokenising *how, struct tokens *out)
 {
     const struct llm_splitter *splitter = llm_model_splitter(model);
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
-    struct llm_split split = llm_next_split(splitter, in->text, in->len, CHUNK_BYTES);
+    struct llm_split split = llm_next_chunk(splitter, in->text, in->len, 0);
     if (split.end >= in->len) {
-        llm_tokenize_whole(model, in, out);
+        llm_tokenize_chunk(model, in, how, out);
         return;
     }
     if (in->add_special && llama_vocab_get_add_bos(vocab)) tokens_push(out, llama_vocab_bos(vocab));
-    for (size_t from = 0; from < in->len && !atomic_load_explicit(stop, memory_order_relaxed); from = split.next) {
+    for (size_t from = 0; from < in->len && !atomic_load_explicit(how->stop, memory_order_relaxed); from = split.next) {
         struct llm_tokenizer_input chunk = {.text = in->text + from, .parse_special = in->parse_special};
-        split = llm_next_split(splitter, in->text, in->len, from + CHUNK_BYTES);
+        split = llm_next_chunk(splitter, in->text, in->len, from);
         chunk.len = split.end - from;
-        llm_tokenize_whole(model, &chunk, out);
+        llm_tokenize_chunk(model, &chunk, how, out);
     }
     if (in->add_special && llama_vocab_get_add_eos(vocab)) tokens_push(out, llama_vocab_eos(vocab));
 }
@@ -54,7 +51,8 @@ void llm_tokenize(const struct llm_model *model, const char *text, size_t len, b
                   struct tokens *out)
 {
     static const atomic_bool never = false;
-    llm_tokenize_until(model, &(struct llm_tokenizer_input){text, len, add_special, parse_special}, &never, out);
+    llm_tokenize_until(model, &(struct llm_tokenizer_input){text, len, add_special, parse_special},
+                       &(struct llm_tokenising){.stop = &never}, out);
 }
 
 /* Bytes of the longest run without a split point. */

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "lib/models/adapters.h"
 #include "lib/models/fingerprint.h"
+#include "llm/tokenizer_cache.h"
 
 struct model_manager;
 struct model;
@@ -38,6 +39,7 @@ struct model_entry {
     struct adapters *adapters;
     struct fingerprint fingerprint; /* used only by the thread that loads the model */
     struct engine_stats engine_stats;
+    struct llm_tokenizer_stats tokenizer_stats;
     struct embed_stats pool_stats;
     struct load_metrics load_metrics;
     _Atomic int64_t created;

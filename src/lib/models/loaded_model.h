@@ -36,6 +36,7 @@ struct model {
     struct store_user waiter;            /* the store calls it when a save has ended; it wakes the preparing threads */
     bool logs_words;                     /* the log may contain words of prompts */
     struct admission *admission;
+    struct llm_tokenizer_cache *tokenizer_cache; /* of the preparing threads; NULL: not a chat model */
     pthread_t preparers[MODEL_PREPARERS];
     int n_preparers;
 };

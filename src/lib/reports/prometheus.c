@@ -45,6 +45,14 @@ static const struct value_row {
      offsetof(struct engine_stats, jobs_waiting)},
 };
 
+/* Of preparing requests. */
+static const struct value_row tokenizer_rows[] = {
+    {"hearth_tokenised_bytes_total", "counter", "Bytes of prompts that were tokenised, but for requests that use no cache.",
+     offsetof(struct llm_tokenizer_stats, tokenised_bytes)},
+    {"hearth_tokenised_bytes_cached_total", "counter", "Bytes of prompts whose tokens were in the tokenizer cache.",
+     offsetof(struct llm_tokenizer_stats, cached_bytes)},
+};
+
 /* Of an embedding or rerank model's pool of contexts. */
 static const struct value_row pool_rows[] = {
     {"hearth_embed_requests_done_total", "counter", "Requests for vectors or scores that ended with a result.",
@@ -201,6 +209,11 @@ static const void *engine_stats_of(const struct model_entry *entry)
     return entry->facts.type == HEARTH_MODEL_CHAT ? &entry->engine_stats : NULL;
 }
 
+static const void *tokenizer_stats_of(const struct model_entry *entry)
+{
+    return entry->facts.type == HEARTH_MODEL_CHAT ? &entry->tokenizer_stats : NULL;
+}
+
 static const void *pool_stats_of(const struct model_entry *entry)
 {
     return entry->facts.type == HEARTH_MODEL_CHAT ? NULL : &entry->pool_stats;
@@ -261,6 +274,7 @@ char *hearth_metrics(const hearth *instance)
 {
     struct buf out = {0};
     put_values(instance, ROWS(value_rows), engine_stats_of, &out);
+    put_values(instance, ROWS(tokenizer_rows), tokenizer_stats_of, &out);
     put_histograms(instance, ROWS(histogram_rows), engine_stats_of, &out);
     put_values(instance, ROWS(pool_rows), pool_stats_of, &out);
     put_values(instance, ROWS(load_rows), load_metrics_of, &out);

@@ -148,6 +148,14 @@ static struct chat_request chat_request_of(const hearth_request *request)
                                  .refuses_media = request->model->config->media == CONFIG_MEDIA_REFUSE};
 }
 
+/* Texts of requests that share no cells are tokenised apart as well: how long that takes would show who sent what. */
+static struct llm_tokenising tokenising_of(const hearth_request *request)
+{
+    return (struct llm_tokenising){.stop = &request->job.cancelled,
+                                   .cache = request->job.cache_prompt ? request->model->tokenizer_cache : NULL,
+                                   .salt = request->params->cache_salt};
+}
+
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     struct prepare_chat chat = {.weights = request->model->weights,
@@ -155,7 +163,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                                 .request = chat_request_of(request),
                                 .check = check_text,
                                 .ud = request,
-                                .cancelled = &request->job.cancelled};
+                                .how = tokenising_of(request)};
     struct prepare_wishes wishes = wishes_of(request);
     int rc = prompt_of_messages(request, &chat, error);
     if (rc == HEARTH_OK && chat.text.n_media > 0)
@@ -190,11 +198,12 @@ static void send_tokens_as_text(hearth_request *request)
 static void tokenise_parts(const hearth_request *request, bool markers, struct tokens *out)
 {
     const hearth_params *p = request->params;
+    const struct llm_tokenising how = tokenising_of(request);
     for (size_t i = 0; i < p->n_parts && !job_is_cancelled(&request->job); i++) {
         const hearth_part *part = &p->parts[i];
         struct llm_tokenizer_input in = {part->text, part->len, markers && i == 0, !p->plain};
         if (part->text != NULL)
-            llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, out);
+            llm_tokenize_until(request->model->weights, &in, &how, out);
         else
             tokens_push(out, part->token);
     }
@@ -205,10 +214,11 @@ static void tokenise_parts(const hearth_request *request, bool markers, struct t
 static void tokenise_text(hearth_request *request)
 {
     const hearth_params *p = request->params;
+    const struct llm_tokenising how = tokenising_of(request);
     struct tokens *prompt = &request->job.prompt;
     bool markers = !p->without_bos_eos && p->suffix == NULL, plain = p->plain || p->suffix != NULL;
     struct llm_tokenizer_input in = {p->text, p->text_len, markers, !plain};
-    if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &request->job.cancelled, prompt);
+    if (p->text != NULL) llm_tokenize_until(request->model->weights, &in, &how, prompt);
     tokenise_parts(request, markers, prompt);
 }
 

@@ -27,14 +27,14 @@ static void tokenise_chat(const struct prepare_chat *chat, const struct chat_pro
 {
     if (!chat->by_parts) {
         struct llm_tokenizer_input in = {text->text + from, text->len - from, from == 0, true};
-        llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
+        llm_tokenize_until(chat->weights, &in, &chat->how, tokens);
         return;
     }
     for (size_t i = 0; i < text->n_parts; i++) {
         const struct chat_part *part = &text->parts[i];
         size_t end = part->offset + part->len, begin = part->offset > from ? part->offset : from;
         struct llm_tokenizer_input in = {text->text + begin, end - begin, begin == 0, !part->is_input};
-        if (begin < end) llm_tokenize_until(chat->weights, &in, chat->cancelled, tokens);
+        if (begin < end) llm_tokenize_until(chat->weights, &in, &chat->how, tokens);
     }
 }
 
@@ -70,7 +70,7 @@ int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_erro
     }
     chat->by_parts = spells_special(chat->weights, &chat->text);
     tokenise_chat(chat, &chat->text, 0, prompt);
-    if (!atomic_load(chat->cancelled)) return HEARTH_OK;
+    if (!atomic_load(chat->how.stop)) return HEARTH_OK;
     tokens_truncate(prompt, 0);
     prepare_release(chat);
     return error_set(error, HEARTH_CANCELLED, "request was cancelled");

@@ -1,6 +1,7 @@
 /* The prompt of a chat: renders the template, tokenises the text, and finds at which tokens messages end.
  *
- * Weights and template are constant, all else belongs to the caller: several preparing threads may work at once. */
+ * Weights and template are constant, the tokenizer cache is for any thread, all else belongs to the caller: several
+ * preparing threads may work at once. */
 #ifndef LIB_REQUESTS_PREPARE_H
 #define LIB_REQUESTS_PREPARE_H
 
@@ -15,7 +16,7 @@ struct prepare_chat {
     /* Called with the rendered text before it is tokenised; an error ends the preparation. NULL: every text is fine. */
     int (*check)(const void *ud, const char *text, size_t len, hearth_error *error);
     const void *ud;
-    const atomic_bool *cancelled; /* once set, prepare_prompt() ends with HEARTH_CANCELLED */
+    struct llm_tokenising how; /* once how.stop is set, prepare_prompt() ends with HEARTH_CANCELLED */
     /* Filled in by prepare_prompt(), used by what follows; request.parsed as well. */
     struct chat_parsed *parsed;
     struct chat_prompt text;

@@ -68,6 +68,46 @@ static void prompts_with_different_salts_share_nothing(void **state)
     end(instance, callers, 6);
 }
 
+static int64_t counter(const hearth *instance, const char *name)
+{
+    char *metrics = hearth_metrics(instance), *line = mem_format("\n%s{model=\"demo\"} ", name);
+    const char *at = strstr(metrics, line);
+    if (at == NULL) fail_msg("there is no %s", name);
+    int64_t value = strtoll(at + strlen(line), NULL, 10);
+    hearth_free(metrics);
+    free(line);
+    return value;
+}
+
+/* The time that tokenising takes would show who has sent a text before. */
+static void the_tokenizer_cache_is_shared_by_those_who_share_cells(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *salt;
+        bool fresh, finds;
+    } asked[] = {{NULL, false, false}, {"a", false, false}, {"b", false, false}, {NULL, true, false},
+                 {NULL, false, true},  {"a", false, true},  {"", false, true},   {"a", true, false}};
+    enum { N = sizeof asked / sizeof *asked };
+    hearth *instance = start(DEMO("n_seq_max", "2"));
+    struct caller callers[N];
+    struct buf text = {0};
+    while (text.len < 600) buf_puts(&text, "The river told a story. ");
+    for (int i = 0; i < N; i++) {
+        int64_t before = counter(instance, "hearth_tokenised_bytes_cached_total");
+        hearth_params params = text_params(text.v, 1);
+        params.cache_salt = asked[i].salt;
+        params.cache_prompt = !asked[i].fresh;
+        run(&callers[i], instance, &params);
+        assert_false(callers[i].failed);
+        int64_t found = counter(instance, "hearth_tokenised_bytes_cached_total") - before;
+        if (found != (asked[i].finds ? (int64_t)text.len : 0)) fail_msg("request %d: %lld", i, (long long)found);
+    }
+    assert_int_equal(counter(instance, "hearth_tokenised_bytes_total"), 3 * (int64_t)text.len);
+    buf_release(&text);
+    end(instance, callers, N);
+}
+
 static void the_next_turn_computes_only_what_is_new(void **state)
 {
     (void)state;
@@ -418,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_chat_gets_an_answer),
         cmocka_unit_test(events_come_in_order_and_count_every_token),
         cmocka_unit_test(prompts_with_different_salts_share_nothing),
+        cmocka_unit_test(the_tokenizer_cache_is_shared_by_those_who_share_cells),
         cmocka_unit_test(the_next_turn_computes_only_what_is_new),
         cmocka_unit_test(stop_strings_limits_and_biases_hold),
         cmocka_unit_test(what_a_user_spells_stays_text),

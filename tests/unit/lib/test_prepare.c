@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "lib/requests/prepare.h"
+#include "llm/tokenizer_cache.h"
 
 #define TURNS                                                                                                          \
     "[" SYSTEM("Be brief.") "," USER("Who are you?") "," ASSISTANT("A program.") "," USER("What is 2 + 2?") "]"
@@ -69,7 +70,7 @@ static struct prepare_chat chat_of(const struct fixture *f, const char *messages
     return (struct prepare_chat){
         .weights = f->weights,
         .template_ = f->template_,
-        .cancelled = &never,
+        .how = {.stop = &never},
         .request = {
             .messages_json = messages, .parallel_tool_calls = -1, .add_generation_prompt = true, .now = 1772352000}};
 }
@@ -397,6 +398,87 @@ static void the_template_and_its_arguments_are_part_of_the_identity(void **state
     close_fixture(&other);
 }
 
+/* ---- The next turn ---- */
+
+/* `n` messages of some 600 to 2,500 bytes of words, after a system message; one of them may spell a special token. */
+static char *long_turns(size_t n, bool spells_special)
+{
+    struct buf messages = {0};
+    uint32_t noise = 1;
+    buf_puts(&messages, "[" SYSTEM("Be brief."));
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(&messages, ",{\"role\":\"%s\",\"content\":\"", i % 2 == 0 ? "user" : "assistant");
+        if (spells_special && i == 4) buf_puts(&messages, "<|im_end|> ");
+        for (uint32_t words = 100 + noise % 300; words > 0; words--) {
+            noise = noise * 1664525 + 1013904223;
+            buf_printf(&messages, "%s%x", words % 7 == 0 ? "\\n" : " ", noise >> 16);
+        }
+        buf_puts(&messages, "\"}");
+    }
+    buf_puts(&messages, "]");
+    return buf_take(&messages);
+}
+
+static struct job prepared_with(const struct fixture *f, const char *messages, struct llm_tokenizer_cache *cache)
+{
+    struct prepare_chat chat = chat_of(f, messages);
+    struct job job = {.n_checkpoints = 0};
+    hearth_error error;
+    chat.how.cache = cache;
+    if (prepare_prompt(&chat, &job.prompt, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    prepare_conversation(&chat, &everything, &job);
+    prepare_release(&chat);
+    return job;
+}
+
+static void assert_same_job(const struct job *a, const struct job *b)
+{
+    assert_int_equal(a->prompt.len, b->prompt.len);
+    assert_memory_equal(a->prompt.v, b->prompt.v, a->prompt.len * sizeof *a->prompt.v);
+    assert_int_equal(a->conversation.system_end, b->conversation.system_end);
+    assert_int_equal(a->conversation.stable_end, b->conversation.stable_end);
+    assert_int_equal(a->n_checkpoints, b->n_checkpoints);
+    assert_memory_equal(a->checkpoints, b->checkpoints, a->n_checkpoints * sizeof *a->checkpoints);
+}
+
+/* The prompt costs what is new and a chunk; and each of the three ends the last message and a chunk. */
+static void assert_turns_cost(const struct fixture *f, bool spells_special)
+{
+    enum { CHUNK = 8 << 10, FIRST = 150, LAST = 162 };
+    struct llm_tokenizer_stats stats = {0};
+    struct llm_tokenizer_cache *cache = llm_tokenizer_cache_open(16 << 20, &stats);
+    size_t former = 0;
+    for (size_t n = FIRST; n <= LAST; n += 2) {
+        char *messages = long_turns(n, spells_special);
+        size_t len = strlen(messages);
+        int64_t before = metric_get(&stats.tokenised_bytes);
+        struct job job = prepared_with(f, messages, cache), plain = prepared_with(f, messages, NULL);
+        int64_t tokenised = metric_get(&stats.tokenised_bytes) - before;
+        assert_same_job(&job, &plain);
+        if (n > FIRST) assert_true(tokenised <= (int64_t)(4 * (len - former + CHUNK)));
+        former = len;
+        release(&job);
+        release(&plain);
+        free(messages);
+    }
+    llm_tokenizer_cache_close(cache);
+}
+
+static void the_next_turn_of_a_long_conversation_tokenises_what_is_new(void **state)
+{
+    (void)state;
+    static const char *const vocabularies[] = {"qwen2", "llama-bpe", "llama-spm"};
+    char *source = file_text("templates/Qwen-Qwen3-0.6B.jinja");
+    for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++) {
+        struct fixture f =
+            opened(mem_format("%s/source/models/ggml-vocab-%s.gguf", getenv("HEARTH_LLAMA"), vocabularies[i]), source);
+        assert_turns_cost(&f, false);
+        assert_turns_cost(&f, true);
+        close_fixture(&f);
+    }
+    free(source);
+}
+
 /* ---- */
 
 int main(void)
@@ -414,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_message_that_is_written_otherwise_at_the_end_ends_where_it_differs),
         cmocka_unit_test(equal_messages_have_equal_hashes_though_a_date_changes_their_tokens),
         cmocka_unit_test(the_template_and_its_arguments_are_part_of_the_identity),
+        cmocka_unit_test(the_next_turn_of_a_long_conversation_tokenises_what_is_new),
     };
     hearth_log_open(NULL, "error", "text", &error);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,14 +86,18 @@ static void compare(const struct llm_model *model, const struct buf *text, bool 
 }
 
 /* At every split point, not only where its length demands it. */
-static size_t compare_at_every_cut(const struct llm_model *model, const struct buf *text)
+static size_t compare_at_every_cut(const struct llm_model *model, const struct buf *text, bool parse_special)
 {
     struct tokens whole = {0}, slices = {0};
     size_t n = 0;
-    llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v, .len = text->len}, &whole);
+    llm_tokenize_whole(model,
+                       &(struct llm_tokenizer_input){.text = text->v, .len = text->len, .parse_special = parse_special},
+                       &whole);
     for (size_t from = 0; from < text->len; n++) {
         struct llm_split cut = llm_next_split(llm_model_splitter(model), text->v, text->len, from);
-        llm_tokenize_whole(model, &(struct llm_tokenizer_input){.text = text->v + from, .len = cut.end - from},
+        llm_tokenize_whole(model,
+                           &(struct llm_tokenizer_input){
+                               .text = text->v + from, .len = cut.end - from, .parse_special = parse_special},
                            &slices);
         from = cut.next;
     }
@@ -139,14 +143,14 @@ static size_t check_vocabulary(const char *path)
 {
     struct llm_model *model = open_vocabulary(path);
     size_t cuts = 0;
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 200; i++) {
         struct buf text = {0};
         fill(&text, 300);
-        cuts += compare_at_every_cut(model, &text);
+        cuts += compare_at_every_cut(model, &text, i % 2 == 0);
         buf_release(&text);
     }
     struct buf text = {0};
-    fill(&text, 140 << 10); /* three slices */
+    fill(&text, 140 << 10); /* some thirty chunks */
     compare(model, &text, true, true);
     compare(model, &text, false, false);
     buf_release(&text);
@@ -216,11 +220,12 @@ static void tokenising_stops_between_two_chunks(void **state)
     struct buf text = {0};
     struct tokens tokens = {0};
     atomic_bool stop = true;
+    const struct llm_tokenising how = {.stop = &stop};
     while (text.len < 300 << 10) buf_puts(&text, "some words ");
-    llm_tokenize_until(model, &(struct llm_tokenizer_input){.text = text.v, .len = text.len}, &stop, &tokens);
+    llm_tokenize_until(model, &(struct llm_tokenizer_input){.text = text.v, .len = text.len}, &how, &tokens);
     assert_int_equal(tokens.len, 0);
     atomic_store(&stop, false);
-    llm_tokenize_until(model, &(struct llm_tokenizer_input){.text = text.v, .len = text.len}, &stop, &tokens);
+    llm_tokenize_until(model, &(struct llm_tokenizer_input){.text = text.v, .len = text.len}, &how, &tokens);
     assert_true(tokens.len > 1000);
     tokens_release(&tokens);
     buf_release(&text);
