@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Fetches and builds the pinned llama.cpp once per (version, flags, compiler, CPU) into $HEARTH_DEPS.
+# Fetches, patches (patches/README.md) and builds the pinned llama.cpp once per (version, patches, flags, compiler, CPU)
+# into $HEARTH_DEPS.
 #
 #   scripts/llama.sh            build the libraries; the last line printed is the install prefix
 #   scripts/llama.sh --server   also build llama-server (the benchmark's peer); prints its path
 #
-# LLAMA_CPP_DIR=DIR   take this source tree of the pinned version instead of fetching one
+# LLAMA_CPP_DIR=DIR   take this source tree of the pinned version, as it is, instead of fetching and patching one
 # LLAMA_FLAGS=...     further CMake options, e.g. -DGGML_CUDA=ON
 #
 # The prefix holds lib/ (static, position independent), include/, cmake packages, and `source`, a link to the
@@ -17,6 +18,7 @@ package=node-llama-cpp@3.22.1
 integrity=bltIipuWmc123H7tMIgDGKSsSrhmhlQYeVUC48XTjVW7XGJJiJJyCdlTMzQ/LiWoPkGDpcL4FviDpgw7qfTiDw==
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 flags=${LLAMA_FLAGS:-}
+patches=$(cd "$(dirname "$0")/../patches" && pwd)
 
 say() { printf 'llama.cpp: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -39,6 +41,16 @@ fetch_source() {
     git clone --quiet "$work/package/llama/gitRelease.bundle" "$target" 2>/dev/null
     rm -rf "$work"
     [ "$(git -C "$target" rev-parse HEAD)" = "$commit" ] || die "the bundle holds another commit than $commit"
+    touch "$target/.complete"
+}
+
+# The tree that was fetched stays as it is, and can be compared with upstream's; a copy of it is patched.
+patch_source() {
+    local fetched=$1 target=$2
+    [ -e "$target/.complete" ] && return
+    rm -rf "$target"
+    git clone --quiet "$fetched" "$target" 2>/dev/null
+    git -C "$target" apply "$patches"/*.patch || die "patches/ does not apply to v$version"
     touch "$target/.complete"
 }
 
@@ -127,8 +139,9 @@ if [ -n "${LLAMA_CPP_DIR:-}" ]; then
     source=$(cd "$LLAMA_CPP_DIR" && pwd)
     check_version "$source"
 else
-    source=$deps/llama.cpp-$version
-    fetch_source "$source"
+    fetch_source "$deps/llama.cpp-$version"
+    source=$deps/llama.cpp-$version-patched-$(cat "$patches"/*.patch | sha256sum | cut -c1-12)
+    patch_source "$deps/llama.cpp-$version" "$source"
 fi
 cpu=$(cpu_options)
 compiler=$(c++ --version | head -n 1)
