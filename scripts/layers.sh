@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 allowed() {
     case $1 in
         base) echo '' ;;
-        grammar | http | chat) echo base ;;
+        grammar | media | http | chat) echo base ;;
         llm) echo base grammar ;;
         config) echo base store ;; # the table of tiers alone
         store) echo base ;;

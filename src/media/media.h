@@ -1,0 +1,78 @@
+/* Images and sound as bytes, made pixels and samples: what they are, how large they will be, and their decoding, with
+ * well-kept libraries and within limits that hold before memory or time is spent. Nothing here knows of models.
+ *
+ * What an upload is, its first bytes decide, never a name or a type that came with it. Pure functions; any thread. */
+#ifndef MEDIA_MEDIA_H
+#define MEDIA_MEDIA_H
+
+#include "hearth.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum media_format {
+    MEDIA_UNKNOWN,
+    MEDIA_PNG,
+    MEDIA_JPEG,
+    MEDIA_WEBP,
+    MEDIA_GIF,
+    MEDIA_WAV,
+    MEDIA_MP3,
+    MEDIA_FLAC,
+    MEDIA_VIDEO, /* MP4 and its relatives, Matroska, WebM, AVI, Ogg: not decoded here */
+    MEDIA_PDF    /* the same */
+};
+
+enum media_kind { MEDIA_NOTHING, MEDIA_IMAGE, MEDIA_AUDIO, MEDIA_FRAMES, MEDIA_DOCUMENT };
+
+/* Bytes of a file. */
+struct media_bytes {
+    const uint8_t *v;
+    size_t len;
+};
+
+enum media_format media_format_of(const struct media_bytes *bytes);
+enum media_kind media_kind_of(enum media_format format);
+const char *media_format_name(enum media_format format); /* "PNG", …; "file of an unknown type" */
+
+/* ---- Images ---- */
+
+/* Pixels row by row, red, green and blue, one byte each; transparent ones as on white. */
+struct media_image {
+    uint32_t width, height;
+    uint8_t *rgb; /* width x height x 3; free() it */
+};
+
+struct media_image_limits {
+    uint32_t most_pixels; /* of width x height */
+    uint32_t most_side;
+};
+
+/* The size that the header announces, without decoding. HEARTH_INVALID: it is no image, or a damaged one;
+ * HEARTH_TOO_LONG: the limits forbid it. `image->rgb` is NULL. */
+int media_image_measure(const struct media_bytes *bytes, const struct media_image_limits *limits,
+                        struct media_image *image, hearth_error *error);
+
+/* Decodes the image; of several frames, the first. Turned upright, where a JPEG says how. */
+int media_image_decode(const struct media_bytes *bytes, const struct media_image_limits *limits,
+                       struct media_image *image, hearth_error *error);
+
+/* ---- Sound ---- */
+
+/* One channel. */
+struct media_sound {
+    float *samples; /* free() it */
+    size_t n;
+    uint32_t rate; /* samples a second */
+};
+
+struct media_sound_limits {
+    uint32_t rate;         /* that the samples are brought to */
+    uint32_t most_seconds; /* of what the file holds */
+};
+
+/* Decodes the sound, mixes its channels to one and resamples it. */
+int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
+                       struct media_sound *sound, hearth_error *error);
+
+#endif
