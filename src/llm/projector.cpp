@@ -1,0 +1,198 @@
+/* Projectors over libmtmd: see projector.h. libmtmd throws on bad files and out of memory, and asserts, which ends the
+ * process, on sounds of less than two samples: both are kept from callers. */
+#include "llm/projector.h"
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mtmd.h>
+#include <mutex>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "base/error.h"
+}
+
+extern "C" llama_model *llm_model_handle(const llm_model *model); /* as in llm_parts.h, which is C alone */
+
+struct mtmd_deleter {
+    void operator()(mtmd_context *context) const { mtmd_free(context); }
+    void operator()(mtmd_bitmap *bitmap) const { mtmd_bitmap_free(bitmap); }
+    void operator()(mtmd_input_chunks *chunks) const { mtmd_input_chunks_free(chunks); }
+};
+
+template <typename T> using mtmd_owned = std::unique_ptr<T, mtmd_deleter>;
+
+struct llm_projector {
+    mtmd_owned<mtmd_context> context;
+    llm_projector_facts facts;
+    std::mutex encoding;
+};
+
+struct llm_medium {
+    mtmd_owned<mtmd_input_chunks> chunks;
+    std::vector<bool> causal; /* of each chunk */
+};
+
+/* Runs what may throw; the result is HEARTH_INTERNAL then. */
+template <typename Work> static int guarded(const char *what, hearth_error *error, Work work)
+{
+    try {
+        return work();
+    } catch (const std::bad_alloc &) {
+        return error_set(error, HEARTH_NO_MEMORY, "not enough memory to %s", what);
+    } catch (const std::exception &exception) {
+        return error_set(error, HEARTH_INTERNAL, "libmtmd could not %s: %s", what, exception.what());
+    }
+}
+
+/* ---- The projector ---- */
+
+static llama_flash_attn_type flash_of(const char *name)
+{
+    if (std::strcmp(name, "on") == 0) return LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    return std::strcmp(name, "off") == 0 ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO;
+}
+
+static llm_projector_facts facts_of(const mtmd_context *context, const llama_model *model)
+{
+    int rate = mtmd_get_audio_sample_rate(context);
+    return {mtmd_support_vision(context), mtmd_support_audio(context), mtmd_decode_use_mrope(context),
+            rate > 0 ? static_cast<uint32_t>(rate) : 0, static_cast<size_t>(llama_model_n_embd_inp(model))};
+}
+
+struct llm_projector *llm_projector_open(const struct llm_model *model, const struct llm_projector_params *params,
+                                         hearth_error *error)
+{
+    auto projector = std::make_unique<llm_projector>();
+    const llama_model *handle = llm_model_handle(model);
+    int rc = guarded("open the projector", error, [&] {
+        mtmd_context_params p = mtmd_context_params_default();
+        p.use_gpu = params->on_gpu;
+        p.print_timings = false;
+        p.n_threads = params->threads;
+        p.flash_attn_type = flash_of(params->flash_attention);
+        p.warmup = false;
+        if (params->min_tokens > 0) p.image_min_tokens = params->min_tokens;
+        if (params->max_tokens > 0) p.image_max_tokens = params->max_tokens;
+        projector->context.reset(mtmd_init_from_file(params->path, handle, p));
+        if (projector->context != nullptr) return static_cast<int>(HEARTH_OK);
+        return error_at(error, HEARTH_INVALID, "mmproj", "%s is no projector of this model, or damaged", params->path);
+    });
+    if (rc != HEARTH_OK) return nullptr;
+    projector->facts = facts_of(projector->context.get(), handle);
+    return projector.release();
+}
+
+void llm_projector_close(struct llm_projector *projector)
+{
+    delete projector;
+}
+
+const struct llm_projector_facts *llm_projector_facts_of(const struct llm_projector *projector)
+{
+    return &projector->facts;
+}
+
+/* ---- Media ---- */
+
+static bool is_media(const mtmd_input_chunk *chunk)
+{
+    return mtmd_input_chunk_get_type(chunk) != MTMD_INPUT_CHUNK_TYPE_TEXT;
+}
+
+static llm_medium *medium_of(const struct llm_projector *projector, mtmd_bitmap *bitmap, hearth_error *error)
+{
+    mtmd_owned<mtmd_bitmap> owned(bitmap);
+    auto medium = std::make_unique<llm_medium>();
+    const mtmd_input_part part = {nullptr, bitmap}, *parts[] = {&part};
+    medium->chunks.reset(mtmd_input_chunks_init());
+    if (mtmd_tokenize_from_parts(projector->context.get(), medium->chunks.get(), parts, 1, false) != 0) {
+        error_set(error, HEARTH_INVALID, "the projector cannot take an image or a sound of this size");
+        return nullptr;
+    }
+    for (size_t i = 0; i < mtmd_input_chunks_size(medium->chunks.get()); i++) {
+        const mtmd_input_chunk *chunk = mtmd_input_chunks_get(medium->chunks.get(), i);
+        medium->causal.push_back(!is_media(chunk) || !mtmd_decode_use_non_causal(projector->context.get(), chunk));
+    }
+    return medium.release();
+}
+
+struct llm_medium *llm_medium_of_image(const struct llm_projector *projector, const uint8_t *rgb, uint32_t width,
+                                       uint32_t height, hearth_error *error)
+{
+    llm_medium *medium = nullptr;
+    if (!projector->facts.images) {
+        error_set(error, HEARTH_UNSUPPORTED, "this model takes no images");
+        return nullptr;
+    }
+    guarded("cut the image into chunks", error, [&] {
+        medium = medium_of(projector, mtmd_bitmap_init(width, height, rgb), error);
+        return static_cast<int>(HEARTH_OK);
+    });
+    return medium;
+}
+
+struct llm_medium *llm_medium_of_sound(const struct llm_projector *projector, const float *samples, size_t n,
+                                       hearth_error *error)
+{
+    llm_medium *medium = nullptr;
+    if (!projector->facts.sounds || n < 2) {
+        error_set(error, projector->facts.sounds ? HEARTH_INVALID : HEARTH_UNSUPPORTED,
+                  projector->facts.sounds ? "the sound is empty" : "this model takes no sound");
+        return nullptr;
+    }
+    guarded("cut the sound into chunks", error, [&] {
+        medium = medium_of(projector, mtmd_bitmap_init_from_audio(n, samples), error);
+        return static_cast<int>(HEARTH_OK);
+    });
+    return medium;
+}
+
+void llm_medium_close(struct llm_medium *medium)
+{
+    delete medium;
+}
+
+/* ---- Chunks ---- */
+
+static const mtmd_input_chunk *chunk_at(const struct llm_medium *medium, size_t i)
+{
+    return mtmd_input_chunks_get(medium->chunks.get(), i);
+}
+
+size_t llm_medium_chunks(const struct llm_medium *medium)
+{
+    return mtmd_input_chunks_size(medium->chunks.get());
+}
+
+struct llm_chunk llm_medium_chunk(const struct llm_medium *medium, size_t i)
+{
+    const mtmd_input_chunk *chunk = chunk_at(medium, i);
+    size_t n = mtmd_input_chunk_get_n_tokens(chunk), n_text = 0;
+    const int32_t *tokens = is_media(chunk) ? nullptr : mtmd_input_chunk_get_tokens_text(chunk, &n_text);
+    return {tokens, static_cast<int32_t>(n), mtmd_input_chunk_get_n_pos(chunk), medium->causal[i]};
+}
+
+struct llm_place llm_medium_place(const struct llm_medium *medium, size_t chunk, int32_t first, int32_t row)
+{
+    const mtmd_image_tokens *image = mtmd_input_chunk_get_tokens_image(chunk_at(medium, chunk));
+    if (image == nullptr) return {first + row, first + row, first + row};
+    mtmd_decoder_pos place = mtmd_image_tokens_get_decoder_pos(image, first, static_cast<size_t>(row));
+    return {static_cast<int32_t>(place.t), static_cast<int32_t>(place.y), static_cast<int32_t>(place.x)};
+}
+
+int llm_medium_encode(struct llm_projector *projector, const struct llm_medium *medium, size_t chunk, float *rows,
+                      hearth_error *error)
+{
+    return guarded("encode", error, [&] {
+        const std::lock_guard<std::mutex> lock(projector->encoding);
+        const mtmd_input_chunk *input = chunk_at(medium, chunk);
+        if (mtmd_encode_chunk(projector->context.get(), input) != 0)
+            return error_set(error, HEARTH_INTERNAL, "libmtmd could not encode an image or a sound");
+        size_t n = mtmd_input_chunk_get_n_tokens(input) * projector->facts.row_floats;
+        std::memcpy(rows, mtmd_get_output_embd(projector->context.get()), n * sizeof *rows);
+        return static_cast<int>(HEARTH_OK);
+    });
+}
