@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "llm/guard.h"
 #include "llm/llm_parts.h"
+#include "llm/projector.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,10 @@ struct llm_context {
     int32_t capacity; /* tokens of the batch */
     bool unified;
     int32_t window, n_seq, n_vocab, n_swa;
-    bool gpu;         /* some device is one: decode calls may return before they are computed */
-    bool recurrent;   /* recurrent and hybrid models, whose state cannot go back */
+    bool gpu;                         /* some device is one: decode calls may return before they are computed */
+    bool recurrent;                   /* recurrent and hybrid models, whose state cannot go back */
+    bool mrope;                       /* positions have several dimensions */
+    const struct media_spans **media; /* of each sequence; borrowed, NULL: none */
     uint8_t *copying; /* of each sequence: its role in copies that the next decode makes, enum llm_copying */
     int32_t
         scratch; /* the scratch sequence, the last one, through which KV rows are saved and loaded; -1: there is none */
@@ -138,6 +141,9 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->n_seq = params->n_seq;
     context->scratch = translated.n_seq_max > (uint32_t)params->n_seq ? params->n_seq : -1;
     context->copying = mem_alloc((size_t)params->n_seq);
+    context->media = mem_alloc((size_t)params->n_seq * sizeof(struct media_spans *));
+    enum llama_rope_type rope = llama_model_rope_type(llm_model_handle(model));
+    context->mrope = rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_IMROPE;
     context->unified = params->unified;
     context->n_vocab = info->n_vocab;
     context->n_swa = info->n_swa;
@@ -161,6 +167,7 @@ void llm_context_close(struct llm_context *context)
     llama_free(context->handle);
     ggml_threadpool_free(context->threads);
     free(context->copying);
+    free(context->media);
     free(context);
 }
 
@@ -215,11 +222,36 @@ bool llm_is_recurrent(const struct llm_context *context)
     return context->recurrent;
 }
 
+/* ---- Positions ---- */
+
+void llm_seq_set_media(struct llm_context *context, int32_t seq, const struct media_spans *media)
+{
+    context->media[seq] = media;
+}
+
+const struct media_spans *llm_seq_media(const struct llm_context *context, int32_t seq)
+{
+    return seq < context->n_seq ? context->media[seq] : NULL; /* the scratch sequence has none of its own */
+}
+
+int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t index)
+{
+    const struct media_spans *media = llm_seq_media(context, seq);
+    return media == NULL ? index : media_spans_position(media, index);
+}
+
 /* ---- Sequences ---- */
 
+/* Rows of an image that share a position have the same last one: it is there whole, or not at all once a call that was
+ * broken off has been cut back. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq)
 {
-    return llama_memory_seq_pos_max(llama_get_memory(context->handle), seq) + 1;
+    int32_t last = llama_memory_seq_pos_max(llama_get_memory(context->handle), seq);
+    const struct media_spans *media = llm_seq_media(context, seq);
+    if (last < 0 || media == NULL) return last + 1;
+    int32_t index = media_spans_index(media, last);
+    const struct media_span *span = media_spans_at(media, index);
+    return span != NULL && span->n_pos != span->n ? span->at + span->n : index + 1;
 }
 
 void llm_seq_clear(struct llm_context *context, int32_t seq)
@@ -251,7 +283,7 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
     }
     /* In a hybrid model the recurrent part is asked first, and refuses before anything is removed. */
     return window_is_complete(context, seq, from) &&
-           llama_memory_seq_rm(llama_get_memory(context->handle), seq, from, -1);
+           llama_memory_seq_rm(llama_get_memory(context->handle), seq, llm_position(context, seq, from), -1);
 }
 
 bool llm_cuts_anywhere(const struct llm_context *context)
@@ -281,7 +313,9 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
     if (n <= 0 || n > end || (n < end && !llm_cuts_anywhere(context))) return false;
     /* Between streams llama.cpp copies whole sequences only, and ends the process when asked for less. */
     bool part = context->unified && n < end;
-    llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1, part ? n : -1);
+    llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1,
+                        part ? llm_position(context, from, n) : -1);
+    context->media[to] = context->media[from];
     if (!context->unified) {
         context->copying[from] |= LLM_COPIED_FROM;
         context->copying[to] |= LLM_COPIED_TO;
@@ -305,12 +339,13 @@ static bool is_valid_batch(const struct llm_context *context, const struct llm_b
     return true;
 }
 
-static void fill_decode_batch(struct llama_batch *batch, const struct llm_batch_token *tokens, int32_t n_tokens)
+static void fill_decode_batch(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
 {
+    struct llama_batch *batch = &context->batch;
     batch->n_tokens = n_tokens;
     for (int32_t i = 0; i < n_tokens; i++) {
         batch->token[i] = tokens[i].token;
-        batch->pos[i] = tokens[i].pos;
+        batch->pos[i] = llm_position(context, tokens[i].seq, tokens[i].pos);
         batch->n_seq_id[i] = 1;
         batch->seq_id[i][0] = tokens[i].seq;
         batch->logits[i] = tokens[i].logits;
@@ -321,15 +356,15 @@ static void fill_decode_batch(struct llama_batch *batch, const struct llm_batch_
  * Those of the batch have consumed an unknown part of its tokens. With several sequences in the batch, llama.cpp may
  * also have reassigned the cells of others so that those of the batch are adjacent, and left copying their data to the
  * computation that never ran: then all sequences are cleared. */
-static void drop_broken_states(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
+static void drop_broken_states(struct llm_context *context, const struct llama_batch *batch)
 {
     if (!context->recurrent) return;
     bool several = false;
-    for (int32_t i = 1; i < n_tokens; i++) several = several || tokens[i].seq != tokens[0].seq;
+    for (int32_t i = 1; i < batch->n_tokens; i++) several = several || batch->seq_id[i][0] != batch->seq_id[0][0];
     if (several)
         llama_memory_clear(llama_get_memory(context->handle), false);
     else
-        llm_seq_clear(context, tokens[0].seq);
+        llm_seq_clear(context, batch->seq_id[0][0]);
 }
 
 void llm_renew_buffers(struct llama_context *handle, bool causal)
@@ -338,13 +373,11 @@ void llm_renew_buffers(struct llama_context *handle, bool causal)
     llama_set_causal_attn(handle, causal);
 }
 
-enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
+static enum llm_decoded decode_batch(struct llm_context *context, struct llama_batch batch)
 {
     char fault[256] = "";
-    if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
-    fill_decode_batch(&context->batch, tokens, n_tokens);
     llm_log_quiet(true);
-    int32_t result = llm_guarded_decode(context->handle, context->batch, fault, sizeof fault);
+    int32_t result = llm_guarded_decode(context->handle, batch, fault, sizeof fault);
     llm_log_quiet(false);
     if (result == LLM_THREW) log_event(LOG_ERROR, "llama.cpp", "decode threw", log_str("reason", fault));
     switch (result) {
@@ -358,9 +391,59 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
         return LLM_REFUSED;
     default:
         if (result != 2) llm_renew_buffers(context->handle, true);
-        drop_broken_states(context, tokens, n_tokens);
+        drop_broken_states(context, &batch);
         return result == 2 ? LLM_ABORTED : LLM_FAILED;
     }
+}
+
+enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens)
+{
+    if (!is_valid_batch(context, tokens, n_tokens)) return LLM_REFUSED;
+    fill_decode_batch(context, tokens, n_tokens);
+    return decode_batch(context, context->batch);
+}
+
+/* llama.cpp ends the process where rows that are not causal do not fit a micro-batch. */
+static bool are_valid_rows(const struct llm_context *context, const struct llm_media_rows *rows)
+{
+    int32_t most = rows->causal ? context->capacity : (int32_t)llama_n_ubatch(context->handle);
+    bool fits = rows->n > 0 && rows->n <= most && rows->from >= 0 && rows->from + rows->n <= context->window;
+    return fits && rows->seq >= 0 && rows->seq < context->n_seq && (rows->places != NULL) == context->mrope;
+}
+
+/* With several dimensions the positions of all rows come dimension by dimension. */
+static void fill_places(const struct llm_context *context, const struct llm_media_rows *rows, llama_pos *positions)
+{
+    for (int32_t i = 0; i < rows->n; i++) {
+        positions[i] = llm_position(context, rows->seq, rows->from + i);
+        if (rows->places == NULL) continue;
+        positions[i] = rows->places[i].t;
+        positions[rows->n + i] = rows->places[i].y;
+        positions[2 * rows->n + i] = rows->places[i].x;
+    }
+}
+
+enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_media_rows *rows)
+{
+    if (!are_valid_rows(context, rows)) return LLM_REFUSED;
+    enum { DIMENSIONS = 4 }; /* llama.cpp's, of which the last is not used */
+    llama_pos *positions = mem_alloc((size_t)rows->n * DIMENSIONS * sizeof *positions);
+    struct llama_batch batch = context->batch;
+    batch.n_tokens = rows->n;
+    batch.token = NULL;
+    batch.embd = (float *)(uintptr_t)rows->rows;
+    batch.pos = positions;
+    fill_places(context, rows, positions);
+    for (int32_t i = 0; i < rows->n; i++) {
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = rows->seq;
+        batch.logits[i] = rows->logits && i + 1 == rows->n;
+    }
+    if (!rows->causal) llama_set_causal_attn(context->handle, false);
+    enum llm_decoded decoded = decode_batch(context, batch);
+    if (!rows->causal) llama_set_causal_attn(context->handle, true);
+    free(positions);
+    return decoded;
 }
 
 int32_t llm_threads(const struct llm_context *context)

@@ -6,6 +6,7 @@
 #ifndef LLM_CONTEXT_H
 #define LLM_CONTEXT_H
 
+#include "base/media_spans.h"
 #include "hearth.h"
 #include "llm/model.h"
 
@@ -60,6 +61,27 @@ void llm_context_close(struct llm_context *context);
 /* Returns when the tokens are computed, on a GPU too, so that the time of a call is what it cost: their logits are read
  * next anyway. */
 enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_token *tokens, int32_t n_tokens);
+
+/* ---- Media ---- */
+
+/* The media among the tokens of a sequence: borrowed as long as it holds any of them; NULL: none. Positions that
+ * callers give and get are indices of the token list everywhere. llama.cpp's own differ behind an image whose rows
+ * share positions (M-RoPE), and are found here. llm_seq_share() gives the target those of the source. */
+void llm_seq_set_media(struct llm_context *context, int32_t seq, const struct media_spans *media);
+
+struct llm_place; /* projector.h */
+
+/* Rows of a medium, at the indices [from, from + n) of the sequence. */
+struct llm_media_rows {
+    int32_t seq, from, n;
+    const float *rows;              /* n of the model's input width each */
+    const struct llm_place *places; /* n; of models with M-RoPE, else NULL */
+    bool causal; /* false: all of them see each other, so that they are one call's, in one micro-batch */
+    bool logits; /* of the last row */
+};
+
+/* As llm_decode(), of rows in place of tokens; at most n_batch, and n_ubatch where they are not causal. */
+enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_media_rows *rows);
 
 /* The size of the thread pool, and how many of its threads compute from the next llm_decode() on (at first all). The
  * others sleep; changing the number costs nothing. */

@@ -43,7 +43,8 @@ static int32_t select_source(struct llm_context *context, const struct llm_state
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
     if (format->n_rows == 0 || from < 0 || from >= to || to > llm_seq_end(context, seq) || awaits_copy) return -1;
     if (!format->appends) return seq;
-    llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), seq, llm_scratch(context), from, to);
+    llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), seq, llm_scratch(context),
+                        llm_position(context, seq, from), llm_position(context, seq, to));
     drop_checkpoint_state(context, format);
     return llm_scratch(context);
 }
@@ -70,7 +71,7 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_state_format 
     if (source < 0) return 0;
     size_t n = llama_state_seq_get_data_ext(llm_context_handle(context), raw, size, source, 0);
     clear_scratch(context, format);
-    return n;
+    return llm_rows_to_indices(format, llm_seq_media(context, seq), raw, n) ? n : 0;
 }
 
 /* ---- Loading KV rows ---- */
@@ -105,6 +106,17 @@ static bool ends_at(struct llm_context *context, const struct llm_state_format *
     return llm_state_format_has_checkpoints(format) || llm_seq_end(context, seq) == n;
 }
 
+/* Loads rows of the sequence into `target`: its media say at which positions they belong. */
+static bool set_rows(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t target,
+                     const struct buf *slice)
+{
+    struct buf copy = {0};
+    const struct buf *rows = llm_rows_to_positions(format, llm_seq_media(context, seq), slice, &copy);
+    bool loaded = rows != NULL && set_state(context, target, rows, 0);
+    buf_release(&copy);
+    return loaded;
+}
+
 enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                               const struct llm_state_slice *slice)
 {
@@ -114,10 +126,10 @@ enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_stat
                    llm_parse_state(format, LLM_STATE_SNAPSHOT, slice->bytes, slice->size, &parsed) &&
                    is_slice_of(format, &parsed, slice->from, slice->to);
     if (!follows) return LLM_BAD_STATE;
-    bool loaded = set_state(context, llm_scratch(context), &bytes, 0);
+    bool loaded = set_rows(context, format, seq, llm_scratch(context), &bytes);
     if (loaded)
-        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq, slice->from,
-                            slice->to);
+        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq,
+                            llm_position(context, seq, slice->from), llm_position(context, seq, slice->to));
     clear_scratch(context, format);
     return loaded ? LLM_LOADED : LLM_NO_ROOM;
 }
@@ -129,7 +141,8 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_state_forma
     const struct buf bytes = {.v = (char *)(uintptr_t)joined, .len = size};
     if (llm_seq_copying(context, seq) == 0 && format->n_rows > 0 &&
         llm_parse_state(format, LLM_STATE_SNAPSHOT, joined, size, &parsed) && is_slice_of(format, &parsed, 0, n) &&
-        parsed.kv[0].n == (uint32_t)n && set_state(context, seq, &bytes, 0) && ends_at(context, format, seq, n))
+        parsed.kv[0].n == (uint32_t)n && set_rows(context, format, seq, seq, &bytes) &&
+        ends_at(context, format, seq, n))
         return true;
     llm_seq_clear(context, seq);
     return false;
@@ -157,14 +170,15 @@ bool llm_rows_move(struct llm_context *context, const struct llm_state_format *f
                    int32_t to)
 {
     llama_memory_t memory = llama_get_memory(llm_context_handle(context));
+    llama_pos begin = llm_position(context, seq, from), end = llm_position(context, seq, to);
     size_t size = format->appends ? llm_rows_size(context, format, seq, from, to) : 0;
     struct buf rows = {.len = size};
     if (size == 0) return false;
     rows.v = mem_alloc(size);
     bool saved = llm_rows_save(context, format, seq, from, to, rows.v, size) == size;
-    bool moved =
-        saved && llama_memory_seq_rm(memory, seq, from, to) && set_state(context, llm_scratch(context), &rows, 0);
-    if (moved) llama_memory_seq_cp(memory, llm_scratch(context), seq, from, to);
+    bool moved = saved && llama_memory_seq_rm(memory, seq, begin, end) &&
+                 set_rows(context, format, seq, llm_scratch(context), &rows);
+    if (moved) llama_memory_seq_cp(memory, llm_scratch(context), seq, begin, end);
     clear_scratch(context, format);
     if (saved && !moved) llm_seq_cut(context, seq, from);
     free(rows.v);

@@ -102,6 +102,10 @@ int32_t llm_context_trained(const struct llm_context *context);
 bool llm_context_window_factors(const struct llm_context *context); /* llm_model_info.window_factors */
 void llm_context_logged_rope(const struct llm_context *context, double *freq_base, double *freq_scale);
 
+/* The media of a sequence, NULL: none; and llama.cpp's position of its token at that index. */
+const struct media_spans *llm_seq_media(const struct llm_context *context, int32_t seq);
+int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t index);
+
 /* The scratch sequence, through which KV rows are saved and loaded; -1: there is none, with a stream each or where all
  * sequences that llama.cpp allows are in use. It is empty between calls. */
 int32_t llm_scratch(const struct llm_context *context);

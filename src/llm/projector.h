@@ -64,11 +64,12 @@ struct llm_chunk {
 size_t llm_medium_chunks(const struct llm_medium *medium);
 struct llm_chunk llm_medium_chunk(const struct llm_medium *medium, size_t i);
 
-/* The position of row `row` of a chunk that begins at position `first`: time, vertical and horizontal (equal without
- * M-RoPE). */
+/* Where a row looks from: time, and with M-RoPE the place in the image. */
 struct llm_place {
     int32_t t, y, x;
 };
+
+/* The place of row `row` of a chunk that begins at position `first`; without M-RoPE first + row in each direction. */
 struct llm_place llm_medium_place(const struct llm_medium *medium, size_t chunk, int32_t first, int32_t row);
 
 /* Encodes a chunk of rows into `rows`: n x row_floats. One at a time per projector, others wait; beside decode calls.

@@ -97,6 +97,20 @@ struct llm_runs {
 bool llm_find_cells(const struct llm_state_format *format, const struct llm_kv_view *view, int32_t from, int32_t to,
                     struct llm_runs *runs);
 
+/* ---- Media ---- */
+
+/* With M-RoPE rows of an image share positions. Slices hold indices in the place of positions: each row has one of its
+ * own, so that slices are cut and joined with media as without. */
+
+/* Replaces the positions of a raw state's rows by indices. False: the media are not those of its sequence. */
+bool llm_rows_to_indices(const struct llm_state_format *format, const struct media_spans *media, void *raw,
+                         size_t size);
+
+/* The slice with positions in the place of indices: itself, where they are the same, else `copy`, which the caller
+ * releases. NULL: it is malformed. */
+const struct buf *llm_rows_to_positions(const struct llm_state_format *format, const struct media_spans *media,
+                                        const struct buf *slice, struct buf *copy);
+
 /* ---- Writing ---- */
 
 uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv_section *kv, uint32_t n_cells,
