@@ -24,7 +24,7 @@ allowed() {
 # Rooms of one folder, in the order of what they build on.
 room_allowed() {
     case $1 in
-        lib/parameters) echo '' ;;
+        lib/parameters | lib/media) echo '' ;;
         lib/models) echo lib/parameters ;;
         lib/requests) echo lib/parameters lib/models ;;
         lib/reports) echo lib/models ;;

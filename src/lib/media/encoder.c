@@ -1,0 +1,300 @@
+/* Encodings, computed once each: see encoder.h.
+ *
+ * An item is an encoding that is wanted, or kept. It is queued until the thread takes it; an item that nobody wants any
+ * more before that is dropped. One mutex guards everything but the rows, which do not change once they are there. */
+#include "lib/media/encoder.h"
+
+#include "base/hash_table.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum item_state { QUEUED, ENCODING, READY, FAILED };
+
+struct item {
+    struct hash_link link;
+    struct encoder_task task;
+    enum item_state state;
+    hearth_error error;
+    float *rows;
+    struct encoding *wanted_by;  /* a list */
+    struct item *before, *after; /* in the queue, or in the list of kept ones: oldest first */
+};
+
+/* One request's want. */
+struct encoding {
+    struct encoder *encoder;
+    struct item *item;
+    void (*ready)(void *ud);
+    void *ud;
+    struct encoding *next;
+};
+
+/* Items that are linked by before and after. */
+struct item_list {
+    struct item *first, *last;
+};
+
+struct encoder {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* something was queued, or the encoder closes */
+    pthread_cond_t called;  /* the callbacks of an item have returned */
+    pthread_t thread;
+    bool closing;
+    const struct item *calling; /* whose callbacks are being called, without the mutex */
+    struct hash_table items;
+    struct item_list queue, kept;
+    size_t budget;
+    struct encoder_stats stats;
+};
+
+/* ---- Items ---- */
+
+static void append(struct item_list *list, struct item *item)
+{
+    item->before = list->last;
+    item->after = NULL;
+    *(list->last != NULL ? &list->last->after : &list->first) = item;
+    list->last = item;
+}
+
+static void take_out(struct item_list *list, struct item *item)
+{
+    *(item->before != NULL ? &item->before->after : &list->first) = item->after;
+    *(item->after != NULL ? &item->after->before : &list->last) = item->before;
+    item->before = item->after = NULL;
+}
+
+static uint64_t hash_of(const uint8_t key[SHA256_BYTES])
+{
+    uint64_t hash;
+    memcpy(&hash, key, sizeof hash);
+    return hash;
+}
+
+static struct item *find_item(const struct encoder *encoder, const uint8_t key[SHA256_BYTES])
+{
+    for (struct hash_link *link = hash_first(&encoder->items, hash_of(key)); link != NULL; link = hash_next(link)) {
+        struct item *item = container_of(struct item, link, link);
+        if (memcmp(item->task.key, key, SHA256_BYTES) == 0) return item;
+    }
+    return NULL;
+}
+
+static size_t bytes_of(const struct item *item)
+{
+    return item->task.n_floats * sizeof *item->rows;
+}
+
+static void release_medium(struct item *item)
+{
+    if (item->task.medium != NULL) item->task.release(item->task.medium);
+    item->task.medium = NULL;
+}
+
+static void drop_item(struct encoder *encoder, struct item *item)
+{
+    hash_remove(&encoder->items, &item->link);
+    release_medium(item);
+    free(item->rows);
+    free(item);
+}
+
+static struct item *add_item(struct encoder *encoder, const struct encoder_task *task)
+{
+    struct item *item = mem_alloc(sizeof *item);
+    item->task = *task;
+    hash_add(&encoder->items, &item->link, hash_of(task->key));
+    append(&encoder->queue, item);
+    pthread_cond_signal(&encoder->changed);
+    return item;
+}
+
+/* ---- Kept ones ---- */
+
+static void unkeep(struct encoder *encoder, struct item *item)
+{
+    take_out(&encoder->kept, item);
+    encoder->stats.kept_bytes -= bytes_of(item);
+}
+
+/* Nobody wants it any more. */
+static void keep(struct encoder *encoder, struct item *item)
+{
+    append(&encoder->kept, item);
+    encoder->stats.kept_bytes += bytes_of(item);
+    while (encoder->stats.kept_bytes > encoder->budget) {
+        struct item *oldest = encoder->kept.first;
+        unkeep(encoder, oldest);
+        drop_item(encoder, oldest);
+    }
+}
+
+/* ---- The thread ---- */
+
+/* Without the mutex. */
+static void encode_item(struct item *item)
+{
+    item->rows = malloc(bytes_of(item) + 1);
+    int rc = HEARTH_NO_MEMORY;
+    if (item->rows != NULL) rc = item->task.encode(item->task.medium, item->rows, &item->error);
+    if (rc == HEARTH_OK) return;
+    item->error.code = (hearth_code)rc;
+    free(item->rows);
+    item->rows = NULL;
+}
+
+/* Calls those who wait. Their encodings stay meanwhile: encoding_release() waits for the end of it. */
+static void call_waiting(struct encoder *encoder, struct item *item)
+{
+    encoder->calling = item;
+    struct encoding *first = item->wanted_by; /* later ones find the rows */
+    pthread_mutex_unlock(&encoder->mutex);
+    for (struct encoding *one = first; one != NULL; one = one->next) one->ready(one->ud);
+    pthread_mutex_lock(&encoder->mutex);
+    encoder->calling = NULL;
+    pthread_cond_broadcast(&encoder->called);
+}
+
+static void finish_item(struct encoder *encoder, struct item *item)
+{
+    item->state = item->rows != NULL ? READY : FAILED;
+    encoder->stats.encoded++;
+    call_waiting(encoder, item);
+    if (item->wanted_by != NULL) return;
+    if (item->state == READY)
+        keep(encoder, item);
+    else
+        drop_item(encoder, item);
+}
+
+static void *run(void *ud)
+{
+    struct encoder *encoder = ud;
+    pthread_mutex_lock(&encoder->mutex);
+    for (;;) {
+        while (encoder->queue.first == NULL && !encoder->closing) pthread_cond_wait(&encoder->changed, &encoder->mutex);
+        struct item *item = encoder->queue.first;
+        if (item == NULL) break;
+        take_out(&encoder->queue, item);
+        item->state = ENCODING;
+        pthread_mutex_unlock(&encoder->mutex);
+        encode_item(item);
+        release_medium(item);
+        pthread_mutex_lock(&encoder->mutex);
+        finish_item(encoder, item);
+    }
+    pthread_mutex_unlock(&encoder->mutex);
+    return NULL;
+}
+
+/* ---- Wanting ---- */
+
+struct encoding *encoder_want(struct encoder *encoder, const struct encoder_task *task, void (*ready)(void *ud),
+                              void *ud)
+{
+    struct encoding *encoding = mem_alloc(sizeof *encoding);
+    *encoding = (struct encoding){.encoder = encoder, .ready = ready, .ud = ud};
+    pthread_mutex_lock(&encoder->mutex);
+    struct item *item = find_item(encoder, task->key);
+    bool shared = item != NULL;
+    if (!shared) item = add_item(encoder, task);
+    if (shared && item->wanted_by == NULL && item->state == READY) unkeep(encoder, item);
+    encoder->stats.shared += shared;
+    encoding->item = item;
+    encoding->next = item->wanted_by;
+    item->wanted_by = encoding;
+    pthread_mutex_unlock(&encoder->mutex);
+    if (shared) task->release(task->medium);
+    return encoding;
+}
+
+const float *encoding_rows(const struct encoding *encoding)
+{
+    pthread_mutex_lock(&encoding->encoder->mutex);
+    const float *rows = encoding->item->state == READY ? encoding->item->rows : NULL;
+    pthread_mutex_unlock(&encoding->encoder->mutex);
+    return rows;
+}
+
+int encoding_fault(const struct encoding *encoding, hearth_error *error)
+{
+    pthread_mutex_lock(&encoding->encoder->mutex);
+    bool failed = encoding->item->state == FAILED;
+    if (failed) *error = encoding->item->error;
+    pthread_mutex_unlock(&encoding->encoder->mutex);
+    return failed ? (int)error->code : HEARTH_OK;
+}
+
+static void leave(struct encoding *encoding)
+{
+    struct encoding **link = &encoding->item->wanted_by;
+    while (*link != encoding) link = &(*link)->next;
+    *link = encoding->next;
+}
+
+void encoding_release(struct encoding *encoding)
+{
+    if (encoding == NULL) return;
+    struct encoder *encoder = encoding->encoder;
+    struct item *item = encoding->item;
+    pthread_mutex_lock(&encoder->mutex);
+    while (encoder->calling == item) pthread_cond_wait(&encoder->called, &encoder->mutex);
+    leave(encoding);
+    if (item->wanted_by == NULL && item->state == READY) {
+        keep(encoder, item);
+    } else if (item->wanted_by == NULL && item->state != ENCODING) { /* that one is finished first */
+        if (item->state == QUEUED) take_out(&encoder->queue, item);
+        drop_item(encoder, item);
+    }
+    pthread_mutex_unlock(&encoder->mutex);
+    free(encoding);
+}
+
+struct encoder_stats encoder_stats(struct encoder *encoder)
+{
+    pthread_mutex_lock(&encoder->mutex);
+    struct encoder_stats stats = encoder->stats;
+    pthread_mutex_unlock(&encoder->mutex);
+    return stats;
+}
+
+/* ---- Life ---- */
+
+struct encoder *encoder_open(size_t budget, hearth_error *error)
+{
+    struct encoder *encoder = mem_alloc(sizeof *encoder);
+    encoder->budget = budget;
+    pthread_mutex_init(&encoder->mutex, NULL);
+    pthread_cond_init(&encoder->changed, NULL);
+    pthread_cond_init(&encoder->called, NULL);
+    if (thread_start(&encoder->thread, run, encoder, "encodes images and sounds", error) == HEARTH_OK) return encoder;
+    pthread_mutex_destroy(&encoder->mutex);
+    pthread_cond_destroy(&encoder->changed);
+    pthread_cond_destroy(&encoder->called);
+    free(encoder);
+    return NULL;
+}
+
+void encoder_close(struct encoder *encoder)
+{
+    if (encoder == NULL) return;
+    pthread_mutex_lock(&encoder->mutex);
+    encoder->closing = true;
+    pthread_cond_signal(&encoder->changed);
+    pthread_mutex_unlock(&encoder->mutex);
+    pthread_join(encoder->thread, NULL);
+    while (encoder->kept.first != NULL) {
+        struct item *item = encoder->kept.first;
+        unkeep(encoder, item);
+        drop_item(encoder, item);
+    }
+    hash_release(&encoder->items);
+    pthread_mutex_destroy(&encoder->mutex);
+    pthread_cond_destroy(&encoder->changed);
+    pthread_cond_destroy(&encoder->called);
+    free(encoder);
+}
