@@ -43,14 +43,24 @@ bool cache_policy_keeps(const struct cache_policy *policy)
     return policy->keeps_conversations || policy->keeps_system_prompts;
 }
 
-int32_t cache_policy_whole(const struct cache_policy *policy, int32_t n)
+int32_t prefill_chunk_end(const struct media_spans *media, int32_t n)
 {
-    return n / policy->chunk * policy->chunk;
+    int32_t end = n / PREFILL_CHUNK * PREFILL_CHUNK;
+    for (size_t i = 0; i < media->len && media->v[i].at <= n; i++) {
+        int32_t behind = media->v[i].at + media->v[i].n, last = behind <= n ? behind : media->v[i].at;
+        if (last > end) end = last;
+    }
+    return end;
+}
+
+int32_t cache_policy_whole(const struct cache_policy *policy, const struct media_spans *media, int32_t n)
+{
+    return media_spans_whole(media, policy->chunk == 1 ? n : prefill_chunk_end(media, n));
 }
 
 int32_t cache_policy_exact(const struct cache_policy *policy, int32_t n, int32_t n_exact)
 {
-    return policy->chunk == 1 || n <= n_exact ? n : cache_policy_whole(policy, n_exact);
+    return policy->chunk == 1 || n <= n_exact ? n : n_exact;
 }
 
 int32_t cache_policy_worth(const struct cache_policy *policy, int32_t n)

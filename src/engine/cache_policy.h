@@ -5,6 +5,8 @@
 #ifndef ENGINE_CACHE_POLICY_H
 #define ENGINE_CACHE_POLICY_H
 
+#include "base/media_spans.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,8 +36,8 @@ struct cache_policy {
     bool keeps_conversations;  /* a request's cells stay resident when it ends (IMC) */
     bool keeps_system_prompts; /* its system prompt stays as a snapshot (SPC) */
     int32_t min_tokens;        /* fewer tokens are computed again rather than reused */
-    int32_t chunk; /* what is reused ends at a multiple of it, and was computed in such chunks: PREFILL_CHUNK where
-                      replies are deterministic, else 1 */
+    int32_t chunk; /* what is reused ends at a multiple of it, or at an end of a medium, and was computed in such
+                      chunks: PREFILL_CHUNK where replies are deterministic, else 1 */
 
     bool one_pool;      /* a further sequence takes nobody's cells away, and shares a prefix without copying it */
     bool cuts_anywhere; /* cells can be cut and shared at any position; else at checkpoints */
@@ -58,8 +60,12 @@ struct cache_policy cache_policy_of(const struct cache_policy_facts *facts);
 /* Whether anything is kept for later requests. */
 bool cache_policy_keeps(const struct cache_policy *policy);
 
-/* The leading tokens, of n, that may be reused: whole chunks. */
-int32_t cache_policy_whole(const struct cache_policy *policy, int32_t n);
+/* The leading tokens, of the first n of a prompt with these media, that may be reused: whole chunks and whole media. */
+int32_t cache_policy_whole(const struct cache_policy *policy, const struct media_spans *media, int32_t n);
+
+/* Where the last chunk of the first n tokens ends: chunks end at multiples of PREFILL_CHUNK, before each medium and
+ * behind it, so that their ends depend on the tokens alone. */
+int32_t prefill_chunk_end(const struct media_spans *media, int32_t n);
 
 /* The leading cells, of n, that are the same whoever computes them; the first n_exact were computed in whole chunks. */
 int32_t cache_policy_exact(const struct cache_policy *policy, int32_t n, int32_t n_exact);

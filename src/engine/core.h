@@ -98,6 +98,7 @@ struct seq {
     bool clear_when_saved; /* its request has ended, and it keeps its cells only until a system prompt is copied out of
                               them */
     struct tokens tokens;
+    struct media_spans media; /* among the tokens; those behind them, of a request that was cut, mean nothing */
     int32_t n_cells;
     int32_t n_exact;   /* leading cells that were computed in whole prefill chunks, and so are exact to the last bit */
     int32_t last_slot; /* the slot that computed on it last */
@@ -149,6 +150,7 @@ struct slot {
     int32_t awaited_cells;
     bool yielded;     /* gave its cells to other slots; begins again when some request ends */
     bool lacks_cells; /* has no tokens in any batch, or no sequence yet, until a pending eviction has freed cells */
+    bool awaits_rows; /* likewise until the rows of its next medium have been encoded */
     int32_t suspect_until; /* was in a call that failed: computed in calls of its own until it has so many cells */
     struct run *run;       /* NULL when idle */
     struct fetching { /* its cells come from the store, job->hit; until they are there it has no tokens in any batch */
@@ -281,7 +283,8 @@ static inline struct copy_turn engine_copy_turn(const struct engine *engine, siz
 
 /* residency.c: the cells of sequences: cutting, sharing, saving snapshots and checkpoints. */
 
-/* Cuts the sequence's cells back to `n`. Where the cells cannot be cut there, they are all cleared. */
+/* Cuts the sequence's cells back to `n`, or before the medium that n lies in. Where the cells cannot be cut there, they
+ * are all cleared. */
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n);
 
 /* The largest number of cells, at most `n`, that seq_keep() can cut the sequence back to. */
@@ -441,6 +444,21 @@ void preempt_note_unblocked(struct job *job); /* it is no longer held up by prom
 
 /* The sequence with the cells of the suspended request. NULL: there is none. */
 struct seq *suspended_in(const struct engine *engine, const struct run *run);
+
+/* media.c: media in prompts. */
+
+/* Looks which slots have to wait for the rows of their next medium, and has those of the one after encoded as well. */
+void media_step(struct engine *engine);
+
+/* What the slot needs next, where that is a medium's rows. False: it is text, which ends before *to, where the next
+ * medium begins. */
+bool media_need(const struct slot *slot, struct plan_need *need, int32_t *to);
+
+/* Computes a share of a medium's rows: a decode call of its own. */
+enum llm_decoded media_decode(struct engine *engine, const struct plan_share *share);
+
+/* The slot's sequence has grown by a share: media that are whole now need their rows no more. */
+void media_computed(const struct slot *slot, const struct plan_share *share);
 
 /* tick.c: plans and computes one batch. */
 void tick(struct engine *engine);

@@ -87,7 +87,7 @@ static void set_checkpoints(const struct engine *engine, struct job *job)
     if (!engine->policy.loads_states) job->n_checkpoints = 0;
     size_t n = 0;
     for (size_t i = 0; i < job->n_checkpoints; i++) {
-        int32_t whole = cache_policy_whole(&engine->policy, job->checkpoints[i]);
+        int32_t whole = cache_policy_whole(&engine->policy, &job->media.spans, job->checkpoints[i]);
         if (whole > 0 && (n == 0 || whole > job->checkpoints[n - 1])) job->checkpoints[n++] = whole;
     }
     job->n_checkpoints = n;
@@ -181,14 +181,17 @@ static bool any_slot_computes(const struct engine *engine)
 {
     for (size_t i = 0; i < engine->n_slots; i++) {
         const struct slot *slot = &engine->slots[i];
-        if (slot->seq != NULL && !slot->yielded && !slot->lacks_cells && !slot->fetching.on) return true;
+        bool waits = slot->yielded || slot->lacks_cells || slot->awaits_rows || slot->fetching.on;
+        if (slot->seq != NULL && !waits) return true;
     }
     return false;
 }
 
 static void work(struct engine *engine)
 {
-    bool fetched = fetch_step(engine), computes = any_slot_computes(engine);
+    bool fetched = fetch_step(engine);
+    media_step(engine);
+    bool computes = any_slot_computes(engine);
     if (computes) idle_step(engine);
     if (computes) compaction_step(engine);
     if (computes) tick(engine);
@@ -280,7 +283,10 @@ static void init_slots(struct engine *engine, size_t n_slots, size_t n_seqs)
     engine->status = mem_alloc(n_slots * sizeof *engine->status);
     engine->residents = mem_alloc(n_seqs * sizeof *engine->residents);
     for (size_t i = 0; i < n_slots; i++) engine->slots[i].id = (int32_t)i;
-    for (size_t i = 0; i < n_seqs; i++) engine->seqs[i].id = (int32_t)i;
+    for (size_t i = 0; i < n_seqs; i++) {
+        engine->seqs[i].id = (int32_t)i;
+        llm_seq_set_media(engine->context, (int32_t)i, &engine->seqs[i].media);
+    }
     sharing_init(&engine->sharing, n_seqs);
     plan_init(&engine->plan, n_slots);
     adapter_turns_init(&engine->turns, n_slots, engine->n_adapters, engine->tick_budget.max_ns);
@@ -302,6 +308,7 @@ static void free_engine(struct engine *engine)
     if (engine->store != NULL) store_remove_user(engine->store, engine->user);
     for (size_t i = 0; i < engine->n_seqs; i++) {
         tokens_release(&engine->seqs[i].tokens);
+        media_spans_release(&engine->seqs[i].media);
         save_release(&engine->seqs[i]);
     }
     free(engine->user);

@@ -74,6 +74,7 @@ struct job *slot_release(struct engine *engine, struct slot *slot, int32_t keep)
     slot->job = NULL;
     slot->run = NULL;
     slot->awaited = NULL;
+    slot->awaits_rows = false;
     slot->last_used = clock_now(engine->clock);
     metric_add(&engine->stats->slots_busy, -1);
     for (size_t i = 0; i < engine->n_slots; i++) /* there may be room again */

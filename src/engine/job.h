@@ -8,6 +8,7 @@
 #define ENGINE_JOB_H
 
 #include "base/buf.h"
+#include "base/media_spans.h"
 #include "base/tokens.h"
 #include "hearth.h"
 #include "llm/sampler.h"
@@ -26,6 +27,26 @@ struct conversation {
     int32_t stable_end; /* likewise up to the end of all messages but the last; 0: there are fewer than two */
 };
 
+/* The media of a prompt. Whoever made the job has the rows, or has them made, on another thread. The functions are
+ * called on the engine's thread, wait for nothing, and may be called again for the same span. */
+enum job_rows { JOB_ROWS_READY, JOB_ROWS_PENDING, JOB_ROWS_FAILED };
+
+struct llm_place; /* llm/projector.h */
+
+struct job_span_rows {
+    const float *v;                 /* `width` of each row */
+    const struct llm_place *places; /* one of each row; NULL: the model's positions have one dimension */
+    size_t width;
+};
+
+struct job_media {
+    struct media_spans spans;
+    void *ud;
+    /* All rows of a span. Pending: they are being encoded from this call on, and engine_poke() follows. */
+    enum job_rows (*rows)(void *ud, size_t span, struct job_span_rows *rows, hearth_error *error);
+    void (*computed)(void *ud, size_t span); /* the rows are in the cells, and not needed unless they are asked for again */
+};
+
 struct store_hit;
 
 /* The token list most similar to a prompt, of those of its scope in cells, in memory or in the store. */
@@ -42,6 +63,7 @@ struct job {
     void (*on_end)(struct job *job);
 
     struct tokens prompt; /* empty until it has been prepared */
+    struct job_media media;
     struct conversation conversation;
     struct llm_sampler *sampler; /* the run's once it has begun; NULL where nothing is to be computed */
     bool ignore_eos;             /* generation continues past tokens that would end it */

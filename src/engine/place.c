@@ -49,14 +49,25 @@ static int32_t rows_to_load(const struct placement *p)
     return p->how == PLACE_RESTORE ? (int32_t)p->snapshot->tokens.len : 1;
 }
 
+/* The sequence is to have the prompt's media, which are those of the source as far as its cells are kept: before
+ * anything is loaded, since they say at which positions rows belong. */
+static void take_media(struct seq *seq, const struct job *job)
+{
+    media_spans_release(&seq->media);
+    for (size_t i = 0; i < job->media.spans.len; i++) media_spans_add(&seq->media, &job->media.spans.v[i]);
+}
+
 /* Gives the sequence (the source itself, or an empty one) the cells of the placement; on failure none, which costs time
  * and nothing else. EVICT_PENDING: there is no room yet, and the sequence is empty. */
-static enum evict_outcome load_prefix(struct engine *engine, const struct placement *p, struct seq *seq)
+static enum evict_outcome load_prefix(struct engine *engine, const struct job *job, const struct placement *p,
+                                      struct seq *seq)
 {
     if (p->how == PLACE_CONTINUE) {
         seq_keep(engine, seq, p->n);
+        take_media(seq, job);
         return EVICT_DONE;
     }
+    take_media(seq, job);
     int32_t n = p->how == PLACE_FETCH ? p->shared : p->n;
     enum llm_loaded loaded = LLM_BAD_STATE;
     enum evict_outcome evicted = EVICT_DONE;
@@ -220,7 +231,7 @@ static bool assign_seq(struct engine *engine, struct slot *slot, const struct pl
     if (snapshot != NULL) snapshots_hold(engine->snapshots, snapshot);
     struct seq *seq = find_seq(engine, p);
     int64_t begun_at = clock_now(engine->clock);
-    if (seq != NULL) slot->lacks_cells = load_prefix(engine, p, seq) == EVICT_PENDING;
+    if (seq != NULL) slot->lacks_cells = load_prefix(engine, slot->job, p, seq) == EVICT_PENDING;
     double took_ms = clock_to_ms(clock_now(engine->clock) - begun_at);
     if (p->source != NULL) p->source->pinned = false;
     if (snapshot != NULL) snapshots_unhold(engine->snapshots, snapshot);

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void plan_init(struct plan *plan, size_t n_slots)
 {
@@ -41,12 +42,14 @@ static void share_chunks(struct plan *plan, const struct plan_need *needs, size_
         size_t slot = (limits->first + i) % n_slots;
         if (!needs_prompt(&needs[slot], limits)) continue;
         int32_t end = (needs[slot].from / PREFILL_CHUNK + 1) * PREFILL_CHUNK;
-        add_share(plan, slot, needs[slot].from, end < needs[slot].to ? end : needs[slot].to, true);
+        if (end > needs[slot].to || needs[slot].at_once) end = needs[slot].to;
+        add_share(plan, slot, needs[slot].from, end, true);
         if (limits->streaming) return;
     }
 }
 
-/* Each prompt in turn gets an equal part of the tokens left; what one does not need is left to the next. */
+/* Each prompt in turn gets an equal part of the tokens left; what one does not need is left to the next. Rows that need
+ * more at once wait until their prompt comes first, and then have the tick. */
 static void share_room(struct plan *plan, const struct plan_need *needs, size_t n_slots,
                        const struct plan_limits *limits)
 {
@@ -59,6 +62,10 @@ static void share_room(struct plan *plan, const struct plan_need *needs, size_t 
         int32_t part = room / (prompts > 1 ? prompts : 1);
         if (part < PREFILL_CHUNK) part = room < PREFILL_CHUNK ? room : PREFILL_CHUNK;
         int32_t end = needs[slot].to - needs[slot].from > part ? needs[slot].from + part : needs[slot].to;
+        if (needs[slot].at_once && end < needs[slot].to) {
+            if (plan->n_prompt_tokens > 0) continue;
+            end = needs[slot].to;
+        }
         add_share(plan, slot, needs[slot].from, end, true);
         room -= end - needs[slot].from;
         prompts--;
@@ -73,11 +80,24 @@ static size_t next_first(const struct plan *plan, const struct plan_need *needs,
     return first;
 }
 
-static void divide_into_calls(struct plan *plan, bool one_slot_per_call)
+/* Moves the shares of rows behind the others; the order is kept otherwise. Returns how many others there are. */
+static size_t put_rows_last(struct plan *plan, const struct plan_need *needs)
+{
+    size_t n_text = 0;
+    for (size_t i = 0; i < plan->n_shares; i++) {
+        struct plan_share share = plan->shares[i];
+        if (needs[share.slot].rows) continue;
+        memmove(plan->shares + n_text + 1, plan->shares + n_text, (i - n_text) * sizeof share);
+        plan->shares[n_text++] = share;
+    }
+    return n_text;
+}
+
+static void divide_into_calls(struct plan *plan, size_t n_text, bool one_slot_per_call)
 {
     plan->n_calls = 0;
     for (size_t i = 0; i < plan->n_shares; i++)
-        if (i == 0 || one_slot_per_call) plan->calls[plan->n_calls++] = i;
+        if (i == 0 || one_slot_per_call || i >= n_text) plan->calls[plan->n_calls++] = i;
     plan->calls[plan->n_calls] = plan->n_shares;
 }
 
@@ -93,5 +113,5 @@ void plan_make(struct plan *plan, const struct plan_need *needs, size_t n_slots,
     else
         share_room(plan, needs, n_slots, limits);
     plan->first = next_first(plan, needs, n_slots, limits->first);
-    divide_into_calls(plan, limits->one_slot_per_call);
+    divide_into_calls(plan, put_rows_last(plan, needs), limits->one_slot_per_call);
 }

@@ -17,6 +17,8 @@
 struct plan_need {
     int32_t from, to; /* equal: the slot is idle */
     bool generating;  /* its reply is being streamed and it needs one batch token */
+    bool rows;        /* they are rows of a medium, for which llama.cpp has decode calls of their own */
+    bool at_once;     /* rows that see each other: in one decode call, however many they are */
     size_t set;       /* of adapters, that the slot is computed under */
 };
 
@@ -36,7 +38,8 @@ struct plan_share {
     int32_t from, to;
 };
 
-/* The decode calls of a tick, one after the other: call i has the shares [calls[i], calls[i + 1]). */
+/* The decode calls of a tick, one after the other: call i has the shares [calls[i], calls[i + 1]). Those of rows come
+ * last. */
 struct plan {
     struct plan_share *shares; /* room for n_slots */
     size_t n_shares;

@@ -58,6 +58,7 @@ void seq_clear(struct engine *engine, struct seq *seq)
 void seq_keep(struct engine *engine, struct seq *seq, int32_t n)
 {
     int32_t had = seq->n_cells;
+    n = media_spans_whole(&seq->media, n);
     bool cut = n > 0 && (llm_seq_cut(engine->context, seq->id, n) || rewind_to(engine, seq, seq, n) == LLM_LOADED);
     if (cut && llm_seq_end(engine->context, seq->id) == n) {
         seq->n_cells = n;
@@ -171,7 +172,7 @@ static void save_system_prompt(struct engine *engine, const struct seq *seq)
 
 void seq_save_checkpoint(struct engine *engine, const struct seq *seq)
 {
-    if (cache_policy_whole(&engine->policy, seq->n_cells) != seq->n_cells) return;
+    if (cache_policy_whole(&engine->policy, &seq->media, seq->n_cells) != seq->n_cells) return;
     if (engine->policy.keeps_system_prompts)
         save_system_prompt(engine, seq);
     else if (engine->policy.checkpoints)

@@ -41,7 +41,7 @@ static int32_t common_tokens(const struct engine *engine, const struct seq *seq,
 {
     if (seq->scope != job->scope) return 0;
     int32_t n = (int32_t)tokens_common_prefix(&seq->tokens, job->wanted), most = reusable(engine, job);
-    return cache_policy_whole(&engine->policy, n < most ? n : most);
+    return cache_policy_whole(&engine->policy, &job->media.spans, n < most ? n : most);
 }
 
 /* Likewise, if they are enough for cache_min_tokens. */
@@ -50,10 +50,12 @@ static int32_t matching(const struct engine *engine, const struct seq *seq, cons
     return cache_policy_worth(&engine->policy, common_tokens(engine, seq, job));
 }
 
-/* How many of `match` common tokens the sequence can give now, enough for cache_min_tokens or not. */
+/* How many of `match` common tokens the sequence can give now, enough for cache_min_tokens or not. The media among them
+ * are the same as in the prompt. */
 static int32_t available(const struct engine *engine, const struct seq *seq, int32_t match)
 {
     int32_t n = cache_policy_exact(&engine->policy, match < seq->n_cells ? match : seq->n_cells, seq->n_exact);
+    n = cache_policy_whole(&engine->policy, &seq->media, n);
     /* The checkpoints of a stream are for its own slot, since llama.cpp copies whole streams with the next call
      * only. */
     bool only_whole = seq->slot != NULL && !engine->policy.shares_parts;
@@ -177,7 +179,7 @@ static void consider_snapshots(const struct engine *engine, const struct job *jo
                                                      job->scope, engine->policy.cuts_anywhere, &n);
     if (snapshot == NULL) return;
     n = cache_policy_exact(&engine->policy, n, snapshot->n_exact);
-    n = cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, n));
+    n = cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, &job->media.spans, n));
     if (n == 0 || (!engine->policy.cuts_anywhere && n != (int32_t)snapshot->tokens.len)) return;
     int64_t loaded = (int64_t)snapshot->tokens.len;
     int64_t cost = (int64_t)job->wanted->len - n + loaded / LOADING_PART + cost_of_seq(engine, NULL);
@@ -213,7 +215,7 @@ static int64_t cost_of_fetching(const struct engine *engine, const struct job *j
 static int32_t fetchable(const struct engine *engine, const struct job *job)
 {
     int32_t all = store_hit_tokens(job->hit),
-            n = cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, all));
+            n = cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, &job->media.spans, all));
     return n == all || engine->policy.cuts_anywhere ? n : 0;
 }
 

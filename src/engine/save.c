@@ -44,7 +44,8 @@ static bool is_stored(const struct engine *engine, const struct seq *seq)
 
 static int32_t storable(const struct engine *engine, const struct seq *seq)
 {
-    return cache_policy_worth(&engine->policy, cache_policy_exact(&engine->policy, seq->n_cells, seq->n_exact));
+    int32_t exact = cache_policy_exact(&engine->policy, seq->n_cells, seq->n_exact);
+    return cache_policy_worth(&engine->policy, cache_policy_whole(&engine->policy, &seq->media, exact));
 }
 
 static bool needs_checkpoints(const struct engine *engine)
@@ -80,7 +81,8 @@ static bool copy_checkpoint(struct engine *engine, struct seq *seq, struct save_
     if (size == 0) return false;
     event->checkpoint = store_buffer(engine->store, size);
     if (event->checkpoint == NULL) return false;
-    event->checkpoint_size = llm_seq_save(engine->context, seq->id, LLM_STATE_CHECKPOINT, event->checkpoint, size);
+    event->checkpoint_size =
+        llm_checkpoint_save(engine->context, engine->format, seq->id, event->checkpoint, size);
     if (event->checkpoint_size > 0) return true;
     free(event->checkpoint);
     return false;

@@ -28,7 +28,7 @@ static int32_t next_on_grid(const struct engine *engine, const struct job *job, 
 {
     int32_t n = (int32_t)job->prompt.len, most = seq_grid_most(engine, job), next = from;
     do next = checkpoint_grid_after(n, most, next);
-    while (next != INT32_MAX && is_near_checkpoint(job, next));
+    while (next != INT32_MAX && (is_near_checkpoint(job, next) || media_spans_whole(&job->media.spans, next) != next));
     return next;
 }
 
@@ -51,13 +51,15 @@ static bool is_checkpoint(const struct job *job, int32_t n)
 
 static struct plan_need need_of(const struct engine *engine, const struct slot *slot)
 {
-    if (slot->seq == NULL || slot->yielded || slot->lacks_cells || slot->fetching.on) return (struct plan_need){0};
+    bool waits = slot->yielded || slot->lacks_cells || slot->awaits_rows || slot->fetching.on;
+    if (slot->seq == NULL || waits) return (struct plan_need){0};
     const struct seq *seq = slot->seq;
-    int32_t wanted = (int32_t)seq->tokens.len;
-    return (struct plan_need){.from = seq->n_cells,
-                              .to = next_checkpoint(engine, slot->job, seq->n_cells, wanted),
-                              .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
-                              .set = slot->set};
+    int32_t wanted = (int32_t)seq->tokens.len, to = wanted;
+    struct plan_need need = {.from = seq->n_cells,
+                             .generating = slot->state == HEARTH_SLOT_GENERATE && wanted - seq->n_cells == 1,
+                             .set = slot->set};
+    if (!media_need(slot, &need, &to)) need.to = next_checkpoint(engine, slot->job, seq->n_cells, to);
+    return need;
 }
 
 /* A call of the set's failed, and it is not known yet which slot caused it. */
@@ -270,9 +272,10 @@ static void apply_share(struct engine *engine, const struct plan_share *share, i
     struct slot *slot = &engine->slots[share->slot];
     struct seq *seq = slot->seq;
     int32_t n = share->to - share->from;
-    if (seq->n_exact == share->from && share->from % PREFILL_CHUNK == 0)
-        seq->n_exact = share->to / PREFILL_CHUNK * PREFILL_CHUNK;
+    if (seq->n_exact == share->from && prefill_chunk_end(&seq->media, share->from) == share->from)
+        seq->n_exact = prefill_chunk_end(&seq->media, share->to);
     seq->n_cells = share->to;
+    media_computed(slot, share);
     int32_t of_prompt = (share->to < slot->run->n_prompt ? share->to : slot->run->n_prompt) - share->from;
     if (of_prompt > 0) metric_add(&engine->stats->prompt_tokens, of_prompt);
     bool at_checkpoint = false;
@@ -361,7 +364,7 @@ static void split_call(struct engine *engine, struct plan_share *shares, size_t 
     if (n > 1) {
         compute_call(engine, shares, n / 2);
         compute_call(engine, shares + n / 2, n - n / 2);
-    } else if (outcome == LLM_NO_CELLS && shares->to - shares->from > 1) {
+    } else if (outcome == LLM_NO_CELLS && shares->to - shares->from > 1 && !engine->needs[shares->slot].at_once) {
         shares->to = shares->from + (shares->to - shares->from) / 2; /* the rest comes with the next tick */
         compute_call(engine, shares, 1);
     } else if (outcome == LLM_NO_CELLS && yield_cells(engine, &engine->slots[shares->slot])) {
@@ -382,9 +385,11 @@ static void recover(struct engine *engine, struct plan_share *shares, size_t n, 
 
 /* ---- One decode call ---- */
 
+/* Fills the batch for the call, unless it has rows in the place of tokens; returns how many of either. */
 static int32_t fill_batch(struct engine *engine, const struct plan_share *shares, size_t n)
 {
     int32_t n_tokens = 0;
+    if (engine->needs[shares->slot].rows) return shares->to - shares->from;
     for (size_t i = 0; i < n; i++) {
         const struct seq *seq = engine->slots[shares[i].slot].seq;
         for (int32_t pos = shares[i].from; pos < shares[i].to; pos++)
@@ -413,7 +418,9 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     engine->running = shares;
     engine->n_running = n;
     int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
-    enum llm_decoded outcome = llm_decode(engine->context, engine->batch, n_tokens);
+    enum llm_decoded outcome = engine->needs[shares->slot].rows
+                                   ? media_decode(engine, shares)
+                                   : llm_decode(engine->context, engine->batch, n_tokens);
     int64_t ns = clock_now(engine->clock) - begin, switching = take_switch(engine, ns);
     engine->computed.ns += ns - switching;
     engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin - switching; /* one thread does it */

@@ -25,6 +25,7 @@ struct llm_context {
     bool recurrent;                   /* recurrent and hybrid models, whose state cannot go back */
     bool mrope;                       /* positions have several dimensions */
     const struct media_spans **media; /* of each sequence; borrowed, NULL: none */
+    int32_t *partial; /* of each sequence: where its rows end, if that is within an image; 0: it is not, or not known */
     uint8_t *copying; /* of each sequence: its role in copies that the next decode makes, enum llm_copying */
     int32_t
         scratch; /* the scratch sequence, the last one, through which KV rows are saved and loaded; -1: there is none */
@@ -142,6 +143,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     context->scratch = translated.n_seq_max > (uint32_t)params->n_seq ? params->n_seq : -1;
     context->copying = mem_alloc((size_t)params->n_seq);
     context->media = mem_alloc((size_t)params->n_seq * sizeof(struct media_spans *));
+    context->partial = mem_alloc((size_t)params->n_seq * sizeof *context->partial);
     enum llama_rope_type rope = llama_model_rope_type(llm_model_handle(model));
     context->mrope = rope == LLAMA_ROPE_TYPE_MROPE || rope == LLAMA_ROPE_TYPE_IMROPE;
     context->unified = params->unified;
@@ -168,6 +170,7 @@ void llm_context_close(struct llm_context *context)
     ggml_threadpool_free(context->threads);
     free(context->copying);
     free(context->media);
+    free(context->partial);
     free(context);
 }
 
@@ -242,8 +245,21 @@ int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t ind
 
 /* ---- Sequences ---- */
 
-/* Rows of an image that share a position have the same last one: it is there whole, or not at all once a call that was
- * broken off has been cut back. */
+/* Whether the rows of the span share positions, so that these do not say how many of them there are. */
+static bool is_packed(const struct media_span *span)
+{
+    return span != NULL && span->n_pos != span->n;
+}
+
+void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end)
+{
+    const struct media_spans *media = llm_seq_media(context, seq);
+    const struct media_span *span = media == NULL ? NULL : media_spans_at(media, end);
+    context->partial[seq] = is_packed(span) && end > span->at ? end : 0;
+}
+
+/* An image is there whole unless it is known how much of it is: after a call that was broken off the end is not that
+ * which callers expect, and they cut it back. */
 int32_t llm_seq_end(struct llm_context *context, int32_t seq)
 {
     int32_t last = llama_memory_seq_pos_max(llama_get_memory(context->handle), seq);
@@ -251,12 +267,15 @@ int32_t llm_seq_end(struct llm_context *context, int32_t seq)
     if (last < 0 || media == NULL) return last + 1;
     int32_t index = media_spans_index(media, last);
     const struct media_span *span = media_spans_at(media, index);
-    return span != NULL && span->n_pos != span->n ? span->at + span->n : index + 1;
+    int32_t partial = context->partial[seq];
+    if (!is_packed(span)) return index + 1;
+    return partial > span->at && partial < span->at + span->n ? partial : span->at + span->n;
 }
 
 void llm_seq_clear(struct llm_context *context, int32_t seq)
 {
     llama_memory_seq_rm(llama_get_memory(context->handle), seq, -1, -1);
+    if (seq < context->n_seq) context->partial[seq] = 0;
 }
 
 /* Whether the sliding window before `from` would be complete. llama.cpp removes cells without an error even when older
@@ -264,6 +283,7 @@ void llm_seq_clear(struct llm_context *context, int32_t seq)
 static bool window_is_complete(struct llm_context *context, int32_t seq, int32_t from)
 {
     if (context->n_swa <= 0) return true;
+    from = llm_position(context, seq, from);
     int32_t needed = from > context->n_swa ? from - context->n_swa : 0;
     return llama_memory_seq_pos_min(llama_get_memory(context->handle), seq) <= needed;
 }
@@ -282,8 +302,10 @@ bool llm_seq_cut(struct llm_context *context, int32_t seq, int32_t from)
         return true;
     }
     /* In a hybrid model the recurrent part is asked first, and refuses before anything is removed. */
-    return window_is_complete(context, seq, from) &&
-           llama_memory_seq_rm(llama_get_memory(context->handle), seq, llm_position(context, seq, from), -1);
+    bool cut = window_is_complete(context, seq, from) &&
+               llama_memory_seq_rm(llama_get_memory(context->handle), seq, llm_position(context, seq, from), -1);
+    if (cut) context->partial[seq] = 0;
+    return cut;
 }
 
 bool llm_cuts_anywhere(const struct llm_context *context)
@@ -315,7 +337,6 @@ bool llm_seq_share(struct llm_context *context, int32_t from, int32_t to, int32_
     bool part = context->unified && n < end;
     llama_memory_seq_cp(llama_get_memory(context->handle), from, to, part ? 0 : -1,
                         part ? llm_position(context, from, n) : -1);
-    context->media[to] = context->media[from];
     if (!context->unified) {
         context->copying[from] |= LLM_COPIED_FROM;
         context->copying[to] |= LLM_COPIED_TO;
@@ -441,6 +462,8 @@ enum llm_decoded llm_decode_rows(struct llm_context *context, const struct llm_m
     }
     if (!rows->causal) llama_set_causal_attn(context->handle, false);
     enum llm_decoded decoded = decode_batch(context, batch);
+    if (decoded != LLM_NO_CELLS && decoded != LLM_REFUSED)
+        llm_seq_note_end(context, rows->seq, decoded == LLM_DECODED ? rows->from + rows->n : 0);
     if (!rows->causal) llama_set_causal_attn(context->handle, true);
     free(positions);
     return decoded;

@@ -66,7 +66,8 @@ enum llm_decoded llm_decode(struct llm_context *context, const struct llm_batch_
 
 /* The media among the tokens of a sequence: borrowed as long as it holds any of them; NULL: none. Positions that
  * callers give and get are indices of the token list everywhere. llama.cpp's own differ behind an image whose rows
- * share positions (M-RoPE), and are found here. llm_seq_share() gives the target those of the source. */
+ * share positions (M-RoPE), and are found here. What is shared, loaded or moved into a sequence lies at the positions
+ * that its media give: they must be set before, and be those of the source. */
 void llm_seq_set_media(struct llm_context *context, int32_t seq, const struct media_spans *media);
 
 struct llm_place; /* projector.h */

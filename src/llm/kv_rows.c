@@ -36,15 +36,26 @@ static void drop_checkpoint_state(struct llm_context *context, const struct llm_
     llm_log_quiet(false);
 }
 
-/* The sequence whose state holds the rows and, where possible, nothing else; -1: none has them. */
+/* llama.cpp's positions of the tokens [from, to). Of an image whose rows share positions all or none are among them. */
+struct range {
+    llama_pos begin, end;
+};
+
+static struct range range_of(const struct llm_context *context, int32_t seq, int32_t from, int32_t to)
+{
+    return (struct range){llm_position(context, seq, from), llm_position(context, seq, to - 1) + 1};
+}
+
+/* The sequence whose state holds the rows and, where possible, little else; -1: none has them. */
 static int32_t select_source(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
                              int32_t from, int32_t to)
 {
     bool awaits_copy = (llm_seq_copying(context, seq) & LLM_COPIED_TO) != 0;
     if (format->n_rows == 0 || from < 0 || from >= to || to > llm_seq_end(context, seq) || awaits_copy) return -1;
     if (!format->appends) return seq;
-    llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), seq, llm_scratch(context),
-                        llm_position(context, seq, from), llm_position(context, seq, to));
+    struct range range = range_of(context, seq, from, to);
+    llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), seq, llm_scratch(context), range.begin,
+                        range.end);
     drop_checkpoint_state(context, format);
     return llm_scratch(context);
 }
@@ -72,6 +83,15 @@ size_t llm_rows_save(struct llm_context *context, const struct llm_state_format 
     size_t n = llama_state_seq_get_data_ext(llm_context_handle(context), raw, size, source, 0);
     clear_scratch(context, format);
     return llm_rows_to_indices(format, llm_seq_media(context, seq), raw, n) ? n : 0;
+}
+
+size_t llm_checkpoint_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, void *bytes,
+                           size_t size)
+{
+    size_t n = llm_seq_save(context, seq, LLM_STATE_CHECKPOINT, bytes, size);
+    int32_t end = llm_seq_end(context, seq);
+    bool same = n == 0 || llm_position(context, seq, end - 1) == end - 1;
+    return same || llm_checkpoint_set_end(format, bytes, n, end) ? n : 0;
 }
 
 /* ---- Loading KV rows ---- */
@@ -127,9 +147,12 @@ enum llm_loaded llm_rows_load(struct llm_context *context, const struct llm_stat
                    is_slice_of(format, &parsed, slice->from, slice->to);
     if (!follows) return LLM_BAD_STATE;
     bool loaded = set_rows(context, format, seq, llm_scratch(context), &bytes);
-    if (loaded)
-        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq,
-                            llm_position(context, seq, slice->from), llm_position(context, seq, slice->to));
+    if (loaded) {
+        struct range range = range_of(context, seq, slice->from, slice->to);
+        llama_memory_seq_cp(llama_get_memory(llm_context_handle(context)), llm_scratch(context), seq, range.begin,
+                            range.end);
+        llm_seq_note_end(context, seq, slice->to);
+    }
     clear_scratch(context, format);
     return loaded ? LLM_LOADED : LLM_NO_ROOM;
 }
@@ -139,6 +162,7 @@ bool llm_rows_load_all(struct llm_context *context, const struct llm_state_forma
 {
     struct llm_parsed_state parsed;
     const struct buf bytes = {.v = (char *)(uintptr_t)joined, .len = size};
+    llm_seq_note_end(context, seq, 0);
     if (llm_seq_copying(context, seq) == 0 && format->n_rows > 0 &&
         llm_parse_state(format, LLM_STATE_SNAPSHOT, joined, size, &parsed) && is_slice_of(format, &parsed, 0, n) &&
         parsed.kv[0].n == (uint32_t)n && set_rows(context, format, seq, seq, &bytes) &&
@@ -162,7 +186,13 @@ int32_t llm_cells_above(struct llm_context *context, int32_t cell)
 
 struct llm_positions llm_seq_above(struct llm_context *context, int32_t seq, int32_t cell)
 {
-    return llm_book_positions_above(llm_context_handle(context), seq, cell);
+    struct llm_positions above = llm_book_positions_above(llm_context_handle(context), seq, cell);
+    const struct media_spans *media = llm_seq_media(context, seq);
+    if (media == NULL || media->len == 0 || above.from >= above.to) return above;
+    int32_t last = media_spans_index(media, above.to - 1);
+    const struct media_span *span = media_spans_at(media, last);
+    bool packed = span != NULL && span->n_pos != span->n;
+    return (struct llm_positions){media_spans_index(media, above.from), packed ? span->at + span->n : last + 1};
 }
 
 /* The cells of the rows are free before they are loaded: they fit again. */
@@ -170,15 +200,15 @@ bool llm_rows_move(struct llm_context *context, const struct llm_state_format *f
                    int32_t to)
 {
     llama_memory_t memory = llama_get_memory(llm_context_handle(context));
-    llama_pos begin = llm_position(context, seq, from), end = llm_position(context, seq, to);
+    struct range range = range_of(context, seq, from, to);
     size_t size = format->appends ? llm_rows_size(context, format, seq, from, to) : 0;
     struct buf rows = {.len = size};
     if (size == 0) return false;
     rows.v = mem_alloc(size);
     bool saved = llm_rows_save(context, format, seq, from, to, rows.v, size) == size;
-    bool moved = saved && llama_memory_seq_rm(memory, seq, begin, end) &&
+    bool moved = saved && llama_memory_seq_rm(memory, seq, range.begin, range.end) &&
                  set_rows(context, format, seq, llm_scratch(context), &rows);
-    if (moved) llama_memory_seq_cp(memory, llm_scratch(context), seq, begin, end);
+    if (moved) llama_memory_seq_cp(memory, llm_scratch(context), seq, range.begin, range.end);
     clear_scratch(context, format);
     if (saved && !moved) llm_seq_cut(context, seq, from);
     free(rows.v);
@@ -207,6 +237,23 @@ static bool load_checkpoint(struct llm_context *context, const struct llm_state_
     return ok;
 }
 
+/* The slice says after how many tokens it was saved; llama.cpp wants the position of the last of them. */
+static bool load_at_position(struct llm_context *context, const struct llm_state_format *format, int32_t seq,
+                             const struct buf *slice, int32_t n, struct llm_state_contents *contents)
+{
+    int32_t last = llm_position(context, seq, n - 1);
+    if (last == n - 1) return load_checkpoint(context, format, seq, slice, contents);
+    struct buf copy = {0};
+    buf_append(&copy, slice->v, slice->len);
+    struct llm_parsed_state parsed;
+    bool ok = llm_checkpoint_set_end(format, copy.v, copy.len, last + 1) &&
+              llm_parse_state(format, LLM_STATE_CHECKPOINT, copy.v, copy.len, &parsed);
+    contents->state = parsed.state;
+    ok = ok && load_checkpoint(context, format, seq, &copy, contents);
+    buf_release(&copy);
+    return ok;
+}
+
 /* llama.cpp refuses a checkpoint of the right structure only for lack of cells. */
 static enum llm_loaded complete_sequence(struct llm_context *context, const struct llm_state_format *format,
                                          int32_t seq, const struct buf *slice, int32_t n)
@@ -216,7 +263,7 @@ static enum llm_loaded complete_sequence(struct llm_context *context, const stru
     bool fits = llm_seq_copying(context, seq) == 0 && llm_state_format_has_checkpoints(format) &&
                 llm_parse_state(format, LLM_STATE_CHECKPOINT, slice->v, slice->len, &parsed) &&
                 llm_find_checkpoint(format, &parsed, n, &contents);
-    bool loaded = fits && load_checkpoint(context, format, seq, slice, &contents);
+    bool loaded = fits && load_at_position(context, format, seq, slice, n, &contents);
     llm_state_contents_release(&contents);
     if (fits && !loaded && format->appends) return LLM_NO_ROOM;
     return loaded && llm_seq_end(context, seq) == n && has_kv_rows(context, format, seq, n) ? LLM_LOADED

@@ -106,6 +106,10 @@ void llm_context_logged_rope(const struct llm_context *context, double *freq_bas
 const struct media_spans *llm_seq_media(const struct llm_context *context, int32_t seq);
 int32_t llm_position(const struct llm_context *context, int32_t seq, int32_t index);
 
+/* Rows were added to the sequence, which has `end` of them now: within an image positions do not tell. 0: it has whole
+ * images only. */
+void llm_seq_note_end(struct llm_context *context, int32_t seq, int32_t end);
+
 /* The scratch sequence, through which KV rows are saved and loaded; -1: there is none, with a stream each or where all
  * sequences that llama.cpp allows are in use. It is empty between calls. */
 int32_t llm_scratch(const struct llm_context *context);

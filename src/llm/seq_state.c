@@ -41,6 +41,7 @@ static enum llm_loaded restore(struct llm_context *context, int32_t seq, enum ll
     llm_log_quiet(true);
     size_t n_read = llama_state_seq_set_data_ext(llm_context_handle(context), bytes, size, seq, flags_of(what));
     llm_log_quiet(false);
+    llm_seq_note_end(context, seq, 0);
     if (n_read != size) return llm_is_unified(context) ? LLM_NO_ROOM : LLM_BAD_STATE;
     return llm_seq_end(context, seq) == n ? LLM_LOADED : LLM_BAD_STATE;
 }
@@ -58,7 +59,7 @@ enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const v
     struct llama_memory_i *memory = llama_get_memory(llm_context_handle(context));
     enum llm_loaded loaded = LLM_BAD_STATE;
     if (llm_seq_end(context, seq) >= n) loaded = restore(context, seq, LLM_STATE_CHECKPOINT, bytes, size, n);
-    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, n, -1)) loaded = LLM_BAD_STATE;
+    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, llm_position(context, seq, n), -1)) loaded = LLM_BAD_STATE;
     if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
     return loaded;
 }

@@ -111,6 +111,10 @@ bool llm_rows_to_indices(const struct llm_state_format *format, const struct med
 const struct buf *llm_rows_to_positions(const struct llm_state_format *format, const struct media_spans *media,
                                         const struct buf *slice, struct buf *copy);
 
+/* Makes the checkpoint that of a sequence which ends at `end`. False: it has a sliding window, whose rows would have to
+ * change as well. */
+bool llm_checkpoint_set_end(const struct llm_state_format *format, void *raw, size_t size, int32_t end);
+
 /* ---- Writing ---- */
 
 uint64_t llm_kv_size(const struct llm_state_format *format, const struct llm_kv_section *kv, uint32_t n_cells,

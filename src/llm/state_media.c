@@ -112,3 +112,16 @@ const struct buf *llm_rows_to_positions(const struct llm_state_format *format, c
         set_number(&entries, i, media_spans_position(media, number_at(&entries, i, 0)));
     return copy;
 }
+
+/* ---- Checkpoints ---- */
+
+bool llm_checkpoint_set_end(const struct llm_state_format *format, void *raw, size_t size, int32_t end)
+{
+    struct llm_parsed_state parsed;
+    bool windows = format->n_kv > format->n_rows;
+    if (windows || !llm_parse_state(format, LLM_STATE_CHECKPOINT, raw, size, &parsed) || parsed.state == NULL)
+        return false;
+    int32_t last = end - 1;
+    memcpy((uint8_t *)raw + (parsed.state - (const uint8_t *)raw) + sizeof(uint32_t), &last, sizeof last);
+    return true;
+}

@@ -55,7 +55,9 @@ size_t llm_rows_size(struct llm_context *context, const struct llm_state_format 
 size_t llm_rows_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, int32_t from,
                      int32_t to, void *raw, size_t size);
 
-/* A checkpoint is saved with llm_seq_save(LLM_STATE_CHECKPOINT), which gives raw bytes too. */
+/* As llm_seq_save(LLM_STATE_CHECKPOINT), for the store: raw bytes too. 0 also where the state cannot be stored. */
+size_t llm_checkpoint_save(struct llm_context *context, const struct llm_state_format *format, int32_t seq, void *bytes,
+                           size_t size);
 
 /* ---- From raw bytes to slices, and from slices to bytes that load: any thread ---- */
 

@@ -1,5 +1,7 @@
 #include "fakes/client.h"
 
+#include "base/error.h"
+#include "engine/engine.h"
 #include "fakes/fake_llm.h"
 
 #include <stdio.h>
@@ -63,8 +65,71 @@ void client_init(struct client *client, int32_t first, size_t n, int32_t max_tok
     for (size_t i = 0; i < n; i++) tokens_push(&client->job.prompt, (first + (int32_t)i) % 190);
 }
 
+/* ---- Media ---- */
+
+struct media_spans client_spans_of(const struct tokens *tokens)
+{
+    struct media_spans spans = {0};
+    for (int32_t i = 0, end; i < (int32_t)tokens->len; i = end) {
+        bool is_row = media_token_is_one(tokens->v[i]);
+        for (end = i + 1; end < (int32_t)tokens->len && media_token_is_one(tokens->v[end]) == is_row;) end++;
+        struct media_span span = {.at = i, .n = end - i, .n_pos = end - i};
+        span.causal = tokens->v[i] % 2 == 0 || span.n > 512; /* n_ubatch */
+        if (is_row) media_spans_add(&spans, &span);
+    }
+    return spans;
+}
+
+void client_add_medium(struct tokens *prompt, uint8_t key, int32_t n)
+{
+    uint8_t hash[32];
+    memset(hash, key, sizeof hash);
+    media_tokens_append(prompt, hash, n);
+}
+
+static enum job_rows rows_of(void *ud, size_t i, struct job_span_rows *rows, hearth_error *error)
+{
+    struct client *client = ud;
+    struct client_media *media = &client->media;
+    const struct media_span *span = &client->job.media.spans.v[i];
+    if (i >= sizeof media->rows / sizeof *media->rows) abort(); /* the test's fault */
+    media->asked[i]++;
+    if (media->fails) {
+        error_set(error, HEARTH_INVALID, "the image cannot be encoded");
+        return JOB_ROWS_FAILED;
+    }
+    if (media->held) return JOB_ROWS_PENDING;
+    if (media->pending > 0) {
+        media->pending--;
+        engine_poke(client->engine);
+        return JOB_ROWS_PENDING;
+    }
+    if (media->rows[i] == NULL) media->rows[i] = malloc((size_t)span->n * FAKE_WIDTH * sizeof(float));
+    for (int32_t k = 0; k < span->n; k++)
+        fake_llm_row_of_token(client->job.prompt.v[span->at + k], media->rows[i] + (size_t)k * FAKE_WIDTH);
+    *rows = (struct job_span_rows){.v = media->rows[i], .width = FAKE_WIDTH};
+    return JOB_ROWS_READY;
+}
+
+/* Nothing may read them any more. */
+static void forget_rows(void *ud, size_t i)
+{
+    struct client_media *media = &((struct client *)ud)->media;
+    media->computed[i]++;
+    free(media->rows[i]);
+    media->rows[i] = NULL;
+}
+
+void client_find_media(struct client *client)
+{
+    client->job.media = (struct job_media){
+        .spans = client_spans_of(&client->job.prompt), .ud = client, .rows = rows_of, .computed = forget_rows};
+}
+
 void client_release(struct client *client)
 {
+    for (size_t i = 0; i < sizeof client->media.rows / sizeof *client->media.rows; i++) free(client->media.rows[i]);
+    media_spans_release(&client->job.media.spans);
     llm_sampler_close(client->job.sampler);
     tokens_release(&client->job.prompt);
     tokens_release(&client->got);

@@ -19,12 +19,29 @@ struct client {
     hearth_error error;
     void (*on_text)(struct client *client); /* called on the engine's thread, may be NULL */
     void (*on_done)(struct client *client); /* the same, at the end */
-    struct engine *engine;                  /* for these two */
+    struct engine *engine;                  /* for these two, and for the rows of media */
+    struct client_media {
+        float *rows[8];      /* of each span that was asked for */
+        int asked[8], computed[8];
+        int pending;         /* so many times rows are said to be pending, and the engine is poked */
+        _Atomic bool held;   /* rows are pending until the test lets go, and pokes the engine */
+        bool fails;          /* they cannot be encoded */
+    } media;
 };
 
 /* A client with a prompt of n tokens: first, first + 1, … (modulo 190). */
 void client_init(struct client *client, int32_t first, size_t n, int32_t max_tokens);
 void client_release(struct client *client);
+
+/* The prompt's media: each run of tokens that stand for rows is one, those with an even first token causal. They are
+ * encoded by a function that gives each token its row. To be called once the prompt is complete. */
+void client_find_media(struct client *client);
+
+/* The same spans of any tokens. */
+struct media_spans client_spans_of(const struct tokens *tokens);
+
+/* A medium of n rows for the end of a prompt; another key is another medium. */
+void client_add_medium(struct tokens *prompt, uint8_t key, int32_t n);
 
 void client_await_end(struct client *client);
 void client_await_tokens(struct client *client, size_t n);

@@ -27,6 +27,7 @@ struct fake_seq {
 struct llm_context {
     struct llm_context_params params;
     struct fake_seq *seqs;
+    const struct media_spans **media; /* of each sequence */
     struct tokens owners;      /* of each cell up to the highest one in use: how many sequences hold it */
     int32_t n_used;            /* cells with an owner */
     int32_t lowest_free;       /* no cell below it is free */
@@ -90,6 +91,7 @@ struct llm_context *llm_context_open(struct llm_model *model, const struct llm_c
     struct llm_context *c = mem_alloc(sizeof *c);
     c->params = *params;
     c->seqs = mem_alloc((size_t)params->n_seq * sizeof *c->seqs);
+    c->media = mem_alloc((size_t)params->n_seq * sizeof(struct media_spans *));
     fake_llm.contexts++;
     return c;
 }
@@ -102,6 +104,7 @@ void llm_context_close(struct llm_context *c)
     }
     tokens_release(&c->owners);
     free(c->seqs);
+    free(c->media);
     free(c);
 }
 
@@ -250,6 +253,46 @@ enum llm_decoded llm_decode(struct llm_context *c, const struct llm_batch_token 
     }
     make_copies(c);
     return LLM_DECODED;
+}
+
+void llm_seq_set_media(struct llm_context *c, int32_t seq, const struct media_spans *media)
+{
+    c->media[seq] = media;
+}
+
+/* The rows of a call must lie within one medium of the sequence, and be all of it where they see each other. */
+static void check_rows(const struct llm_context *c, const struct llm_media_rows *rows)
+{
+    const struct media_span *span = media_spans_at(c->media[rows->seq], rows->from);
+    bool good = span != NULL && rows->from + rows->n <= span->at + span->n && rows->causal == span->causal;
+    if (!good || (!span->causal && rows->n != span->n)) abort(); /* a caller's fault */
+}
+
+enum llm_decoded llm_decode_rows(struct llm_context *c, const struct llm_media_rows *rows)
+{
+    struct llm_batch_token *tokens = mem_alloc((size_t)rows->n * sizeof *tokens);
+    check_rows(c, rows);
+    for (int32_t i = 0; i < rows->n; i++) {
+        tokens[i] = (struct llm_batch_token){.token = fake_llm_token_of_row(rows->rows + (size_t)i * FAKE_WIDTH),
+                                             .pos = rows->from + i,
+                                             .seq = rows->seq,
+                                             .logits = rows->logits && i + 1 == rows->n};
+    }
+    enum llm_decoded decoded = llm_decode(c, tokens, rows->n);
+    fake_llm.rows_computed += decoded == LLM_DECODED ? rows->n : 0;
+    free(tokens);
+    return decoded;
+}
+
+void fake_llm_row_of_token(int32_t token, float row[FAKE_WIDTH])
+{
+    row[0] = (float)((uint32_t)token >> 16);
+    row[1] = (float)((uint32_t)token & 0xffff);
+}
+
+int32_t fake_llm_token_of_row(const float row[FAKE_WIDTH])
+{
+    return (int32_t)((uint32_t)row[0] << 16 | (uint32_t)row[1]);
 }
 
 bool llm_cuts_anywhere(const struct llm_context *c)
@@ -488,6 +531,13 @@ static void add_region(struct llm_regions *regions, char what, uint32_t rows, ui
     regions->v = mem_alloc(sizeof *regions->v);
     regions->v[0] = (struct llm_region){.what = what, .rows = rows, .row_bytes = size / rows, .size = size};
     regions->len = 1;
+}
+
+size_t llm_checkpoint_save(struct llm_context *c, const struct llm_state_format *format, int32_t seq, void *bytes,
+                           size_t size)
+{
+    (void)format;
+    return llm_seq_save(c, seq, LLM_STATE_CHECKPOINT, bytes, size);
 }
 
 bool llm_cut_rows(const struct llm_state_format *format, const void *raw, size_t size, int32_t from, int32_t to,

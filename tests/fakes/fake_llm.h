@@ -10,6 +10,7 @@
 
 #define FAKE_VOCAB                                                                                                     \
     200              /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
+#define FAKE_WIDTH 2 /* of a row of a medium */
 #define FAKE_END 199 /* ends generation; the hash never gives it */
 
 struct fake_llm {
@@ -54,6 +55,7 @@ struct fake_llm {
     int32_t saves, loads, rewinds;   /* states saved; whole ones loaded; checkpoints loaded */
     int32_t rows_saved, rows_loaded; /* KV rows, of slices */
     int32_t rows_moved;
+    int32_t rows_computed; /* of media */
     int32_t no_room;  /* calls, and loads, that found too few cells */
     int32_t switches; /* from one set of adapters to another */
 
@@ -77,6 +79,10 @@ void fake_llm_reply(const int32_t *prompt, size_t len, int32_t *reply, size_t n)
 /* The same under adapters; and what n of them with these scales amount to for the model. */
 void fake_llm_reply_under(int32_t adapted, const int32_t *prompt, size_t len, int32_t *reply, size_t n);
 int32_t fake_llm_adapted(const double *scales, size_t n);
+
+/* The row that stands for a token of a medium, and back: a foreign row shows in the reply. */
+void fake_llm_row_of_token(int32_t token, float row[FAKE_WIDTH]);
+int32_t fake_llm_token_of_row(const float row[FAKE_WIDTH]);
 
 /* The tokens that the sequence's cells hold; on the engine's thread, or when it is idle. */
 const struct tokens *fake_llm_cells(const struct llm_context *context, int32_t seq);

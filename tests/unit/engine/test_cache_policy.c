@@ -89,14 +89,34 @@ static void deterministic_reuse_ends_with_a_whole_chunk(void **state)
     (void)state;
     struct row row = {.unified = false, .cuts_anywhere = true, .deterministic = true, .caching = CONVERSATIONS};
     struct cache_policy p = policy_of(&row);
-    assert_int_equal(cache_policy_whole(&p, PREFILL_CHUNK - 1), 0);
-    assert_int_equal(cache_policy_whole(&p, 3 * PREFILL_CHUNK + 5), 3 * PREFILL_CHUNK);
+    const struct media_spans none = {0};
+    assert_int_equal(cache_policy_whole(&p, &none, PREFILL_CHUNK - 1), 0);
+    assert_int_equal(cache_policy_whole(&p, &none, 3 * PREFILL_CHUNK + 5), 3 * PREFILL_CHUNK);
     assert_int_equal(cache_policy_exact(&p, 100, 3 * PREFILL_CHUNK), 100);
     assert_int_equal(cache_policy_exact(&p, 300, 3 * PREFILL_CHUNK), 3 * PREFILL_CHUNK);
     row.deterministic = false;
     p = policy_of(&row);
-    assert_int_equal(cache_policy_whole(&p, 101), 101);
+    assert_int_equal(cache_policy_whole(&p, &none, 101), 101);
     assert_int_equal(cache_policy_exact(&p, 300, 0), 300);
+}
+
+static void reuse_ends_before_a_medium_or_behind_it(void **state)
+{
+    (void)state;
+    struct media_span image = {.at = 100, .n = 60, .n_pos = 8};
+    const struct media_spans media = {.v = &image, .len = 1};
+    static const struct {
+        int32_t n, whole, in_chunks;
+    } ends[] = {{63, 63, 0},      {64, 64, 64},    {99, 99, 64},    {100, 100, 100}, {101, 100, 100},
+                {159, 100, 100}, {160, 160, 160}, {191, 191, 160}, {192, 192, 192}, {300, 300, 256}};
+    struct row row = {.unified = false, .cuts_anywhere = true, .caching = CONVERSATIONS};
+    struct cache_policy anywhere = policy_of(&row);
+    row.deterministic = true;
+    struct cache_policy in_chunks = policy_of(&row);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        assert_int_equal(cache_policy_whole(&anywhere, &media, ends[i].n), ends[i].whole);
+        assert_int_equal(cache_policy_whole(&in_chunks, &media, ends[i].n), ends[i].in_chunks);
+    }
 }
 
 static void too_few_tokens_are_not_worth_reusing(void **state)
@@ -113,6 +133,7 @@ int main(void)
         cmocka_unit_test(each_kind_of_memory_has_its_policy),
         cmocka_unit_test(where_cells_cannot_be_cut_idle_conversations_have_no_price),
         cmocka_unit_test(deterministic_reuse_ends_with_a_whole_chunk),
+        cmocka_unit_test(reuse_ends_before_a_medium_or_behind_it),
         cmocka_unit_test(too_few_tokens_are_not_worth_reusing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,7 @@ struct world {
     bool scopes;   /* some prompts may share nothing with others, since they are computed under adapters or in another
                       scope */
     bool crowd;    /* all are submitted at once, with much in common */
+    bool media;    /* images among the words */
     struct store *store; /* NULL: none */
     bool again;          /* it holds what the same round stored before */
     int32_t alphabet, n_systems;
@@ -167,8 +168,15 @@ static void give_up(const struct world *w, const char *what)
 
 /* ---- Prompts ---- */
 
+/* Few different ones, which begin alike where one is longer: such a prefix ends within a medium. */
+static void add_medium(struct world *w, struct tokens *prompt)
+{
+    client_add_medium(prompt, (uint8_t)below(w, 3), between(w, 1, w->params.context.window / 10));
+}
+
 static void add_words(struct world *w, struct tokens *prompt, int32_t n)
 {
+    if (w->media && one_in(w, 3)) add_medium(w, prompt);
     for (int32_t i = 0; i < n; i++) tokens_push(prompt, below(w, w->alphabet));
 }
 
@@ -310,6 +318,19 @@ static void plan_cancel(struct world *w, struct request *r)
         r->cancel_at_call = between(w, 0, 12);
 }
 
+/* A prompt has few media: more than the fake encoder has room for become words. */
+static void find_media(struct world *w, struct client *client)
+{
+    struct tokens *prompt = &client->job.prompt;
+    struct media_spans spans = client_spans_of(prompt);
+    for (size_t i = sizeof client->media.rows / sizeof *client->media.rows; i < spans.len; i++)
+        for (int32_t k = 0; k < spans.v[i].n; k++) prompt->v[spans.v[i].at + k] = 1;
+    media_spans_release(&spans);
+    client_find_media(client);
+    client->engine = w->engine;
+    client->media.pending = below(w, 4);
+}
+
 /* ---- Expected replies ---- */
 
 struct answer {
@@ -426,6 +447,7 @@ static struct request *new_request(struct world *w, struct talk *talk)
     struct job *job = &r->client.job;
     client_init(&r->client, (int32_t)w->n_requests, 0, some_max_tokens(w));
     compose(w, talk, &job->prompt);
+    if (w->media) find_media(w, &r->client);
     add_checkpoints(w, job);
     job->cache_prompt = !one_in(w, 12);
     job->scope = w->scopes ? (uint64_t)below(w, N_SCOPES) : 0;
@@ -484,9 +506,9 @@ static void submit_due(struct world *w)
 /* Cells that were computed under adapters hold their tokens and the same beside each. */
 static bool holds(const struct tokens *cells, const struct tokens *tokens, size_t n)
 {
+    int64_t beside = n == 0 ? 0 : (int64_t)cells->v[0] - tokens->v[0];
     for (size_t i = 0; i < n; i++)
-        if (cells->v[i] - cells->v[0] != tokens->v[i] - tokens->v[0] || cells->v[i] % 1000 != tokens->v[i])
-            return false;
+        if ((int64_t)cells->v[i] - tokens->v[i] != beside || beside % 1000 != 0) return false;
     return true;
 }
 
@@ -601,6 +623,15 @@ static int32_t common(const struct tokens *a, const struct tokens *prompt)
     return n < (int32_t)prompt->len ? n : n - 1; /* the last token of a prompt is always computed */
 }
 
+/* The longest part of a list's first n tokens that may be reused: whole media, and in deterministic mode whole chunks. */
+static int32_t whole_of(const struct world *w, const struct tokens *list, int32_t n)
+{
+    struct media_spans spans = client_spans_of(list);
+    int32_t whole = media_spans_whole(&spans, w->params.deterministic ? prefill_chunk_end(&spans, n) : n);
+    media_spans_release(&spans);
+    return whole;
+}
+
 static void append_all(struct tokens *all, const struct request *r)
 {
     add_prompt_of(all, r);
@@ -614,7 +645,7 @@ static void append_reusable(const struct world *w, struct tokens *all, const str
     append_all(all, r);
     if (!w->params.deterministic) return;
     if (w->untouched) tokens_truncate(all, r->client.job.prompt.len);
-    tokens_truncate(all, all->len / PREFILL_CHUNK * PREFILL_CHUNK);
+    tokens_truncate(all, (size_t)whole_of(w, all, (int32_t)all->len));
 }
 
 /* A request that does not cache shares its cells with nobody, not even while it runs. */
@@ -636,9 +667,9 @@ static void verify_that_nothing_is_made_up(const struct world *w, const struct r
         tokens_release(&all);
         if (n > most) most = n;
     }
-    if (w->params.deterministic) most = most / PREFILL_CHUNK * PREFILL_CHUNK;
+    most = whole_of(w, &r->client.job.prompt, most);
     require(w, r, cached <= most, "reuses %d tokens, only %d can be there", cached, most);
-    require(w, r, !w->params.deterministic || cached % PREFILL_CHUNK == 0, "reuses %d tokens, no whole pieces", cached);
+    require(w, r, whole_of(w, &r->client.job.prompt, cached) == cached, "reuses %d tokens, no whole pieces", cached);
 }
 
 /* The tokens that some finished request left, of which so many may be reused. */
@@ -651,7 +682,7 @@ static int32_t offered(const struct world *w, const struct left *left, const str
 {
     int32_t n = common(&left->tokens, prompt);
     if (n > left->exact) n = left->exact;
-    if (w->params.deterministic) n = n / PREFILL_CHUNK * PREFILL_CHUNK;
+    n = whole_of(w, prompt, whole_of(w, &left->tokens, n));
     return fake_llm.cuts || n == (int32_t)left->tokens.len ? n : 0;
 }
 
@@ -670,7 +701,7 @@ static void leave_all(const struct world *w, struct left *left, const struct req
     append_all(&all, r);
     bool whole = r->client.got.len == 0 || (result->finish == HEARTH_FINISH_STOP && result->stop_string == NULL);
     size_t n = whole ? all.len : all.len - 1;
-    leave(left, &all, n, w->params.deterministic ? prompt / PREFILL_CHUNK * PREFILL_CHUNK : (int32_t)n);
+    leave(left, &all, n, w->params.deterministic ? whole_of(w, &r->client.job.prompt, prompt) : (int32_t)n);
     tokens_release(&all);
 }
 
@@ -867,6 +898,7 @@ static void choose_circumstances(struct world *w)
     w->poison = !w->undisturbed && one_in(w, 4);
     w->untouched = !w->cancels && !w->poison && !w->preempts && fake_llm.n_cells == INT32_MAX;
     w->crowd = one_in(w, 3);
+    w->media = w->seed % 3 == 1;
     w->alphabet = ONE_OF(w, 2, 5, 190);
     w->n_systems = between(w, 1, 3);
     for (int32_t i = 0; i < w->n_systems; i++)

@@ -7,6 +7,19 @@
 
 #define MAX_SLOTS 8
 
+#define PROMPT(begin, end, adapters)                                                                                   \
+    {                                                                                                                  \
+        .from = begin, .to = end, .set = adapters                                                                      \
+    }
+#define REPLY(begin, end, adapters)                                                                                    \
+    {                                                                                                                  \
+        .from = begin, .to = end, .generating = true, .set = adapters                                                  \
+    }
+#define ROWS(begin, end, all)                                                                                          \
+    {                                                                                                                  \
+        .from = begin, .to = end, .rows = true, .at_once = all                                                         \
+    }
+
 static struct plan make(const struct plan_need *needs, size_t n, struct plan_limits limits)
 {
     struct plan plan;
@@ -18,7 +31,7 @@ static struct plan make(const struct plan_need *needs, size_t n, struct plan_lim
 static void every_generating_slot_has_a_batch_token_before_any_prompt(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{0, 500, false, 0}, {10, 11, true, 0}, {0, 0, false, 0}, {99, 100, true, 0}};
+    struct plan_need needs[] = {PROMPT(0, 500, 0), REPLY(10, 11, 0), PROMPT(0, 0, 0), REPLY(99, 100, 0)};
     struct plan plan = make(needs, 4, (struct plan_limits){.n_batch = 512, .budget = 32});
     assert_int_equal(plan.n_shares, 3);
     assert_int_equal(plan.shares[0].slot, 1);
@@ -34,7 +47,7 @@ static void every_generating_slot_has_a_batch_token_before_any_prompt(void **sta
 static void prompts_share_what_is_allowed(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{0, 5000, false, 0}, {0, 5000, false, 0}, {0, 10, false, 0}};
+    struct plan_need needs[] = {PROMPT(0, 5000, 0), PROMPT(0, 5000, 0), PROMPT(0, 10, 0)};
     struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 2048, .budget = 512, .first = 2});
     assert_int_equal(plan.shares[0].slot, 2);
     assert_int_equal(plan.n_tokens, 10 + 251 + 251);
@@ -44,7 +57,7 @@ static void prompts_share_what_is_allowed(void **state)
 static void the_turn_decides_who_gets_a_small_budget(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{0, 500, false, 0}, {0, 500, false, 0}, {7, 8, true, 0}};
+    struct plan_need needs[] = {PROMPT(0, 500, 0), PROMPT(0, 500, 0), REPLY(7, 8, 0)};
     for (size_t turn = 0; turn < 2; turn++) {
         struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 16, .first = turn});
         assert_int_equal(plan.n_shares, 2);
@@ -56,7 +69,7 @@ static void the_turn_decides_who_gets_a_small_budget(void **state)
 static void prefill_chunks_do_not_depend_on_who_else_is_there(void **state)
 {
     (void)state;
-    struct plan_need needs[] = {{100, 500, false, 0}, {64, 500, false, 0}, {10, 20, false, 0}};
+    struct plan_need needs[] = {PROMPT(100, 500, 0), PROMPT(64, 500, 0), PROMPT(10, 20, 0)};
     struct plan plan = make(
         needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .one_slot_per_call = true});
     int32_t ends[] = {128, 128, 20};
@@ -72,7 +85,7 @@ static void only_the_slots_of_one_set_of_adapters_are_computed(void **state)
 {
     (void)state;
     static const struct plan_need needs[] = {
-        {9, 10, true, 0}, {0, 50, false, 1}, {0, 50, false, 0}, {19, 20, true, 1}, {0, 50, false, 1}};
+        REPLY(9, 10, 0), PROMPT(0, 50, 1), PROMPT(0, 50, 0), REPLY(19, 20, 1), PROMPT(0, 50, 1)};
     static const struct {
         size_t set, first; /* given */
         size_t slots[3], n_slots;
@@ -99,7 +112,7 @@ static void only_the_slots_of_one_set_of_adapters_are_computed(void **state)
 static void without_a_budget_replies_alone_are_computed(void **state)
 {
     (void)state;
-    static const struct plan_need needs[] = {{0, 50, false, 0}, {9, 10, true, 0}};
+    static const struct plan_need needs[] = {PROMPT(0, 50, 0), REPLY(9, 10, 0)};
     for (int deterministic = 0; deterministic < 2; deterministic++) {
         struct plan plan = make(needs, 2, (struct plan_limits){.n_batch = 512, .deterministic = deterministic});
         assert_int_equal(plan.n_shares, 1);
@@ -112,7 +125,7 @@ static void without_a_budget_replies_alone_are_computed(void **state)
 static void one_chunk_is_computed_while_a_reply_is_streamed(void **state)
 {
     (void)state;
-    static const struct plan_need needs[] = {{0, 500, false, 0}, {0, 500, false, 0}, {9, 10, true, 1}};
+    static const struct plan_need needs[] = {PROMPT(0, 500, 0), PROMPT(0, 500, 0), REPLY(9, 10, 1)};
     for (int streaming = 0; streaming < 2; streaming++) {
         struct plan plan = make(
             needs, 3, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .streaming = streaming});
@@ -123,6 +136,55 @@ static void one_chunk_is_computed_while_a_reply_is_streamed(void **state)
 
 /* Of any needs: no more tokens than a batch holds, at most the budget for prompts, each slot once, nothing that is not
  * needed, no slot of another set, every generating slot of the set served, some prompt of it if there is one. */
+/* ---- Media ---- */
+
+static void rows_have_calls_of_their_own_behind_those_of_text(void **state)
+{
+    (void)state;
+    struct plan_need needs[] = {ROWS(10, 50, false), PROMPT(0, 30, 0), ROWS(0, 20, true), REPLY(9, 10, 0),
+                                PROMPT(5, 25, 0)};
+    struct plan plan = make(needs, 5, (struct plan_limits){.n_batch = 512, .budget = 512});
+    static const size_t slots[] = {3, 1, 4, 0, 2};
+    assert_int_equal(plan.n_shares, 5);
+    for (size_t i = 0; i < 5; i++) assert_int_equal(plan.shares[i].slot, slots[i]);
+    assert_int_equal(plan.n_calls, 3);
+    assert_int_equal(plan.calls[1], 3);
+    assert_int_equal(plan.calls[2], 4);
+    assert_int_equal(plan.n_tokens, 40 + 30 + 20 + 1 + 20);
+    plan_release(&plan);
+}
+
+static void rows_that_are_computed_at_once_wait_until_their_prompt_comes_first(void **state)
+{
+    (void)state;
+    struct plan_need needs[] = {PROMPT(0, 500, 0), ROWS(0, 300, true), ROWS(0, 300, false)};
+    for (size_t first = 0; first < 3; first++) {
+        struct plan plan = make(needs, 3, (struct plan_limits){.n_batch = 512, .budget = 200, .first = first});
+        bool any = false;
+        for (size_t i = 0; i < plan.n_shares; i++) {
+            if (plan.shares[i].slot != 1) continue;
+            any = true;
+            assert_int_equal(plan.shares[i].to, 300);
+        }
+        assert_int_equal(any, first == 1);
+        if (first == 1) assert_int_equal(plan.n_shares, 1);
+        if (first != 1) assert_true(plan.n_prompt_tokens <= 200);
+        plan_release(&plan);
+    }
+}
+
+static void deterministic_rows_end_where_chunks_do_unless_they_are_computed_at_once(void **state)
+{
+    (void)state;
+    struct plan_need needs[] = {ROWS(100, 500, false), ROWS(100, 500, true)};
+    struct plan plan = make(
+        needs, 2, (struct plan_limits){.n_batch = 512, .budget = 8, .deterministic = true, .one_slot_per_call = true});
+    assert_int_equal(plan.n_shares, 2);
+    assert_int_equal(plan.shares[0].to, 128);
+    assert_int_equal(plan.shares[1].to, 500);
+    plan_release(&plan);
+}
+
 static void plans_keep_their_promises(void **state)
 {
     (void)state;
@@ -133,11 +195,9 @@ static void plans_keep_their_promises(void **state)
         for (size_t i = 0; i < n; i++) {
             int32_t from = rand() % 300;
             int kind = rand() % 3;
-            needs[i] = (struct plan_need){from,
-                                          from + (kind == 0   ? 0
-                                                  : kind == 1 ? 1
-                                                              : 1 + rand() % 2000),
-                                          kind == 1, (size_t)rand() % 3};
+            int32_t most = kind == 0 ? 0 : kind == 1 ? 1 : 1 + rand() % 2000;
+            needs[i] = (struct plan_need){
+                .from = from, .to = from + most, .generating = kind == 1, .set = (size_t)rand() % 3};
             generating += kind == 1 && needs[i].set == 0;
             prompts += kind == 2 && needs[i].set == 0;
         }
@@ -177,6 +237,9 @@ int main(void)
         cmocka_unit_test(only_the_slots_of_one_set_of_adapters_are_computed),
         cmocka_unit_test(without_a_budget_replies_alone_are_computed),
         cmocka_unit_test(one_chunk_is_computed_while_a_reply_is_streamed),
+        cmocka_unit_test(rows_have_calls_of_their_own_behind_those_of_text),
+        cmocka_unit_test(rows_that_are_computed_at_once_wait_until_their_prompt_comes_first),
+        cmocka_unit_test(deterministic_rows_end_where_chunks_do_unless_they_are_computed_at_once),
         cmocka_unit_test(plans_keep_their_promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
