@@ -74,7 +74,7 @@ static int64_t largest_gap(const struct machine *m)
     return largest;
 }
 
-static const struct plan_need stream = {9, 10, true, 0}, prompt = {0, 5000, false, 0}, nothing = {0};
+static const struct plan_need stream = {.from = 9, .to = 10, .generating = true}, prompt = {.to = 5000}, nothing = {0};
 
 static struct plan_need of_set(struct plan_need need, size_t set)
 {
@@ -240,7 +240,7 @@ static void sets_are_known_by_their_scales_as_long_as_slots_have_them(void **sta
         assert_int_not_equal(set, first);
         adapter_turns_leave(&turns, set);
     }
-    struct plan_need need = {9, 10, true, first};
+    struct plan_need need = {.from = 9, .to = 10, .generating = true, .set = first};
     assert_int_equal(adapter_turns_next(&turns, &need, 1, 1).set, first);
     adapter_turns_leave(&turns, first);
     adapter_turns_leave(&turns, first);
