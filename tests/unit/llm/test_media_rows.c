@@ -3,6 +3,7 @@
  * cell. */
 #include "support.h"
 
+#include "llm/cell_map.h"
 #include "llm/projector.h"
 #include "llm/state_slices.h"
 
@@ -17,6 +18,7 @@ static const struct kind {
     {"qwen2vl", "qwen2vl", false, 1e-4F},
     {"gemma3", "gemma3", false, 1e-2F},
     {"audio", "llama", true, 1e-4F},
+    {"qwen2vl", "qwen35", false, 1e-4F},
 };
 
 /* A model with its projector, a context, and one for cold runs. */
@@ -289,6 +291,7 @@ static void what_is_cut_and_shared_goes_on(const struct rig *rig)
     for (size_t i = 0; i < n && llm_cuts_anywhere(rig->context); i++) {
         clear_all(rig);
         put(rig->context, &prompt, 0, 0, len_of(&prompt));
+        llm_seq_set_media(rig->context, 1, &prompt.spans);
         assert_true(llm_seq_share(rig->context, 0, 1, ends[i]));
         expect_goes_on(rig, &prompt, 1, ends[i]);
         assert_true(llm_seq_cut(rig->context, 0, ends[i]));
@@ -330,27 +333,146 @@ static struct buf slice_of(const struct rig *rig, int32_t seq, int32_t from, int
     return slice;
 }
 
+/* Copies the rows up to `to` from sequence 0 to sequence 3, in slices of so many rows, which may end within a medium. */
+static void copy_slices(const struct rig *rig, int32_t to, int32_t stride)
+{
+    for (int32_t from = 0, end; from < to; from = end) {
+        end = from + stride < to ? from + stride : to;
+        struct buf slice = slice_of(rig, 0, from, end);
+        struct llm_state_slice piece = {.bytes = slice.v, .size = slice.len, .from = from, .to = end};
+        assert_int_equal(llm_rows_load(rig->context, rig->format, 3, &piece), LLM_LOADED);
+        if (!llm_state_format_has_checkpoints(rig->format)) assert_int_equal(llm_seq_end(rig->context, 3), end);
+        buf_release(&slice);
+    }
+}
+
+static void expect_same_slices(const struct rig *rig, int32_t to)
+{
+    struct buf slice = slice_of(rig, 0, 0, to), again = slice_of(rig, 3, 0, to);
+    assert_int_equal(again.len, slice.len);
+    assert_memory_equal(again.v, slice.v, slice.len);
+    buf_release(&again);
+    buf_release(&slice);
+}
+
 static void slices_go_on_and_are_the_same_when_they_are_saved_again(const struct rig *rig)
 {
+    static const int32_t strides[] = {1000, 64, 7};
     struct prompt prompt = prompt_with_media(rig);
-    int32_t ends[8], from = 0;
-    size_t n = ends_of(&prompt, ends);
-    if (llm_state_format_has_checkpoints(rig->format)) n = 0;
-    clear_all(rig);
-    put(rig->context, &prompt, 0, 0, len_of(&prompt));
-    llm_seq_set_media(rig->context, 3, &prompt.spans);
-    for (size_t i = 0; i < n; i++) {
-        struct buf slice = slice_of(rig, 0, from, ends[i]);
-        struct llm_state_slice piece = {.bytes = slice.v, .size = slice.len, .from = from, .to = ends[i]};
-        assert_int_equal(llm_rows_load(rig->context, rig->format, 3, &piece), LLM_LOADED);
-        struct buf again = slice_of(rig, 3, from, ends[i]);
-        assert_int_equal(again.len, slice.len);
-        assert_memory_equal(again.v, slice.v, slice.len);
-        buf_release(&again);
-        buf_release(&slice);
-        from = ends[i];
+    int32_t to = prompt.spans.v[1].at + prompt.spans.v[1].n + 2;
+    if (llm_state_format_has_checkpoints(rig->format)) to = 0;
+    for (size_t i = 0; i < sizeof strides / sizeof *strides && to > 0; i++) {
+        clear_all(rig);
+        put(rig->context, &prompt, 0, 0, len_of(&prompt));
+        llm_seq_set_media(rig->context, 3, &prompt.spans);
+        copy_slices(rig, to, strides[i]);
+        expect_same_slices(rig, to);
+        expect_goes_on(rig, &prompt, 3, to);
     }
-    if (n > 0) expect_goes_on(rig, &prompt, 3, from);
+    release(&prompt);
+}
+
+/* The canonical checkpoint of sequence 0, loaded into sequence 3, which has its rows. */
+static void copy_checkpoint(const struct rig *rig, int32_t n)
+{
+    struct llm_regions regions;
+    struct buf slice = {0};
+    size_t size = llm_seq_state_size(rig->context, 0, LLM_STATE_CHECKPOINT);
+    void *raw = mem_alloc(size);
+    assert_int_equal(llm_checkpoint_save(rig->context, rig->format, 0, raw, size), size);
+    assert_true(llm_cut_checkpoint(rig->format, raw, size, n, &slice, &regions));
+    assert_int_equal(llm_checkpoint_load(rig->context, rig->format, 3, slice.v, slice.len, n), LLM_LOADED);
+    free(regions.v);
+    free(raw);
+    buf_release(&slice);
+}
+
+static void rows_with_their_checkpoint_go_on(const struct rig *rig)
+{
+    struct prompt prompt = prompt_with_media(rig);
+    int32_t ends[8];
+    size_t n = llm_state_format_has_checkpoints(rig->format) ? ends_of(&prompt, ends) : 0;
+    for (size_t i = 0; i < n; i++) {
+        clear_all(rig);
+        put(rig->context, &prompt, 0, 0, ends[i]);
+        llm_seq_set_media(rig->context, 3, &prompt.spans);
+        copy_slices(rig, ends[i], 50);
+        copy_checkpoint(rig, ends[i]);
+        expect_goes_on(rig, &prompt, 3, ends[i]);
+    }
+    release(&prompt);
+}
+
+/* A checkpoint in memory takes the sequence itself back, too. */
+static void a_sequence_goes_back_to_a_checkpoint(const struct rig *rig)
+{
+    struct prompt prompt = prompt_with_media(rig);
+    int32_t at = prompt.spans.v[0].at + prompt.spans.v[0].n + 3;
+    if (!llm_cuts_anywhere(rig->context)) {
+        clear_all(rig);
+        put(rig->context, &prompt, 0, 0, at);
+        size_t size = llm_seq_state_size(rig->context, 0, LLM_STATE_CHECKPOINT);
+        void *bytes = mem_alloc(size);
+        assert_int_equal(llm_seq_save(rig->context, 0, LLM_STATE_CHECKPOINT, bytes, size), size);
+        put(rig->context, &prompt, 0, at, len_of(&prompt));
+        assert_int_equal(llm_seq_rewind(rig->context, 0, bytes, size, at), LLM_LOADED);
+        expect_goes_on(rig, &prompt, 0, at);
+        free(bytes);
+    }
+    release(&prompt);
+}
+
+static void rows_may_be_computed_in_parts_where_they_do_not_see_each_other(const struct rig *rig)
+{
+    enum { PART = 5 };
+    struct prompt prompt = prompt_with_media(rig);
+    const struct media_span *span = &prompt.spans.v[0];
+    size_t width = llm_projector_facts_of(rig->projector)->row_floats;
+    clear_all(rig);
+    put(rig->context, &prompt, 0, 0, span->at);
+    for (int32_t from = 0; from < span->n && span->causal; from += PART) {
+        int32_t n = span->n - from < PART ? span->n - from : PART;
+        struct llm_media_rows rows = {.from = span->at + from,
+                                      .n = n,
+                                      .rows = prompt.rows[0] + (size_t)from * width,
+                                      .places = prompt.places[0] == NULL ? NULL : prompt.places[0] + from,
+                                      .causal = true};
+        assert_int_equal(llm_decode_rows(rig->context, &rows), LLM_DECODED);
+        assert_int_equal(llm_seq_end(rig->context, 0), span->at + from + n);
+    }
+    if (span->causal) expect_goes_on(rig, &prompt, 0, span->at + span->n);
+    release(&prompt);
+}
+
+/* Another sequence leaves; the rows above it move down, media and all, in parts that end anywhere. */
+static void rows_that_are_moved_go_on(const struct rig *rig)
+{
+    struct prompt prompt = prompt_with_media(rig);
+    struct llm_cell_map map;
+    clear_all(rig);
+    bool moves = llm_cells_map(rig->context, &map) && llm_state_format_appends(rig->format);
+    if (moves) {
+        put(rig->context, &prompt, 1, 0, len_of(&prompt));
+        put(rig->context, &prompt, 0, 0, len_of(&prompt));
+        llm_seq_clear(rig->context, 1);
+        struct buf before = slice_of(rig, 0, 0, len_of(&prompt));
+        struct llm_positions above = llm_seq_above(rig->context, 0, len_of(&prompt));
+        assert_int_equal(above.from, 0);
+        assert_int_equal(above.to, len_of(&prompt));
+        for (int32_t from = above.from; from < above.to; from += 20) {
+            int32_t to = from + 20 < above.to ? from + 20 : above.to;
+            assert_true(llm_rows_move(rig->context, rig->format, 0, from, to));
+        }
+        assert_true(llm_cells_map(rig->context, &map));
+        assert_int_equal(map.top, len_of(&prompt));
+        struct buf after = slice_of(rig, 0, 0, len_of(&prompt));
+        assert_int_equal(after.len, before.len);
+        assert_memory_equal(after.v, before.v, before.len);
+        buf_release(&before);
+        buf_release(&after);
+        llm_seq_cut(rig->context, 0, len_of(&prompt) - 1);
+        expect_goes_on(rig, &prompt, 0, len_of(&prompt) - 1);
+    }
     release(&prompt);
 }
 
@@ -377,12 +499,16 @@ static void each_kind(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         struct rig rig = open_rig(&kinds[i]);
-        print_message("  %s\n", kinds[i].name);
+        print_message("  %s, %s\n", kinds[i].name, kinds[i].arch);
         a_cold_run_is_the_same_each_time_and_other_media_give_another_one(&rig);
         rows_that_see_each_other_give_other_logits(&rig);
         what_is_cut_and_shared_goes_on(&rig);
         a_snapshot_goes_on_in_another_sequence(&rig);
         slices_go_on_and_are_the_same_when_they_are_saved_again(&rig);
+        rows_with_their_checkpoint_go_on(&rig);
+        a_sequence_goes_back_to_a_checkpoint(&rig);
+        rows_may_be_computed_in_parts_where_they_do_not_see_each_other(&rig);
+        rows_that_are_moved_go_on(&rig);
         rows_that_do_not_fit_are_refused(&rig);
         close_rig(&rig);
     }
