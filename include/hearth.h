@@ -303,6 +303,15 @@ HEARTH_API void hearth_shared_unref(hearth_shared *shared); /* by the caller, wh
 
 /* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
  * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */
+/* An image, a sound or another file of a chat's messages: its bytes, as uploaded. A content part of messages_json names
+ * one by its place in the list, {"type": "image_url", "media": 0}, likewise "input_audio", "input_video" and "file". A
+ * part that names none, and every one for a model that takes text only, becomes a note (models.*.media). */
+typedef struct hearth_medium {
+    const void *bytes;
+    size_t len;
+    const char *field; /* what an error names, as in "messages[0].content[1].image_url.url"; NULL: its place */
+} hearth_medium;
+
 typedef struct hearth_params {
     hearth_shared *shared; /* owns what the rest points at, but for model and request_id; NULL: all is copied */
 
@@ -310,6 +319,8 @@ typedef struct hearth_params {
     const char *request_id; /* for logs and /slots; NULL: one is made */
 
     const char *messages_json;        /* chat: JSON array of messages in OpenAI's form */
+    const hearth_medium *media;       /* chat: what parts of the messages name */
+    size_t n_media;
     const char *template_kwargs_json; /* chat: JSON object of arguments for the template; NULL: none */
     const char *tools_json;           /* chat: JSON array of tools in OpenAI's form; NULL: none */
     hearth_tool_choice tool_choice;

@@ -122,6 +122,16 @@ static hearth_part *copy_parts(const hearth_part *parts, size_t n)
     return copy;
 }
 
+static hearth_medium *copy_media(const hearth_medium *media, size_t n)
+{
+    hearth_medium *copy = mem_alloc((n + 1) * sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = (hearth_medium){.bytes = copy_bytes(media[i].bytes, media[i].len),
+                                  .len = media[i].len,
+                                  .field = mem_strdup(media[i].field)};
+    return copy;
+}
+
 hearth_params *params_copy(const hearth_params *params)
 {
     hearth_params *copy = mem_alloc(sizeof *copy);
@@ -135,6 +145,7 @@ hearth_params *params_copy(const hearth_params *params)
     copy->tokens = copy_bytes(params->tokens, params->n_tokens * sizeof *params->tokens);
     copy->lora = copy_bytes(params->lora, params->n_lora * sizeof *params->lora);
     copy->snippets = copy_snippets(params->snippets, params->n_snippets);
+    copy->media = copy_media(params->media, params->n_media);
     copy->stop = copy_list(params->stop, params->n_stop);
     copy_sampling(&copy->sampling);
     return copy;
@@ -171,8 +182,12 @@ void params_free(hearth_params *params)
         free((void *)params->snippets[i].text);
     }
     for (size_t i = 0; params->parts != NULL && i < params->n_parts; i++) free((void *)params->parts[i].text);
-    const void *const blocks[] = {params->text, params->suffix, params->typed,   params->tokens,
-                                  params->lora, params->parts,  params->snippets};
+    for (size_t i = 0; i < params->n_media; i++) {
+        free((void *)params->media[i].bytes);
+        free((void *)params->media[i].field);
+    }
+    const void *const blocks[] = {params->text, params->suffix, params->typed,    params->tokens,
+                                  params->lora, params->parts,  params->snippets, params->media};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free((void *)blocks[i]);
     free_list(params->stop, params->n_stop);
     free_sampling(&params->sampling);
