@@ -41,7 +41,7 @@ function engineInstructions(text) {
     const [, key, value] = /^(fl|fi|fe|cfi|cfl)=(.*)$/.exec(line) ?? [];
     if (key) {
       const name = resolveName(value);
-      if (!key.startsWith('c')) current = name;
+      if (!key.startsWith('c')) current = resolve(build, name); // some compilers are told relative paths
     }
     if (line.startsWith('calls=')) isCall = true;
     const [, cost] = /^[+*\-\d]\S* (\d+)$/.exec(line) ?? [];
@@ -87,6 +87,7 @@ function differences(baseline, now) {
   const factor = now.instructions / baseline.instructions;
   if (now.instructions === undefined) console.log('instructions are not compared: there is no valgrind');
   else if (now.compiler !== baseline.compiler) console.log(`instructions are not compared: the baseline is of ${baseline.compiler}`);
+  else if (now.instructions === 0) found.push('no instruction of the engine is known: its files are built without -g');
   else if (factor > mostInstructions) found.push(`instructions of the engine: ${now.instructions}, ${factor.toFixed(3)} of the baseline's ${baseline.instructions}`);
   else console.log(`instructions of the engine: ${factor.toFixed(3)} of the baseline's`);
   return found;

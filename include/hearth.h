@@ -318,8 +318,8 @@ typedef struct hearth_params {
     const char *model;      /* name; NULL: server.default_model, else the first chat model */
     const char *request_id; /* for logs and /slots; NULL: one is made */
 
-    const char *messages_json;        /* chat: JSON array of messages in OpenAI's form */
-    const hearth_medium *media;       /* chat: what parts of the messages name */
+    const char *messages_json;  /* chat: JSON array of messages in OpenAI's form */
+    const hearth_medium *media; /* chat: what parts of the messages name */
     size_t n_media;
     const char *template_kwargs_json; /* chat: JSON object of arguments for the template; NULL: none */
     const char *tools_json;           /* chat: JSON array of tools in OpenAI's form; NULL: none */

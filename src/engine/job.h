@@ -44,7 +44,8 @@ struct job_media {
     void *ud;
     /* All rows of a span. Pending: they are being encoded from this call on, and engine_poke() follows. */
     enum job_rows (*rows)(void *ud, size_t span, struct job_span_rows *rows, hearth_error *error);
-    void (*computed)(void *ud, size_t span); /* the rows are in the cells, and not needed unless they are asked for again */
+    void (*computed)(void *ud,
+                     size_t span); /* the rows are in the cells, and not needed unless they are asked for again */
 };
 
 struct store_hit;

@@ -114,6 +114,15 @@ static int64_t cost_of_losing(const struct engine *engine, const struct seq *seq
     return is_next ? 0 : (seq->n_cells - n + 1) / 2;
 }
 
+/* The cost of cutting the sequence back to n cells, to compute on it. With a KV stream for each sequence keeping them
+ * would take another one, with all that it has: only what is lost beyond that counts. */
+static int64_t cost_of_cutting(const struct engine *engine, const struct seq *seq, int32_t n)
+{
+    const struct seq *other = engine->policy.one_pool ? NULL : next_victim(engine, ROOM_FOR_SEQ, NULL).seq;
+    int32_t evicted = other == NULL ? 0 : other->n_cells;
+    return seq->n_cells - n <= evicted ? 0 : cost_of_losing(engine, seq, n + evicted);
+}
+
 static int64_t cost_of_seq(const struct engine *engine, const struct seq *but_not)
 {
     if (engine->policy.one_pool) return 0;
@@ -134,7 +143,7 @@ static void consider_continue(const struct engine *engine, const struct job *job
                               struct placement *best)
 {
     if (seq->slot != NULL || n == 0 || seq->suspended != NULL || rewind_may_fail(engine, seq, n)) return;
-    int64_t cost = (int64_t)job->wanted->len - n + cost_of_losing(engine, seq, n);
+    int64_t cost = (int64_t)job->wanted->len - n + cost_of_cutting(engine, seq, n);
     keep_cheaper(best, (struct placement){.how = PLACE_CONTINUE, .source = seq, .n = n, .cost = cost});
 }
 

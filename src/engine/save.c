@@ -81,8 +81,7 @@ static bool copy_checkpoint(struct engine *engine, struct seq *seq, struct save_
     if (size == 0) return false;
     event->checkpoint = store_buffer(engine->store, size);
     if (event->checkpoint == NULL) return false;
-    event->checkpoint_size =
-        llm_checkpoint_save(engine->context, engine->format, seq->id, event->checkpoint, size);
+    event->checkpoint_size = llm_checkpoint_save(engine->context, engine->format, seq->id, event->checkpoint, size);
     if (event->checkpoint_size > 0) return true;
     free(event->checkpoint);
     return false;

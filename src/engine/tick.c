@@ -418,9 +418,8 @@ static enum llm_decoded decode(struct engine *engine, struct plan_share *shares,
     engine->running = shares;
     engine->n_running = n;
     int64_t begin = clock_now(engine->clock), cpu_begin = clock_cpu_of_process();
-    enum llm_decoded outcome = engine->needs[shares->slot].rows
-                                   ? media_decode(engine, shares)
-                                   : llm_decode(engine->context, engine->batch, n_tokens);
+    enum llm_decoded outcome = engine->needs[shares->slot].rows ? media_decode(engine, shares)
+                                                                : llm_decode(engine->context, engine->batch, n_tokens);
     int64_t ns = clock_now(engine->clock) - begin, switching = take_switch(engine, ns);
     engine->computed.ns += ns - switching;
     engine->computed.cpu_ns += clock_cpu_of_process() - cpu_begin - switching; /* one thread does it */

@@ -59,7 +59,8 @@ enum llm_loaded llm_seq_rewind(struct llm_context *context, int32_t seq, const v
     struct llama_memory_i *memory = llama_get_memory(llm_context_handle(context));
     enum llm_loaded loaded = LLM_BAD_STATE;
     if (llm_seq_end(context, seq) >= n) loaded = restore(context, seq, LLM_STATE_CHECKPOINT, bytes, size, n);
-    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, llm_position(context, seq, n), -1)) loaded = LLM_BAD_STATE;
+    if (loaded == LLM_LOADED && !llama_memory_seq_rm(memory, seq, llm_position(context, seq, n), -1))
+        loaded = LLM_BAD_STATE;
     if (loaded != LLM_LOADED) llm_seq_clear(context, seq);
     return loaded;
 }

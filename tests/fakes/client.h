@@ -21,11 +21,11 @@ struct client {
     void (*on_done)(struct client *client); /* the same, at the end */
     struct engine *engine;                  /* for these two, and for the rows of media */
     struct client_media {
-        float *rows[8];      /* of each span that was asked for */
+        float *rows[8]; /* of each span that was asked for */
         int asked[8], computed[8];
-        int pending;         /* so many times rows are said to be pending, and the engine is poked */
-        _Atomic bool held;   /* rows are pending until the test lets go, and pokes the engine */
-        bool fails;          /* they cannot be encoded */
+        int pending;       /* so many times rows are said to be pending, and the engine is poked */
+        _Atomic bool held; /* rows are pending until the test lets go, and pokes the engine */
+        bool fails;        /* they cannot be encoded */
     } media;
 };
 

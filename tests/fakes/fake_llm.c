@@ -28,13 +28,13 @@ struct llm_context {
     struct llm_context_params params;
     struct fake_seq *seqs;
     const struct media_spans **media; /* of each sequence */
-    struct tokens owners;      /* of each cell up to the highest one in use: how many sequences hold it */
-    int32_t n_used;            /* cells with an owner */
-    int32_t lowest_free;       /* no cell below it is free */
-    int32_t threads;           /* that compute */
-    int32_t adapted;           /* what the adapters add to every token */
-    bool switched;             /* since the last call */
-    int32_t next_tokens[4096]; /* next token for each token of the last call */
+    struct tokens owners;             /* of each cell up to the highest one in use: how many sequences hold it */
+    int32_t n_used;                   /* cells with an owner */
+    int32_t lowest_free;              /* no cell below it is free */
+    int32_t threads;                  /* that compute */
+    int32_t adapted;                  /* what the adapters add to every token */
+    bool switched;                    /* since the last call */
+    int32_t next_tokens[4096];        /* next token for each token of the last call */
 };
 
 struct llm_sampler {

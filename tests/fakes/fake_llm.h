@@ -11,7 +11,7 @@
 #define FAKE_VOCAB                                                                                                     \
     200              /* tokens 0..199; the text of token t is the letter 'a' + t % 26, as a special one 'A' + t % 26 */
 #define FAKE_WIDTH 2 /* of a row of a medium */
-#define FAKE_END 199 /* ends generation; the hash never gives it */
+#define FAKE_END   199 /* ends generation; the hash never gives it */
 
 struct fake_llm {
     /* Set by the test before engine_open(). */
@@ -56,8 +56,8 @@ struct fake_llm {
     int32_t rows_saved, rows_loaded; /* KV rows, of slices */
     int32_t rows_moved;
     int32_t rows_computed; /* of media */
-    int32_t no_room;  /* calls, and loads, that found too few cells */
-    int32_t switches; /* from one set of adapters to another */
+    int32_t no_room;       /* calls, and loads, that found too few cells */
+    int32_t switches;      /* from one set of adapters to another */
 
     /* A test can hold decode calls: each then waits for fake_llm_step() or for the abort callback. */
     bool held;

@@ -47,7 +47,8 @@ static const struct value_row {
 
 /* Of preparing requests. */
 static const struct value_row tokenizer_rows[] = {
-    {"hearth_tokenised_bytes_total", "counter", "Bytes of prompts that were tokenised, but for requests that use no cache.",
+    {"hearth_tokenised_bytes_total", "counter",
+     "Bytes of prompts that were tokenised, but for requests that use no cache.",
      offsetof(struct llm_tokenizer_stats, tokenised_bytes)},
     {"hearth_tokenised_bytes_cached_total", "counter", "Bytes of prompts whose tokens were in the tokenizer cache.",
      offsetof(struct llm_tokenizer_stats, cached_bytes)},

@@ -1,10 +1,15 @@
 /* Tokens that media have, and where they lie: against a list in which each position is written down. */
-#include "fakes/cmocka_all.h"
-
 #include "base/media_spans.h"
 #include "base/memory.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 static struct tokens rows(uint8_t seed, int32_t n)
 {

@@ -107,7 +107,7 @@ static void reuse_ends_before_a_medium_or_behind_it(void **state)
     const struct media_spans media = {.v = &image, .len = 1};
     static const struct {
         int32_t n, whole, in_chunks;
-    } ends[] = {{63, 63, 0},      {64, 64, 64},    {99, 99, 64},    {100, 100, 100}, {101, 100, 100},
+    } ends[] = {{63, 63, 0},     {64, 64, 64},    {99, 99, 64},    {100, 100, 100}, {101, 100, 100},
                 {159, 100, 100}, {160, 160, 160}, {191, 191, 160}, {192, 192, 192}, {300, 300, 256}};
     struct row row = {.unified = false, .cuts_anywhere = true, .caching = CONVERSATIONS};
     struct cache_policy anywhere = policy_of(&row);

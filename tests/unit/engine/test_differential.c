@@ -623,7 +623,8 @@ static int32_t common(const struct tokens *a, const struct tokens *prompt)
     return n < (int32_t)prompt->len ? n : n - 1; /* the last token of a prompt is always computed */
 }
 
-/* The longest part of a list's first n tokens that may be reused: whole media, and in deterministic mode whole chunks. */
+/* The longest part of a list's first n tokens that may be reused: whole media, and in deterministic mode whole chunks.
+ */
 static int32_t whole_of(const struct world *w, const struct tokens *list, int32_t n)
 {
     struct media_spans spans = client_spans_of(list);

@@ -84,8 +84,8 @@ static void prefill_chunks_do_not_depend_on_who_else_is_there(void **state)
 static void only_the_slots_of_one_set_of_adapters_are_computed(void **state)
 {
     (void)state;
-    static const struct plan_need needs[] = {
-        REPLY(9, 10, 0), PROMPT(0, 50, 1), PROMPT(0, 50, 0), REPLY(19, 20, 1), PROMPT(0, 50, 1)};
+    static const struct plan_need needs[] = {REPLY(9, 10, 0), PROMPT(0, 50, 1), PROMPT(0, 50, 0), REPLY(19, 20, 1),
+                                             PROMPT(0, 50, 1)};
     static const struct {
         size_t set, first; /* given */
         size_t slots[3], n_slots;
@@ -196,8 +196,8 @@ static void plans_keep_their_promises(void **state)
             int32_t from = rand() % 300;
             int kind = rand() % 3;
             int32_t most = kind == 0 ? 0 : kind == 1 ? 1 : 1 + rand() % 2000;
-            needs[i] = (struct plan_need){
-                .from = from, .to = from + most, .generating = kind == 1, .set = (size_t)rand() % 3};
+            needs[i] =
+                (struct plan_need){.from = from, .to = from + most, .generating = kind == 1, .set = (size_t)rand() % 3};
             generating += kind == 1 && needs[i].set == 0;
             prompts += kind == 2 && needs[i].set == 0;
         }

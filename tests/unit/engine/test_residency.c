@@ -425,10 +425,34 @@ static void short_tails_behind_a_long_prefix_are_kept(void **state)
     assert_int_equal(computed(rig), 2000 + 6 * 100 + 2 * 6);
 }
 
+/* With a KV stream each, a copy of what is to be cut would take the stream of another conversation. */
+static void an_edited_conversation_is_cut_before_another_one_is_evicted(void **state)
+{
+    struct rig *rig = *state;
+    struct client other, first, edited, again;
+    open_engine(rig, (struct shape){.slots = 2, .window = 2000});
+    client_init(&other, 100, 200, 10);
+    client_init(&first, 5, 200, 10);
+    client_init(&edited, 5, 100, 10);
+    client_init(&again, 100, 200, 10);
+    for (int32_t i = 0; i < 100; i++) tokens_push(&edited.job.prompt, i * 7 % 190);
+    run_alone(rig, &other);
+    run_alone(rig, &first);
+    run_alone(rig, &edited);
+    run_alone(rig, &again);
+    assert_int_equal(edited.result.cache_n, 100);
+    assert_int_equal(again.result.cache_n, 199);
+    client_release(&other);
+    client_release(&first);
+    client_release(&edited);
+    client_release(&again);
+}
+
 int main(void)
 {
     hearth_error error;
     const struct CMUnitTest tests[] = {
+        engine_test(an_edited_conversation_is_cut_before_another_one_is_evicted),
         engine_test(twelve_agents_that_start_at_once_compute_their_system_prompt_once),
         engine_test(a_prefix_is_shared_with_a_busy_sequence),
         engine_test(more_conversations_than_slots_keep_their_cells),

@@ -11,7 +11,7 @@ static const int n_tokens[] = {1, 5, TILE - 1, TILE, TOKENS_MAX};
 
 /* ---- Which cells a token sees ---- */
 
-typedef bool sees(int token, int cell);
+typedef bool sees_fn(int token, int cell);
 
 static bool cells_below_the_idle_ones(int token, int cell)
 {
@@ -48,7 +48,7 @@ static bool all_cells(int token, int cell)
 
 struct attention {
     int n_tokens;
-    sees *sees;
+    sees_fn *sees;
     float max_bias; /* ALiBi's; 0: none */
     struct ggml_context *memory;
     struct ggml_tensor *q, *k, *v, *mask, *out;
@@ -91,7 +91,7 @@ static void fill(struct attention *a)
     }
 }
 
-static struct attention attention_open(int tokens, sees *sees, float max_bias)
+static struct attention attention_open(int tokens, sees_fn *sees, float max_bias)
 {
     struct attention a = {.n_tokens = tokens, .sees = sees, .max_bias = max_bias};
     a.memory = ggml_init((struct ggml_init_params){.mem_size = 16 << 20});
@@ -111,7 +111,7 @@ static struct attention attention_open(int tokens, sees *sees, float max_bias)
 /* What a head of a token attends to, in the order of the cells. */
 static void written_out(const struct attention *a, int token, int head, double out[HEAD])
 {
-    double sum = 0, slope = a->max_bias > 0 ? pow(2, -a->max_bias / HEADS * (head + 1)) : 1;
+    double sum = 0, slope = a->max_bias > 0 ? pow(2, -(double)a->max_bias / HEADS * (head + 1)) : 1;
     memset(out, 0, HEAD * sizeof(double));
     for (int cell = 0; cell < CELLS; cell++) {
         if (!a->sees(token, cell)) continue;
@@ -134,7 +134,7 @@ static void check_head(const struct attention *a, int token, int head)
             fail_msg("%d tokens: token %d has %g, not %g", a->n_tokens, token, (double)got[d], expected[d]);
 }
 
-static void check(sees *sees, float max_bias)
+static void check(sees_fn *sees, float max_bias)
 {
     for (size_t i = 0; i < sizeof(n_tokens) / sizeof(n_tokens[0]); i++) {
         struct attention a = attention_open(n_tokens[i], sees, max_bias);

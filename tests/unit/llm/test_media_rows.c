@@ -14,11 +14,8 @@ static const struct kind {
     bool sound;
     float bound; /* the largest difference allowed between logits, which lie between -20 and 20 */
 } kinds[] = {
-    {"llava", "llama", false, 1e-4F},
-    {"qwen2vl", "qwen2vl", false, 1e-4F},
-    {"gemma3", "gemma3", false, 1e-2F},
-    {"audio", "llama", true, 1e-4F},
-    {"qwen2vl", "qwen35", false, 1e-4F},
+    {"llava", "llama", false, 1e-4F}, {"qwen2vl", "qwen2vl", false, 1e-4F}, {"gemma3", "gemma3", false, 1e-2F},
+    {"audio", "llama", true, 1e-4F},  {"qwen2vl", "qwen35", false, 1e-4F},
 };
 
 /* A model with its projector, a context, and one for cold runs. */
@@ -333,7 +330,8 @@ static struct buf slice_of(const struct rig *rig, int32_t seq, int32_t from, int
     return slice;
 }
 
-/* Copies the rows up to `to` from sequence 0 to sequence 3, in slices of so many rows, which may end within a medium. */
+/* Copies the rows up to `to` from sequence 0 to sequence 3, in slices of so many rows, which may end within a medium.
+ */
 static void copy_slices(const struct rig *rig, int32_t to, int32_t stride)
 {
     for (int32_t from = 0, end; from < to; from = end) {
