@@ -29,6 +29,14 @@ static void put_tokenized(void *state, const struct answer *answers, size_t n, s
     buf_puts(out, "]}");
 }
 
+/* Whether a JSON string holds the bytes as they are: of nearly all tokens, of which there may be many thousands. */
+static bool is_plain(const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (bytes[i] < ' ' || bytes[i] > '~' || bytes[i] == '"' || bytes[i] == '\\') return false;
+    return true;
+}
+
 /* Whether a JSON string can hold the bytes unchanged: valid UTF-8. */
 static bool is_text(const char *bytes, size_t len)
 {
@@ -42,10 +50,15 @@ static bool is_text(const char *bytes, size_t len)
 /* A token that is part of a character is written as a list of its bytes. */
 static void put_piece(struct buf *out, const char *bytes, size_t len)
 {
-    if (len == 0 || is_text(bytes, len))
-        utf8_put_json_string(out, len == 0 ? "" : bytes, len);
-    else
+    if (is_plain(bytes, len)) {
+        buf_puts(out, "\"");
+        buf_append(out, bytes, len);
+        buf_puts(out, "\"");
+    } else if (is_text(bytes, len)) {
+        utf8_put_json_string(out, bytes, len);
+    } else {
         logprob_put_bytes(out, &(hearth_logprob){.bytes = bytes, .n_bytes = len});
+    }
 }
 
 static void put_pieces(void *state, const struct answer *answers, size_t n, struct buf *out)
