@@ -14,7 +14,7 @@ allowed() {
         store) echo base ;;
         engine) echo base llm store ;;
         embed) echo base llm ;;
-        lib) echo base config llm chat store engine embed ;;
+        lib) echo base config llm chat media store engine embed ;;
         serve) echo base http ;;
         cli) echo base serve ;;
         *) return 1 ;;
@@ -25,8 +25,8 @@ allowed() {
 room_allowed() {
     case $1 in
         lib/parameters | lib/media) echo '' ;;
-        lib/models) echo lib/parameters ;;
-        lib/requests) echo lib/parameters lib/models ;;
+        lib/models) echo lib/parameters lib/media ;;
+        lib/requests) echo lib/parameters lib/media lib/models ;;
         lib/reports) echo lib/models ;;
         serve/core) echo '' ;;
         serve/fields) echo serve/core ;;

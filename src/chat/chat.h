@@ -42,6 +42,9 @@ struct chat_request {
     size_t n_messages;                /* render only this many leading messages, as finished turns; 0: all */
     int64_t now;                      /* Unix time in seconds that the template may print; fixed for a conversation */
     bool refuses_media;               /* refuse content parts that are not text; else a note replaces them */
+    const char *const *media_markers; /* n_media texts: what is rendered for the part {"media": i}; NULL entries: as
+                                         other parts that are not text */
+    size_t n_media;
     const struct chat_parsed *parsed; /* of this request, by chat_parse(); NULL: each call parses it for itself */
 };
 

@@ -20,20 +20,39 @@ static const char *name_of_media(const std::string &type)
 
 /* How media parts are read. */
 struct media_reader {
-    bool refuses;
+    const chat_request &request;
     size_t &n_replaced;
 };
 
-static std::string read_media(const std::string &type, const media_reader &media, const std::string &path)
+/* The text that llama.cpp renders for the part, and we replace by rows; NULL: the model does not take it. */
+static const char *marker_of(const common_json &part, const chat_request &request, const std::string &path)
+{
+    const common_json *media = find_field(part, "media");
+    if (media == nullptr || request.media_markers == nullptr) return nullptr;
+    size_t i = media->is_number_integer() ? media->get<size_t>() : request.n_media;
+    if (i >= request.n_media) throw refusal{HEARTH_INVALID, path + ".media", "must be the place of a medium"};
+    return request.media_markers[i];
+}
+
+static void read_media(const common_json &part, const std::string &type, const media_reader &media,
+                       const std::string &path, common_chat_msg_content_part &result)
 {
     const char *name = name_of_media(type);
     if (name == nullptr)
         throw refusal{HEARTH_INVALID, path + ".type", "must be \"text\", \"image_url\", \"input_audio\" or \"file\""};
-    if (media.refuses)
+    const char *marker = marker_of(part, media.request, path);
+    if (marker != nullptr) {
+        result.type = "media_marker";
+        result.text = marker;
+        return;
+    }
+    bool takes_some = media.request.media_markers != nullptr;
+    if (media.request.refuses_media)
         throw refusal{HEARTH_UNSUPPORTED, path + ".type",
-                      "is \"" + type + "\", and this model takes text only: leave it out of the messages"};
+                      "is \"" + type + "\", and this model takes " + (takes_some ? "no such files" : "text only") +
+                          ": leave it out of the messages"};
     media.n_replaced++;
-    return std::string("[") + name + " left out: this model takes text only]";
+    result.text = std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
 }
 
 static common_chat_msg_content_part read_part(const common_json &part, const media_reader &media,
@@ -43,7 +62,7 @@ static common_chat_msg_content_part read_part(const common_json &part, const med
     std::string type = required_text(part, "type", path);
     result.type = "text";
     if (type != "text" && type != "refusal") {
-        result.text = read_media(type, media, path);
+        read_media(part, type, media, path, result);
         return result;
     }
     if (find_field(part, type.c_str()) == nullptr) throw refusal{HEARTH_INVALID, path + "." + type, "must be a string"};
@@ -110,7 +129,7 @@ static void check_has_content(const common_json &object, const common_chat_msg &
 
 std::vector<common_chat_msg> read_messages(const chat_request &request, size_t &n_media)
 {
-    media_reader media = {request.refuses_media, n_media};
+    media_reader media = {request, n_media};
     common_json array = parse_json(request.messages_json, "messages");
     if (!array.is_array()) throw refusal{HEARTH_INVALID, "messages", "must be an array"};
     if (array.size() == 0) throw refusal{HEARTH_INVALID, "messages", "must hold at least one message"};

@@ -333,6 +333,7 @@ int command_chat(int argc, char **argv)
     const struct args_option options[] = {
         setup_option_config(&setup),
         {"model", "PATH|NAME", "a model file, or a model of the configuration", .text = &model},
+        {"mmproj", "FILE", "projection file for images or sound, of the only model", .text = &setup.mmproj},
         {"system", "TEXT", "system prompt", .text = &system},
         setup_option_set(&setup),
         setup_option_log_level(&setup),

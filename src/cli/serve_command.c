@@ -121,6 +121,7 @@ int command_serve(int argc, char **argv)
     const struct args_option options[] = {
         setup_option_config(&setup),
         {"model", "PATH|NAME", "a model file, or a model of the configuration; only these load", .list = &setup.models},
+        {"mmproj", "FILE", "projection file for images or sound, of the only model", .text = &setup.mmproj},
         {"host", "H", "address to listen on (127.0.0.1)", .text = &setup.host},
         {"port", "P", "port to listen on (8080); 0: any free one", .text = &setup.port},
         setup_option_set(&setup),

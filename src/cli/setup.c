@@ -188,6 +188,18 @@ static int set_word(hearth_config *config, const char *word, hearth_error *error
     return status;
 }
 
+static int set_mmproj(hearth_config *config, const char *path, hearth_error *error)
+{
+    if (!path) return 0;
+    if (!hearth_config_model(config, 0) || hearth_config_model(config, 1))
+        return error_at(error, HEARTH_INVALID, "mmproj",
+                        "--mmproj %s: for one model, and there are several: set models.NAME.mmproj", path);
+    char *key = full_key(config, "mmproj");
+    const int status = hearth_config_set(config, key, path, error);
+    free(key);
+    return status;
+}
+
 static int set_text(hearth_config *config, const char *key, const char *value, hearth_error *error)
 {
     return value ? hearth_config_set(config, key, value, error) : 0;
@@ -197,6 +209,7 @@ static int apply(hearth_config *config, const struct setup *setup, hearth_error 
 {
     int status = setup->config || setup->models.len > 0 || setup->keys_only ? 0 : declare_demo(config, error);
     if (status == 0) status = choose_models(config, &setup->models, error);
+    if (status == 0) status = set_mmproj(config, setup->mmproj, error);
     if (status == 0) status = set_listen(config, setup, error);
     if (status == 0) status = set_text(config, "server.log_level", setup->log_level, error);
     if (status == 0) status = set_text(config, "server.log_format", setup->log_format, error);

@@ -9,6 +9,7 @@
 struct setup {
     const char *config;      /* file; NULL: none */
     struct args_list models; /* paths, or names of models of the file: only these are loaded */
+    const char *mmproj;      /* projection file of the only model; NULL: none */
     const char *host, *port; /* replace those of server.listen's first address */
     const char *log_level, *log_format;
     struct args_list sets; /* KEY=VALUE, applied last */

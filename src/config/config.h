@@ -93,7 +93,7 @@ struct config_model {
     enum config_preempt preempt;
     enum config_idle idle_conversations;
     enum config_media media;
-    int64_t n_gpu_layers;
+    int64_t n_gpu_layers, media_cache_mb;
     char *split_mode; /* none | layer | row */
     bool offload_kqv, op_offload;
     int64_t threads;

@@ -152,8 +152,11 @@ const struct config_row config_rows[] = {
         "How long the model stays in memory without a request; the next one loads it again. 0: for ever.",
         RANGE(0, 365 * DAY)),
     KEY("models.*.mmproj", CONFIG_PATH, MODEL(mmproj), "null",
-        "Projection file for images and sound, of a model that can take them. This version refuses to start with it.",
-        OR_NULL),
+        "Projection file (mmproj) for images or sound, of a model that can take them.", OR_NULL),
+    KEY("models.*.media_cache_mb", CONFIG_INT, MODEL(media_cache_mb), "256",
+        "MiB of encoded images and sounds that are kept in memory with mmproj, the least recently used dropped first: "
+        "where a prompt is computed again, they need not be encoded again.",
+        RANGE(0, 1 << 20)),
     KEY("models.*.context_window", CONFIG_INT, MODEL(context_window), "8192",
         "Tokens that one slot can hold, prompt and reply together. More than the model was trained for is lowered to "
         "that, unless rope_scaling is on.",
@@ -264,7 +267,7 @@ const struct config_row config_rows[] = {
         "thinking.",
         ANY),
     KEY("models.*.media", CONFIG_ENUM, MODEL(media), "note",
-        "What becomes of an image, a sound or a document in the messages for a model that takes text only: note puts a "
+        "What becomes of an image, a sound or a document in the messages for a model that does not take it: note puts a "
         "fixed line in its place, refuse answers with 400.",
         CHOICES("note|refuse")),
     KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",

@@ -286,6 +286,7 @@ static void model_close(struct model *model)
     system_prompt_close(model->system_prompt);
     chat_template_close(model->template_);
     llm_tokenizer_cache_close(model->tokenizer_cache);
+    model_media_close(model->media);
     adapters_unload(model->adapters);
     llm_model_close(model->weights);
     free(model);
@@ -295,21 +296,6 @@ static bool report_progress(void *ud, float fraction)
 {
     const struct model_progress *p = ud;
     return p->progress == NULL || p->progress(p->ud, p->name, fraction);
-}
-
-/* Refuses keys that the configuration knows but this version does not support, in place of ignoring them. */
-static int refuse_unsupported(const struct config_model *config, hearth_error *error)
-{
-    const struct {
-        bool set;
-        const char *key;
-    } unsupported[] = {{config->mmproj != NULL, "mmproj"}};
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
-        if (unsupported[i].set)
-            return error_at(error, HEARTH_UNSUPPORTED, unsupported[i].key,
-                            "models.%s.%s: this version cannot serve it; remove the key", config->name,
-                            unsupported[i].key);
-    return HEARTH_OK;
 }
 
 /* Logs warnings about settings. Hybrid models: the source documents force f16 cells on them; llama.cpp by now computes
@@ -332,6 +318,22 @@ static void warn_about_settings(const struct config_model *config, const struct 
                   log_int("cpus", llm_usable_cpus()));
 }
 
+static int open_media(struct model *model, hearth_error *error)
+{
+    const struct config_model *config = model->config;
+    if (config->mmproj == NULL) return HEARTH_OK;
+    struct model_media_params params = {.weights = model->weights,
+                                        .projector = {.path = config->mmproj,
+                                                      .threads = (int)(config->threads + 1) / 2,
+                                                      .on_gpu = config->n_gpu_layers != 0,
+                                                      .flash_attention = config->flash_attention},
+                                        .budget = (size_t)config->media_cache_mb << 20,
+                                        .stats = &model->entry->encoder_stats,
+                                        .n_ubatch = (int32_t)config->n_ubatch};
+    model->media = model_media_open(&params, error);
+    return model->media == NULL ? (int)error->code : HEARTH_OK;
+}
+
 static int open_chat_model(struct hearth *instance, struct model *model, hearth_error *error)
 {
     const struct llm_model_info *info = llm_model_info(model->weights);
@@ -348,6 +350,8 @@ static int open_chat_model(struct hearth *instance, struct model *model, hearth_
                   log_str("model", model->config->name));
     if (rc == HEARTH_OK) rc = open_template(model, error);
     if (rc == HEARTH_OK) rc = open_engine(instance, model, error);
+    if (rc != HEARTH_OK) return rc;
+    rc = open_media(model, error);
     if (rc != HEARTH_OK) return rc;
     model->tokenizer_cache = llm_tokenizer_cache_open(TOKENIZER_CACHE_BYTES, &model->entry->tokenizer_stats);
     if (model->config->system_prompt_cache && model->config->system_prompt_assumed)
@@ -427,8 +431,7 @@ static bool loads_on_demand(const struct model_entry *entry)
  * is refused before it is loaded. */
 static int open_entry(struct hearth *instance, struct model_entry *entry, hearth_error *error)
 {
-    int rc = refuse_unsupported(entry->config, error);
-    if (rc != HEARTH_OK) return rc;
+    int rc = HEARTH_OK;
     entry->adapters = adapters_open(entry->config, error);
     if (entry->adapters == NULL) return (int)error->code;
     bool limited = instance->config->server.memory_budget_mb > 0;

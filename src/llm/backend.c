@@ -120,7 +120,7 @@ static void end_line(void)
     pending.len = 0;
 }
 
-static void on_log(enum ggml_log_level level, const char *text, void *ud)
+void llm_on_log(enum ggml_log_level level, const char *text, void *ud)
 {
     (void)ud;
     if (level != GGML_LOG_LEVEL_CONT) {
@@ -137,7 +137,7 @@ static void on_log(enum ggml_log_level level, const char *text, void *ud)
 
 static void start(void)
 {
-    llama_log_set(on_log, NULL);
+    llama_log_set(llm_on_log, NULL);
     llama_backend_init();
 }
 

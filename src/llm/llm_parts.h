@@ -40,6 +40,9 @@ void llm_log_capture_end(void);
 /* While on, llama.cpp's lines on this thread are logged at debug level: the caller reports failures itself. */
 void llm_log_quiet(bool on);
 
+/* Receives llama.cpp's log, and that of its libraries that have one of their own. */
+void llm_on_log(enum ggml_log_level level, const char *text, void *ud);
+
 /* ---- A model file before llama.cpp loads it ---- */
 
 /* The metadata of a GGUF file whose tensors lie within the file; or NULL and one line that names the file. */

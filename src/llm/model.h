@@ -94,7 +94,8 @@ size_t llm_longest_token(const struct llm_model *model);
 /* Whether the text spells out a special token, which tokenising with parse_special would make of it. */
 bool llm_contains_special_token(const struct llm_model *model, const char *text, size_t len);
 
-/* Appends the bytes of a token, which may be part of a UTF-8 character. special: also those of control tokens. */
+/* Appends the bytes of a token, which may be part of a UTF-8 character. special: also those of control tokens. Rows of
+ * media have no text. */
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out);
 bool llm_token_ends_generation(const struct llm_model *model, int32_t token);
 

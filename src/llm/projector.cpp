@@ -2,6 +2,7 @@
  * process, on sounds of less than two samples: both are kept from callers. */
 #include "llm/projector.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -14,7 +15,9 @@ extern "C" {
 #include "base/error.h"
 }
 
-extern "C" llama_model *llm_model_handle(const llm_model *model); /* as in llm_parts.h, which is C alone */
+extern "C" llama_model *llm_model_handle(const llm_model *model); /* these are as in llm_parts.h, which is C alone */
+extern "C" int llm_physical_cores(void);
+extern "C" void llm_on_log(enum ggml_log_level level, const char *text, void *ud);
 
 struct mtmd_deleter {
     void operator()(mtmd_context *context) const { mtmd_free(context); }
@@ -68,10 +71,11 @@ struct llm_projector *llm_projector_open(const struct llm_model *model, const st
     auto projector = std::make_unique<llm_projector>();
     const llama_model *handle = llm_model_handle(model);
     int rc = guarded("open the projector", error, [&] {
+        mtmd_log_set(llm_on_log, nullptr);
         mtmd_context_params p = mtmd_context_params_default();
         p.use_gpu = params->on_gpu;
         p.print_timings = false;
-        p.n_threads = params->threads;
+        p.n_threads = params->threads > 0 ? params->threads : std::max(1, llm_physical_cores() / 2);
         p.flash_attn_type = flash_of(params->flash_attention);
         p.warmup = false;
         if (params->min_tokens > 0) p.image_min_tokens = params->min_tokens;

@@ -25,11 +25,18 @@ struct llm_medium;
 
 struct llm_projector_params {
     const char *path;
-    int threads;
+    int threads; /* 0: half of the physical cores, so that the others are left to decode calls meanwhile */
     bool on_gpu;
     const char *flash_attention;    /* auto | on | off */
     int32_t min_tokens, max_tokens; /* rows of an image, where its size decides; 0: as the file says */
 };
+
+/* What a projector's file is for. HEARTH_INVALID: it is none. */
+struct llm_projector_kinds {
+    bool images, sounds;
+};
+
+int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, hearth_error *error);
 
 struct llm_projector_facts {
     bool images, sounds;

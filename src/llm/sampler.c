@@ -5,6 +5,7 @@
  */
 #include "llm/sampler.h"
 
+#include "base/media_spans.h"
 #include "base/memory.h"
 #include "llm/candidates.h"
 #include "llm/chain.h"
@@ -240,6 +241,15 @@ static bool counts_thinking(const struct llm_sampling *sampling)
     return thinking->start != NULL && thinking->n_ends > 0 && (waits || thinking->budget >= 0);
 }
 
+/* The tokens of the prompt's text: rows of media are nothing that a sampler could repeat. */
+static struct tokens text_of(const struct tokens *prompt)
+{
+    struct tokens text = {0};
+    for (size_t i = 0; i < prompt->len; i++)
+        if (!media_token_is_one(prompt->v[i])) tokens_push(&text, prompt->v[i]);
+    return text;
+}
+
 struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct llm_sampling *sampling,
                                      const struct tokens *prompt, hearth_error *error)
 {
@@ -252,11 +262,13 @@ struct llm_sampler *llm_sampler_open(const struct llm_model *model, const struct
     struct llm_sampler *s = mem_alloc(sizeof *s);
     s->constraint = constraint;
     s->lazy = sampling->grammar.lazy;
-    s->chain = chain_open(vocab, sampling, prompt);
+    struct tokens text = text_of(prompt);
+    s->chain = chain_open(vocab, sampling, &text);
     s->n_vocab = llama_vocab_n_tokens(vocab);
     if (s->chain.look_back > SHORT_MAX) s->chain.n_keep = s->chain.look_back = 0;
-    size_t n_recent = prompt->len < (size_t)s->chain.look_back ? prompt->len : (size_t)s->chain.look_back;
-    if (n_recent > 0) note_recent(s, prompt->v + (prompt->len - n_recent), n_recent);
+    size_t n_recent = text.len < (size_t)s->chain.look_back ? text.len : (size_t)s->chain.look_back;
+    if (n_recent > 0) note_recent(s, text.v + (text.len - n_recent), n_recent);
+    tokens_release(&text);
     if (counts_thinking(sampling)) s->thinking = thinking_open(model, &sampling->thinking);
     return s;
 }

@@ -1,6 +1,7 @@
 /* Tokenises text, in chunks where it is long, and turns tokens back into bytes. No state besides the model's; any
  * thread. */
 #include "base/error.h"
+#include "base/media_spans.h"
 #include "base/memory.h"
 #include "llm/llm_parts.h"
 
@@ -83,6 +84,7 @@ size_t llm_longest_token(const struct llm_model *model)
 
 void llm_token_bytes(const struct llm_model *model, int32_t token, bool special, struct buf *out)
 {
+    if (media_token_is_one(token)) return;
     const struct llama_vocab *vocab = llama_model_get_vocab(llm_model_handle(model));
     char few[64];
     int32_t n = llama_token_to_piece(vocab, token, few, sizeof few, 0, special);

@@ -47,8 +47,8 @@ struct encoder {
     const struct item *calling; /* whose callbacks are being called, without the mutex */
     struct hash_table items;
     struct item_list queue, kept;
-    size_t budget;
-    struct encoder_stats stats;
+    size_t budget, kept_bytes;
+    struct encoder_stats *stats;
 };
 
 /* ---- Items ---- */
@@ -115,18 +115,24 @@ static struct item *add_item(struct encoder *encoder, const struct encoder_task 
 
 /* ---- Kept ones ---- */
 
+static void count_kept(struct encoder *encoder, int64_t bytes)
+{
+    encoder->kept_bytes += (size_t)bytes;
+    metric_add(&encoder->stats->kept_bytes, bytes);
+}
+
 static void unkeep(struct encoder *encoder, struct item *item)
 {
     take_out(&encoder->kept, item);
-    encoder->stats.kept_bytes -= bytes_of(item);
+    count_kept(encoder, -(int64_t)bytes_of(item));
 }
 
 /* Nobody wants it any more. */
 static void keep(struct encoder *encoder, struct item *item)
 {
     append(&encoder->kept, item);
-    encoder->stats.kept_bytes += bytes_of(item);
-    while (encoder->stats.kept_bytes > encoder->budget) {
+    count_kept(encoder, (int64_t)bytes_of(item));
+    while (encoder->kept_bytes > encoder->budget) {
         struct item *oldest = encoder->kept.first;
         unkeep(encoder, oldest);
         drop_item(encoder, oldest);
@@ -162,7 +168,7 @@ static void call_waiting(struct encoder *encoder, struct item *item)
 static void finish_item(struct encoder *encoder, struct item *item)
 {
     item->state = item->rows != NULL ? READY : FAILED;
-    encoder->stats.encoded++;
+    metric_add(&encoder->stats->encoded, 1);
     call_waiting(encoder, item);
     if (item->wanted_by != NULL) return;
     if (item->state == READY)
@@ -203,7 +209,7 @@ struct encoding *encoder_want(struct encoder *encoder, const struct encoder_task
     bool shared = item != NULL;
     if (!shared) item = add_item(encoder, task);
     if (shared && item->wanted_by == NULL && item->state == READY) unkeep(encoder, item);
-    encoder->stats.shared += shared;
+    metric_add(&encoder->stats->shared, shared);
     encoding->item = item;
     encoding->next = item->wanted_by;
     item->wanted_by = encoding;
@@ -254,20 +260,13 @@ void encoding_release(struct encoding *encoding)
     free(encoding);
 }
 
-struct encoder_stats encoder_stats(struct encoder *encoder)
-{
-    pthread_mutex_lock(&encoder->mutex);
-    struct encoder_stats stats = encoder->stats;
-    pthread_mutex_unlock(&encoder->mutex);
-    return stats;
-}
-
 /* ---- Life ---- */
 
-struct encoder *encoder_open(size_t budget, hearth_error *error)
+struct encoder *encoder_open(size_t budget, struct encoder_stats *stats, hearth_error *error)
 {
     struct encoder *encoder = mem_alloc(sizeof *encoder);
     encoder->budget = budget;
+    encoder->stats = stats;
     pthread_mutex_init(&encoder->mutex, NULL);
     pthread_cond_init(&encoder->changed, NULL);
     pthread_cond_init(&encoder->called, NULL);

@@ -6,6 +6,7 @@
 #ifndef LIB_MEDIA_ENCODER_H
 #define LIB_MEDIA_ENCODER_H
 
+#include "base/metrics.h"
 #include "base/sha256.h"
 #include "hearth.h"
 
@@ -25,8 +26,14 @@ struct encoder_task {
     void (*release)(void *medium);
 };
 
-/* `budget`: bytes of encodings that nobody wants any more and that are kept. NULL: no thread can be had. */
-struct encoder *encoder_open(size_t budget, hearth_error *error);
+struct encoder_stats {
+    metric_value encoded, shared; /* encodings computed, failed ones as well; wanted and found, or joined */
+    metric_value kept_bytes;      /* of those that nobody wants any more */
+};
+
+/* `budget`: bytes of encodings that nobody wants any more and that are kept. `stats` outlives it. NULL: no thread can be
+ * had. */
+struct encoder *encoder_open(size_t budget, struct encoder_stats *stats, hearth_error *error);
 
 /* Every encoding must have been given back. */
 void encoder_close(struct encoder *encoder);
@@ -45,12 +52,5 @@ int encoding_fault(const struct encoding *encoding, hearth_error *error);
 
 /* Gives it back. After this `ready` is not called. */
 void encoding_release(struct encoding *encoding);
-
-struct encoder_stats {
-    int64_t encoded, shared; /* encodings computed; wanted and found, or joined */
-    size_t kept_bytes;
-};
-
-struct encoder_stats encoder_stats(struct encoder *encoder);
 
 #endif

@@ -7,6 +7,7 @@
 #include "lib/models/model_manager.h"
 #include "lib/parameters/request_params.h"
 #include "lib/parameters/sampling.h"
+#include "llm/projector.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +84,9 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
 {
     const struct llm_model_info *info = llm_model_info(weights);
     struct llm_context_params context;
+    struct llm_projector_kinds kinds = {0};
     int rc = instance_context_params(config, weights, &context, error);
+    if (rc == HEARTH_OK && config->mmproj != NULL) rc = llm_projector_inspect(config->mmproj, &kinds, error);
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
@@ -110,6 +113,8 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .context_window = context.window,
         .n_slots = (int32_t)config->n_seq_max,
         .has_chat_template = facts->type == HEARTH_MODEL_CHAT && templated,
+        .images = facts->type == HEARTH_MODEL_CHAT && kinds.images,
+        .sounds = facts->type == HEARTH_MODEL_CHAT && kinds.sounds,
     };
     return HEARTH_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "embed/pool.h"
 #include "engine/engine.h"
+#include "lib/media/encoder.h"
 #include "lib/models/adapters.h"
 #include "lib/models/fingerprint.h"
 #include "llm/tokenizer_cache.h"
@@ -40,6 +41,7 @@ struct model_entry {
     struct fingerprint fingerprint; /* used only by the thread that loads the model */
     struct engine_stats engine_stats;
     struct llm_tokenizer_stats tokenizer_stats;
+    struct encoder_stats encoder_stats;
     struct embed_stats pool_stats;
     struct load_metrics load_metrics;
     _Atomic int64_t created;

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "hearth.h"
 #include "lib/models/adapters.h"
+#include "lib/media/model_media.h"
 #include "lib/models/entry.h"
 #include "llm/model.h"
 
@@ -31,6 +32,7 @@ struct model {
     struct system_prompt *system_prompt; /* NULL: chats without a system message get none */
     struct engine *engine;               /* NULL: not a chat model */
     struct embed_pool *pool;             /* NULL: a chat model */
+    struct model_media *media;           /* NULL: it takes text only */
     struct store *store;                 /* the instance's */
     int64_t resume_wait_ns;              /* how long a request waits for its parent_key to be saved */
     struct store_user waiter;            /* the store calls it when a save has ended; it wakes the preparing threads */

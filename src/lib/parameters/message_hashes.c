@@ -67,6 +67,19 @@ uint64_t chat_scope(const char *salt)
     return first_eight(digest);
 }
 
+/* The contents of the media that the message's parts name. */
+static void add_media(struct sha256 *running, const struct chat_seen *seen, const json_t *message)
+{
+    size_t n_parts = seen->n_media > 0 ? json_array_size(json_object_get(message, "content")) : 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        const json_t *part = json_array_get(json_object_get(message, "content"), i);
+        const json_t *place = json_object_get(part, "media");
+        json_int_t at = json_integer_value(place);
+        if (json_is_integer(place) && at >= 0 && (size_t)at < seen->n_media)
+            sha256_feed(running, seen->media[at], SHA256_BYTES);
+    }
+}
+
 static bool hash_messages(const struct chat_seen *seen, const json_t *messages, struct sha256 *running,
                           uint64_t *hashes)
 {
@@ -76,6 +89,7 @@ static bool hash_messages(const struct chat_seen *seen, const json_t *messages, 
     size_t n = json_array_size(messages);
     for (size_t i = 0; i < n; i++) {
         if (!add_value(running, json_array_get(messages, i))) return false;
+        add_media(running, seen, json_array_get(messages, i));
         hashes[i + 1] = hash_so_far(running);
     }
     return true;

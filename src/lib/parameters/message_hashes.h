@@ -6,6 +6,8 @@
 #ifndef LIB_PARAMETERS_MESSAGE_HASHES_H
 #define LIB_PARAMETERS_MESSAGE_HASHES_H
 
+#include "base/sha256.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +17,8 @@ struct chat_seen {
     const char *template_source;
     const char *kwargs_json, *tools_json; /* NULL: none */
     const char *messages_json;
+    const uint8_t (*media)[SHA256_BYTES]; /* of the contents of n_media media, which parts name by their place */
+    size_t n_media;
 };
 
 struct chat_identity {

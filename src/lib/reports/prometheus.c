@@ -54,6 +54,17 @@ static const struct value_row tokenizer_rows[] = {
      offsetof(struct llm_tokenizer_stats, cached_bytes)},
 };
 
+/* Of images and sounds. */
+static const struct value_row encoder_rows[] = {
+    {"hearth_media_encoded_total", "counter", "Images and sounds, or parts of them, that were encoded.",
+     offsetof(struct encoder_stats, encoded)},
+    {"hearth_media_encodings_shared_total", "counter",
+     "Images and sounds whose encoding was there, or computed for another request already.",
+     offsetof(struct encoder_stats, shared)},
+    {"hearth_media_encodings_bytes", "gauge", "Memory of encoded images and sounds that are kept.",
+     offsetof(struct encoder_stats, kept_bytes)},
+};
+
 /* Of an embedding or rerank model's pool of contexts. */
 static const struct value_row pool_rows[] = {
     {"hearth_embed_requests_done_total", "counter", "Requests for vectors or scores that ended with a result.",
@@ -215,6 +226,11 @@ static const void *tokenizer_stats_of(const struct model_entry *entry)
     return entry->facts.type == HEARTH_MODEL_CHAT ? &entry->tokenizer_stats : NULL;
 }
 
+static const void *encoder_stats_of(const struct model_entry *entry)
+{
+    return entry->config->mmproj != NULL ? &entry->encoder_stats : NULL;
+}
+
 static const void *pool_stats_of(const struct model_entry *entry)
 {
     return entry->facts.type == HEARTH_MODEL_CHAT ? NULL : &entry->pool_stats;
@@ -276,6 +292,7 @@ char *hearth_metrics(const hearth *instance)
     struct buf out = {0};
     put_values(instance, ROWS(value_rows), engine_stats_of, &out);
     put_values(instance, ROWS(tokenizer_rows), tokenizer_stats_of, &out);
+    put_values(instance, ROWS(encoder_rows), encoder_stats_of, &out);
     put_histograms(instance, ROWS(histogram_rows), engine_stats_of, &out);
     put_values(instance, ROWS(pool_rows), pool_stats_of, &out);
     put_values(instance, ROWS(load_rows), load_metrics_of, &out);

@@ -156,18 +156,36 @@ static struct llm_tokenising tokenising_of(const hearth_request *request)
                                    .salt = request->params->cache_salt};
 }
 
+/* Reads the request's images and sounds, where the model takes some. */
+static int read_media(hearth_request *request, hearth_error *error)
+{
+    const hearth_params *p = request->params;
+    struct model *model = request->model;
+    if (model->media == NULL || p->n_media == 0) return HEARTH_OK;
+    request->media = prompt_media_open(model->media, p->media, p->n_media);
+    return prompt_media_read(request->media, engine_window(model->engine), error);
+}
+
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
+    if (read_media(request, error) != HEARTH_OK) return (int)error->code;
     struct prepare_chat chat = {.weights = request->model->weights,
                                 .template_ = request->model->template_,
                                 .request = chat_request_of(request),
                                 .check = check_text,
                                 .ud = request,
+                                .media = request->media,
                                 .how = tokenising_of(request)};
     struct prepare_wishes wishes = wishes_of(request);
+    if (request->media != NULL) {
+        chat.request.media_markers = prompt_media_markers(request->media);
+        chat.request.n_media = request->params->n_media;
+    }
     int rc = prompt_of_messages(request, &chat, error);
+    if (rc == HEARTH_OK && request->media != NULL)
+        prompt_media_attach(request->media, request->model->engine, &request->job);
     if (rc == HEARTH_OK && chat.text.n_media > 0)
-        log_event(LOG_INFO, "serve", "images, sounds or documents were replaced by notes: this model takes text only",
+        log_event(LOG_INFO, "serve", "images, sounds or documents were replaced by notes: this model does not take them",
                   log_str("id", request->job.id), log_str("model", request->model->config->name),
                   log_int("parts", (int64_t)chat.text.n_media));
     if (rc == HEARTH_OK) rc = check_length(request, error);

@@ -21,20 +21,51 @@ static bool spells_special(const struct llm_model *weights, const struct chat_pr
     return false;
 }
 
+/* Where tokens go. */
+struct output {
+    struct tokens *tokens;
+    bool is_prompt; /* its media become those of the job */
+};
+
+static void put_medium(const struct prepare_chat *chat, size_t upload, const struct output *out)
+{
+    if (out->is_prompt)
+        prompt_media_append(chat->media, upload, out->tokens);
+    else
+        prompt_media_tokens(chat->media, upload, out->tokens);
+}
+
+/* Appends the tokens of a text, with media in the place of their markers. */
+static void tokenise_run(const struct prepare_chat *chat, struct llm_tokenizer_input in, const struct output *out)
+{
+    size_t marker_len, upload;
+    const char *marker;
+    while (chat->media != NULL &&
+           (marker = prompt_media_find(chat->media, in.text, in.len, &marker_len, &upload)) != NULL) {
+        struct llm_tokenizer_input before = in;
+        before.len = (size_t)(marker - in.text);
+        if (before.len > 0) llm_tokenize_until(chat->weights, &before, &chat->how, out->tokens);
+        put_medium(chat, upload, out);
+        in.add_special = in.add_special && before.len == 0;
+        in.text = marker + marker_len;
+        in.len -= before.len + marker_len;
+    }
+    if (in.len > 0) llm_tokenize_until(chat->weights, &in, &chat->how, out->tokens);
+}
+
 /* Appends the tokens of the text from a byte on. */
 static void tokenise_chat(const struct prepare_chat *chat, const struct chat_prompt *text, size_t from,
-                          struct tokens *tokens)
+                          const struct output *out)
 {
     if (!chat->by_parts) {
-        struct llm_tokenizer_input in = {text->text + from, text->len - from, from == 0, true};
-        llm_tokenize_until(chat->weights, &in, &chat->how, tokens);
+        tokenise_run(chat, (struct llm_tokenizer_input){text->text + from, text->len - from, from == 0, true}, out);
         return;
     }
     for (size_t i = 0; i < text->n_parts; i++) {
         const struct chat_part *part = &text->parts[i];
         size_t end = part->offset + part->len, begin = part->offset > from ? part->offset : from;
         struct llm_tokenizer_input in = {text->text + begin, end - begin, begin == 0, !part->is_input};
-        if (begin < end) llm_tokenize_until(chat->weights, &in, &chat->how, tokens);
+        if (begin < end) tokenise_run(chat, in, out);
     }
 }
 
@@ -69,7 +100,7 @@ int prepare_prompt(struct prepare_chat *chat, struct tokens *prompt, hearth_erro
         return rc;
     }
     chat->by_parts = spells_special(chat->weights, &chat->text);
-    tokenise_chat(chat, &chat->text, 0, prompt);
+    tokenise_chat(chat, &chat->text, 0, &(struct output){.tokens = prompt, .is_prompt = true});
     if (!atomic_load(chat->how.stop)) return HEARTH_OK;
     tokens_truncate(prompt, 0);
     prepare_release(chat);
@@ -111,7 +142,7 @@ static size_t common_bytes(const struct chat_prompt *a, const struct chat_prompt
 static size_t tokens_before(const struct ends *ends, size_t byte)
 {
     struct tokens rest = {0};
-    tokenise_chat(ends->chat, &ends->chat->text, byte, &rest);
+    tokenise_chat(ends->chat, &ends->chat->text, byte, &(struct output){.tokens = &rest});
     size_t n = 0;
     if (rest.len > 0 && rest.len < ends->prompt->len) n = ends->prompt->len - rest.len;
     if (n > 0 && memcmp(ends->prompt->v + n, rest.v, rest.len * sizeof *rest.v) != 0) n = 0;
@@ -127,7 +158,7 @@ static int32_t common_tokens(const struct ends *ends, const struct chat_prompt *
     size_t seam = last_seam(whole, common_bytes(text, whole));
     size_t skipped = seam > whole->len / 2 ? tokens_before(ends, seam) : 0;
     struct tokens part = {0}, rest = {.v = ends->prompt->v + skipped, .len = ends->prompt->len - skipped};
-    tokenise_chat(ends->chat, text, skipped > 0 ? seam : 0, &part);
+    tokenise_chat(ends->chat, text, skipped > 0 ? seam : 0, &(struct output){.tokens = &part});
     size_t common = tokens_common_prefix(&part, &rest);
     tokens_release(&part);
     return (int32_t)(skipped + common);
@@ -172,6 +203,10 @@ void prepare_conversation(const struct prepare_chat *chat, const struct prepare_
                              .kwargs_json = chat->request.kwargs_json,
                              .tools_json = chat->request.tools_json,
                              .messages_json = chat->request.messages_json};
+    if (chat->media != NULL) {
+        seen.media = prompt_media_digests(chat->media);
+        seen.n_media = chat->request.n_media;
+    }
     struct ends ends = {.chat = chat, .prompt = &job->prompt};
     struct chat_identity identity;
     if (!wishes->system_end && !wishes->stable_end && !wishes->checkpoints) return;

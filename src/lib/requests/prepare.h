@@ -7,6 +7,7 @@
 
 #include "chat/chat.h"
 #include "engine/job.h"
+#include "lib/media/prompt_media.h"
 #include "llm/model.h"
 
 struct prepare_chat {
@@ -16,7 +17,8 @@ struct prepare_chat {
     /* Called with the rendered text before it is tokenised; an error ends the preparation. NULL: every text is fine. */
     int (*check)(const void *ud, const char *text, size_t len, hearth_error *error);
     const void *ud;
-    struct llm_tokenising how; /* once how.stop is set, prepare_prompt() ends with HEARTH_CANCELLED */
+    struct prompt_media *media; /* that was read, and whose markers the request has; NULL: none */
+    struct llm_tokenising how;  /* once how.stop is set, prepare_prompt() ends with HEARTH_CANCELLED */
     /* Filled in by prepare_prompt(), used by what follows; request.parsed as well. */
     struct chat_parsed *parsed;
     struct chat_prompt text;

@@ -31,6 +31,7 @@ static void unref_request(hearth_request *request)
     lookup_release(&request->lookup);
     pthread_cond_destroy(&request->over);
     pthread_mutex_destroy(&request->mutex);
+    prompt_media_close(request->media);
     free(request->assumed);
     free(request->scales);
     free(request->stop);
@@ -53,6 +54,7 @@ static void forward_event(void *ud, const hearth_event *event)
 {
     hearth_request *request = ud;
     bool last = event->type == HEARTH_EVENT_DONE || event->type == HEARTH_EVENT_FAILED;
+    if (last) prompt_media_give_back(request->media);
     if (last) lease_drop_party(&request->lease);
     request->on_event(request->ud, event);
     if (last) note_end(request, event->error);

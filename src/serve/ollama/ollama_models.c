@@ -210,6 +210,8 @@ static void put_capabilities(struct buf *out, const hearth_model_info *info)
     static const char *const thinking[] = {"enable_thinking", "reasoning_effort", "reasoning_content", "<think>", NULL};
     bool is_chat = info->type == HEARTH_MODEL_CHAT;
     buf_printf(out, ",\"capabilities\":[\"%s\"", is_chat ? "completion" : hearth_model_type_name(info->type));
+    if (info->images) buf_puts(out, ",\"vision\"");
+    if (info->sounds) buf_puts(out, ",\"audio\"");
     if (is_chat && has_word(info->chat_template, tools)) buf_puts(out, ",\"tools\"");
     if (is_chat && has_word(info->chat_template, thinking)) buf_puts(out, ",\"thinking\"");
     buf_puts(out, "]");

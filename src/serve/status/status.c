@@ -75,7 +75,10 @@ static json_t *modalities(const hearth_model_info *m)
 {
     static const char *const outputs[] = {
         [HEARTH_MODEL_CHAT] = "text", [HEARTH_MODEL_EMBEDDING] = "embedding", [HEARTH_MODEL_RERANK] = "score"};
-    return json_pack("{s:[s], s:[s]}", "input", "text", "output", outputs[m->type]);
+    json_t *inputs = json_pack("[s]", "text");
+    if (m->images) json_array_append_new(inputs, json_string("image"));
+    if (m->sounds) json_array_append_new(inputs, json_string("audio"));
+    return json_pack("{s:o, s:[s]}", "input", inputs, "output", outputs[m->type]);
 }
 
 static json_t *describe(const hearth_model_info *m)
@@ -100,9 +103,11 @@ static json_t *describe_briefly(const hearth_model_info *m)
     json_t *details = json_pack("{s:s, s:s, s:o, s:[o], s:s, s:s}", "parent_model", "", "format", "gguf", "family",
                                 clean(m->architecture), "families", clean(m->architecture), "parameter_size", "",
                                 "quantization_level", "");
-    return json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:[s], s:[s], s:s, s:o}", "name", clean(m->name), "model",
+    json_t *capabilities = json_pack("[s]", capability);
+    if (m->images || m->sounds) json_array_append_new(capabilities, json_string("multimodal"));
+    return json_pack("{s:o, s:o, s:s, s:s, s:s, s:s, s:o, s:[s], s:o, s:s, s:o}", "name", clean(m->name), "model",
                      clean(m->name), "modified_at", "", "size", "", "digest", "", "type", "model", "description",
-                     clean(m->description), "tags", "", "capabilities", capability, "parameters", "", "details",
+                     clean(m->description), "tags", "", "capabilities", capabilities, "parameters", "", "details",
                      details);
 }
 

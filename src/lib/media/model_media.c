@@ -1,0 +1,67 @@
+/* The projector and the encoder of a model: see model_media.h. */
+#include "lib/media/model_media.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An image is decoded whole, into three bytes a pixel: 120 MiB at most. */
+#define MOST_PIXELS  (40 << 20)
+#define MOST_SIDE    32768
+#define MOST_SECONDS 3600
+
+static int hash_file(const char *path, struct sha256 *hash, hearth_error *error)
+{
+    FILE *file = fopen(path, "rbe");
+    if (file == NULL) return error_at(error, HEARTH_IO, "mmproj", "cannot read %s: %s", path, strerror(errno));
+    char *bytes = mem_alloc(1 << 20);
+    for (size_t n; (n = fread(bytes, 1, 1 << 20, file)) > 0;) sha256_feed(hash, bytes, n);
+    bool failed = ferror(file) != 0;
+    free(bytes);
+    fclose(file);
+    return failed ? error_at(error, HEARTH_IO, "mmproj", "cannot read %s", path) : HEARTH_OK;
+}
+
+/* Rows differ by a rounding where the attention is another: what was computed with one kind is not reused with the
+ * other. */
+static int make_key(struct model_media *media, const struct llm_projector_params *params, hearth_error *error)
+{
+    struct sha256 *hash = sha256_open();
+    int rc = hash_file(params->path, hash, error);
+    sha256_feed(hash, params->flash_attention, strlen(params->flash_attention) + 1);
+    sha256_feed(hash, &params->on_gpu, sizeof params->on_gpu);
+    sha256_feed(hash, &params->min_tokens, sizeof params->min_tokens);
+    sha256_feed(hash, &params->max_tokens, sizeof params->max_tokens);
+    sha256_so_far(hash, media->key);
+    sha256_close(hash);
+    return rc;
+}
+
+struct model_media *model_media_open(const struct model_media_params *params, hearth_error *error)
+{
+    struct model_media *media = mem_alloc(sizeof *media);
+    media->images = (struct media_image_limits){.most_pixels = MOST_PIXELS, .most_side = MOST_SIDE};
+    media->most_at_once = params->n_ubatch;
+    int rc = make_key(media, &params->projector, error);
+    if (rc == HEARTH_OK) media->projector = llm_projector_open(params->weights, &params->projector, error);
+    if (media->projector != NULL) media->encoder = encoder_open(params->budget, params->stats, error);
+    if (media->encoder == NULL) {
+        model_media_close(media);
+        return NULL;
+    }
+    media->sounds = (struct media_sound_limits){.rate = llm_projector_facts_of(media->projector)->sample_rate,
+                                                .most_seconds = MOST_SECONDS};
+    return media;
+}
+
+void model_media_close(struct model_media *media)
+{
+    if (media == NULL) return;
+    encoder_close(media->encoder);
+    llm_projector_close(media->projector);
+    free(media);
+}

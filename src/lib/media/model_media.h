@@ -1,0 +1,32 @@
+/* What a model needs for images and sound: its projector, and the encoder that its requests share. Opened and closed by
+ * the thread that loads the model; in between any thread may use it. */
+#ifndef LIB_MEDIA_MODEL_MEDIA_H
+#define LIB_MEDIA_MODEL_MEDIA_H
+
+#include "lib/media/encoder.h"
+#include "llm/projector.h"
+#include "media/media.h"
+
+struct model_media {
+    struct llm_projector *projector;
+    struct encoder *encoder;
+    uint8_t key[SHA256_BYTES]; /* of the projector's file and of all settings that its rows depend on */
+    struct media_image_limits images;
+    struct media_sound_limits sounds;
+    int32_t most_at_once; /* rows of one decode call: n_ubatch */
+};
+
+struct model_media_params {
+    const struct llm_model *weights;
+    struct llm_projector_params projector;
+    size_t budget; /* bytes of encodings that are kept */
+    struct encoder_stats *stats;
+    int32_t n_ubatch;
+};
+
+/* NULL: the file is no projector of this model, or cannot be read. Hashes the file, which takes as long as reading it.
+ */
+struct model_media *model_media_open(const struct model_media_params *params, hearth_error *error);
+void model_media_close(struct model_media *media); /* NULL is fine; nobody wants an encoding any more */
+
+#endif

@@ -1,0 +1,353 @@
+/* Media of a prompt: see prompt_media.h. */
+#include "lib/media/prompt_media.h"
+
+#include "base/error.h"
+#include "base/little.h"
+#include "base/memory.h"
+#include "engine/engine.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* A medium that was cut into chunks. The encoder may still need it when the request has ended. */
+struct medium {
+    _Atomic int refs;
+    struct llm_projector *projector;
+    struct llm_medium *chunks;
+};
+
+/* A run of rows in the prompt. */
+struct run_of_rows {
+    struct medium *medium; /* borrowed from its upload */
+    size_t upload, chunk;
+    struct encoding *encoding; /* NULL: not wanted */
+    struct llm_place *places;  /* NULL: not asked for yet, or positions have one dimension */
+};
+
+struct upload {
+    const hearth_medium *file;
+    struct medium *medium; /* NULL: neither an image nor a sound that the projector takes */
+};
+
+#define MARKER_BEGIN "<__media_%016llx_"
+#define MARKER_END   "__>"
+
+struct prompt_media {
+    struct model_media *model;
+    struct upload *uploads;
+    size_t n;
+    uint8_t (*digests)[SHA256_BYTES];
+    char begin[40]; /* of each marker; its number and MARKER_END follow */
+    char **markers;
+    struct media_spans spans;
+    struct run_of_rows *runs; /* one for each span */
+    struct engine *engine;
+};
+
+/* ---- Opening ---- */
+
+struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n)
+{
+    struct prompt_media *media = mem_alloc(sizeof *media);
+    unsigned long long secret = 0;
+    while (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret) continue;
+    *media = (struct prompt_media){.model = model, .n = n};
+    media->uploads = mem_alloc(n * sizeof *media->uploads);
+    media->markers = mem_alloc(n * sizeof *media->markers);
+    media->digests = mem_alloc(n * sizeof *media->digests);
+    snprintf(media->begin, sizeof media->begin, MARKER_BEGIN, secret);
+    for (size_t i = 0; i < n; i++) media->uploads[i].file = &uploads[i];
+    return media;
+}
+
+static void unref(struct medium *medium)
+{
+    if (medium == NULL || atomic_fetch_sub(&medium->refs, 1) > 1) return;
+    llm_medium_close(medium->chunks);
+    free(medium);
+}
+
+void prompt_media_give_back(struct prompt_media *media)
+{
+    if (media == NULL) return;
+    for (size_t i = 0; i < media->spans.len; i++) {
+        encoding_release(media->runs[i].encoding);
+        media->runs[i].encoding = NULL;
+    }
+}
+
+void prompt_media_close(struct prompt_media *media)
+{
+    if (media == NULL) return;
+    prompt_media_give_back(media);
+    for (size_t i = 0; i < media->spans.len; i++) free(media->runs[i].places);
+    for (size_t i = 0; i < media->n; i++) {
+        unref(media->uploads[i].medium);
+        free(media->markers[i]);
+    }
+    media_spans_release(&media->spans);
+    free(media->runs);
+    free(media->uploads);
+    free(media->markers);
+    free(media->digests);
+    free(media);
+}
+
+/* ---- Reading ---- */
+
+static struct llm_medium *read_image(const struct model_media *model, const struct media_bytes *bytes,
+                                     hearth_error *error)
+{
+    struct media_image image;
+    if (media_image_decode(bytes, &model->images, &image, error) != HEARTH_OK) return NULL;
+    struct llm_medium *chunks = llm_medium_of_image(model->projector, image.rgb, image.width, image.height, error);
+    free(image.rgb);
+    return chunks;
+}
+
+static struct llm_medium *read_sound(const struct model_media *model, const struct media_bytes *bytes,
+                                     hearth_error *error)
+{
+    struct media_sound sound;
+    if (media_sound_decode(bytes, &model->sounds, &sound, error) != HEARTH_OK) return NULL;
+    struct llm_medium *chunks = llm_medium_of_sound(model->projector, sound.samples, sound.n, error);
+    free(sound.samples);
+    return chunks;
+}
+
+/* NULL with HEARTH_OK in `error`: the projector takes no such files. */
+static struct llm_medium *read_upload(const struct model_media *model, const struct media_bytes *bytes,
+                                      hearth_error *error)
+{
+    const struct llm_projector_facts *facts = llm_projector_facts_of(model->projector);
+    enum media_format format = media_format_of(bytes);
+    error->code = HEARTH_OK;
+    switch (media_kind_of(format)) {
+    case MEDIA_IMAGE:
+        return facts->images ? read_image(model, bytes, error) : NULL;
+    case MEDIA_AUDIO:
+        return facts->sounds ? read_sound(model, bytes, error) : NULL;
+    case MEDIA_FRAMES:
+    case MEDIA_DOCUMENT:
+        return NULL;
+    case MEDIA_NOTHING:
+        break;
+    }
+    error_set(error, HEARTH_INVALID, "is a %s: send PNG, JPEG, WebP or GIF, or WAV, MP3 or FLAC",
+              media_format_name(format));
+    return NULL;
+}
+
+/* Rows that see each other must fit one micro-batch. */
+static int check_rows(const struct model_media *model, const struct llm_medium *chunks, hearth_error *error)
+{
+    for (size_t i = 0; i < llm_medium_chunks(chunks); i++) {
+        struct llm_chunk chunk = llm_medium_chunk(chunks, i);
+        if (chunk.tokens == NULL && !chunk.causal && chunk.n > model->most_at_once)
+            return error_set(error, HEARTH_UNSUPPORTED,
+                             "has %d rows, which this model computes at once: raise n_ubatch, which is %d", chunk.n,
+                             model->most_at_once);
+    }
+    return HEARTH_OK;
+}
+
+static int name_field(const struct upload *upload, size_t i, hearth_error *error)
+{
+    char place[32];
+    hearth_error reason = *error;
+    snprintf(place, sizeof place, "media[%zu]", i);
+    const char *field = upload->file->field != NULL ? upload->file->field : place;
+    return error_at(error, reason.code, field, "'%s': %s", field, reason.message);
+}
+
+static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
+{
+    struct upload *upload = &media->uploads[i];
+    const struct media_bytes bytes = {.v = upload->file->bytes, .len = upload->file->len};
+    sha256_of(bytes.v, bytes.len, media->digests[i]);
+    struct llm_medium *chunks = read_upload(media->model, &bytes, error);
+    if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, i, error);
+    upload->medium = mem_alloc(sizeof *upload->medium);
+    *upload->medium = (struct medium){.refs = 1, .projector = media->model->projector, .chunks = chunks};
+    if (check_rows(media->model, chunks, error) != HEARTH_OK) return name_field(upload, i, error);
+    media->markers[i] = mem_format("%s%zu" MARKER_END, media->begin, i);
+    return HEARTH_OK;
+}
+
+static int64_t rows_of_upload(const struct upload *upload)
+{
+    int64_t n = 0;
+    for (size_t i = 0; upload->medium != NULL && i < llm_medium_chunks(upload->medium->chunks); i++)
+        n += llm_medium_chunk(upload->medium->chunks, i).n;
+    return n;
+}
+
+int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_error *error)
+{
+    int64_t rows = 0;
+    for (size_t i = 0; i < media->n; i++) {
+        int rc = read_one(media, i, error);
+        if (rc != HEARTH_OK) return rc;
+        rows += rows_of_upload(&media->uploads[i]);
+        if (rows < most_rows) continue;
+        error_set(error, HEARTH_TOO_LONG, "images and sounds up to here have %lld tokens, the context window holds %d",
+                  (long long)rows, most_rows);
+        return name_field(&media->uploads[i], i, error);
+    }
+    return HEARTH_OK;
+}
+
+const char *const *prompt_media_markers(const struct prompt_media *media)
+{
+    return (const char *const *)media->markers;
+}
+
+const uint8_t (*prompt_media_digests(const struct prompt_media *media))[SHA256_BYTES]
+{
+    return (const uint8_t(*)[SHA256_BYTES])media->digests;
+}
+
+/* ---- Tokens ---- */
+
+const char *prompt_media_find(const struct prompt_media *media, const char *text, size_t text_len, size_t *len,
+                              size_t *upload)
+{
+    size_t begin_len = strlen(media->begin);
+    for (const char *at = text, *end = text + text_len;
+         (at = memmem(at, (size_t)(end - at), media->begin, begin_len)) != NULL; at += begin_len) {
+        size_t number = 0;
+        const char *digit = at + begin_len;
+        for (; digit < end && *digit >= '0' && *digit <= '9' && number < media->n; digit++)
+            number = number * 10 + (size_t)(*digit - '0');
+        size_t rest = (size_t)(end - digit), end_len = strlen(MARKER_END);
+        if (number >= media->n || rest < end_len || memcmp(digit, MARKER_END, end_len) != 0) continue;
+        *len = (size_t)(digit - at) + end_len;
+        *upload = number;
+        return at;
+    }
+    return NULL;
+}
+
+/* The key of a chunk's rows: all that they depend on. */
+static void key_of(const struct prompt_media *media, size_t upload, size_t chunk, uint8_t key[SHA256_BYTES])
+{
+    uint8_t seen[2 * SHA256_BYTES + 8];
+    memcpy(seen, media->model->key, SHA256_BYTES);
+    memcpy(seen + SHA256_BYTES, media->digests[upload], SHA256_BYTES);
+    little_put(seen + 2 * SHA256_BYTES, chunk, 8);
+    sha256_of(seen, sizeof seen, key);
+}
+
+void prompt_media_tokens(const struct prompt_media *media, size_t upload, struct tokens *tokens)
+{
+    const struct llm_medium *chunks = media->uploads[upload].medium->chunks;
+    for (size_t i = 0; i < llm_medium_chunks(chunks); i++) {
+        struct llm_chunk chunk = llm_medium_chunk(chunks, i);
+        uint8_t key[SHA256_BYTES];
+        key_of(media, upload, i, key);
+        if (chunk.tokens != NULL)
+            tokens_append(tokens, chunk.tokens, (size_t)chunk.n);
+        else
+            media_tokens_append(tokens, key, chunk.n);
+    }
+}
+
+void prompt_media_append(struct prompt_media *media, size_t upload, struct tokens *prompt)
+{
+    struct medium *medium = media->uploads[upload].medium;
+    int32_t at = (int32_t)prompt->len;
+    prompt_media_tokens(media, upload, prompt);
+    for (size_t i = 0; i < llm_medium_chunks(medium->chunks); i++) {
+        struct llm_chunk chunk = llm_medium_chunk(medium->chunks, i);
+        if (chunk.tokens == NULL) {
+            struct media_span span = {.at = at, .n = chunk.n, .n_pos = chunk.n_pos, .causal = chunk.causal};
+            media_spans_add(&media->spans, &span);
+            media->runs = mem_grow(media->runs, media->spans.len, sizeof *media->runs);
+            media->runs[media->spans.len - 1] = (struct run_of_rows){.medium = medium, .upload = upload, .chunk = i};
+        }
+        at += chunk.n;
+    }
+}
+
+/* ---- Rows: the engine's thread ---- */
+
+/* What the encoder is given. */
+struct work {
+    struct medium *medium;
+    size_t chunk;
+};
+
+static int encode(void *ud, float *rows, hearth_error *error)
+{
+    const struct work *work = ud;
+    return llm_medium_encode(work->medium->projector, work->medium->chunks, work->chunk, rows, error);
+}
+
+static void release_work(void *ud)
+{
+    struct work *work = ud;
+    unref(work->medium);
+    free(work);
+}
+
+static void poke(void *ud)
+{
+    engine_poke(ud);
+}
+
+static struct encoding *want(struct prompt_media *media, const struct run_of_rows *run, int32_t n)
+{
+    struct work *work = mem_alloc(sizeof *work);
+    *work = (struct work){run->medium, run->chunk};
+    atomic_fetch_add(&run->medium->refs, 1);
+    size_t width = llm_projector_facts_of(media->model->projector)->row_floats;
+    struct encoder_task task = {
+        .n_floats = (size_t)n * width, .medium = work, .encode = encode, .release = release_work};
+    key_of(media, run->upload, run->chunk, task.key);
+    return encoder_want(media->model->encoder, &task, poke, media->engine);
+}
+
+static struct llm_place *find_places(const struct prompt_media *media, const struct run_of_rows *run,
+                                     const struct media_span *span)
+{
+    struct llm_place *places = mem_alloc((size_t)span->n * sizeof *places);
+    int32_t first = media_spans_position(&media->spans, span->at);
+    for (int32_t i = 0; i < span->n; i++) places[i] = llm_medium_place(run->medium->chunks, run->chunk, first, i);
+    return places;
+}
+
+static enum job_rows rows_of_span(void *ud, size_t i, struct job_span_rows *rows, hearth_error *error)
+{
+    struct prompt_media *media = ud;
+    const struct media_span *span = &media->spans.v[i];
+    const struct llm_projector_facts *facts = llm_projector_facts_of(media->model->projector);
+    struct run_of_rows *run = &media->runs[i];
+    if (run->encoding == NULL) run->encoding = want(media, run, span->n);
+    const float *v = encoding_rows(run->encoding);
+    if (v == NULL && encoding_fault(run->encoding, error) != HEARTH_OK) {
+        name_field(&media->uploads[run->upload], run->upload, error);
+        return JOB_ROWS_FAILED;
+    }
+    if (v == NULL) return JOB_ROWS_PENDING;
+    if (run->places == NULL && facts->mrope) run->places = find_places(media, run, span);
+    *rows = (struct job_span_rows){.v = v, .places = run->places, .width = facts->row_floats};
+    return JOB_ROWS_READY;
+}
+
+/* The encoder keeps them within its budget, in case somebody asks again. */
+static void rows_are_computed(void *ud, size_t i)
+{
+    struct prompt_media *media = ud;
+    encoding_release(media->runs[i].encoding);
+    media->runs[i].encoding = NULL;
+}
+
+void prompt_media_attach(struct prompt_media *media, struct engine *engine, struct job *job)
+{
+    media->engine = engine;
+    job->media = (struct job_media){
+        .spans = media->spans, .ud = media, .rows = rows_of_span, .computed = rows_are_computed};
+}

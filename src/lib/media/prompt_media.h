@@ -1,0 +1,46 @@
+/* The media of one request's prompt: what each is, the tokens of its rows, and the rows themselves, when the engine asks
+ * for them.
+ *
+ * In the rendered text a marker stands for each medium, which no client can guess. Reading decodes a medium and cuts it
+ * into chunks; from then on it is known how many rows it has. They are encoded only if the engine comes to them: a
+ * prefix that is in the cells, or in the store, needs no encoder.
+ *
+ * Belongs to the request: first to its preparing thread, then, through job->media, to the engine's. */
+#ifndef LIB_MEDIA_PROMPT_MEDIA_H
+#define LIB_MEDIA_PROMPT_MEDIA_H
+
+#include "engine/job.h"
+#include "lib/media/model_media.h"
+
+struct engine;
+struct prompt_media;
+
+/* Of so many uploads, which are borrowed. */
+struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n);
+void prompt_media_close(struct prompt_media *media); /* NULL is fine */
+
+/* Reads all of them, until they have more than `most_rows` together. An error names the upload's field. Of files that
+ * the projector does not take, or that are neither image nor sound, there is no marker. */
+int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_error *error);
+
+/* One text for each upload: its marker; NULL: there is none. */
+const char *const *prompt_media_markers(const struct prompt_media *media);
+
+/* The content's SHA-256 of each upload. */
+const uint8_t (*prompt_media_digests(const struct prompt_media *media))[SHA256_BYTES];
+
+/* The first marker in the text; NULL: there is none. `len` is its length, `upload` which one it stands for. */
+const char *prompt_media_find(const struct prompt_media *media, const char *text, size_t text_len, size_t *len,
+                              size_t *upload);
+
+/* Appends the tokens of a medium to a list. */
+void prompt_media_tokens(const struct prompt_media *media, size_t upload, struct tokens *tokens);
+
+/* The same for the prompt itself, whose spans these become: in job->media, once all are appended. */
+void prompt_media_append(struct prompt_media *media, size_t upload, struct tokens *prompt);
+void prompt_media_attach(struct prompt_media *media, struct engine *engine, struct job *job);
+
+/* The request has ended: its rows are not needed any more. */
+void prompt_media_give_back(struct prompt_media *media);
+
+#endif

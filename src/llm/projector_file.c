@@ -1,0 +1,23 @@
+/* Reads from a projector's file what it is for, before libmtmd loads it: libmtmd ends the process on some files that are
+ * none. No state; any thread. */
+#include "base/error.h"
+#include "llm/llm_parts.h"
+#include "llm/projector.h"
+
+#include <string.h>
+
+int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, hearth_error *error)
+{
+    struct gguf_context *file = llm_file_open(path, error);
+    if (file == NULL) return (int)error->code;
+    const char *architecture = llm_file_text(file, "general.architecture");
+    bool is_projector = architecture != NULL && strcmp(architecture, "clip") == 0;
+    *kinds = (struct llm_projector_kinds){.images = llm_file_number(file, "clip.has_vision_encoder", 0) != 0,
+                                          .sounds = llm_file_number(file, "clip.has_audio_encoder", 0) != 0};
+    gguf_free(file);
+    if (is_projector && (kinds->images || kinds->sounds)) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, "mmproj",
+                    "%s is no projector (mmproj): it has no encoder of images or sounds; name the file that came beside "
+                    "the model",
+                    path);
+}

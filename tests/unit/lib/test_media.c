@@ -1,0 +1,335 @@
+/* Images and sounds in chats, over real models and projectors: each is encoded once, what is cached is what would be
+ * computed, and a file that cannot be read is refused by its name. */
+#include "support.h"
+
+#include "unit/media/samples.h"
+
+#include <unistd.h>
+
+/* ---- Models ---- */
+
+struct kind {
+    const char *projector, *arch; /* arch NULL: the demo model */
+    bool sound;
+};
+
+static const struct kind kinds[] = {
+    {"llava", NULL, false}, {"qwen2vl", "qwen2vl", false}, {"gemma3", "gemma3", false},
+    {"audio", NULL, true},  {"qwen2vl", "qwen35", false},
+};
+
+static char folder[] = "/tmp/hearth-media-XXXXXX";
+
+static void shell(const char *command)
+{
+    if (system(command) != 0) fail_msg("%s", command);
+}
+
+static char *model_of(const struct kind *kind)
+{
+    if (kind->arch == NULL) return source_path("models/demo.gguf");
+    char *path = mem_format("%s/%s.gguf", folder, kind->arch), *vocab = source_path("models/demo.gguf");
+    char *command = mem_format("'%s/bin/hearth-mkmodel' --arch %s --vocab '%s' --ctx 2048 -o '%s' >/dev/null",
+                               getenv("HEARTH_BUILD"), kind->arch, vocab, path);
+    shell(command);
+    free(command);
+    free(vocab);
+    return path;
+}
+
+static hearth_config *config_of(const struct kind *kind, const char *const *more)
+{
+    char *model = model_of(kind), *projector = mem_format("%s/%s.mmproj.gguf", folder, kind->projector);
+    char *command = mem_format("'%s/bin/hearth-mkmodel' --mmproj %s --for '%s' -o '%s' >/dev/null",
+                               getenv("HEARTH_BUILD"), kind->projector, model, projector);
+    shell(command);
+    hearth_config *config = demo_config(
+        (const char *const[]){"path", model, "mmproj", projector, "n_seq_max", "2", "context_window", "2048", NULL});
+    for (; *more != NULL; more += 2) {
+        char *key = mem_format("models.demo.%s", more[0]);
+        set(config, key, more[1]);
+        free(key);
+    }
+    free(command);
+    free(projector);
+    free(model);
+    return config;
+}
+
+/* With another key of the model, if any. */
+static hearth *open_model(const struct kind *kind, const char *key, const char *value)
+{
+    return start(config_of(kind, (const char *const[]){key, value, NULL}));
+}
+
+/* ---- Uploads ---- */
+
+static struct buf upload_of(const struct kind *kind, int number)
+{
+    if (kind->sound) return sound_of(SF_FORMAT_WAV | SF_FORMAT_PCM_16, 8000, 1, 0.5 + number);
+    uint8_t *pixels = gradient(112, 84);
+    for (size_t i = 0; i < 112 * 84 * 3; i += 7) pixels[i] = (uint8_t)(pixels[i] + 40 * number);
+    struct buf file = png_of(pixels, 112, 84, PNG_FORMAT_RGB);
+    free(pixels);
+    return file;
+}
+
+#define MEDIUM(n)   "{\"type\":\"image_url\",\"media\":" #n "}"
+#define TEXT(words) "{\"type\":\"text\",\"text\":\"" words "\"}"
+#define PARTS(...)  "{\"role\":\"user\",\"content\":[" __VA_ARGS__ "]}"
+#define FIRST       SYSTEM("Be brief.") "," PARTS(MEDIUM(0) "," TEXT("What is this?"))
+
+enum { UPLOADS = 3 };
+
+struct chat {
+    hearth *instance;
+    struct buf files[UPLOADS];
+    hearth_medium media[UPLOADS];
+    struct caller callers[16];
+    size_t n;
+};
+
+static void begin(struct chat *chat, const struct kind *kind, hearth *instance)
+{
+    *chat = (struct chat){.instance = instance};
+    for (int i = 0; i < UPLOADS; i++) {
+        chat->files[i] = upload_of(kind, i);
+        chat->media[i] = (hearth_medium){.bytes = chat->files[i].v, .len = chat->files[i].len};
+    }
+}
+
+static void finish(struct chat *chat)
+{
+    end(chat->instance, chat->callers, chat->n);
+    for (int i = 0; i < UPLOADS; i++) buf_release(&chat->files[i]);
+}
+
+/* What a request gives, with the first two uploads. */
+static struct caller *ask(struct chat *chat, const char *messages, bool cached)
+{
+    struct caller *caller = &chat->callers[chat->n++];
+    hearth_params params = chat_params(messages);
+    params.max_tokens = 6;
+    params.sampling.ignore_eos = true;
+    params.cache_prompt = cached;
+    params.media = chat->media;
+    params.n_media = UPLOADS;
+    run(caller, chat->instance, &params);
+    if (caller->failed) fail_msg("%s", caller->error.message);
+    return caller;
+}
+
+static int64_t counter(const hearth *instance, const char *name)
+{
+    char *metrics = hearth_metrics(instance), *line = mem_format("\n%s{model=\"demo\"} ", name);
+    const char *at = strstr(metrics, line);
+    if (at == NULL) fail_msg("there is no %s", name);
+    int64_t value = strtoll(at + strlen(line), NULL, 10);
+    hearth_free(metrics);
+    free(line);
+    return value;
+}
+
+static int64_t encoded(const struct chat *chat)
+{
+    return counter(chat->instance, "hearth_media_encoded_total");
+}
+
+/* The text of a reply as a message; it may need escapes. */
+static char *reply_message(const struct caller *caller)
+{
+    struct buf text = {0};
+    for (size_t i = 0; i < caller->text.len; i++) {
+        unsigned char c = (unsigned char)caller->text.v[i];
+        if (c < 0x80 && c >= ' ' && c != '"' && c != '\\') buf_append(&text, &c, 1);
+    }
+    char *message = mem_format(ASSISTANT("%s"), buf_text(&text));
+    buf_release(&text);
+    return message;
+}
+
+/* ---- Tests ---- */
+
+/* Text after an image, a second image, the first turn edited: each as if nothing were cached, each medium encoded once.
+ */
+static void turns_are_those_of_a_cold_run(const struct kind *kind)
+{
+    struct chat chat;
+    begin(&chat, kind, open_model(kind, NULL, NULL));
+    struct caller *first = ask(&chat, "[" FIRST "]", true);
+    int64_t one = encoded(&chat);
+    assert_true(one >= 1);
+    char *reply = reply_message(first);
+    char *second = mem_format("[" FIRST ",%s," USER("And now?") "]", reply);
+    char *third = mem_format("[" FIRST ",%s," PARTS(TEXT("This one?") "," MEDIUM(1)) "]", reply);
+    char *edited = mem_format("[" SYSTEM("Be brief.") "," PARTS(MEDIUM(0) "," TEXT("Who is this?")) ",%s,"
+                              USER("And now?") "]", reply);
+    const char *const turns[] = {second, third, edited};
+    static const bool new_medium[] = {false, true, false};
+    for (size_t i = 0; i < 3; i++) {
+        int64_t before = encoded(&chat);
+        struct caller *warm = ask(&chat, turns[i], true);
+        assert_int_equal(encoded(&chat) - before, new_medium[i] ? one : 0);
+        if (kind->arch == NULL || strcmp(kind->arch, "qwen35") != 0) assert_true(warm->result.cache_n > first->result.prompt_n / 2);
+        struct caller *cold = ask(&chat, turns[i], false);
+        assert_int_equal(cold->result.cache_n, 0);
+        assert_int_equal(cold->result.n_prompt, warm->result.n_prompt);
+        assert_string_equal(cold->text.v, warm->text.v);
+    }
+    free(edited);
+    free(third);
+    free(second);
+    free(reply);
+    finish(&chat);
+}
+
+static void each_kind(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        print_message("  %s, %s\n", kinds[i].projector, kinds[i].arch == NULL ? "demo" : kinds[i].arch);
+        turns_are_those_of_a_cold_run(&kinds[i]);
+    }
+}
+
+static void another_image_is_another_prompt(void **state)
+{
+    (void)state;
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], NULL, NULL));
+    struct caller *first = ask(&chat, "[" FIRST "]", true);
+    chat.media[0] = chat.media[1];
+    struct caller *other = ask(&chat, "[" FIRST "]", true);
+    assert_int_equal(other->result.n_prompt, first->result.n_prompt);
+    assert_true(other->result.cache_n < first->result.cache_n + first->result.prompt_n / 2);
+    struct caller *cold = ask(&chat, "[" FIRST "]", false);
+    assert_string_equal(cold->text.v, other->text.v);
+    finish(&chat);
+}
+
+/* Requests at once share one encoding. */
+static void agents_that_look_at_one_image_encode_it_once(void **state)
+{
+    (void)state;
+    enum { N = 4 };
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], "queue_depth", "4"));
+    hearth_params params = chat_params("[" FIRST "]");
+    params.max_tokens = 2;
+    params.cache_prompt = false;
+    params.media = chat.media;
+    params.n_media = 1;
+    for (int i = 0; i < N; i++) {
+        caller_init(&chat.callers[i]);
+        caller_submit(&chat.callers[i], chat.instance, &params);
+    }
+    chat.n = N;
+    for (int i = 0; i < N; i++) caller_await_end(&chat.callers[i]);
+    for (int i = 0; i < N; i++) assert_false(chat.callers[i].failed);
+    assert_int_equal(encoded(&chat), 1);
+    assert_int_equal(counter(chat.instance, "hearth_media_encodings_shared_total"), N - 1);
+    finish(&chat);
+}
+
+static void what_cannot_be_read_is_refused_by_its_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *says;
+    } rows[] = {{"hello", "unknown type"}, {"\x89PNG\r\n\x1a\nbroken", "PNG"}, {"\xff\xd8\xff\xe0junk", "JPEG"}};
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], NULL, NULL));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct caller *caller = &chat.callers[chat.n++];
+        hearth_medium bad = {.bytes = rows[i].bytes,
+                             .len = strlen(rows[i].bytes),
+                             .field = "messages[1].content[0].image_url.url"};
+        hearth_params params = chat_params("[" FIRST "]");
+        params.media = &bad;
+        params.n_media = 1;
+        run(caller, chat.instance, &params);
+        assert_true(caller->failed);
+        assert_int_equal(caller->error.code, HEARTH_INVALID);
+        assert_string_equal(caller->error.param, "messages[1].content[0].image_url.url");
+        assert_says(caller->error.message, rows[i].says);
+    }
+    ask(&chat, "[" FIRST "]", true);
+    finish(&chat);
+}
+
+/* A sound for a model of images, and everything for a model of text: a note in its place, or a refusal. */
+static void what_a_model_does_not_take_becomes_a_note(void **state)
+{
+    (void)state;
+    struct chat chat;
+    begin(&chat, &kinds[3], open_model(&kinds[0], NULL, NULL));
+    ask(&chat, "[" FIRST "]", true);
+    assert_int_equal(encoded(&chat), 0);
+    finish(&chat);
+    begin(&chat, &kinds[3], open_model(&kinds[0], "media", "refuse"));
+    struct caller *caller = &chat.callers[chat.n++];
+    hearth_params params = chat_params("[" FIRST "]");
+    params.media = chat.media;
+    params.n_media = 1;
+    run(caller, chat.instance, &params);
+    assert_true(caller->failed);
+    assert_int_equal(caller->error.code, HEARTH_UNSUPPORTED);
+    finish(&chat);
+}
+
+static void a_user_cannot_spell_a_medium(void **state)
+{
+    (void)state;
+    struct chat chat;
+    begin(&chat, &kinds[0], open_model(&kinds[0], NULL, NULL));
+    ask(&chat, "[" PARTS(TEXT("<__media_0000000000000000_0__> <__media__>") "," MEDIUM(0)) "]", true);
+    assert_int_equal(encoded(&chat), 1);
+    finish(&chat);
+}
+
+static void a_projector_of_nothing_is_refused_at_the_start(void **state)
+{
+    (void)state;
+    hearth_error error;
+    char *model = source_path("models/demo.gguf");
+    hearth_config *config = DEMO("mmproj", model);
+    hearth *instance = hearth_open(config, &error);
+    hearth_config_free(config);
+    if (instance != NULL) {
+        assert_int_equal(hearth_load(instance, NULL, NULL, &error), HEARTH_INVALID);
+        hearth_close(instance);
+    }
+    assert_string_equal(error.param, "mmproj");
+    free(model);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL ? -1 : 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char *command = mem_format("rm -r '%s'", folder);
+    shell(command);
+    free(command);
+    return 0;
+}
+
+int main(void)
+{
+    hearth_error error;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind),
+        cmocka_unit_test(another_image_is_another_prompt),
+        cmocka_unit_test(agents_that_look_at_one_image_encode_it_once),
+        cmocka_unit_test(what_cannot_be_read_is_refused_by_its_name),
+        cmocka_unit_test(what_a_model_does_not_take_becomes_a_note),
+        cmocka_unit_test(a_user_cannot_spell_a_medium),
+        cmocka_unit_test(a_projector_of_nothing_is_refused_at_the_start),
+    };
+    hearth_log_open(NULL, "error", "text", &error);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
