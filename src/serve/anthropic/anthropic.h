@@ -5,6 +5,7 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
+#include "serve/fields/fields.h"
 
 #include <jansson.h>
 
@@ -15,8 +16,8 @@ void anthropic_count_tokens(struct call *call);
 /* {"type":"error","error":{"type","message"},"request_id"}. `request_id` is not NULL. */
 void anthropic_put_error(struct buf *out, const hearth_error *error, const char *request_id);
 
-/* Converts a body to an OpenAI chat, owned by the caller; NULL: the error is filled in. */
-json_t *anthropic_chat(const json_t *body, hearth_error *error);
+/* Converts a body to an OpenAI chat: a fields_converter. */
+json_t *anthropic_chat(const json_t *body, struct uploads *uploads, hearth_error *error);
 extern const struct fields_api anthropic_api;
 
 /* For tests: the dialect and its state. `id` and `model` are copied. */

@@ -50,23 +50,43 @@ static int skip(struct convert *convert, const struct block *block)
     return HEARTH_OK;
 }
 
-/* A media part for an image, or for a document that is not text; the text of one that is. NULL: neither. */
-static json_t *media_of(const json_t *block)
+static const struct upload_form media[] = {{"image", "image_url", "source", {"data", "url"}},
+                                           {"document", "file", "source", {"data", "url"}}};
+
+static const struct upload_form *form_of(const json_t *block)
 {
-    const json_t *type = json_object_get(block, "type"), *source = json_object_get(block, "source");
-    if (convert_is(type, "image")) return convert_media("image_url");
-    if (!convert_is(type, "document")) return NULL;
+    return upload_form_of(media, sizeof media / sizeof *media, json_object_get(block, "type"));
+}
+
+static int collect_texts(struct convert *convert, const json_t *content, struct field_path at, json_t *texts);
+
+/* Collects the part of an image or a document; of a document of text, or of blocks, these. */
+static int collect_source(struct convert *convert, const struct block *block, json_t *texts)
+{
+    const json_t *source = json_object_get(block->json, "source"), *type = json_object_get(source, "type");
     json_t *text = json_object_get(source, "data");
-    bool is_text = convert_is(json_object_get(source, "type"), "text") && json_is_string(text);
-    return is_text ? json_incref(text) : convert_media("file");
+    bool is_document = convert_is(json_object_get(block->json, "type"), "document");
+    if (is_document && convert_is(type, "content"))
+        return collect_texts(convert, json_object_get(source, "content"),
+                             field_path_of("%.80s.source.content", block->at.v), texts);
+    if (is_document && convert_is(type, "text") && json_is_string(text)) {
+        json_array_append(texts, text);
+        return HEARTH_OK;
+    }
+    json_t *part = upload_read(convert->uploads, form_of(block->json), block->json, block->at.v, convert->error);
+    if (part == NULL) return (int)convert->error->code;
+    json_array_append_new(texts, part);
+    return HEARTH_OK;
 }
 
 static int read_media(struct convert *convert, const struct block *block)
 {
-    json_t *media = media_of(block->json);
-    convert_add_text(convert, block->role, media);
-    json_decref(media);
-    return HEARTH_OK;
+    json_t *texts = json_array(), *text;
+    size_t i;
+    int rc = collect_source(convert, block, texts);
+    json_array_foreach(texts, i, text) convert_add_text(convert, block->role, text);
+    json_decref(texts);
+    return rc;
 }
 
 static int read_tool_use(struct convert *convert, const struct block *block)
@@ -94,9 +114,8 @@ static int collect_texts(struct convert *convert, const json_t *content, struct 
     json_array_foreach(content, i, part)
     {
         struct block block = {.json = part, .at = field_path_of("%.80s[%zu]", at.v, i)};
-        json_t *media = media_of(part);
-        if (media != NULL) {
-            json_array_append_new(texts, media);
+        if (form_of(part) != NULL) {
+            if (collect_source(convert, &block, texts) != HEARTH_OK) return (int)convert->error->code;
             continue;
         }
         if (!convert_is(json_object_get(part, "type"), "text")) return convert_bad_type(convert, part, block.at);
@@ -350,13 +369,13 @@ static int read_output_config(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *anthropic_chat(const json_t *body, hearth_error *error)
+json_t *anthropic_chat(const json_t *body, struct uploads *uploads, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_system,          read_messages,     read_tools,
                                                        read_tool_choice,     read_max_tokens,   read_stops,
                                                        read_thinking_budget, read_output_config};
     struct convert convert;
-    convert_open(&convert, body, error);
+    convert_open(&convert, body, uploads, error);
     int rc = convert_refuse(&convert, refused);
     for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
     return convert_close(&convert, rc);

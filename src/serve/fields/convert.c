@@ -25,9 +25,9 @@ bool convert_passes(const char *name)
     return true;
 }
 
-void convert_open(struct convert *convert, const json_t *body, hearth_error *error)
+void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, hearth_error *error)
 {
-    *convert = (struct convert){.body = body, .chat = json_copy((json_t *)body), .error = error};
+    *convert = (struct convert){.body = body, .chat = json_copy((json_t *)body), .uploads = uploads, .error = error};
     for (size_t i = 0; i < sizeof of_chats / sizeof *of_chats; i++) json_object_del(convert->chat, of_chats[i]);
     convert_set(convert, "messages", json_array());
 }
@@ -210,11 +210,6 @@ void convert_add_call(struct convert *convert, const json_t *id, const json_t *n
     begin_message(convert, "assistant");
     json_array_append_new(convert->calls, json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
                                                     "name", name, "arguments", arguments));
-}
-
-json_t *convert_media(const char *type)
-{
-    return json_pack("{s:s}", "type", type);
 }
 
 /* A single text becomes a string, which all templates accept; several stay a list of parts. */

@@ -14,9 +14,10 @@
 #include "serve/fields/fields.h"
 
 struct convert {
-    const json_t *body;   /* the client's; borrowed */
-    const json_t *before; /* Responses: stored items that precede those of the body; borrowed, NULL: none */
-    json_t *chat;         /* the OpenAI chat that is built */
+    const json_t *body;      /* the client's; borrowed */
+    const json_t *before;    /* Responses: stored items that precede those of the body; borrowed, NULL: none */
+    json_t *chat;            /* the OpenAI chat that is built */
+    struct uploads *uploads; /* the media of its parts */
     hearth_error *error;
 
     /* The message that is being assembled. */
@@ -34,7 +35,7 @@ struct field_path {
 struct field_path field_path_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Begins with a copy of the client's body, without the fields that mean something else in a chat. */
-void convert_open(struct convert *convert, const json_t *body, hearth_error *error);
+void convert_open(struct convert *convert, const json_t *body, struct uploads *uploads, hearth_error *error);
 
 /* Whether a field of chats is copied unchanged. */
 bool convert_passes(const char *name);
@@ -85,15 +86,10 @@ void convert_choose_tool(struct convert *convert, const json_t *name);
 /* ---- Messages ---- */
 
 /* Append to the message that is being assembled; another role begins a new message. `text`: a string, or a part of
- * convert_media(). */
+ * uploads_part(). */
 void convert_add_text(struct convert *convert, const char *role, const json_t *text);
 void convert_add_reasoning(struct convert *convert, const json_t *text);
 void convert_add_call(struct convert *convert, const json_t *id, const json_t *name, const json_t *arguments);
-
-/* A media part for convert_add_text() or a list of texts: "image_url", "input_audio" or "file", as chats name them.
- * It has no data, which a model that takes text only never sees: src/chat decides what stands in the prompt instead.
- * Owned by the caller. */
-json_t *convert_media(const char *type);
 
 /* Adds a tool's result, a message of its own. `texts` is a list of strings and media. */
 void convert_add_result(struct convert *convert, const json_t *id, const json_t *texts);

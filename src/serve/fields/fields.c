@@ -450,13 +450,26 @@ static void prune(struct fields *fields)
     fields->body = kept;
 }
 
-int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error)
+/* The list of uploads is complete only now, and stays where it is. */
+static void finish_uploads(struct fields *fields)
+{
+    fields->params.media = fields->uploads.v;
+    fields->params.n_media = fields->uploads.n;
+}
+
+int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error)
 {
     *fields = (struct fields){.body = body, .params = hearth_params_default(), .n = 1, .best_of = 1};
+    if (uploads != NULL) {
+        fields->is_converted = true;
+        fields->uploads = *uploads;
+        *uploads = (struct uploads){0};
+    }
     int rc = read_table(fields, route, error);
     if (rc == HEARTH_OK) rc = fields_refuse_unsupported(fields->body, route, error);
     if (rc == HEARTH_OK) rc = check_combinations(fields, route, error);
     finish_kwargs(fields);
+    finish_uploads(fields);
     if (rc == HEARTH_OK) rc = check_values(fields, error);
     if (rc == HEARTH_OK)
         prune(fields);
@@ -465,12 +478,12 @@ int fields_take(struct fields *fields, int route, json_t *body, hearth_error *er
     return rc;
 }
 
-struct fields *fields_open_converted(const json_t *body, json_t *chat, int route, const struct fields_api *api,
+struct fields *fields_open_converted(const struct fields_converted *converted, int route, const struct fields_api *api,
                                      hearth_error *error)
 {
-    struct unknown unknown = unknown_find(body, route, api);
+    struct unknown unknown = unknown_find(converted->body, route, api);
     struct fields *fields = mem_alloc(sizeof *fields);
-    if (fields_take(fields, route, chat, error) == HEARTH_OK) {
+    if (fields_take(fields, route, converted->chat, converted->uploads, error) == HEARTH_OK) {
         fields->api = unknown.api;
         fields->unknown = unknown.names;
         return fields;
@@ -482,8 +495,11 @@ struct fields *fields_open_converted(const json_t *body, json_t *chat, int route
 
 struct fields *fields_open_tree(json_t *tree, int route, const struct fields_api *api, hearth_error *error)
 {
-    json_t *own = api == NULL ? json_incref(tree) : api->convert(tree, error);
-    struct fields *fields = own == NULL ? NULL : fields_open_converted(tree, own, route, api, error);
+    struct uploads uploads = {0};
+    struct fields_converted converted = {.body = tree, .uploads = api == NULL ? NULL : &uploads};
+    converted.chat = api == NULL ? json_incref(tree) : api->convert(tree, &uploads, error);
+    struct fields *fields = converted.chat == NULL ? NULL : fields_open_converted(&converted, route, api, error);
+    uploads_release(&uploads);
     json_decref(tree);
     return fields;
 }
@@ -515,7 +531,7 @@ size_t fields_size(const void *ud)
     const struct fields *fields = ud;
     const char *const texts[] = {fields->messages,      fields->kwargs_text, fields->tools,
                                  fields->allowed_tools, fields->schema,      fields->unknown};
-    size_t bytes = sizeof *fields + json_size_of_tree(fields->body);
+    size_t bytes = sizeof *fields + json_size_of_tree(fields->body) + uploads_size(&fields->uploads);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) bytes += texts[i] == NULL ? 0 : strlen(texts[i]);
     for (size_t i = 0; fields->prompts != NULL && i < fields->n_prompts; i++)
         bytes += field_prompt_size(&fields->prompts[i]);
@@ -525,7 +541,7 @@ size_t fields_size(const void *ud)
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error)
 {
     json_t *parsed = fields_parse(body, len, error);
-    return parsed == NULL ? HEARTH_INVALID : fields_take(fields, route, parsed, error);
+    return parsed == NULL ? HEARTH_INVALID : fields_take(fields, route, parsed, NULL, error);
 }
 
 void fields_release(struct fields *fields)
@@ -546,6 +562,7 @@ void fields_release(struct fields *fields)
     free(fields->bias);
     free(fields->lora);
     free(fields->snippets);
+    uploads_release(&fields->uploads);
     json_decref(fields->body);
     *fields = (struct fields){0};
 }

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "hearth.h"
+#include "serve/fields/upload.h"
 
 #include <jansson.h>
 
@@ -55,6 +56,9 @@ struct fields {
     bool has_functions;          /* chat: calls are answered in the form of OpenAI's deprecated "functions" */
     bool has_logprobs, logprobs; /* chat: whether "logprobs" was given, and what it says */
 
+    bool is_converted; /* from another API: the messages name their uploads already */
+    struct uploads uploads;
+
     json_t *kwargs; /* arguments of the template, collected from several fields while parsing */
     char *messages, *kwargs_text, *tools, *allowed_tools, *schema; /* JSON text */
     const char **stop, **samplers, **dry_breakers;
@@ -67,8 +71,9 @@ struct fields {
     char *unknown;   /* names of unknown fields, "a, b"; NULL: none */
 };
 
-/* Converts the body of another API to an OpenAI chat, owned by the caller; NULL with the error. */
-typedef json_t *fields_converter(const json_t *body, hearth_error *error);
+/* Converts the body of another API to an OpenAI chat, owned by the caller; NULL with the error. Media go to `uploads`,
+ * which the caller releases: their strings in the body are empty then, and the chat's parts name them. */
+typedef json_t *fields_converter(const json_t *body, struct uploads *uploads, hearth_error *error);
 
 /* An API other than OpenAI's and llama-server's, which need no conversion (NULL). Static, one in each API's folder. */
 struct fields_api {
@@ -82,16 +87,25 @@ struct fields_api {
  * released. */
 int fields_read(struct fields *fields, int route, const char *body, size_t len, hearth_error *error);
 
-/* The same for a JSON tree, which it takes over and reads as OpenAI's. */
-int fields_take(struct fields *fields, int route, json_t *body, hearth_error *error);
+/* The same for a JSON tree, which it takes over. `uploads`, taken over too: those of a converted body, which its
+ * messages name; NULL: the body is as an OpenAI client sent it. */
+int fields_take(struct fields *fields, int route, json_t *body, struct uploads *uploads, hearth_error *error);
 
 /* Converts a body from its API, parses and releases it. NULL with the error; fields_close() frees.
  * fields_open_chat(), fields_open_completion() and fields_close() have the types that a struct reading_form needs. */
 struct fields *fields_open(struct buf *body, int route, const struct fields_api *api, hearth_error *error);
 struct fields *fields_open_tree(json_t *tree, int route, const struct fields_api *api,
                                 hearth_error *error); /* taken over */
-/* The same for a body that is converted already: takes `chat` over. `body` is the client's, for its unknown fields. */
-struct fields *fields_open_converted(const json_t *body, json_t *chat, int route, const struct fields_api *api,
+
+/* A converted body. */
+struct fields_converted {
+    const json_t *body; /* the client's, for its unknown fields */
+    json_t *chat;
+    struct uploads *uploads; /* that the chat names; NULL: the chat is the body itself, OpenAI's */
+};
+
+/* The same for a body that is converted already: takes chat and uploads over. */
+struct fields *fields_open_converted(const struct fields_converted *converted, int route, const struct fields_api *api,
                                      hearth_error *error);
 void *fields_open_chat(struct buf *body, hearth_error *error);
 void *fields_open_completion(struct buf *body, hearth_error *error);

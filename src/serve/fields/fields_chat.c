@@ -1,6 +1,7 @@
 /* Readers of chat fields that reach the template: messages, tools, reasoning, generation prompt. No state; any
  * thread. */
 #include "base/error.h"
+#include "serve/fields/convert.h"
 #include "serve/fields/fields_readers.h"
 
 #include <stdlib.h>
@@ -8,27 +9,58 @@
 
 /* ---- Messages and tools ---- */
 
-/* Drops the data of a content part that is not text: no model here takes images, and megabytes of base64 would count
- * as text of the prompt. The type stays. */
-static void drop_data(json_t *part)
+/* Content parts with media: OpenAI's, and those that others have added to them. */
+static const struct upload_form media[] = {{"image_url", "image_url", "image_url", {"url"}},
+                                           {"input_audio", "input_audio", "input_audio", {"data", "url"}},
+                                           {"audio_url", "input_audio", "audio_url", {"url", "data"}},
+                                           {"input_video", "input_video", "input_video", {"data", "url"}},
+                                           {"video_url", "input_video", "video_url", {"url", "data"}},
+                                           {"file", "file", "file", {"file_data", "file_url"}}};
+
+/* The part as it is handed on: text as it is; media without the data, which go to the uploads; of another type,
+ * which will be refused, the type alone, so that what comes with it does not count as text of the prompt. NULL: the
+ * error is filled in. Owned by the caller. */
+static json_t *read_part(struct fields *fields, json_t *part, struct field_path at, hearth_error *error)
 {
-    const char *type = field_string(json_object_get(part, "type"));
-    if (type == NULL || strcmp(type, "text") == 0 || strcmp(type, "refusal") == 0) return;
-    json_t *kept = json_incref(json_object_get(part, "type"));
-    json_object_clear(part);
-    json_object_set_new(part, "type", kept);
+    json_t *type = json_object_get(part, "type");
+    const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
+    if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
+    return form == NULL ? json_pack("{s:O}", "type", type) : upload_read(&fields->uploads, form, part, at.v, error);
+}
+
+/* The user's message that is nothing but an image in base64, as clients of other servers send it. */
+static int read_bare_image(struct fields *fields, json_t *message, struct field_path at, hearth_error *error)
+{
+    json_t *content = json_object_get(message, "content");
+    if (!convert_is(json_object_get(message, "role"), "user") || !upload_is_image(content)) return HEARTH_OK;
+    if (uploads_take(&fields->uploads, content, at.v, error) != HEARTH_OK) return (int)error->code;
+    json_object_set_new(message, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
+    return HEARTH_OK;
+}
+
+static int read_content(struct fields *fields, json_t *message, struct field_path at, hearth_error *error)
+{
+    json_t *content = json_object_get(message, "content"), *part;
+    size_t i;
+    json_array_foreach(content, i, part)
+    {
+        json_t *read = read_part(fields, part, field_path_of("%.80s[%zu]", at.v, i), error);
+        if (read == NULL) return (int)error->code;
+        json_array_set_new(content, i, read);
+    }
+    return read_bare_image(fields, message, at, error);
 }
 
 int field_messages(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
-    size_t i, k;
-    json_t *message, *part;
+    size_t i;
+    json_t *message;
+    int rc = HEARTH_OK;
     if (!json_is_array(value) || json_array_size(value) == 0)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
-    json_array_foreach(value, i, message)
-    {
-        json_array_foreach(json_object_get(message, "content"), k, part) drop_data(part);
-    }
+    json_array_foreach(value, i, message) if (rc == HEARTH_OK && !fields->is_converted) rc =
+        read_content(fields, message, field_path_of("%s[%zu].content", name, i), error);
+    if (rc != HEARTH_OK) return rc;
     json_t *messages = field_with_tools(value);
     fields->messages = fields_dump(messages);
     json_decref(messages);

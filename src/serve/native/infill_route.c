@@ -90,7 +90,7 @@ static void *read_infill(struct buf *body, hearth_error *error)
     if (rc != HEARTH_OK)
         json_decref(tree);
     else
-        rc = fields_take(fields, FIELDS_COMPLETION, tree, error);
+        rc = fields_take(fields, FIELDS_COMPLETION, tree, NULL, error);
     if (rc == HEARTH_OK && (rc = read_infill_fields(fields, typed, error)) != HEARTH_OK) fields_release(fields);
     json_decref(typed);
     if (rc == HEARTH_OK) {

@@ -206,11 +206,17 @@ static int read_all(struct convert *convert, reader *const *readers)
 static int read_images(const struct convert *convert, const json_t *object, struct field_path at, json_t *texts)
 {
     const json_t *images = json_object_get(object, "images");
+    size_t i;
+    json_t *image;
     if (images != NULL && !json_is_null(images) && !json_is_array(images))
         return convert_fault(convert, at, "must be a list of images");
-    json_t *image = convert_media("image_url");
-    for (size_t i = 0; i < json_array_size(images); i++) json_array_append(texts, image);
-    json_decref(image);
+    json_array_foreach(images, i, image)
+    {
+        struct field_path place = field_path_of("%.80s[%zu]", at.v, i);
+        if (uploads_take(convert->uploads, image, place.v, convert->error) != HEARTH_OK)
+            return (int)convert->error->code;
+        json_array_append_new(texts, uploads_part(convert->uploads, "image_url"));
+    }
     return HEARTH_OK;
 }
 
@@ -361,12 +367,12 @@ static int read_tools(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *ollama_chat_body(const json_t *body, hearth_error *error)
+json_t *ollama_chat_body(const json_t *body, struct uploads *uploads, hearth_error *error)
 {
     static reader *const readers[] = {read_messages, read_tools,  read_options,    read_think, read_format,
                                       read_logprobs, read_stream, drop_own_fields, NULL};
     struct convert convert;
-    convert_open(&convert, body, error);
+    convert_open(&convert, body, uploads, error);
     return convert_close(&convert, read_all(&convert, readers));
 }
 
@@ -435,12 +441,12 @@ static int read_prompt(struct convert *convert)
     return rc;
 }
 
-json_t *ollama_generate_body(const json_t *body, hearth_error *error)
+json_t *ollama_generate_body(const json_t *body, struct uploads *uploads, hearth_error *error)
 {
     static reader *const readers[] = {check_generate, read_prompt, read_options,    read_think, read_format,
                                       read_logprobs,  read_stream, drop_own_fields, NULL};
     struct convert convert;
-    convert_open(&convert, body, error);
+    convert_open(&convert, body, uploads, error);
     return convert_close(&convert, read_all(&convert, readers));
 }
 

@@ -49,11 +49,13 @@ static int read_metadata(struct conversation_request *request, const json_t *bod
     return HEARTH_OK;
 }
 
-/* Checks the items as input of a response. responses_chat() names them "input[0]" in errors; here they are
- * "items[0]". */
+/* Checks the items as input of a response, and empties the data of their media. responses_chat() names them "input[0]"
+ * in errors; here they are "items[0]". */
 static int check_items(const json_t *items, hearth_error *error)
 {
-    json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, error);
+    struct uploads uploads = {0};
+    json_t *body = json_pack("{s:O}", "input", items), *chat = responses_chat(body, &uploads, error);
+    uploads_release(&uploads);
     if (chat == NULL && strncmp(error->param, "input", strlen("input")) == 0) {
         hearth_error renamed = convert_rename(error, &(struct convert_name){"input[]", "items[]"}, 1);
         *error = renamed;
@@ -70,10 +72,9 @@ static int read_items(struct conversation_request *request, const json_t *body, 
     bool is_none = items == NULL || json_is_null(items) || (json_is_array(items) && json_array_size(items) == 0);
     if (!is_none && !json_is_array(items))
         return error_at(error, HEARTH_INVALID, "items", "'items' must be a list of items");
-    if (!is_none && check_items(items, error) != HEARTH_OK) return (int)error->code;
     call_random_name(name, sizeof name);
     request->turn = history_turn(request->stored, NULL, is_none ? NULL : items, name);
-    return HEARTH_OK;
+    return is_none ? HEARTH_OK : check_items(items, error);
 }
 
 /* An empty body is an empty object. */

@@ -485,11 +485,16 @@ static size_t request_size(const void *ud)
 struct fields *responses_open_fields(json_t *body, const struct reading_caller *caller, bool only_counted,
                                      struct history *history, hearth_error *error)
 {
-    json_t *before, *chat = NULL;
+    json_t *before;
+    struct uploads uploads = {0};
+    struct fields_converted converted = {.body = body, .uploads = &uploads};
     if (history_open(history, body, caller, only_counted, &before, error) == HEARTH_OK)
-        chat = responses_chat_after(before, body, error);
+        converted.chat = responses_chat_after(before, body, &uploads, error);
     json_decref(before);
-    return chat == NULL ? NULL : fields_open_converted(body, chat, FIELDS_CHAT, &responses_api, error);
+    struct fields *fields =
+        converted.chat == NULL ? NULL : fields_open_converted(&converted, FIELDS_CHAT, &responses_api, error);
+    uploads_release(&uploads);
+    return fields;
 }
 
 static void *read_request(struct buf *body, const struct reading_caller *caller, hearth_error *error)

@@ -7,6 +7,7 @@
 
 #include "serve/core/call.h"
 #include "serve/core/exchange.h"
+#include "serve/fields/fields.h"
 #include "serve/responses/history.h"
 
 #include <jansson.h>
@@ -21,12 +22,12 @@ void responses_cancel(struct call *call);
 /* OpenAI's form of an error; fields of the chat are renamed to those of Responses. */
 void responses_put_error(struct buf *out, const hearth_error *error, const char *request_id);
 
-/* Converts a body to an OpenAI chat, owned by the caller; NULL: the error is filled in. */
-json_t *responses_chat(const json_t *body, hearth_error *error);
+/* Converts a body to an OpenAI chat: a fields_converter. */
+json_t *responses_chat(const json_t *body, struct uploads *uploads, hearth_error *error);
 extern const struct fields_api responses_api;
 
 /* The same with the stored items `before` (NULL: none) in front of the body's. */
-json_t *responses_chat_after(const json_t *before, const json_t *body, hearth_error *error);
+json_t *responses_chat_after(const json_t *before, const json_t *body, struct uploads *uploads, hearth_error *error);
 
 /* Parses a body together with the stored items that it continues. `history` is opened in any case, also on failure,
  * which is NULL with the error; `only_counted` as in history_open(). Reading thread. */

@@ -17,15 +17,9 @@ struct item {
     struct field_path at;
 };
 
-/* The media part for a type; NULL: another type. */
-static json_t *media_of(const json_t *type)
-{
-    static const char *const media[][2] = {
-        {"input_image", "image_url"}, {"input_audio", "input_audio"}, {"input_file", "file"}};
-    for (size_t i = 0; i < sizeof media / sizeof *media; i++)
-        if (convert_is(type, media[i][0])) return convert_media(media[i][1]);
-    return NULL;
-}
+static const struct upload_form media[] = {{"input_image", "image_url", "image_url", {"url"}},
+                                           {"input_audio", "input_audio", "input_audio", {"data"}},
+                                           {"input_file", "file", NULL, {"file_data", "file_url"}}};
 
 /* Collects the texts of a string, or of a list of parts (text, or a refusal), with media parts in order. */
 static int collect_texts(const struct convert *convert, const json_t *content, struct field_path at, json_t *texts)
@@ -45,9 +39,11 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
         const json_t *type = json_object_get(part, "type"), *text = NULL;
         struct field_path path = field_path_of("%.80s[%zu]", at.v, i);
         size_t k = 0;
-        json_t *media = media_of(type);
-        if (media != NULL) {
-            json_array_append_new(texts, media);
+        const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
+        if (form != NULL) {
+            json_t *read = upload_read(convert->uploads, form, part, path.v, convert->error);
+            if (read == NULL) return (int)convert->error->code;
+            json_array_append_new(texts, read);
             continue;
         }
         while (k < sizeof kinds / sizeof *kinds && !convert_is(type, kinds[k][0])) k++;
@@ -263,22 +259,22 @@ static int read_ending(struct convert *convert)
     return HEARTH_OK;
 }
 
-json_t *responses_chat_after(const json_t *before, const json_t *body, hearth_error *error)
+json_t *responses_chat_after(const json_t *before, const json_t *body, struct uploads *uploads, hearth_error *error)
 {
     static int (*const readers[])(struct convert *) = {read_instructions, read_input,  responses_read_tools,
                                                        read_max_tokens,   read_format, read_reasoning_effort,
                                                        read_logprobs,     read_ending};
     struct convert convert;
-    convert_open(&convert, body, error);
+    convert_open(&convert, body, uploads, error);
     convert.before = before;
     int rc = convert_refuse(&convert, refused);
     for (size_t i = 0; i < sizeof readers / sizeof *readers && rc == HEARTH_OK; i++) rc = readers[i](&convert);
     return convert_close(&convert, rc);
 }
 
-json_t *responses_chat(const json_t *body, hearth_error *error)
+json_t *responses_chat(const json_t *body, struct uploads *uploads, hearth_error *error)
 {
-    return responses_chat_after(NULL, body, error);
+    return responses_chat_after(NULL, body, uploads, error);
 }
 
 /* ---- Members that repeat the request ---- */

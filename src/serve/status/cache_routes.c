@@ -172,7 +172,7 @@ static void *read_messages(struct buf *body, hearth_error *error)
 
 /* Refuses bodies that continue stored items: without those the prompt would be another than the one that is looked
  * up. */
-static json_t *whole_response_chat(const json_t *body, hearth_error *error)
+static json_t *whole_response_chat(const json_t *body, struct uploads *uploads, hearth_error *error)
 {
     static const char *const links[] = {"previous_response_id", "conversation"};
     for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
@@ -181,7 +181,7 @@ static json_t *whole_response_chat(const json_t *body, hearth_error *error)
                  "a lookup does not continue stored items: leave out '%s', and send all of them in 'input'", links[i]);
         return NULL;
     }
-    return responses_chat(body, error);
+    return responses_chat(body, uploads, error);
 }
 
 static const struct fields_api whole_response_api = {.name = "responses", .convert = whole_response_chat};

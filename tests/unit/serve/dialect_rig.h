@@ -27,7 +27,8 @@ static inline json_t *rig_json(const char *text)
 static inline void assert_converts(fields_converter *convert, const char *body, const char *expected)
 {
     hearth_error error = {0};
-    json_t *given = rig_json(body), *wanted = rig_json(expected), *chat = convert(given, &error), *value;
+    struct uploads uploads = {0};
+    json_t *given = rig_json(body), *wanted = rig_json(expected), *chat = convert(given, &uploads, &error), *value;
     const char *name;
     if (chat == NULL) fail_msg("%s: %s", body, error.message);
     json_object_foreach(wanted, name, value)
@@ -40,6 +41,7 @@ static inline void assert_converts(fields_converter *convert, const char *body, 
     json_decref(given);
     json_decref(wanted);
     json_decref(chat);
+    uploads_release(&uploads);
 }
 
 struct rig_refusal {
@@ -52,12 +54,14 @@ static inline void assert_refused(fields_converter *convert, const struct rig_re
 {
     for (size_t i = 0; i < n; i++) {
         hearth_error error = {0};
-        json_t *given = rig_json(rows[i].body), *chat = convert(given, &error);
+        struct uploads uploads = {0};
+        json_t *given = rig_json(rows[i].body), *chat = convert(given, &uploads, &error);
         if (chat != NULL) fail_msg("not refused: %s", rows[i].body);
         if (error.code != rows[i].code || strcmp(error.param, rows[i].param) != 0)
             fail_msg("%s: %d %s %s", rows[i].body, error.code, error.param, error.message);
         assert_non_null(strstr(error.message, rows[i].param));
         json_decref(given);
+        uploads_release(&uploads);
     }
 }
 

@@ -42,16 +42,13 @@ static void messages_become_those_of_a_chat(void **unused)
          "{\"messages\":[{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":\"12\"},"
          "{\"role\":\"tool\",\"tool_call_id\":\"t2\",\"content\":\"none\"},"
          "{\"role\":\"tool\",\"tool_call_id\":\"t3\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"Well?\"}]}"},
-        /* Media parts have no data: src/chat decides what replaces them. A document of text is text. */
-        {"{\"system\":[{\"type\":\"image\"}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
-         "\"source\":{\"type\":\"base64\",\"data\":\"AA==\"}},{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
-         "\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image\"}]},{\"type\":\"document\",\"source\":"
-         "{\"type\":\"base64\",\"media_type\":\"application/pdf\",\"data\":\"AA==\"}},{\"type\":\"document\","
-         "\"source\":{\"type\":\"text\",\"media_type\":\"text/plain\",\"data\":\"b\"}}]}]}",
-         "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"image_url\"}]},{\"role\":\"user\",\"content\":"
-         "[{\"type\":\"image_url\"}]},{\"role\":\"tool\",\"tool_call_id\":\"t1\",\"content\":[{\"type\":\"text\","
-         "\"text\":\"a\"},{\"type\":\"image_url\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"file\"},{\"type\":"
-         "\"text\",\"text\":\"b\"}]}]}"},
+        /* A document of text is text, and one of blocks is these; test_uploads.c has the other ones. */
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"document\",\"source\":{\"type\":\"text\","
+         "\"media_type\":\"text/plain\",\"data\":\"a\"}},{\"type\":\"document\",\"source\":{\"type\":\"content\","
+         "\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}},{\"type\":\"document\",\"source\":{\"type\":"
+         "\"content\",\"content\":\"c\"}}]}]}",
+         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","
+         "\"text\":\"b\"},{\"type\":\"text\",\"text\":\"c\"}]}]}"},
         /* Consecutive messages of one role become one. */
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"},"
          "{\"role\":\"assistant\",\"content\":\"c\"}]}",

@@ -111,12 +111,43 @@ static void items_are_added_shown_and_deleted_by_hand(void **state)
     client_close(&client);
 }
 
+#define IMAGE(url)                                                                                                     \
+    "{\"role\":\"user\",\"content\":[{\"type\":\"input_image\",\"image_url\":\"data:image/png;base64," url "\"}]}"
+
+static void assert_medium(const hearth_params *params, size_t i, const char *bytes, const char *field)
+{
+    assert_true(i < params->n_media);
+    assert_int_equal(params->media[i].len, strlen(bytes));
+    assert_memory_equal(params->media[i].bytes, bytes, strlen(bytes));
+    assert_string_equal(params->media[i].field, field);
+}
+
+/* Items are kept as they came, so that each response that continues them has their media again. */
+static void images_of_stored_items_are_there_for_every_response(void **state)
+{
+    struct client client = start(*state);
+    char *id = created(&client, "{\"items\":[" IMAGE("aGk=") "]}"), body[300];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(body, sizeof body, "{\"input\":[%s],\"conversation\":\"%s\"}", IMAGE("eW8="), id);
+        ANSWERS("POST", "/v1/responses", body, 200, NULL);
+        const hearth_params *params = fake_wait(i);
+        assert_int_equal(params->n_media, 2 + i);
+        assert_medium(params, 0, "hi", "previous_response_id[0].content[0].image_url");
+        assert_medium(params, 1 + i, "yo", "input[0].content[0].image_url");
+    }
+    ANSWERS("GET", "/v1/conversations/%s/items?order=asc", NULL, 200, "base64,aGk=");
+    ANSWERS("GET", "/v1/conversations/%s/items?order=asc", NULL, 200, "base64,eW8=");
+    free(id);
+    client_close(&client);
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     static const char *const rows[][2] = {
         {"{\"metadata\":5}", "\"param\":\"metadata\""},
         {"{\"items\":5}", "\"param\":\"items\""},
         {"{\"items\":[{\"type\":\"telepathy_call\"}]}", "\"param\":\"items[0].type\""},
+        {"{\"items\":[" IMAGE("?") "]}", "'items[0].content[0].image_url' is not base64"},
         {"[]", "must be a JSON object"},
     };
     struct client client = start(*state);
@@ -137,6 +168,7 @@ int main(void)
         ROW(a_conversation_is_made_shown_changed_and_deleted),
         ROW(responses_continue_a_conversation_and_append_to_it),
         ROW(items_are_added_shown_and_deleted_by_hand),
+        ROW(images_of_stored_items_are_there_for_every_response),
         ROW(what_is_wrong_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,11 +49,6 @@ static void messages_become_those_of_a_chat(void **unused)
                                                                             "\"own\",\"content\":\"3\"},"
                                                                             "{\"role\":\"tool\",\"tool_call_id\":"
                                                                             "\"call\",\"content\":\"4\"}]}"},
-        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"images\":[\"aGk=\",\"aGk=\"]},{\"role\":\"tool\","
-         "\"content\":\"b\",\"images\":[\"aGk=\"]}]}",
-         "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"},{\"type\":\"image_url\"},"
-         "{\"type\":\"text\",\"text\":\"a\"}]},{\"role\":\"tool\",\"tool_call_id\":\"call\",\"content\":"
-         "[{\"type\":\"image_url\"},{\"type\":\"text\",\"text\":\"b\"}]}]}"},
         {"{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[]},{\"role\":\"user\",\"content\":null,"
          "\"images\":[]}]}",
          "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\"},{\"role\":\"user\",\"content\":\"\"}]}"},

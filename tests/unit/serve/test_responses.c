@@ -57,13 +57,6 @@ static void input_becomes_the_messages_of_a_chat(void **unused)
                        "\"{}\"}},{\"id\":\"c2\",\"type\":\"function\",\"function\":{\"name\":\"patch\",\"arguments\":"
                        "\"{\\\"input\\\":\\\"a \\\\\\\"b\\\\\\\"\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c2\","
                        "\"content\":\"ok\"}")},
-        /* Media parts have no data: src/chat decides what replaces them. */
-        {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},{\"type\":"
-         "\"input_image\",\"image_url\":\"data:x\"},{\"type\":\"input_file\",\"file_id\":\"f\"}]},{\"type\":"
-         "\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":\"input_image\"}]}]}",
-         CHAT("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"},"
-              "{\"type\":\"file\"}]},{\"role\":\"tool\",\"tool_call_id\":\"c\",\"content\":[{\"type\":"
-              "\"image_url\"}]}")},
         /* The summary is used if the reasoning itself is missing. */
         {"{\"input\":[{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"Hm.\"}]},"
          "{\"role\":\"assistant\",\"content\":\"a\"}]}",

@@ -1,0 +1,199 @@
+/* Uploads within bodies: see upload.h. */
+#include "serve/fields/upload.h"
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- The list ---- */
+
+static void add(struct uploads *uploads, const struct base64_bytes *bytes, const char *field)
+{
+    if (uploads->n == uploads->cap) {
+        uploads->cap = uploads->cap == 0 ? 4 : 2 * uploads->cap;
+        uploads->v = mem_grow(uploads->v, uploads->cap, sizeof *uploads->v);
+    }
+    uploads->v[uploads->n++] = (hearth_medium){.bytes = bytes->v, .len = bytes->len, .field = mem_strdup(field)};
+}
+
+void uploads_release(struct uploads *uploads)
+{
+    for (size_t i = 0; i < uploads->n; i++) {
+        free((void *)uploads->v[i].bytes);
+        free((void *)uploads->v[i].field);
+    }
+    free(uploads->v);
+    *uploads = (struct uploads){0};
+}
+
+size_t uploads_size(const struct uploads *uploads)
+{
+    size_t bytes = uploads->cap * sizeof *uploads->v;
+    for (size_t i = 0; i < uploads->n; i++) bytes += uploads->v[i].len + strlen(uploads->v[i].field);
+    return bytes;
+}
+
+/* ---- Base64 ---- */
+
+static int decode(struct base64_bytes *bytes, const json_t *text, size_t from, const char *field, hearth_error *error)
+{
+    const char *whole = json_string_value(text);
+    enum base64_fault fault = base64_get(bytes, whole + from, json_string_length(text) - from);
+    if (fault == BASE64_CHARACTER && whole[from + bytes->wrong] == '%')
+        return error_at(error, HEARTH_UNSUPPORTED, field,
+                        "'%s' is percent-encoded, which is not read here: send the data as plain base64", field);
+    if (fault == BASE64_CHARACTER)
+        return error_at(error, HEARTH_INVALID, field,
+                        "'%s' is not base64: its byte %zu is not of that alphabet. Send base64, or a data URL with it",
+                        field, from + bytes->wrong + 1);
+    if (fault == BASE64_END)
+        return error_at(error, HEARTH_INVALID, field,
+                        "'%s' is not base64: the padding (\"=\") at its end is wrong, or characters are missing",
+                        field);
+    if (bytes->len > 0) return HEARTH_OK;
+    return error_at(error, HEARTH_INVALID, field, "'%s' is empty: send base64, or a data URL with it", field);
+}
+
+/* ---- Data URLs and others ---- */
+
+static bool begins(const char *text, const char *with)
+{
+    return strncasecmp(text, with, strlen(with)) == 0;
+}
+
+/* Finds the base64 of a data URL, "data:TYPE;NAME=VALUE;base64,…". */
+static int find_in_data_url(const char *url, size_t *from, const char *field, hearth_error *error)
+{
+    static const char mark[] = ";base64";
+    const char *comma = strchr(url, ',');
+    if (comma == NULL)
+        return error_at(error, HEARTH_INVALID, field, "'%s' is a data URL without a comma: data:TYPE;base64,DATA",
+                        field);
+    *from = (size_t)(comma + 1 - url);
+    if (comma - url >= (ptrdiff_t)strlen(mark) && begins(comma - strlen(mark), mark)) return HEARTH_OK;
+    return error_at(error, HEARTH_UNSUPPORTED, field,
+                    "'%s' is a data URL without \";base64\": percent-encoded data is not read here, send base64",
+                    field);
+}
+
+/* Whether the text begins as "https://" does: with letters, and "+", "-", "." among them. */
+static bool is_url(const char *text)
+{
+    static const char scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+    size_t len = strspn(text, scheme);
+    return len > 0 && strncmp(text + len, "://", 3) == 0;
+}
+
+/* Where to fetch URLs, if ever: nothing else knows that there are any. */
+static int refuse_url(const char *field, hearth_error *error)
+{
+    return error_at(error, HEARTH_UNSUPPORTED, field,
+                    "'%s' is a URL, and URLs are not fetched: send the data as a data URL, data:TYPE;base64,DATA",
+                    field);
+}
+
+int uploads_take(struct uploads *uploads, json_t *text, const char *field, hearth_error *error)
+{
+    const char *given = json_string_value(text);
+    struct base64_bytes bytes;
+    size_t from = 0;
+    int rc = HEARTH_OK;
+    if (given == NULL)
+        return error_at(error, HEARTH_INVALID, field, "'%s' must be a string: base64, or a data URL with it", field);
+    if (begins(given, "data:"))
+        rc = find_in_data_url(given, &from, field, error);
+    else if (is_url(given))
+        rc = refuse_url(field, error);
+    if (rc == HEARTH_OK) rc = decode(&bytes, text, from, field, error);
+    if (rc != HEARTH_OK) return rc;
+    json_string_setn_nocheck(text, "", 0);
+    add(uploads, &bytes, field);
+    return HEARTH_OK;
+}
+
+/* ---- Content parts ---- */
+
+json_t *uploads_part(const struct uploads *uploads, const char *as)
+{
+    return json_pack("{s:s,s:I}", "type", as, "media", (json_int_t)uploads->n - 1);
+}
+
+const struct upload_form *upload_form_of(const struct upload_form *forms, size_t n, const json_t *type)
+{
+    const char *text = json_string_value(type);
+    for (size_t i = 0; text != NULL && i < n; i++)
+        if (strcmp(forms[i].type, text) == 0) return &forms[i];
+    return NULL;
+}
+
+/* A member that is given and not null; NULL: none. */
+static json_t *member_of(const json_t *object, const char *name)
+{
+    json_t *value = name == NULL ? NULL : json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* Where a part has its data. */
+struct place {
+    json_t *text; /* NULL: there is none */
+    char path[sizeof((hearth_error *)NULL)->param];
+};
+
+static struct place find_data(const struct upload_form *form, const json_t *part, const char *at)
+{
+    struct place place = {.text = NULL};
+    json_t *holder = form->holder == NULL ? (json_t *)part : member_of(part, form->holder);
+    const char *name = form->members[0];
+    if (json_is_string(holder)) {
+        place.text = holder;
+        snprintf(place.path, sizeof place.path, "%s.%s", at, form->holder);
+        return place;
+    }
+    for (size_t i = 0; i < 2 && place.text == NULL; i++)
+        if ((place.text = member_of(holder, form->members[i])) != NULL) name = form->members[i];
+    const char *dot = form->holder == NULL ? "" : ".", *within = form->holder == NULL ? "" : form->holder;
+    snprintf(place.path, sizeof place.path, "%s%s%s.%s", at, dot, within, name);
+    return place;
+}
+
+json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at,
+                    hearth_error *error)
+{
+    struct place data = find_data(form, part, at);
+    bool is_stored = member_of(part, "file_id") != NULL ||
+                     (form->holder != NULL && member_of(member_of(part, form->holder), "file_id") != NULL);
+    if (data.text != NULL)
+        return uploads_take(uploads, data.text, data.path, error) == HEARTH_OK ? uploads_part(uploads, form->as) : NULL;
+    if (is_stored)
+        error_at(error, HEARTH_UNSUPPORTED, data.path,
+                 "'%s' is missing: a file_id names a file that was uploaded before, and none are kept here", data.path);
+    else
+        error_at(error, HEARTH_INVALID, data.path, "'%s' is missing: base64, or a data URL with it", data.path);
+    return NULL;
+}
+
+/* ---- Images without a part ---- */
+
+bool upload_is_image(const json_t *text)
+{
+    enum { LEAST = 64 };
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const struct {
+        const char *head, *more; /* `more` stands at 12 characters: byte 9 */
+    } files[] = {{"iVBORw0KGgo", ""}, {"/9j/", ""}, {"R0lGODlh", ""}, {"R0lGODdh", ""}, {"UklGR", "RUJQ"}};
+    const char *given = json_string_value(text);
+    const size_t len = json_string_length(text);
+    bool known = false;
+    if (len < LEAST || len % 4 != 0) return false;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        known = known || (strncmp(given, files[i].head, strlen(files[i].head)) == 0 &&
+                          strncmp(given + 12, files[i].more, strlen(files[i].more)) == 0);
+    if (!known) return false;
+    size_t n = strspn(given, alphabet);
+    return n + 2 >= len && n + strspn(given + n, "=") == len;
+}

@@ -1,0 +1,48 @@
+/* What clients upload within a body: the data of images, sounds and documents, in base64, as it is or within a data
+ * URL. Here it becomes the bytes that hearth_params.media has, and the client's content part the one that names them.
+ * What a file is, its bytes decide, later and elsewhere: neither "format" nor a data URL's type is believed.
+ *
+ * The text is freed as soon as it is decoded, so that a body is not in memory twice. No state; any thread. */
+#ifndef SERVE_FIELDS_UPLOAD_H
+#define SERVE_FIELDS_UPLOAD_H
+
+#include "hearth.h"
+
+#include <jansson.h>
+
+/* The media of a request, in the order in which they are read. {0} has none. */
+struct uploads {
+    hearth_medium *v; /* bytes and field are allocated */
+    size_t n, cap;
+};
+
+void uploads_release(struct uploads *uploads);
+size_t uploads_size(const struct uploads *uploads); /* bytes */
+
+/* Decodes `text`, a JSON string, which is empty afterwards. `field` names it in the client's body. HEARTH_INVALID: it
+ * is no base64, or empty; HEARTH_UNSUPPORTED: it is a URL. */
+int uploads_take(struct uploads *uploads, json_t *text, const char *field, hearth_error *error);
+
+/* The content part that names the last one taken; `as`: "image_url", "input_audio", "input_video", "file". */
+json_t *uploads_part(const struct uploads *uploads, const char *as);
+
+/* How an API writes a content part with a medium. */
+struct upload_form {
+    const char *type;       /* of the API's part */
+    const char *as;         /* of the chat's */
+    const char *holder;     /* member with the data: a string, or an object with one of the members; NULL: the part */
+    const char *members[2]; /* with the data, the usual one first; the second may be NULL */
+};
+
+/* The form of this type among n; NULL: none. */
+const struct upload_form *upload_form_of(const struct upload_form *forms, size_t n, const json_t *type);
+
+/* Makes the chat's part of an API's, whose path is `at`, and takes its data. NULL: the error is filled in. */
+json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at,
+                    hearth_error *error);
+
+/* Whether a text is an image in base64 and can be nothing else: long, of base64 alone, beginning like a PNG, JPEG, GIF
+ * or WebP file. */
+bool upload_is_image(const json_t *text);
+
+#endif
