@@ -23,8 +23,31 @@ static inline void require_json(const struct buf *text)
     json_decref(json);
 }
 
+/* Checks that each medium has bytes and a field, and that the parts name them in order, each once. */
+static inline void check_media(const hearth_params *p)
+{
+    json_t *messages = p->messages_json == NULL ? NULL : json_loads(p->messages_json, JSON_ALLOW_NUL, NULL);
+    json_t *message, *part;
+    json_int_t next = 0;
+    size_t i, k;
+    for (size_t m = 0; m < p->n_media; m++)
+        require(p->media[m].bytes != NULL && p->media[m].len > 0 && p->media[m].field[0] != '\0');
+    json_array_foreach(messages, i, message)
+    {
+        json_array_foreach(json_object_get(message, "content"), k, part)
+        {
+            const json_t *medium = json_object_get(part, "media");
+            if (medium == NULL) continue;
+            require(json_is_integer(medium) && json_integer_value(medium) == next++);
+        }
+    }
+    require(next == (json_int_t)p->n_media);
+    json_decref(messages);
+}
+
 static inline void check_choice(const hearth_params *p)
 {
+    check_media(p);
     require((p->messages_json != NULL) + (p->text != NULL) + (p->tokens != NULL) + (p->parts != NULL) == 1);
     require(!(p->sampling.temperature < 0) && !(p->sampling.temperature > 100));
     require(!(p->sampling.top_p < 0) && !(p->sampling.top_p > 1));

@@ -24,6 +24,7 @@ static json_t *read_part(struct fields *fields, json_t *part, struct field_path 
 {
     json_t *type = json_object_get(part, "type");
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
+    json_object_del(part, "media"); /* which medium a part names is not the client's to say */
     if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
     return form == NULL ? json_pack("{s:O}", "type", type) : upload_read(&fields->uploads, form, part, at.v, error);
 }

@@ -126,6 +126,7 @@ static int read_call_output(struct convert *convert, const struct item *item)
 static int read_reasoning(struct convert *convert, const struct item *item)
 {
     static const char *const members[] = {"content", "summary"};
+    const size_t n_media = convert->uploads->n;
     json_t *texts = json_array(), *text;
     size_t i;
     int rc = HEARTH_OK;
@@ -133,7 +134,9 @@ static int read_reasoning(struct convert *convert, const struct item *item)
         if (fields_asks(item->json, members[k]))
             rc = collect_texts(convert, json_object_get(item->json, members[k]),
                                field_path_of("%s.%s", item->at.v, members[k]), texts);
-    json_array_foreach(texts, i, text) if (json_is_string(text)) convert_add_reasoning(convert, text);
+    if (rc == HEARTH_OK && convert->uploads->n > n_media)
+        rc = convert_fault(convert, item->at, "has media in its reasoning: send text alone");
+    json_array_foreach(texts, i, text) if (rc == HEARTH_OK) convert_add_reasoning(convert, text);
     json_decref(texts);
     return rc;
 }

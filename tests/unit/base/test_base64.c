@@ -105,7 +105,8 @@ static const char for_urls[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 
 static int value_of(char c)
 {
-    const char *a = memchr(standard, c, 64), *b = memchr(for_urls, c, 64);
+    if (c == '\0') return -1;
+    const char *a = strchr(standard, c), *b = strchr(for_urls, c);
     return a != NULL ? (int)(a - standard) : b != NULL ? (int)(b - for_urls) : -1;
 }
 

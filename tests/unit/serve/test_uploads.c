@@ -111,8 +111,8 @@ static void a_chat_has_media_among_its_parts(void **unused)
         /* Which medium a part names is not the client's to say; parts of other types lose their data. */
         {NULL,
          CHAT("{'type':'image_url','media':5,'image_url':{'url':'aGk='}},{'type':'thing','media':0,'data':'aGk='},"
-              "{'type':'refusal','refusal':'no'}"),
-         USER(IMAGE("0") ",{'type':'thing'},{'type':'refusal','refusal':'no'}"),
+              "{'type':'refusal','refusal':'no','media':0},{'type':'text','text':'a','media':0}"),
+         USER(IMAGE("0") ",{'type':'thing'},{'type':'refusal','refusal':'no'}," TEXT("a")),
          {{"hi", "messages[0].content[0].image_url.url"}}},
     };
     ASSERT_ALL_TAKEN(rows);
@@ -271,6 +271,8 @@ static void what_cannot_be_taken_is_refused_by_its_place(void **unused)
          "input[0].content[0].file_url", "is a URL"},
         {&responses_api, INPUT("{'type':'input_image','image_url':'https://example.com/'}"), HEARTH_UNSUPPORTED,
          "input[0].content[0].image_url", "is a URL"},
+        {&responses_api, "{'input':[{'type':'reasoning','content':[{'type':'input_image','image_url':'aGk='}]}]}",
+         HEARTH_INVALID, "input[0]", "has media in its reasoning: send text alone"},
         {&anthropic_api, SOURCE("'type':'url','url':'https://example.com/'"), HEARTH_UNSUPPORTED,
          "messages[0].content[0].source.url", "is a URL"},
         {&anthropic_api, SOURCE("'type':'file','file_id':'file_1'"), HEARTH_UNSUPPORTED,
