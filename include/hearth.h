@@ -675,6 +675,7 @@ typedef struct hearth_resident {
     int32_t own_tokens; /* of them, those that count for it: what several share counts for the one that runs, else for
                            the one that was used last */
     int32_t messages;
+    int32_t media, media_tokens; /* images and sounds, or parts of them, in its cells, and how many tokens these have */
     double cost_ms;    /* by how much its cells have slowed down others since it was used last, as estimated */
     double return_ms;  /* what bringing it back from the store would take; 0: not asked yet, or it is not stored */
     char hash[17];     /* short hash of the tokens; empty while it is running */

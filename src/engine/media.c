@@ -5,6 +5,7 @@
 #include "engine/core.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "llm/projector.h"
 
 /* Media that are encoded ahead, behind the one that comes next. */
@@ -90,7 +91,12 @@ void media_computed(const struct slot *slot, const struct plan_share *share)
 {
     const struct job_media *media = &slot->job->media;
     for (size_t i = 0; i < media->spans.len; i++) {
-        int32_t end = media->spans.v[i].at + media->spans.v[i].n;
-        if (end > share->from && end <= share->to) media->computed(media->ud, i);
+        const struct media_span *span = &media->spans.v[i];
+        int32_t end = span->at + span->n;
+        if (end <= share->from || end > share->to) continue;
+        media->computed(media->ud, i);
+        log_event(LOG_DEBUG, "imc-media-cache", span->n_pos == span->n ? "decoded-media" : "decoded-image-mrope",
+                  log_str("id", slot->job->id), log_int("seq", slot->seq->id), log_int("from", span->at),
+                  log_int("tokens", span->n), log_int("positions", span->n_pos));
     }
 }

@@ -154,6 +154,33 @@ static bool log_conversation(const struct engine *engine, const struct job *job,
     return continues;
 }
 
+/* ---- Media ---- */
+
+/* Media of the prompt that lie within its first n tokens. */
+static size_t media_within(const struct job *job, int32_t n)
+{
+    const struct media_spans *spans = &job->media.spans;
+    size_t i = 0;
+    while (i < spans->len && spans->v[i].at + spans->v[i].n <= n) i++;
+    return i;
+}
+
+static void log_media(const struct job *job, const struct placement *p)
+{
+    size_t all = job->media.spans.len, kept = media_within(job, p->n);
+    const char *prepared = p->n == 0    ? "media cache build prepared"
+                           : kept < all ? "media extend prepared"
+                                        : "media text extend prepared";
+    if (all == 0 || p->how == PLACE_WAIT) return;
+    log_event(LOG_INFO, "imc", prepared, log_str("id", job->id), log_int("media", (int64_t)all),
+              log_int("media-cached", (int64_t)kept), log_int("new-tokens", (int64_t)job->wanted->len - p->n));
+    if (p->n == 0)
+        log_event(LOG_INFO, "start-slot", "imc-media-build", log_int("media", (int64_t)all));
+    else if (kept < all)
+        log_event(LOG_INFO, "start-slot", "imc-media-extend", log_int("skip_text_tokens", p->n),
+                  log_int("media", (int64_t)(all - kept)));
+}
+
 static void log_system_prompt(const struct engine *engine, const struct job *job, const struct placement *p)
 {
     int32_t tokens = job->conversation.system_end;
@@ -168,6 +195,7 @@ static void log_system_prompt(const struct engine *engine, const struct job *job
 bool reuse_log(const struct engine *engine, const struct job *job, const struct placement *placement)
 {
     if (!job->cache_prompt) return false;
+    log_media(job, placement);
     if (engine->policy.keeps_conversations) return log_conversation(engine, job, placement);
     log_system_prompt(engine, job, placement);
     return false;
@@ -178,6 +206,11 @@ void reuse_log_built(const struct slot *slot)
     const struct run *run = slot->run;
     int32_t total = slot->job->conversation.stable_end;
     if (run->continues && run->n_cached >= total) return; /* all of it was cached */
+    if (media_within(slot->job, run->n_cached) < media_within(slot->job, total)) {
+        log_event(LOG_INFO, "start-slot", run->n_cached > 0 ? "imc-media-extended" : "imc-media-built",
+                  log_int("total_cached", total), log_int("skipped_text_tokens", run->n_cached));
+        return;
+    }
     if (run->n_cached > 0 && !run->continues)
         log_event(LOG_INFO, "start-slot", "imc-partial-rebuilt", log_int("total_cached", total),
                   log_int("salvaged_prefix", run->n_cached),

@@ -73,6 +73,10 @@ static hearth_resident resident_of(const struct engine *engine, const struct seq
                          .return_ms = seq->slot == NULL ? seq->idle.back_ns / 1e6 : 0,
                          .last_used = seq->slot == NULL ? seq->retired_at_unix_ms : 0};
     if (seq->slot == NULL) put_hash(seq, r.hash);
+    for (size_t i = 0; i < seq->media.len && seq->media.v[i].at + seq->media.v[i].n <= seq->n_cells; i++) {
+        r.media++;
+        r.media_tokens += seq->media.v[i].n;
+    }
     return r;
 }
 

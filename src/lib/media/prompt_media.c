@@ -2,7 +2,9 @@
 #include "lib/media/prompt_media.h"
 
 #include "base/error.h"
+#include "base/clock.h"
 #include "base/little.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "engine/engine.h"
 
@@ -17,6 +19,7 @@ struct medium {
     _Atomic int refs;
     struct llm_projector *projector;
     struct llm_medium *chunks;
+    bool is_sound;
 };
 
 /* A run of rows in the prompt. */
@@ -171,7 +174,10 @@ static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
     struct llm_medium *chunks = read_upload(media->model, &bytes, error);
     if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, i, error);
     upload->medium = mem_alloc(sizeof *upload->medium);
-    *upload->medium = (struct medium){.refs = 1, .projector = media->model->projector, .chunks = chunks};
+    *upload->medium = (struct medium){.refs = 1,
+                                      .projector = media->model->projector,
+                                      .chunks = chunks,
+                                      .is_sound = media_kind_of(media_format_of(&bytes)) == MEDIA_AUDIO};
     if (check_rows(media->model, chunks, error) != HEARTH_OK) return name_field(upload, i, error);
     media->markers[i] = mem_format("%s%zu" MARKER_END, media->begin, i);
     return HEARTH_OK;
@@ -283,7 +289,14 @@ struct work {
 static int encode(void *ud, float *rows, hearth_error *error)
 {
     const struct work *work = ud;
-    return llm_medium_encode(work->medium->projector, work->medium->chunks, work->chunk, rows, error);
+    const struct medium *medium = work->medium;
+    int64_t began_at = clock_now(clock_monotonic());
+    int rc = llm_medium_encode(medium->projector, medium->chunks, work->chunk, rows, error);
+    log_event(rc == HEARTH_OK ? LOG_INFO : LOG_ERROR, "imc-media-cache",
+              medium->is_sound ? "encoding-audio-chunk" : "encoding-image-chunk",
+              log_int("tokens", llm_medium_chunk(medium->chunks, work->chunk).n),
+              log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - began_at)));
+    return rc;
 }
 
 static void release_work(void *ud)

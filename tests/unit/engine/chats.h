@@ -33,6 +33,13 @@ static inline void say(struct chat *chat, enum role role, int32_t seed, int32_t 
     for (int32_t i = 0; i < n; i++) tokens_push(words, (seed * 31 + i) % 190);
 }
 
+/* Words with an image behind them. */
+static inline void say_with_image(struct chat *chat, enum role role, int32_t seed, int32_t n, uint8_t image)
+{
+    say(chat, role, seed, n);
+    client_add_medium(&chat->m[chat->n - 1].words, image, 60);
+}
+
 static inline void say_reply(struct chat *chat, const struct tokens *reply)
 {
     chat->m[chat->n].role = ASSISTANT;
@@ -83,6 +90,7 @@ static inline void asker_init(struct asker *asker, const struct chat *chat, int3
         asker->hashes[i + 1] = tokens_short_hash(&job->prompt);
     }
     tokens_push(&job->prompt, ASSISTANT);
+    client_find_media(&asker->client);
     job->conversation = (struct conversation){.n_messages = n,
                                               .hashes = asker->hashes,
                                               .system_end = chat->m[0].role == SYSTEM ? asker->ends[1] : 0,

@@ -551,10 +551,73 @@ static void snapshots_keep_within_their_budget(void **state)
     chat_release(&chat);
 }
 
+/* ---- Media ---- */
+
+/* The first example of the document's chapter 5.8: an image, then text about it, about something else, about it again. */
+static void an_image_is_built_once_and_text_extends_it(void **state)
+{
+    struct rig *rig = *state;
+    struct chat chat = {0};
+    open_engine(rig, (struct shape){.slots = 2, .seqs = 8, .window = 2000});
+    say(&chat, SYSTEM, 1, 50);
+    say_with_image(&chat, USER, 2, 20, 1);
+    say(&chat, USER, 3, 20);
+    turn(rig, &chat, 6);
+    assert_said(" imc: media cache build prepared id=client-0 media=1 media-cached=0 new-tokens=");
+    assert_said(" start-slot: imc-media-build media=1\n");
+    assert_said(" start-slot: imc-media-built total_cached=134 skipped_text_tokens=0\n");
+    assert_int_equal(times_said(" imc-media-cache: decoded-media "), 1);
+    for (int32_t i = 0; i < 3; i++) {
+        forget_log();
+        say(&chat, USER, 4 + i, 20);
+        int32_t there = i == 0 ? 134 : 0;
+        hearth_result result = turn(rig, &chat, 6);
+        assert_true(result.cache_n > there);
+        assert_said(" imc: media text extend prepared id=client-0 media=1 media-cached=1 new-tokens=");
+        assert_said(" start-slot: imc-extended total_cached=");
+        assert_int_equal(times_said("imc-media-cache"), 0);
+        assert_int_equal(times_said("imc-media-build"), 0);
+    }
+    assert_int_equal(fake_llm.rows_computed, 60);
+    chat_release(&chat);
+}
+
+/* The second: text, text, then an image, then text; and a second image, for which the documents build everything anew. */
+static void an_image_in_the_middle_keeps_the_text_before_it(void **state)
+{
+    struct rig *rig = *state;
+    struct chat chat = {0};
+    open_engine(rig, (struct shape){.slots = 2, .seqs = 8, .window = 2000});
+    say(&chat, SYSTEM, 1, 100);
+    say(&chat, USER, 2, 20);
+    turn(rig, &chat, 6);
+    assert_int_equal(times_said("media"), 0);
+    for (uint8_t image = 1; image <= 2; image++) {
+        forget_log();
+        say_with_image(&chat, USER, 3 + image, 20, image);
+        say(&chat, USER, 6, 20);
+        hearth_result result = turn(rig, &chat, 6);
+        assert_true(result.cache_n > 120);
+        assert_said_of(" imc: media extend prepared id=client-0 media=%d media-cached=%d new-tokens=", image, image - 1);
+        assert_said_of(" start-slot: imc-media-extend skip_text_tokens=%d media=1\n", result.cache_n);
+        assert_said(" start-slot: imc-media-extended total_cached=");
+        assert_int_equal(times_said("media cache build prepared"), 0);
+        assert_int_equal(fake_llm.rows_computed, 60 * image);
+    }
+    forget_log();
+    say(&chat, USER, 7, 20);
+    turn(rig, &chat, 6);
+    assert_said(" imc: media text extend prepared id=client-0 media=2 media-cached=2 new-tokens=");
+    assert_int_equal(fake_llm.rows_computed, 120);
+    chat_release(&chat);
+}
+
 int main(void)
 {
     hearth_error error;
     const struct CMUnitTest tests[] = {
+        logged_test(an_image_is_built_once_and_text_extends_it),
+        logged_test(an_image_in_the_middle_keeps_the_text_before_it),
         logged_test(a_conversation_is_built_then_extended_then_hit),
         logged_test(of_several_the_one_with_most_messages_is_continued),
         logged_test(the_example_of_the_document_comes_out),

@@ -18,7 +18,7 @@ static void the_cache_route_has_tiers_residents_and_counters(void **state)
         "\"trouble\":\"no \\\"folder\\\"\"},"
         "\"disk\":{\"on\":true,\"entries\":5,\"bytes\":1234567890123,\"quota_bytes\":1073741824,\"evictions\":0}},"
         "\"resident\":[{\"model\":\"demo\",\"seq_id\":3,\"slot_id\":-1,\"state\":\"idle\",\"tokens\":40,"
-        "\"own_tokens\":30,\"messages\":2,\"cost_ms\":1.500,\"return_ms\":20.000,\"hash\":\"0123456789abcdef\","
+        "\"own_tokens\":30,\"messages\":2,\"media\":0,\"media_tokens\":0,\"cost_ms\":1.500,\"return_ms\":20.000,\"hash\":\"0123456789abcdef\","
         "\"last_used\":1700000000000}],"
         "\"hits_exact\":1,\"hits_resume\":2,\"hits_longest_prefix\":3,\"misses\":4,\"saves_cold\":5,"
         "\"saves_continued\":6,\"saves_finish\":7,\"saves_evict\":8,\"saves_shutdown\":9,\"saves_dropped\":10,"
