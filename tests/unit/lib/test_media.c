@@ -162,15 +162,16 @@ static void turns_are_those_of_a_cold_run(const struct kind *kind)
     char *reply = reply_message(first);
     char *second = mem_format("[" FIRST ",%s," USER("And now?") "]", reply);
     char *third = mem_format("[" FIRST ",%s," PARTS(TEXT("This one?") "," MEDIUM(1)) "]", reply);
-    char *edited = mem_format("[" SYSTEM("Be brief.") "," PARTS(MEDIUM(0) "," TEXT("Who is this?")) ",%s,"
-                              USER("And now?") "]", reply);
+    char *edited = mem_format(
+        "[" SYSTEM("Be brief.") "," PARTS(MEDIUM(0) "," TEXT("Who is this?")) ",%s," USER("And now?") "]", reply);
     const char *const turns[] = {second, third, edited};
     static const bool new_medium[] = {false, true, false};
     for (size_t i = 0; i < 3; i++) {
         int64_t before = encoded(&chat);
         struct caller *warm = ask(&chat, turns[i], true);
         assert_int_equal(encoded(&chat) - before, new_medium[i] ? one : 0);
-        if (kind->arch == NULL || strcmp(kind->arch, "qwen35") != 0) assert_true(warm->result.cache_n > first->result.prompt_n / 2);
+        if (kind->arch == NULL || strcmp(kind->arch, "qwen35") != 0)
+            assert_true(warm->result.cache_n > first->result.prompt_n / 2);
         struct caller *cold = ask(&chat, turns[i], false);
         assert_int_equal(cold->result.cache_n, 0);
         assert_int_equal(cold->result.n_prompt, warm->result.n_prompt);
@@ -241,9 +242,8 @@ static void what_cannot_be_read_is_refused_by_its_name(void **state)
     begin(&chat, &kinds[0], open_model(&kinds[0], NULL, NULL));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct caller *caller = &chat.callers[chat.n++];
-        hearth_medium bad = {.bytes = rows[i].bytes,
-                             .len = strlen(rows[i].bytes),
-                             .field = "messages[1].content[0].image_url.url"};
+        hearth_medium bad = {
+            .bytes = rows[i].bytes, .len = strlen(rows[i].bytes), .field = "messages[1].content[0].image_url.url"};
         hearth_params params = chat_params("[" FIRST "]");
         params.media = &bad;
         params.n_media = 1;
