@@ -302,8 +302,6 @@ typedef struct hearth_shared hearth_shared;
 HEARTH_API hearth_shared *hearth_shared_new(void (*release)(void *ud), void *ud);
 HEARTH_API void hearth_shared_unref(hearth_shared *shared); /* by the caller, when all requests are submitted */
 
-/* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
- * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */
 /* An image, a sound or another file of a chat's messages: its bytes, as uploaded. A content part of messages_json names
  * one by its place in the list, {"type": "image_url", "media": 0}, likewise "input_audio", "input_video" and "file". A
  * part that names none, and every one for a model that takes text only, becomes a note (models.*.media). */
@@ -311,8 +309,12 @@ typedef struct hearth_medium {
     const void *bytes;
     size_t len;
     const char *field; /* what an error names, as in "messages[0].content[1].image_url.url"; NULL: its place */
+    const char *fault; /* why there are no bytes: a model that takes such media refuses the request, with this message;
+                          NULL: there are some */
 } hearth_medium;
 
+/* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start
+ * from hearth_params_default(), where nothing is given; hearth_submit() copies everything, unless it is shared. */
 typedef struct hearth_params {
     hearth_shared *shared; /* owns what the rest points at, but for model and request_id; NULL: all is copied */
 

@@ -157,28 +157,32 @@ static int check_rows(const struct model_media *model, const struct llm_medium *
     return HEARTH_OK;
 }
 
-static int name_field(const struct upload *upload, size_t i, hearth_error *error)
+static const char *field_of(const struct upload *upload)
 {
-    char place[32];
+    return upload->file->field != NULL ? upload->file->field : "media";
+}
+
+static int name_field(const struct upload *upload, hearth_error *error)
+{
     hearth_error reason = *error;
-    snprintf(place, sizeof place, "media[%zu]", i);
-    const char *field = upload->file->field != NULL ? upload->file->field : place;
-    return error_at(error, reason.code, field, "'%s': %s", field, reason.message);
+    const char *field = field_of(upload);
+    return error_at(error, reason.code, field, "'%s' %s", field, reason.message);
 }
 
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
+    if (upload->file->fault != NULL) return error_at(error, HEARTH_INVALID, field_of(upload), "%s", upload->file->fault);
     const struct media_bytes bytes = {.v = upload->file->bytes, .len = upload->file->len};
     sha256_of(bytes.v, bytes.len, media->digests[i]);
     struct llm_medium *chunks = read_upload(media->model, &bytes, error);
-    if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, i, error);
+    if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, error);
     upload->medium = mem_alloc(sizeof *upload->medium);
     *upload->medium = (struct medium){.refs = 1,
                                       .projector = media->model->projector,
                                       .chunks = chunks,
                                       .is_sound = media_kind_of(media_format_of(&bytes)) == MEDIA_AUDIO};
-    if (check_rows(media->model, chunks, error) != HEARTH_OK) return name_field(upload, i, error);
+    if (check_rows(media->model, chunks, error) != HEARTH_OK) return name_field(upload, error);
     media->markers[i] = mem_format("%s%zu" MARKER_END, media->begin, i);
     return HEARTH_OK;
 }
@@ -201,7 +205,7 @@ int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_erro
         if (rows < most_rows) continue;
         error_set(error, HEARTH_TOO_LONG, "images and sounds up to here have %lld tokens, the context window holds %d",
                   (long long)rows, most_rows);
-        return name_field(&media->uploads[i], i, error);
+        return name_field(&media->uploads[i], error);
     }
     return HEARTH_OK;
 }
@@ -341,7 +345,7 @@ static enum job_rows rows_of_span(void *ud, size_t i, struct job_span_rows *rows
     if (run->encoding == NULL) run->encoding = want(media, run, span->n);
     const float *v = encoding_rows(run->encoding);
     if (v == NULL && encoding_fault(run->encoding, error) != HEARTH_OK) {
-        name_field(&media->uploads[run->upload], run->upload, error);
+        name_field(&media->uploads[run->upload], error);
         return JOB_ROWS_FAILED;
     }
     if (v == NULL) return JOB_ROWS_PENDING;

@@ -128,7 +128,8 @@ static hearth_medium *copy_media(const hearth_medium *media, size_t n)
     for (size_t i = 0; i < n; i++)
         copy[i] = (hearth_medium){.bytes = copy_bytes(media[i].bytes, media[i].len),
                                   .len = media[i].len,
-                                  .field = mem_strdup(media[i].field)};
+                                  .field = mem_strdup(media[i].field),
+                                  .fault = mem_strdup(media[i].fault)};
     return copy;
 }
 
@@ -185,6 +186,7 @@ void params_free(hearth_params *params)
     for (size_t i = 0; i < params->n_media; i++) {
         free((void *)params->media[i].bytes);
         free((void *)params->media[i].field);
+        free((void *)params->media[i].fault);
     }
     const void *const blocks[] = {params->text, params->suffix, params->typed,    params->tokens,
                                   params->lora, params->parts,  params->snippets, params->media};

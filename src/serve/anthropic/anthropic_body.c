@@ -73,9 +73,7 @@ static int collect_source(struct convert *convert, const struct block *block, js
         json_array_append(texts, text);
         return HEARTH_OK;
     }
-    json_t *part = upload_read(convert->uploads, form_of(block->json), block->json, block->at.v, convert->error);
-    if (part == NULL) return (int)convert->error->code;
-    json_array_append_new(texts, part);
+    json_array_append_new(texts, upload_read(convert->uploads, form_of(block->json), block->json, block->at.v));
     return HEARTH_OK;
 }
 

@@ -18,50 +18,47 @@ static const struct upload_form media[] = {{"image_url", "image_url", "image_url
                                            {"file", "file", "file", {"file_data", "file_url"}}};
 
 /* The part as it is handed on: text as it is; media without the data, which go to the uploads; of another type,
- * which will be refused, the type alone, so that what comes with it does not count as text of the prompt. NULL: the
- * error is filled in. Owned by the caller. */
-static json_t *read_part(struct fields *fields, json_t *part, struct field_path at, hearth_error *error)
+ * which will be refused, the type alone, so that what comes with it does not count as text of the prompt. Owned by the
+ * caller. */
+static json_t *read_part(struct fields *fields, json_t *part, struct field_path at)
 {
     json_t *type = json_object_get(part, "type");
     const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
     json_object_del(part, "media"); /* which medium a part names is not the client's to say */
     if (!json_is_string(type) || convert_is(type, "text") || convert_is(type, "refusal")) return json_incref(part);
-    return form == NULL ? json_pack("{s:O}", "type", type) : upload_read(&fields->uploads, form, part, at.v, error);
+    return form == NULL ? json_pack("{s:O}", "type", type) : upload_read(&fields->uploads, form, part, at.v);
 }
 
 /* The user's message that is nothing but an image in base64, as clients of other servers send it. */
-static int read_bare_image(struct fields *fields, json_t *message, struct field_path at, hearth_error *error)
+static void read_bare_image(struct fields *fields, json_t *message, struct field_path at)
 {
     json_t *content = json_object_get(message, "content");
-    if (!convert_is(json_object_get(message, "role"), "user") || !upload_is_image(content)) return HEARTH_OK;
-    if (uploads_take(&fields->uploads, content, at.v, error) != HEARTH_OK) return (int)error->code;
+    if (!convert_is(json_object_get(message, "role"), "user") || !upload_is_image(content)) return;
+    uploads_take(&fields->uploads, content, at.v);
     json_object_set_new(message, "content", json_pack("[o]", uploads_part(&fields->uploads, "image_url")));
-    return HEARTH_OK;
 }
 
-static int read_content(struct fields *fields, json_t *message, struct field_path at, hearth_error *error)
+static void read_content(struct fields *fields, json_t *message, struct field_path at)
 {
     json_t *content = json_object_get(message, "content"), *part;
     size_t i;
     json_array_foreach(content, i, part)
     {
-        json_t *read = read_part(fields, part, field_path_of("%.80s[%zu]", at.v, i), error);
-        if (read == NULL) return (int)error->code;
-        json_array_set_new(content, i, read);
+        json_array_set_new(content, i, read_part(fields, part, field_path_of("%.80s[%zu]", at.v, i)));
     }
-    return read_bare_image(fields, message, at, error);
+    read_bare_image(fields, message, at);
 }
 
 int field_messages(struct fields *fields, const char *name, const json_t *value, hearth_error *error)
 {
     size_t i;
     json_t *message;
-    int rc = HEARTH_OK;
     if (!json_is_array(value) || json_array_size(value) == 0)
         return error_at(error, HEARTH_INVALID, name, "'%s' must be a list of at least one message", name);
-    json_array_foreach(value, i, message) if (rc == HEARTH_OK && !fields->is_converted) rc =
-        read_content(fields, message, field_path_of("%s[%zu].content", name, i), error);
-    if (rc != HEARTH_OK) return rc;
+    json_array_foreach(value, i, message)
+    {
+        if (!fields->is_converted) read_content(fields, message, field_path_of("%s[%zu].content", name, i));
+    }
     json_t *messages = field_with_tools(value);
     fields->messages = fields_dump(messages);
     json_decref(messages);

@@ -12,13 +12,16 @@
 
 /* ---- The list ---- */
 
-static void add(struct uploads *uploads, const struct base64_bytes *bytes, const char *field)
+static void add(struct uploads *uploads, const hearth_medium *medium)
 {
     if (uploads->n == uploads->cap) {
         uploads->cap = uploads->cap == 0 ? 4 : 2 * uploads->cap;
         uploads->v = mem_grow(uploads->v, uploads->cap, sizeof *uploads->v);
     }
-    uploads->v[uploads->n++] = (hearth_medium){.bytes = bytes->v, .len = bytes->len, .field = mem_strdup(field)};
+    hearth_medium *added = &uploads->v[uploads->n++];
+    *added = *medium;
+    added->field = mem_strdup(medium->field);
+    added->fault = mem_strdup(medium->fault);
 }
 
 void uploads_release(struct uploads *uploads)
@@ -26,6 +29,7 @@ void uploads_release(struct uploads *uploads)
     for (size_t i = 0; i < uploads->n; i++) {
         free((void *)uploads->v[i].bytes);
         free((void *)uploads->v[i].field);
+        free((void *)uploads->v[i].fault);
     }
     free(uploads->v);
     *uploads = (struct uploads){0};
@@ -97,10 +101,9 @@ static int refuse_url(const char *field, hearth_error *error)
                     field);
 }
 
-int uploads_take(struct uploads *uploads, json_t *text, const char *field, hearth_error *error)
+static int read_text(const json_t *text, struct base64_bytes *bytes, const char *field, hearth_error *error)
 {
     const char *given = json_string_value(text);
-    struct base64_bytes bytes;
     size_t from = 0;
     int rc = HEARTH_OK;
     if (given == NULL)
@@ -109,11 +112,19 @@ int uploads_take(struct uploads *uploads, json_t *text, const char *field, heart
         rc = find_in_data_url(given, &from, field, error);
     else if (is_url(given))
         rc = refuse_url(field, error);
-    if (rc == HEARTH_OK) rc = decode(&bytes, text, from, field, error);
-    if (rc != HEARTH_OK) return rc;
-    json_string_setn_nocheck(text, "", 0);
-    add(uploads, &bytes, field);
-    return HEARTH_OK;
+    return rc == HEARTH_OK ? decode(bytes, text, from, field, error) : rc;
+}
+
+void uploads_take(struct uploads *uploads, json_t *text, const char *field)
+{
+    struct base64_bytes bytes = {0};
+    hearth_error error;
+    bool good = read_text(text, &bytes, field, &error) == HEARTH_OK;
+    if (json_is_string(text)) json_string_setn_nocheck(text, "", 0);
+    add(uploads, &(hearth_medium){.bytes = good ? bytes.v : NULL,
+                                  .len = good ? bytes.len : 0,
+                                  .field = field,
+                                  .fault = good ? NULL : error.message});
 }
 
 /* ---- Content parts ---- */
@@ -161,20 +172,26 @@ static struct place find_data(const struct upload_form *form, const json_t *part
     return place;
 }
 
-json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at,
-                    hearth_error *error)
+/* The part has no data. */
+static void add_missing(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *field)
 {
-    struct place data = find_data(form, part, at);
     bool is_stored = member_of(part, "file_id") != NULL ||
                      (form->holder != NULL && member_of(member_of(part, form->holder), "file_id") != NULL);
+    const char *why = is_stored ? "a file_id names a file that was uploaded before, and none are kept here"
+                                : "base64, or a data URL with it";
+    char *fault = mem_format("'%s' is missing: %s", field, why);
+    add(uploads, &(hearth_medium){.field = field, .fault = fault});
+    free(fault);
+}
+
+json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at)
+{
+    struct place data = find_data(form, part, at);
     if (data.text != NULL)
-        return uploads_take(uploads, data.text, data.path, error) == HEARTH_OK ? uploads_part(uploads, form->as) : NULL;
-    if (is_stored)
-        error_at(error, HEARTH_UNSUPPORTED, data.path,
-                 "'%s' is missing: a file_id names a file that was uploaded before, and none are kept here", data.path);
+        uploads_take(uploads, data.text, data.path);
     else
-        error_at(error, HEARTH_INVALID, data.path, "'%s' is missing: base64, or a data URL with it", data.path);
-    return NULL;
+        add_missing(uploads, form, part, data.path);
+    return uploads_part(uploads, form->as);
 }
 
 /* ---- Images without a part ---- */

@@ -2,7 +2,9 @@
  * URL. Here it becomes the bytes that hearth_params.media has, and the client's content part the one that names them.
  * What a file is, its bytes decide, later and elsewhere: neither "format" nor a data URL's type is believed.
  *
- * The text is freed as soon as it is decoded, so that a body is not in memory twice. No state; any thread. */
+ * The text is freed as soon as it is decoded, so that a body is not in memory twice. What cannot be decoded is a medium
+ * with a fault: it is the model that decides whether that matters, since one that takes text only never needed the data.
+ * No state; any thread. */
 #ifndef SERVE_FIELDS_UPLOAD_H
 #define SERVE_FIELDS_UPLOAD_H
 
@@ -19,9 +21,8 @@ struct uploads {
 void uploads_release(struct uploads *uploads);
 size_t uploads_size(const struct uploads *uploads); /* bytes */
 
-/* Decodes `text`, a JSON string, which is empty afterwards. `field` names it in the client's body. HEARTH_INVALID: it
- * is no base64, or empty; HEARTH_UNSUPPORTED: it is a URL. */
-int uploads_take(struct uploads *uploads, json_t *text, const char *field, hearth_error *error);
+/* Decodes `text`, a JSON string, which is empty afterwards. `field` names it in the client's body. */
+void uploads_take(struct uploads *uploads, json_t *text, const char *field);
 
 /* The content part that names the last one taken; `as`: "image_url", "input_audio", "input_video", "file". */
 json_t *uploads_part(const struct uploads *uploads, const char *as);
@@ -37,9 +38,8 @@ struct upload_form {
 /* The form of this type among n; NULL: none. */
 const struct upload_form *upload_form_of(const struct upload_form *forms, size_t n, const json_t *type);
 
-/* Makes the chat's part of an API's, whose path is `at`, and takes its data. NULL: the error is filled in. */
-json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at,
-                    hearth_error *error);
+/* Makes the chat's part of an API's, whose path is `at`, and takes its data. Owned by the caller. */
+json_t *upload_read(struct uploads *uploads, const struct upload_form *form, const json_t *part, const char *at);
 
 /* Whether a text is an image in base64 and can be nothing else: long, of base64 alone, beginning like a PNG, JPEG, GIF
  * or WebP file. */

@@ -213,8 +213,7 @@ static int read_images(const struct convert *convert, const json_t *object, stru
     json_array_foreach(images, i, image)
     {
         struct field_path place = field_path_of("%.80s[%zu]", at.v, i);
-        if (uploads_take(convert->uploads, image, place.v, convert->error) != HEARTH_OK)
-            return (int)convert->error->code;
+        uploads_take(convert->uploads, image, place.v);
         json_array_append_new(texts, uploads_part(convert->uploads, "image_url"));
     }
     return HEARTH_OK;

@@ -41,9 +41,7 @@ static int collect_texts(const struct convert *convert, const json_t *content, s
         size_t k = 0;
         const struct upload_form *form = upload_form_of(media, sizeof media / sizeof *media, type);
         if (form != NULL) {
-            json_t *read = upload_read(convert->uploads, form, part, path.v, convert->error);
-            if (read == NULL) return (int)convert->error->code;
-            json_array_append_new(texts, read);
+            json_array_append_new(texts, upload_read(convert->uploads, form, part, path.v));
             continue;
         }
         while (k < sizeof kinds / sizeof *kinds && !convert_is(type, kinds[k][0])) k++;

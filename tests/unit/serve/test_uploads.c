@@ -1,6 +1,7 @@
 /* Images, sounds and documents in bodies: what each API sends, as messages and bytes, and what is refused. In bodies
  * here ' stands for ". */
 #include "base/base64.h"
+#include "base/error.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/ollama/ollama.h"
 #include "serve/responses/responses.h"
@@ -226,6 +227,21 @@ struct refused {
     const char *field, *message;
 };
 
+enum { LATER = 0 }; /* by a model that takes such media: the medium has a fault */
+
+/* Of the media the one with a fault, as an error. */
+static void find_fault(const struct fields *fields, hearth_error *error)
+{
+    for (size_t i = 0; i < fields->params.n_media; i++) {
+        const hearth_medium *medium = &fields->params.media[i];
+        if (medium->fault == NULL) continue;
+        assert_null(medium->bytes);
+        error_at(error, HEARTH_OK, medium->field, "%s", medium->fault);
+        return;
+    }
+    fail_msg("no medium has a fault");
+}
+
 #define URL(url)      CHAT("{'type':'image_url','image_url':{'url':'" url "'}}")
 #define URL_FIELD     "messages[0].content[0].image_url.url"
 #define SOURCE(inner) "{'messages':" USER("{'type':'image','source':{" inner "}}") "}"
@@ -235,69 +251,72 @@ static void what_cannot_be_taken_is_refused_by_its_place(void **unused)
 {
     (void)unused;
     static const struct refused rows[] = {
-        {NULL, URL("https://example.com/a.png"), HEARTH_UNSUPPORTED, URL_FIELD,
+        {NULL, URL("https://example.com/a.png"), LATER, URL_FIELD,
          "is a URL, and URLs are not fetched: send the data as a data URL, data:TYPE;base64,DATA"},
-        {NULL, URL("file:///etc/passwd"), HEARTH_UNSUPPORTED, URL_FIELD, "is a URL, and URLs are not fetched"},
-        {NULL, URL("HTTP://127.0.0.1/"), HEARTH_UNSUPPORTED, URL_FIELD, "is a URL"},
-        {NULL, URL("data:image/svg+xml,%3Csvg/%3E"), HEARTH_UNSUPPORTED, URL_FIELD,
+        {NULL, URL("file:///etc/passwd"), LATER, URL_FIELD, "is a URL, and URLs are not fetched"},
+        {NULL, URL("HTTP://127.0.0.1/"), LATER, URL_FIELD, "is a URL"},
+        {NULL, URL("data:image/svg+xml,%3Csvg/%3E"), LATER, URL_FIELD,
          "is a data URL without \";base64\": percent-encoded data is not read here, send base64"},
-        {NULL, URL("data:image/png;base64,aGk%3D"), HEARTH_UNSUPPORTED, URL_FIELD,
+        {NULL, URL("data:image/png;base64,aGk%3D"), LATER, URL_FIELD,
          "is percent-encoded, which is not read here: send the data as plain base64"},
-        {NULL, URL("data:image/png;base64"), HEARTH_INVALID, URL_FIELD, "is a data URL without a comma"},
-        {NULL, URL("data:image/png;base64,aG*="), HEARTH_INVALID, URL_FIELD,
+        {NULL, URL("data:image/png;base64"), LATER, URL_FIELD, "is a data URL without a comma"},
+        {NULL, URL("data:image/png;base64,aG*="), LATER, URL_FIELD,
          "is not base64: its byte 25 is not of that alphabet. Send base64, or a data URL with it"},
-        {NULL, URL("cat.png"), HEARTH_INVALID, URL_FIELD, "is not base64: its byte 4 is not of that alphabet"},
-        {NULL, URL("aGk=\\u0000"), HEARTH_INVALID, URL_FIELD, "byte 5"},
-        {NULL, URL("aGk=="), HEARTH_INVALID, URL_FIELD, "is not base64: the padding (\"=\") at its end is wrong"},
-        {NULL, URL("aGkhI"), HEARTH_INVALID, URL_FIELD, "or characters are missing"},
-        {NULL, URL(""), HEARTH_INVALID, URL_FIELD, "is empty: send base64, or a data URL with it"},
-        {NULL, URL("data:image/png;base64, "), HEARTH_INVALID, URL_FIELD, "is empty"},
-        {NULL, CHAT("{'type':'image_url'}"), HEARTH_INVALID, URL_FIELD, "is missing: base64, or a data URL with it"},
-        {NULL, CHAT("{'type':'image_url','media':0}"), HEARTH_INVALID, URL_FIELD, "is missing"},
-        {NULL, CHAT("{'type':'image_url','image_url':{'url':null}}"), HEARTH_INVALID, URL_FIELD, "is missing"},
-        {NULL, CHAT("{'type':'image_url','image_url':{'url':5}}"), HEARTH_INVALID, URL_FIELD,
+        {NULL, URL("cat.png"), LATER, URL_FIELD, "is not base64: its byte 4 is not of that alphabet"},
+        {NULL, URL("aGk=\\u0000"), LATER, URL_FIELD, "byte 5"},
+        {NULL, URL("aGk=="), LATER, URL_FIELD, "is not base64: the padding (\"=\") at its end is wrong"},
+        {NULL, URL("aGkhI"), LATER, URL_FIELD, "or characters are missing"},
+        {NULL, URL(""), LATER, URL_FIELD, "is empty: send base64, or a data URL with it"},
+        {NULL, URL("data:image/png;base64, "), LATER, URL_FIELD, "is empty"},
+        {NULL, CHAT("{'type':'image_url'}"), LATER, URL_FIELD, "is missing: base64, or a data URL with it"},
+        {NULL, CHAT("{'type':'image_url','media':0}"), LATER, URL_FIELD, "is missing"},
+        {NULL, CHAT("{'type':'image_url','image_url':{'url':null}}"), LATER, URL_FIELD, "is missing"},
+        {NULL, CHAT("{'type':'image_url','image_url':{'url':5}}"), LATER, URL_FIELD,
          "must be a string: base64, or a data URL with it"},
-        {NULL, CHAT("{'type':'image_url','image_url':['aGk=']}"), HEARTH_INVALID, URL_FIELD, "is missing"},
-        {NULL, CHAT(TEXT("a") ",{'type':'input_audio','input_audio':{'data':'?'}}"), HEARTH_INVALID,
+        {NULL, CHAT("{'type':'image_url','image_url':['aGk=']}"), LATER, URL_FIELD, "is missing"},
+        {NULL, CHAT(TEXT("a") ",{'type':'input_audio','input_audio':{'data':'?'}}"), LATER,
          "messages[0].content[1].input_audio.data", "is not base64"},
-        {NULL, CHAT("{'type':'file','file':{'file_id':'file-1'}}"), HEARTH_UNSUPPORTED,
+        {NULL, CHAT("{'type':'file','file':{'file_id':'file-1'}}"), LATER,
          "messages[0].content[0].file.file_data",
          "is missing: a file_id names a file that was uploaded before, and none are kept here"},
-        {&responses_api, INPUT("{'type':'input_image','file_id':'file-1'}"), HEARTH_UNSUPPORTED,
+        {&responses_api, INPUT("{'type':'input_image','file_id':'file-1'}"), LATER,
          "input[0].content[0].image_url.url", "a file_id names a file"},
-        {&responses_api, INPUT("{'type':'input_file','file_id':'file-1'}"), HEARTH_UNSUPPORTED,
+        {&responses_api, INPUT("{'type':'input_file','file_id':'file-1'}"), LATER,
          "input[0].content[0].file_data", "a file_id names a file"},
-        {&responses_api, INPUT("{'type':'input_file','file_url':'https://example.com/a.pdf'}"), HEARTH_UNSUPPORTED,
+        {&responses_api, INPUT("{'type':'input_file','file_url':'https://example.com/a.pdf'}"), LATER,
          "input[0].content[0].file_url", "is a URL"},
-        {&responses_api, INPUT("{'type':'input_image','image_url':'https://example.com/'}"), HEARTH_UNSUPPORTED,
+        {&responses_api, INPUT("{'type':'input_image','image_url':'https://example.com/'}"), LATER,
          "input[0].content[0].image_url", "is a URL"},
         {&responses_api, "{'input':[{'type':'reasoning','content':[{'type':'input_image','image_url':'aGk='}]}]}",
          HEARTH_INVALID, "input[0]", "has media in its reasoning: send text alone"},
-        {&anthropic_api, SOURCE("'type':'url','url':'https://example.com/'"), HEARTH_UNSUPPORTED,
+        {&anthropic_api, SOURCE("'type':'url','url':'https://example.com/'"), LATER,
          "messages[0].content[0].source.url", "is a URL"},
-        {&anthropic_api, SOURCE("'type':'file','file_id':'file_1'"), HEARTH_UNSUPPORTED,
+        {&anthropic_api, SOURCE("'type':'file','file_id':'file_1'"), LATER,
          "messages[0].content[0].source.data", "a file_id names a file"},
-        {&anthropic_api, SOURCE("'type':'base64','data':'a.b'"), HEARTH_INVALID, "messages[0].content[0].source.data",
+        {&anthropic_api, SOURCE("'type':'base64','data':'a.b'"), LATER, "messages[0].content[0].source.data",
          "is not base64"},
         {&anthropic_api,
          "{'messages':" USER("{'type':'tool_result','tool_use_id':'t','content':[{'type':'image'}]}") "}",
-         HEARTH_INVALID, "messages[0].content[0].content[0].source.data", "is missing"},
+         LATER, "messages[0].content[0].content[0].source.data", "is missing"},
         {&anthropic_api,
          "{'messages':" USER("{'type':'document','source':{'type':'content','content':[{'type':'tool_use'}]}}") "}",
          HEARTH_UNSUPPORTED, "messages[0].content[0].source.content[0].type", "is \"tool_use\""},
-        {&ollama_chat_api, "{'messages':[{'role':'user','content':'a','images':['aGk=','no!']}]}", HEARTH_INVALID,
+        {&ollama_chat_api, "{'messages':[{'role':'user','content':'a','images':['aGk=','no!']}]}", LATER,
          "messages[0].images[1]", "is not base64: its byte 3"},
-        {&ollama_chat_api, "{'messages':[{'role':'user','content':'a','images':[{}]}]}", HEARTH_INVALID,
+        {&ollama_chat_api, "{'messages':[{'role':'user','content':'a','images':[{}]}]}", LATER,
          "messages[0].images[0]", "must be a string"},
-        {&ollama_generate_api, "{'prompt':'a','images':['/tmp/a.png']}", HEARTH_INVALID, "images[0]",
+        {&ollama_generate_api, "{'prompt':'a','images':['/tmp/a.png']}", LATER, "images[0]",
          "is not base64: its byte 7"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         hearth_error error;
-        if (read_body(rows[i].api, rows[i].body, &error) != NULL) fail_msg("not refused: %s", rows[i].body);
-        if (error.code != rows[i].code || strcmp(error.param, rows[i].field) != 0 ||
+        struct fields *fields = read_body(rows[i].api, rows[i].body, &error);
+        if ((fields == NULL) != (rows[i].code != LATER)) fail_msg("%s: %s", rows[i].body, error.message);
+        if (fields != NULL) find_fault(fields, &error);
+        if (error.code != (hearth_code)rows[i].code || strcmp(error.param, rows[i].field) != 0 ||
             strstr(error.message, rows[i].field) != error.message + 1 || strstr(error.message, rows[i].message) == NULL)
             fail_msg("%s: %d %s: %s", rows[i].body, error.code, error.param, error.message);
+        if (fields != NULL) fields_close(fields);
     }
 }
 
@@ -385,12 +404,14 @@ static void the_text_is_gone_when_its_bytes_are_there(void **unused)
 {
     (void)unused;
     struct uploads uploads = {0};
-    hearth_error error;
     json_t *good = json_string("aGkh"), *bad = json_string("?");
-    assert_int_equal(uploads_take(&uploads, good, "f", &error), HEARTH_OK);
+    uploads_take(&uploads, good, "f");
+    uploads_take(&uploads, bad, "f");
     assert_int_equal(json_string_length(good), 0);
-    assert_int_equal(uploads_take(&uploads, bad, "f", &error), HEARTH_INVALID);
-    assert_int_equal(uploads.n, 1);
+    assert_int_equal(json_string_length(bad), 0);
+    assert_int_equal(uploads.n, 2);
+    assert_null(uploads.v[0].fault);
+    assert_non_null(uploads.v[1].fault);
     uploads_release(&uploads);
     json_decref(good);
     json_decref(bad);
