@@ -51,3 +51,17 @@ export const smallModel = (arch, options) => make({ arch, ...small }, options);
 export const bareModel = () => smallModel('llama', { vocab: 'llama-spm', embd: 32, heads: 1, 'kv-heads': 1 });
 
 export const largeModel = () => make({ arch: 'llama', ...large });
+
+// A projector for the model, with random weights: what it makes of an image or a sound depends on every pixel or sample.
+export function projectorFor(model, kind) {
+  const hash = createHash('sha256').update(readFileSync(mkmodel)).update(readFileSync(model)).update(kind);
+  const folder = join(build, 'test-models');
+  const path = join(folder, `mmproj-${kind}-${hash.digest('hex').slice(0, 16)}.gguf`);
+  if (!existsSync(path)) {
+    mkdirSync(folder, { recursive: true });
+    const unfinished = `${path}.${process.pid}`;
+    execFileSync(mkmodel, ['--mmproj', kind, '--for', model, '-o', unfinished], { stdio: ['ignore', 'ignore', 'inherit'] });
+    renameSync(unfinished, path);
+  }
+  return path;
+}

@@ -1,0 +1,147 @@
+// Images and sounds as official clients send them: what they cost, what a later turn and a restart cost, and what is
+// refused. The projector has random weights: replies say nothing of the image, but depend on it.
+
+import { after, before, describe, test } from 'node:test';
+import assert from 'node:assert/strict';
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
+import { Ollama } from 'ollama';
+import { png, wav } from './lib/media.js';
+import { demo, projectorFor } from './lib/models.js';
+import { serve, temporaryFolder } from './lib/server.js';
+import { saved } from './lib/store.js';
+
+const start = ({ t, kind = 'llava', set, models } = {}) => serve({
+  t, set, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, mmproj: projectorFor(demo, kind), ...models },
+});
+const encoded = (server) => server.client.metric('hearth_media_encoded_total');
+
+describe('an image', () => {
+  let server;
+  before(async () => { server = await start(); });
+  after(() => server.stop());
+
+  const url = (seed) => `data:image/png;base64,${png(seed)}`;
+  // What a second turn computes, and that the first one's image is encoded once.
+  async function twice(ask) {
+    const before = await encoded(server);
+    const first = await ask([]);
+    assert.ok(first.prompt > 16, `${first.prompt} tokens of the prompt`);
+    assert.equal(await encoded(server), before + 1);
+    const second = await ask([first.text]);
+    assert.equal(await encoded(server), before + 1, 'a turn later it is not encoded again');
+    assert.ok(second.cached >= first.prompt - 2, `${second.cached} of ${first.prompt} tokens are cached`);
+  }
+
+  test('OpenAI, chat completions', () => {
+    const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    return twice(async (replies) => {
+      const { choices: [{ message }], usage } = await openai.chat.completions.create({
+        model: 'demo', temperature: 0, max_tokens: 8,
+        messages: [{ role: 'user', content: [{ type: 'text', text: 'What is this?' }, { type: 'image_url', image_url: { url: url(1), detail: 'high' } }] },
+          ...replies.flatMap((content) => [{ role: 'assistant', content }, { role: 'user', content: 'Why?' }])],
+      });
+      return { text: message.content, prompt: usage.prompt_tokens, cached: usage.prompt_tokens_details.cached_tokens };
+    });
+  });
+
+  test('OpenAI, responses', () => {
+    const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    return twice(async (replies) => {
+      const { output_text, usage } = await openai.responses.create({
+        model: 'demo', temperature: 0, max_output_tokens: 8,
+        input: [{ role: 'user', content: [{ type: 'input_image', image_url: url(2), detail: 'auto' }, { type: 'input_text', text: 'What is this?' }] },
+          ...replies.flatMap((content) => [{ role: 'assistant', content }, { role: 'user', content: 'Why?' }])],
+      });
+      return { text: output_text, prompt: usage.input_tokens, cached: usage.input_tokens_details.cached_tokens };
+    });
+  });
+
+  test('Anthropic, messages', () => {
+    const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
+    return twice(async (replies) => {
+      const { content: [{ text }], usage } = await anthropic.messages.create({
+        model: 'demo', temperature: 0, max_tokens: 8,
+        messages: [{ role: 'user', content: [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: png(3) } }, { type: 'text', text: 'What is this?' }] },
+          ...replies.flatMap((content) => [{ role: 'assistant', content }, { role: 'user', content: 'Why?' }])],
+      });
+      return { text, prompt: usage.input_tokens + usage.cache_read_input_tokens, cached: usage.cache_read_input_tokens };
+    });
+  });
+
+  test('Ollama, chat', () => {
+    const ollama = new Ollama({ host: server.url });
+    return twice(async (replies) => {
+      const { message, prompt_eval_count } = await ollama.chat({
+        model: 'demo', options: { temperature: 0, num_predict: 8 },
+        messages: [{ role: 'user', content: 'What is this?', images: [png(4)] },
+          ...replies.flatMap((content) => [{ role: 'assistant', content }, { role: 'user', content: 'Why?' }])],
+      });
+      const [{ cached_tokens }] = (await server.client.get('/slots')).json.filter(({ cached_tokens: n }) => n > 0).slice(-1);
+      return { text: message.content, prompt: prompt_eval_count, cached: cached_tokens };
+    });
+  });
+
+  test('six agents that look at one image encode it once', async () => {
+    const before = await encoded(server);
+    const ask = (i) => server.client.post('/v1/chat/completions', {
+      temperature: 0, max_tokens: 4,
+      messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: url(5) } }, { type: 'text', text: `Question ${i}?` }] }],
+    });
+    const answers = await Promise.all(Array.from({ length: 6 }, (_, i) => ask(i)));
+    for (const { status, text } of answers) assert.equal(status, 200, text);
+    assert.equal(await encoded(server), before + 1);
+  });
+
+  test('/v1/models, /props and /api/show say that the model takes images', async () => {
+    const { json: models } = await server.client.get('/v1/models');
+    assert.deepEqual(models.data[0].modalities.input, ['text', 'image']);
+    assert.deepEqual((await server.client.get('/props')).json.modalities, { vision: true, video: false, audio: false });
+    assert.ok((await server.client.post('/api/show', { model: 'demo' })).json.capabilities.includes('vision'));
+  });
+
+  test('what cannot be read is refused with its place', async () => {
+    const rows = [['https://example.com/a.png', 'URLs are not fetched'], ['data:image/png;base64,aGVsbG8=', 'unknown type'],
+      [`data:image/png;base64,${png(6).slice(0, 200)}`, 'PNG'], ['data:image/png;base64,*', 'is not base64']];
+    for (const [address, says] of rows) {
+      const { status, json } = await server.client.post('/v1/chat/completions', {
+        messages: [{ role: 'user', content: [{ type: 'text', text: 'Hi' }, { type: 'image_url', image_url: { url: address } }] }],
+      });
+      assert.equal(status, 400, address);
+      assert.equal(json.error.param, 'messages[0].content[1].image_url.url');
+      assert.ok(json.error.message.includes(says), json.error.message);
+    }
+  });
+});
+
+test('a follow-up after a restart neither encodes the image nor computes its tokens', async (t) => {
+  const disk = temporaryFolder();
+  const options = { t, set: { 'cache.tiers.disk.path': disk, 'cache.tiers.disk.quota_mb': 256 } };
+  const ask = (server, messages) => server.client.post('/v1/chat/completions', { temperature: 0, max_tokens: 8, messages });
+  const question = { role: 'user', content: [{ type: 'image_url', image_url: { url: `data:image/png;base64,${png(7)}` } }, { type: 'text', text: 'What is this?' }] };
+  let server = await start(options);
+  const { json: first } = await ask(server, [question]);
+  await saved(server);
+  await server.stop();
+  server = await start(options);
+  const { json: second } = await ask(server, [question, first.choices[0].message, { role: 'user', content: 'Why?' }]);
+  assert.equal(await encoded(server), 0);
+  assert.ok(second.usage.prompt_tokens_details.cached_tokens >= first.usage.prompt_tokens - 2, JSON.stringify(second.usage));
+  await server.stop();
+});
+
+test('a sound, and an image beside it that the model does not take', async (t) => {
+  const server = await start({ t, kind: 'audio' });
+  const openai = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+  const ask = (content) => openai.chat.completions.create({ model: 'demo', temperature: 0, max_tokens: 8, messages: [{ role: 'user', content }] });
+  const sound = { type: 'input_audio', input_audio: { data: wav(), format: 'wav' } };
+  const image = { type: 'image_url', image_url: { url: `data:image/png;base64,${png(8)}` } };
+  const one = await ask([sound, { type: 'text', text: 'What is said?' }]);
+  assert.equal(await encoded(server), 1);
+  await ask([sound, image, { type: 'text', text: 'What is said?' }]);
+  assert.equal(await encoded(server), 1);
+  assert.ok(one.usage.prompt_tokens > 10);
+  await assert.rejects(ask([{ type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }]),
+    (error) => error.status === 400 && error.param === 'messages[0].content[0].input_audio.data');
+  await server.stop();
+});
