@@ -193,7 +193,7 @@ typedef struct hearth_model_info {
     const char *weights_type;        /* llama.cpp's name of the type of most weights: "Q8_0" */
     int32_t vocab_type;              /* llama.cpp's number of the vocabulary's type */
     int64_t created;                 /* unix time in seconds of its last load; before the first, of reading its file */
-    bool images, sounds; /* its messages may have: models.*.mmproj */
+    bool images, sounds;             /* its messages may have: models.*.mmproj */
     hearth_model_state state;
 } hearth_model_info;
 

@@ -52,7 +52,8 @@ static void read_media(const common_json &part, const std::string &type, const m
                       "is \"" + type + "\", and this model takes " + (takes_some ? "no such files" : "text only") +
                           ": leave it out of the messages"};
     media.n_replaced++;
-    result.text = std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
+    result.text =
+        std::string("[") + name + " left out: this model takes " + (takes_some ? "no such files]" : "text only]");
 }
 
 static common_chat_msg_content_part read_part(const common_json &part, const media_reader &media,

@@ -267,7 +267,8 @@ const struct config_row config_rows[] = {
         "thinking.",
         ANY),
     KEY("models.*.media", CONFIG_ENUM, MODEL(media), "note",
-        "What becomes of an image, a sound or a document in the messages for a model that does not take it: note puts a "
+        "What becomes of an image, a sound or a document in the messages for a model that does not take it: note puts "
+        "a "
         "fixed line in its place, refuse answers with 400.",
         CHOICES("note|refuse")),
     KEY("models.*.embedding", CONFIG_ENUM, MODEL(embedding), "auto",

@@ -1,5 +1,5 @@
-/* Reads from a projector's file what it is for, before libmtmd loads it: libmtmd ends the process on some files that are
- * none. No state; any thread. */
+/* Reads from a projector's file what it is for, before libmtmd loads it: libmtmd ends the process on some files that
+ * are none. No state; any thread. */
 #include "base/error.h"
 #include "llm/llm_parts.h"
 #include "llm/projector.h"
@@ -16,8 +16,9 @@ int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, h
                                           .sounds = llm_file_number(file, "clip.has_audio_encoder", 0) != 0};
     gguf_free(file);
     if (is_projector && (kinds->images || kinds->sounds)) return HEARTH_OK;
-    return error_at(error, HEARTH_INVALID, "mmproj",
-                    "%s is no projector (mmproj): it has no encoder of images or sounds; name the file that came beside "
-                    "the model",
-                    path);
+    return error_at(
+        error, HEARTH_INVALID, "mmproj",
+        "%s is no projector (mmproj): it has no encoder of images or sounds; name the file that came beside "
+        "the model",
+        path);
 }

@@ -31,8 +31,8 @@ struct encoder_stats {
     metric_value kept_bytes;      /* of those that nobody wants any more */
 };
 
-/* `budget`: bytes of encodings that nobody wants any more and that are kept. `stats` outlives it. NULL: no thread can be
- * had. */
+/* `budget`: bytes of encodings that nobody wants any more and that are kept. `stats` outlives it. NULL: no thread can
+ * be had. */
 struct encoder *encoder_open(size_t budget, struct encoder_stats *stats, hearth_error *error);
 
 /* Every encoding must have been given back. */

@@ -1,8 +1,8 @@
 /* Media of a prompt: see prompt_media.h. */
 #include "lib/media/prompt_media.h"
 
-#include "base/error.h"
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/little.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -172,7 +172,8 @@ static int name_field(const struct upload *upload, hearth_error *error)
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
-    if (upload->file->fault != NULL) return error_at(error, HEARTH_INVALID, field_of(upload), "%s", upload->file->fault);
+    if (upload->file->fault != NULL)
+        return error_at(error, HEARTH_INVALID, field_of(upload), "%s", upload->file->fault);
     const struct media_bytes bytes = {.v = upload->file->bytes, .len = upload->file->len};
     sha256_of(bytes.v, bytes.len, media->digests[i]);
     struct llm_medium *chunks = read_upload(media->model, &bytes, error);
@@ -365,6 +366,6 @@ static void rows_are_computed(void *ud, size_t i)
 void prompt_media_attach(struct prompt_media *media, struct engine *engine, struct job *job)
 {
     media->engine = engine;
-    job->media = (struct job_media){
-        .spans = media->spans, .ud = media, .rows = rows_of_span, .computed = rows_are_computed};
+    job->media =
+        (struct job_media){.spans = media->spans, .ud = media, .rows = rows_of_span, .computed = rows_are_computed};
 }

@@ -1,5 +1,5 @@
-/* The media of one request's prompt: what each is, the tokens of its rows, and the rows themselves, when the engine asks
- * for them.
+/* The media of one request's prompt: what each is, the tokens of its rows, and the rows themselves, when the engine
+ * asks for them.
  *
  * In the rendered text a marker stands for each medium, which no client can guess. Reading decodes a medium and cuts it
  * into chunks; from then on it is known how many rows it has. They are encoded only if the engine comes to them: a

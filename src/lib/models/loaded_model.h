@@ -12,8 +12,8 @@
 #include "engine/admission.h"
 #include "engine/engine.h"
 #include "hearth.h"
-#include "lib/models/adapters.h"
 #include "lib/media/model_media.h"
+#include "lib/models/adapters.h"
 #include "lib/models/entry.h"
 #include "llm/model.h"
 

@@ -5,9 +5,9 @@
 
 #include "chat/chat.h"
 #include "engine/job.h"
+#include "lib/media/prompt_media.h"
 #include "lib/models/loaded_model.h"
 #include "lib/models/model_manager.h"
-#include "lib/media/prompt_media.h"
 #include "lib/requests/prepare.h"
 #include "store/slab_key.h"
 
@@ -29,7 +29,7 @@ struct hearth_request {
     int64_t parent_deadline; /* clock time in nanoseconds; 0: it did not wait for its parent yet */
 
     /* Prepared: */
-    struct prompt_media *media; /* NULL: there is none, or the model takes text only */
+    struct prompt_media *media;       /* NULL: there is none, or the model takes text only */
     char *assumed;                    /* messages with the assumed system message before them; NULL: as given */
     const struct chat_format *format; /* of a chat's replies; NULL for a completion */
     const char **stop;                /* stop strings of the request and of the format, which own the strings */

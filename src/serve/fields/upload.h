@@ -3,8 +3,8 @@
  * What a file is, its bytes decide, later and elsewhere: neither "format" nor a data URL's type is believed.
  *
  * The text is freed as soon as it is decoded, so that a body is not in memory twice. What cannot be decoded is a medium
- * with a fault: it is the model that decides whether that matters, since one that takes text only never needed the data.
- * No state; any thread. */
+ * with a fault: it is the model that decides whether that matters, since one that takes text only never needed the
+ * data. No state; any thread. */
 #ifndef SERVE_FIELDS_UPLOAD_H
 #define SERVE_FIELDS_UPLOAD_H
 

@@ -553,7 +553,8 @@ static void snapshots_keep_within_their_budget(void **state)
 
 /* ---- Media ---- */
 
-/* The first example of the document's chapter 5.8: an image, then text about it, about something else, about it again. */
+/* The first example of the document's chapter 5.8: an image, then text about it, about something else, about it again.
+ */
 static void an_image_is_built_once_and_text_extends_it(void **state)
 {
     struct rig *rig = *state;
@@ -582,7 +583,8 @@ static void an_image_is_built_once_and_text_extends_it(void **state)
     chat_release(&chat);
 }
 
-/* The second: text, text, then an image, then text; and a second image, for which the documents build everything anew. */
+/* The second: text, text, then an image, then text; and a second image, for which the documents build everything anew.
+ */
 static void an_image_in_the_middle_keeps_the_text_before_it(void **state)
 {
     struct rig *rig = *state;
@@ -598,7 +600,8 @@ static void an_image_in_the_middle_keeps_the_text_before_it(void **state)
         say(&chat, USER, 6, 20);
         hearth_result result = turn(rig, &chat, 6);
         assert_true(result.cache_n > 120);
-        assert_said_of(" imc: media extend prepared id=client-0 media=%d media-cached=%d new-tokens=", image, image - 1);
+        assert_said_of(" imc: media extend prepared id=client-0 media=%d media-cached=%d new-tokens=", image,
+                       image - 1);
         assert_said_of(" start-slot: imc-media-extend skip_text_tokens=%d media=1\n", result.cache_n);
         assert_said(" start-slot: imc-media-extended total_cached=");
         assert_int_equal(times_said("media cache build prepared"), 0);
