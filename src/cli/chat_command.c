@@ -5,8 +5,10 @@
  * threads and read from a signalfd, so that no signal handler interrupts anything. */
 #include "base/buf.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "cli/args.h"
+#include "cli/attachment.h"
 #include "cli/command.h"
 #include "cli/line.h"
 #include "cli/setup.h"
@@ -49,6 +51,11 @@ struct chat {
     const char *command;
     hearth *instance;
     json_t *messages;
+    struct media {
+        hearth_medium *v; /* bytes are allocated */
+        size_t n;         /* of the conversation */
+        size_t n_said;    /* of them, those of messages: the others come with the next line */
+    } media;
     struct inbox inbox;
     int arrivals; /* eventfd: something is in the inbox */
     int signals;  /* signalfd: SIGINT and SIGTERM */
@@ -201,6 +208,8 @@ static int stream_reply(struct chat *chat, struct buf *said, hearth_error *error
     hearth_params params = hearth_params_default();
     char *messages = json_dumps(chat->messages, JSON_COMPACT);
     params.messages_json = messages;
+    params.media = chat->media.v;
+    params.n_media = chat->media.n;
     chat->inbox.started = chat->inbox.ended = false; /* the last event of the reply before may still wake this one */
     chat->inbox.error = (hearth_error){0};
     reply.request = hearth_submit(chat->instance, &params, on_event, chat, error);
@@ -234,18 +243,82 @@ static void add_message(struct chat *chat, const char *role, const char *text, s
     buf_release(&clean);
 }
 
+/* ---- Attached files ---- */
+
+static bool takes_media(const struct chat *chat)
+{
+    hearth_model_info info;
+    return hearth_model(chat->instance, 0, &info) && (info.images || info.sounds);
+}
+
+/* The file comes with the next line. */
+static int attach(struct chat *chat, const char *text)
+{
+    struct buf bytes = {0};
+    hearth_error error;
+    struct media *media = &chat->media;
+    char *path = attachment_path(text);
+    int status = HEARTH_OK;
+    if (path[0] == '\0')
+        status = error_set(&error, HEARTH_INVALID, "/image FILE: the file comes with the next line");
+    else if (!takes_media(chat))
+        status = error_set(&error, HEARTH_UNSUPPORTED,
+                           "this model takes text only: start hearth chat with its projector, --mmproj FILE");
+    else
+        status = attachment_read(path, &bytes, &error);
+    if (status == HEARTH_OK) {
+        media->v = mem_grow(media->v, media->n + 1, sizeof *media->v);
+        const size_t len = bytes.len;
+        media->v[media->n++] = (hearth_medium){.bytes = buf_take(&bytes), .len = len, .field = mem_strdup(path)};
+        if (chat->asks) printf("%s comes with the next line\n", path);
+    } else {
+        args_fail(chat->command, &error, EXIT_FAILED);
+        buf_release(&bytes);
+    }
+    free(path);
+    return status;
+}
+
+/* Takes back what was attached and not said. */
+static void detach(struct chat *chat)
+{
+    while (chat->media.n > chat->media.n_said) {
+        const hearth_medium *last = &chat->media.v[--chat->media.n];
+        free((void *)last->bytes);
+        free((void *)last->field);
+    }
+}
+
+/* Puts the attached files before the text of the last message. */
+static void say_attached(struct chat *chat)
+{
+    json_t *message = json_array_get(chat->messages, json_array_size(chat->messages) - 1), *parts = json_array();
+    if (chat->media.n == chat->media.n_said) {
+        json_decref(parts);
+        return;
+    }
+    for (size_t i = chat->media.n_said; i < chat->media.n; i++)
+        json_array_append_new(parts, json_pack("{s:s, s:I}", "type", "image_url", "media", (json_int_t)i));
+    json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(message, "content")));
+    json_object_set_new(message, "content", parts);
+}
+
 /* A turn without a reply is removed again, so that the next prompt extends a conversation that is cached. */
 static int take_turn(struct chat *chat, const struct buf *line)
 {
     struct buf said = {0};
     hearth_error error;
     add_message(chat, "user", line->v, line->len);
+    say_attached(chat);
     const int status = stream_reply(chat, &said, &error);
     if (status < 0) args_fail(chat->command, &error, EXIT_FAILED);
-    if (said.len > 0)
+    if (said.len > 0) {
         add_message(chat, "assistant", said.v, said.len);
-    else
+        chat->media.n_said = chat->media.n;
+    } else {
         json_array_remove(chat->messages, json_array_size(chat->messages) - 1);
+        detach(chat);
+    }
     buf_release(&said);
     return status;
 }
@@ -272,7 +345,13 @@ static int converse(struct chat *chat)
             break;
         }
         if (strcmp(line.v, "/exit") == 0) break;
-        if (line.len > 0) status = take_turn(chat, &line);
+        const char *file =
+            strncmp(line.v, "/image", 6) == 0 && (line.v[6] == ' ' || line.v[6] == '\0') ? line.v + 6 : NULL;
+        if (file == NULL && takes_media(chat) && attachment_is_pasted(line.v)) file = line.v;
+        if (file != NULL)
+            status = attach(chat, file);
+        else if (line.len > 0)
+            status = take_turn(chat, &line);
         if ((status < 0 && !chat->asks) || ferror(stdout)) break;
     }
     buf_release(&line);
@@ -297,7 +376,9 @@ static int load_and_converse(struct chat *chat, const hearth_config *config)
     chat->instance = hearth_open(config, &error);
     if (!chat->instance || hearth_load(chat->instance, terminal_progress, NULL, &error) < 0)
         return args_fail(chat->command, &error, setup_failure_status(config, &error));
-    if (chat->asks) printf("%s: Ctrl-C stops a reply, /exit or Ctrl-D ends\n", hearth_config_model(config, 0));
+    if (chat->asks)
+        printf("%s: Ctrl-C stops a reply, %s/exit or Ctrl-D ends\n", hearth_config_model(config, 0),
+               takes_media(chat) ? "/image FILE attaches one, " : "");
     return converse(chat);
 }
 
@@ -318,6 +399,9 @@ static int run_chat(const char *command, const hearth_config *config, const char
     const int status = load_and_converse(&chat, config);
     if (chat.types) tcsetattr(STDIN_FILENO, TCSADRAIN, &chat.terminal);
     hearth_close(chat.instance);
+    chat.media.n_said = 0;
+    detach(&chat);
+    free(chat.media.v);
     json_decref(chat.messages);
     buf_release(&chat.inbox.text);
     buf_release(&chat.input);
@@ -340,10 +424,12 @@ int command_chat(int argc, char **argv)
     };
     const struct args_spec spec = {
         .command = "hearth chat",
-        .about = "Talks to a model in the terminal, without a server. Without --config and --model: the demo model.\n"
-                 "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /exit end. Input that does not come from a\n"
-                 "terminal is read line by line, each line a turn (16 MiB at most). Reasoning is printed on a terminal "
-                 "only, dimmed.",
+        .about =
+            "Talks to a model in the terminal, without a server. Without --config and --model: the demo model.\n"
+            "Ctrl-C stops a reply; at the prompt Ctrl-C, Ctrl-D or /exit end. Input that does not come from a\n"
+            "terminal is read line by line, each line a turn (16 MiB at most). Reasoning is printed on a terminal "
+            "only, dimmed. /image FILE, or the path of a file that is pasted or dropped there, attaches an image or a\n"
+            "sound to the next line, where the model takes them.",
         .options = options,
         .n_options = sizeof options / sizeof *options,
         .examples = "  hearth chat\n"

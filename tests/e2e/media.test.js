@@ -6,9 +6,11 @@ import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { Ollama } from 'ollama';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { png, wav } from './lib/media.js';
 import { demo, projectorFor } from './lib/models.js';
-import { serve, temporaryFolder } from './lib/server.js';
+import { run, serve, temporaryFolder } from './lib/server.js';
 import { saved } from './lib/store.js';
 
 const start = ({ t, kind = 'llava', set, models } = {}) => serve({
@@ -144,4 +146,24 @@ test('a sound, and an image beside it that the model does not take', async (t) =
   await assert.rejects(ask([{ type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }]),
     (error) => error.status === 400 && error.param === 'messages[0].content[0].input_audio.data');
   await server.stop();
+});
+
+test('hearth chat attaches files: /image, and a pasted path', async () => {
+  const folder = join(temporaryFolder(), 'my pictures');
+  mkdirSync(folder);
+  const path = join(folder, 'a.png');
+  writeFileSync(path, Buffer.from(png(9), 'base64'));
+  const chat = (input, ...more) => run(['chat', '--set', 'models.demo.sampling.temperature=0', '--log-level', 'info', ...more], { input });
+  const projector = ['--mmproj', projectorFor(demo, 'llava')];
+  for (const lines of [`/image ${path.replaceAll(' ', '\\ ')}\nWhat is this?\n`, `'${path}'\nWhat is this?\nAnd why?\n`]) {
+    const { code, stderr } = await chat(lines, ...projector);
+    assert.equal(code, 0, stderr);
+    assert.equal(stderr.match(/encoding-image-chunk/g)?.length, 1, stderr);
+  }
+  const { code, stderr } = await chat(`/image ${join(folder, 'b.png')}\n`, ...projector);
+  assert.equal(code, 1);
+  assert.match(stderr, /b\.png: No such file/);
+  const plain = await chat(`/image ${path}\n`);
+  assert.equal(plain.code, 1);
+  assert.match(plain.stderr, /text only: start hearth chat with its projector, --mmproj FILE/);
 });
