@@ -46,6 +46,7 @@ struct model_media *model_media_open(const struct model_media_params *params, he
     struct model_media *media = mem_alloc(sizeof *media);
     media->images = (struct media_image_limits){.most_pixels = MOST_PIXELS, .most_side = MOST_SIDE};
     media->most_at_once = params->n_ubatch;
+    media->layouts = layouts_open();
     int rc = make_key(media, &params->projector, error);
     if (rc == HEARTH_OK) media->projector = llm_projector_open(params->weights, &params->projector, error);
     if (media->projector != NULL) media->encoder = encoder_open(params->budget, params->stats, error);
@@ -63,5 +64,6 @@ void model_media_close(struct model_media *media)
     if (media == NULL) return;
     encoder_close(media->encoder);
     llm_projector_close(media->projector);
+    layouts_close(media->layouts);
     free(media);
 }

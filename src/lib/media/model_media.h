@@ -4,12 +4,14 @@
 #define LIB_MEDIA_MODEL_MEDIA_H
 
 #include "lib/media/encoder.h"
+#include "lib/media/layouts.h"
 #include "llm/projector.h"
 #include "media/media.h"
 
 struct model_media {
     struct llm_projector *projector;
     struct encoder *encoder;
+    struct layouts *layouts;
     uint8_t key[SHA256_BYTES]; /* of the projector's file and of all settings that its rows depend on */
     struct media_image_limits images;
     struct media_sound_limits sounds;

@@ -14,17 +14,17 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* A medium that was cut into chunks. The encoder may still need it when the request has ended. */
+/* A medium that is to be encoded. The encoder may still need it when the request has ended. */
 struct medium {
     _Atomic int refs;
-    struct llm_projector *projector;
-    struct llm_medium *chunks;
+    const struct model_media *model;
+    struct llm_medium *chunks; /* NULL: not cut yet; then the encoder's thread decodes the file */
+    struct media_bytes file;   /* own copy; empty where chunks were there from the beginning */
     bool is_sound;
 };
 
 /* A run of rows in the prompt. */
 struct run_of_rows {
-    struct medium *medium; /* borrowed from its upload */
     size_t upload, chunk;
     struct encoding *encoding; /* NULL: not wanted */
     struct llm_place *places;  /* NULL: not asked for yet, or positions have one dimension */
@@ -32,7 +32,8 @@ struct run_of_rows {
 
 struct upload {
     const hearth_medium *file;
-    struct medium *medium; /* NULL: neither an image nor a sound that the projector takes */
+    struct media_layout *layout; /* NULL: neither an image nor a sound that the projector takes */
+    struct medium *medium;       /* NULL: nothing of it had to be encoded yet, and its layout was known */
 };
 
 #define MARKER_BEGIN "<__media_%016llx_"
@@ -70,6 +71,7 @@ static void unref(struct medium *medium)
 {
     if (medium == NULL || atomic_fetch_sub(&medium->refs, 1) > 1) return;
     llm_medium_close(medium->chunks);
+    free((void *)(uintptr_t)medium->file.v);
     free(medium);
 }
 
@@ -89,6 +91,7 @@ void prompt_media_close(struct prompt_media *media)
     for (size_t i = 0; i < media->spans.len; i++) free(media->runs[i].places);
     for (size_t i = 0; i < media->n; i++) {
         unref(media->uploads[i].medium);
+        layout_release(media->uploads[i].layout);
         free(media->markers[i]);
     }
     media_spans_release(&media->spans);
@@ -145,13 +148,13 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
 }
 
 /* Rows that see each other must fit one micro-batch. */
-static int check_rows(const struct model_media *model, const struct llm_medium *chunks, hearth_error *error)
+static int check_rows(const struct model_media *model, const struct media_layout *layout, hearth_error *error)
 {
-    for (size_t i = 0; i < llm_medium_chunks(chunks); i++) {
-        struct llm_chunk chunk = llm_medium_chunk(chunks, i);
-        if (chunk.tokens == NULL && !chunk.causal && chunk.n > model->most_at_once)
+    for (size_t i = 0; i < layout->n; i++) {
+        const struct layout_chunk *chunk = &layout->v[i];
+        if (chunk->tokens == NULL && !chunk->causal && chunk->n > model->most_at_once)
             return error_set(error, HEARTH_UNSUPPORTED,
-                             "has %d rows, which this model computes at once: raise n_ubatch, which is %d", chunk.n,
+                             "has %d rows, which this model computes at once: raise n_ubatch, which is %d", chunk->n,
                              model->most_at_once);
     }
     return HEARTH_OK;
@@ -169,30 +172,45 @@ static int name_field(const struct upload *upload, hearth_error *error)
     return error_at(error, reason.code, field, "'%s' %s", field, reason.message);
 }
 
+static struct medium *medium_open(const struct model_media *model, const struct media_bytes *file)
+{
+    struct medium *medium = mem_alloc(sizeof *medium);
+    *medium =
+        (struct medium){.refs = 1, .model = model, .is_sound = media_kind_of(media_format_of(file)) == MEDIA_AUDIO};
+    return medium;
+}
+
+/* Decodes a file whose layout is not known. */
+static int learn_layout(struct prompt_media *media, size_t i, const struct media_bytes *file, hearth_error *error)
+{
+    struct upload *upload = &media->uploads[i];
+    struct llm_medium *chunks = read_upload(media->model, file, error);
+    if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, error);
+    upload->medium = medium_open(media->model, file);
+    upload->medium->chunks = chunks;
+    upload->layout = layout_of(chunks, llm_projector_facts_of(media->model->projector)->mrope);
+    if (check_rows(media->model, upload->layout, error) != HEARTH_OK) return name_field(upload, error);
+    layouts_add(media->model->layouts, media->digests[i], upload->layout);
+    return HEARTH_OK;
+}
+
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
     if (upload->file->fault != NULL)
         return error_at(error, HEARTH_INVALID, field_of(upload), "%s", upload->file->fault);
-    const struct media_bytes bytes = {.v = upload->file->bytes, .len = upload->file->len};
-    sha256_of(bytes.v, bytes.len, media->digests[i]);
-    struct llm_medium *chunks = read_upload(media->model, &bytes, error);
-    if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, error);
-    upload->medium = mem_alloc(sizeof *upload->medium);
-    *upload->medium = (struct medium){.refs = 1,
-                                      .projector = media->model->projector,
-                                      .chunks = chunks,
-                                      .is_sound = media_kind_of(media_format_of(&bytes)) == MEDIA_AUDIO};
-    if (check_rows(media->model, chunks, error) != HEARTH_OK) return name_field(upload, error);
-    media->markers[i] = mem_format("%s%zu" MARKER_END, media->begin, i);
-    return HEARTH_OK;
+    const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
+    sha256_of(file.v, file.len, media->digests[i]);
+    upload->layout = layouts_find(media->model->layouts, media->digests[i]);
+    int rc = upload->layout == NULL ? learn_layout(media, i, &file, error) : HEARTH_OK;
+    if (rc == HEARTH_OK && upload->layout != NULL) media->markers[i] = mem_format("%s%zu" MARKER_END, media->begin, i);
+    return rc;
 }
 
-static int64_t rows_of_upload(const struct upload *upload)
+static int64_t tokens_of_upload(const struct upload *upload)
 {
     int64_t n = 0;
-    for (size_t i = 0; upload->medium != NULL && i < llm_medium_chunks(upload->medium->chunks); i++)
-        n += llm_medium_chunk(upload->medium->chunks, i).n;
+    for (size_t i = 0; upload->layout != NULL && i < upload->layout->n; i++) n += upload->layout->v[i].n;
     return n;
 }
 
@@ -202,7 +220,7 @@ int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_erro
     for (size_t i = 0; i < media->n; i++) {
         int rc = read_one(media, i, error);
         if (rc != HEARTH_OK) return rc;
-        rows += rows_of_upload(&media->uploads[i]);
+        rows += tokens_of_upload(&media->uploads[i]);
         if (rows < most_rows) continue;
         error_set(error, HEARTH_TOO_LONG, "images and sounds up to here have %lld tokens, the context window holds %d",
                   (long long)rows, most_rows);
@@ -254,32 +272,30 @@ static void key_of(const struct prompt_media *media, size_t upload, size_t chunk
 
 void prompt_media_tokens(const struct prompt_media *media, size_t upload, struct tokens *tokens)
 {
-    const struct llm_medium *chunks = media->uploads[upload].medium->chunks;
-    for (size_t i = 0; i < llm_medium_chunks(chunks); i++) {
-        struct llm_chunk chunk = llm_medium_chunk(chunks, i);
+    const struct media_layout *layout = media->uploads[upload].layout;
+    for (size_t i = 0; i < layout->n; i++) {
+        const struct layout_chunk *chunk = &layout->v[i];
         uint8_t key[SHA256_BYTES];
         key_of(media, upload, i, key);
-        if (chunk.tokens != NULL)
-            tokens_append(tokens, chunk.tokens, (size_t)chunk.n);
+        if (chunk->tokens != NULL)
+            tokens_append(tokens, chunk->tokens, (size_t)chunk->n);
         else
-            media_tokens_append(tokens, key, chunk.n);
+            media_tokens_append(tokens, key, chunk->n);
     }
 }
 
 void prompt_media_append(struct prompt_media *media, size_t upload, struct tokens *prompt)
 {
-    struct medium *medium = media->uploads[upload].medium;
+    const struct media_layout *layout = media->uploads[upload].layout;
     int32_t at = (int32_t)prompt->len;
     prompt_media_tokens(media, upload, prompt);
-    for (size_t i = 0; i < llm_medium_chunks(medium->chunks); i++) {
-        struct llm_chunk chunk = llm_medium_chunk(medium->chunks, i);
-        if (chunk.tokens == NULL) {
-            struct media_span span = {.at = at, .n = chunk.n, .n_pos = chunk.n_pos, .causal = chunk.causal};
-            media_spans_add(&media->spans, &span);
-            media->runs = mem_grow(media->runs, media->spans.len, sizeof *media->runs);
-            media->runs[media->spans.len - 1] = (struct run_of_rows){.medium = medium, .upload = upload, .chunk = i};
-        }
-        at += chunk.n;
+    for (size_t i = 0; i < layout->n; at += layout->v[i++].n) {
+        const struct layout_chunk *chunk = &layout->v[i];
+        struct media_span span = {.at = at, .n = chunk->n, .n_pos = chunk->n_pos, .causal = chunk->causal};
+        if (chunk->tokens != NULL) continue;
+        media_spans_add(&media->spans, &span);
+        media->runs = mem_grow(media->runs, media->spans.len, sizeof *media->runs);
+        media->runs[media->spans.len - 1] = (struct run_of_rows){.upload = upload, .chunk = i};
     }
 }
 
@@ -289,17 +305,25 @@ void prompt_media_append(struct prompt_media *media, size_t upload, struct token
 struct work {
     struct medium *medium;
     size_t chunk;
+    int32_t n; /* rows */
 };
+
+/* On the encoder's thread, which alone looks at `chunks` from here on. */
+static int cut(struct medium *medium, hearth_error *error)
+{
+    if (medium->chunks == NULL) medium->chunks = read_upload(medium->model, &medium->file, error);
+    return medium->chunks == NULL ? (int)error->code : HEARTH_OK;
+}
 
 static int encode(void *ud, float *rows, hearth_error *error)
 {
     const struct work *work = ud;
-    const struct medium *medium = work->medium;
+    struct medium *medium = work->medium;
     int64_t began_at = clock_now(clock_monotonic());
-    int rc = llm_medium_encode(medium->projector, medium->chunks, work->chunk, rows, error);
+    int rc = cut(medium, error);
+    if (rc == HEARTH_OK) rc = llm_medium_encode(medium->model->projector, medium->chunks, work->chunk, rows, error);
     log_event(rc == HEARTH_OK ? LOG_INFO : LOG_ERROR, "imc-media-cache",
-              medium->is_sound ? "encoding-audio-chunk" : "encoding-image-chunk",
-              log_int("tokens", llm_medium_chunk(medium->chunks, work->chunk).n),
+              medium->is_sound ? "encoding-audio-chunk" : "encoding-image-chunk", log_int("tokens", work->n),
               log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - began_at)));
     return rc;
 }
@@ -316,11 +340,24 @@ static void poke(void *ud)
     engine_poke(ud);
 }
 
+/* The file is copied, since the request may end first. It is rare that rows are wanted of a file that was not decoded
+ * with this request: they were in the cells when it came before. */
+static struct medium *medium_of(struct prompt_media *media, struct upload *upload)
+{
+    if (upload->medium != NULL) return upload->medium;
+    const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
+    uint8_t *copy = mem_alloc(file.len);
+    memcpy(copy, file.v, file.len);
+    upload->medium = medium_open(media->model, &file);
+    upload->medium->file = (struct media_bytes){.v = copy, .len = file.len};
+    return upload->medium;
+}
+
 static struct encoding *want(struct prompt_media *media, const struct run_of_rows *run, int32_t n)
 {
     struct work *work = mem_alloc(sizeof *work);
-    *work = (struct work){run->medium, run->chunk};
-    atomic_fetch_add(&run->medium->refs, 1);
+    *work = (struct work){medium_of(media, &media->uploads[run->upload]), run->chunk, n};
+    atomic_fetch_add(&work->medium->refs, 1);
     size_t width = llm_projector_facts_of(media->model->projector)->row_floats;
     struct encoder_task task = {
         .n_floats = (size_t)n * width, .medium = work, .encode = encode, .release = release_work};
@@ -328,12 +365,16 @@ static struct encoding *want(struct prompt_media *media, const struct run_of_row
     return encoder_want(media->model->encoder, &task, poke, media->engine);
 }
 
+/* Places of a layout begin at 0. */
 static struct llm_place *find_places(const struct prompt_media *media, const struct run_of_rows *run,
                                      const struct media_span *span)
 {
-    struct llm_place *places = mem_alloc((size_t)span->n * sizeof *places);
+    const struct llm_place *from = media->uploads[run->upload].layout->v[run->chunk].places;
     int32_t first = media_spans_position(&media->spans, span->at);
-    for (int32_t i = 0; i < span->n; i++) places[i] = llm_medium_place(run->medium->chunks, run->chunk, first, i);
+    if (from == NULL) return NULL;
+    struct llm_place *places = mem_alloc((size_t)span->n * sizeof *places);
+    for (int32_t i = 0; i < span->n; i++)
+        places[i] = (struct llm_place){from[i].t + first, from[i].y + first, from[i].x + first};
     return places;
 }
 
@@ -350,7 +391,7 @@ static enum job_rows rows_of_span(void *ud, size_t i, struct job_span_rows *rows
         return JOB_ROWS_FAILED;
     }
     if (v == NULL) return JOB_ROWS_PENDING;
-    if (run->places == NULL && facts->mrope) run->places = find_places(media, run, span);
+    if (run->places == NULL) run->places = find_places(media, run, span);
     *rows = (struct job_span_rows){.v = v, .places = run->places, .width = facts->row_floats};
     return JOB_ROWS_READY;
 }

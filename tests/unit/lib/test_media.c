@@ -208,6 +208,23 @@ static void another_image_is_another_prompt(void **state)
     finish(&chat);
 }
 
+/* Nothing is cached and no encoding kept: the layout is known, and the file is decoded when its rows are wanted. */
+static void a_known_file_is_encoded_again_where_nothing_is_kept(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct chat chat;
+        begin(&chat, &kinds[i], open_model(&kinds[i], "media_cache_mb", "0"));
+        struct caller *first = ask(&chat, "[" FIRST "]", false);
+        int64_t once = encoded(&chat);
+        struct caller *again = ask(&chat, "[" FIRST "]", false);
+        assert_int_equal(encoded(&chat), 2 * once);
+        assert_int_equal(again->result.n_prompt, first->result.n_prompt);
+        assert_string_equal(again->text.v, first->text.v);
+        finish(&chat);
+    }
+}
+
 /* Requests at once share one encoding. */
 static void agents_that_look_at_one_image_encode_it_once(void **state)
 {
@@ -324,6 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind),
         cmocka_unit_test(another_image_is_another_prompt),
+        cmocka_unit_test(a_known_file_is_encoded_again_where_nothing_is_kept),
         cmocka_unit_test(agents_that_look_at_one_image_encode_it_once),
         cmocka_unit_test(what_cannot_be_read_is_refused_by_its_name),
         cmocka_unit_test(what_a_model_does_not_take_becomes_a_note),
