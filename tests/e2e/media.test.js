@@ -95,6 +95,18 @@ describe('an image', () => {
     assert.equal(await encoded(server), before + 1);
   });
 
+  test('/apply-template and /cache/lookup take images', async () => {
+    const messages = [{ role: 'user', content: [{ type: 'text', text: 'Look:' }, { type: 'image_url', image_url: { url: url(10) } }] }];
+    const { json: { prompt } } = await server.client.post('/apply-template', { messages });
+    assert.match(prompt, /Look:<__media__>/);
+    const { json: unknown } = await server.client.post('/cache/lookup', { messages });
+    const before = await encoded(server);
+    await server.client.post('/v1/chat/completions', { messages, max_tokens: 4 });
+    const { json: known } = await server.client.post('/cache/lookup', { messages });
+    assert.equal(await encoded(server), before + 1);
+    assert.ok(unknown.tokens < 10 && known.tokens > 20, JSON.stringify([unknown, known]));
+  });
+
   test('/v1/models, /props and /api/show say that the model takes images', async () => {
     const { json: models } = await server.client.get('/v1/models');
     assert.deepEqual(models.data[0].modalities.input, ['text', 'image']);

@@ -166,6 +166,24 @@ static int read_media(hearth_request *request, hearth_error *error)
     return prompt_media_read(request->media, engine_window(model->engine), error);
 }
 
+/* The rendered text, with a fixed word where a medium's marker, which nobody may know, stands. */
+static void send_text(hearth_request *request, const struct chat_prompt *prompt)
+{
+    static const char word[] = "<__media__>"; /* as llama-server's libraries have it */
+    const char *at = prompt->text, *end = at + prompt->len, *marker = NULL;
+    size_t len, upload;
+    struct buf text = {0};
+    while (request->media != NULL &&
+           (marker = prompt_media_find(request->media, at, (size_t)(end - at), &len, &upload)) != NULL) {
+        buf_append(&text, at, (size_t)(marker - at));
+        buf_puts(&text, word);
+        at = marker + len;
+    }
+    buf_append(&text, at, (size_t)(end - at));
+    job_send_prompt(&request->job, buf_text(&text), text.len);
+    buf_release(&text);
+}
+
 static int prepare_chat(hearth_request *request, hearth_error *error)
 {
     if (read_media(request, error) != HEARTH_OK) return (int)error->code;
@@ -193,7 +211,7 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
     if (rc == HEARTH_OK && computes(request))
         rc = chat_format_open(request->model->template_, &chat.request, &chat.text, &request->format, error);
     if (rc == HEARTH_OK && request->job.only_prompt)
-        job_send_prompt(&request->job, chat.text.text, chat.text.len);
+        send_text(request, &chat.text);
     else if (rc == HEARTH_OK)
         prepare_conversation(&chat, &wishes, &request->job);
     if (rc == HEARTH_OK && request->job.only_lookup)
