@@ -26,6 +26,12 @@ struct chat_template_params {
 
 struct chat_parsed;
 
+/* What stands for a medium in the text. */
+struct chat_medium {
+    const char *text; /* NULL: a note, as for other parts that are not text */
+    bool is_marker;   /* rows replace it later; else it is text like that of other parts */
+};
+
 struct chat_request {
     const char *messages_json; /* an array in OpenAI's form */
     const char *kwargs_json;   /* an object for the template, or NULL */
@@ -37,14 +43,14 @@ struct chat_request {
     const char *grammar;     /* of the reply: GBNF, or NULL */
     const char *json_schema; /* of the reply, or NULL */
     hearth_continue continue_final;
-    bool reasoning_in_text;           /* the reader does not separate reasoning from content */
-    bool add_generation_prompt;       /* end with the generation prompt, which opens the assistant's turn */
-    size_t n_messages;                /* render only this many leading messages, as finished turns; 0: all */
-    int64_t now;                      /* Unix time in seconds that the template may print; fixed for a conversation */
-    bool refuses_media;               /* refuse content parts that are not text; else a note replaces them */
-    const char *const *media_markers; /* n_media texts: what is rendered for the part {"media": i}; NULL entries: as
-                                         other parts that are not text */
+    bool reasoning_in_text;          /* the reader does not separate reasoning from content */
+    bool add_generation_prompt;      /* end with the generation prompt, which opens the assistant's turn */
+    size_t n_messages;               /* render only this many leading messages, as finished turns; 0: all */
+    int64_t now;                     /* Unix time in seconds that the template may print; fixed for a conversation */
+    bool refuses_media;              /* refuse content parts that are not text; else a note replaces them */
+    const struct chat_medium *media; /* what is rendered for the part {"media": i}; NULL: there is none */
     size_t n_media;
+    bool takes_media;                 /* the model takes some, so that a note says it does not take this one */
     const struct chat_parsed *parsed; /* of this request, by chat_parse(); NULL: each call parses it for itself */
 };
 

@@ -24,14 +24,14 @@ struct media_reader {
     size_t &n_replaced;
 };
 
-/* The text that llama.cpp renders for the part, and we replace by rows; NULL: the model does not take it. */
-static const char *marker_of(const common_json &part, const chat_request &request, const std::string &path)
+/* What is rendered for the part; its text is NULL where the model does not take it. */
+static chat_medium medium_of(const common_json &part, const chat_request &request, const std::string &path)
 {
     const common_json *media = find_field(part, "media");
-    if (media == nullptr || request.media_markers == nullptr) return nullptr;
+    if (media == nullptr || request.media == nullptr) return {};
     size_t i = media->is_number_integer() ? media->get<size_t>() : request.n_media;
     if (i >= request.n_media) throw refusal{HEARTH_INVALID, path + ".media", "must be the place of a medium"};
-    return request.media_markers[i];
+    return request.media[i];
 }
 
 static void read_media(const common_json &part, const std::string &type, const media_reader &media,
@@ -40,13 +40,13 @@ static void read_media(const common_json &part, const std::string &type, const m
     const char *name = name_of_media(type);
     if (name == nullptr)
         throw refusal{HEARTH_INVALID, path + ".type", "must be \"text\", \"image_url\", \"input_audio\" or \"file\""};
-    const char *marker = marker_of(part, media.request, path);
-    if (marker != nullptr) {
-        result.type = "media_marker";
-        result.text = marker;
+    chat_medium medium = medium_of(part, media.request, path);
+    if (medium.text != nullptr) {
+        result.type = medium.is_marker ? "media_marker" : "text";
+        result.text = medium.text;
         return;
     }
-    bool takes_some = media.request.media_markers != nullptr;
+    bool takes_some = media.request.takes_media;
     if (media.request.refuses_media)
         throw refusal{HEARTH_UNSUPPORTED, path + ".type",
                       "is \"" + type + "\", and this model takes " + (takes_some ? "no such files" : "text only") +

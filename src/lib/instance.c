@@ -15,6 +15,7 @@
 #include "lib/models/model_manager.h"
 #include "lib/parameters/sampling.h"
 #include "lib/requests/request.h"
+#include "lib/requests/slow_lane.h"
 #include "lib/requests/system_prompt.h"
 
 #include <errno.h>
@@ -251,7 +252,8 @@ static int start_preparers(struct model *model, struct clock *clock, hearth_erro
     model->admission = admission_open(clock, (size_t)(config->n_seq_max * config->queue_depth),
                                       clock_from_ms((int64_t)(config->admission_timeout * 1e3)));
     model->waiter = (struct store_user){.wake = resume_suspended, .ud = model};
-    int rc = HEARTH_OK;
+    model->slow_lane = slow_lane_open(request_prepare_slowly, error);
+    int rc = model->slow_lane == NULL ? (int)error->code : HEARTH_OK;
     for (; rc == HEARTH_OK && model->n_preparers < MODEL_PREPARERS; model->n_preparers += rc == HEARTH_OK)
         rc = thread_start(&model->preparers[model->n_preparers], request_prepare_loop, model, "prepares requests",
                           error);
@@ -271,6 +273,8 @@ static void stop_admission(struct model *model)
 static void join_preparers(struct model *model)
 {
     while (model->n_preparers > 0) pthread_join(model->preparers[--model->n_preparers], NULL);
+    slow_lane_close(model->slow_lane);
+    model->slow_lane = NULL;
 }
 
 /* engine_close() stores what is resident. */

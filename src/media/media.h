@@ -5,6 +5,7 @@
 #ifndef MEDIA_MEDIA_H
 #define MEDIA_MEDIA_H
 
+#include "base/buf.h"
 #include "hearth.h"
 
 #include <stddef.h>
@@ -20,7 +21,7 @@ enum media_format {
     MEDIA_MP3,
     MEDIA_FLAC,
     MEDIA_VIDEO, /* MP4 and its relatives, Matroska, WebM, AVI, Ogg: not decoded here */
-    MEDIA_PDF    /* the same */
+    MEDIA_PDF    /* read by a program of the machine */
 };
 
 enum media_kind { MEDIA_NOTHING, MEDIA_IMAGE, MEDIA_AUDIO, MEDIA_FRAMES, MEDIA_DOCUMENT };
@@ -74,5 +75,11 @@ struct media_sound_limits {
 /* Decodes the sound, mixes its channels to one and resamples it. */
 int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
                        struct media_sound *sound, hearth_error *error);
+
+/* ---- Documents ---- */
+
+/* Appends the text of a PDF file, in UTF-8. HEARTH_UNSUPPORTED: the program that reads it is not installed. Blocks for
+ * some seconds at most. */
+int media_document_text(const struct media_bytes *bytes, struct buf *text, hearth_error *error);
 
 #endif

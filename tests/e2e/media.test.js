@@ -179,3 +179,25 @@ test('hearth chat attaches files: /image, and a pasted path', async () => {
   assert.equal(plain.code, 1);
   assert.match(plain.stderr, /text only: start hearth chat with its projector, --mmproj FILE/);
 });
+
+test('a PDF document is its text, for a model that takes text only as well', async (t) => {
+  const pdf = (words) => Buffer.from('%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n'
+    + '3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 300 100]/Contents 4 0 R/Resources<</Font<</F1<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj\n'
+    + `4 0 obj<</Length ${words.length + 28}>>stream\nBT /F1 12 Tf 20 50 Td (${words}) Tj ET\nendstream endobj\ntrailer<</Root 1 0 R>>\n`).toString('base64');
+  const server = await serve({ t, models: { context_window: 1024 } });
+  const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0 });
+  const document = (data) => ({ type: 'document', source: { type: 'base64', media_type: 'application/pdf', data } });
+  const ask = (block) => anthropic.messages.create({
+    model: 'demo', max_tokens: 20, temperature: 0, system: 'You are a helpful assistant.',
+    messages: [{ role: 'user', content: [block, { type: 'text', text: 'What is the secret code?' }] }],
+  });
+  const { json: { prompt } } = await server.client.post('/apply-template', {
+    messages: [{ role: 'user', content: [{ type: 'file', file: { file_data: `data:application/pdf;base64,${pdf('The secret code is QX7B2.')}` } }] }],
+  });
+  assert.match(prompt, /The secret code is QX7B2\./);
+  const { usage } = await ask(document(pdf('The secret code is QX7B2.')));
+  assert.ok(usage.input_tokens + usage.cache_read_input_tokens > 20);
+  await assert.rejects(ask(document(Buffer.from('%PDF-1.4\njunk').toString('base64'))), (error) => error.status === 400
+    && /pdftotext: it is damaged/.test(error.message));
+  await server.stop();
+});

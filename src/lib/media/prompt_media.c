@@ -6,6 +6,7 @@
 #include "base/little.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/utf8.h"
 #include "engine/engine.h"
 
 #include <stdatomic.h>
@@ -44,8 +45,8 @@ struct prompt_media {
     struct upload *uploads;
     size_t n;
     uint8_t (*digests)[SHA256_BYTES];
-    char begin[40]; /* of each marker; its number and MARKER_END follow */
-    char **markers;
+    char begin[40];            /* of each marker; its number and MARKER_END follow */
+    struct chat_medium *texts; /* allocated */
     struct media_spans spans;
     struct run_of_rows *runs; /* one for each span */
     struct engine *engine;
@@ -60,7 +61,7 @@ struct prompt_media *prompt_media_open(struct model_media *model, const hearth_m
     while (getrandom(&secret, sizeof secret, 0) != (ssize_t)sizeof secret) continue;
     *media = (struct prompt_media){.model = model, .n = n};
     media->uploads = mem_alloc(n * sizeof *media->uploads);
-    media->markers = mem_alloc(n * sizeof *media->markers);
+    media->texts = mem_alloc(n * sizeof *media->texts);
     media->digests = mem_alloc(n * sizeof *media->digests);
     snprintf(media->begin, sizeof media->begin, MARKER_BEGIN, secret);
     for (size_t i = 0; i < n; i++) media->uploads[i].file = &uploads[i];
@@ -92,12 +93,12 @@ void prompt_media_close(struct prompt_media *media)
     for (size_t i = 0; i < media->n; i++) {
         unref(media->uploads[i].medium);
         layout_release(media->uploads[i].layout);
-        free(media->markers[i]);
+        free((void *)(uintptr_t)media->texts[i].text);
     }
     media_spans_release(&media->spans);
     free(media->runs);
     free(media->uploads);
-    free(media->markers);
+    free(media->texts);
     free(media->digests);
     free(media);
 }
@@ -194,16 +195,33 @@ static int learn_layout(struct prompt_media *media, size_t i, const struct media
     return HEARTH_OK;
 }
 
+static int read_document(struct prompt_media *media, size_t i, const struct media_bytes *file, hearth_error *error)
+{
+    struct buf text = {0}, clean = {0};
+    int rc = media_document_text(file, &text, error);
+    bool missing = rc == HEARTH_UNSUPPORTED; /* the program: a note stands for the document */
+    if (rc == HEARTH_OK) utf8_put_clean(&clean, buf_text(&text), text.len);
+    if (rc == HEARTH_OK) media->texts[i].text = buf_take(&clean);
+    buf_release(&text);
+    if (missing) log_event(LOG_WARN, "serve", "a document cannot be read", log_str("reason", error->message));
+    return rc == HEARTH_OK || missing ? HEARTH_OK : name_field(&media->uploads[i], error);
+}
+
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
+    const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
+    enum media_kind kind = media_kind_of(media_format_of(&file));
+    sha256_of(file.v, file.len, media->digests[i]);
+    if (kind == MEDIA_DOCUMENT) return read_document(media, i, &file, error);
+    if (media->model == NULL) return HEARTH_OK;
     if (upload->file->fault != NULL)
         return error_at(error, HEARTH_INVALID, field_of(upload), "%s", upload->file->fault);
-    const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
-    sha256_of(file.v, file.len, media->digests[i]);
     upload->layout = layouts_find(media->model->layouts, media->digests[i]);
     int rc = upload->layout == NULL ? learn_layout(media, i, &file, error) : HEARTH_OK;
-    if (rc == HEARTH_OK && upload->layout != NULL) media->markers[i] = mem_format("%s%zu" MARKER_END, media->begin, i);
+    if (rc == HEARTH_OK && upload->layout != NULL)
+        media->texts[i] =
+            (struct chat_medium){.text = mem_format("%s%zu" MARKER_END, media->begin, i), .is_marker = true};
     return rc;
 }
 
@@ -229,9 +247,9 @@ int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_erro
     return HEARTH_OK;
 }
 
-const char *const *prompt_media_markers(const struct prompt_media *media)
+const struct chat_medium *prompt_media_texts(const struct prompt_media *media)
 {
-    return (const char *const *)media->markers;
+    return media->texts;
 }
 
 const uint8_t (*prompt_media_digests(const struct prompt_media *media))[SHA256_BYTES]

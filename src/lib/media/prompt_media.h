@@ -9,22 +9,24 @@
 #ifndef LIB_MEDIA_PROMPT_MEDIA_H
 #define LIB_MEDIA_PROMPT_MEDIA_H
 
+#include "chat/chat.h"
 #include "engine/job.h"
 #include "lib/media/model_media.h"
 
 struct engine;
 struct prompt_media;
 
-/* Of so many uploads, which are borrowed. */
+/* Of so many uploads, which are borrowed. `model` NULL: it takes text only, and documents are all that is read. */
 struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n);
 void prompt_media_close(struct prompt_media *media); /* NULL is fine */
 
-/* Reads all of them, until they have more than `most_rows` together. An error names the upload's field. Of files that
- * the projector does not take, or that are neither image nor sound, there is no marker. */
+/* Reads all of them, until they have more than `most_rows` together. An error names the upload's field. A PDF document
+ * becomes its text. Of other files that the projector does not take, or that are neither image nor sound, there is no
+ * text. */
 int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_error *error);
 
-/* One text for each upload: its marker; NULL: there is none. */
-const char *const *prompt_media_markers(const struct prompt_media *media);
+/* What stands for each upload in the rendered text. */
+const struct chat_medium *prompt_media_texts(const struct prompt_media *media);
 
 /* The content's SHA-256 of each upload. */
 const uint8_t (*prompt_media_digests(const struct prompt_media *media))[SHA256_BYTES];

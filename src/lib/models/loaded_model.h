@@ -20,6 +20,7 @@
 #define MODEL_PREPARERS 2 /* threads that render and tokenise: one long prompt must not hold up the next request */
 
 struct system_prompt;
+struct slow_lane;
 
 /* A loaded model. A chat model has weights, template, engine and the threads that prepare its requests; an embedding or
  * rerank model has weights and a pool of contexts, and none of the rest. */
@@ -41,6 +42,7 @@ struct model {
     struct llm_tokenizer_cache *tokenizer_cache; /* of the preparing threads; NULL: not a chat model */
     pthread_t preparers[MODEL_PREPARERS];
     int n_preparers;
+    struct slow_lane *slow_lane; /* for requests whose documents take long to read; NULL: not a chat model */
 };
 
 struct hearth {

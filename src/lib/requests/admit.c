@@ -3,6 +3,7 @@
  *
  * On the engine thread all this would hold up every stream. An error ends the request here. */
 #include "lib/requests/request.h"
+#include "lib/requests/slow_lane.h"
 #include "lib/requests/system_prompt.h"
 
 #include "base/error.h"
@@ -156,12 +157,12 @@ static struct llm_tokenising tokenising_of(const hearth_request *request)
                                    .salt = request->params->cache_salt};
 }
 
-/* Reads the request's images and sounds, where the model takes some. */
+/* Reads the request's images, sounds and documents, as far as the model takes them. */
 static int read_media(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
     struct model *model = request->model;
-    if (model->media == NULL || p->n_media == 0) return HEARTH_OK;
+    if (p->n_media == 0) return HEARTH_OK;
     request->media = prompt_media_open(model->media, p->media, p->n_media);
     return prompt_media_read(request->media, engine_window(model->engine), error);
 }
@@ -196,8 +197,9 @@ static int prepare_chat(hearth_request *request, hearth_error *error)
                                 .how = tokenising_of(request)};
     struct prepare_wishes wishes = wishes_of(request);
     if (request->media != NULL) {
-        chat.request.media_markers = prompt_media_markers(request->media);
+        chat.request.media = prompt_media_texts(request->media);
         chat.request.n_media = request->params->n_media;
+        chat.request.takes_media = request->model->media != NULL;
     }
     int rc = prompt_of_messages(request, &chat, error);
     if (rc == HEARTH_OK && request->media != NULL)
@@ -445,6 +447,22 @@ static void prepare_and_submit(hearth_request *request)
     submit_job(request);
 }
 
+/* Whether a program of the machine has to read one of its uploads. */
+static bool is_slow(const hearth_request *request)
+{
+    const hearth_params *p = request->params;
+    for (size_t i = 0; i < p->n_media; i++) {
+        const struct media_bytes file = {.v = p->media[i].bytes, .len = p->media[i].len};
+        if (media_kind_of(media_format_of(&file)) == MEDIA_DOCUMENT) return true;
+    }
+    return false;
+}
+
+void request_prepare_slowly(struct job *job)
+{
+    prepare_and_submit((hearth_request *)job);
+}
+
 void *request_prepare_loop(void *ud)
 {
     struct model *model = ud;
@@ -452,7 +470,10 @@ void *request_prepare_loop(void *ud)
         struct job *job;
         switch (admission_next(model->admission, &job)) {
         case ADMISSION_ADMITTED:
-            prepare_and_submit((hearth_request *)job);
+            if (is_slow((hearth_request *)job))
+                slow_lane_add(model->slow_lane, job);
+            else
+                prepare_and_submit((hearth_request *)job);
             break;
         case ADMISSION_RESUMED:
             resume((hearth_request *)job);

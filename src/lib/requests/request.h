@@ -66,4 +66,7 @@ void lookup_release(struct lookup *lookup);
 /* A preparing thread; `ud` is its struct model. Returns when the model's admission is closed. */
 void *request_prepare_loop(void *ud);
 
+/* The same for one job that was admitted, on the thread of the slow lane. */
+void request_prepare_slowly(struct job *job);
+
 #endif

@@ -1,0 +1,144 @@
+/* Programs run on uploads: see child.h. The child has no environment, no file but the upload, cannot write files or
+ * gain rights, has no network where the kernel lets a process give it up, and dies with the server. */
+#include "media/child.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- Before it starts ---- */
+
+/* The program's path; free() it. NULL: it is not in PATH. */
+static char *find_program(const char *name)
+{
+    const char *at = getenv("PATH");
+    while (at != NULL && *at != '\0') {
+        size_t len = strcspn(at, ":");
+        char *path = mem_format("%.*s/%s", (int)len, at, name);
+        if (len > 0 && access(path, X_OK) == 0) return path;
+        free(path);
+        at += len + (at[len] == ':');
+    }
+    return NULL;
+}
+
+/* A file in memory with the bytes, at its beginning; -1: there is no memory. */
+static int file_of(const struct media_bytes *upload)
+{
+    int fd = memfd_create("upload", MFD_CLOEXEC);
+    size_t done = 0;
+    while (fd >= 0 && done < upload->len) {
+        ssize_t n = write(fd, upload->v + done, upload->len - done);
+        if (n > 0) done += (size_t)n;
+        if (n >= 0 || errno == EINTR) continue;
+        close(fd);
+        return -1;
+    }
+    if (fd >= 0) lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+/* ---- In the child, where only calls are made that are safe after fork() ---- */
+
+static void limit(int what, rlim_t most)
+{
+    struct rlimit both = {.rlim_cur = most, .rlim_max = most};
+    setrlimit(what, &both);
+}
+
+static void become(const char *path, char *const *argv, const struct media_program *program, int input, int output)
+{
+    static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C.UTF-8", NULL};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    unshare(CLONE_NEWUSER | CLONE_NEWNET); /* where that is allowed */
+    limit(RLIMIT_CPU, (rlim_t)program->seconds);
+    limit(RLIMIT_AS, program->most_memory);
+    limit(RLIMIT_FSIZE, 0);
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_NOFILE, 64);
+    int nothing = open("/dev/null", O_WRONLY);
+    if (dup2(input, 0) == 0 && dup2(output, 1) == 1 && dup2(nothing, 2) == 2) {
+        close_range(3, ~0U, 0);
+        execve(path, argv, environment);
+    }
+    _exit(127);
+}
+
+/* ---- While it runs ---- */
+
+enum ending { ENDED, TOOK_TOO_LONG, WROTE_TOO_MUCH };
+
+static enum ending collect(const struct media_program *program, int from, struct buf *output)
+{
+    char block[1 << 16];
+    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms((int64_t)program->seconds * 1000);
+    for (;;) {
+        struct pollfd one = {.fd = from, .events = POLLIN};
+        int64_t left = deadline - clock_now(clock_monotonic());
+        if (left <= 0) return TOOK_TOO_LONG;
+        int n_ready = poll(&one, 1, (int)clock_to_ms(left) + 1);
+        if (n_ready <= 0) continue;
+        ssize_t n = read(from, block, sizeof block);
+        if (n == 0 || (n < 0 && errno != EINTR)) return ENDED;
+        if (n > 0) buf_append(output, block, (size_t)n);
+        if (output->len > program->most_output) return WROTE_TOO_MUCH;
+    }
+}
+
+static int judge(const struct media_program *program, enum ending ending, int status, hearth_error *error)
+{
+    if (ending == TOOK_TOO_LONG || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
+        return error_set(error, HEARTH_TOO_LONG, "takes %s more than %d seconds", program->name, program->seconds);
+    if (ending == WROTE_TOO_MUCH)
+        return error_set(error, HEARTH_TOO_LONG, "is more than %zu MiB when %s has read it", program->most_output >> 20,
+                         program->name);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return HEARTH_OK;
+    return error_set(error, HEARTH_INVALID, "cannot be read by %s: it is damaged, or needs a password", program->name);
+}
+
+static int run_found(const struct media_program *program, char *path, int input, struct buf *output,
+                     hearth_error *error)
+{
+    char *argv[32] = {path};
+    int ends[2], status = 1 << 8; /* it failed, unless it says otherwise */
+    for (size_t i = 0; program->args[i] != NULL && i < 30; i++) argv[i + 1] = (char *)(uintptr_t)program->args[i];
+    if (pipe2(ends, O_CLOEXEC) != 0) return error_set(error, HEARTH_NO_MEMORY, "cannot be read: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0) become(path, argv, program, input, ends[1]);
+    close(ends[1]);
+    enum ending ending = pid < 0 ? ENDED : collect(program, ends[0], output);
+    close(ends[0]);
+    if (pid < 0) return error_set(error, HEARTH_NO_MEMORY, "cannot be read: no process can be started");
+    if (ending != ENDED) kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+    return judge(program, ending, status, error);
+}
+
+int media_child_run(const struct media_program *program, const struct media_bytes *upload, struct buf *output,
+                    hearth_error *error)
+{
+    char *path = find_program(program->name);
+    if (path == NULL)
+        return error_set(error, HEARTH_UNSUPPORTED, "needs %s, which is not installed here (Debian's package %s)",
+                         program->name, program->package);
+    int input = file_of(upload);
+    int rc = input < 0 ? error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory")
+                       : run_found(program, path, input, output, error);
+    if (input >= 0) close(input);
+    free(path);
+    return rc;
+}

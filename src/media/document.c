@@ -1,0 +1,14 @@
+/* The text of PDF files, by poppler's pdftotext. */
+#include "media/child.h"
+
+int media_document_text(const struct media_bytes *bytes, struct buf *text, hearth_error *error)
+{
+    static const char *const args[] = {"-q", "-enc", "UTF-8", "-nopgbrk", MEDIA_CHILD_INPUT, "-", NULL};
+    static const struct media_program program = {.name = "pdftotext",
+                                                 .package = "poppler-utils",
+                                                 .args = args,
+                                                 .seconds = 20,
+                                                 .most_memory = 1U << 30,
+                                                 .most_output = 16 << 20};
+    return media_child_run(&program, bytes, text, error);
+}
