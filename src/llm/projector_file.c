@@ -8,8 +8,9 @@
 
 int llm_projector_inspect(const char *path, struct llm_projector_kinds *kinds, hearth_error *error)
 {
-    struct gguf_context *file = llm_file_open(path, error);
-    if (file == NULL) return (int)error->code;
+    hearth_error reason;
+    struct gguf_context *file = llm_file_open(path, &reason);
+    if (file == NULL) return error_at(error, reason.code, "mmproj", "mmproj: %s", reason.message);
     const char *architecture = llm_file_text(file, "general.architecture");
     bool is_projector = architecture != NULL && strcmp(architecture, "clip") == 0;
     *kinds = (struct llm_projector_kinds){.images = llm_file_number(file, "clip.has_vision_encoder", 0) != 0,

@@ -44,13 +44,13 @@ static void tokenise_run(const struct prepare_chat *chat, struct llm_tokenizer_i
            (marker = prompt_media_find(chat->media, in.text, in.len, &marker_len, &upload)) != NULL) {
         struct llm_tokenizer_input before = in;
         before.len = (size_t)(marker - in.text);
-        if (before.len > 0) llm_tokenize_until(chat->weights, &before, &chat->how, out->tokens);
+        if (before.len > 0 || before.add_special) llm_tokenize_until(chat->weights, &before, &chat->how, out->tokens);
         put_medium(chat, upload, out);
-        in.add_special = in.add_special && before.len == 0;
+        in.add_special = false;
         in.text = marker + marker_len;
         in.len -= before.len + marker_len;
     }
-    if (in.len > 0) llm_tokenize_until(chat->weights, &in, &chat->how, out->tokens);
+    if (in.len > 0 || in.add_special) llm_tokenize_until(chat->weights, &in, &chat->how, out->tokens);
 }
 
 /* Appends the tokens of the text from a byte on. */

@@ -83,7 +83,7 @@ static void what_cannot_be_loaded_is_told_in_one_line(void **state)
     assert_not_loaded(DEMO("n_seq_max", "8", "n_batch", "4", "n_ubatch", "4"), HEARTH_INVALID,
                       "at least n_seq_max (8)");
     assert_not_loaded(DEMO("lora", text), HEARTH_INVALID, "models.demo.lora[0].path");
-    assert_not_loaded(DEMO("mmproj", text), HEARTH_UNSUPPORTED, "mmproj");
+    assert_not_loaded(DEMO("mmproj", text), HEARTH_INVALID, "mmproj: ");
     remove_file(text);
     remove_file(faulty);
 }

@@ -251,8 +251,9 @@ static const char *const elsewhere[] = {
     "models.*.ignore_integrity_check", /* test_integrity.c */
     "models.*.load",                   /* test_model_manager.c, as the next */
     "models.*.idle_unload",
-    "models.*.mmproj",     /* test_instance.c, as the next */
-    "models.*.jinja_file", /* … the_template_is_read_and_compiled_once */
+    "models.*.mmproj", /* test_media.c, as the next */
+    "models.*.media_cache_mb",
+    "models.*.jinja_file", /* test_instance.c, the_template_is_read_and_compiled_once */
     "models.*.chat_template_kwargs",
     "models.*.lora",             /* test_adapters.c */
     "models.*.max_prompt_bytes", /* test_prompts.c */
