@@ -248,7 +248,7 @@ static bool load_at_position(struct llm_context *context, const struct llm_state
     struct llm_parsed_state parsed;
     bool ok = llm_checkpoint_set_end(format, copy.v, copy.len, last + 1) &&
               llm_parse_state(format, LLM_STATE_CHECKPOINT, copy.v, copy.len, &parsed);
-    contents->state = parsed.state;
+    if (ok) contents->state = parsed.state;
     ok = ok && load_checkpoint(context, format, seq, &copy, contents);
     buf_release(&copy);
     return ok;

@@ -53,7 +53,7 @@ static int file_of(const struct media_bytes *upload)
 
 /* ---- In the child, where only calls are made that are safe after fork() ---- */
 
-static void limit(int what, rlim_t most)
+static void limit(__rlimit_resource_t what, rlim_t most)
 {
     struct rlimit both = {.rlim_cur = most, .rlim_max = most};
     setrlimit(what, &both);
