@@ -163,7 +163,7 @@ sanitized() { # command...
 # Every commit builds and runs one part of the unit tests on one of the sanitizers' builds: which one follows from its
 # hash, so that all have their turn, and a part that failed fails again. What is no checkout goes by the day. The programs
 # that take minutes there (exactness, crash, families) have no turn: `make asan` and `make tsan` run them.
-parts=8
+parts=10
 choose_part() {
     local hash presets=(asan tsan)
     hash=$(git rev-parse --short=6 HEAD 2>/dev/null || date +%j)

@@ -1,6 +1,7 @@
 /* The exactness matrix of media: images and sounds first, last, in the middle and two of them, under each projector,
  * layout, caching and place of what is cached. A reply from the cache has the tokens of a reply that is computed whole,
- * with the same probabilities; in deterministic mode to the last bit; and each medium is encoded once.
+ * with the same probabilities; in deterministic mode to the last bit; and each medium is encoded once. Of the matrix
+ * half is played, so chosen that any three of its four dimensions meet in all their values.
  *
  * Weights are random, so that now and then two tokens are as likely as each other but for rounding: replies may part
  * there, and are compared no further. */
@@ -334,6 +335,8 @@ int main(void)
                               .layout = &layouts[i / (COUNT(cachings) * N_PLACES) % COUNT(layouts)],
                               .caching = &cachings[i / N_PLACES % COUNT(cachings)],
                               .place = (enum place)(i % N_PLACES)};
+        if (((cell->kind - kinds) + (cell->layout - layouts) + (cell->caching - cachings) + cell->place) % 2 != 0)
+            continue;
         cell->name = mem_format("%s, %s, %s, %s, %s", cell->kind->projector, cell->kind->arch, cell->layout->name,
                                 cell->caching->name, places[cell->place]);
         tests[n++] = (struct CMUnitTest){.name = cell->name, .test_func = play, .initial_state = cell};
