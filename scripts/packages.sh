@@ -16,7 +16,7 @@ libraries='build-essential ca-certificates libevent-dev libjansson-dev libyaml-d
 deps=${HEARTH_DEPS:-$HOME/.cache/hearth/deps}
 if [ "${1:-}" = test ]; then
     programs+=' nodejs:node npm:npm clang:clang clang-format:clang-format clang-tidy:clang-tidy valgrind:valgrind
-        poppler-utils:pdftotext' # what reads PDF, where it is installed
+        llvm:llvm-symbolizer poppler-utils:pdftotext' # the sanitizers' names of functions; what reads PDF
     libraries+=' libclang-rt-dev' # of the sanitizers and fuzzers; clang itself does not depend on it
 elif [ -z "${LLAMA_CPP_DIR:-}" ] && ! compgen -G "$deps/llama.cpp-*/.complete" >/dev/null; then
     programs+=' nodejs:node npm:npm'
