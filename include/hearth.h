@@ -194,6 +194,7 @@ typedef struct hearth_model_info {
     int32_t vocab_type;              /* llama.cpp's number of the vocabulary's type */
     int64_t created;                 /* unix time in seconds of its last load; before the first, of reading its file */
     bool images, sounds;             /* its messages may have: models.*.mmproj */
+    bool videos;                     /* and these: it takes images, and ffmpeg is installed */
     hearth_model_state state;
 } hearth_model_info;
 

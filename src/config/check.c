@@ -200,6 +200,9 @@ static void check_model_files(struct check *c)
     if (m->path == NULL && c->read_cleanly) FAULT(c, "models.*.path", "is missing: name the GGUF file of this model");
     check_file(c, "models.*.path", m->path);
     check_file(c, "models.*.mmproj", m->mmproj);
+    if (m->image_max_tokens > 0 && m->image_min_tokens > m->image_max_tokens)
+        FAULT(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
+              (long long)m->image_max_tokens);
     check_file(c, "models.*.jinja_file", m->jinja_file);
     for (size_t i = 0; i < m->lora.len; i++) check_file(c, "models.*.lora", m->lora.v[i].path);
 }

@@ -94,6 +94,8 @@ struct config_model {
     enum config_idle idle_conversations;
     enum config_media media;
     int64_t n_gpu_layers, media_cache_mb;
+    int64_t image_megapixels, image_min_tokens, image_max_tokens, sound_seconds, video_frames;
+    double video_fps;
     char *split_mode; /* none | layer | row */
     bool offload_kqv, op_offload;
     int64_t threads;

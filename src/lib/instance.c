@@ -322,18 +322,28 @@ static void warn_about_settings(const struct config_model *config, const struct 
                   log_int("cpus", llm_usable_cpus()));
 }
 
+/* Sides that a decoded image and a frame of a video may have. */
+#define MOST_IMAGE_SIDE 32768
+#define MOST_FRAME_SIDE 1024
+
 static int open_media(struct model *model, hearth_error *error)
 {
     const struct config_model *config = model->config;
     if (config->mmproj == NULL) return HEARTH_OK;
-    struct model_media_params params = {.weights = model->weights,
-                                        .projector = {.path = config->mmproj,
-                                                      .threads = (int)(config->threads + 1) / 2,
-                                                      .on_gpu = config->n_gpu_layers != 0,
-                                                      .flash_attention = config->flash_attention},
-                                        .budget = (size_t)config->media_cache_mb << 20,
-                                        .stats = &model->entry->encoder_stats,
-                                        .n_ubatch = (int32_t)config->n_ubatch};
+    struct model_media_params params = {
+        .weights = model->weights,
+        .projector = {.path = config->mmproj,
+                      .threads = (int)(config->threads + 1) / 2,
+                      .on_gpu = config->n_gpu_layers != 0,
+                      .flash_attention = config->flash_attention,
+                      .min_tokens = (int32_t)config->image_min_tokens,
+                      .max_tokens = (int32_t)config->image_max_tokens},
+        .images = {.most_pixels = (uint32_t)config->image_megapixels * 1000000, .most_side = MOST_IMAGE_SIDE},
+        .videos = {.fps = config->video_fps, .most_frames = (size_t)config->video_frames, .most_side = MOST_FRAME_SIDE},
+        .most_seconds = (uint32_t)config->sound_seconds,
+        .budget = (size_t)config->media_cache_mb << 20,
+        .stats = &model->entry->encoder_stats,
+        .n_ubatch = (int32_t)config->n_ubatch};
     model->media = model_media_open(&params, error);
     return model->media == NULL ? (int)error->code : HEARTH_OK;
 }

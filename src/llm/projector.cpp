@@ -3,7 +3,9 @@
 #include "llm/projector.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mtmd.h>
@@ -106,14 +108,17 @@ static bool is_media(const mtmd_input_chunk *chunk)
     return mtmd_input_chunk_get_type(chunk) != MTMD_INPUT_CHUNK_TYPE_TEXT;
 }
 
-static llm_medium *medium_of(const struct llm_projector *projector, mtmd_bitmap *bitmap, hearth_error *error)
+static llm_medium *medium_of_parts(const struct llm_projector *projector, const std::vector<mtmd_input_part> &parts,
+                                   hearth_error *error)
 {
-    mtmd_owned<mtmd_bitmap> owned(bitmap);
     auto medium = std::make_unique<llm_medium>();
-    const mtmd_input_part part = {nullptr, bitmap}, *parts[] = {&part};
+    std::vector<const mtmd_input_part *> list;
+    list.reserve(parts.size());
+    for (const mtmd_input_part &part : parts) list.push_back(&part);
     medium->chunks.reset(mtmd_input_chunks_init());
-    if (mtmd_tokenize_from_parts(projector->context.get(), medium->chunks.get(), parts, 1, false) != 0) {
-        error_set(error, HEARTH_INVALID, "the projector cannot take an image or a sound of this size");
+    if (mtmd_tokenize_from_parts(projector->context.get(), medium->chunks.get(), list.data(), list.size(), false) !=
+        0) {
+        error_set(error, HEARTH_INVALID, "the projector cannot take images or a sound of this size");
         return nullptr;
     }
     for (size_t i = 0; i < mtmd_input_chunks_size(medium->chunks.get()); i++) {
@@ -121,6 +126,12 @@ static llm_medium *medium_of(const struct llm_projector *projector, mtmd_bitmap 
         medium->causal.push_back(!is_media(chunk) || !mtmd_decode_use_non_causal(projector->context.get(), chunk));
     }
     return medium.release();
+}
+
+static llm_medium *medium_of(const struct llm_projector *projector, mtmd_bitmap *bitmap, hearth_error *error)
+{
+    const mtmd_owned<mtmd_bitmap> owned(bitmap);
+    return medium_of_parts(projector, {{nullptr, bitmap}}, error);
 }
 
 struct llm_medium *llm_medium_of_image(const struct llm_projector *projector, const uint8_t *rgb, uint32_t width,
@@ -149,6 +160,63 @@ struct llm_medium *llm_medium_of_sound(const struct llm_projector *projector, co
     }
     guarded("cut the sound into chunks", error, [&] {
         medium = medium_of(projector, mtmd_bitmap_init_from_audio(n, samples), error);
+        return static_cast<int>(HEARTH_OK);
+    });
+    return medium;
+}
+
+/* The texts and bitmaps of a video, in their order. The list points into what it owns, so it does not move. */
+struct video_parts {
+    std::vector<mtmd_owned<mtmd_bitmap>> bitmaps;
+    std::deque<std::string> texts;
+    std::deque<mtmd_input_text> inputs;
+    std::vector<mtmd_input_part> list;
+
+    void add_text(const std::string &text)
+    {
+        texts.push_back(text);
+        inputs.push_back({texts.back().c_str(), texts.back().size(), false, false});
+        list.push_back({&inputs.back(), nullptr});
+    }
+
+    void add_frame(const llm_frame &frame)
+    {
+        bitmaps.emplace_back(mtmd_bitmap_init(frame.width, frame.height, frame.rgb));
+        mtmd_bitmap_set_mergeable(bitmaps.back().get(), true);
+        list.push_back({nullptr, bitmaps.back().get()});
+    }
+};
+
+/* As mtmd_helper_video_read_next() has it: a heading, and behind the first frame of each five seconds its time. */
+static void put_frames(video_parts *parts, const struct llm_frame *frames, size_t n, double fps)
+{
+    constexpr double interval = 5;
+    double next = 0;
+    parts->add_text("Video:");
+    for (size_t i = 0; i < n; i++) {
+        char stamp[48];
+        double at = static_cast<double>(i) / fps;
+        parts->add_frame(frames[i]);
+        if (at < next) continue;
+        int minutes = static_cast<int>(at / 60);
+        snprintf(stamp, sizeof stamp, "[%dm%.2fs]", minutes, at - minutes * 60);
+        parts->add_text(stamp);
+        next += interval;
+    }
+}
+
+struct llm_medium *llm_medium_of_frames(const struct llm_projector *projector, const struct llm_frame *frames, size_t n,
+                                        double fps, hearth_error *error)
+{
+    llm_medium *medium = nullptr;
+    if (!projector->facts.images) {
+        error_set(error, HEARTH_UNSUPPORTED, "this model takes no video");
+        return nullptr;
+    }
+    guarded("cut the video into chunks", error, [&] {
+        video_parts parts;
+        put_frames(&parts, frames, n, fps);
+        medium = medium_of_parts(projector, parts.list, error);
         return static_cast<int>(HEARTH_OK);
     });
     return medium;

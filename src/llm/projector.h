@@ -1,5 +1,5 @@
-/* A multimodal projector (mmproj): turns images and sounds into rows that a text model computes like tokens, through
- * llama.cpp's libmtmd, whose exceptions end here.
+/* A multimodal projector (mmproj): turns images, frames of video and sounds into rows that a text model computes like
+ * tokens, through llama.cpp's libmtmd, whose exceptions end here.
  *
  * A medium becomes chunks: runs of text tokens (the marks around it) and runs of rows, in the order in which the model
  * reads them. A long sound, or an image that is cut into tiles, has several runs of rows. Cutting a medium into chunks
@@ -59,6 +59,16 @@ struct llm_medium *llm_medium_of_image(const struct llm_projector *projector, co
                                        uint32_t height, hearth_error *error);
 struct llm_medium *llm_medium_of_sound(const struct llm_projector *projector, const float *samples, size_t n,
                                        hearth_error *error);
+
+/* Frames of a video, of which `fps` a second: for the model, images with time stamps between them, in the form that
+ * llama.cpp's helper gives them; some projectors make one of two that follow each other. */
+struct llm_frame {
+    const uint8_t *rgb;
+    uint32_t width, height;
+};
+
+struct llm_medium *llm_medium_of_frames(const struct llm_projector *projector, const struct llm_frame *frames, size_t n,
+                                        double fps, hearth_error *error);
 void llm_medium_close(struct llm_medium *medium);
 
 struct llm_chunk {

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -33,6 +34,13 @@ static char *find_program(const char *name)
         at += len + (at[len] == ':');
     }
     return NULL;
+}
+
+bool media_child_is_there(const char *name)
+{
+    char *path = find_program(name);
+    free(path);
+    return path != NULL;
 }
 
 /* A file in memory with the bytes, at its beginning; -1: there is no memory. */
@@ -64,8 +72,8 @@ static void become(const char *path, char *const *argv, const struct media_progr
     static char *const environment[] = {(char *)"PATH=/usr/bin:/bin", (char *)"LC_ALL=C.UTF-8", NULL};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    unshare(CLONE_NEWUSER | CLONE_NEWNET); /* where that is allowed */
-    limit(RLIMIT_CPU, (rlim_t)program->seconds);
+    unshare(CLONE_NEWUSER | CLONE_NEWNET);           /* where that is allowed */
+    limit(RLIMIT_CPU, 4 * (rlim_t)program->seconds); /* of all its threads */
     limit(RLIMIT_AS, program->most_memory);
     limit(RLIMIT_FSIZE, 0);
     limit(RLIMIT_CORE, 0);
@@ -82,10 +90,11 @@ static void become(const char *path, char *const *argv, const struct media_progr
 
 enum ending { ENDED, TOOK_TOO_LONG, WROTE_TOO_MUCH };
 
-static enum ending collect(const struct media_program *program, int from, struct buf *output)
+static enum ending collect(const struct media_program *program, int from, int64_t deadline,
+                           const struct media_sink *sink)
 {
     char block[1 << 16];
-    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms((int64_t)program->seconds * 1000);
+    size_t written = 0;
     for (;;) {
         struct pollfd one = {.fd = from, .events = POLLIN};
         int64_t left = deadline - clock_now(clock_monotonic());
@@ -94,23 +103,35 @@ static enum ending collect(const struct media_program *program, int from, struct
         if (n_ready <= 0) continue;
         ssize_t n = read(from, block, sizeof block);
         if (n == 0 || (n < 0 && errno != EINTR)) return ENDED;
-        if (n > 0) buf_append(output, block, (size_t)n);
-        if (output->len > program->most_output) return WROTE_TOO_MUCH;
+        if (n < 0) continue;
+        if ((written += (size_t)n) > program->most_output) return WROTE_TOO_MUCH;
+        sink->take(sink->ud, block, (size_t)n);
     }
+}
+
+/* A program may close its output and go on. */
+static bool ends_by(pid_t pid, int64_t deadline)
+{
+    struct pollfd one = {.fd = pidfd_open(pid, 0), .events = POLLIN};
+    int64_t left = deadline - clock_now(clock_monotonic());
+    bool has_ended = one.fd >= 0 && poll(&one, 1, left > 0 ? (int)clock_to_ms(left) + 1 : 0) > 0;
+    if (one.fd >= 0) close(one.fd);
+    return has_ended;
 }
 
 static int judge(const struct media_program *program, enum ending ending, int status, hearth_error *error)
 {
-    if (ending == TOOK_TOO_LONG || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
+    if (ending == TOOK_TOO_LONG)
         return error_set(error, HEARTH_TOO_LONG, "takes %s more than %d seconds", program->name, program->seconds);
     if (ending == WROTE_TOO_MUCH)
         return error_set(error, HEARTH_TOO_LONG, "is more than %zu MiB when %s has read it", program->most_output >> 20,
                          program->name);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return HEARTH_OK;
-    return error_set(error, HEARTH_INVALID, "cannot be read by %s: it is damaged, or needs a password", program->name);
+    return error_set(error, HEARTH_INVALID,
+                     "cannot be read by %s: it is damaged, needs a password, or has nothing to read", program->name);
 }
 
-static int run_found(const struct media_program *program, char *path, int input, struct buf *output,
+static int run_found(const struct media_program *program, char *path, int input, const struct media_sink *sink,
                      hearth_error *error)
 {
     char *argv[32] = {path};
@@ -120,16 +141,18 @@ static int run_found(const struct media_program *program, char *path, int input,
     pid_t pid = fork();
     if (pid == 0) become(path, argv, program, input, ends[1]);
     close(ends[1]);
-    enum ending ending = pid < 0 ? ENDED : collect(program, ends[0], output);
+    int64_t deadline = clock_now(clock_monotonic()) + clock_from_ms((int64_t)program->seconds * 1000);
+    enum ending ending = pid < 0 ? ENDED : collect(program, ends[0], deadline, sink);
     close(ends[0]);
     if (pid < 0) return error_set(error, HEARTH_NO_MEMORY, "cannot be read: no process can be started");
+    if (ending == ENDED && !ends_by(pid, deadline)) ending = TOOK_TOO_LONG;
     if (ending != ENDED) kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
     return judge(program, ending, status, error);
 }
 
-int media_child_run(const struct media_program *program, const struct media_bytes *upload, struct buf *output,
-                    hearth_error *error)
+int media_child_run(const struct media_program *program, const struct media_bytes *upload,
+                    const struct media_sink *sink, hearth_error *error)
 {
     char *path = find_program(program->name);
     if (path == NULL)
@@ -137,7 +160,7 @@ int media_child_run(const struct media_program *program, const struct media_byte
                          program->name, program->package);
     int input = file_of(upload);
     int rc = input < 0 ? error_set(error, HEARTH_NO_MEMORY, "cannot be read: there is no memory")
-                       : run_found(program, path, input, output, error);
+                       : run_found(program, path, input, sink, error);
     if (input >= 0) close(input);
     free(path);
     return rc;

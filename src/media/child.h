@@ -3,7 +3,6 @@
 #ifndef MEDIA_CHILD_H
 #define MEDIA_CHILD_H
 
-#include "base/buf.h"
 #include "media/media.h"
 
 struct media_program {
@@ -15,12 +14,21 @@ struct media_program {
     size_t most_output;      /* bytes: a program that writes more is ended */
 };
 
+/* What becomes of the program's output, as it comes. */
+struct media_sink {
+    void (*take)(void *ud, const char *bytes, size_t n);
+    void *ud;
+};
+
 /* The upload's name for the program: readable, seekable, and gone with it. */
 #define MEDIA_CHILD_INPUT "/proc/self/fd/0"
 
-/* Appends what the program writes. HEARTH_UNSUPPORTED: it is not installed; HEARTH_TOO_LONG: it took more than it may;
- * HEARTH_INVALID: it failed, so that the upload is damaged. */
-int media_child_run(const struct media_program *program, const struct media_bytes *upload, struct buf *output,
-                    hearth_error *error);
+/* Whether PATH has it. */
+bool media_child_is_there(const char *name);
+
+/* Gives what the program writes to the sink. HEARTH_UNSUPPORTED: it is not installed; HEARTH_TOO_LONG: it took more
+ * than it may; HEARTH_INVALID: it failed, so that the upload is damaged. */
+int media_child_run(const struct media_program *program, const struct media_bytes *upload,
+                    const struct media_sink *sink, hearth_error *error);
 
 #endif

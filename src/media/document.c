@@ -1,6 +1,11 @@
 /* The text of PDF files, by poppler's pdftotext. */
 #include "media/child.h"
 
+static void append(void *ud, const char *bytes, size_t n)
+{
+    buf_append(ud, bytes, n);
+}
+
 int media_document_text(const struct media_bytes *bytes, struct buf *text, hearth_error *error)
 {
     static const char *const args[] = {"-q", "-enc", "UTF-8", "-nopgbrk", MEDIA_CHILD_INPUT, "-", NULL};
@@ -10,5 +15,5 @@ int media_document_text(const struct media_bytes *bytes, struct buf *text, heart
                                                  .seconds = 20,
                                                  .most_memory = 1U << 30,
                                                  .most_output = 16 << 20};
-    return media_child_run(&program, bytes, text, error);
+    return media_child_run(&program, bytes, &(struct media_sink){append, text}, error);
 }

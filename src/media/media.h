@@ -1,5 +1,6 @@
-/* Images and sound as bytes, made pixels and samples: what they are, how large they will be, and their decoding, with
- * well-kept libraries and within limits that hold before memory or time is spent. Nothing here knows of models.
+/* Images, sound, video and documents as bytes, made pixels, samples and text: what they are, how large they will be,
+ * and their decoding, with well-kept libraries and within limits that hold before memory or time is spent. Nothing here
+ * knows of models.
  *
  * What an upload is, its first bytes decide, never a name or a type that came with it. Pure functions; any thread. */
 #ifndef MEDIA_MEDIA_H
@@ -8,6 +9,7 @@
 #include "base/buf.h"
 #include "hearth.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,8 +22,8 @@ enum media_format {
     MEDIA_WAV,
     MEDIA_MP3,
     MEDIA_FLAC,
-    MEDIA_VIDEO, /* MP4 and its relatives, Matroska, WebM, AVI, Ogg: not decoded here */
-    MEDIA_PDF    /* read by a program of the machine */
+    MEDIA_VIDEO, /* MP4 and its relatives, Matroska, WebM, AVI, Ogg: read by a program of the machine */
+    MEDIA_PDF    /* and so are these */
 };
 
 enum media_kind { MEDIA_NOTHING, MEDIA_IMAGE, MEDIA_AUDIO, MEDIA_FRAMES, MEDIA_DOCUMENT };
@@ -75,6 +77,29 @@ struct media_sound_limits {
 /* Decodes the sound, mixes its channels to one and resamples it. */
 int media_sound_decode(const struct media_bytes *bytes, const struct media_sound_limits *limits,
                        struct media_sound *sound, hearth_error *error);
+
+/* ---- Video ---- */
+
+/* Some of its frames, evenly spaced, the first of them at 0 s. */
+struct media_video {
+    struct media_image *frames;
+    size_t n;
+    double fps; /* of these frames */
+};
+
+struct media_video_limits {
+    double fps;         /* as many a second, */
+    size_t most_frames; /* unless these would be more: then every second one, every fourth, … */
+    uint32_t most_side; /* of a frame: larger ones are made smaller */
+};
+
+/* Decodes the frames, one at least; what else there is in the file, sound too, is left out. HEARTH_UNSUPPORTED: the
+ * program that reads it is not installed. Blocks for half a minute at most. */
+int media_video_decode(const struct media_bytes *bytes, const struct media_video_limits *limits,
+                       struct media_video *video, hearth_error *error);
+void media_video_release(struct media_video *video);
+
+bool media_video_is_read(void); /* whether that program is installed */
 
 /* ---- Documents ---- */
 

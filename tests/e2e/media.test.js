@@ -1,4 +1,4 @@
-// Images and sounds as official clients send them: what they cost, what a later turn and a restart cost, and what is
+// Images, sounds and videos as official clients send them: what they cost, what a later turn and a restart cost, and what is
 // refused. The projector has random weights: replies say nothing of the image, but depend on it.
 
 import { after, before, describe, test } from 'node:test';
@@ -8,13 +8,13 @@ import OpenAI from 'openai';
 import { Ollama } from 'ollama';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { png, wav } from './lib/media.js';
+import { mp4, png, wav, withFfmpeg } from './lib/media.js';
 import { demo, projectorFor } from './lib/models.js';
 import { run, serve, temporaryFolder } from './lib/server.js';
 import { saved } from './lib/store.js';
 
-const start = ({ t, kind = 'llava', set, models } = {}) => serve({
-  t, set, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, mmproj: projectorFor(demo, kind), ...models },
+const start = ({ t, kind = 'llava', set, models, env } = {}) => serve({
+  t, set, env, models: { context_window: 2048, n_seq_max: 2, cache_min_tokens: 0, mmproj: projectorFor(demo, kind), ...models },
 });
 const encoded = (server) => server.client.metric('hearth_media_encoded_total');
 
@@ -199,5 +199,41 @@ test('a PDF document is its text, for a model that takes text only as well', asy
   assert.ok(usage.input_tokens + usage.cache_read_input_tokens > 20);
   await assert.rejects(ask(document(Buffer.from('%PDF-1.4\njunk').toString('base64'))), (error) => error.status === 400
     && /pdftotext: it is damaged/.test(error.message));
+  await server.stop();
+});
+
+test('a video is frames of it, encoded once', async (t) => {
+  const server = await start({ t, env: withFfmpeg });
+  const part = (data, type = 'input_video') => (type === 'input_video' ? { type, input_video: { data } } : { type, video_url: { url: `data:video/mp4;base64,${data}` } });
+  const ask = (...content) => server.client.post('/v1/chat/completions', { temperature: 0, max_tokens: 8, messages: [{ role: 'user', content }] });
+  const question = { type: 'text', text: 'What happens?' };
+  const { json: first } = await ask(part(mp4(1)), question);
+  assert.equal(await encoded(server), 4); // frames of one second
+  const { json: again } = await ask(part(mp4(1), 'video_url'), question, { type: 'text', text: 'And why?' });
+  assert.equal(await encoded(server), 4);
+  assert.ok(again.usage.prompt_tokens_details.cached_tokens > first.usage.prompt_tokens - 16, JSON.stringify(again.usage));
+  for (const type of ['webm', 'mkv', 'avi', 'mov']) {
+    const { status, text } = await ask(part(mp4(2, { type })), question);
+    assert.equal(status, 200, `${type}: ${text}`);
+  }
+  const before = await encoded(server);
+  const { json: long } = await ask(part(mp4(3, { seconds: 20 })), question); // of 80 frames every second one
+  assert.equal(await encoded(server), before + 40);
+  assert.ok(long.usage.prompt_tokens > first.usage.prompt_tokens);
+  assert.equal((await server.client.get('/props')).json.modalities.video, true);
+  const { status, json: { error } } = await ask(part(Buffer.from(mp4(4), 'base64').subarray(0, 400).toString('base64')), question);
+  assert.equal(status, 400);
+  assert.equal(error.param, 'messages[0].content[0].input_video.data');
+  assert.match(error.message, /cannot be read by ffmpeg/);
+  await server.stop();
+});
+
+test('without ffmpeg a video is refused, and the error names what is missing', async (t) => {
+  const server = await start({ t, env: { PATH: '/nowhere' } });
+  const { status, json: { error } } = await server.client.post('/v1/chat/completions', {
+    messages: [{ role: 'user', content: [{ type: 'input_video', input_video: { data: mp4(1) } }] }],
+  });
+  assert.equal(status, 400);
+  assert.match(error.message, /'messages\[0\]\.content\[0\]\.input_video\.data' needs ffmpeg, which is not installed here/);
   await server.stop();
 });

@@ -1,13 +1,15 @@
-// Images and sounds beside llama-server of the same llama.cpp, with the same model and projector: prompts have as many
+// Images, sounds and videos beside llama-server of the same llama.cpp, with the same model and projector: prompts have as many
 // tokens, and replies the same tokens with the same probabilities. Weights are random, so that two tokens may be as
 // likely as each other but for rounding: replies may part there.
 
 import { test } from 'node:test';
 import assert from 'node:assert/strict';
-import { png, wav } from './lib/media.js';
+import { mp4, png, wav, withFfmpeg } from './lib/media.js';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { demo, projectorFor, smallModel } from './lib/models.js';
 import { peer } from './lib/peer.js';
-import { serve } from './lib/server.js';
+import { serve, temporaryFolder } from './lib/server.js';
 
 const image = (seed, ...size) => ({ type: 'image_url', image_url: { url: `data:image/png;base64,${png(seed, ...size)}` } });
 // At the projector's own rate: servers resample in ways of their own.
@@ -21,6 +23,8 @@ const conversations = (medium) => [
   [{ role: 'system', content: 'Be brief.' }, user(text('Hello.')), { role: 'assistant', content: 'Hello!' }, user(text('Look:'), medium(4, 84, 140))],
   [user(medium(5)), { role: 'assistant', content: 'A town.' }, user(text('And why?'))],
 ];
+// Six seconds: two times stand between the frames.
+const video = (seed) => ({ type: 'input_video', input_video: { data: mp4(seed, { seconds: 6 }) } });
 const sounds = conversations((seed) => sound(200 * seed));
 
 const kinds = [
@@ -28,8 +32,19 @@ const kinds = [
   { name: 'M-RoPE', model: () => smallModel('qwen2vl', { seed: 11 }), projector: 'qwen2vl', asked: conversations(image) },
   { name: 'images that see themselves', model: () => smallModel('gemma3', { seed: 11 }), projector: 'gemma3', asked: conversations(image) },
   { name: 'a hybrid with M-RoPE', model: () => smallModel('qwen35', { seed: 11 }), projector: 'qwen2vl', asked: conversations(image) },
+  { name: 'video', model: () => demo, projector: 'llava', asked: conversations(video).slice(0, 1) },
+  { name: 'video, of which frames are merged', model: () => smallModel('qwen2vl', { seed: 13 }), projector: 'qwen2vl', asked: conversations(video) },
   { name: 'sound', model: () => demo, projector: 'audio', asked: sounds },
 ];
+
+// llama-server asks ffprobe, which the package does not bring, for what the test knows of its videos.
+function withFfprobe() {
+  const folder = temporaryFolder();
+  const file = join(folder, 'ffprobe');
+  writeFileSync(file, '#!/bin/sh\ncat > /dev/null\nprintf "width=56\\nheight=56\\nr_frame_rate=4/1\\nduration=6.0\\nnb_frames=24\\n"\n');
+  chmodSync(file, 0o700);
+  return { PATH: `${folder}:${withFfmpeg.PATH}` };
+}
 
 // Returns how many tokens were compared: llama-server joins tokens that are parts of a character, none behind them is.
 function expectSame(mine, its, what) {
@@ -50,8 +65,8 @@ for (const { name, model, projector, asked } of kinds) {
     const path = model();
     const mmproj = projectorFor(path, projector);
     const models = { path, mmproj, context_window: 2048, n_seq_max: 1, cache_min_tokens: 0, cache_type_k: 'f32', cache_type_v: 'f32', flash_attention: 'off' };
-    const hearth = await serve({ t, model: path, models });
-    const llama = await peer(t, path, ['--mmproj', mmproj, '-c', '2048', '-np', '1', '-ub', '2048', '-fa', 'off', '-ctk', 'f32', '-ctv', 'f32']);
+    const hearth = await serve({ t, model: path, models, env: withFfmpeg });
+    const llama = await peer(t, path, ['--mmproj', mmproj, '-c', '2048', '-np', '1', '-ub', '2048', '-fa', 'off', '-ctk', 'f32', '-ctv', 'f32'], withFfprobe());
     let compared = 0;
     for (const [i, messages] of asked.entries()) {
       const body = { messages, temperature: 0, max_tokens: 8, logprobs: true, top_logprobs: 2, ignore_eos: true };

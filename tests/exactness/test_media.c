@@ -1,12 +1,12 @@
-/* The exactness matrix of media: images and sounds first, last, in the middle and two of them, under each projector,
- * layout, caching and place of what is cached. A reply from the cache has the tokens of a reply that is computed whole,
- * with the same probabilities; in deterministic mode to the last bit; and each medium is encoded once. Of the matrix
- * half is played, so chosen that any three of its four dimensions meet in all their values.
+/* The exactness matrix of media: images, sounds and videos first, last, in the middle and two of them, under each
+ * projector, layout, caching and place of what is cached. A reply from the cache has the tokens of a reply that is
+ * computed whole, with the same probabilities; in deterministic mode to the last bit; and each medium is encoded once.
+ * Of the matrix half is played, so chosen that any three of its four dimensions meet in all their values.
  *
  * Weights are random, so that now and then two tokens are as likely as each other but for rounding: replies may part
  * there, and are compared no further. */
 #include "unit/lib/support.h"
-#include "unit/media/samples.h"
+#include "unit/media/fake_ffmpeg.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -15,10 +15,11 @@
 
 static const struct kind {
     const char *projector, *arch;
-    bool sound;
+    enum media_kind upload;
 } kinds[] = {
-    {"llava", "llama", false}, {"qwen2vl", "qwen2vl", false}, {"gemma3", "gemma3", false},
-    {"audio", "llama", true},  {"whisper", "llama", true},    {"qwen2vl", "qwen35", false},
+    {"llava", "llama", MEDIA_IMAGE},      {"qwen2vl", "qwen2vl", MEDIA_IMAGE}, {"gemma3", "gemma3", MEDIA_IMAGE},
+    {"audio", "llama", MEDIA_AUDIO},      {"whisper", "llama", MEDIA_AUDIO},   {"qwen2vl", "qwen35", MEDIA_IMAGE},
+    {"qwen2vl", "qwen2vl", MEDIA_FRAMES},
 };
 
 static const struct layout {
@@ -127,9 +128,25 @@ static hearth *open_instance(const struct cell *cell, const char *store)
 
 enum { UPLOADS = 2 };
 
+/* Four frames, of which the projector makes three: the first, two that it merges, and the last. */
+static struct buf short_video(int number)
+{
+    struct buf frames = {0};
+    uint8_t *pixels = gradient(56, 56);
+    for (int i = 0; i < 4; i++) {
+        memset(pixels, 60 * i + 20 * number, 56 * 3 * 10);
+        add_frame(&frames, pixels, 56, 56);
+    }
+    struct buf upload = video_of(folder, number == 0 ? "zero" : "ones", &frames);
+    buf_release(&frames);
+    free(pixels);
+    return upload;
+}
+
 static struct buf upload_of(const struct kind *kind, int number)
 {
-    if (kind->sound) return sound_of(SF_FORMAT_WAV | SF_FORMAT_PCM_16, 8000, 1, 0.4 + 0.3 * number);
+    if (kind->upload == MEDIA_AUDIO) return sound_of(SF_FORMAT_WAV | SF_FORMAT_PCM_16, 8000, 1, 0.4 + 0.3 * number);
+    if (kind->upload == MEDIA_FRAMES) return short_video(number);
     uint32_t width = number == 0 ? 112 : 84, height = number == 0 ? 84 : 112;
     uint8_t *pixels = gradient(width, height);
     struct buf file = png_of(pixels, width, height, PNG_FORMAT_RGB);
@@ -309,7 +326,9 @@ static void play(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) == NULL ? -1 : 0;
+    if (mkdtemp(folder) == NULL) return -1;
+    install_ffmpeg(folder);
+    return 0;
 }
 
 static int remove_folder(void **state)
@@ -337,8 +356,9 @@ int main(void)
                               .place = (enum place)(i % N_PLACES)};
         if (((cell->kind - kinds) + (cell->layout - layouts) + (cell->caching - cachings) + cell->place) % 2 != 0)
             continue;
-        cell->name = mem_format("%s, %s, %s, %s, %s", cell->kind->projector, cell->kind->arch, cell->layout->name,
-                                cell->caching->name, places[cell->place]);
+        cell->name = mem_format("%s%s, %s, %s, %s, %s", cell->kind->projector,
+                                cell->kind->upload == MEDIA_FRAMES ? " with video" : "", cell->kind->arch,
+                                cell->layout->name, cell->caching->name, places[cell->place]);
         tests[n++] = (struct CMUnitTest){.name = cell->name, .test_func = play, .initial_state = cell};
     }
     hearth_log_open(NULL, "error", "text", &error);

@@ -9,11 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An image is decoded whole, into three bytes a pixel: 120 MiB at most. */
-#define MOST_PIXELS  (40 << 20)
-#define MOST_SIDE    32768
-#define MOST_SECONDS 3600
-
 static int hash_file(const char *path, struct sha256 *hash, hearth_error *error)
 {
     FILE *file = fopen(path, "rbe");
@@ -44,7 +39,8 @@ static int make_key(struct model_media *media, const struct llm_projector_params
 struct model_media *model_media_open(const struct model_media_params *params, hearth_error *error)
 {
     struct model_media *media = mem_alloc(sizeof *media);
-    media->images = (struct media_image_limits){.most_pixels = MOST_PIXELS, .most_side = MOST_SIDE};
+    media->images = params->images;
+    media->videos = params->videos;
     media->most_at_once = params->n_ubatch;
     media->layouts = layouts_open();
     int rc = make_key(media, &params->projector, error);
@@ -55,7 +51,7 @@ struct model_media *model_media_open(const struct model_media_params *params, he
         return NULL;
     }
     media->sounds = (struct media_sound_limits){.rate = llm_projector_facts_of(media->projector)->sample_rate,
-                                                .most_seconds = MOST_SECONDS};
+                                                .most_seconds = params->most_seconds};
     return media;
 }
 

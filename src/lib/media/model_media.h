@@ -1,5 +1,5 @@
-/* What a model needs for images and sound: its projector, and the encoder that its requests share. Opened and closed by
- * the thread that loads the model; in between any thread may use it. */
+/* What a model needs for images, sound and video: its projector, and the encoder that its requests share. Opened and
+ * closed by the thread that loads the model; in between any thread may use it. */
 #ifndef LIB_MEDIA_MODEL_MEDIA_H
 #define LIB_MEDIA_MODEL_MEDIA_H
 
@@ -15,13 +15,17 @@ struct model_media {
     uint8_t key[SHA256_BYTES]; /* of the projector's file and of all settings that its rows depend on */
     struct media_image_limits images;
     struct media_sound_limits sounds;
+    struct media_video_limits videos;
     int32_t most_at_once; /* rows of one decode call: n_ubatch */
 };
 
 struct model_media_params {
     const struct llm_model *weights;
     struct llm_projector_params projector;
-    size_t budget; /* bytes of encodings that are kept */
+    struct media_image_limits images;
+    struct media_video_limits videos;
+    uint32_t most_seconds; /* of a sound */
+    size_t budget;         /* bytes of encodings that are kept */
     struct encoder_stats *stats;
     int32_t n_ubatch;
 };

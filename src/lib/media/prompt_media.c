@@ -125,6 +125,20 @@ static struct llm_medium *read_sound(const struct model_media *model, const stru
     return chunks;
 }
 
+static struct llm_medium *read_video(const struct model_media *model, const struct media_bytes *bytes,
+                                     hearth_error *error)
+{
+    struct media_video video;
+    if (media_video_decode(bytes, &model->videos, &video, error) != HEARTH_OK) return NULL;
+    struct llm_frame *frames = mem_alloc(video.n * sizeof *frames);
+    for (size_t i = 0; i < video.n; i++)
+        frames[i] = (struct llm_frame){video.frames[i].rgb, video.frames[i].width, video.frames[i].height};
+    struct llm_medium *chunks = llm_medium_of_frames(model->projector, frames, video.n, video.fps, error);
+    free(frames);
+    media_video_release(&video);
+    return chunks;
+}
+
 /* NULL with HEARTH_OK in `error`: the projector takes no such files. */
 static struct llm_medium *read_upload(const struct model_media *model, const struct media_bytes *bytes,
                                       hearth_error *error)
@@ -138,12 +152,14 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
     case MEDIA_AUDIO:
         return facts->sounds ? read_sound(model, bytes, error) : NULL;
     case MEDIA_FRAMES:
+        return facts->images ? read_video(model, bytes, error) : NULL;
     case MEDIA_DOCUMENT:
         return NULL;
     case MEDIA_NOTHING:
         break;
     }
-    error_set(error, HEARTH_INVALID, "is a %s: send PNG, JPEG, WebP or GIF, or WAV, MP3 or FLAC",
+    error_set(error, HEARTH_INVALID,
+              "is a %s: send PNG, JPEG, WebP or GIF, WAV, MP3 or FLAC, MP4, WebM, Matroska or AVI",
               media_format_name(format));
     return NULL;
 }
@@ -207,12 +223,25 @@ static int read_document(struct prompt_media *media, size_t i, const struct medi
     return rc == HEARTH_OK || missing ? HEARTH_OK : name_field(&media->uploads[i], error);
 }
 
+/* What a medium's rows depend on beside the projector: its content, and of a video which frames of it are taken. */
+static void digest_of(const struct model_media *model, const struct media_bytes *file, uint8_t digest[SHA256_BYTES])
+{
+    sha256_of(file->v, file->len, digest);
+    if (model == NULL || media_kind_of(media_format_of(file)) != MEDIA_FRAMES) return;
+    struct sha256 *hash = sha256_open();
+    sha256_feed(hash, digest, SHA256_BYTES);
+    sha256_feed(hash, &model->videos.fps, sizeof model->videos.fps);
+    sha256_feed(hash, &model->videos.most_frames, sizeof model->videos.most_frames);
+    sha256_so_far(hash, digest);
+    sha256_close(hash);
+}
+
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
     const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
     enum media_kind kind = media_kind_of(media_format_of(&file));
-    sha256_of(file.v, file.len, media->digests[i]);
+    digest_of(media->model, &file, media->digests[i]);
     if (kind == MEDIA_DOCUMENT) return read_document(media, i, &file, error);
     if (media->model == NULL) return HEARTH_OK;
     if (upload->file->fault != NULL)
@@ -240,8 +269,9 @@ int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_erro
         if (rc != HEARTH_OK) return rc;
         rows += tokens_of_upload(&media->uploads[i]);
         if (rows < most_rows) continue;
-        error_set(error, HEARTH_TOO_LONG, "images and sounds up to here have %lld tokens, the context window holds %d",
-                  (long long)rows, most_rows);
+        error_set(error, HEARTH_TOO_LONG,
+                  "images, sounds and videos up to here have %lld tokens, the context window holds %d", (long long)rows,
+                  most_rows);
         return name_field(&media->uploads[i], error);
     }
     return HEARTH_OK;

@@ -28,7 +28,7 @@ int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_erro
 /* What stands for each upload in the rendered text. */
 const struct chat_medium *prompt_media_texts(const struct prompt_media *media);
 
-/* The content's SHA-256 of each upload. */
+/* Of each upload a SHA-256 of its content, and of all else that its rows depend on beside the projector. */
 const uint8_t (*prompt_media_digests(const struct prompt_media *media))[SHA256_BYTES];
 
 /* The first marker in the text; NULL: there is none. `len` is its length, `upload` which one it stands for. */

@@ -8,6 +8,7 @@
 #include "lib/parameters/request_params.h"
 #include "lib/parameters/sampling.h"
 #include "llm/projector.h"
+#include "media/media.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
         .has_chat_template = facts->type == HEARTH_MODEL_CHAT && templated,
         .images = facts->type == HEARTH_MODEL_CHAT && kinds.images,
         .sounds = facts->type == HEARTH_MODEL_CHAT && kinds.sounds,
+        .videos = facts->type == HEARTH_MODEL_CHAT && kinds.images && media_video_is_read(),
     };
     return HEARTH_OK;
 }

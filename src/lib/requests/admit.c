@@ -157,7 +157,7 @@ static struct llm_tokenising tokenising_of(const hearth_request *request)
                                    .salt = request->params->cache_salt};
 }
 
-/* Reads the request's images, sounds and documents, as far as the model takes them. */
+/* Reads the request's images, sounds, videos and documents, as far as the model takes them. */
 static int read_media(hearth_request *request, hearth_error *error)
 {
     const hearth_params *p = request->params;
@@ -453,7 +453,8 @@ static bool is_slow(const hearth_request *request)
     const hearth_params *p = request->params;
     for (size_t i = 0; i < p->n_media; i++) {
         const struct media_bytes file = {.v = p->media[i].bytes, .len = p->media[i].len};
-        if (media_kind_of(media_format_of(&file)) == MEDIA_DOCUMENT) return true;
+        enum media_kind kind = media_kind_of(media_format_of(&file));
+        if (kind == MEDIA_DOCUMENT || (kind == MEDIA_FRAMES && request->model->media != NULL)) return true;
     }
     return false;
 }

@@ -1,5 +1,5 @@
-/* The slow lane: requests whose preparation takes seconds, because a program of the machine reads a document of theirs,
- * are prepared on a thread of their own, so that nobody else's waits for them. */
+/* The slow lane: requests whose preparation takes seconds, because a program of the machine reads a document or a video
+ * of theirs, are prepared on a thread of their own, so that nobody else's waits for them. */
 #ifndef LIB_REQUESTS_SLOW_LANE_H
 #define LIB_REQUESTS_SLOW_LANE_H
 

@@ -46,8 +46,8 @@ void props_show(struct call *call)
     put_string(&body, "model_alias", info.name);
     put_string(&body, "model_ftype", info.weights_type);
     put_string(&body, "model_path", base_name(info.path));
-    buf_printf(&body, ",\"modalities\":{\"vision\":%s,\"video\":false,\"audio\":%s}", info.images ? "true" : "false",
-               info.sounds ? "true" : "false");
+    buf_printf(&body, ",\"modalities\":{\"vision\":%s,\"video\":%s,\"audio\":%s}", info.images ? "true" : "false",
+               info.videos ? "true" : "false", info.sounds ? "true" : "false");
     buf_puts(&body, ",\"endpoint_slots\":true,\"endpoint_props\":false,\"endpoint_metrics\":true");
     put_string(&body, "chat_template", info.chat_template);
     buf_printf(&body, ",\"chat_template_caps\":%s", info.chat_template_caps);

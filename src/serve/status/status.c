@@ -78,6 +78,7 @@ static json_t *modalities(const hearth_model_info *m)
     json_t *inputs = json_pack("[s]", "text");
     if (m->images) json_array_append_new(inputs, json_string("image"));
     if (m->sounds) json_array_append_new(inputs, json_string("audio"));
+    if (m->videos) json_array_append_new(inputs, json_string("video"));
     return json_pack("{s:o, s:[s]}", "input", inputs, "output", outputs[m->type]);
 }
 

@@ -1,6 +1,11 @@
-// Images and sounds to upload, in base64.
+// Images, sounds and videos to upload, in base64.
 
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { deflateSync } from 'node:zlib';
+import { temporaryFolder } from './server.js';
 
 function crc32(bytes) {
   let crc = ~0;
@@ -52,4 +57,19 @@ export function wav(hertz = 440, rate = 8000) {
   file.writeUInt32LE(2 * n, 40);
   for (let i = 0; i < n; i++) file.writeInt16LE(Math.round(9000 * Math.sin((2 * Math.PI * hertz * i) / rate)), 44 + 2 * i);
   return file.toString('base64');
+}
+
+// Where ffmpeg lies, for PATH.
+const arch = process.arch === 'arm64' ? 'arm64' : 'x64';
+export const ffmpegFolder = dirname(fileURLToPath(import.meta.resolve(`@ffmpeg-installer/linux-${arch}/ffmpeg`)));
+export const withFfmpeg = { PATH: `${ffmpegFolder}:${process.env.PATH}` };
+
+// A picture that changes, four times a second; another seed is another video.
+export function mp4(seed, { seconds = 1, width = 56, height = 56, type = 'mp4' } = {}) {
+  const file = join(temporaryFolder(), `video.${type}`);
+  const frames = Buffer.alloc(4 * seconds * width * height * 3, 0);
+  for (let i = 0; i < frames.length; i++) frames[i] = (Math.floor(i / (width * height * 3)) * 60 + i * (seed + 1)) & 255;
+  execFileSync(join(ffmpegFolder, 'ffmpeg'), ['-v', 'error', '-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', `${width}x${height}`,
+    '-r', '4', '-i', '-', '-pix_fmt', 'yuv420p', file], { input: frames });
+  return readFileSync(file).toString('base64');
 }

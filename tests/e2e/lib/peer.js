@@ -16,13 +16,13 @@ const freePort = () => new Promise((resolve, reject) => {
   });
 });
 
-// `t` is the test's context, or anything else with after(): the server ends with it.
-export async function peer(t, model, args = []) {
+// `t` is the test's context, or anything else with after(): the server ends with it. `env` is added to the environment.
+export async function peer(t, model, args = [], env = {}) {
   assert.ok(process.env.LLAMA_SERVER, 'LLAMA_SERVER names llama-server: scripts/llama.sh --server builds it');
   const port = await freePort();
   const child = spawn(process.env.LLAMA_SERVER, [
     '-m', model, '--host', '127.0.0.1', '--port', String(port), '-t', '1', '-ngl', '0', '--jinja', ...args,
-  ], { stdio: ['ignore', 'pipe', 'pipe'] });
+  ], { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
   let log = '';
   let ended = false;
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (text) => { log += text; });

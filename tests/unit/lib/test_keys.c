@@ -253,6 +253,12 @@ static const char *const elsewhere[] = {
     "models.*.idle_unload",
     "models.*.mmproj", /* test_media.c, as the next */
     "models.*.media_cache_mb",
+    "models.*.image_megapixels", /* test_media.c, each_limit_is_a_key, as the next */
+    "models.*.image_min_tokens",
+    "models.*.image_max_tokens",
+    "models.*.sound_seconds",
+    "models.*.video_fps",
+    "models.*.video_frames",
     "models.*.jinja_file", /* test_instance.c, the_template_is_read_and_compiled_once */
     "models.*.chat_template_kwargs",
     "models.*.lora",             /* test_adapters.c */

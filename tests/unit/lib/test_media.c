@@ -2,7 +2,7 @@
  * computed, and a file that cannot be read is refused by its name. */
 #include "support.h"
 
-#include "unit/media/samples.h"
+#include "unit/media/fake_ffmpeg.h"
 
 #include <unistd.h>
 
@@ -249,6 +249,88 @@ static void agents_that_look_at_one_image_encode_it_once(void **state)
     finish(&chat);
 }
 
+static struct buf image_of_a_megapixel(void)
+{
+    uint8_t *pixels = gradient(1250, 900);
+    struct buf file = png_of(pixels, 1250, 900, PNG_FORMAT_RGB);
+    free(pixels);
+    return file;
+}
+
+static struct buf small_image(void)
+{
+    uint8_t *pixels = gradient(112, 84);
+    struct buf file = png_of(pixels, 112, 84, PNG_FORMAT_RGB);
+    free(pixels);
+    return file;
+}
+
+static struct buf sound_of_two_seconds(void)
+{
+    return sound_of(SF_FORMAT_WAV | SF_FORMAT_PCM_16, 8000, 1, 2.1);
+}
+
+/* Of eight frames, two seconds. */
+static struct buf video_of_two_seconds(void)
+{
+    struct buf frames = {0};
+    uint8_t *pixels = gradient(56, 56);
+    for (int i = 0; i < 8; i++) add_frame(&frames, pixels, 56, 56);
+    struct buf upload = video_of(folder, "film", &frames);
+    buf_release(&frames);
+    free(pixels);
+    return upload;
+}
+
+/* Tokens of a prompt with this upload where the key has the value; -1: the upload is too large. */
+static int32_t tokens_with(const struct kind *kind, const struct buf *upload, const char *key, const char *value)
+{
+    struct caller caller;
+    hearth *instance = open_model(kind, key, value);
+    const hearth_medium medium = {.bytes = upload->v, .len = upload->len, .field = "here"};
+    hearth_params params = chat_params("[" PARTS(MEDIUM(0)) "]");
+    params.max_tokens = 1;
+    params.media = &medium;
+    params.n_media = 1;
+    run(&caller, instance, &params);
+    int32_t n = caller.failed ? -1 : caller.result.n_prompt;
+    if (caller.failed) assert_int_equal(caller.error.code, HEARTH_TOO_LONG);
+    if (caller.failed) assert_string_equal(caller.error.param, "here");
+    end(instance, &caller, 1);
+    return n;
+}
+
+static void each_limit_is_a_key(void **state)
+{
+    (void)state;
+    static const struct kind images = {"qwen2vl", "qwen2vl", false}, sounds = {"audio", NULL, true};
+    enum { REFUSED, FEWER, MORE };
+    static const struct {
+        const char *key, *value;
+        const struct kind *kind;
+        struct buf (*upload)(void);
+        int expected;
+    } rows[] = {
+        {"image_megapixels", "1", &images, image_of_a_megapixel, REFUSED},
+        {"image_max_tokens", "8", &images, image_of_a_megapixel, FEWER},
+        {"image_min_tokens", "120", &images, small_image, MORE},
+        {"sound_seconds", "2", &sounds, sound_of_two_seconds, REFUSED},
+        {"video_frames", "3", &images, video_of_two_seconds, FEWER},
+        {"video_fps", "0.1", &images, video_of_two_seconds, MORE}, /* a time for each frame */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf upload = rows[i].upload();
+        int32_t usual = tokens_with(rows[i].kind, &upload, NULL, NULL);
+        int32_t with = tokens_with(rows[i].kind, &upload, rows[i].key, rows[i].value);
+        print_message("    %s: %d tokens, with %s %d\n", rows[i].key, usual, rows[i].value, with);
+        assert_true(usual > 0);
+        assert_true(rows[i].expected == REFUSED ? with == -1
+                    : rows[i].expected == FEWER ? with < usual && with > 0
+                                                : with > usual);
+        buf_release(&upload);
+    }
+}
+
 static void what_cannot_be_read_is_refused_by_its_name(void **state)
 {
     (void)state;
@@ -323,7 +405,9 @@ static void a_projector_of_nothing_is_refused_at_the_start(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) == NULL ? -1 : 0;
+    if (mkdtemp(folder) == NULL) return -1;
+    install_ffmpeg(folder);
+    return 0;
 }
 
 static int remove_folder(void **state)
@@ -343,6 +427,7 @@ int main(void)
         cmocka_unit_test(another_image_is_another_prompt),
         cmocka_unit_test(a_known_file_is_encoded_again_where_nothing_is_kept),
         cmocka_unit_test(agents_that_look_at_one_image_encode_it_once),
+        cmocka_unit_test(each_limit_is_a_key),
         cmocka_unit_test(what_cannot_be_read_is_refused_by_its_name),
         cmocka_unit_test(what_a_model_does_not_take_becomes_a_note),
         cmocka_unit_test(a_user_cannot_spell_a_medium),

@@ -11,13 +11,18 @@
 
 static const struct media_bytes hello = {(const uint8_t *)"hello", 5};
 
+static void append(void *ud, const char *bytes, size_t n)
+{
+    buf_append(ud, bytes, n);
+}
+
 static int run(const char *script, struct buf *output, hearth_error *error)
 {
     const char *const args[] = {"-c", script, NULL};
     const struct media_program program = {
         .name = "sh", .package = "dash", .args = args, .seconds = 2, .most_memory = 256 << 20, .most_output = 1 << 20};
     buf_clear(output);
-    return media_child_run(&program, &hello, output, error);
+    return media_child_run(&program, &hello, &(struct media_sink){append, output}, error);
 }
 
 static void a_program_sees_the_upload_and_nothing_else(void **state)
@@ -56,6 +61,7 @@ static void whoever_takes_too_much_is_ended(void **state)
     } rows[] = {{"sleep 30", "takes sh more than 2 seconds", HEARTH_TOO_LONG},
                 {"exec cat /dev/zero", "is more than 1 MiB when sh has read it", HEARTH_TOO_LONG},
                 {"while :; do :; done", "takes sh more than 2 seconds", HEARTH_TOO_LONG},
+                {"exec >/dev/null; sleep 30", "takes sh more than 2 seconds", HEARTH_TOO_LONG},
                 {"exit 3", "cannot be read by sh", HEARTH_INVALID},
                 {"kill -SEGV $$", "cannot be read by sh", HEARTH_INVALID},
                 {"exec head -c 600m /dev/zero | exec tail -c 500m | exec wc -c | grep -q 52", "cannot be read",
@@ -79,7 +85,8 @@ static void what_is_not_installed_is_named_with_its_package(void **state)
         .name = "hearth-no-such-program", .package = "nothing-brings-it", .args = none};
     struct buf output = {0};
     hearth_error error;
-    assert_int_equal(media_child_run(&program, &hello, &output, &error), HEARTH_UNSUPPORTED);
+    assert_int_equal(media_child_run(&program, &hello, &(struct media_sink){append, &output}, &error),
+                     HEARTH_UNSUPPORTED);
     assert_non_null(strstr(error.message, "hearth-no-such-program"));
     assert_non_null(strstr(error.message, "nothing-brings-it"));
 }
