@@ -45,6 +45,10 @@ const goals = [
   { row: 13, workload: 'connections', figure: /^memory of a connection$/, of: own, most: 64 },
   { row: 13, workload: 'connections', figure: /^CPU while nothing happens$/, of: own, most: 0.05 }, // 0 %, measured
   { row: 13, workload: 'connections', figure: /^added to the time of a token$/, of: own, most: 50 },
+  { row: 15, workload: 'media', figure: /^(second|third) turn: time to first token$/, of: ratio, most: 1.0 },
+  { row: 15, workload: 'media', figure: /^six agents, one image: time to first token$/, of: ratio, most: 0.5 },
+  { row: 15, workload: 'media', figure: /^six agents, one image: encoded$/, of: own, most: 1 },
+  { row: 15, workload: 'media', figure: /^largest gap of a stream beside an image$/, of: ratio, most: 0.5 },
   { row: 14, workload: 'ready', figure: /^(start to ready|peak memory)$/, of: ratio, most: 1.0 },
 ];
 

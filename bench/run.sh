@@ -38,7 +38,7 @@ die() { say "$*"; exit 1; }
 # ---- What runs --------------------------------------------------------------------------------------------------
 
 compared=(conversation agents subagents idle restart gap decode prefill cache mixed hybrid hybrid_agents stored
-    adapters constrained shapes connections ready)
+    media adapters constrained shapes connections ready)
 more=(tails long spc slots1 slots2 slots4 slots8 restore sampling)
 growth=(index start slots1 slots2 slots4 slots8 slots16 slots32 slots64 window4 window8 window16 window32 window64
     window128)
@@ -247,6 +247,16 @@ run_stored() {
     program stored --url "$stores" --without "$url" --rounds "$(of 2 1)"
 }
 
+# Questions about images, with an encoder of 100 million weights: 448 pixels a side are 1,024 patches, 256 tokens.
+set_media() {
+    shape="${small/qwen3/qwen2vl}"
+    plain_template
+    slots=6
+    context=4096
+    projector='--mmproj qwen2vl --layers 12 --embd 768 --heads 12 --ff 3072'
+}
+run_media() { client media --log "$log" --side "$(of 448 280)"; }
+
 # 8 clients at once on 8 slots, half of them under one adapter and half under another.
 set_adapters() {
     shape=$(of "$large" "$small")
@@ -342,6 +352,17 @@ make_adapters() {
     done
 }
 
+projector= # its kind and sizes; empty: none
+mmproj=    # its file
+
+make_projector() {
+    mmproj=
+    [ -n "$projector" ] || return 0
+    mmproj=${model%.gguf}-mmproj.gguf
+    # shellcheck disable=SC2086 # a list of words
+    [ -e "$mmproj" ] || "$build/bin/hearth-mkmodel" $projector --for "$model" -o "$mmproj"
+}
+
 make_model() {
     model=$out/model-$(printf '%s' "$shape" | sha256sum | cut -c1-12).gguf
     [ ! -e "$model" ] || return 0
@@ -400,12 +421,12 @@ command_of() {
             command=("$build/bin/hearth" serve --model "$model" --host 127.0.0.1 --port $port --set threads=$threads
                 --set n_seq_max="$slots" --set context_window="$context" --set max_decode_gap_ms=$max_decode_gap
                 --set cache_type_k=f16 --set cache_type_v=f16 --set admission_timeout=600
-                --set cache.tiers.disk.path="$out/kv" --set lora="[$adapters]" $settings)
+                --set cache.tiers.disk.path="$out/kv" --set lora="[$adapters]" ${mmproj:+--mmproj "$mmproj"} $settings)
             ;;
         llama-server)
             command=("$llama_server" --model "$model" --host 127.0.0.1 --port "$port" --threads "$threads"
                 --parallel "$slots" --ctx-size $((slots * context)) --cache-type-k f16 --cache-type-v f16
-                ${adapters:+--lora "$adapters"})
+                ${adapters:+--lora "$adapters"} ${mmproj:+--mmproj "$mmproj"})
             ;;
     esac
 }
@@ -439,10 +460,11 @@ failures=0
 
 run_one() { # workload, side, pair
     local name=$1 report=$out/$1.$3.$2.json status=0
-    pair=$3 peak_kib=0 port=0 settings='' alone='' starts='' n_adapters=0
+    pair=$3 peak_kib=0 port=0 settings='' alone='' starts='' n_adapters=0 projector=''
     "set_$name"
     make_model
     make_adapters
+    make_projector
     rm -rf "$out/kv" # every run begins with nothing stored
     say "$name: $2, $pair of $pairs"
     if [ "$alone$starts" = program ] || serve "$2"; then

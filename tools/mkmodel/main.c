@@ -67,7 +67,7 @@ static void print_help(void)
          "\n"
          "usage: hearth-mkmodel --arch A --vocab V [options] -o OUT.gguf\n"
          "       hearth-mkmodel --lora-for MODEL.gguf [--rank N] [--seed N] -o OUT.gguf\n"
-         "       hearth-mkmodel --mmproj K --for MODEL.gguf [--seed N] -o OUT.gguf\n"
+         "       hearth-mkmodel --mmproj K --for MODEL.gguf [options] -o OUT.gguf\n"
          "\n"
          "  --arch A         architecture, see below\n"
          "  --vocab V        a GGUF file with a tokenizer (a path or a name that ends in .gguf), or NAME for\n"
@@ -84,7 +84,8 @@ static void print_help(void)
          "  --template FILE  chat template (default: the vocabulary's own, if it has one)\n"
          "\n"
          "  --lora-for F     write a LoRA adapter for that model, of rank N (default 4)\n"
-         "  --mmproj K       write a projector for images or sound, of kind K (see below), for the model --for\n"
+         "  --mmproj K       write a projector for images or sound, of kind K (see below), for the model --for;\n"
+         "                   --layers, --embd, --heads and --ff are its encoder's, --seed its own\n"
          "\n"
          "The same arguments give the same bytes. Control tokens such as end-of-text are never the most likely.\n"
          "\n"
@@ -274,7 +275,14 @@ static int parse_arguments(int argc, char **argv, struct arguments *args, hearth
 static int write_what_is_wanted(struct arguments *args, hearth_error *error)
 {
     if (args->lora.model_path != NULL) return adapter_write(&args->lora, error);
-    if (wants_projector(args)) return projector_write(&args->projector, error);
+    if (wants_projector(args)) {
+        const int64_t *sizes = args->model.sizes;
+        args->projector.layers = sizes[SIZE_LAYERS];
+        args->projector.embd = sizes[SIZE_EMBD];
+        args->projector.heads = sizes[SIZE_HEADS];
+        args->projector.ff = sizes[SIZE_FF];
+        return projector_write(&args->projector, error);
+    }
     char *path = vocab_path(args->vocab);
     args->model.vocab_path = path;
     int code = model_write(&args->model, error);

@@ -218,9 +218,13 @@ static int64_t embd_of(const char *path)
     return embd;
 }
 
-static void resolve(const struct projector_kind *kind, int64_t sizes[SIZE_COUNT])
+static void resolve(const struct projector *projector, int64_t sizes[SIZE_COUNT])
 {
-    for (int i = 0; i < SIZE_VOCAB; i++) sizes[i] = kind->sizes[i];
+    const int64_t given[SIZE_VOCAB] = {[SIZE_LAYERS] = projector->layers,
+                                       [SIZE_EMBD] = projector->embd,
+                                       [SIZE_HEADS] = projector->heads,
+                                       [SIZE_FF] = projector->ff};
+    for (int i = 0; i < SIZE_VOCAB; i++) sizes[i] = given[i] > 0 ? given[i] : projector->kind->sizes[i];
     bool patched = sizes[SIZE_PATCH] > 0;
     int64_t merged = patched ? sizes[SIZE_MERGE] * sizes[SIZE_MERGE] : sizes[SIZE_MERGE];
     sizes[SIZE_MERGED] = merged * sizes[SIZE_EMBD];
@@ -256,7 +260,7 @@ int projector_write(const struct projector *projector, hearth_error *error)
         return error_set(error, HEARTH_IO, "%s is not a GGUF file with a model: give --for another file",
                          projector->model_path);
     }
-    resolve(projector->kind, sizes);
+    resolve(projector, sizes);
     struct gguf_context *gguf = gguf_init_empty();
     put_metadata(gguf, projector->kind, type, sizes);
     const struct contents contents = {

@@ -1,6 +1,7 @@
 /* Writes a multimodal projector with random weights for an existing model: the file beside the model with which
- * libmtmd turns images or sounds into embeddings. Encoding one takes milliseconds, and two that differ have different
- * embeddings. The file is a function of struct projector and of the length of the model's embeddings alone. */
+ * libmtmd turns images or sounds into embeddings. Encoding one takes milliseconds in the kind's own
+ * sizes, and two that differ have different embeddings. The file is a function of struct projector and of the length of
+ * the model's embeddings alone. */
 #ifndef MKMODEL_PROJECTOR_H
 #define MKMODEL_PROJECTOR_H
 
@@ -27,6 +28,7 @@ struct projector {
     const char *model_path; /* a GGUF file with a model */
     const char *out_path;   /* replaced only by a complete file */
     uint64_t seed;
+    int64_t layers, embd, heads, ff; /* of the encoder; 0: the kind's own */
 };
 
 /* Fails with HEARTH_IO where the model cannot be read or the file cannot be written. */
