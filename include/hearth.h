@@ -312,6 +312,8 @@ typedef struct hearth_medium {
     const char *field; /* what an error names, as in "messages[0].content[1].image_url.url"; NULL: its place */
     const char *fault; /* why there are no bytes: a model that takes such media refuses the request, with this message;
                           NULL: there are some */
+    const char *url;   /* where they are, in place of them: fetched while the request is prepared, where
+                          models.*.media_urls or models.*.media_path allows it, and else refused; NULL: they are here */
 } hearth_medium;
 
 /* One request: one prompt, one reply. The prompt is exactly one of messages_json, text, tokens, parts. Start

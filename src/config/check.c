@@ -63,6 +63,16 @@ static void check_file(struct check *c, const char *pattern, const char *path)
     }
 }
 
+static void check_folder(struct check *c, const char *pattern, const char *path)
+{
+    struct stat info;
+    if (path == NULL) return;
+    if (stat(path, &info) != 0)
+        FAULT(c, pattern, "cannot read %s: %s", path, strerror(errno));
+    else if (!S_ISDIR(info.st_mode))
+        FAULT(c, pattern, "%s is no folder", path);
+}
+
 /* ---- The server ---- */
 
 static bool is_port(const char *text)
@@ -203,6 +213,7 @@ static void check_model_files(struct check *c)
     if (m->image_max_tokens > 0 && m->image_min_tokens > m->image_max_tokens)
         FAULT(c, "models.*.image_min_tokens", "is more than image_max_tokens, which is %lld",
               (long long)m->image_max_tokens);
+    check_folder(c, "models.*.media_path", m->media_path);
     check_file(c, "models.*.jinja_file", m->jinja_file);
     for (size_t i = 0; i < m->lora.len; i++) check_file(c, "models.*.lora", m->lora.v[i].path);
 }

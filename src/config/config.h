@@ -96,6 +96,11 @@ struct config_model {
     int64_t n_gpu_layers, media_cache_mb;
     int64_t image_megapixels, image_min_tokens, image_max_tokens, sound_seconds, video_frames;
     double video_fps;
+    bool media_urls;
+    struct config_strings media_url_hosts;
+    int64_t media_url_mb;
+    double media_url_seconds;
+    char *media_path; /* NULL: none */
     char *split_mode; /* none | layer | row */
     bool offload_kqv, op_offload;
     int64_t threads;

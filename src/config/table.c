@@ -157,6 +157,19 @@ const struct config_row config_rows[] = {
         "MiB of encoded images and sounds that are kept in memory with mmproj, the least recently used dropped first: "
         "where a prompt is computed again, they need not be encoded again.",
         RANGE(0, 1 << 20)),
+    KEY("models.*.media_urls", CONFIG_BOOL, MODEL(media_urls), "false",
+        "Fetches images, sounds, videos and documents that a request names by an http or https URL, from public "
+        "addresses "
+        "only. Off, such a request is refused.",
+        ANY),
+    KEY("models.*.media_url_hosts", CONFIG_STRINGS, MODEL(media_url_hosts), "[]",
+        "Hosts, as name or name:port, from which URLs are fetched though their addresses are not public.", ANY),
+    KEY("models.*.media_url_mb", CONFIG_INT, MODEL(media_url_mb), "32",
+        "MiB that the files which one request names by URLs have together at most.", RANGE(1, 1 << 14)),
+    KEY("models.*.media_url_seconds", CONFIG_SECONDS, MODEL(media_url_seconds), "10",
+        "How long fetching the files of one request may take.", RANGE(1, 600)),
+    KEY("models.*.media_path", CONFIG_PATH, MODEL(media_path), "null",
+        "Folder: a request may name files below it, file://NAME. null: none.", OR_NULL),
     KEY("models.*.image_megapixels", CONFIG_INT, MODEL(image_megapixels), "40",
         "Largest image that is decoded, in millions of pixels; each takes 3 bytes of memory meanwhile.",
         RANGE(1, 1000)),

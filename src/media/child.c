@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- Before it starts ---- */
@@ -88,7 +90,10 @@ static void become(const char *path, char *const *argv, const struct media_progr
 
 /* ---- While it runs ---- */
 
-enum ending { ENDED, TOOK_TOO_LONG, WROTE_TOO_MUCH };
+enum ending { ENDED, TOOK_TOO_LONG, WROTE_TOO_MUCH, STOPPED };
+
+/* How long nobody looks at `stop`. */
+enum { LOOK_MS = 100 };
 
 static enum ending collect(const struct media_program *program, int from, int64_t deadline,
                            const struct media_sink *sink)
@@ -99,8 +104,9 @@ static enum ending collect(const struct media_program *program, int from, int64_
         struct pollfd one = {.fd = from, .events = POLLIN};
         int64_t left = deadline - clock_now(clock_monotonic());
         if (left <= 0) return TOOK_TOO_LONG;
-        int n_ready = poll(&one, 1, (int)clock_to_ms(left) + 1);
-        if (n_ready <= 0) continue;
+        if (media_has_to_stop(program->stop)) return STOPPED;
+        int64_t left_ms = (int64_t)clock_to_ms(left) + 1;
+        if (poll(&one, 1, (int)(left_ms < LOOK_MS ? left_ms : LOOK_MS)) <= 0) continue;
         ssize_t n = read(from, block, sizeof block);
         if (n == 0 || (n < 0 && errno != EINTR)) return ENDED;
         if (n < 0) continue;
@@ -121,6 +127,7 @@ static bool ends_by(pid_t pid, int64_t deadline)
 
 static int judge(const struct media_program *program, enum ending ending, int status, hearth_error *error)
 {
+    if (ending == STOPPED) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
     if (ending == TOOK_TOO_LONG)
         return error_set(error, HEARTH_TOO_LONG, "takes %s more than %d seconds", program->name, program->seconds);
     if (ending == WROTE_TOO_MUCH)
@@ -151,8 +158,8 @@ static int run_found(const struct media_program *program, char *path, int input,
     return judge(program, ending, status, error);
 }
 
-int media_child_run(const struct media_program *program, const struct media_bytes *upload,
-                    const struct media_sink *sink, hearth_error *error)
+static int run(const struct media_program *program, const struct media_bytes *upload, const struct media_sink *sink,
+               hearth_error *error)
 {
     char *path = find_program(program->name);
     if (path == NULL)
@@ -163,5 +170,30 @@ int media_child_run(const struct media_program *program, const struct media_byte
                        : run_found(program, path, input, sink, error);
     if (input >= 0) close(input);
     free(path);
+    return rc;
+}
+
+/* One program runs at a time: what several may take would add up. */
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static bool await_turn(const struct media_stop *stop)
+{
+    while (!media_has_to_stop(stop)) {
+        struct timespec soon;
+        clock_gettime(CLOCK_MONOTONIC, &soon);
+        soon.tv_nsec += LOOK_MS * 1000000L;
+        soon.tv_sec += soon.tv_nsec / 1000000000L;
+        soon.tv_nsec %= 1000000000L;
+        if (pthread_mutex_clocklock(&turn, CLOCK_MONOTONIC, &soon) == 0) return true;
+    }
+    return false;
+}
+
+int media_child_run(const struct media_program *program, const struct media_bytes *upload,
+                    const struct media_sink *sink, hearth_error *error)
+{
+    if (!await_turn(program->stop)) return error_set(error, HEARTH_CANCELLED, "request was cancelled");
+    int rc = run(program, upload, sink, error);
+    pthread_mutex_unlock(&turn);
     return rc;
 }

@@ -12,6 +12,7 @@ struct media_program {
     int seconds;             /* that it may take */
     size_t most_memory;      /* bytes */
     size_t most_output;      /* bytes: a program that writes more is ended */
+    const struct media_stop *stop;
 };
 
 /* What becomes of the program's output, as it comes. */
@@ -27,7 +28,7 @@ struct media_sink {
 bool media_child_is_there(const char *name);
 
 /* Gives what the program writes to the sink. HEARTH_UNSUPPORTED: it is not installed; HEARTH_TOO_LONG: it took more
- * than it may; HEARTH_INVALID: it failed, so that the upload is damaged. */
+ * than it may; HEARTH_INVALID: it failed, so that the upload is damaged; HEARTH_CANCELLED: it was stopped. */
 int media_child_run(const struct media_program *program, const struct media_bytes *upload,
                     const struct media_sink *sink, hearth_error *error);
 

@@ -6,14 +6,16 @@ static void append(void *ud, const char *bytes, size_t n)
     buf_append(ud, bytes, n);
 }
 
-int media_document_text(const struct media_bytes *bytes, struct buf *text, hearth_error *error)
+int media_document_text(const struct media_bytes *bytes, const struct media_stop *stop, struct buf *text,
+                        hearth_error *error)
 {
     static const char *const args[] = {"-q", "-enc", "UTF-8", "-nopgbrk", MEDIA_CHILD_INPUT, "-", NULL};
-    static const struct media_program program = {.name = "pdftotext",
-                                                 .package = "poppler-utils",
-                                                 .args = args,
-                                                 .seconds = 20,
-                                                 .most_memory = 1U << 30,
-                                                 .most_output = 16 << 20};
+    const struct media_program program = {.name = "pdftotext",
+                                          .package = "poppler-utils",
+                                          .args = args,
+                                          .seconds = 20,
+                                          .most_memory = 1U << 30,
+                                          .most_output = 16 << 20,
+                                          .stop = stop};
     return media_child_run(&program, bytes, &(struct media_sink){append, text}, error);
 }

@@ -28,6 +28,18 @@ enum media_format {
 
 enum media_kind { MEDIA_NOTHING, MEDIA_IMAGE, MEDIA_AUDIO, MEDIA_FRAMES, MEDIA_DOCUMENT };
 
+/* Whether who waits for something that takes long still wants it; called several times a second, on the thread that
+ * works. Where a pointer to one is NULL, it goes on. */
+struct media_stop {
+    bool (*is_wanted_no_more)(void *ud);
+    void *ud;
+};
+
+static inline bool media_has_to_stop(const struct media_stop *stop)
+{
+    return stop != NULL && stop->is_wanted_no_more(stop->ud);
+}
+
 /* Bytes of a file. */
 struct media_bytes {
     const uint8_t *v;
@@ -93,10 +105,11 @@ struct media_video_limits {
     uint32_t most_side; /* of a frame: larger ones are made smaller */
 };
 
-/* Decodes the frames, one at least; what else there is in the file, sound too, is left out. HEARTH_UNSUPPORTED: the
- * program that reads it is not installed. Blocks for half a minute at most. */
+/* Decodes the frames, one at least, unless it has to stop before; what else there is in the file,
+ * sound too, is left out. HEARTH_UNSUPPORTED: the program that reads it is not installed. Blocks for half a minute at
+ * most. */
 int media_video_decode(const struct media_bytes *bytes, const struct media_video_limits *limits,
-                       struct media_video *video, hearth_error *error);
+                       const struct media_stop *stop, struct media_video *video, hearth_error *error);
 void media_video_release(struct media_video *video);
 
 bool media_video_is_read(void); /* whether that program is installed */
@@ -105,6 +118,7 @@ bool media_video_is_read(void); /* whether that program is installed */
 
 /* Appends the text of a PDF file, in UTF-8. HEARTH_UNSUPPORTED: the program that reads it is not installed. Blocks for
  * some seconds at most. */
-int media_document_text(const struct media_bytes *bytes, struct buf *text, hearth_error *error);
+int media_document_text(const struct media_bytes *bytes, const struct media_stop *stop, struct buf *text,
+                        hearth_error *error);
 
 #endif

@@ -122,9 +122,10 @@ static void take(void *ud, const char *bytes, size_t n)
 /* ---- The program ---- */
 
 /* The kinds of file are those that the signatures in format.c let through: none of them can name another file. */
-static int run(const struct media_bytes *bytes, const struct media_video_limits *limits, struct reader *reader,
+static int run(const struct media_bytes *bytes, const struct media_stop *stop, struct reader *reader,
                hearth_error *error)
 {
+    const struct media_video_limits *limits = reader->limits;
     char *filter = mem_format("fps=%.6f,scale='min(%u,iw)':'min(%u,ih)':force_original_aspect_ratio=decrease",
                               limits->fps, limits->most_side, limits->most_side);
     const char *const args[] = {"-nostdin",
@@ -155,18 +156,19 @@ static int run(const struct media_bytes *bytes, const struct media_video_limits 
                                     .args = args,
                                     .seconds = 30,
                                     .most_memory = 2UL << 30,
-                                    .most_output = SIZE_MAX};
+                                    .most_output = SIZE_MAX,
+                                    .stop = stop};
     int rc = media_child_run(&program, bytes, &(struct media_sink){take, reader}, error);
     free(filter);
     return rc;
 }
 
 int media_video_decode(const struct media_bytes *bytes, const struct media_video_limits *limits,
-                       struct media_video *video, hearth_error *error)
+                       const struct media_stop *stop, struct media_video *video, hearth_error *error)
 {
     struct reader reader = {.limits = limits, .video = video, .stride = 1};
     *video = (struct media_video){.frames = mem_alloc(limits->most_frames * sizeof *video->frames)};
-    int rc = run(bytes, limits, &reader, error);
+    int rc = run(bytes, stop, &reader, error);
     free(reader.frame.rgb);
     video->fps = limits->fps / (double)reader.stride;
     if (rc == HEARTH_OK && (video->n == 0 || reader.is_broken))

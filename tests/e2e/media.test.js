@@ -115,7 +115,7 @@ describe('an image', () => {
   });
 
   test('what cannot be read is refused with its place', async () => {
-    const rows = [['https://example.com/a.png', 'URLs are not fetched'], ['data:image/png;base64,aGVsbG8=', 'unknown type'],
+    const rows = [['https://example.com/a.png', 'allow them with models.*.media_urls'], ['file:///etc/passwd', 'models.*.media_path'], ['data:image/png;base64,aGVsbG8=', 'unknown type'],
       [`data:image/png;base64,${png(6).slice(0, 200)}`, 'PNG'], ['data:image/png;base64,*', 'is not base64']];
     for (const [address, says] of rows) {
       const { status, json } = await server.client.post('/v1/chat/completions', {
@@ -128,7 +128,7 @@ describe('an image', () => {
   });
 });
 
-test('a follow-up after a restart neither encodes the image nor computes its tokens', async (t) => {
+for (const signal of ['SIGTERM', 'SIGKILL']) test(`a follow-up after ${signal} neither encodes the image nor computes its tokens`, async (t) => {
   const disk = temporaryFolder();
   const options = { t, set: { 'cache.tiers.disk.path': disk, 'cache.tiers.disk.quota_mb': 256 } };
   const ask = (server, messages) => server.client.post('/v1/chat/completions', { temperature: 0, max_tokens: 8, messages });
@@ -136,7 +136,8 @@ test('a follow-up after a restart neither encodes the image nor computes its tok
   let server = await start(options);
   const { json: first } = await ask(server, [question]);
   await saved(server);
-  await server.stop();
+  server.signal(signal);
+  await server.ended;
   server = await start(options);
   const { json: second } = await ask(server, [question, first.choices[0].message, { role: 'user', content: 'Why?' }]);
   assert.equal(await encoded(server), 0);

@@ -23,7 +23,8 @@ static inline void require_json(const struct buf *text)
     json_decref(json);
 }
 
-/* Checks that each medium has a field, and bytes or a fault, and that the parts name them in order, each once. */
+/* Checks that each medium has a field, and either bytes, a fault or a URL, and that the parts name them in order, each
+ * once. */
 static inline void check_media(const hearth_params *p)
 {
     json_t *messages = p->messages_json == NULL ? NULL : json_loads(p->messages_json, JSON_ALLOW_NUL, NULL);
@@ -31,7 +32,8 @@ static inline void check_media(const hearth_params *p)
     json_int_t next = 0;
     size_t i, k;
     for (size_t m = 0; m < p->n_media; m++) {
-        require((p->media[m].len > 0) == (p->media[m].fault == NULL) && p->media[m].field[0] != '\0');
+        require((p->media[m].len > 0) + (p->media[m].fault != NULL) + (p->media[m].url != NULL) == 1);
+        require(p->media[m].field[0] != '\0');
         require((p->media[m].bytes != NULL) == (p->media[m].len > 0));
     }
     json_array_foreach(messages, i, message)

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 
 /* A medium that is to be encoded. The encoder may still need it when the request has ended. */
@@ -33,6 +34,7 @@ struct run_of_rows {
 
 struct upload {
     const hearth_medium *file;
+    struct buf fetched;          /* the bytes of one that has a URL */
     struct media_layout *layout; /* NULL: neither an image nor a sound that the projector takes */
     struct medium *medium;       /* NULL: nothing of it had to be encoded yet, and its layout was known */
 };
@@ -50,6 +52,7 @@ struct prompt_media {
     struct media_spans spans;
     struct run_of_rows *runs; /* one for each span */
     struct engine *engine;
+    const struct media_stop *stop; /* while it is read: the request is cancelled */
 };
 
 /* ---- Opening ---- */
@@ -66,6 +69,13 @@ struct prompt_media *prompt_media_open(struct model_media *model, const hearth_m
     snprintf(media->begin, sizeof media->begin, MARKER_BEGIN, secret);
     for (size_t i = 0; i < n; i++) media->uploads[i].file = &uploads[i];
     return media;
+}
+
+static struct media_bytes bytes_of(const struct upload *upload)
+{
+    const struct buf *fetched = &upload->fetched;
+    if (upload->file->url != NULL) return (struct media_bytes){.v = (const uint8_t *)fetched->v, .len = fetched->len};
+    return (struct media_bytes){.v = upload->file->bytes, .len = upload->file->len};
 }
 
 static void unref(struct medium *medium)
@@ -93,6 +103,7 @@ void prompt_media_close(struct prompt_media *media)
     for (size_t i = 0; i < media->n; i++) {
         unref(media->uploads[i].medium);
         layout_release(media->uploads[i].layout);
+        buf_release(&media->uploads[i].fetched);
         free((void *)(uintptr_t)media->texts[i].text);
     }
     media_spans_release(&media->spans);
@@ -126,10 +137,10 @@ static struct llm_medium *read_sound(const struct model_media *model, const stru
 }
 
 static struct llm_medium *read_video(const struct model_media *model, const struct media_bytes *bytes,
-                                     hearth_error *error)
+                                     const struct media_stop *stop, hearth_error *error)
 {
     struct media_video video;
-    if (media_video_decode(bytes, &model->videos, &video, error) != HEARTH_OK) return NULL;
+    if (media_video_decode(bytes, &model->videos, stop, &video, error) != HEARTH_OK) return NULL;
     struct llm_frame *frames = mem_alloc(video.n * sizeof *frames);
     for (size_t i = 0; i < video.n; i++)
         frames[i] = (struct llm_frame){video.frames[i].rgb, video.frames[i].width, video.frames[i].height};
@@ -139,9 +150,9 @@ static struct llm_medium *read_video(const struct model_media *model, const stru
     return chunks;
 }
 
-/* NULL with HEARTH_OK in `error`: the projector takes no such files. */
+/* NULL with HEARTH_OK in `error`: the projector takes no such files. `stop` may be NULL. */
 static struct llm_medium *read_upload(const struct model_media *model, const struct media_bytes *bytes,
-                                      hearth_error *error)
+                                      const struct media_stop *stop, hearth_error *error)
 {
     const struct llm_projector_facts *facts = llm_projector_facts_of(model->projector);
     enum media_format format = media_format_of(bytes);
@@ -152,7 +163,7 @@ static struct llm_medium *read_upload(const struct model_media *model, const str
     case MEDIA_AUDIO:
         return facts->sounds ? read_sound(model, bytes, error) : NULL;
     case MEDIA_FRAMES:
-        return facts->images ? read_video(model, bytes, error) : NULL;
+        return facts->images ? read_video(model, bytes, stop, error) : NULL;
     case MEDIA_DOCUMENT:
         return NULL;
     case MEDIA_NOTHING:
@@ -186,6 +197,7 @@ static int name_field(const struct upload *upload, hearth_error *error)
 {
     hearth_error reason = *error;
     const char *field = field_of(upload);
+    if (reason.code == HEARTH_CANCELLED) return HEARTH_CANCELLED;
     return error_at(error, reason.code, field, "'%s' %s", field, reason.message);
 }
 
@@ -201,7 +213,7 @@ static struct medium *medium_open(const struct model_media *model, const struct 
 static int learn_layout(struct prompt_media *media, size_t i, const struct media_bytes *file, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
-    struct llm_medium *chunks = read_upload(media->model, file, error);
+    struct llm_medium *chunks = read_upload(media->model, file, media->stop, error);
     if (chunks == NULL) return error->code == HEARTH_OK ? HEARTH_OK : name_field(upload, error);
     upload->medium = medium_open(media->model, file);
     upload->medium->chunks = chunks;
@@ -214,7 +226,7 @@ static int learn_layout(struct prompt_media *media, size_t i, const struct media
 static int read_document(struct prompt_media *media, size_t i, const struct media_bytes *file, hearth_error *error)
 {
     struct buf text = {0}, clean = {0};
-    int rc = media_document_text(file, &text, error);
+    int rc = media_document_text(file, media->stop, &text, error);
     bool missing = rc == HEARTH_UNSUPPORTED; /* the program: a note stands for the document */
     if (rc == HEARTH_OK) utf8_put_clean(&clean, buf_text(&text), text.len);
     if (rc == HEARTH_OK) media->texts[i].text = buf_take(&clean);
@@ -239,7 +251,7 @@ static void digest_of(const struct model_media *model, const struct media_bytes 
 static int read_one(struct prompt_media *media, size_t i, hearth_error *error)
 {
     struct upload *upload = &media->uploads[i];
-    const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
+    const struct media_bytes file = bytes_of(upload);
     enum media_kind kind = media_kind_of(media_format_of(&file));
     digest_of(media->model, &file, media->digests[i]);
     if (kind == MEDIA_DOCUMENT) return read_document(media, i, &file, error);
@@ -261,11 +273,51 @@ static int64_t tokens_of_upload(const struct upload *upload)
     return n;
 }
 
-int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_error *error)
+/* Of a model that takes text only nothing is refused here: a note stands for what was not fetched. */
+static bool is_fetched(const struct model_media *model, const char *url, const struct media_sources *sources)
+{
+    return model != NULL || (sources->urls && strncasecmp(url, "http", 4) == 0) ||
+           (sources->folder != NULL && strncasecmp(url, "file:", 5) == 0);
+}
+
+bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
+                          const struct media_sources *sources)
+{
+    if (upload->url != NULL) return is_fetched(model, upload->url, sources);
+    const struct media_bytes file = {.v = upload->bytes, .len = upload->len};
+    enum media_kind kind = media_kind_of(media_format_of(&file));
+    return kind == MEDIA_DOCUMENT || (kind == MEDIA_FRAMES && model != NULL);
+}
+
+/* What is after the host may be a secret. */
+static int fetch(struct upload *upload, const struct media_sources *sources, hearth_error *error)
+{
+    int64_t began_at = clock_now(clock_monotonic());
+    const char *url = upload->file->url;
+    int rc = media_fetch(url, sources, &upload->fetched, error);
+    if (rc != HEARTH_OK) return name_field(upload, error);
+    size_t scheme = strcspn(url, ":") + 3;
+    char *host = mem_strndup(url, scheme + strcspn(url + scheme, "/?#"));
+    log_event(LOG_INFO, "serve", "fetched a medium", log_str("from", host),
+              log_int("bytes", (int64_t)upload->fetched.len),
+              log_num("took_ms", clock_to_ms(clock_now(clock_monotonic()) - began_at)));
+    free(host);
+    return HEARTH_OK;
+}
+
+int prompt_media_read(struct prompt_media *media, const struct media_sources *sources, int32_t most_rows,
+                      hearth_error *error)
 {
     int64_t rows = 0;
+    struct media_sources left = *sources;
+    media->stop = sources->stop;
     for (size_t i = 0; i < media->n; i++) {
-        int rc = read_one(media, i, error);
+        struct upload *upload = &media->uploads[i];
+        int rc = HEARTH_OK;
+        if (upload->file->url != NULL && is_fetched(media->model, upload->file->url, sources))
+            rc = fetch(upload, &left, error);
+        left.most_bytes -= upload->fetched.len;
+        if (rc == HEARTH_OK) rc = read_one(media, i, error);
         if (rc != HEARTH_OK) return rc;
         rows += tokens_of_upload(&media->uploads[i]);
         if (rows < most_rows) continue;
@@ -359,7 +411,7 @@ struct work {
 /* On the encoder's thread, which alone looks at `chunks` from here on. */
 static int cut(struct medium *medium, hearth_error *error)
 {
-    if (medium->chunks == NULL) medium->chunks = read_upload(medium->model, &medium->file, error);
+    if (medium->chunks == NULL) medium->chunks = read_upload(medium->model, &medium->file, NULL, error);
     return medium->chunks == NULL ? (int)error->code : HEARTH_OK;
 }
 
@@ -393,7 +445,7 @@ static void poke(void *ud)
 static struct medium *medium_of(struct prompt_media *media, struct upload *upload)
 {
     if (upload->medium != NULL) return upload->medium;
-    const struct media_bytes file = {.v = upload->file->bytes, .len = upload->file->len};
+    const struct media_bytes file = bytes_of(upload);
     uint8_t *copy = mem_alloc(file.len);
     memcpy(copy, file.v, file.len);
     upload->medium = medium_open(media->model, &file);

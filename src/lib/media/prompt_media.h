@@ -12,18 +12,25 @@
 #include "chat/chat.h"
 #include "engine/job.h"
 #include "lib/media/model_media.h"
+#include "media/fetch.h"
 
 struct engine;
 struct prompt_media;
 
 /* Of so many uploads, which are borrowed. `model` NULL: it takes text only, and documents are all that is read. */
 struct prompt_media *prompt_media_open(struct model_media *model, const hearth_medium *uploads, size_t n);
+
+/* Whether reading it may take seconds: a program of the machine has to read it, or it comes from elsewhere. */
+bool prompt_media_is_slow(const struct model_media *model, const hearth_medium *upload,
+                          const struct media_sources *sources);
 void prompt_media_close(struct prompt_media *media); /* NULL is fine */
 
-/* Reads all of them, until they have more than `most_rows` together. An error names the upload's field. A PDF document
+/* Reads all of them, until they have more than `most_rows` together; `sources` says which URLs are fetched, within its
+ * limits for all of them. An error names the upload's field. A PDF document
  * becomes its text. Of other files that the projector does not take, or that are neither image nor sound, there is no
  * text. */
-int prompt_media_read(struct prompt_media *media, int32_t most_rows, hearth_error *error);
+int prompt_media_read(struct prompt_media *media, const struct media_sources *sources, int32_t most_rows,
+                      hearth_error *error);
 
 /* What stands for each upload in the rendered text. */
 const struct chat_medium *prompt_media_texts(const struct prompt_media *media);

@@ -91,7 +91,7 @@ static int read_facts(struct model_facts *facts, const struct config_model *conf
     if (rc != HEARTH_OK) return rc;
     bool templated = config->jinja_file != NULL || info->chat_template != NULL;
     facts->type = embedding_decide_type(config, weights);
-    facts->bytes = (uint64_t)(facts->type == HEARTH_MODEL_CHAT ? estimate_memory(&context, info).total
+    facts->bytes = (uint64_t)(facts->type == HEARTH_MODEL_CHAT ? estimate_memory(config, &context, info).total
                                                                : embedding_bytes(config, weights, &context));
     memcpy(facts->architecture, info->architecture, sizeof facts->architecture);
     memcpy(facts->description, info->description, sizeof facts->description);

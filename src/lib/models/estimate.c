@@ -5,13 +5,15 @@
  *     row       = head_count_kv x (key_length + value_length) x bytes per element
  *     sequence  = context_window x layers x row
  *     cells     = n_seq_max x sequence
- *     total     = weights + cells
+ *     total     = weights + cells, and the projector's weights where there is one
  * with heads counted layer by layer, and quantised elements with their block scales (q8_0: 34 bytes for 32). Layers
  * with a sliding window and recurrent layers keep a window or a state for each sequence instead, and there are more
  * sequences than slots: llm_cells_of() counts these as llama.cpp does. */
 #include "lib/models/loaded_model.h"
 
 #include "base/error.h"
+
+#include <sys/stat.h>
 
 static void count_layers(struct estimate *e, const struct llm_context_params *context,
                          const struct llm_model_info *info)
@@ -27,14 +29,23 @@ static void count_layers(struct estimate *e, const struct llm_context_params *co
     }
 }
 
-struct estimate estimate_memory(const struct llm_context_params *context, const struct llm_model_info *info)
+/* Its weights are read whole; what its encoder needs beside them depends on the image. */
+static double projector_bytes(const struct config_model *config)
+{
+    struct stat file;
+    return config->mmproj != NULL && stat(config->mmproj, &file) == 0 ? (double)file.st_size : 0;
+}
+
+struct estimate estimate_memory(const struct config_model *config, const struct llm_context_params *context,
+                                const struct llm_model_info *info)
 {
     struct estimate e = {.element_k = llm_type_bytes(context->type_k),
                          .element_v = llm_type_bytes(context->type_v),
                          .cells = llm_cells_of(context, info),
-                         .weights = (double)info->size_bytes};
+                         .weights = (double)info->size_bytes,
+                         .projector = projector_bytes(config)};
     count_layers(&e, context, info);
-    e.total = e.weights + e.cells.total;
+    e.total = e.weights + e.projector + e.cells.total;
     return e;
 }
 
@@ -45,7 +56,7 @@ int estimate_check(const struct config_model *config, const struct llm_context_p
     bool on_gpu = llm_has_gpu() && config->offload_kqv && config->n_gpu_layers >= 0;
     double free_bytes = (double)llm_free_memory(on_gpu);
     struct llm_cells cells = llm_cells_of(context, info);
-    if (free_bytes == 0 || cells.total <= free_bytes) return HEARTH_OK;
+    if (free_bytes == 0 || cells.total + projector_bytes(config) <= free_bytes) return HEARTH_OK;
     if (cells.states + cells.windows > cells.whole)
         return error_at(
             error, HEARTH_NO_MEMORY, "n_seq_spare",

@@ -129,7 +129,8 @@ static hearth_medium *copy_media(const hearth_medium *media, size_t n)
         copy[i] = (hearth_medium){.bytes = copy_bytes(media[i].bytes, media[i].len),
                                   .len = media[i].len,
                                   .field = mem_strdup(media[i].field),
-                                  .fault = mem_strdup(media[i].fault)};
+                                  .fault = mem_strdup(media[i].fault),
+                                  .url = mem_strdup(media[i].url)};
     return copy;
 }
 
@@ -187,6 +188,7 @@ void params_free(hearth_params *params)
         free((void *)params->media[i].bytes);
         free((void *)params->media[i].field);
         free((void *)params->media[i].fault);
+        free((void *)params->media[i].url);
     }
     const void *const blocks[] = {params->text, params->suffix, params->typed,    params->tokens,
                                   params->lora, params->parts,  params->snippets, params->media};

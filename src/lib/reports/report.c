@@ -71,7 +71,7 @@ static void put_bytes(struct buf *out, const char *name, double bytes)
 static void put_estimate(struct buf *out, const struct config_model *config, const struct llm_context_params *context,
                          const struct llm_model_info *info)
 {
-    struct estimate e = estimate_memory(context, info);
+    struct estimate e = estimate_memory(config, context, info);
     buf_printf(out, "model %s: %s\n", config->name, info->description);
     buf_printf(out, "estimate\n");
     buf_printf(out, "  context_window %d, n_seq_max %lld, cache types %s/%s (%.4g and %.4g bytes an element)\n",
@@ -87,6 +87,7 @@ static void put_estimate(struct buf *out, const struct config_model *config, con
     put_bytes(out, "  sliding windows", e.cells.windows);
     put_bytes(out, "  recurrent states", e.cells.states);
     put_bytes(out, "  weights", e.weights);
+    if (e.projector > 0) put_bytes(out, "  projector", e.projector);
     put_bytes(out, "4 total", e.total);
 }
 

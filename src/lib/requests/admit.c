@@ -6,6 +6,7 @@
 #include "lib/requests/slow_lane.h"
 #include "lib/requests/system_prompt.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -157,6 +158,26 @@ static struct llm_tokenising tokenising_of(const hearth_request *request)
                                    .salt = request->params->cache_salt};
 }
 
+static bool is_wanted_no_more(void *ud)
+{
+    const hearth_request *request = ud;
+    return job_is_cancelled(&request->job) || slow_lane_is_closing(request->model->slow_lane);
+}
+
+/* Where its media may come from; the time for all of them begins now. */
+static struct media_sources sources_of(const hearth_request *request, const struct media_stop *stop)
+{
+    const struct config_model *config = request->model->config;
+    return (struct media_sources){.urls = config->media_urls,
+                                  .hosts = (const char *const *)config->media_url_hosts.v,
+                                  .n_hosts = config->media_url_hosts.len,
+                                  .folder = config->media_path,
+                                  .most_bytes = (size_t)config->media_url_mb << 20,
+                                  .deadline = clock_now(clock_monotonic()) +
+                                              clock_from_ms((int64_t)(1000 * config->media_url_seconds)),
+                                  .stop = stop};
+}
+
 /* Reads the request's images, sounds, videos and documents, as far as the model takes them. */
 static int read_media(hearth_request *request, hearth_error *error)
 {
@@ -164,7 +185,9 @@ static int read_media(hearth_request *request, hearth_error *error)
     struct model *model = request->model;
     if (p->n_media == 0) return HEARTH_OK;
     request->media = prompt_media_open(model->media, p->media, p->n_media);
-    return prompt_media_read(request->media, engine_window(model->engine), error);
+    const struct media_stop stop = {is_wanted_no_more, request};
+    struct media_sources sources = sources_of(request, &stop);
+    return prompt_media_read(request->media, &sources, engine_window(model->engine), error);
 }
 
 /* The rendered text, with a fixed word where a medium's marker, which nobody may know, stands. */
@@ -447,15 +470,12 @@ static void prepare_and_submit(hearth_request *request)
     submit_job(request);
 }
 
-/* Whether a program of the machine has to read one of its uploads. */
+/* Whether one of its uploads takes long to read. */
 static bool is_slow(const hearth_request *request)
 {
-    const hearth_params *p = request->params;
-    for (size_t i = 0; i < p->n_media; i++) {
-        const struct media_bytes file = {.v = p->media[i].bytes, .len = p->media[i].len};
-        enum media_kind kind = media_kind_of(media_format_of(&file));
-        if (kind == MEDIA_DOCUMENT || (kind == MEDIA_FRAMES && request->model->media != NULL)) return true;
-    }
+    const struct media_sources sources = sources_of(request, NULL);
+    for (size_t i = 0; i < request->params->n_media; i++)
+        if (prompt_media_is_slow(request->model->media, &request->params->media[i], &sources)) return true;
     return false;
 }
 

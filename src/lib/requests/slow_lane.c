@@ -1,26 +1,28 @@
-/* A queue and its thread: see slow_lane.h. */
+/* A queue and its threads: see slow_lane.h. */
 #include "lib/requests/slow_lane.h"
 
 #include "base/memory.h"
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct slow_lane {
     void (*prepare)(struct job *job);
-    pthread_t thread;
+    pthread_t threads[SLOW_LANE_THREADS];
+    int n_threads;
+    atomic_bool closing;   /* set under the mutex */
     pthread_mutex_t mutex; /* guards what follows */
     pthread_cond_t changed;
     struct job_list jobs;
-    bool closing;
 };
 
 static void *run(void *ud)
 {
     struct slow_lane *lane = ud;
     pthread_mutex_lock(&lane->mutex);
-    while (!lane->closing) {
+    while (!atomic_load(&lane->closing)) {
         struct job *job = job_list_take_first(&lane->jobs);
         if (job == NULL) {
             pthread_cond_wait(&lane->changed, &lane->mutex);
@@ -40,11 +42,12 @@ struct slow_lane *slow_lane_open(void (*prepare)(struct job *job), hearth_error 
     lane->prepare = prepare;
     pthread_mutex_init(&lane->mutex, NULL);
     pthread_cond_init(&lane->changed, NULL);
-    if (thread_start(&lane->thread, run, lane, "reads documents", error) == HEARTH_OK) return lane;
-    pthread_mutex_destroy(&lane->mutex);
-    pthread_cond_destroy(&lane->changed);
-    free(lane);
-    return NULL;
+    for (; lane->n_threads < SLOW_LANE_THREADS; lane->n_threads++) {
+        if (thread_start(&lane->threads[lane->n_threads], run, lane, "reads documents", error) == HEARTH_OK) continue;
+        slow_lane_close(lane);
+        return NULL;
+    }
+    return lane;
 }
 
 void slow_lane_add(struct slow_lane *lane, struct job *job)
@@ -59,12 +62,17 @@ void slow_lane_close(struct slow_lane *lane)
 {
     if (lane == NULL) return;
     pthread_mutex_lock(&lane->mutex);
-    lane->closing = true;
-    pthread_cond_signal(&lane->changed);
+    atomic_store(&lane->closing, true);
+    pthread_cond_broadcast(&lane->changed);
     pthread_mutex_unlock(&lane->mutex);
-    pthread_join(lane->thread, NULL);
+    while (lane->n_threads > 0) pthread_join(lane->threads[--lane->n_threads], NULL);
     job_list_fail(&lane->jobs, HEARTH_UNAVAILABLE, "engine shutting down");
     pthread_mutex_destroy(&lane->mutex);
     pthread_cond_destroy(&lane->changed);
     free(lane);
+}
+
+bool slow_lane_is_closing(const struct slow_lane *lane)
+{
+    return atomic_load(&lane->closing);
 }

@@ -1,5 +1,6 @@
 /* The slow lane: requests whose preparation takes seconds, because a program of the machine reads a document or a video
- * of theirs, are prepared on a thread of their own, so that nobody else's waits for them. */
+ * of theirs, or because a file of theirs is fetched, are prepared on threads of their own, so that nobody else's waits
+ * for them. */
 #ifndef LIB_REQUESTS_SLOW_LANE_H
 #define LIB_REQUESTS_SLOW_LANE_H
 
@@ -7,11 +8,17 @@
 
 struct slow_lane;
 
-/* `prepare` is called on the lane's thread, one job after the other. NULL: no thread can be had. */
+/* So many files may hang, each until its time is over, before another such request waits for them. */
+enum { SLOW_LANE_THREADS = 4 };
+
+/* `prepare` is called on the lane's threads. NULL: no thread can be had. */
 struct slow_lane *slow_lane_open(void (*prepare)(struct job *job), hearth_error *error);
 
-/* Jobs that wait are failed; that which is being prepared is finished first. NULL is fine. */
+/* Jobs that wait are failed; those that are being prepared are waited for. NULL is fine. */
 void slow_lane_close(struct slow_lane *lane);
+
+/* Whether slow_lane_close() has been called: what is being prepared had better fail. Any thread, until that returns. */
+bool slow_lane_is_closing(const struct slow_lane *lane);
 
 void slow_lane_add(struct slow_lane *lane, struct job *job);
 

@@ -22,6 +22,7 @@ static void add(struct uploads *uploads, const hearth_medium *medium)
     *added = *medium;
     added->field = mem_strdup(medium->field);
     added->fault = mem_strdup(medium->fault);
+    added->url = mem_strdup(medium->url);
 }
 
 void uploads_release(struct uploads *uploads)
@@ -30,6 +31,7 @@ void uploads_release(struct uploads *uploads)
         free((void *)uploads->v[i].bytes);
         free((void *)uploads->v[i].field);
         free((void *)uploads->v[i].fault);
+        free((void *)uploads->v[i].url);
     }
     free(uploads->v);
     *uploads = (struct uploads){0};
@@ -93,14 +95,6 @@ static bool is_url(const char *text)
     return len > 0 && strncmp(text + len, "://", 3) == 0;
 }
 
-/* Where to fetch URLs, if ever: nothing else knows that there are any. */
-static int refuse_url(const char *field, hearth_error *error)
-{
-    return error_at(error, HEARTH_UNSUPPORTED, field,
-                    "'%s' is a URL, and URLs are not fetched: send the data as a data URL, data:TYPE;base64,DATA",
-                    field);
-}
-
 static int read_text(const json_t *text, struct base64_bytes *bytes, const char *field, hearth_error *error)
 {
     const char *given = json_string_value(text);
@@ -108,10 +102,7 @@ static int read_text(const json_t *text, struct base64_bytes *bytes, const char 
     int rc = HEARTH_OK;
     if (given == NULL)
         return error_at(error, HEARTH_INVALID, field, "'%s' must be a string: base64, or a data URL with it", field);
-    if (begins(given, "data:"))
-        rc = find_in_data_url(given, &from, field, error);
-    else if (is_url(given))
-        rc = refuse_url(field, error);
+    if (begins(given, "data:")) rc = find_in_data_url(given, &from, field, error);
     return rc == HEARTH_OK ? decode(bytes, text, from, field, error) : rc;
 }
 
@@ -119,6 +110,10 @@ void uploads_take(struct uploads *uploads, json_t *text, const char *field)
 {
     struct base64_bytes bytes = {0};
     hearth_error error;
+    if (json_is_string(text) && is_url(json_string_value(text))) {
+        add(uploads, &(hearth_medium){.field = field, .url = json_string_value(text)});
+        return;
+    }
     bool good = read_text(text, &bytes, field, &error) == HEARTH_OK;
     if (json_is_string(text)) json_string_setn_nocheck(text, "", 0);
     add(uploads, &(hearth_medium){.bytes = good ? bytes.v : NULL,

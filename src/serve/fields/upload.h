@@ -1,6 +1,9 @@
 /* What clients upload within a body: the data of images, sounds and documents, in base64, as it is or within a data
- * URL. Here it becomes the bytes that hearth_params.media has, and the client's content part the one that names them.
- * What a file is, its bytes decide, later and elsewhere: neither "format" nor a data URL's type is believed.
+ * URL, or URLs of them. Here it becomes the bytes that hearth_params.media has, and the client's content part the one
+ * that names them. What a file is, its bytes decide, later and elsewhere: neither "format" nor a data URL's type is
+ * believed.
+ *
+ * A URL stays one: whether it is fetched, the model's configuration says.
  *
  * The text is freed as soon as it is decoded, so that a body is not in memory twice. What cannot be decoded is a medium
  * with a fault: it is the model that decides whether that matters, since one that takes text only never needed the

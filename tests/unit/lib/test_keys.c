@@ -259,6 +259,11 @@ static const char *const elsewhere[] = {
     "models.*.sound_seconds",
     "models.*.video_fps",
     "models.*.video_frames",
+    "models.*.media_urls", /* media_urls.test.js, as the next */
+    "models.*.media_url_hosts",
+    "models.*.media_url_mb",
+    "models.*.media_url_seconds",
+    "models.*.media_path",
     "models.*.jinja_file", /* test_instance.c, the_template_is_read_and_compiled_once */
     "models.*.chat_template_kwargs",
     "models.*.lora",             /* test_adapters.c */

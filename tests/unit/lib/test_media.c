@@ -386,6 +386,22 @@ static void a_user_cannot_spell_a_medium(void **state)
     finish(&chat);
 }
 
+static void the_estimate_of_memory_counts_the_projector(void **state)
+{
+    (void)state;
+    hearth_error error;
+    hearth_config *config = config_of(&kinds[0], (const char *const[]){NULL});
+    char *report = hearth_memory_report(config, "demo", &error), *path = mem_format("%s/llava.mmproj.gguf", folder);
+    struct stat file;
+    assert_int_equal(stat(path, &file), 0);
+    const char *at = report == NULL ? NULL : strstr(report, "  projector ");
+    if (at == NULL) fail_msg("%s", report == NULL ? error.message : report);
+    assert_true(strtoll(at + strlen("  projector "), NULL, 10) == file.st_size);
+    free(path);
+    hearth_free(report);
+    hearth_config_free(config);
+}
+
 static void a_projector_of_nothing_is_refused_at_the_start(void **state)
 {
     (void)state;
@@ -431,6 +447,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_read_is_refused_by_its_name),
         cmocka_unit_test(what_a_model_does_not_take_becomes_a_note),
         cmocka_unit_test(a_user_cannot_spell_a_medium),
+        cmocka_unit_test(the_estimate_of_memory_counts_the_projector),
         cmocka_unit_test(a_projector_of_nothing_is_refused_at_the_start),
     };
     hearth_log_open(NULL, "error", "text", &error);

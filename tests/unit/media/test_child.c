@@ -77,6 +77,34 @@ static void whoever_takes_too_much_is_ended(void **state)
     }
 }
 
+static bool at_fourth_look(void *ud)
+{
+    int *looks = ud;
+    return ++*looks >= 4;
+}
+
+static void a_program_ends_with_the_request(void **state)
+{
+    (void)state;
+    static const char *const args[] = {"-c", "sleep 30", NULL};
+    int looks = 0;
+    const struct media_stop stop = {at_fourth_look, &looks};
+    const struct media_program program = {.name = "sh",
+                                          .package = "dash",
+                                          .args = args,
+                                          .seconds = 20,
+                                          .most_memory = 256 << 20,
+                                          .most_output = 1,
+                                          .stop = &stop};
+    struct buf output = {0};
+    hearth_error error;
+    int64_t began_at = clock_now(clock_monotonic());
+    for (int i = 0; i < 2; i++) /* the second before it begins */
+        assert_int_equal(media_child_run(&program, &hello, &(struct media_sink){append, &output}, &error),
+                         HEARTH_CANCELLED);
+    assert_true(clock_to_ms(clock_now(clock_monotonic()) - began_at) < 5000);
+}
+
 static void what_is_not_installed_is_named_with_its_package(void **state)
 {
     (void)state;
@@ -106,11 +134,11 @@ static void a_pdf_document_has_text(void **state)
     struct buf text = {0};
     hearth_error error;
     assert_int_equal(media_format_of(&pdf), MEDIA_PDF);
-    if (media_document_text(&pdf, &text, &error) != HEARTH_OK) fail_msg("%s", error.message);
+    if (media_document_text(&pdf, NULL, &text, &error) != HEARTH_OK) fail_msg("%s", error.message);
     assert_non_null(strstr(buf_text(&text), "The code is 42."));
     buf_release(&text);
     const struct media_bytes broken = {(const uint8_t *)"%PDF-1.4\njunk", 13};
-    assert_int_equal(media_document_text(&broken, &text, &error), HEARTH_INVALID);
+    assert_int_equal(media_document_text(&broken, NULL, &text, &error), HEARTH_INVALID);
     buf_release(&text);
 }
 
@@ -120,6 +148,7 @@ int main(void)
         cmocka_unit_test(a_program_sees_the_upload_and_nothing_else),
         cmocka_unit_test(it_cannot_write_a_file),
         cmocka_unit_test(whoever_takes_too_much_is_ended),
+        cmocka_unit_test(a_program_ends_with_the_request),
         cmocka_unit_test(what_is_not_installed_is_named_with_its_package),
         cmocka_unit_test(a_pdf_document_has_text),
     };

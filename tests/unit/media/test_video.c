@@ -19,7 +19,7 @@ static int decode(const struct buf *frames, size_t most, struct media_video *vid
     struct buf upload = video_of(folder, "film", frames);
     const struct media_bytes bytes = bytes_of(&upload);
     assert_int_equal(media_format_of(&bytes), MEDIA_VIDEO);
-    int rc = media_video_decode(&bytes, &limits, video, error);
+    int rc = media_video_decode(&bytes, &limits, NULL, video, error);
     buf_release(&upload);
     return rc;
 }

@@ -2,6 +2,7 @@
  * here ' stands for ". */
 #include "base/base64.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "serve/anthropic/anthropic.h"
 #include "serve/ollama/ollama.h"
 #include "serve/responses/responses.h"
@@ -218,6 +219,28 @@ static void images_of_ollama_stand_before_the_text(void **unused)
     ASSERT_ALL_TAKEN(rows);
 }
 
+/* Nothing is fetched here, and nothing refused: that is for the model's configuration to say. */
+static void a_url_stays_one(void **unused)
+{
+    (void)unused;
+    static const char *const urls[] = {"https://example.com/a.png", "file:///etc/passwd", "HTTP://127.0.0.1/",
+                                       "svn+ssh://a/b"};
+    for (size_t i = 0; i < sizeof urls / sizeof *urls; i++) {
+        hearth_error error;
+        char *body = mem_format(
+            "{'messages':[{'role':'user','content':[{'type':'image_url','image_url':{'url':'%s'}}]}]}", urls[i]);
+        struct fields *fields = read_body(NULL, body, &error);
+        assert_non_null(fields);
+        assert_int_equal(fields->params.n_media, 1);
+        const hearth_medium *medium = &fields->params.media[0];
+        assert_string_equal(medium->url, urls[i]);
+        assert_string_equal(medium->field, "messages[0].content[0].image_url.url");
+        assert_true(medium->bytes == NULL && medium->len == 0 && medium->fault == NULL);
+        fields_close(fields);
+        free(body);
+    }
+}
+
 /* ---- What is refused ---- */
 
 struct refused {
@@ -251,10 +274,6 @@ static void what_cannot_be_taken_is_refused_by_its_place(void **unused)
 {
     (void)unused;
     static const struct refused rows[] = {
-        {NULL, URL("https://example.com/a.png"), LATER, URL_FIELD,
-         "is a URL, and URLs are not fetched: send the data as a data URL, data:TYPE;base64,DATA"},
-        {NULL, URL("file:///etc/passwd"), LATER, URL_FIELD, "is a URL, and URLs are not fetched"},
-        {NULL, URL("HTTP://127.0.0.1/"), LATER, URL_FIELD, "is a URL"},
         {NULL, URL("data:image/svg+xml,%3Csvg/%3E"), LATER, URL_FIELD,
          "is a data URL without \";base64\": percent-encoded data is not read here, send base64"},
         {NULL, URL("data:image/png;base64,aGk%3D"), LATER, URL_FIELD,
@@ -282,14 +301,8 @@ static void what_cannot_be_taken_is_refused_by_its_place(void **unused)
          "a file_id names a file"},
         {&responses_api, INPUT("{'type':'input_file','file_id':'file-1'}"), LATER, "input[0].content[0].file_data",
          "a file_id names a file"},
-        {&responses_api, INPUT("{'type':'input_file','file_url':'https://example.com/a.pdf'}"), LATER,
-         "input[0].content[0].file_url", "is a URL"},
-        {&responses_api, INPUT("{'type':'input_image','image_url':'https://example.com/'}"), LATER,
-         "input[0].content[0].image_url", "is a URL"},
         {&responses_api, "{'input':[{'type':'reasoning','content':[{'type':'input_image','image_url':'aGk='}]}]}",
          HEARTH_INVALID, "input[0]", "has media in its reasoning: send text alone"},
-        {&anthropic_api, SOURCE("'type':'url','url':'https://example.com/'"), LATER,
-         "messages[0].content[0].source.url", "is a URL"},
         {&anthropic_api, SOURCE("'type':'file','file_id':'file_1'"), LATER, "messages[0].content[0].source.data",
          "a file_id names a file"},
         {&anthropic_api, SOURCE("'type':'base64','data':'a.b'"), LATER, "messages[0].content[0].source.data",
@@ -448,6 +461,7 @@ int main(void)
         cmocka_unit_test(messages_of_anthropic_have_media_as_sources),
         cmocka_unit_test(items_of_responses_have_media_among_their_parts),
         cmocka_unit_test(images_of_ollama_stand_before_the_text),
+        cmocka_unit_test(a_url_stays_one),
         cmocka_unit_test(what_cannot_be_taken_is_refused_by_its_place),
         cmocka_unit_test(a_message_of_base64_alone_is_an_image_if_it_can_be_nothing_else),
         cmocka_unit_test(text_that_only_begins_like_an_image_stays_text),
